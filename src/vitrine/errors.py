@@ -1,0 +1,33 @@
+"""One exception for everything a user can put right, and the one way it reaches them."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Iterable
+
+
+class VitrineError(Exception):
+    """A user's mistake or a broken input, told in one sentence that says what to do.
+
+    The message names the thing (file, field, value) and the remedy. Commands print it
+    without a traceback and exit with status 2.
+    """
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the closest known word, else list what is known."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return f"; known: {', '.join(known)}"
+
+
+def exit_on_error(main: Callable[[], None]) -> None:
+    """Run a command's `main`; print a `VitrineError` as one line and exit with status 2."""
+    try:
+        main()
+    except VitrineError as error:
+        print(f"vitrine: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,0 +1,147 @@
+"""Recipes: everything that decides a training's outcome but the seed.
+
+A recipe is immutable; its canonical JSON has a hash that names the run folder and guards the
+checkpoints. Fields left at their defaults stay out of the canonical JSON, so that a new field
+does not rename old runs: **a default, once released, must never change**.
+
+Resolution is a pure function of dictionaries: ``base + deltas (+ scale) -> Recipe``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from vitrine.schema import Strict
+
+Fraction = float
+
+
+class Model(Strict):
+    """A timm registry name with its arguments.
+
+    `name` may carry a pretrained tag (``vit_small_patch16_224.augreg_in21k_ft_in1k``), which
+    `pretrained` loads.
+    """
+
+    name: str
+    args: dict[str, Any] = {}
+    pretrained: bool = False
+
+
+class Data(Strict):
+    """The dataset and what turns one of its images into a tensor at evaluation."""
+
+    dataset: str
+    version: PositiveInt = 1
+    image_size: PositiveInt = 224
+    normalization: Literal["dataset", "inception"] = Field(
+        "dataset", description="the dataset's own mean and std, or 0.5 and 0.5 for each channel"
+    )
+    interpolation: Literal["bicubic", "bilinear", "nearest"] = "bicubic"
+    crop_pct: float = Field(0.875, gt=0, le=1, description="evaluation: resize to size / crop_pct")
+
+
+class Augmentation(Strict):
+    """Training-time transforms, in timm's vocabulary (`timm.data.create_transform`, `Mixup`)."""
+
+    crop: Literal["random_resized", "center"] = Field(
+        "random_resized", description="'center' trains on the evaluation view"
+    )
+    scale: tuple[Fraction, Fraction] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    hflip: float = Field(0.5, ge=0, le=1)
+    color_jitter: float = Field(0.0, ge=0)
+    auto_augment: str | None = None
+    erase_prob: float = Field(0.0, ge=0, le=1)
+    erase_mode: Literal["pixel", "rand", "const"] = "pixel"
+    erase_count: PositiveInt = 1
+    mixup: float = Field(0.0, ge=0, description="alpha of the Beta distribution; 0 is off")
+    cutmix: float = Field(0.0, ge=0, description="alpha of the Beta distribution; 0 is off")
+    mix_prob: float = Field(1.0, ge=0, le=1)
+    mix_switch_prob: float = Field(0.5, ge=0, le=1)
+
+
+class Optimizer(Strict):
+    """Arguments of `timm.optim.create_optimizer_v2`; `lr` is the peak, for the global batch."""
+
+    name: str = "adamw"
+    lr: PositiveFloat
+    weight_decay: float = Field(0.05, ge=0)
+    betas: tuple[float, float] | None = None
+    eps: PositiveFloat | None = None
+    momentum: float = 0.9
+    layer_decay: float | None = None
+    clip_grad: PositiveFloat | None = Field(None, description="maximum global gradient norm")
+
+
+class Schedule(Strict):
+    """Learning rate over epochs, updated every step. Zero epochs: weights are used as they come."""
+
+    epochs: int = Field(ge=0)
+    name: Literal["cosine", "constant"] = "cosine"
+    warmup_epochs: int = Field(0, ge=0)
+    warmup_lr: float = Field(1e-6, ge=0)
+    min_lr: float = Field(0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _warmup_fits(self) -> Schedule:
+        if self.epochs and self.warmup_epochs >= self.epochs:
+            raise ValueError(f"warmup_epochs must be below epochs ({self.epochs})")
+        return self
+
+
+class Batch(Strict):
+    """`size` images make one optimiser step, in micro-batches of `micro` images.
+
+    The micro-batch is the unit of randomness (Mixup draws once for each, dropout likewise), so it
+    belongs to the recipe: devices then only decide how many of them run at a time.
+    """
+
+    size: PositiveInt
+    micro: PositiveInt
+
+    @model_validator(mode="after")
+    def _divides(self) -> Batch:
+        if self.size % self.micro:
+            raise ValueError(f"size must be a multiple of micro ({self.micro})")
+        return self
+
+
+class Recipe(Strict):
+    """Everything that decides a training's outcome but the seed."""
+
+    model: Model
+    data: Data
+    augmentation: Augmentation = Augmentation()
+    loss: Literal["cross_entropy", "binary_cross_entropy"] = "cross_entropy"
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    optimizer: Optimizer
+    schedule: Schedule
+    batch: Batch
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    ema_decay: float | None = Field(None, gt=0, lt=1, description="weights average that is saved")
+    grad_checkpointing: bool = False
+    compile: bool = False
+
+    def canonical_json(self) -> str:
+        """Return the one JSON text of this recipe: sorted keys, no defaults, no spaces."""
+        return canonical_json(self.model_dump(mode="json", exclude_defaults=True))
+
+    @property
+    def hash(self) -> str:
+        """First eight hex digits of the SHA-256 of the canonical JSON."""
+        return short_hash(self.model_dump(mode="json", exclude_defaults=True))
+
+
+def canonical_json(value: Any) -> str:
+    """Return the canonical JSON text of plain data: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def short_hash(value: Any) -> str:
+    """First eight hex digits of the SHA-256 of the canonical JSON of `value`."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:8]

@@ -1,0 +1,101 @@
+"""Typed configuration: strict, frozen pydantic models read from YAML.
+
+Every mistake in a file becomes one `VitrineError` that names the file, the field and the value,
+with the closest known key where a key is unknown.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vitrine.errors import VitrineError, did_you_mean
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Strict(BaseModel):
+    """Base of every configuration object: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_yaml(path: Path) -> Any:
+    """Parse a YAML file.
+
+    Raises:
+        VitrineError: the file is missing or is not YAML.
+    """
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise VitrineError(f"cannot read {path}: {error.strerror or error}") from None
+    try:
+        return yaml.load(text, Loader=_Loader) or {}
+    except yaml.YAMLError as error:
+        raise VitrineError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def parse(model: type[Model], data: Any, where: str) -> Model:
+    """Validate `data` as `model`; `where` names its origin in the error.
+
+    Raises:
+        VitrineError: a key is unknown, or a value has the wrong type or range.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise VitrineError(_sentence(model, error, where)) from None
+
+
+def load(model: type[Model], path: Path) -> Model:
+    """Read `path` and validate it as `model`."""
+    return parse(model, read_yaml(path), str(path))
+
+
+def merge(base: dict[str, Any], *deltas: dict[str, Any]) -> dict[str, Any]:
+    """Merge nested dictionaries from left to right; later values win, lists are replaced whole."""
+    merged = dict(base)
+    for delta in deltas:
+        for key, value in delta.items():
+            both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+            merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> str:
+    first = error.errors()[0]
+    place = [str(part) for part in first["loc"]]
+    field = ".".join(place)
+    if first["type"] == "extra_forbidden":
+        known = _fields_at(model, place[:-1])
+        return f"{where}: unknown key '{field}'{did_you_mean(place[-1], known)}"
+    if first["type"] == "missing":
+        return f"{where}: '{field}' is missing; add it"
+    return f"{where}: '{field}' is {first['input']!r}: {first['msg'].lower()}"
+
+
+def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
+    """Field names of the nested model that `place` leads to (lists and dicts looked through)."""
+    here: Any = model
+    for part in place:
+        if isinstance(here, type) and issubclass(here, BaseModel):
+            info = here.model_fields.get(part)
+            here = info.annotation if info else None
+        here = _model_in(here)
+    return list(here.model_fields) if here is not None else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in reversed(getattr(annotation, "__args__", ())):
+        if found := _model_in(argument):
+            return found
+    return None
