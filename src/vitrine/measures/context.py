@@ -1,0 +1,41 @@
+"""What a measure is given: where it runs, and the trained model if it measures one.
+
+A measure is a plain function named in a paper's ``artifacts.yaml`` as ``module:function``. It takes
+a `Context`, or a `Trained` when it measures a run, and its own keyword arguments, and returns a flat
+dictionary of numbers (or of nested lists of numbers, for figures).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Union
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from vitrine.data.registry import DatasetInfo
+    from vitrine.recipe import Recipe
+
+Value = Union[float, int, Sequence["Value"]]
+Values = Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a measure runs: `device` is a torch device name, `seed` decides all its randomness."""
+
+    device: str
+    data_root: Path
+    seed: int
+    workers: int = 0
+
+
+@dataclass(frozen=True)
+class Trained(Context):
+    """A finished run: `model` is in evaluation mode on `device`."""
+
+    model: nn.Module
+    recipe: Recipe
+    info: DatasetInfo

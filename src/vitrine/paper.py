@@ -1,0 +1,252 @@
+"""What a paper's folder ``configs/papers/<paper>/`` says, as typed files.
+
+``paper.yaml`` is who wrote it, ``recipes.yaml`` how its models are trained (a base and deltas),
+``artifacts.yaml`` which tables and figures it has and what each cell measures, ``reference/*.csv``
+the values it printed. Linking them into jobs is the catalogue's work (`vitrine.catalog`).
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, PositiveInt
+
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.schema import Strict, merge
+from vitrine.settings import Resources, Step
+
+Delta = dict[str, Any]
+
+
+class PaperInfo(Strict):
+    """``paper.yaml``."""
+
+    title: str
+    authors: str
+    venue: str
+    url: str
+
+
+class Family(Strict):
+    """Recipes that are the product of some axes: `name` is formatted with each axis' choice."""
+
+    name: str
+    axes: tuple[str, ...] = ()
+    delta: Delta = {}
+
+
+class PaperScale(Strict):
+    """A paper's own values at one scale, laid over the scale's."""
+
+    recipe: Delta = {}
+    recipes: dict[str, Delta] = {}
+    models: dict[str, Delta] = {}
+    seeds: PositiveInt | None = None
+    seeds_per_job: PositiveInt | None = None
+    resources: dict[Step, Resources] = {}
+
+
+class RecipesFile(Strict):
+    """``recipes.yaml``."""
+
+    base: Delta
+    axes: dict[str, dict[str, Delta]] = {}
+    recipes: tuple[Family, ...]
+    scales: dict[str, PaperScale] = {}
+
+    def expand(self, where: str) -> dict[str, Delta]:
+        """Return every recipe of the paper by name, base and deltas merged.
+
+        Raises:
+            VitrineError: a family names an unknown axis, or two recipes share a name.
+        """
+        recipes: dict[str, Delta] = {}
+        for family in self.recipes:
+            for axis in family.axes:
+                if axis not in self.axes:
+                    raise VitrineError(
+                        f"{where}: recipe '{family.name}' names the axis '{axis}'"
+                        f"{did_you_mean(axis, self.axes)}"
+                    )
+            for choice in itertools.product(*(self.axes[axis] for axis in family.axes)):
+                names = dict(zip(family.axes, choice, strict=True))
+                name = fill(family.name, names, f"{where}: recipe '{family.name}'")
+                if name in recipes:
+                    raise VitrineError(f"{where}: two recipes are called '{name}'; rename one")
+                deltas = [self.axes[axis][value] for axis, value in names.items()]
+                recipes[name] = merge(self.base, *deltas, family.delta)
+        return recipes
+
+
+class MeasureSpec(Strict):
+    """What to measure: a function, its arguments, and whether it needs a run."""
+
+    function: str
+    on: Literal["run", "nothing"] = "nothing"
+    args: Delta = {}
+    seeds: PositiveInt | None = None
+    datasets: tuple[str, ...] = ()
+    device: Literal["scale", "cpu"] = "scale"
+
+
+class Labelled(BaseModel):
+    """A row or a column: its label, and variables that the cell's template is filled with."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    label: str
+    group: str | None = None
+
+    @property
+    def full_label(self) -> str:
+        """The label under its group, as reference files write it."""
+        return f"{self.group} / {self.label}" if self.group else self.label
+
+    @property
+    def variables(self) -> Delta:
+        """All that the template may name."""
+        return {**(self.model_extra or {}), "label": self.label}
+
+
+class CellSpec(Strict):
+    """One cell, or the template of all; strings are filled with row and column variables."""
+
+    measure: str | None = None
+    recipe: str | None = None
+    key: str = ""
+    metric: str = ""
+    unit: str = ""
+    digits: int | None = None
+    exact: bool = False
+
+
+class SeriesSpec(Strict):
+    """A measurement whose every value belongs to a figure."""
+
+    measure: str
+    recipe: str | None = None
+
+
+class ArtifactSpec(Strict):
+    """A table (rows and columns of cells) or a figure (series and a function that draws them)."""
+
+    title: str
+    caption: str
+    source: str
+    note: str = ""
+    row_header: str = ""
+    metric: str = ""
+    unit: str = ""
+    digits: int | None = None
+    rows: tuple[Labelled, ...] = ()
+    columns: tuple[Labelled, ...] = ()
+    cell: CellSpec | None = None
+    series: tuple[SeriesSpec, ...] = ()
+    draw: str | None = None
+
+    @property
+    def kind(self) -> Literal["table", "figure"]:
+        """A figure is what has a function that draws it."""
+        return "figure" if self.draw else "table"
+
+    def cell_at(self, row: Labelled, column: Labelled, where: str) -> CellSpec:
+        """Fill the cell's template for one row and column."""
+        own = set(CellSpec.model_fields)
+        defaults = {"metric": self.metric, "unit": self.unit, "digits": self.digits}
+        template = self.cell.model_dump(exclude_unset=True) if self.cell else {}
+        fields = {**defaults, **template}
+        for source in (row.variables, column.variables):
+            fields.update({key: value for key, value in source.items() if key in own})
+        variables = {
+            **{key: value for key, value in row.variables.items() if key not in own},
+            **{key: value for key, value in column.variables.items() if key not in own},
+        }
+        place = f"{where}, cell ({row.full_label}, {column.full_label})"
+        filled = {
+            key: fill(value, variables, place) if isinstance(value, str) else value
+            for key, value in fields.items()
+        }
+        return CellSpec.model_validate(filled)
+
+
+class MeasureScale(Strict):
+    """A measure's arguments at one scale, laid over the paper's."""
+
+    args: Delta = {}
+    seeds: PositiveInt | None = None
+
+
+class ArtifactsScale(Strict):
+    """What a scale changes of a paper's artifacts; `artifacts` limits it to those named."""
+
+    measures: dict[str, MeasureScale] = {}
+    artifacts: tuple[str, ...] | None = None
+
+
+class ArtifactsFile(Strict):
+    """``artifacts.yaml``."""
+
+    measures: dict[str, MeasureSpec]
+    artifacts: dict[str, ArtifactSpec]
+    scales: dict[str, ArtifactsScale] = {}
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What the paper prints in a cell (a number, or a word such as "Inconsistent"), and where."""
+
+    value: float | str
+    std: float | None
+    source: str
+
+
+def read_reference(path: Path) -> dict[tuple[str, str], Printed]:
+    """Read the printed values of one artifact: ``row,column,value,std,source`` to cells.
+
+    Raises:
+        VitrineError: the header is wrong, a cell stands twice, or a place is missing.
+    """
+    if not path.is_file():
+        return {}
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        header = ["row", "column", "value", "std", "source"]
+        if reader.fieldnames != header:
+            raise VitrineError(f"{path}: the header must be {','.join(header)}")
+        printed: dict[tuple[str, str], Printed] = {}
+        for line in reader:
+            cell = (line["row"], line["column"])
+            if cell in printed:
+                raise VitrineError(f"{path}: the cell {cell} stands twice; remove one")
+            if not line["source"]:
+                raise VitrineError(f"{path}: the cell {cell} has no source; say table and page")
+            std = float(line["std"]) if line["std"] else None
+            printed[cell] = Printed(_number_or_word(line["value"]), std, line["source"])
+    return printed
+
+
+def fill(template: str, variables: Mapping[str, Any], where: str) -> str:
+    """Format `template` with `variables`.
+
+    Raises:
+        VitrineError: it names a variable that is not there.
+    """
+    try:
+        return template.format_map(variables)
+    except KeyError as error:
+        name = str(error.args[0])
+        raise VitrineError(
+            f"{where}: '{template}' names '{name}'{did_you_mean(name, variables)}"
+        ) from None
+
+
+def _number_or_word(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
