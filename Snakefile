@@ -1,0 +1,55 @@
+"""Vitrine's front door: every table and figure of every paper, by name.
+
+snakemake all                          everything, at the scale of configs/default.yaml
+snakemake variance_table5              one artifact, with all that it needs
+snakemake table1 --profile slurm       the lead paper's Table 1, at full scale, on a cluster
+snakemake --list-target-rules          what there is to ask for
+"""
+
+import sys
+from pathlib import Path
+
+from snakemake.utils import min_version
+
+from vitrine.catalog import is_target_name, load_catalog, rerun_trigger
+from vitrine.errors import VitrineError
+
+min_version("9.0")
+
+
+configfile: "configs/default.yaml"
+
+
+
+def stop(error):
+    """Say in one sentence what is wrong, and leave."""
+    print(f"vitrine: {error}", file=sys.stderr)
+    sys.exit(2)
+
+
+try:
+    CATALOG = load_catalog(**config)
+    TARGETS = CATALOG.targets
+    for name in workflow.dag_settings.targets if workflow.dag_settings else ():
+        if is_target_name(name) and not Path(name).exists():
+            CATALOG.target(name)
+except VitrineError as error:
+    stop(error)
+
+RUNS, DATA, RESULTS = CATALOG.runs_root, CATALOG.data_root, CATALOG.results
+
+
+wildcard_constraints:
+    paper="|".join(CATALOG.papers),
+
+
+include: "workflow/rules/targets.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/evaluate.smk"
+include: "workflow/rules/benchmark.smk"
+include: "workflow/rules/artifacts.smk"
+include: "workflow/rules/report.smk"
+
+
+report: "workflow/report/workflow.rst"

@@ -1,0 +1,42 @@
+"""Top-1 and top-5 accuracy on the validation split, as the recipe evaluates."""
+
+from __future__ import annotations
+
+import torch
+
+from vitrine.data import build
+from vitrine.data.loading import eval_loader
+from vitrine.data.transforms import eval_transform
+from vitrine.measures.context import Trained, Values
+
+
+def accuracy(trained: Trained, batch_size: int = 128, image_size: int | None = None) -> Values:
+    """Measure accuracy in percent.
+
+    Args:
+        trained: the run.
+        batch_size: images at a time; it does not change the result.
+        image_size: pixels of the square test image, if not the recipe's own.
+
+    Returns:
+        ``top1``, ``top5`` (percent) and ``images`` (how many were judged).
+    """
+    dataset = build(
+        trained.info,
+        "val",
+        trained.data_root,
+        transform=eval_transform(trained.recipe, trained.info, image_size),
+    )
+    correct = torch.zeros(2, dtype=torch.long)
+    for images, labels in eval_loader(dataset, batch_size, trained.workers):
+        logits = trained.logits(images)
+        correct += hits(logits, labels)
+    percent = 100 * correct.double() / len(dataset)
+    return {"top1": percent[0].item(), "top5": percent[1].item(), "images": len(dataset)}
+
+
+def hits(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Count labels among the best one and the best five of ``(B, classes)`` logits: ``(2,)``."""
+    best = logits.topk(min(5, logits.shape[1]), dim=1).indices
+    match = best == labels[:, None]  # (B, 5)
+    return torch.stack([match[:, 0].sum(), match.any(dim=1).sum()])

@@ -1,0 +1,57 @@
+"""``python -m vitrine.training``: train some seeds of one recipe, in turn, or go on with them."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from vitrine.catalog import load_catalog
+from vitrine.errors import VitrineError, exit_on_error
+from vitrine.files import write_atomically
+from vitrine.training import train
+
+
+def main() -> None:
+    """Train, then write the receipt that the graph waits for."""
+    parser = argparse.ArgumentParser(prog="python -m vitrine.training", description=__doc__)
+    parser.add_argument("paper")
+    parser.add_argument("recipe", help="a recipe's name, as vitrine show prints it")
+    parser.add_argument("--seeds", type=int, nargs="+", required=True)
+    parser.add_argument("--scale", required=True)
+    parser.add_argument("--receipt", type=Path, help="written when all seeds are trained")
+    parser.add_argument("--data", default="data", help="folder of the datasets")
+    parser.add_argument("--runs", default="runs", help="folder of the runs")
+    args = parser.parse_args()
+
+    catalog = load_catalog(scale=args.scale, data_root=args.data, runs_root=args.runs)
+    run = catalog.paper(args.paper).run(args.recipe)
+    if args.receipt is not None and args.receipt.parent != run.folder:
+        raise VitrineError(
+            f"recipe '{run.name}' belongs in {run.folder}, not in {args.receipt.parent}: it was "
+            "changed after this job was planned; start snakemake again"
+        )
+    weights = catalog.weights_receipt_of(run.recipe.model.name)
+    digests = {}
+    for seed in args.seeds:
+        file = train(
+            run.recipe,
+            seed,
+            run.seed_folder(seed),
+            info=run.info,
+            data_root=catalog.data_root,
+            device=catalog.scale.device,
+            workers=catalog.scale.workers,
+            checkpoint_seconds=60 * catalog.scale.checkpoint_minutes,
+            pretrained=weights if run.recipe.model.pretrained else None,
+        )
+        digests[str(seed)] = hashlib.sha256(file.read_bytes()).hexdigest()
+    if args.receipt is not None and int(os.environ.get("RANK", "0")) == 0:
+        receipt = {"paper": run.paper, "recipe": run.name, "hash": run.recipe.hash}
+        write_atomically(args.receipt, json.dumps({**receipt, "sha256": digests}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    exit_on_error(main)
