@@ -6,6 +6,7 @@ snakemake table1 --profile slurm       the lead paper's Table 1, at full scale, 
 snakemake --list-target-rules          what there is to ask for
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from vitrine.catalog import is_target_name, load_catalog, rerun_trigger
 from vitrine.errors import VitrineError
 
 min_version("9.0")
+
+
+# The rules call `python` and `torchrun`: those that stand beside the Python that runs snakemake,
+# on this machine and on a cluster's nodes, whether or not the environment was activated.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
 configfile: "configs/default.yaml"
