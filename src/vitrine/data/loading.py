@@ -1,0 +1,202 @@
+"""Batches whose content is a function of (seed, step) alone.
+
+The one idea: randomness is counted, never carried. The order of epoch e is a function of
+(seed, e), and the transform of sample i in epoch e draws from generators seeded by (seed, e, i).
+So workers, devices, accumulation, interruption and resume cannot change what a step sees, and
+starting at step s costs nothing: there is no state to replay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from vitrine.data.transforms import Transform
+from vitrine.errors import VitrineError
+
+Key = tuple[int, int]
+"""(epoch, index in the dataset): what a training sample's randomness depends on."""
+
+
+class MicroBatch(NamedTuple):
+    """The unit of training: `micro` counts from 0 among all micro-batches of a step."""
+
+    step: int
+    micro: int
+    images: Tensor  # (micro, 3, H, W) float32
+    labels: Tensor  # (micro,) int64
+
+
+class TrainingSamples(Dataset[tuple[Tensor, int]]):
+    """A dataset seen through a random transform, addressed by (epoch, index).
+
+    The global generators of Python, NumPy and torch are seeded for each sample and put back as
+    they were afterwards. They are put back once for all samples fetched together, since saving
+    NumPy's state takes longer than transforming a small image.
+    """
+
+    def __init__(self, dataset: Dataset[Any], transform: Transform, seed: int):
+        self.dataset = dataset
+        self.transform = transform
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]  # torch's Dataset declares no length
+
+    def __getitem__(self, key: Key) -> tuple[Tensor, int]:
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[tuple[Tensor, int]]:
+        """Fetch several samples; `DataLoader` prefers this to one call for each."""
+        with _untouched_generators():
+            return [self._sample(epoch, index) for epoch, index in keys]
+
+    def _sample(self, epoch: int, index: int) -> tuple[Tensor, int]:
+        image, label = self.dataset[index]
+        _seed_generators(self.seed, epoch, index)
+        return self.transform(image), label
+
+
+class EvaluationSamples(Dataset[tuple[Tensor, int]]):
+    """A dataset seen through a deterministic transform."""
+
+    def __init__(self, dataset: Dataset[Any], transform: Transform):
+        self.dataset = dataset
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]  # torch's Dataset declares no length
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image, label = self.dataset[index]
+        return self.transform(image), label
+
+
+def steps_per_epoch(samples: int, size: int) -> int:
+    """Number of whole global batches in an epoch; the incomplete last one is dropped.
+
+    Raises:
+        VitrineError: there are fewer samples than one batch.
+    """
+    if samples < size:
+        raise VitrineError(
+            f"the training split has {samples} images, fewer than one batch of {size}; "
+            f"set batch.size to at most {samples}"
+        )
+    return samples // size
+
+
+def epoch_order(samples: int, seed: int, epoch: int) -> np.ndarray:
+    """Return the order of one epoch: a permutation of range(samples) drawn from (seed, epoch)."""
+    entropy = np.frombuffer(_digest(b"order", seed, epoch), dtype="<u4")
+    # RandomState's stream is promised never to change (NEP 19), so old runs stay resumable.
+    return np.random.RandomState(entropy).permutation(samples)
+
+
+def micro_batches(
+    samples: TrainingSamples,
+    *,
+    size: int,
+    micro: int,
+    start: int,
+    stop: int,
+    rank: int = 0,
+    world: int = 1,
+    workers: int = 0,
+    pin_memory: bool = False,
+) -> Iterator[MicroBatch]:
+    """Yield this rank's micro-batches of the steps from `start` up to (not with) `stop`.
+
+    A step is one global batch of `size` images in size / micro micro-batches; rank r of w takes
+    those numbered r, r + w, ... One process and many see the same micro-batches.
+
+    Args:
+        samples: what to draw from; its seed decides the order.
+        size: images of a step, over all ranks.
+        micro: images of a micro-batch; divides `size`.
+        start: first step, counted from the beginning of training.
+        stop: one past the last step.
+        rank: this process.
+        world: number of processes.
+        workers: processes that transform images; 0 does it here.
+        pin_memory: put the batches where the GPU can copy them from.
+
+    Raises:
+        VitrineError: the dataset is smaller than a batch, or the micro-batches of a step cannot
+            be shared equally among the processes.
+    """
+    per_epoch = steps_per_epoch(len(samples), size)
+    per_step = size // micro
+    if per_step % world:
+        raise VitrineError(
+            f"{world} processes cannot share the {per_step} micro-batches of a step equally; "
+            f"use a number of processes that divides {per_step}"
+        )
+
+    def places() -> Iterator[tuple[int, int]]:
+        return itertools.product(range(start, stop), range(rank, per_step, world))
+
+    def keys() -> Iterator[list[Key]]:
+        current, order = -1, np.empty(0, dtype=np.int64)
+        for step, number in places():
+            epoch, position = divmod(step, per_epoch)
+            if epoch != current:
+                current, order = epoch, epoch_order(len(samples), samples.seed, epoch)
+            first = position * size + number * micro
+            yield [(epoch, int(i)) for i in order[first : first + micro]]
+
+    loader = DataLoader(
+        samples,
+        batch_sampler=keys(),
+        num_workers=workers,
+        pin_memory=pin_memory,
+        generator=torch.Generator(),  # else every epoch draws from the global generator
+    )
+    return (
+        MicroBatch(step, number, images, labels)
+        for (step, number), (images, labels) in zip(places(), loader, strict=True)
+    )
+
+
+def eval_loader(
+    samples: EvaluationSamples, batch_size: int, workers: int = 0
+) -> DataLoader[tuple[Tensor, int]]:
+    """Batches of (B, 3, H, W) images and (B,) labels in the dataset's order, the last one short."""
+    return DataLoader(
+        samples, batch_size=batch_size, num_workers=workers, generator=torch.Generator()
+    )
+
+
+def _digest(purpose: bytes, *counters: int) -> bytes:
+    """Mix counters into 16 bytes; `purpose` keeps streams of different use apart."""
+    packed = struct.pack(f"<{len(counters)}Q", *counters)
+    return hashlib.blake2b(packed, digest_size=16, person=purpose).digest()
+
+
+def _seed_generators(seed: int, epoch: int, index: int) -> None:
+    for_python, for_numpy, for_torch = struct.unpack("<IIQ", _digest(b"sample", seed, epoch, index))
+    random.seed(for_python)
+    np.random.seed(for_numpy)
+    # Not torch.manual_seed: it would also seed every accelerator, at a hundred times the cost.
+    torch.default_generator.manual_seed(for_torch)
+
+
+@contextmanager
+def _untouched_generators() -> Iterator[None]:
+    python, numpy, torch_ = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(torch_)

@@ -1,0 +1,114 @@
+"""The registry of datasets: ``configs/datasets.yaml`` as typed objects.
+
+One entry says everything about a dataset that is not code: its licence, where its files come
+from and what they must hash to, the tree they form on disk, and its normalisation. The function
+that reads this tree is named by `loader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.schema import Strict, parse, read_yaml
+
+Hex64 = Field(None, pattern="^[0-9a-f]{64}$")
+Hex32 = Field(None, pattern="^[0-9a-f]{32}$")
+
+
+class RemoteFile(Strict):
+    """A file to download; an archive is unpacked into the folder where it lies."""
+
+    name: str = Field(description="path inside the dataset's folder")
+    url: list[str] = Field(min_length=1, description="mirrors of the same bytes, best first")
+    size: PositiveInt = Field(description="bytes")
+    sha256: str | None = Hex64
+    md5: str | None = Hex32
+
+    @model_validator(mode="after")
+    def _has_one_checksum(self) -> RemoteFile:
+        if (self.sha256 is None) == (self.md5 is None):
+            raise ValueError("give exactly one of sha256 and md5")
+        return self
+
+    @property
+    def checksum(self) -> tuple[str, str]:
+        """Algorithm and expected hex digest."""
+        return ("sha256", self.sha256) if self.sha256 else ("md5", self.md5 or "")
+
+
+class Images(Strict):
+    """A folder of images in the tree: `classes` folders of them, or flat where it is 0."""
+
+    folder: str
+    classes: NonNegativeInt
+    images: PositiveInt
+
+
+class DatasetInfo(Strict):
+    """One dataset; `folder` is its place below the data root."""
+
+    name: str
+    version: PositiveInt = 1
+    title: str
+    classes: PositiveInt
+    train_images: PositiveInt
+    val_images: PositiveInt
+    split: str = Field(description="which images are train and which are val")
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    source: Literal["bundled", "download", "manual"]
+    licence: str
+    homepage: str
+    loader: str = Field(pattern=r"^[\w.]+:\w+$", description="module:function")
+    folder: str = ""
+    files: list[RemoteFile] = Field([], description="what `fetch` downloads")
+    required: list[str] = Field([], description="files that the loader reads")
+    images: list[Images] = Field([], description="folders of images that the loader reads")
+    layout: str = Field("", description="the tree below the folder, shown to people")
+
+    @model_validator(mode="after")
+    def _has_what_its_source_needs(self) -> DatasetInfo:
+        if (self.source == "download") != bool(self.files):
+            raise ValueError("files belong to source 'download', which needs them")
+        if self.source != "bundled" and not (self.folder and self.layout):
+            raise ValueError(f"source '{self.source}' needs folder and layout")
+        return self
+
+    def normalization(
+        self, kind: Literal["dataset", "inception"]
+    ) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+        """Mean and standard deviation of each channel, for images in [0, 1]."""
+        if kind == "inception":
+            return (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
+        return self.mean, self.std
+
+
+def load_registry(path: Path = Path("configs/datasets.yaml")) -> dict[str, DatasetInfo]:
+    """Read the registry.
+
+    Raises:
+        VitrineError: the file is missing or an entry is wrong.
+    """
+    entries: Any = read_yaml(path)
+    if not isinstance(entries, dict):
+        raise VitrineError(f"{path} must map dataset names to entries")
+    return {
+        name: parse(DatasetInfo, {"name": name, **entry}, f"{path}, dataset '{name}'")
+        for name, entry in entries.items()
+    }
+
+
+def find(name: str, registry: Mapping[str, DatasetInfo]) -> DatasetInfo:
+    """Look a dataset up by its name.
+
+    Raises:
+        VitrineError: there is none of this name.
+    """
+    if name not in registry:
+        raise VitrineError(f"there is no dataset '{name}'{did_you_mean(name, registry)}")
+    return registry[name]
