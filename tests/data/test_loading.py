@@ -37,8 +37,8 @@ def draw(samples, start=0, stop=STEPS, **options):
 
 
 def assert_same(left, right):
-    assert [(batch.step, batch.micro) for batch in left] == [
-        (batch.step, batch.micro) for batch in right
+    assert [(batch.step, batch.index) for batch in left] == [
+        (batch.step, batch.index) for batch in right
     ]
     for a, b in zip(left, right, strict=True):
         assert torch.equal(a.images, b.images)
@@ -63,7 +63,7 @@ def test_starting_in_a_later_epoch_equals_skipping_to_it(samples):
 
 def test_processes_share_the_micro_batches_of_one(samples):
     ranks = [draw(samples, rank=rank, world=2) for rank in range(2)]
-    together = sorted(itertools.chain(*ranks), key=lambda batch: (batch.step, batch.micro))
+    together = sorted(itertools.chain(*ranks), key=lambda batch: (batch.step, batch.index))
     assert_same(together, draw(samples))
 
 

@@ -14,7 +14,8 @@ import random
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,11 +29,12 @@ Key = tuple[int, int]
 """(epoch, index in the dataset): what a training sample's randomness depends on."""
 
 
-class MicroBatch(NamedTuple):
-    """The unit of training: `micro` counts from 0 among all micro-batches of a step."""
+@dataclass(frozen=True)
+class MicroBatch:
+    """The unit of training: `index` counts from 0 among all micro-batches of a step."""
 
     step: int
-    micro: int
+    index: int
     images: Tensor  # (micro, 3, H, W) float32
     labels: Tensor  # (micro,) int64
 
@@ -148,11 +150,11 @@ def micro_batches(
 
     def keys() -> Iterator[list[Key]]:
         current, order = -1, np.empty(0, dtype=np.int64)
-        for step, number in places():
+        for step, index in places():
             epoch, position = divmod(step, per_epoch)
             if epoch != current:
                 current, order = epoch, epoch_order(len(samples), samples.seed, epoch)
-            first = position * size + number * micro
+            first = position * size + index * micro
             yield [(epoch, int(i)) for i in order[first : first + micro]]
 
     loader = DataLoader(
@@ -163,8 +165,8 @@ def micro_batches(
         generator=torch.Generator(),  # else every epoch draws from the global generator
     )
     return (
-        MicroBatch(step, number, images, labels)
-        for (step, number), (images, labels) in zip(places(), loader, strict=True)
+        MicroBatch(step, index, images, labels)
+        for (step, index), (images, labels) in zip(places(), loader, strict=True)
     )
 
 
