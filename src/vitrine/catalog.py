@@ -19,8 +19,8 @@ from vitrine.data.registry import DatasetInfo, find, load_registry
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.paper import (
     ArtifactsFile,
-    ArtifactsScale,
     ArtifactSpec,
+    ArtifactsScale,
     Delta,
     MeasureScale,
     PaperInfo,
@@ -239,7 +239,7 @@ class Paper:
         if name not in specs:
             raise VitrineError(f"{where}: measure '{name}' is unknown{did_you_mean(name, specs)}")
         spec = specs[name]
-        if (spec.on == "run") != (recipe is not None):
+        if spec.on_run != (recipe is not None):
             rule = "needs a recipe; name one" if recipe is None else "takes no recipe; remove it"
             raise VitrineError(f"{where}: measure '{name}' {rule}")
         catalog = self._catalog
@@ -438,7 +438,7 @@ class Catalog:
 
     @functools.cached_property
     def targets(self) -> dict[str, Target]:
-        """Everything that can be asked for by name, the lead paper's artifacts by short names too."""
+        """Everything one may ask for by name; short names too for the lead paper's artifacts."""
         targets: dict[str, Target] = {}
 
         def add(name: str, caption: str, artifacts: list[Artifact], *more: Path) -> None:

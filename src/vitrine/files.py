@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vitrine.errors import VitrineError
@@ -32,7 +32,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
             f"cannot write {path}: {error.strerror or error}; make room or choose another folder"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -87,7 +87,7 @@ class MeasureSpec(Strict):
     """What to measure: a function, its arguments, and whether it needs a run."""
 
     function: str
-    on: Literal["run", "nothing"] = "nothing"
+    on_run: bool = False
     args: Delta = {}
     seeds: PositiveInt | None = None
     datasets: tuple[str, ...] = ()

@@ -7,7 +7,8 @@ with the closest known key where a key is unknown.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, Union
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -82,20 +83,18 @@ def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> str
 
 
 def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
-    """Field names of the nested model that `place` leads to (lists and dicts looked through)."""
+    """Field names of the nested model that `place` leads to, through lists and dictionaries."""
     here: Any = model
     for part in place:
-        if isinstance(here, type) and issubclass(here, BaseModel):
-            info = here.model_fields.get(part)
-            here = info.annotation if info else None
-        here = _model_in(here)
-    return list(here.model_fields) if here is not None else []
+        if _is_model(here):
+            here = here.model_fields[part].annotation
+        else:  # an item of a container: its type is the container's last argument that is a type
+            arguments = [a for a in getattr(here, "__args__", ()) if a not in (..., type(None))]
+            here = arguments[-1] if arguments else None
+        while getattr(here, "__origin__", None) in (Union, UnionType):
+            here = here.__args__[0]
+    return list(here.model_fields) if _is_model(here) else []
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for argument in reversed(getattr(annotation, "__args__", ())):
-        if found := _model_in(argument):
-            return found
-    return None
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

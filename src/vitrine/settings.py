@@ -5,6 +5,7 @@ A scale is an overlay of values. No code asks what scale it is; it only reads th
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,3 +74,8 @@ def load_scale(root: Path, name: str) -> Scale:
         known = [file.stem for file in folder.glob("*.yaml")]
         raise VitrineError(f"scale '{name}' is unknown{did_you_mean(name, known)}")
     return load(Scale, path)
+
+
+if __name__ == "__main__":
+    # The schema that editors check configs/default.yaml with; a test keeps the file in step.
+    print(json.dumps(Settings.model_json_schema(), indent=2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from vitrine.data import build
-from vitrine.data.loading import eval_loader
+from vitrine.data.loading import EvaluationSamples, eval_loader
 from vitrine.data.transforms import eval_transform
 from vitrine.measures.context import Trained, Values
 
@@ -21,18 +21,15 @@ def accuracy(trained: Trained, batch_size: int = 128, image_size: int | None = N
     Returns:
         ``top1``, ``top5`` (percent) and ``images`` (how many were judged).
     """
-    dataset = build(
-        trained.info,
-        "val",
-        trained.data_root,
-        transform=eval_transform(trained.recipe, trained.info, image_size),
+    samples = EvaluationSamples(
+        build(trained.info, "val", trained.data_root),
+        eval_transform(trained.recipe, trained.info, image_size),
     )
     correct = torch.zeros(2, dtype=torch.long)
-    for images, labels in eval_loader(dataset, batch_size, trained.workers):
-        logits = trained.logits(images)
-        correct += hits(logits, labels)
-    percent = 100 * correct.double() / len(dataset)
-    return {"top1": percent[0].item(), "top5": percent[1].item(), "images": len(dataset)}
+    for images, labels in eval_loader(samples, batch_size, trained.workers):
+        correct += hits(trained.logits(images), labels)
+    percent = 100 * correct.double() / len(samples)
+    return {"top1": percent[0].item(), "top5": percent[1].item(), "images": len(samples)}
 
 
 def hits(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """What a measure is given: where it runs, and the trained model if it measures one.
 
 A measure is a plain function named in a paper's ``artifacts.yaml`` as ``module:function``. It takes
-a `Context`, or a `Trained` when it measures a run, and its own keyword arguments, and returns a flat
-dictionary of numbers (or of nested lists of numbers, for figures).
+a `Context`, or a `Trained` when it measures a run, and its own keyword arguments, and returns a
+flat dictionary of numbers (or of nested lists of numbers, for figures).
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, TypeAlias
+
+import torch
 
 if TYPE_CHECKING:
     from torch import nn
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
     from vitrine.data.registry import DatasetInfo
     from vitrine.recipe import Recipe
 
-Value = Union[float, int, Sequence["Value"]]
-Values = Mapping[str, Value]
+Value: TypeAlias = "float | Sequence[Value]"
+Values: TypeAlias = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
@@ -39,3 +41,8 @@ class Trained(Context):
     model: nn.Module
     recipe: Recipe
     info: DatasetInfo
+
+    def logits(self, images: torch.Tensor) -> torch.Tensor:
+        """Run the model without gradients: ``(B, 3, H, W)`` to ``(B, classes)`` on the CPU."""
+        with torch.inference_mode():
+            return self.model(images.to(self.device)).float().cpu()

@@ -1,0 +1,24 @@
+"""What many tests need: the checkout, and a small one of their own to change."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FIFTH_PAPER = ROOT / "tests" / "workflow" / "fifth_paper"
+
+
+@pytest.fixture(scope="session")
+def root():
+    """The checkout that is tested."""
+    return ROOT
+
+
+@pytest.fixture
+def small_checkout(tmp_path):
+    """The configuration of a checkout whose only paper is the template of a fifth one."""
+    configs = tmp_path / "configs"
+    shutil.copytree(ROOT / "configs", configs, ignore=shutil.ignore_patterns("papers"))
+    shutil.copytree(FIFTH_PAPER / "configs", configs / "papers" / "template")
+    return tmp_path

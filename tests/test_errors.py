@@ -1,0 +1,28 @@
+"""Mistakes reach people as one sentence and status 2."""
+
+import pytest
+
+from vitrine.errors import VitrineError, did_you_mean, exit_on_error
+
+
+def test_the_closest_word_is_suggested():
+    assert did_you_mean("lapotp", ["laptop", "full"]) == "; did you mean 'laptop'?"
+
+
+def test_without_a_close_word_all_are_listed():
+    assert did_you_mean("zzz", ["laptop", "full"]) == "; known: full, laptop"
+
+
+def test_a_mistake_exits_with_two_and_no_traceback(capsys):
+    def main():
+        raise VitrineError("the scale 'x' is unknown")
+
+    with pytest.raises(SystemExit) as exit_:
+        exit_on_error(main)
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err == "vitrine: the scale 'x' is unknown\n"
+
+
+def test_a_bug_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError):
+        exit_on_error(lambda: 1 / 0)

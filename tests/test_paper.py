@@ -1,0 +1,120 @@
+"""A paper's folder is read strictly, and says in one sentence where it is wrong."""
+
+import pytest
+
+from vitrine.errors import VitrineError
+from vitrine.paper import ArtifactSpec, Labelled, RecipesFile, fill, read_reference
+from vitrine.schema import parse
+
+
+def recipes_file(**changes):
+    data = {
+        "base": {"optimizer": {"lr": 1.0, "name": "sgd"}},
+        "axes": {
+            "size": {"s": {"model": {"name": "small"}}, "b": {"model": {"name": "base"}}},
+            "lr": {"low": {"optimizer": {"lr": 0.1}}, "high": {}},
+        },
+        "recipes": [{"name": "{size}-{lr}", "axes": ["size", "lr"], "delta": {"x": 1}}],
+        **changes,
+    }
+    return parse(RecipesFile, data, "recipes.yaml")
+
+
+def test_a_family_is_the_product_of_its_axes_laid_over_the_base():
+    recipes = recipes_file().expand("recipes.yaml")
+    assert list(recipes) == ["s-low", "s-high", "b-low", "b-high"]
+    assert recipes["b-low"] == {
+        "optimizer": {"lr": 0.1, "name": "sgd"},
+        "model": {"name": "base"},
+        "x": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("families", "sentence"),
+    [
+        ([{"name": "{size}", "axes": ["sise"]}], "names the axis 'sise'; did you mean 'size'?"),
+        ([{"name": "same", "axes": ["size"]}], "two recipes are called 'same'; rename one"),
+        ([{"name": "{width}", "axes": ["size"]}], "'{width}' names 'width'"),
+    ],
+)
+def test_a_wrong_family_is_refused(families, sentence):
+    with pytest.raises(VitrineError) as error:
+        recipes_file(recipes=families).expand("recipes.yaml")
+    assert sentence in str(error.value)
+
+
+def artifact(**changes):
+    data = {
+        "title": "t",
+        "caption": "c",
+        "source": "Table 1, p. 1",
+        "metric": "top-1",
+        "unit": "%",
+        "cell": {"measure": "accuracy", "recipe": "{model}-{mix}", "key": "top1"},
+        **changes,
+    }
+    return parse(ArtifactSpec, data, "artifacts.yaml")
+
+
+def test_a_cell_is_the_template_filled_with_row_and_column():
+    row = Labelled.model_validate({"label": "Mixup", "mix": "mixup0.2"})
+    column = Labelled.model_validate({"label": "S", "model": "vit_s"})
+    cell = artifact().cell_at(row, column, "here")
+    assert (cell.measure, cell.recipe, cell.key) == ("accuracy", "vit_s-mixup0.2", "top1")
+    assert (cell.metric, cell.unit, cell.exact) == ("top-1", "%", False)
+
+
+def test_a_row_or_column_may_say_a_cells_field_itself():
+    row = Labelled.model_validate({"label": "Mixup", "mix": "m", "unit": "ratio"})
+    column = Labelled.model_validate({"label": "S", "model": "s", "exact": True, "digits": 4})
+    cell = artifact().cell_at(row, column, "here")
+    assert (cell.unit, cell.exact, cell.digits) == ("ratio", True, 4)
+
+
+def test_a_template_with_an_unknown_variable_names_the_cell():
+    row = Labelled.model_validate({"label": "Mixup", "mixx": "m"})
+    column = Labelled.model_validate({"label": "S", "model": "s"})
+    with pytest.raises(VitrineError, match=r"cell \(Mixup, S\).*names 'mix'; did you mean 'mixx'"):
+        artifact().cell_at(row, column, "artifacts.yaml")
+
+
+def test_a_label_stands_under_its_group():
+    assert Labelled.model_validate({"label": "Ours", "group": "ViT-S"}).full_label == "ViT-S / Ours"
+
+
+def test_fill_leaves_text_without_variables_alone():
+    assert fill("plain", {}, "here") == "plain"
+
+
+def write(path, text):
+    path.write_text("row,column,value,std,source\n" + text)
+    return path
+
+
+def test_printed_values_are_numbers_or_words(tmp_path):
+    text = 'Mixup,S,78.069,0.1,"Table 5, p. 6"\nMixup,B,Inconsistent,,"Table 5, p. 6"\n'
+    printed = read_reference(write(tmp_path / "t.csv", text))
+    assert printed[("Mixup", "S")].value == 78.069
+    assert printed[("Mixup", "S")].std == 0.1
+    assert printed[("Mixup", "B")].value == "Inconsistent"
+    assert printed[("Mixup", "B")].source == "Table 5, p. 6"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("a,b,1,,T\na,b,2,,T\n", "stands twice"), ("a,b,1,,\n", "has no source")],
+)
+def test_wrong_reference_files_are_refused(tmp_path, text, sentence):
+    with pytest.raises(VitrineError, match=sentence):
+        read_reference(write(tmp_path / "t.csv", text))
+
+
+def test_a_wrong_header_is_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("row,col,value\n")
+    with pytest.raises(VitrineError, match="the header must be row,column,value,std,source"):
+        read_reference(tmp_path / "t.csv")
+
+
+def test_an_artifact_without_reference_prints_nothing(tmp_path):
+    assert read_reference(tmp_path / "none.csv") == {}

@@ -1,0 +1,46 @@
+"""Settings, scales, and the schema that editors read."""
+
+import json
+
+import pytest
+
+from vitrine.errors import VitrineError
+from vitrine.schema import read_yaml
+from vitrine.settings import Settings, load_scale, load_settings
+
+
+def test_the_json_schema_is_in_step_with_the_model(root):
+    """Refresh it with: python -m vitrine.settings > workflow/schemas/config.schema.json."""
+    written = json.loads((root / "workflow" / "schemas" / "config.schema.json").read_text())
+    assert written == Settings.model_json_schema()
+
+
+def test_the_default_file_says_what_the_model_says(root):
+    assert read_yaml(root / "configs" / "default.yaml") == Settings().model_dump()
+
+
+def test_every_key_of_the_default_file_is_commented(root):
+    lines = (root / "configs" / "default.yaml").read_text().splitlines()
+    assert all("#" in line for line in lines if ":" in line)
+
+
+def test_every_scale_is_called_like_its_file(root):
+    for path in (root / "configs" / "scales").glob("*.yaml"):
+        assert load_scale(root, path.stem).name == path.stem
+
+
+def test_an_unknown_scale_is_refused_with_a_suggestion(root):
+    with pytest.raises(VitrineError, match="scale 'lapotp' is unknown; did you mean 'laptop'"):
+        load_scale(root, "lapotp")
+
+
+def test_an_unknown_key_is_refused_with_a_suggestion(root):
+    with pytest.raises(VitrineError, match="unknown key 'scael'; did you mean 'scale'"):
+        load_settings(root, {"scael": "full"})
+
+
+def test_a_broken_file_is_named(tmp_path):
+    (tmp_path / "configs" / "scales").mkdir(parents=True)
+    (tmp_path / "configs" / "scales" / "odd.yaml").write_text("name: [")
+    with pytest.raises(VitrineError, match=r"odd\.yaml is not valid YAML"):
+        load_scale(tmp_path, "odd")
