@@ -1,0 +1,6 @@
+"""Tables and figures from measurements: what was measured beside what was printed.
+
+`comparison` judges each cell, `tables` and the papers' own draw functions (in the style of `style`)
+render them, `claims` tests a paper's statements on them, `report` gathers a scale's results.
+Nothing here knows a paper, and nothing here imports torch.
+"""

@@ -1,0 +1,95 @@
+"""``python -m vitrine.artifacts``: render a table or a figure, or write a scale's report."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitrine.artifacts.comparison import compare, read_measurement
+from vitrine.artifacts.report import report
+from vitrine.artifacts.tables import latex, markdown
+from vitrine.catalog import Artifact, Catalog, load_catalog
+from vitrine.errors import VitrineError, exit_on_error
+from vitrine.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def main() -> None:
+    """Parse the command line and do one of the two."""
+    parser = argparse.ArgumentParser(prog="python -m vitrine.artifacts", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("render", help="one table (.csv .md .tex) or figure (.csv .svg .png)")
+    one.add_argument("paper")
+    one.add_argument("artifact")
+    page = commands.add_parser("report", help="the page that links every artifact")
+    for command in (one, page):
+        command.add_argument("--scale", required=True)
+        command.add_argument("--runs", default="runs", help="folder of the runs")
+        command.add_argument("--results", default="results", help="folder of the results")
+        command.add_argument("--root", type=Path, default=Path(), help="the project's root")
+    args = parser.parse_args()
+
+    catalog = load_catalog(
+        args.root, scale=args.scale, runs_root=args.runs, results_root=args.results
+    )
+    if args.command == "render":
+        render(catalog, catalog.artifact(args.paper, args.artifact))
+    else:
+        write_atomically(catalog.report, report(catalog))
+
+
+def render(catalog: Catalog, artifact: Artifact) -> None:
+    """Write an artifact's files, the tidy CSV always among them.
+
+    Raises:
+        VitrineError: a figure's measurement is missing, a cell's key is unknown, or the results
+            folder cannot be written to.
+    """
+    measured = {
+        measurement.path: values
+        for measurement in artifact.measurements
+        if (values := read_measurement(measurement.path)) is not None
+    }
+    cells = compare(artifact, measured, catalog.scale.name)
+    csv, *_ = paths = catalog.files(artifact)
+    if artifact.draw is None:
+        texts = (markdown(artifact, cells), latex(artifact, cells))
+        for path, text in zip(paths[1:], texts, strict=True):
+            write_atomically(path, text)
+    else:
+        from vitrine.artifacts import style  # matplotlib only where something is drawn
+
+        for measurement in artifact.measurements:
+            if measurement.path not in measured:
+                raise VitrineError(
+                    f"{artifact.paper} {artifact.name} needs {measurement.path}; "
+                    f"run snakemake {artifact.paper}_{artifact.name}"
+                )
+        draw = draw_function(artifact.draw)
+        style.save(draw(cells, list(measured.values())), csv.with_suffix(""))
+    write_atomically(csv, cells.to_csv(index=False, lineterminator="\n"))
+
+
+def draw_function(name: str) -> Callable[..., Figure]:
+    """Import ``module:function``.
+
+    Raises:
+        VitrineError: there is no such module or function.
+    """
+    module, _, function = name.partition(":")
+    try:
+        draw: Any = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise VitrineError(
+            f"the function '{name}' cannot be imported ({error}); correct 'draw' in artifacts.yaml"
+        ) from None
+    return draw
+
+
+if __name__ == "__main__":
+    exit_on_error(main)

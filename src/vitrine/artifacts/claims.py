@@ -1,0 +1,204 @@
+"""A paper's checkable statements as relations over measured cells: held, failed or not testable.
+
+A claim is tested on what was measured here, never on what was printed. It is "not testable" at a
+scale that it does not list, and where a cell that it needs was not run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import pandas as pd
+from pydantic import Field
+
+from vitrine.artifacts.comparison import difference_half_width
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.schema import Strict, parse, read_yaml
+
+EVERY_ROW = "*"
+COLUMNS = ["id", "statement", "source", "status", "left", "right", "margin", "detail"]
+
+Tables = Mapping[str, pd.DataFrame]
+
+
+class Place(Strict):
+    """A cell; the row "*" stands for every row that both sides have."""
+
+    artifact: str
+    row: str
+    column: str
+
+
+class Claim(Strict):
+    """One statement of a paper: `left` is above, below or equal to `right`.
+
+    `above` and `below` ask for more than `margin` between them, `equal` allows up to it.
+    """
+
+    id: str
+    statement: str = Field(description="the paper's own words, in short")
+    source: str = Field(description="where the paper says it")
+    left: Place
+    relation: Literal["above", "below", "equal"]
+    right: Place | float
+    margin: float = Field(0.0, ge=0)
+    scales: tuple[str, ...]
+
+
+class ClaimsFile(Strict):
+    """``claims.yaml``: a list of claims."""
+
+    claims: tuple[Claim, ...]
+
+
+class Side(NamedTuple):
+    """One side of a relation: a measured number with its spread over seeds, or a constant."""
+
+    value: float
+    std: float
+    n_seeds: int
+
+
+def read_claims(path: Path) -> tuple[Claim, ...]:
+    """Read a paper's claims; none if the paper has no such file.
+
+    Raises:
+        VitrineError: the file is not a list of claims, or two have one id.
+    """
+    if not path.is_file():
+        return ()
+    claims = parse(ClaimsFile, {"claims": read_yaml(path) or []}, str(path)).claims
+    seen: set[str] = set()
+    for claim in claims:
+        if claim.id in seen:
+            raise VitrineError(f"{path}: two claims are called '{claim.id}'; rename one")
+        seen.add(claim.id)
+    return claims
+
+
+def evaluate(claims: Sequence[Claim], tables: Tables, scale: str) -> pd.DataFrame:
+    """Test claims on a paper's tidy cells, by artifact; one row for each, columns `COLUMNS`.
+
+    Of a claim on every row, `left` and `right` are those of the row that comes closest to failing.
+
+    Raises:
+        VitrineError: a claim that is testable here names an artifact, a row or a column that is
+            not there.
+    """
+    return pd.DataFrame([_evaluate(claim, tables, scale) for claim in claims], columns=COLUMNS)
+
+
+def _evaluate(claim: Claim, tables: Tables, scale: str) -> dict[str, Any]:
+    common = {
+        "id": claim.id,
+        "statement": claim.statement,
+        "source": claim.source,
+        "margin": claim.margin,
+        "status": "not testable",
+    }
+    if scale not in claim.scales:
+        where = ", ".join(claim.scales)
+        return {**common, "detail": f"Testable at {where}, not at {scale}."}
+    pairs = _pairs(claim, tables)
+    tested = {row: (left, right) for row, (left, right) in pairs.items() if left and right}
+    missing = [row for row in pairs if row not in tested]
+    if not tested:
+        return {**common, "detail": f"Not run: {', '.join(missing) or claim.left.artifact}."}
+    worst = min(tested, key=lambda row: _slack(claim, *tested[row]))
+    left, right = tested[worst]
+    return {
+        **common,
+        "status": "held" if _holds(claim, left, right) else "failed",
+        "left": left.value,
+        "right": right.value,
+        "detail": _detail(claim, worst, left, right, len(tested), missing),
+    }
+
+
+def _pairs(claim: Claim, tables: Tables) -> dict[str, tuple[Side | None, Side | None]]:
+    """The two sides of each row that the claim speaks of; None where a cell was not run."""
+    places = [place for place in (claim.left, claim.right) if isinstance(place, Place)]
+    labels = [_rows(claim, place, tables) for place in places if place.row == EVERY_ROW]
+    common = labels[0] if labels else [claim.left.row]
+    common = [row for row in common if all(row in rows for rows in labels)]
+    return {
+        row: (_side(claim, claim.left, row, tables), _side(claim, claim.right, row, tables))
+        for row in common
+    }
+
+
+def _rows(claim: Claim, place: Place, tables: Tables) -> list[str]:
+    """The rows that a place's column has, in the artifact's order."""
+    cells = _table(claim, place, tables)
+    return list(dict.fromkeys(cells.loc[cells["column"] == place.column, "row"]))
+
+
+def _side(claim: Claim, place: Place | float, row: str, tables: Tables) -> Side | None:
+    if not isinstance(place, Place):
+        return Side(place, std=0.0, n_seeds=1)
+    cells = _table(claim, place, tables)
+    row = row if place.row == EVERY_ROW else place.row
+    found = cells[(cells["row"] == row) & (cells["column"] == place.column)]
+    if found.empty or math.isnan(found["measured"].iloc[0]):
+        return None
+    cell = found.iloc[0]
+    return Side(float(cell["measured"]), float(cell["std"]), int(cell["n_seeds"]))
+
+
+def _table(claim: Claim, place: Place, tables: Tables) -> pd.DataFrame:
+    """The cells of a place's artifact; what the place names must be there, if anything is."""
+    if place.artifact not in tables:
+        raise VitrineError(
+            f"claim '{claim.id}': no artifact of this scale is called '{place.artifact}'"
+            f"{did_you_mean(place.artifact, tables)}"
+        )
+    cells = tables[place.artifact]
+    for name, label in (("row", place.row), ("column", place.column)):
+        if label != EVERY_ROW and not cells.empty and label not in set(cells[name]):
+            raise VitrineError(
+                f"claim '{claim.id}': {place.artifact} has no {name} '{label}'"
+                f"{did_you_mean(label, set(cells[name]))}"
+            )
+    return cells
+
+
+def _slack(claim: Claim, left: Side, right: Side) -> float:
+    """How far the relation is from failing; negative when it fails."""
+    difference = left.value - right.value
+    if claim.relation == "equal":
+        return claim.margin - abs(difference)
+    return (difference if claim.relation == "above" else -difference) - claim.margin
+
+
+def _holds(claim: Claim, left: Side, right: Side) -> bool:
+    slack = _slack(claim, left, right)
+    if claim.relation == "equal":
+        return slack >= -1e-9 * max(1.0, abs(right.value))
+    return slack > 0
+
+
+def _detail(
+    claim: Claim, row: str, left: Side, right: Side, tested: int, missing: Sequence[str]
+) -> str:
+    """What was compared, how sure the seeds make it, and what was left out, in sentences."""
+    difference = left.value - right.value
+    text = f"{left.value:.6g} against {right.value:.6g}, a difference of {difference:+.3g}"
+    half = _seeds_half_width(left, right)
+    if half is not None:
+        text += f" ± {half:.2g} (95 % over seeds)"
+        if claim.relation != "equal" and abs(difference) < half:
+            text += ", less than the spread over seeds"
+    if claim.left.row == EVERY_ROW:
+        text = f"closest of {tested} rows, {row}: {text}"
+    sentences = [text[0].upper() + text[1:], *([f"Not run: {', '.join(missing)}"] * bool(missing))]
+    return ". ".join(sentences) + "."
+
+
+def _seeds_half_width(left: Side, right: Side) -> float | None:
+    """Half the 95 % interval of the difference; None where a measured side has one seed only."""
+    if left.n_seeds < 2 or (right.n_seeds < 2 and right.std != 0):
+        return None
+    return difference_half_width(left.n_seeds, left.std, max(right.n_seeds, 2), right.std)

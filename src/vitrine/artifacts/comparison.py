@@ -1,0 +1,279 @@
+"""What was measured against what the paper prints, cell by cell.
+
+One rule decides what may be called a match. A cell is judged only where the recipe and the
+arguments equal the paper's own: a stand-in dataset, a smaller model or a shorter schedule is
+`not_comparable` whatever its number. A deterministic fact is `exact` when it rounds to the printed
+digits. Anything else is `within` when it differs from the printed value by no more than the seeds
+explain (`tolerance`), else `outside`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pandas as pd
+from scipy.special import ndtri, stdtrit  # as scipy.stats, which takes a second to import
+
+from vitrine.errors import VitrineError, did_you_mean
+
+if TYPE_CHECKING:
+    from vitrine.catalog import Artifact, Cell, Measurement
+
+COLUMNS = [
+    *("paper", "artifact", "row", "column", "metric", "unit"),
+    *("measured", "std", "n_seeds", "ci_low", "ci_high"),
+    *("paper_value", "paper_std", "difference", "verdict"),
+    *("scale", "dataset", "device", "recipe_hash", "commit", "source"),
+]
+NUMBERS = ["measured", "std", "ci_low", "ci_high", "paper_std", "difference"]
+CONFIDENCE = 0.95
+
+Verdict = Literal["exact", "within", "outside", "not_comparable", "not_run", "unprinted"]
+Measured = Mapping[Path, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean over seeds, sample standard deviation, and 95 % t interval of the mean."""
+
+    measured: float | None = None
+    std: float | None = None
+    n_seeds: int = 0
+    ci_low: float | None = None
+    ci_high: float | None = None
+
+
+def compare(artifact: Artifact, measurements: Measured, scale: str) -> pd.DataFrame:
+    """Return the tidy cells of an artifact, in its own order, with the columns `COLUMNS`.
+
+    Args:
+        artifact: a table or figure with its cells. A figure that declares none has those of its
+            measurements: each number becomes one. Its key "row/column" is split at the first
+            slash; a key without one is a column of the row called after the recipe. Where several
+            recipes are drawn, every row begins with its recipe.
+        measurements: the parsed measurement of each path that exists.
+        scale: the name that every row carries.
+
+    Raises:
+        VitrineError: a measurement exists and lacks a cell's key, or holds an array there.
+    """
+    if artifact.cells:
+        rows = [_declared(artifact, cell, measurements) for cell in artifact.cells]
+    else:
+        rows = _series(artifact, measurements)
+    common = {"paper": artifact.paper, "artifact": artifact.name, "scale": scale}
+    cells = pd.DataFrame([{**row, **common} for row in rows], columns=COLUMNS)
+    return cells.astype(dict.fromkeys(NUMBERS, float) | {"n_seeds": int})
+
+
+def read_measurement(path: Path) -> dict[str, Any] | None:
+    """Read one measurement, None if it was not taken.
+
+    Raises:
+        VitrineError: the file is damaged.
+    """
+    try:
+        measurement: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise VitrineError(f"cannot read {path} ({error}); delete it and measure again") from None
+    return measurement
+
+
+def read_cells(path: Path) -> pd.DataFrame:
+    """Read tidy cells back from their CSV; a word such as "none" stays a word.
+
+    Raises:
+        VitrineError: there is no such file, or its header is not `COLUMNS`.
+    """
+    try:
+        cells = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except (OSError, pd.errors.EmptyDataError):
+        raise VitrineError(f"cannot read {path}; rebuild it with snakemake") from None
+    if list(cells.columns) != COLUMNS:
+        raise VitrineError(f"{path} has not the columns of results; delete it and rebuild it")
+    numbers = cells[NUMBERS].apply(pd.to_numeric)
+    return cells.assign(**numbers, n_seeds=cells["n_seeds"].astype(int))
+
+
+def summarize(values: Sequence[float]) -> Summary:
+    """Summarise one number over seeds; a single seed has neither a spread nor an interval."""
+    n = len(values)
+    if n == 0:
+        return Summary()
+    mean = statistics.fmean(values)
+    if n == 1:
+        return Summary(mean, n_seeds=1)
+    std = statistics.stdev(values)  # exact: equal values have no spread, where numpy finds 1e-17
+    half = t_quantile(n - 1) * std / math.sqrt(n)
+    return Summary(mean, std, n, mean - half, mean + half)
+
+
+def tolerance(n_seeds: int, std: float | None, paper_std: float | None, decimals: int) -> float:
+    """Return the largest difference from the printed value that still counts as the same result.
+
+    Half the 95 % interval of the difference if both numbers came from one distribution, plus half
+    a unit of the last printed digit, since the printed value is rounded. How many runs a paper
+    averaged is seldom printed, so every doubt is settled on the narrow side:
+
+    - several seeds, a printed std: Welch's interval for two means, the printed one taken to average
+      as many runs as ours: ``t * sqrt((std^2 + paper_std^2) / n)``.
+    - several seeds, no printed std: the printed value is one more run with our spread:
+      ``t * std * sqrt(1 + 1/n)``.
+    - one seed, a printed std: ours is one run about the printed mean: ``1.96 * paper_std``.
+    - one seed, no printed std: nothing is known of the spread, so only the last digit may differ,
+      by one unit in all.
+    """
+    half_unit = 0.5 * 10.0**-decimals
+    if n_seeds > 1 and std is not None:
+        return difference_half_width(n_seeds, std, n_seeds, paper_std) + half_unit
+    if paper_std is not None:
+        return float(ndtri((1 + CONFIDENCE) / 2)) * paper_std + half_unit
+    return 2 * half_unit
+
+
+def difference_half_width(
+    n_left: int, std_left: float, n_right: int, std_right: float | None
+) -> float:
+    """Half the 95 % interval of the difference of two means (Welch).
+
+    With `std_right` None, the right side is a single value that shares the left side's spread.
+    """
+    if std_right is None:
+        return t_quantile(n_left - 1) * std_left * math.sqrt(1 + 1 / n_left)
+    left, right = std_left**2 / n_left, std_right**2 / n_right
+    if left + right == 0:
+        return 0.0
+    freedom = (left + right) ** 2 / (left**2 / (n_left - 1) + right**2 / (n_right - 1))
+    return t_quantile(freedom) * math.sqrt(left + right)
+
+
+def t_quantile(freedom: float) -> float:
+    """Two-sided 95 % quantile of Student's t."""
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+
+
+def decimals_of(value: float) -> int:
+    """Decimals of the shortest text of a number: 93.6 has one, 22050664.0 none, 2.5e-4 five."""
+    mantissa, _, power = repr(float(value)).partition("e")
+    fraction = mantissa.partition(".")[2].rstrip("0")
+    return max(0, len(fraction) - int(power or 0))
+
+
+def judge(cell: Cell, summary: Summary) -> Verdict:
+    """Return the verdict on one cell, by the rule that the module opens with."""
+    if summary.measured is None:
+        return "not_run"
+    if cell.printed is None:
+        return "unprinted"
+    printed = cell.printed.value
+    if isinstance(printed, str) or not cell.comparable:
+        return "not_comparable"
+    difference = abs(summary.measured - printed)
+    decimals = cell.digits if cell.digits is not None else decimals_of(printed)
+    slack = 1 + 1e-9  # 0.25 printed as 0.2 or as 0.3: both are roundings of it
+    if cell.exact:
+        return "exact" if difference <= 0.5 * 10.0**-decimals * slack else "outside"
+    allowed = tolerance(summary.n_seeds, summary.std, cell.printed.std, decimals)
+    return "within" if difference <= allowed * slack else "outside"
+
+
+def _declared(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[str, Any]:
+    """The tidy row of a cell that the artifact declares."""
+    known = measurements.get(cell.measurement.path) if cell.measurement else None
+    summary = summarize(_numbers(artifact, cell, known) if known else [])
+    row = {
+        "row": cell.row,
+        "column": cell.column,
+        "metric": cell.metric,
+        "unit": cell.unit,
+        "verdict": judge(cell, summary),
+        **asdict(summary),
+        **(_origin(known) if known else {}),
+    }
+    if cell.printed:
+        value = cell.printed.value
+        row |= {"paper_value": value, "paper_std": cell.printed.std, "source": cell.printed.source}
+        if summary.measured is not None and not isinstance(value, str):
+            row["difference"] = summary.measured - value
+    return row
+
+
+def _numbers(artifact: Artifact, cell: Cell, known: Mapping[str, Any]) -> list[float]:
+    """The number of a cell under each seed that has one (a null was not measured)."""
+    place = f"{artifact.paper} {artifact.name}, cell ({cell.row}, {cell.column})"
+    numbers = []
+    for values in known["values"].values():
+        if cell.key not in values:
+            raise VitrineError(
+                f"{place}: the measurement '{known['name']}' has no value '{cell.key}'"
+                f"{did_you_mean(cell.key, values)}"
+            )
+        value = values[cell.key]
+        if isinstance(value, list):
+            raise VitrineError(
+                f"{place}: '{cell.key}' of the measurement '{known['name']}' is an array; "
+                "name a key that holds one number"
+            )
+        if value is not None:
+            numbers.append(float(value))
+    return numbers
+
+
+def _series(artifact: Artifact, measurements: Measured) -> list[dict[str, Any]]:
+    """The tidy rows of a figure that declares no cells: every number of its measurements."""
+    several = len({_series_name(one) for one in artifact.measurements if one.run}) > 1
+    rows = []
+    for measurement in artifact.measurements:
+        known = measurements.get(measurement.path, {"values": {}})
+        name = _series_name(measurement)
+        for key, numbers in _scalars(known).items():
+            row, slash, column = key.partition("/")
+            if not slash:
+                row, column = name, key
+            elif several:
+                row = f"{name} / {row}"
+            rows.append(
+                {
+                    "row": row,
+                    "column": column,
+                    "metric": measurement.name,
+                    "unit": "",
+                    "verdict": "unprinted" if numbers else "not_run",
+                    **asdict(summarize(numbers)),
+                    **_origin(known),
+                }
+            )
+    return rows
+
+
+def _series_name(measurement: Measurement) -> str:
+    return measurement.run.name if measurement.run else measurement.name
+
+
+def _scalars(known: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Every key that holds a number or null, with its numbers over seeds."""
+    scalars: dict[str, list[float]] = {}
+    for values in known["values"].values():
+        for key, value in values.items():
+            if not isinstance(value, list):
+                scalars.setdefault(key, []).extend([] if value is None else [float(value)])
+    return scalars
+
+
+def _origin(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Where a measurement comes from."""
+    provenance = known.get("provenance", {})
+    return {
+        "dataset": known.get("dataset"),
+        "device": provenance.get("device"),
+        "recipe_hash": known.get("recipe_hash"),
+        "commit": provenance.get("commit"),
+    }

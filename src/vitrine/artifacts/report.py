@@ -1,0 +1,181 @@
+"""One page for a scale: every artifact with its verdicts, which claims hold, and what it cost."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from vitrine.artifacts.claims import evaluate, read_claims
+from vitrine.artifacts.comparison import read_cells, read_measurement
+from vitrine.artifacts.tables import markdown_escape, pipe_table, short_commit
+
+if TYPE_CHECKING:
+    from vitrine.catalog import Artifact, Catalog, Paper
+
+VERDICTS = {
+    "exact": "exact",
+    "within": "within",
+    "outside": "outside",
+    "not_comparable": "not comparable",
+    "not_run": "not run",
+    "unprinted": "not in the paper",
+}
+STATUSES = ("held", "failed", "not testable")
+LEGEND = """\
+A cell is judged only where recipe and arguments are the paper's own. **exact**: a deterministic
+fact, equal in every printed digit. **within** / **outside**: the difference from the printed
+number is / is not explained by the spread over seeds (95 %) and rounding. **not comparable**: a
+stand-in (dataset, model size, schedule, hardware), or the paper prints a word; such a number
+neither confirms nor contradicts the paper. **not in the paper**: our own extension, or a plot
+without printed numbers. Claims are relations between our own numbers, tested at the scales that
+they list."""
+
+
+@dataclass
+class Cost:
+    """What runs and measurements took: seconds by device, and jobs that do not say."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    jobs: int = 0
+    silent: int = 0
+
+    def add(self, provenance: Mapping[str, Any]) -> None:
+        """Count one job."""
+        self.jobs += 1
+        if "wall_seconds" in provenance:
+            self.seconds[provenance["device"]] += provenance["wall_seconds"]
+        else:
+            self.silent += 1
+
+
+def report(catalog: Catalog) -> str:
+    """Return the page of a scale in Markdown; its links are relative to the results folder.
+
+    Raises:
+        VitrineError: a file of results is damaged, or a claim names what is not there.
+    """
+    scale = catalog.scale.name
+    tables = {name: _cells_of(catalog, paper) for name, paper in catalog.papers.items()}
+    claims = {
+        name: evaluate(read_claims(paper.folder / "claims.yaml"), tables[name], scale)
+        for name, paper in catalog.papers.items()
+    }
+    cells = [cells for group in tables.values() for cells in group.values()]
+    parts = [
+        f"# Results at scale {scale}",
+        catalog.scale.description,
+        LEGEND,
+        _overview(tables, claims),
+        "## What it was measured on",
+        _circumstances(cells, cost_of(catalog)),
+    ]
+    for name, paper in catalog.papers.items():
+        info = paper.info
+        parts.append(f"## {name}")
+        parts.append(f"[{markdown_escape(info.title)}]({info.url}), {info.authors}, {info.venue}.")
+        parts += [_claims_table(claims[name])] if len(claims[name]) else []
+        parts += [
+            _entry(artifact, tables[name].get(artifact.name))
+            for artifact in paper.artifacts.values()
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def cost_of(catalog: Catalog) -> Cost:
+    """Add up the wall time that finished runs and measurements give in their provenance."""
+    cost = Cost()
+    for run in catalog.runs.values():
+        for seed in run.seeds:
+            path = run.seed_folder(seed) / "provenance.json"
+            if path.is_file():
+                cost.add(json.loads(path.read_text(encoding="utf-8")))
+    for path in catalog.measurements:
+        if (measurement := read_measurement(path)) is not None:
+            cost.add(measurement["provenance"])
+    return cost
+
+
+def format_duration(seconds: float) -> str:
+    """Write a duration for people: "42 s", "7 min", "3 h 05 min"."""
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _cells_of(catalog: Catalog, paper: Paper) -> dict[str, pd.DataFrame]:
+    """The tidy cells of a paper's artifacts that are built."""
+    paths = {name: catalog.files(artifact)[0] for name, artifact in paper.artifacts.items()}
+    return {name: read_cells(path) for name, path in paths.items() if path.is_file()}
+
+
+def _overview(tables: dict[str, dict[str, pd.DataFrame]], claims: dict[str, pd.DataFrame]) -> str:
+    """A line for each paper: its cells by verdict, its claims by status."""
+    head = ["paper", *VERDICTS.values(), *(f"claims {status}" for status in STATUSES)]
+    rows = []
+    for name, group in tables.items():
+        verdicts = Counter(verdict for cells in group.values() for verdict in cells["verdict"])
+        statuses = Counter(claims[name]["status"])
+        counts = [verdicts[verdict] for verdict in VERDICTS] + [statuses[one] for one in STATUSES]
+        rows.append([f"[{name}](#{name})", *map(str, counts)])
+    return pipe_table(head, rows)
+
+
+def _circumstances(tables: Sequence[pd.DataFrame], cost: Cost) -> str:
+    """Devices, datasets, commits, seeds and compute, as a list."""
+    run = [cells[cells["n_seeds"] > 0] for cells in tables]
+    seeds = sorted({count for cells in run for count in cells["n_seeds"]})
+    facts = {
+        "device": _distinct(run, "device"),
+        "dataset": _distinct(run, "dataset"),
+        "commit": [short_commit(commit) for commit in _distinct(run, "commit")],
+        "seeds of a cell": [str(count) for count in seeds],
+        "compute": [
+            f"{format_duration(seconds)} on {device}" for device, seconds in cost.seconds.items()
+        ],
+    }
+    lines = [f"- {name}: {', '.join(found)}" for name, found in facts.items() if found]
+    counted = f"- jobs (runs and measurements): {cost.jobs}"
+    counted += f", of which {cost.silent} did not note their time" if cost.silent else ""
+    return "\n".join([*lines, counted])
+
+
+def _distinct(tables: Sequence[pd.DataFrame], column: str) -> list[str]:
+    """The values of a column, each once, in order of appearance."""
+    return list(dict.fromkeys(value for cells in tables for value in cells[column] if value))
+
+
+def _claims_table(claims: pd.DataFrame) -> str:
+    """What the paper states, and whether our numbers bear it out."""
+    rows = [
+        [
+            claim["status"] if claim["status"] == "not testable" else f"**{claim['status']}**",
+            markdown_escape(f"{claim['statement']} ({claim['source']})"),
+            markdown_escape(claim["detail"]),
+        ]
+        for claim in claims.to_dict("records")
+    ]
+    return pipe_table(["claim", "the paper's statement", "measured here"], rows, numbers=False)
+
+
+def _entry(artifact: Artifact, cells: pd.DataFrame | None) -> str:
+    """One artifact: caption, links, verdicts, and the picture of a figure."""
+    parts = [
+        f"### {artifact.name}: {markdown_escape(artifact.title)}",
+        f"> {markdown_escape(artifact.caption)} ({artifact.source})",
+    ]
+    if cells is None:
+        return "\n\n".join([*parts, f"Not built: `snakemake {artifact.paper}_{artifact.name}`"])
+    stem = f"{artifact.paper}/{artifact.name}"
+    links = " ".join(f"[{suffix[1:]}]({stem}{suffix})" for suffix in artifact.suffixes)
+    verdicts = Counter(cells["verdict"])
+    counts = [f"{verdicts[name]} {text}" for name, text in VERDICTS.items() if verdicts[name]]
+    parts.append(" · ".join([links, *counts]))
+    if artifact.kind == "figure":
+        parts.append(f"![{markdown_escape(artifact.title)}]({stem}.svg)")
+    return "\n\n".join(parts)

@@ -1,0 +1,365 @@
+"""A table as people read it: the paper's rows and columns, the printed number under the measured.
+
+Each row is two lines. The upper is what was measured here, mean ± standard deviation over seeds;
+the lower, in italics and called "paper", is what the paper prints. Stacking them keeps fifteen
+columns readable, and a table that is wider still is broken into panels between groups of columns.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from vitrine.artifacts.comparison import decimals_of
+
+if TYPE_CHECKING:
+    from vitrine.catalog import Artifact, Column
+
+PANEL_WIDTH = 120  # characters: a text column of a printed page, or of a code host
+NOT_RUN = "—"
+MARKS = {"not_comparable": "†", "outside": "‡"}
+LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "[": "{[}",  # after \\ a bracket or a star would be its argument
+    "*": "{*}",
+    "†": r"$^{\dagger}$",
+    "‡": r"$^{\ddagger}$",
+    "—": "---",
+    "–": "--",
+    "·": r"$\cdot$",
+    "−": "$-$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "→": r"$\rightarrow$",
+    "≈": r"$\approx$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "°": r"$^{\circ}$",
+    "√": r"$\surd$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "²": "$^{2}$",
+    "³": "$^{3}$",
+    "α": r"$\alpha$",
+    "γ": r"$\gamma$",
+    "θ": r"$\theta$",
+    "μ": r"$\mu$",
+    "σ": r"$\sigma$",
+}
+NOTES = {
+    "measured": (
+        "Upright: measured here, the mean over seeds (± sample standard deviation). "
+        "Italic, under it: printed in the paper ({source})."
+    ),
+    "not_comparable": (
+        "† Not comparable: the paper prints a word, or something stands in for the paper's own "
+        "(dataset, model size, schedule, hardware). A stand-in's numbers are not the paper's and "
+        "neither confirm nor contradict it."
+    ),
+    "outside": (
+        "‡ Outside: differs from the printed number by more than rounding and the spread over "
+        "seeds explain (95 %)."
+    ),
+    "within": (
+        "No mark beside a printed number: it agrees. The difference is within the 95 % interval "
+        "that the spread over seeds gives, plus half of the last printed digit; with one seed and "
+        "no printed spread, within one unit of that digit."
+    ),
+    "exact": "A deterministic fact without a mark equals the printed number in every digit.",
+    "not_run": "— Not run.",
+}
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number's text: `value`, its `spread` ("" if none), and the `mark` of its verdict."""
+
+    value: str = ""
+    spread: str = ""
+    mark: str = ""
+
+    @property
+    def width(self) -> int:
+        """Characters that it takes in a table."""
+        return len(self.value) + (len(self.spread) + 3 if self.spread else 0) + len(self.mark)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table, a number for each column."""
+
+    label: str
+    numbers: tuple[Number, ...]
+    printed: bool
+
+
+def format_number(value: float, decimals: int | None) -> str:
+    """Write a number with `decimals`, or with three significant digits."""
+    if decimals is not None:
+        return f"{value:.{decimals}f}"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    magnitude = math.floor(math.log10(abs(value)))
+    return f"{value:.{max(0, 2 - magnitude)}f}" if magnitude >= -4 else f"{value:.2e}"
+
+
+def lines(artifact: Artifact, cells: pd.DataFrame) -> list[Line]:
+    """Return the table's lines: each row as measured and, where the paper prints it, as printed."""
+    found = {(cell["row"], cell["column"]): cell for cell in cells.to_dict("records")}
+    digits = {(cell.row, cell.column): cell.digits for cell in artifact.cells}
+    result = []
+    for row in artifact.rows:
+        places = [(row, column.full_label) for column in artifact.columns]
+        measured = [_measured(found.get(place), digits.get(place)) for place in places]
+        printed = [_printed(found.get(place), digits.get(place)) for place in places]
+        result.append(Line(row, tuple(measured), printed=False))
+        if any(number.value for number in printed):
+            result.append(Line("paper", tuple(printed), printed=True))
+    return result
+
+
+def panels(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[list[int]]:
+    """Break columns into panels of at most `room` characters, by index.
+
+    Groups stay whole where they fit; one that fits no panel is broken into even pieces.
+    """
+    result: list[list[int]] = []
+    left = 0
+    for _, group in itertools.groupby(range(len(columns)), lambda i: columns[i].group or i):
+        members = list(group)
+        pieces = math.ceil(sum(widths[i] for i in members) / room)
+        size = math.ceil(len(members) / pieces)
+        for piece in (members[start : start + size] for start in range(0, len(members), size)):
+            needed = sum(widths[i] for i in piece)
+            if not result or needed > left:
+                result.append([])
+                left = room
+            result[-1] += piece
+            left -= needed
+    return result
+
+
+def markdown(artifact: Artifact, cells: pd.DataFrame) -> str:
+    """Return the table in Markdown, aligned so that it can be read as plain text too."""
+    headings = [_heading(column, cells) for column in artifact.columns]
+    titles = [
+        "<br>".join(markdown_escape(part) for part in (column.group, heading) if part)
+        for column, heading in zip(artifact.columns, headings, strict=True)
+    ]
+    body = lines(artifact, cells)
+    parts = [f"# {artifact.paper} {artifact.name}: {markdown_escape(artifact.title)}"]
+    parts += [f"> {markdown_escape(artifact.caption)}"] if artifact.caption else []
+    parts.append(markdown_escape(_origin(cells)))
+    for panel in _panels_of(artifact, body, headings):
+        head = [markdown_escape(artifact.row_header), *(titles[index] for index in panel)]
+        rows = [
+            [
+                "*paper*" if line.printed else markdown_escape(line.label),
+                *(_markdown_number(line.numbers[index], line.printed) for index in panel),
+            ]
+            for line in body
+        ]
+        parts.append(pipe_table(head, rows))
+    parts += [markdown_escape(note) for note in _notes(artifact, cells)]
+    return "\n\n".join(parts) + "\n"
+
+
+def latex(artifact: Artifact, cells: pd.DataFrame) -> str:
+    """Return the table in LaTeX (booktabs; adjustbox shrinks what would overflow the page)."""
+    headings = [_heading(column, cells) for column in artifact.columns]
+    body = lines(artifact, cells)
+    tabulars = [
+        _tabular(artifact, body, headings, panel) for panel in _panels_of(artifact, body, headings)
+    ]
+    notes = [_origin(cells), *_notes(artifact, cells)]
+    caption = f"{artifact.title}. {artifact.caption}".strip()
+    return "\n".join(
+        [
+            r"% needs \usepackage{booktabs,adjustbox}",
+            r"\begin{table}",
+            r"\centering\small",
+            rf"\caption{{{_latex_escape(caption)}}}",
+            rf"\label{{tab:{artifact.paper}-{artifact.name}}}",
+            "\n\\par\\medskip\n".join(tabulars),
+            r"\par\smallskip\raggedright\footnotesize",
+            " \\\\\n".join(_latex_escape(note) for note in notes),
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def pipe_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> str:
+    """A Markdown table padded to align as plain text; columns after the first hold `numbers`."""
+    widths = [max(3, *(len(text) for text in column)) for column in zip(head, *rows, strict=True)]
+    right = [numbers and index > 0 for index in range(len(head))]
+
+    def line(texts: Sequence[str]) -> str:
+        padded = (
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(texts, widths, right, strict=True)
+        )
+        return f"| {' | '.join(padded)} |"
+
+    rule = [
+        "-" * (width - 1) + ":" if to_right else ":" + "-" * (width - 1)
+        for width, to_right in zip(widths, right, strict=True)
+    ]
+    return "\n".join([line(head), line(rule), *map(line, rows)])
+
+
+def markdown_escape(text: str) -> str:
+    """Write plain text so that Markdown shows it as it is."""
+    return re.sub(r"([\\`*_<|$~])", r"\\\1", text)
+
+
+def short_commit(commit: str) -> str:
+    """Eight digits of a commit's hash, "-dirty" kept."""
+    return re.sub(r"^([0-9a-f]{8})[0-9a-f]*", r"\1", commit)
+
+
+def _panels_of(
+    artifact: Artifact, body: Sequence[Line], headings: Sequence[str]
+) -> list[list[int]]:
+    widths = [
+        3 + max([len(heading), *(line.numbers[index].width for line in body)])
+        for index, heading in enumerate(headings)
+    ]
+    labels = max(len(label) for label in [artifact.row_header, *artifact.rows])
+    return panels(artifact.columns, widths, max(PANEL_WIDTH - labels, PANEL_WIDTH // 2))
+
+
+def _measured(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Number:
+    if cell is None:
+        return Number()
+    if pd.isna(cell["measured"]):
+        return Number(NOT_RUN)
+    spread = "" if pd.isna(cell["std"]) else format_number(cell["std"], decimals)
+    return Number(format_number(cell["measured"], decimals), spread, MARKS.get(cell["verdict"], ""))
+
+
+def _printed(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Number:
+    if cell is None or pd.isna(cell["paper_value"]):
+        return Number()
+    value = cell["paper_value"]
+    if isinstance(value, str):
+        return Number(value)
+    decimals = decimals_of(value) if decimals is None else decimals
+    spread = "" if pd.isna(cell["paper_std"]) else f"{cell['paper_std']:g}"
+    return Number(format_number(value, decimals), spread)
+
+
+def _heading(column: Column, cells: pd.DataFrame) -> str:
+    """A column's label, with its unit where the table has several and the label does not say it."""
+    units = cells.loc[cells["column"] == column.full_label, "unit"].unique()
+    if cells["unit"].nunique() < 2 or len(units) != 1 or not units[0] or units[0] in column.label:
+        return column.label
+    return f"{column.label} ({units[0]})"
+
+
+def _origin(cells: pd.DataFrame) -> str:
+    """What was measured, and on what, in one line."""
+    quantities = {
+        f"{metric} ({unit})" if unit else metric
+        for metric, unit in zip(cells["metric"], cells["unit"], strict=True)
+    }
+    facts = list(quantities) if len(quantities) == 1 else []
+    facts += [f"scale {scale}" for scale in cells["scale"].unique()]
+    run = cells[cells["verdict"] != "not_run"]
+    if run.empty:
+        return " · ".join([*facts, "nothing measured yet"])
+    seeds = sorted({int(count) for count in run["n_seeds"]})
+    facts += [
+        _named("dataset", run["dataset"]),
+        _named("device", run["device"]),
+        f"seeds {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}",
+        _named("commit", run["commit"].map(short_commit, na_action="ignore")),
+    ]
+    return " · ".join(fact for fact in facts if fact)
+
+
+def _named(name: str, column: pd.Series) -> str:
+    """``"dataset digits, photos"``, or nothing where no row says."""
+    values = column.dropna().unique()
+    return f"{name} {', '.join(values)}" if len(values) else ""
+
+
+def _notes(artifact: Artifact, cells: pd.DataFrame) -> list[str]:
+    """The notes that this table needs, in the order of `NOTES`, then the artifact's own."""
+    verdicts = set(cells["verdict"])
+    needed = [name for name in NOTES if name == "measured" or name in verdicts]
+    notes = [NOTES[name].format(source=artifact.source) for name in needed]
+    return notes + ([artifact.note] if artifact.note else [])
+
+
+def _markdown_number(number: Number, printed: bool) -> str:
+    text = f"{number.value} ± {number.spread}" if number.spread else number.value
+    if printed and text:
+        return f"*{markdown_escape(text)}*"
+    return text + number.mark
+
+
+def _tabular(
+    artifact: Artifact, body: Sequence[Line], headings: Sequence[str], panel: Sequence[int]
+) -> str:
+    """One panel as a booktabs table that never exceeds the line."""
+    columns = [artifact.columns[index] for index in panel]
+    head = [artifact.row_header, *(headings[index] for index in panel)]
+    rows = [*_group_header(columns), _latex_row(map(_latex_escape, head)), r"\midrule"]
+    for line in body:
+        if line is not body[0] and not line.printed:
+            rows.append(r"\addlinespace[2pt]")
+        label = r"\quad\textit{paper}" if line.printed else _latex_escape(line.label)
+        numbers = [_latex_number(line.numbers[index], line.printed) for index in panel]
+        rows.append(_latex_row([label, *numbers]))
+    return "\n".join(
+        [
+            r"\begin{adjustbox}{max width=\linewidth}",
+            rf"\begin{{tabular}}{{l{'r' * len(panel)}}}",
+            r"\toprule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{adjustbox}",
+        ]
+    )
+
+
+def _group_header(columns: Sequence[Column]) -> list[str]:
+    """The line of group names over their columns, with a rule under each; none without groups."""
+    if not any(column.group for column in columns):
+        return []
+    spans, rules, start = [""], [], 2
+    for group, members in itertools.groupby(columns, key=lambda column: column.group):
+        size = len(list(members))
+        spans.append(rf"\multicolumn{{{size}}}{{c}}{{{_latex_escape(group or '')}}}")
+        if group:
+            rules.append(rf"\cmidrule(lr){{{start}-{start + size - 1}}}")
+        start += size
+    return [_latex_row(spans), " ".join(rules)]
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _latex_number(number: Number, printed: bool) -> str:
+    value = re.sub(r"^-(?=\d)", "$-$", _latex_escape(number.value))
+    text = rf"{value} {{\scriptsize $\pm$ {number.spread}}}" if number.spread else value
+    return rf"\textit{{{text}}}" if printed and text else text + _latex_escape(number.mark)
+
+
+def _latex_escape(text: str) -> str:
+    return "".join(LATEX.get(character, character) for character in text)
