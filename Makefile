@@ -1,31 +1,39 @@
 # Each target makes .venv from the lock first; a second call finds it ready.
 PYTHON ?= python3
-VENV := .venv
-BIN := $(VENV)/bin
-READY := $(VENV)/.ready
 SCALE ?= laptop
+BIN := .venv/bin
+READY := .venv/.ready
 
-.PHONY: reproduce test lint lock clean-results
+.PHONY: reproduce test test-cluster lint lock
 
+## every table and figure at SCALE (laptop), then where they are
 reproduce: $(READY)
-	@$(BIN)/snakemake all --config scale=$(SCALE)
-	@$(BIN)/vitrine status --config scale=$(SCALE)
+	@$(BIN)/snakemake all --quiet rules progress --config scale=$(SCALE)
+	@$(BIN)/vitrine status --scale $(SCALE)
 
 test: $(READY)
-	@$(BIN)/python -m pytest -n auto
+	@$(BIN)/python -m pytest -n auto -m "not cluster"
+
+## a live two-node SLURM on this machine (root, Debian); skipped with a reason elsewhere
+test-cluster: $(READY)
+	@$(BIN)/python -m pytest -m cluster -rs
 
 lint: $(READY)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/snakefmt --check Snakefile workflow/rules
-	$(BIN)/snakemake --lint
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/snakefmt --check Snakefile workflow/rules
 
-# torch, torchvision and timm go in one pip command (they are pinned together in the lock).
+## resolve envs/requirements.in anew
+lock:
+	@PYTHON=$(PYTHON) envs/lock.sh
+
+# torch, torchvision and timm are pinned together: one pip command installs the whole lock.
 $(READY): envs/requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "vitrine needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; run make PYTHON=/path/to/python3.11")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -r envs/requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("vitrine needs Python 3.11 or newer, and $(PYTHON) is older; run make PYTHON=/path/to/python3.11")'
+	@echo "making .venv from envs/requirements.lock (a few minutes, once)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r envs/requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -26,7 +26,6 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 configfile: "configs/default.yaml"
 
 
-
 def stop(error):
     """Say in one sentence what is wrong, and leave."""
     print(f"vitrine: {error}", file=sys.stderr)

@@ -40,10 +40,10 @@ rule table:
         tex=str(RESULTS / "{paper}" / "{artifact}.tex"),
     wildcard_constraints:
         artifact=names_of("table"),
+    localrule: True
     params:
         written=lambda wildcards: rerun_trigger(artifact_of(wildcards)),
         caption=lambda wildcards: artifact_of(wildcards).caption,
-    localrule: True
     shell:
         RENDER
 
@@ -63,9 +63,9 @@ rule figure:
         png=str(RESULTS / "{paper}" / "{artifact}.png"),
     wildcard_constraints:
         artifact=names_of("figure"),
+    localrule: True
     params:
         written=lambda wildcards: rerun_trigger(artifact_of(wildcards)),
         caption=lambda wildcards: artifact_of(wildcards).caption,
-    localrule: True
     shell:
         RENDER

@@ -18,13 +18,13 @@ rule benchmark:
         lambda wildcards: dataset_receipts(measurement_alone(wildcards).datasets),
     output:
         str(RUNS / "{paper}" / "measurements" / "{measurement}.json"),
-    params:
-        measure=lambda wildcards: measurement_alone(wildcards).name,
     threads: ask("benchmark", "threads")
     resources:
         gpu=gpus_of_benchmark,
         mem_mb=ask("benchmark", "mem_mb"),
         runtime=ask("benchmark", "runtime"),
+    params:
+        measure=lambda wildcards: measurement_alone(wildcards).name,
     shell:
         "python -m vitrine.measures {wildcards.paper} {params.measure}"
         " --output {output:q}"

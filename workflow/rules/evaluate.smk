@@ -29,14 +29,14 @@ rule evaluate:
         str(RUNS / "{paper}" / "{run}" / "measurements" / "{measurement}.json"),
     wildcard_constraints:
         run=r"[^/]+-[0-9a-f]{8}",
-    params:
-        measure=lambda wildcards: measurement_on_run(wildcards).name,
-        recipe=lambda wildcards: measurement_on_run(wildcards).run.name,
     threads: ask("evaluate", "threads")
     resources:
         gpu=ask("evaluate", "gpus"),
         mem_mb=ask("evaluate", "mem_mb"),
         runtime=ask("evaluate", "runtime"),
+    params:
+        measure=lambda wildcards: measurement_on_run(wildcards).name,
+        recipe=lambda wildcards: measurement_on_run(wildcards).run.name,
     shell:
         "python -m vitrine.measures {wildcards.paper} {params.measure} --recipe {params.recipe:q}"
         " --output {output:q}"

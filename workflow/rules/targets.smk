@@ -5,9 +5,9 @@ for target in TARGETS.values():
     rule:
         name:
             target.name
-        localrule: True
         input:
             list(map(str, target.files)),
+        localrule: True
 
     workflow.get_rule(target.name).docstring = target.caption
 

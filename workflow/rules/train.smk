@@ -48,16 +48,16 @@ rule train:
     wildcard_constraints:
         run=r"[^/]+-[0-9a-f]{8}",
         seeds=r"\d+(-\d+)*",
-    params:
-        recipe=lambda wildcards: run_of(wildcards).recipe.canonical_json(),
-        name=lambda wildcards: run_of(wildcards).name,
-        launcher=launcher,
-        seeds=lambda wildcards: wildcards.seeds.split("-"),
     threads: ask("train", "threads")
     resources:
         gpu=ask("train", "gpus"),
         mem_mb=ask("train", "mem_mb"),
         runtime=ask("train", "runtime"),
+    params:
+        recipe=lambda wildcards: run_of(wildcards).recipe.canonical_json(),
+        name=lambda wildcards: run_of(wildcards).name,
+        launcher=launcher,
+        seeds=lambda wildcards: wildcards.seeds.split("-"),
     shell:
         "{params.launcher} -m vitrine.training {wildcards.paper} {params.name:q}"
         " --seeds {params.seeds} --receipt {output:q}"

@@ -16,8 +16,7 @@ from vitrine.errors import VitrineError, exit_on_error
 from vitrine.files import write_atomically
 from vitrine.measures.context import Context, Trained, Values
 from vitrine.provenance import provenance
-from vitrine.training.checkpoint import load_weights
-from vitrine.training.model import build_model
+from vitrine.training.model import build_model, load_weights
 
 
 def main() -> None:

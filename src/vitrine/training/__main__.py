@@ -11,7 +11,7 @@ from pathlib import Path
 from vitrine.catalog import load_catalog
 from vitrine.errors import VitrineError, exit_on_error
 from vitrine.files import write_atomically
-from vitrine.training import train
+from vitrine.training.loop import train
 
 
 def main() -> None:
@@ -33,7 +33,6 @@ def main() -> None:
             f"recipe '{run.name}' belongs in {run.folder}, not in {args.receipt.parent}: it was "
             "changed after this job was planned; start snakemake again"
         )
-    weights = catalog.weights_receipt_of(run.recipe.model.name)
     digests = {}
     for seed in args.seeds:
         file = train(
@@ -45,7 +44,6 @@ def main() -> None:
             device=catalog.scale.device,
             workers=catalog.scale.workers,
             checkpoint_seconds=60 * catalog.scale.checkpoint_minutes,
-            pretrained=weights if run.recipe.model.pretrained else None,
         )
         digests[str(seed)] = hashlib.sha256(file.read_bytes()).hexdigest()
     if args.receipt is not None and int(os.environ.get("RANK", "0")) == 0:

@@ -1,0 +1,131 @@
+"""The graph, run for real on a copy of the checkout with a fifth paper in it."""
+
+import csv
+import json
+import os
+
+import pytest
+import yaml
+
+SMOKE = ("--config", "scale=smoke")
+
+
+def read(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def made(checkout):
+    """The fifth paper's table, made at smoke scale."""
+    done = checkout.snakemake("template_table1", *SMOKE)
+    assert done.returncode == 0, done.stderr
+    return checkout
+
+
+def test_a_fifth_paper_is_two_folders(made):
+    """Its table is trained, measured, rendered; no other file was touched."""
+    rows = read(made.path / "results" / "smoke" / "template" / "table1.csv")
+    assert [(row["row"], row["column"]) for row in rows] == [
+        ("Narrow", "Accuracy"),
+        ("Narrow", "Parameters"),
+        ("Wide", "Accuracy"),
+        ("Wide", "Parameters"),
+    ]
+    parameters = [row for row in rows if row["column"] == "Parameters"]
+    assert [float(row["measured"]) for row in parameters] == [1634, 13002]
+    assert {row["verdict"] for row in parameters} == {"exact"}
+    assert all(0 <= float(row["measured"]) <= 100 for row in rows if row["unit"] == "%")
+    assert {row["scale"] for row in rows} == {"smoke"}
+    assert (made.path / "results/smoke/template/table1.md").read_text().count("Narrow") == 1
+
+
+def test_a_run_folder_says_what_it_is(made):
+    folders = list((made.path / "runs" / "template").glob("wide-*/seed0"))
+    assert len(folders) == 1
+    names = {file.name for file in folders[0].iterdir()}
+    assert names >= {"recipe.yaml", "log.jsonl", "weights.safetensors", "provenance.json"}
+    assert yaml.safe_load((folders[0] / "recipe.yaml").read_text())["model"]["args"] == {"width": 64}
+    json.loads((folders[0] / "provenance.json").read_text())
+
+
+def test_what_is_made_is_not_made_again(made):
+    assert made.planned("template_table1", *SMOKE) == {}
+
+
+def test_a_changed_learning_rate_reruns_that_run_and_its_artifacts_only(made):
+    path = made.path / "configs" / "papers" / "template" / "recipes.yaml"
+    before = path.read_text()
+    recipes = yaml.safe_load(before)
+    recipes["axes"]["width"]["wide"]["optimizer"] = {"lr": 0.02}
+    path.write_text(yaml.safe_dump(recipes))
+    try:
+        planned = made.planned("template_table1", *SMOKE)
+    finally:
+        path.write_text(before)
+    assert planned == {"train": 1, "evaluate": 2, "table": 1, "template_table1": 1, "total": 5}
+
+
+def test_a_changed_caption_renders_again_and_trains_nothing(made):
+    path = made.path / "configs" / "papers" / "template" / "artifacts.yaml"
+    before = path.read_text()
+    path.write_text(before.replace("A wider network", "The wider network"))
+    try:
+        planned = made.planned("template_table1", *SMOKE)
+    finally:
+        path.write_text(before)
+    assert planned == {"table": 1, "template_table1": 1, "total": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("template_tabel1",), "did you mean 'template_table1'"),
+        (("all", "--config", "scale=lapotp"), "scale 'lapotp' is unknown; did you mean 'laptop'"),
+        (("all", "--config", "scael=full"), "unknown key 'scael'; did you mean 'scale'"),
+    ],
+)
+def test_a_users_mistake_is_one_sentence_and_status_two(checkout, arguments, sentence):
+    done = checkout.snakemake(*arguments)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len([line for line in done.stderr.splitlines() if line.startswith("vitrine:")]) == 1
+
+
+def test_missing_data_is_told_before_any_job_starts(checkout):
+    done = checkout.snakemake("variance_table5", "--config", "scale=full")
+    assert done.returncode == 2
+    assert "imagenet" in done.stderr.lower()
+    assert "train/" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list((checkout.path / "runs").glob("variance/*/trained*"))
+
+
+def test_a_full_scale_plan_needs_no_data(checkout):
+    planned = checkout.planned("all", "--config", "scale=full")
+    assert planned["train"] > 20
+    assert planned["total"] > 50
+
+
+def test_every_target_is_listed_with_its_caption(checkout):
+    done = checkout.snakemake("--list-target-rules")
+    listing = " ".join((done.stdout + done.stderr).split())
+    assert "template_table1 Table 1, p. 1: A wider network reads digits better." in listing
+    assert "variance_table5" in listing
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_results_folder_is_told(made):
+    results = made.path / "sealed"
+    results.mkdir(mode=0o500)
+    done = made.snakemake("template_table1", *SMOKE, f"results_root={results}")
+    assert done.returncode != 0
+    assert "cannot write" in done.stderr
+
+
+def test_a_results_folder_that_is_a_file_is_told_and_nothing_is_lost(made):
+    (made.path / "taken").write_text("")
+    done = made.snakemake("template_table1", *SMOKE, "results_root=taken")
+    assert done.returncode != 0
+    assert made.planned("template_table1", *SMOKE) == {}
