@@ -1,0 +1,98 @@
+"""Where a number comes from: software, code, device and time, and nothing about the person.
+
+No host name, user name or path enters, so that the files can be published as they are.
+"""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("vitrine", "torch", "torchvision", "timm", "numpy", "scikit-learn", "snakemake")
+
+
+def provenance(device: str, **extra: Any) -> dict[str, Any]:
+    """Return versions, commit and device as plain data, with whatever else is given.
+
+    Args:
+        device: torch's name of the device that was computed on.
+        **extra: more entries, such as `started` and `finished` as ISO times.
+    """
+    return {
+        "python": platform.python_version(),
+        "packages": package_versions(),
+        "commit": commit(),
+        "device": device_name(device),
+        **extra,
+    }
+
+
+def package_versions() -> Mapping[str, str]:
+    """Return the versions of the packages that numbers depend on, where installed."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def commit() -> str | None:
+    """Return git's HEAD of the working directory, None outside a repository.
+
+    "-dirty" is appended when a tracked file differs from it.
+    """
+    head = _git("rev-parse", "HEAD")
+    if head is None:
+        return None
+    changed = _git("status", "--porcelain", "--untracked-files=no")
+    return f"{head}-dirty" if changed else head
+
+
+def device_name(device: str) -> str:
+    """Return "cpu: <model>, <n> threads", or the accelerator's own name."""
+    import torch  # here, so that the commit can be asked for without it
+
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"{device}: {_processor()}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _processor() -> str:
+    """Return the processor's model name; only Linux tells it in a file."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        answer = subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, check=True, timeout=30
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()
+
+
+def peak_memory_bytes(device: str) -> int:
+    """Return this process's peak memory: on the GPU where there is one, else resident."""
+    import resource
+
+    import torch
+
+    if torch.device(device).type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB

@@ -1,0 +1,11 @@
+"""One training engine for every paper, on timm's parts and torch's DDP.
+
+To read it in order: `loop` (a run from start to end), `step` (one optimiser step and the state
+that it changes), `optimizer` and `mixing` (what the recipe asks of timm), `model`, `seeding` (why
+no generator's state is ever saved), `team` (several processes), then what a long run needs:
+`checkpoint`, `lock`, `interruption`, `journal`, `attempts`.
+"""
+
+from vitrine.training.loop import train
+
+__all__ = ["train"]

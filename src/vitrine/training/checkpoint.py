@@ -1,0 +1,158 @@
+"""Resume state on disk: the last two checkpoints of a run, each with a seal.
+
+A checkpoint is `step-00000123.pt` (plain containers, loaded with `weights_only`) and its seal
+`step-00000123.json`: recipe hash, seed, size, SHA-256. The seal is written first, so a checkpoint
+without one is damaged, while a seal without a checkpoint is only the trace of a kill. The digest
+is of the bytes handed to the disk, and it is checked before anything is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import torch
+
+from vitrine.errors import VitrineError
+from vitrine.files import atomic_path, write_atomically
+
+KEPT = 2
+
+
+class Checkpoints:
+    """The checkpoints of one run (recipe hash and seed) in `folder`."""
+
+    def __init__(self, folder: Path, recipe_hash: str, seed: int) -> None:
+        self.folder = folder
+        self._owner = {"recipe_hash": recipe_hash, "seed": seed}
+
+    def save(self, step: int, state: dict[str, Any]) -> Path:
+        """Write `state` after `step` steps, and drop all but the last two checkpoints.
+
+        Raises:
+            VitrineError: the disk is full or the folder read-only; older checkpoints are intact.
+        """
+        path = self.folder / f"step-{step:08d}.pt"
+        with atomic_path(path) as partial:
+            with partial.open("wb") as file:
+                sealed = _Sealed(file)
+                try:
+                    torch.save({"step": step, **state}, cast(BinaryIO, sealed))
+                except RuntimeError:
+                    if sealed.error is None:
+                        raise
+                    raise sealed.error from None  # torch's zip writer hides it behind its own
+            seal = {**self._owner, "step": step, "bytes": sealed.size, "sha256": sealed.digest()}
+            write_atomically(path.with_suffix(".json"), json.dumps(seal))
+        sync_folder(self.folder)
+        for old in self._paths()[KEPT:]:
+            old.unlink()
+            old.with_suffix(".json").unlink(missing_ok=True)
+        return path
+
+    def latest(self) -> Path | None:
+        """Return the newest sound checkpoint, or None where the run has none yet.
+
+        A damaged one is passed over with a warning. Leftovers of a kill are deleted.
+
+        Raises:
+            VitrineError: a checkpoint belongs to another recipe or seed, or all are damaged.
+        """
+        clear_temporaries(self.folder)
+        paths = self._paths()
+        for path in paths:
+            if fault := self._fault(path):
+                print(
+                    f"warning: checkpoint {path} is damaged ({fault}); using the one before it",
+                    file=sys.stderr,
+                )
+            else:
+                return path
+        if paths:
+            raise VitrineError(
+                f"every checkpoint in {self.folder} is damaged: delete that folder to train from "
+                "the start"
+            )
+        return None
+
+    def load(self, path: Path) -> tuple[int, dict[str, Any]]:
+        """Return step and state of a checkpoint that `latest` has found sound, on the CPU."""
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return state.pop("step"), state
+
+    def clear(self) -> None:
+        """Delete the folder, once the weights are safely on disk."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _paths(self) -> list[Path]:
+        return sorted(self.folder.glob("step-*.pt"), reverse=True)
+
+    def _fault(self, path: Path) -> str | None:
+        """Say what is wrong with a checkpoint's bytes, None if nothing is."""
+        try:
+            seal = json.loads(path.with_suffix(".json").read_text())
+            owner = {key: seal[key] for key in self._owner}
+            size, digest = seal["bytes"], seal["sha256"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return "its .json seal is missing or unreadable"
+        if owner != self._owner:
+            raise VitrineError(
+                f"checkpoint {path} is of recipe {owner['recipe_hash']}, seed {owner['seed']}, not "
+                f"of recipe {self._owner['recipe_hash']}, seed {self._owner['seed']}: delete "
+                f"{self.folder} or train in another folder"
+            )
+        try:
+            if path.stat().st_size != size:
+                return f"{path.stat().st_size} bytes of {size}"
+            with path.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                    return "its SHA-256 differs from the one recorded"
+        except OSError as error:
+            return error.strerror or str(error)
+        return None
+
+
+class _Sealed:
+    """A binary file that keeps the digest, the size and the error of what is written to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._sha256 = hashlib.sha256()
+        self.size = 0
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+        self._sha256.update(data)
+        self.size += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def digest(self) -> str:
+        return self._sha256.hexdigest()
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring a folder's entries to the disk: a rename is only there for good after this."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def clear_temporaries(folder: Path) -> None:
+    """Delete the files that a killed process left half written in `folder`."""
+    for leftover in folder.glob(".*.tmp"):
+        leftover.unlink(missing_ok=True)

@@ -1,0 +1,140 @@
+"""What a training tells: log.jsonl for programs, one line of progress for the person.
+
+On a terminal the line renews itself; elsewhere (a job's log file) a line comes every half minute,
+and always the last one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+from tqdm import tqdm
+
+from vitrine.errors import VitrineError
+
+SECONDS_BETWEEN_LINES = 30.0
+
+
+class Journal:
+    """Writes entries to `folder`/log.jsonl and shows progress on standard error.
+
+    Args:
+        folder: the run folder; its last two names label the progress.
+        step: steps already taken; entries beyond them are dropped from the log.
+        steps: steps of the whole run.
+        steps_per_epoch: steps of one epoch.
+        images_per_step: images of one step, over all processes.
+        silent: write and show nothing, in a process that does not lead.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        step: int,
+        steps: int,
+        steps_per_epoch: int,
+        images_per_step: int,
+        *,
+        silent: bool,
+    ) -> None:
+        self._path = folder / "log.jsonl"
+        self._label = "/".join(folder.parts[-2:])
+        self._steps = steps
+        self._steps_per_epoch = steps_per_epoch
+        self._images_per_step = images_per_step
+        self._silent = silent
+        self._first, self._start = step, time.monotonic()
+        self._last, self._last_time = step, self._start
+        self._line, self._line_time = "", 0.0
+        self._bar: tqdm | None = None
+        if not silent:
+            _drop_entries_beyond(self._path, step)
+            if sys.stderr.isatty():
+                self._bar = tqdm(
+                    total=steps, initial=step, desc=self._label, unit="step", dynamic_ncols=True
+                )
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        elif self._line:
+            print(self._line, file=sys.stderr, flush=True)
+
+    def record(self, step: int, loss: float, lr: float) -> None:
+        """Note the mean loss since the last entry, after `step` steps."""
+        if self._silent:
+            return
+        now = time.monotonic()
+        speed = (step - self._last) * self._images_per_step / max(now - self._last_time, 1e-9)
+        self._last, self._last_time = step, now
+        entry = {
+            "step": step,
+            "epoch": round(step / self._steps_per_epoch, 4),
+            "loss": loss,
+            "lr": lr,
+            "images_per_second": round(speed, 1),
+        }
+        try:
+            with self._path.open("a") as file:
+                file.write(json.dumps(entry) + "\n")
+        except OSError as error:
+            raise VitrineError(
+                f"cannot write {self._path} ({error.strerror or error}): free some space or "
+                "correct the folder's permissions, then start again"
+            ) from None
+        self._show(step, loss, lr, speed)
+
+    def say(self, message: str) -> None:
+        """Tell the person something once."""
+        if not self._silent:
+            tqdm.write(f"{self._label}: {message}", file=sys.stderr)
+
+    def _show(self, step: int, loss: float, lr: float, speed: float) -> None:
+        if self._bar is not None:
+            self._bar.set_postfix(loss=f"{loss:.4f}", lr=f"{lr:.2e}", refresh=False)
+            self._bar.update(step - self._bar.n)
+            return
+        now = time.monotonic()
+        left = (now - self._start) / max(step - self._first, 1) * (self._steps - step)
+        self._line = (
+            f"{self._label}: step {step}/{self._steps}, "
+            f"epoch {step / self._steps_per_epoch:.4g}/{self._steps // self._steps_per_epoch}, "
+            f"loss {loss:.4f}, lr {lr:.2e}, {speed:.0f} images/s, {_duration(left)} left"
+        )
+        if now - max(self._line_time, self._start) >= SECONDS_BETWEEN_LINES:
+            print(self._line, file=sys.stderr, flush=True)
+            self._line, self._line_time = "", now
+
+
+def _drop_entries_beyond(path: Path, step: int) -> None:
+    """Keep the log's whole lines up to `step`: what a resumed run writes again goes."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text().splitlines():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+        except ValueError:  # the line that a kill has cut
+            continue
+    path.write_text("".join(kept))
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,0 +1,164 @@
+"""From a recipe to a model, and a model's weights to and from disk.
+
+Weights are safetensors with the recipe's hash and the seed in their metadata, so that a file that
+strayed into another run's folder is refused.
+
+`vitrine.models` is imported before timm: it makes torchvision importable, and registers ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import vitrine.models  # noqa: F401  # isort: skip
+import timm
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.files import atomic_path
+
+if TYPE_CHECKING:
+    from vitrine.recipe import Recipe
+
+
+def build_model(recipe: Recipe, classes: int) -> nn.Module:
+    """Make the recipe's model with a head for `classes` classes, without pretrained weights.
+
+    Its initial weights come from torch's global generator.
+
+    Raises:
+        VitrineError: timm does not know the name, or the model refuses an argument.
+    """
+    return _create(recipe, classes)
+
+
+def build_pretrained(recipe: Recipe, classes: int, file: Path | None) -> nn.Module:
+    """Make the recipe's model with published weights; a head of another size stays initial.
+
+    Args:
+        recipe: its model's name says which weights.
+        classes: size of the head.
+        file: the weights as `vitrine.training.weights` writes them, or None for timm's own store.
+
+    Raises:
+        VitrineError: as `build_model`, or the weights cannot be read or do not fit.
+    """
+    if file is None:
+        return _create(recipe, classes, pretrained=True)
+    weights_owner(file)
+    return _create(
+        recipe, classes, pretrained=True, pretrained_cfg_overlay={"state_dict": load_file(file)}
+    )
+
+
+def _create(recipe: Recipe, classes: int, **options: Any) -> nn.Module:
+    spec = recipe.model
+    require_known(spec.name)
+    try:
+        model: nn.Module = timm.create_model(spec.name, num_classes=classes, **spec.args, **options)
+    except OSError as error:  # huggingface_hub's own errors are OSErrors
+        raise VitrineError(
+            f"the pretrained weights of '{spec.name}' are neither here nor can they be fetched "
+            f"({first_line(error)}): where there is a network run 'python -m "
+            f"vitrine.training.weights {spec.name}' with HF_HOME on storage that this machine "
+            "sees, then set HF_HOME and HF_HUB_OFFLINE=1 here"
+        ) from None
+    except Exception as error:  # a model may raise anything about its arguments
+        raise VitrineError(
+            f"model '{spec.name}' refuses args {spec.args} with pretrained={spec.pretrained} "
+            f"({first_line(error)}): correct model.args, model.name's tag or model.pretrained"
+        ) from None
+    return model
+
+
+def require_known(name: str) -> None:
+    """Check that timm knows the model's name.
+
+    Raises:
+        VitrineError: it does not; the closest name is suggested.
+    """
+    if not timm.is_model(name):
+        known = difflib.get_close_matches(name, timm.list_models(), n=5, cutoff=0)
+        raise VitrineError(f"there is no model '{name}'{did_you_mean(name, known)}")
+
+
+def check_image_size(model: nn.Module, recipe: Recipe, device: torch.device) -> None:
+    """Pass one blank image of the recipe's size through the model, before anything is trained.
+
+    Raises:
+        VitrineError: the model refuses that size.
+    """
+    size = recipe.data.image_size
+    model.eval()
+    try:
+        with torch.no_grad():
+            model(torch.zeros(1, 3, size, size, device=device))
+    except (AssertionError, RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise VitrineError(
+            f"model '{recipe.model.name}' with args {recipe.model.args} refuses images of {size} "
+            f"pixels ({first_line(error)}): set model.args.img_size and data.image_size alike"
+        ) from None
+
+
+def save_weights(weights: Mapping[str, Tensor], path: Path, recipe: Recipe, seed: int) -> None:
+    """Write a state dict to `path`, all or nothing, with the run that it belongs to.
+
+    Raises:
+        VitrineError: the file cannot be written.
+    """
+    # Clones, because safetensors refuses tensors that share memory (tied weights, views).
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
+    content = save(tensors, metadata={"recipe_hash": recipe.hash, "seed": str(seed)})
+    with atomic_path(path) as partial:
+        partial.write_bytes(content)
+
+
+def load_weights(model: nn.Module, path: Path, recipe: Recipe) -> None:
+    """Load a run's weights into its model.
+
+    Raises:
+        VitrineError: the file is missing, damaged, of another recipe, or of another architecture.
+    """
+    owner = weights_owner(path)
+    if owner.get("recipe_hash") != recipe.hash:
+        raise VitrineError(
+            f"{path} holds weights of recipe {owner.get('recipe_hash')}, not of recipe "
+            f"{recipe.hash}: train again, or point to this recipe's run folder"
+        )
+    try:
+        model.load_state_dict(load_file(path))
+    except RuntimeError as error:
+        raise VitrineError(
+            f"{path} does not fit model '{recipe.model.name}' ({first_line(error)}): the code of "
+            "the model has changed since; delete the run folder and train again"
+        ) from None
+
+
+def weights_owner(path: Path) -> dict[str, str]:
+    """Return the recipe hash and the seed that a weights file names as its own.
+
+    Raises:
+        VitrineError: the file is missing or damaged.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            owner: dict[str, str] = file.metadata() or {}
+    except FileNotFoundError:
+        raise VitrineError(f"{path} does not exist: train this run first") from None
+    except (SafetensorError, OSError) as error:
+        raise VitrineError(
+            f"{path} is damaged ({first_line(error)}): delete it and train again"
+        ) from None
+    return owner
+
+
+def first_line(error: Exception) -> str:
+    """Return the error's first line, without its full stop, or its type if it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".: ") if lines else type(error).__name__

@@ -1,0 +1,174 @@
+"""One optimiser step, and the state that it changes.
+
+A step is one global batch in micro-batches. A micro-batch is mixed, run forward and backward under
+generators seeded for it alone, and its gradient is added with weight 1 / (their number). So one
+process that accumulates and many that share the micro-batches compute the same step, up to the
+order of that sum. (Batch-norm statistics are a micro-batch's own; with several processes their
+running averages follow the lead's micro-batches.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # timm imports torchvision
+import torch
+from timm.utils import ModelEmaV3
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from vitrine.errors import VitrineError
+from vitrine.training.mixing import build_loss, build_mixing
+from vitrine.training.optimizer import build_optimizer, build_scheduler
+from vitrine.training.seeding import seed_everything
+from vitrine.training.team import Team
+
+if TYPE_CHECKING:
+    from vitrine.data.loading import MicroBatch
+    from vitrine.recipe import Recipe
+
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def accumulation(recipe: Recipe, world: int) -> int:
+    """Return how many micro-batches of a step each of `world` processes runs.
+
+    Raises:
+        VitrineError: the processes cannot share them equally.
+    """
+    size, micro = recipe.batch.size, recipe.batch.micro
+    count = size // micro
+    if count % world:
+        working = [str(devices) for devices in range(1, count + 1) if count % devices == 0]
+        raise VitrineError(
+            f"batch.size {size} in micro-batches of {micro} gives {count} per step, which "
+            f"{world} devices cannot share: use {' or '.join(working)} devices"
+        )
+    return count // world
+
+
+class Trainer:
+    """Model, optimiser, moving average and loss scale, moved on by `step`.
+
+    Attributes:
+        model: the bare model; its state dict has the model's own names whatever wraps it.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        recipe: Recipe,
+        seed: int,
+        classes: int,
+        steps_per_epoch: int,
+        team: Team,
+    ) -> None:
+        self.seed = seed
+        self.device = team.device
+        self.accumulation = accumulation(recipe, team.world)
+        self.clip_grad = recipe.optimizer.clip_grad
+        self.half = HALF.get(recipe.precision)
+        if recipe.precision == "fp16" and self.device.type != "cuda":
+            raise VitrineError(
+                "precision 'fp16' needs a CUDA device: train with bf16 or fp32 on this one"
+            )
+        self.mixing = build_mixing(recipe, classes)
+        self.loss = build_loss(recipe).to(self.device)
+        self.model = model.to(self.device).train()
+        self.optimizer = build_optimizer(self.model, recipe)
+        self.scheduler = build_scheduler(self.optimizer, recipe, steps_per_epoch)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=recipe.precision == "fp16")
+        # Before compiling, which a copy would not survive.
+        self.ema = ModelEmaV3(self.model, recipe.ema_decay) if recipe.ema_decay else None
+        if recipe.grad_checkpointing:
+            _checkpoint_gradients(self.model, recipe.model.name)
+        if recipe.compile:
+            self.model.compile()  # in place, so names in the state dict stay clean
+        self.parallel = DistributedDataParallel(self.model) if team.world > 1 else self.model
+
+    def step(self, step: int, batches: Iterable[MicroBatch]) -> Tensor:
+        """Take optimiser step `step` on this process's micro-batches of it.
+
+        Returns:
+            Their mean loss, on the device: reading it there is left to the caller.
+        """
+        self.scheduler.step_update(step)
+        self.optimizer.zero_grad()
+        total = torch.zeros((), device=self.device)
+        for position, batch in enumerate(batches, start=1):
+            seed_everything("micro-batch", self.seed, step, batch.index)
+            images, targets = self.mixing(
+                batch.images.to(self.device, non_blocking=True),
+                batch.labels.to(self.device, non_blocking=True),
+            )
+            with self._synchronised(position == self.accumulation):
+                with torch.autocast(self.device.type, self.half, enabled=self.half is not None):
+                    logits = self.parallel(images)
+                loss = self.loss(logits.float(), targets) / self.accumulation
+                self.scaler.scale(loss).backward()
+            total += loss.detach()
+        if self.clip_grad is not None:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_grad)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        if self.ema is not None:
+            self.ema.update(self.model)
+        return total
+
+    def _synchronised(self, last: bool) -> Any:
+        """Let DDP average gradients with the last micro-batch only."""
+        if isinstance(self.parallel, DistributedDataParallel) and not last:
+            return self.parallel.no_sync()
+        return nullcontext()
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the last step (of the top layer, under layer decay)."""
+        return max(group["lr"] for group in self.optimizer.param_groups)
+
+    def fault(self, step: int) -> str | None:
+        """Say if the weights after `step` steps hold a number that is not finite.
+
+        The loss of a step is that of the weights before it, so it cannot vouch for a checkpoint.
+        """
+        values = [value for value in self.model.state_dict().values() if value.is_floating_point()]
+        if torch.stack(torch._foreach_norm(values, math.inf)).isfinite().all():
+            return None
+        return f"the weights are no longer finite after step {step}"
+
+    def weights(self) -> dict[str, Tensor]:
+        """State dict of what the run saves: the moving average if the recipe has one."""
+        return (self.ema.module if self.ema is not None else self.model).state_dict()
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a later step depends on.
+
+        No generator (see `seeding`) and no schedule: both follow from the step's number.
+        """
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "ema": self.ema.module.state_dict() if self.ema is not None else None,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go back to a `state`."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+        if self.ema is not None:
+            self.ema.module.load_state_dict(state["ema"])
+
+
+def _checkpoint_gradients(model: nn.Module, name: str) -> None:
+    try:
+        model.set_grad_checkpointing(True)  # type: ignore[operator]
+    except (AttributeError, AssertionError):
+        raise VitrineError(
+            f"model '{name}' has no gradient checkpointing: set grad_checkpointing to false"
+        ) from None

@@ -1,0 +1,97 @@
+"""The processes of one training: one, or as many as torchrun has started.
+
+Process 0, the lead, alone touches the run folder. What it finds out there it tells the others,
+its errors included, so that all go on or all stop.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from vitrine.errors import VitrineError
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Team:
+    """This process's place (`rank`) among `world` processes, and its device."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @classmethod
+    def assemble(cls, device: str) -> Team:
+        """Join the processes that torchrun has started, if it has.
+
+        Raises:
+            VitrineError: torch does not know the device, or this machine lacks it.
+        """
+        try:
+            place = torch.device(device)
+        except RuntimeError:
+            raise VitrineError(f"device '{device}' is unknown: use 'cpu' or 'cuda'") from None
+        if place.type == "cuda":
+            local = int(os.environ.get("LOCAL_RANK", place.index or 0))
+            if local >= torch.cuda.device_count():
+                raise VitrineError(
+                    f"device '{device}' needs {local + 1} CUDA device(s) and torch sees "
+                    f"{torch.cuda.device_count()}: use 'cpu', or start fewer processes"
+                )
+            place = torch.device("cuda", local)
+            torch.cuda.set_device(place)
+        world = int(os.environ.get("WORLD_SIZE", 1))
+        if world > 1 and not dist.is_initialized():
+            # gloo beside nccl: agreeing on when to stop must not wait for the GPU.
+            dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
+            atexit.register(dist.destroy_process_group)
+        return cls(dist.get_rank() if world > 1 else 0, world, place)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that reads and writes the run folder."""
+        return self.rank == 0
+
+    def from_lead(self, work: Callable[[], Result]) -> Result:
+        """Do `work` in the lead while the others wait; all return its (picklable) result.
+
+        Raises:
+            VitrineError: in the lead, if the work raised it; the others then exit with 2.
+        """
+        if self.world == 1:
+            return work()
+        told: list[Any] = [None, None]  # result, error
+        if self.leads:
+            try:
+                told[0] = work()
+            except VitrineError as error:
+                told[1] = str(error)
+        dist.broadcast_object_list(told, src=0, device=torch.device("cpu"))
+        result, failure = told
+        if failure is not None:
+            raise VitrineError(failure) if self.leads else SystemExit(2)
+        return result
+
+    def largest(self, *values: int) -> list[int]:
+        """Return, for each value, the largest that any process gave."""
+        if self.world == 1:
+            return list(values)
+        shared = torch.tensor(values)
+        dist.all_reduce(shared, dist.ReduceOp.MAX)
+        return [int(value) for value in shared]
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Average `values` over the processes."""
+        if self.world > 1:
+            dist.all_reduce(values)
+            values = values / self.world
+        return values
