@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from vitrine.artifacts.claims import evaluate, read_claims
-from vitrine.artifacts.comparison import read_cells, read_measurement
+from vitrine.artifacts.comparison import COLUMNS, read_cells, read_measurement
 from vitrine.artifacts.tables import markdown_escape, pipe_table, short_commit
 
 if TYPE_CHECKING:
@@ -79,10 +79,9 @@ def report(catalog: Catalog) -> str:
         parts.append(f"## {name}")
         parts.append(f"[{markdown_escape(info.title)}]({info.url}), {info.authors}, {info.venue}.")
         parts += [_claims_table(claims[name])] if len(claims[name]) else []
-        parts += [
-            _entry(artifact, tables[name].get(artifact.name))
-            for artifact in paper.artifacts.values()
-        ]
+        for artifact in paper.artifacts.values():
+            built = catalog.files(artifact)[0].is_file()
+            parts.append(_entry(artifact, tables[name][artifact.name], built))
     return "\n\n".join(parts) + "\n"
 
 
@@ -109,9 +108,12 @@ def format_duration(seconds: float) -> str:
 
 
 def _cells_of(catalog: Catalog, paper: Paper) -> dict[str, pd.DataFrame]:
-    """The tidy cells of a paper's artifacts that are built."""
+    """The tidy cells of a paper's artifacts; those of an artifact that is not built are none."""
     paths = {name: catalog.files(artifact)[0] for name, artifact in paper.artifacts.items()}
-    return {name: read_cells(path) for name, path in paths.items() if path.is_file()}
+    return {
+        name: read_cells(path) if path.is_file() else pd.DataFrame(columns=COLUMNS)
+        for name, path in paths.items()
+    }
 
 
 def _overview(tables: dict[str, dict[str, pd.DataFrame]], claims: dict[str, pd.DataFrame]) -> str:
@@ -163,13 +165,13 @@ def _claims_table(claims: pd.DataFrame) -> str:
     return pipe_table(["claim", "the paper's statement", "measured here"], rows, numbers=False)
 
 
-def _entry(artifact: Artifact, cells: pd.DataFrame | None) -> str:
+def _entry(artifact: Artifact, cells: pd.DataFrame, built: bool) -> str:
     """One artifact: caption, links, verdicts, and the picture of a figure."""
     parts = [
         f"### {artifact.name}: {markdown_escape(artifact.title)}",
         f"> {markdown_escape(artifact.caption)} ({artifact.source})",
     ]
-    if cells is None:
+    if not built:
         return "\n\n".join([*parts, f"Not built: `snakemake {artifact.paper}_{artifact.name}`"])
     stem = f"{artifact.paper}/{artifact.name}"
     links = " ".join(f"[{suffix[1:]}]({stem}{suffix})" for suffix in artifact.suffixes)

@@ -284,10 +284,16 @@ def _origin(cells: pd.DataFrame) -> str:
     facts += [
         _named("dataset", run["dataset"]),
         _named("device", run["device"]),
-        f"seeds {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}",
+        _counted(seeds),
         _named("commit", run["commit"].map(short_commit, na_action="ignore")),
     ]
     return " · ".join(fact for fact in facts if fact)
+
+
+def _counted(seeds: Sequence[int]) -> str:
+    """``"1 seed"``, ``"3 seeds"``, or ``"1 to 3 seeds"``; `seeds` are sorted counts."""
+    text = " to ".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1])))
+    return f"{text} seed" if seeds[-1] == 1 else f"{text} seeds"
 
 
 def _named(name: str, column: pd.Series) -> str:

@@ -1,0 +1,140 @@
+"""Claims are tested on measured numbers: held, failed, or not testable."""
+
+import pandas as pd
+import pytest
+
+from vitrine.artifacts.claims import Claim, evaluate, read_claims
+from vitrine.artifacts.comparison import compare
+from vitrine.errors import VitrineError
+
+CLAIM = {
+    "id": "better",
+    "statement": "Ours is better.",
+    "source": "Sec. 4",
+    "left": {"artifact": "table1", "row": "A", "column": "ours"},
+    "relation": "above",
+    "right": {"artifact": "table1", "row": "A", "column": "base"},
+    "scales": ["laptop"],
+}
+
+
+@pytest.fixture
+def table(build):
+    """A table with the columns ours and base; a row is {label: (ours, base)}, values over seeds."""
+
+    def make(**rows):
+        cells = [build.cell(row, column) for row in rows for column in ("ours", "base")]
+        seeds = zip(*(values for pair in rows.values() for values in pair), strict=True)
+        keys = [cell.key for cell in cells]
+        measured = build.measured(*(dict(zip(keys, values, strict=True)) for values in seeds))
+        return {"table1": compare(build.table(*cells), measured, "laptop")}
+
+    return make
+
+
+def judge(tables, scale="laptop", **changes):
+    return evaluate([Claim.model_validate({**CLAIM, **changes})], tables, scale).iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("relation", "margin", "status"),
+    [
+        ("above", 0.0, "held"),
+        ("above", 1.9, "held"),
+        ("above", 2.0, "failed"),
+        ("below", 0.0, "failed"),
+        ("equal", 1.9, "failed"),
+        ("equal", 2.0, "held"),
+    ],
+)
+def test_a_relation_holds_beyond_its_margin(table, relation, margin, status):
+    result = judge(table(A=([92.0], [90.0])), relation=relation, margin=margin)
+    assert result["status"] == status
+    assert (result["left"], result["right"], result["margin"]) == (92.0, 90.0, margin)
+
+
+def test_below_is_above_turned_round(table):
+    assert judge(table(A=([1.0], [2.0])), relation="below")["status"] == "held"
+
+
+def test_a_number_may_stand_on_the_right(table):
+    tables = table(A=([100.0, 100.0], [1.0, 1.0]))
+    assert judge(tables, relation="equal", right=100)["status"] == "held"
+    assert judge(tables, relation="equal", right=99.9)["status"] == "failed"
+
+
+def test_the_detail_says_how_sure_the_seeds_make_it(table):
+    sure = judge(table(A=([92.0, 92.1], [90.0, 90.1])))
+    unsure = judge(table(A=([92.0, 96.0], [90.0, 91.0])))
+    assert sure["detail"] == "92.05 against 90.05, a difference of +2 ± 0.3 (95 % over seeds)."
+    assert unsure["status"] == "held"
+    assert unsure["detail"].endswith("less than the spread over seeds.")
+
+
+def test_every_row_must_hold_and_the_closest_is_shown(table):
+    every = {
+        "left": {**CLAIM["left"], "row": "*"},
+        "right": {**CLAIM["right"], "row": "*"},
+    }
+    held = judge(table(A=([92.0], [90.0]), B=([91.0], [90.0])), **every)
+    assert (held["status"], held["left"]) == ("held", 91.0)
+    assert held["detail"].startswith("Closest of 2 rows, B: 91 against 90")
+    failed = judge(table(A=([92.0], [90.0]), B=([89.0], [90.0])), **every)
+    assert (failed["status"], failed["left"]) == ("failed", 89.0)
+
+
+def test_every_row_is_every_row_that_both_sides_have(table):
+    tables = table(A=([92.0], [90.0]), B=([91.0], [None]))
+    every = {"left": {**CLAIM["left"], "row": "*"}}
+    result = judge(tables, **every, right={**CLAIM["right"], "row": "*"})
+    assert result["status"] == "held"
+    assert result["detail"].endswith("Not run: B.")
+    assert judge(tables, **every)["left"] == 91.0
+
+
+def test_a_cell_that_was_not_run_is_not_testable(table):
+    result = judge(table(A=([92.0], [None])))
+    assert result["status"] == "not testable"
+    assert result["detail"] == "Not run: A."
+    assert pd.isna(result["left"])
+
+
+def test_a_scale_that_is_not_listed_is_not_testable_whatever_its_tables():
+    result = judge({}, scale="smoke")
+    assert result["status"] == "not testable"
+    assert result["detail"] == "Testable at laptop, not at smoke."
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ({"artifact": "tabel1"}, "no artifact of this scale is called 'tabel1'.*'table1'"),
+        ({"row": "AA"}, "table1 has no row 'AA'; did you mean 'A'"),
+        ({"column": "our"}, "table1 has no column 'our'.*'ours'"),
+    ],
+)
+def test_a_claim_on_what_is_not_there_is_refused(table, place, message):
+    with pytest.raises(VitrineError, match=f"claim 'better': {message}"):
+        judge(table(A=([1.0], [2.0])), left={**CLAIM["left"], **place})
+
+
+def test_claims_are_read_strictly(tmp_path):
+    path = tmp_path / "claims.yaml"
+    assert read_claims(path) == ()
+    text = """
+- id: one
+  statement: Ours is better.
+  source: Sec. 4
+  left: {artifact: table1, row: A, column: ours}
+  relation: above
+  right: 3
+  scales: [laptop]
+"""
+    path.write_text(text)
+    assert [claim.id for claim in read_claims(path)] == ["one"]
+    path.write_text(text * 2)
+    with pytest.raises(VitrineError, match=r"claims\.yaml: two claims are called 'one'"):
+        read_claims(path)
+    path.write_text(text + "  relatoin: above\n")
+    with pytest.raises(VitrineError, match=r"claims\.yaml: unknown key.*relatoin.*'relation'"):
+        read_claims(path)

@@ -1,0 +1,90 @@
+"""Figures look alike, say their words as text, and are the same bytes for the same numbers."""
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+
+from vitrine.artifacts import style
+from vitrine.errors import VitrineError
+
+
+@pytest.fixture
+def cells():
+    """Two rows over three sizes, the sizes out of order."""
+    return pd.DataFrame(
+        {"row": row, "column": size, "measured": value, "std": 0.5}
+        | {"ci_low": value - 1, "ci_high": value + 1}
+        for row in ("ours", "theirs")
+        for size, value in (("448", 3.0), ("224", 1.0), ("1024", 2.0))
+    )
+
+
+def draw(cells):
+    fig, axes = style.figure()
+    style.lines(axes, cells)
+    axes.set(xlabel="Test size", ylabel="Accuracy")
+    axes.legend()
+    return fig
+
+
+def test_the_same_numbers_give_the_same_bytes(cells, tmp_path):
+    for name in ("first", "second"):
+        style.save(draw(cells), tmp_path / name)
+    for suffix in (".svg", ".png"):
+        first, second = (
+            (tmp_path / f"{name}{suffix}").read_bytes() for name in ("first", "second")
+        )
+        assert first == second
+
+
+def test_an_svg_keeps_its_words_and_carries_no_date(cells, tmp_path):
+    style.save(draw(cells), tmp_path / "fig")
+    text = (tmp_path / "fig.svg").read_text()
+    assert ">Test size</text>" in text
+    assert "<dc:date>" not in text
+
+
+def test_no_text_is_smaller_than_seven_points_at_the_width_of_a_column(cells):
+    fig = draw(cells)
+    assert fig.get_size_inches()[0] == 3.3
+    assert min(text.get_fontsize() for text in fig.findobj(mpl.text.Text)) >= 7
+
+
+def test_lines_follow_the_size_and_carry_the_seeds_band(cells):
+    axes = draw(cells).axes[0]
+    assert axes.lines[0].get_xydata().tolist() == [[224, 1], [448, 3], [1024, 2]]
+    band = axes.collections[0].get_paths()[0].vertices
+    assert band[band[:, 0] == 448][:, 1].tolist() == [2.0, 4.0]
+
+
+def test_bars_stand_in_groups_of_columns(cells):
+    _, axes = style.figure()
+    style.bars(axes, cells)
+    ours, theirs = axes.containers[1], axes.containers[3]
+    assert [bar.get_height() for bar in ours] == [3.0, 1.0, 2.0]
+    assert all(a.get_x() + a.get_width() < b.get_x() for a, b in zip(ours, theirs, strict=True))
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["448", "224", "1024"]
+
+
+def test_heat_maps_share_one_scale():
+    fig = style.heatmaps([[np.zeros((2, 2)), np.full((2, 2), 5.0)]], [""], ["a", "b"], "variance")
+    assert {axes.images[0].get_clim() for axes in fig.axes[:2]} == {(0.0, 5.0)}
+    assert fig.axes[2].get_ylabel() == "variance"
+
+
+def test_a_montage_captions_each_image():
+    images = [[np.zeros((4, 4, 3))] * 2] * 2
+    fig = style.montage(images, ["r", "s"], ["c", "d"], [["1", "2"], ["3", "4"]])
+    assert [axes.get_xlabel() for axes in fig.axes] == ["1", "2", "3", "4"]
+    assert [axes.get_title() for axes in fig.axes] == ["c", "d", "", ""]
+
+
+def test_colours_are_told_apart():
+    assert len({style.colour(index) for index in range(8)}) == 8
+
+
+def test_a_folder_that_cannot_be_made_is_a_users_error(cells, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(VitrineError, match="cannot write"):
+        style.save(draw(cells), tmp_path / "file" / "fig")

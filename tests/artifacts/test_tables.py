@@ -1,0 +1,167 @@
+"""Tables keep the paper's order, tell measured from printed, and are valid Markdown and LaTeX."""
+
+import re
+
+import pytest
+
+from vitrine.artifacts.comparison import compare
+from vitrine.artifacts.tables import format_number, latex, markdown, panels
+from vitrine.catalog import Column
+
+
+@pytest.fixture
+def small(build):
+    """Two rows, two grouped columns: one agrees, one is outside, one a stand-in, one not run."""
+    columns = (Column("top-1", "Clean"), Column("top-1", "Shifted"))
+    clean, shifted = (column.full_label for column in columns)
+    artifact = build.table(
+        build.cell("A_1", clean, printed=93.5, std=0.25),
+        build.cell("A_1", shifted, printed=99.0),
+        build.cell("B & C", clean, printed=80.0, comparable=False),
+        build.cell("B & C", shifted),
+        columns=columns,
+        note="Trained for 10 % of the epochs.",
+    )
+    seeds = [
+        {"A_1/Clean / top-1": v, "A_1/Shifted / top-1": 50.0, "B & C/Clean / top-1": 70.0}
+        | {"B & C/Shifted / top-1": None}
+        for v in (93.0, 93.5, 94.0)
+    ]
+    return artifact, compare(artifact, build.measured(*seeds), "laptop")
+
+
+def test_markdown_shows_the_printed_number_under_the_measured(small):
+    assert (
+        markdown(*small)
+        == """\
+# paper table1: Accuracy & cost
+
+> Accuracy (%) of A\\_1.
+
+top-1 accuracy (%) · scale laptop · dataset digits · device cpu: a processor, 1 thread · 3 seeds \
+· commit 01234567
+
+| Model   | Clean<br>top-1 | Shifted<br>top-1 |
+| :------ | -------------: | ---------------: |
+| A\\_1    |     93.5 ± 0.5 |      50.0 ± 0.0‡ |
+| *paper* |  *93.5 ± 0.25* |           *99.0* |
+| B & C   |    70.0 ± 0.0† |                — |
+| *paper* |         *80.0* |                  |
+
+Upright: measured here, the mean over seeds (± sample standard deviation). Italic, under it: \
+printed in the paper (Table 1, p. 2).
+
+† Not comparable: the paper prints a word, or something stands in for the paper's own (dataset, \
+model size, schedule, hardware). A stand-in's numbers are not the paper's and neither confirm nor \
+contradict it.
+
+‡ Outside: differs from the printed number by more than rounding and the spread over seeds \
+explain (95 %).
+
+No mark beside a printed number: it agrees. The difference is within the 95 % interval that the \
+spread over seeds gives, plus half of the last printed digit; with one seed and no printed \
+spread, within one unit of that digit.
+
+— Not run.
+
+Trained for 10 % of the epochs.
+"""
+    )
+
+
+def test_latex_has_the_same_rows_under_spanning_groups(small):
+    text = latex(*small)
+    tabular = text[text.index(r"\begin{tabular}") : text.index(r"\end{tabular}")]
+    assert (
+        tabular
+        == r"""\begin{tabular}{lrr}
+\toprule
+ & \multicolumn{1}{c}{Clean} & \multicolumn{1}{c}{Shifted} \\
+\cmidrule(lr){2-2} \cmidrule(lr){3-3}
+Model & top-1 & top-1 \\
+\midrule
+A\_1 & 93.5 {\scriptsize $\pm$ 0.5} & 50.0 {\scriptsize $\pm$ 0.0}$^{\ddagger}$ \\
+\quad\textit{paper} & \textit{93.5 {\scriptsize $\pm$ 0.25}} & \textit{99.0} \\
+\addlinespace[2pt]
+B \& C & 70.0 {\scriptsize $\pm$ 0.0}$^{\dagger}$ & --- \\
+\quad\textit{paper} & \textit{80.0} &  \\
+\bottomrule
+"""
+    )
+
+
+def test_latex_is_balanced_escaped_and_never_overfull(small):
+    text = latex(*small)
+    assert text.count("{") == text.count("}")
+    opened = re.findall(r"\\begin\{(\w+)\}", text)
+    closed = re.findall(r"\\end\{(\w+)\}", text)
+    assert sorted(opened) == sorted(closed) == ["adjustbox", "table", "tabular"]
+    assert not re.search(r"(?<!\\)[#]|(?<!\\)%(?! needs)|(?<!\\)_", text)
+    assert text.isascii()
+
+
+@pytest.mark.parametrize(
+    ("label", "markdown_text", "latex_text"),
+    [
+        ("50 % | *x*", r"50 % \| \*x\*", r"50 \% \textbar{} {*}x{*}"),
+        ("[1] 224² → γ", "[1] 224² → γ", r"{[}1] 224$^{2}$ $\rightarrow$ $\gamma$"),
+        (r"a\b~c^{d}$", r"a\\b\~c^{d}\$", None),
+    ],
+)
+def test_labels_are_shown_as_they_are(build, label, markdown_text, latex_text):
+    artifact = build.table(build.cell(label))
+    cells = compare(artifact, build.measured({f"{label}/x": 1.0}), "laptop")
+    assert f"| {markdown_text} |" in markdown(artifact, cells)
+    expected = latex_text or r"a\textbackslash{}b\textasciitilde{}c\textasciicircum{}\{d\}\$"
+    assert f"\n{expected} & 1.0 \\\\" in latex(artifact, cells)
+
+
+def test_nothing_measured_still_shows_what_the_paper_prints(build):
+    artifact = build.table(build.cell(printed=93.5), build.cell("B", printed="Inconsistent"))
+    text = markdown(artifact, compare(artifact, {}, "laptop"))
+    assert "nothing measured yet" in text
+    assert re.search(r"\| A +\| +— \|\n\| \*paper\* \| +\*93\.5\* \|", text)
+    assert "*Inconsistent*" in text
+    assert "†" not in text
+
+
+def test_units_stand_in_the_headings_when_columns_differ(build):
+    artifact = build.table(build.cell(column="acc"), build.cell(column="cost", unit="GMAC"))
+    text = markdown(artifact, compare(artifact, {}, "laptop"))
+    assert "| acc (%) | cost (GMAC) |" in text
+
+
+def test_a_wide_table_is_broken_between_groups():
+    columns = [Column(str(size), group) for group in "ABC" for size in range(5)]
+    assert panels(columns, [10] * 15, room=110) == [[*range(10)], [*range(10, 15)]]
+    assert panels(columns, [10] * 15, room=150) == [[*range(15)]]
+
+
+def test_a_group_that_fits_no_panel_is_broken_evenly():
+    columns = [Column(str(size), "A") for size in range(6)]
+    assert panels(columns, [10] * 6, room=45) == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_every_column_of_a_very_wide_table_is_shown_within_the_page(build):
+    columns = tuple(Column(str(size), model) for model in ("S", "B", "L") for size in range(5))
+    cells = [build.cell(column=column.full_label, printed=1.0) for column in columns]
+    artifact = build.table(*cells, columns=columns)
+    seeds = ({f"A/{column.full_label}": v for column in columns} for v in (80.123, 81.0))
+    text = markdown(artifact, compare(artifact, build.measured(*seeds), "laptop"))
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert max(map(len, rows)) <= 125
+    assert sum(line.count("80.6 ± 0.6‡") for line in rows) == 15
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.65625, "0.656"),
+        (93.61, "93.6"),
+        (22050664.0, "22050664"),
+        (0.0, "0"),
+        (1.5e-7, "1.50e-07"),
+    ],
+)
+def test_a_number_without_declared_digits_has_three_significant_ones(value, text):
+    assert format_number(value, None) == text
