@@ -126,6 +126,7 @@ def test_a_cell_that_the_paper_does_not_print_is_unprinted(verdict):
 def test_a_cell_without_a_measurement_or_with_a_null_was_not_run(verdict, printed):
     assert verdict([], printed=printed) == "not_run"
     assert verdict([None], printed=printed) == "not_run"
+    assert verdict([math.nan], printed=printed) == "not_run"
     assert verdict([], printed=printed, measurement=None) == "not_run"
 
 

@@ -147,10 +147,15 @@ def test_every_column_of_a_very_wide_table_is_shown_within_the_page(build):
     cells = [build.cell(column=column.full_label, printed=1.0) for column in columns]
     artifact = build.table(*cells, columns=columns)
     seeds = ({f"A/{column.full_label}": v for column in columns} for v in (80.123, 81.0))
-    text = markdown(artifact, compare(artifact, build.measured(*seeds), "laptop"))
+    cells = compare(artifact, build.measured(*seeds), "laptop")
+    text = markdown(artifact, cells)
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert max(map(len, rows)) <= 125
     assert sum(line.count("80.6 ± 0.6‡") for line in rows) == 15
+    floats = latex(artifact, cells).split(r"\begin{table}")[1:]
+    assert sum(text.count(r"80.6 {\scriptsize $\pm$ 0.6}$^{\ddagger}$") for text in floats) == 15
+    assert [text.count("Part 1 of 3") for text in floats] == [1, 0, 0]
+    assert [text.count("Upright: measured here") for text in floats] == [0, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def _declared(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[st
 
 
 def _numbers(artifact: Artifact, cell: Cell, known: Mapping[str, Any]) -> list[float]:
-    """The number of a cell under each seed that has one (a null was not measured)."""
+    """The number of a cell under each seed that has one."""
     place = f"{artifact.paper} {artifact.name}, cell ({cell.row}, {cell.column})"
     numbers = []
     for values in known["values"].values():
@@ -222,7 +222,7 @@ def _numbers(artifact: Artifact, cell: Cell, known: Mapping[str, Any]) -> list[f
                 f"{place}: '{cell.key}' of the measurement '{known['name']}' is an array; "
                 "name a key that holds one number"
             )
-        if value is not None:
+        if _is_number(value):
             numbers.append(float(value))
     return numbers
 
@@ -264,8 +264,13 @@ def _scalars(known: Mapping[str, Any]) -> dict[str, list[float]]:
     for values in known["values"].values():
         for key, value in values.items():
             if not isinstance(value, list):
-                scalars.setdefault(key, []).extend([] if value is None else [float(value)])
+                scalars.setdefault(key, []).extend([float(value)] if _is_number(value) else [])
     return scalars
+
+
+def _is_number(value: float | None) -> bool:
+    """A null, or a NaN that some writers put for it, was not measured."""
+    return value is not None and not math.isnan(value)
 
 
 def _origin(known: Mapping[str, Any]) -> dict[str, Any]:

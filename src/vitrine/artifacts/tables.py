@@ -177,28 +177,30 @@ def markdown(artifact: Artifact, cells: pd.DataFrame) -> str:
 
 
 def latex(artifact: Artifact, cells: pd.DataFrame) -> str:
-    """Return the table in LaTeX (booktabs; adjustbox shrinks what would overflow the page)."""
+    """Return the table in LaTeX: booktabs, a float for each panel, notes under the last.
+
+    adjustbox shrinks what would still overflow the line or the page.
+    """
     headings = [_heading(column, cells) for column in artifact.columns]
     body = lines(artifact, cells)
-    tabulars = [
-        _tabular(artifact, body, headings, panel) for panel in _panels_of(artifact, body, headings)
-    ]
-    notes = [_origin(cells), *_notes(artifact, cells)]
-    caption = f"{artifact.title}. {artifact.caption}".strip()
-    return "\n".join(
-        [
-            r"% needs \usepackage{booktabs,adjustbox}",
+    broken = _panels_of(artifact, body, headings)
+    label = rf"\label{{tab:{artifact.paper}-{artifact.name}}}"
+    floats = [r"% needs \usepackage{booktabs,adjustbox}"]
+    for part, panel in enumerate(broken, start=1):
+        caption = f"{artifact.title}. {artifact.caption}" if part == 1 else artifact.title
+        caption += f" (Part {part} of {len(broken)}.)" if len(broken) > 1 else ""
+        floats += [
             r"\begin{table}",
             r"\centering\small",
-            rf"\caption{{{_latex_escape(caption)}}}",
-            rf"\label{{tab:{artifact.paper}-{artifact.name}}}",
-            "\n\\par\\medskip\n".join(tabulars),
-            r"\par\smallskip\raggedright\footnotesize",
-            " \\\\\n".join(_latex_escape(note) for note in notes),
-            r"\end{table}",
-            "",
+            rf"\caption{{{_latex_escape(caption)}}}{label if part == 1 else ''}",
+            _tabular(artifact, body, headings, panel),
         ]
-    )
+        if part == len(broken):
+            notes = [_origin(cells), *_notes(artifact, cells)]
+            floats.append(r"\par\smallskip\raggedright\footnotesize")
+            floats.append(" \\\\\n".join(_latex_escape(note) for note in notes))
+        floats.append(r"\end{table}")
+    return "\n".join(floats) + "\n"
 
 
 def pipe_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> str:
@@ -332,7 +334,7 @@ def _tabular(
         rows.append(_latex_row([label, *numbers]))
     return "\n".join(
         [
-            r"\begin{adjustbox}{max width=\linewidth}",
+            r"\begin{adjustbox}{max width=\linewidth, max totalheight=0.8\textheight}",
             rf"\begin{{tabular}}{{l{'r' * len(panel)}}}",
             r"\toprule",
             *rows,
