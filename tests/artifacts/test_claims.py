@@ -92,6 +92,18 @@ def test_every_row_is_every_row_that_both_sides_have(table):
     assert judge(tables, **every)["left"] == 91.0
 
 
+def test_a_row_that_only_one_artifact_has_is_left_out(table):
+    tables = table(A=([92.0], [90.0]), B=([80.0], [90.0]))
+    tables["table2"] = table(A=([92.0], [90.0]))["table1"]
+    every = {
+        "left": {**CLAIM["left"], "row": "*"},
+        "right": {**CLAIM["right"], "row": "*", "artifact": "table2"},
+    }
+    result = judge(tables, **every)
+    assert result["status"] == "held"
+    assert result["detail"] == "Closest of 1 rows, A: 92 against 90, a difference of +2."
+
+
 def test_a_cell_that_was_not_run_is_not_testable(table):
     result = judge(table(A=([92.0], [None])))
     assert result["status"] == "not testable"
