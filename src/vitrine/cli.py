@@ -1,0 +1,215 @@
+"""``vitrine``: what people ask before, during and after ``snakemake``.
+
+Snakemake makes things; this command tells what a target will cost, what is missing, what stands
+behind a number, and whether results agree with the published ones. A command's module is imported
+when it runs, so that help and the light commands start without torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from vitrine.errors import VitrineError
+
+if TYPE_CHECKING:
+    from vitrine.catalog import Catalog
+
+
+class _Commands(TyperGroup):
+    """Tells a `VitrineError` in one line and exits with status 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the chosen command."""
+        try:
+            return super().invoke(ctx)
+        except VitrineError as error:
+            print(f"vitrine: {error}", file=sys.stderr)
+            raise typer.Exit(2) from None
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Run it from the project's root, where configs/ lies.",
+)
+
+Target = Annotated[
+    str, typer.Argument(help="An artifact, a paper or a collection: variance_table5, variance, all")
+]
+Scale = Annotated[
+    str | None, typer.Option(help="smoke, laptop, gpu or full; else as configs/default.yaml says")
+]
+Data = Annotated[str | None, typer.Option(help="Folder of the datasets")]
+Runs = Annotated[str | None, typer.Option(help="Folder of the runs")]
+Results = Annotated[str | None, typer.Option(help="Folder of the results")]
+
+
+@app.callback()
+def vitrine() -> None:
+    """Four Vision Transformer papers, replicated: plan, check and inspect.
+
+    'snakemake TARGET' makes a target; these commands tell about it.
+    """
+
+
+@app.command()
+def plan(
+    target: Target,
+    scale: Scale = None,
+    device: Annotated[
+        str | None, typer.Option(help="Kind of device to reckon with: a100, h100, h200 or cpu")
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Time three training steps of each recipe here")
+    ] = False,
+    data: Data = None,
+    runs: Runs = None,
+    results: Results = None,
+) -> None:
+    r"""Tell what a target takes before anything is launched: jobs, GPU hours, disk, data.
+
+    \b
+    vitrine plan variance_table5 --scale full
+    vitrine plan all --scale full --device h200
+    vitrine plan variance --measure
+    """
+    from vitrine.commands import plan as command
+
+    catalog = _catalog(scale, data, runs, results)
+    command.plan(catalog, target, device, measure)
+
+
+@app.command()
+def doctor(
+    scale: Scale = None, data: Data = None, runs: Runs = None, results: Results = None
+) -> None:
+    r"""Tell whether software, devices, disk and data are there, and what to do where not.
+
+    Exits with status 1 when something that the scale needs is missing.
+
+    \b
+    vitrine doctor
+    vitrine doctor --scale full --data /datasets
+    """
+    from vitrine.commands import doctor as command
+
+    _exit(command.doctor(_catalog(scale, data, runs, results)))
+
+
+@app.command()
+def show(
+    target: Target,
+    recipe: Annotated[
+        str | None, typer.Option(help="Print this recipe of the target's papers instead, as YAML")
+    ] = None,
+    scale: Scale = None,
+    runs: Runs = None,
+    results: Results = None,
+) -> None:
+    r"""Show what stands behind each cell of a target: run, measure, printed value and its place.
+
+    \b
+    vitrine show variance_table5 --scale full
+    vitrine show variance --recipe vit_s-mixup0.0-cutmix1.0
+    """
+    from vitrine.commands import show as command
+
+    catalog = _catalog(scale, None, runs, results)
+    if recipe is None:
+        command.show(catalog, target)
+    else:
+        command.show_recipe(catalog, target, recipe)
+
+
+@app.command()
+def status(scale: Scale = None, runs: Runs = None, results: Results = None) -> None:
+    r"""Tell what is done at a scale, where it lies, and which claims held.
+
+    \b
+    vitrine status
+    vitrine status --scale smoke
+    """
+    from vitrine.commands import status as command
+
+    command.status(_catalog(scale, None, runs, results))
+
+
+@app.command()
+def verify(scale: Scale = None, results: Results = None) -> None:
+    r"""Compare your results with the published ones, cell by cell, claim by claim.
+
+    Exits with status 1 when an exact cell differs, or a claim that held as published fails.
+
+    \b
+    vitrine verify
+    vitrine verify --scale gpu
+    """
+    from vitrine.commands import verify as command
+
+    _exit(command.verify(_catalog(scale, None, None, results)))
+
+
+@app.command()
+def publish(scale: Scale = None, results: Results = None) -> None:
+    r"""Copy results to results/published/, if a clean commit made every number.
+
+    \b
+    vitrine publish --scale laptop
+    """
+    from vitrine.commands import publish as command
+
+    command.publish(_catalog(scale, None, None, results))
+
+
+@app.command()
+def rehearse(
+    target: Target,
+    scale: Annotated[str, typer.Option(help="Scale whose recipes are rehearsed")] = "full",
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda; by default cuda where there is one")
+    ] = None,
+) -> None:
+    r"""Take two real steps of every recipe behind a target, resume, and evaluate.
+
+    On a miniature dataset in a temporary folder, with the real model, transforms, optimiser and
+    schedule. Exits with status 1 when a recipe failed.
+
+    \b
+    vitrine rehearse variance_table5
+    vitrine rehearse all --device cpu
+    """
+    from vitrine.commands import rehearse as command
+
+    _exit(command.rehearse(_catalog(scale), target, device))
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+def _catalog(
+    scale: str | None,
+    data: str | None = None,
+    runs: str | None = None,
+    results: str | None = None,
+) -> Catalog:
+    """The catalogue of the working directory, with what the options say instead of the default."""
+    from vitrine.catalog import load_catalog
+
+    options = {"scale": scale, "data_root": data, "runs_root": runs, "results_root": results}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    return load_catalog(**given)
+
+
+def _exit(good: bool) -> None:
+    if not good:
+        raise typer.Exit(1)

@@ -1,0 +1,196 @@
+"""The cost model: images to train on, over images per second.
+
+GPU hours of a run = epochs x training images x seeds / speed. The speed is, in this order,
+
+1. measured: the logs of runs of this very recipe on this kind of device;
+2. timed on this machine, when asked (`vitrine.commands.timing`);
+3. estimated: training FLOPs per image over the FLOP/s that the kind of device sustains, given in
+   ``configs/hardware.yaml`` as a range with its source.
+
+Training takes three times the FLOPs of the forward pass (one forward, two backward), counted with
+2 FLOPs for a multiply-add on the meta device, where nothing is computed or stored.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import PositiveFloat
+
+from vitrine.catalog import Catalog, Run
+from vitrine.recipe import Recipe, canonical_json
+from vitrine.schema import Strict, parse, read_yaml
+
+TRAINING_OVER_FORWARD = 3
+BYTES_OF_FLOAT = 4
+CHECKPOINTS_KEPT = 2
+
+
+class Device(Strict):
+    """One kind of device in ``configs/hardware.yaml``."""
+
+    title: str
+    match: str
+    peak: PositiveFloat | None = None
+    sustained: tuple[PositiveFloat, PositiveFloat]
+    source: str
+
+
+@dataclass(frozen=True)
+class Range:
+    """A quantity between two bounds, which are equal where it is measured."""
+
+    low: float
+    high: float
+
+    def __add__(self, other: Range) -> Range:
+        """Add bound by bound."""
+        return Range(self.low + other.low, self.high + other.high)
+
+    def times(self, factor: float) -> Range:
+        """Scale both bounds."""
+        return Range(self.low * factor, self.high * factor)
+
+
+ZERO = Range(0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Images per second on one device, and how that is known."""
+
+    images: Range
+    source: str
+
+
+@dataclass(frozen=True)
+class ModelCost:
+    """Parameters of a model, and FLOPs of its forward pass on one image (2 per multiply-add)."""
+
+    parameters: int
+    forward_flops: int
+
+
+def load_devices(root: Path) -> dict[str, Device]:
+    """Read ``configs/hardware.yaml``."""
+    path = root / "configs" / "hardware.yaml"
+    return {
+        name: parse(Device, entry, f"{path}, device '{name}'")
+        for name, entry in read_yaml(path).items()
+    }
+
+
+def training_images(run: Run) -> int:
+    """Images that the training of one seed takes in: epochs x training images."""
+    return run.recipe.schedule.epochs * run.info.train_images
+
+
+class Costs:
+    """What the runs of a catalogue cost on one kind of device.
+
+    Args:
+        catalog: the catalogue.
+        device: the kind of device.
+        timed: images per second of recipes timed on this machine, by recipe hash.
+    """
+
+    def __init__(
+        self, catalog: Catalog, device: Device, timed: Mapping[str, float] | None = None
+    ) -> None:
+        self.device = device
+        self._runs_root = catalog.runs_root
+        self._timed = timed or {}
+        self._models: dict[str, ModelCost] = {}
+
+    def model(self, run: Run) -> ModelCost:
+        """Count the parameters and the forward FLOPs of a run's model at its image size.
+
+        Raises:
+            VitrineError: there is no such model, or it refuses its arguments.
+        """
+        recipe, classes = run.recipe, run.info.classes
+        key = canonical_json([recipe.model.model_dump(), recipe.data.image_size, classes])
+        if key not in self._models:
+            self._models[key] = count_model(recipe, classes)
+        return self._models[key]
+
+    def training_flops(self, run: Run) -> int:
+        """FLOPs to train on one image."""
+        return TRAINING_OVER_FORWARD * self.model(run).forward_flops
+
+    def speed(self, run: Run) -> Speed:
+        """How many images a second one device trains on, by the best source there is."""
+        logged = logged_speed(run, self.device, self._runs_root)
+        if logged is not None:
+            return Speed(Range(logged, logged), "its logs")
+        timed = self._timed.get(run.recipe.hash)
+        if timed is not None:
+            return Speed(Range(timed, timed), "timed here")
+        low, high = self.device.sustained
+        flops = self.training_flops(run)
+        return Speed(Range(low / flops, high / flops), "FLOPs")
+
+    def seconds(self, run: Run, images: float) -> Range:
+        """Seconds of one device for some images; trainings of zero epochs cost nothing."""
+        if not images:
+            return ZERO
+        speed = self.speed(run).images
+        return Range(images / speed.high, images / speed.low)
+
+    def weights_bytes(self, run: Run) -> int:
+        """Size of a seed's weights."""
+        return BYTES_OF_FLOAT * self.model(run).parameters
+
+    def checkpoints_bytes(self, run: Run) -> int:
+        """At most what the checkpoints of a training under way take.
+
+        Each holds the weights, two moments of the optimiser, and the moving average if there is
+        one.
+        """
+        if not training_images(run):
+            return 0
+        copies = 3 + (run.recipe.ema_decay is not None)
+        return CHECKPOINTS_KEPT * copies * self.weights_bytes(run)
+
+
+def count_model(recipe: Recipe, classes: int) -> ModelCost:
+    """Count a recipe's model on the meta device."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from vitrine.training.model import build_model
+
+    size = recipe.data.image_size
+    counter = FlopCounterMode(display=False)
+    with torch.device("meta"), torch.no_grad():
+        model = build_model(recipe, classes).eval()
+        with counter:
+            model(torch.empty(1, 3, size, size))
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return ModelCost(parameters, counter.get_total_flops())
+
+
+def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
+    """The median speed in the logs of runs of this recipe on this kind of device, if any."""
+    speeds = [
+        speed
+        for folder in runs_root.glob(f"*/*-{run.recipe.hash}/seed*")
+        for speed in _logged_speeds(folder, device)
+    ]
+    return statistics.median(speeds) if speeds else None
+
+
+def _logged_speeds(folder: Path, device: Device) -> Iterator[float]:
+    """Images per second and device of each log entry of a finished run on this kind of device."""
+    try:
+        provenance = json.loads((folder / "provenance.json").read_text())
+        lines = (folder / "log.jsonl").read_text().splitlines()
+    except (OSError, ValueError):
+        return
+    if device.match in provenance.get("device", ""):
+        for line in lines:
+            yield json.loads(line)["images_per_second"] / provenance.get("processes", 1)

@@ -1,0 +1,97 @@
+"""What artifacts need from outside: datasets and published weights, there or to be got.
+
+The registry (``configs/datasets.yaml``) says how each dataset is got: bundled with a dependency,
+downloaded by the graph, or placed by hand where its licence does not allow a download.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from vitrine.catalog import Artifact, Catalog
+from vitrine.data import verify
+from vitrine.data.registry import DatasetInfo, find
+from vitrine.errors import VitrineError
+
+
+@dataclass(frozen=True)
+class DatasetNeed:
+    """A dataset, which artifacts need it, and whether it is there."""
+
+    info: DatasetInfo
+    artifacts: tuple[Artifact, ...]
+    fault: str | None
+
+    @property
+    def state(self) -> Literal["present", "to download", "missing"]:
+        """Whether the graph finds it, fetches it, or waits for a person."""
+        if self.fault is None:
+            return "present"
+        return "to download" if self.info.source == "download" else "missing"
+
+    @property
+    def download_bytes(self) -> int:
+        """What is still to be downloaded."""
+        if self.state != "to download":
+            return 0
+        return sum(file.size for file in self.info.files)
+
+
+@dataclass(frozen=True)
+class WeightsNeed:
+    """Published weights that trainings start from, and the file that holds them here."""
+
+    model: str
+    path: Path
+    artifacts: tuple[Artifact, ...]
+
+    @property
+    def present(self) -> bool:
+        """Whether they are here."""
+        return self.path.is_file()
+
+
+def datasets_needed(
+    artifacts: Iterable[Artifact], catalog: Catalog, counts: bool = False
+) -> list[DatasetNeed]:
+    """The datasets that runs and measurements of some artifacts read.
+
+    With `counts`, a dataset that is there must also have all its images.
+    """
+    users: dict[str, dict[str, Artifact]] = {}
+    for artifact in artifacts:
+        for measurement in artifact.measurements:
+            run = measurement.run
+            own = [run.recipe.data.dataset] if run else []
+            for name in (*own, *measurement.datasets):
+                users.setdefault(name, {})[f"{artifact.paper}_{artifact.name}"] = artifact
+    return [
+        DatasetNeed(info, tuple(users[name].values()), _fault(info, catalog.data_root, counts))
+        for name, info in ((name, find(name, catalog.datasets)) for name in sorted(users))
+    ]
+
+
+def weights_needed(artifacts: Iterable[Artifact], catalog: Catalog) -> list[WeightsNeed]:
+    """The published weights that runs of some artifacts start from."""
+    users: dict[str, dict[str, Artifact]] = {}
+    for artifact in artifacts:
+        for run in artifact.runs:
+            if run.recipe.model.pretrained:
+                name = f"{artifact.paper}_{artifact.name}"
+                users.setdefault(run.recipe.model.name, {})[name] = artifact
+    return [
+        WeightsNeed(name, catalog.weights_receipt_of(name), tuple(users[name].values()))
+        for name in sorted(users)
+    ]
+
+
+def _fault(info: DatasetInfo, data_root: Path, counts: bool) -> str | None:
+    """What is wrong with a dataset, None if nothing is."""
+    try:
+        verify(info, data_root, counts)
+    except VitrineError as error:
+        return str(error)
+    return None

@@ -1,0 +1,200 @@
+"""``vitrine plan``: what a target will take, before anything is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vitrine.catalog import Artifact, Catalog, Run
+from vitrine.commands.console import count, duration, heading, say, size, table
+from vitrine.commands.cost import ZERO, Costs, Range, load_devices, training_images
+from vitrine.commands.needs import datasets_needed, weights_needed
+from vitrine.commands.state import (
+    STATES,
+    State,
+    count_states,
+    is_rendered,
+    job_state,
+    runs_behind,
+    share_left,
+    state_of,
+)
+from vitrine.errors import VitrineError, did_you_mean
+
+# The papers trained on A100s.
+ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}
+DONE_OR_MISSING: dict[bool, State] = {True: "done", False: "missing"}
+
+
+def plan(catalog: Catalog, target: str, device: str | None = None, measure: bool = False) -> None:
+    """Print jobs, GPU hours, disk and missing data of a target.
+
+    Args:
+        catalog: the catalogue at the chosen scale.
+        target: a target's name.
+        device: the kind of device that the hours are of; None for the scale's.
+        measure: time the recipes on this machine first.
+
+    Raises:
+        VitrineError: no target or device is called so, or this machine is to be measured and is
+            of another kind.
+    """
+    artifacts = catalog.target(target).artifacts
+    runs = runs_behind(artifacts)
+    devices = load_devices(catalog.root)
+    name = device or ASSUMED_DEVICE[catalog.scale.device]
+    if name not in devices:
+        raise VitrineError(f"device '{name}' is unknown{did_you_mean(name, devices)}")
+    timed = {}
+    if measure:
+        from vitrine.commands.timing import time_recipes
+
+        timed = time_recipes(runs, catalog, devices[name])
+    costs = Costs(catalog, devices[name], timed)
+    say(f"{target} at scale {catalog.scale.name}: {catalog.scale.description}")
+    say()
+    _print_jobs(catalog, artifacts, runs)
+    _print_trainings(catalog, runs, costs)
+    _print_hours(artifacts, runs, costs)
+    _print_disk(catalog, artifacts, runs, costs)
+
+
+def device_seconds(runs: Sequence[Run], costs: Costs) -> tuple[Range, Range]:
+    """Seconds of one device to train all seeds of some runs: in all, and still to do."""
+    whole = left = ZERO
+    for run in runs:
+        seconds = costs.seconds(run, training_images(run))
+        whole += seconds.times(len(run.seeds))
+        left += seconds.times(sum(share_left(run, seed) for seed in run.seeds))
+    return whole, left
+
+
+def _print_jobs(catalog: Catalog, artifacts: Sequence[Artifact], runs: Sequence[Run]) -> None:
+    measurements = {m.path: m for artifact in artifacts for m in artifact.measurements}.values()
+    steps: dict[str, list[State]] = {
+        "train": [job_state(run, seeds) for run in runs for seeds in run.jobs],
+        "evaluate": [DONE_OR_MISSING[m.path.is_file()] for m in measurements if m.run],
+        "benchmark": [DONE_OR_MISSING[m.path.is_file()] for m in measurements if not m.run],
+        "render": [DONE_OR_MISSING[is_rendered(artifact, catalog)] for artifact in artifacts],
+    }
+    counted = {step: count_states(states) for step, states in steps.items()}
+    heading("Jobs (by the files that exist; snakemake -n says which of them are out of date)")
+    rows = [[step, *(states[state] for state in STATES)] for step, states in counted.items()]
+    table(["step", *STATES], rows, right=STATES)
+
+
+def _print_trainings(catalog: Catalog, runs: Sequence[Run], costs: Costs) -> None:
+    trained = [run for run in runs if training_images(run)]
+    if untrained := len(runs) - len(trained):
+        say(f"{count(untrained, 'run')} of zero epochs: nothing to train, weights as they come.")
+        say()
+    if not trained:
+        return
+    heading(f"Trainings on {costs.device.title}")
+    rows = []
+    for run in trained:
+        speed = costs.speed(run)
+        gpus = max(1, catalog.paper(run.paper).resources("train").gpus)
+        one = costs.seconds(run, training_images(run)).times(1 / gpus)
+        states = count_states(state_of(run, seed) for seed in run.seeds)
+        rows.append(
+            [
+                run.name,
+                ", ".join(f"{number} {state}" for state, number in states.items() if number),
+                f"{training_images(run):,}",
+                f"{costs.training_flops(run) / 1e9:.3g}",
+                _numbers(speed.images),
+                speed.source,
+                f"{_durations(one.times(max(map(len, run.jobs))))} on {gpus}",
+            ]
+        )
+    header = ["recipe", "seeds", "images", "GFLOPs/image", "images/s", "from", "time of a job"]
+    table(header, rows, right=["images", "GFLOPs/image", "images/s"])
+    sources = {costs.speed(run).source for run in trained}
+    if "FLOPs" in sources:
+        say(f"FLOPs: {_rate(costs)}. Source: {costs.device.source}.")
+    if "its logs" in sources:
+        say("its logs: the median in log.jsonl of the recipe's own runs on such a device.")
+    if "timed here" in sources:
+        say("timed here: three training steps on this machine.")
+    say()
+
+
+def _print_hours(artifacts: Sequence[Artifact], runs: Sequence[Run], costs: Costs) -> None:
+    whole, _ = device_seconds(runs, costs)
+    unit, seconds = ("hours", 3600) if whole.high >= 2 * 3600 else ("minutes", 60)
+    heading(f"Training {unit} of one {costs.device.title} (evaluation and benchmarks not counted)")
+    if len(artifacts) > 1:
+        first = "artifact"
+        parts = [(f"{one.paper}_{one.name}", one.runs) for one in artifacts]
+    else:
+        first = artifacts[0].row_header or "row"
+        parts = [(row, runs_of_row(artifacts[0], row)) for row in artifacts[0].rows]
+    rows: list[list[object]] = []
+    for name, used in [*parts, ("total, shared runs counted once", runs)]:
+        both = (_numbers(range_.times(1 / seconds)) for range_ in device_seconds(used, costs))
+        rows.append([name, sum(len(run.seeds) for run in used), *both])
+    table([first, "runs", unit, "still to do"], rows, right=["runs", unit, "still to do"])
+
+
+def runs_of_row(artifact: Artifact, row: str) -> tuple[Run, ...]:
+    """The runs behind a row's cells, each once."""
+    cells = [cell for cell in artifact.cells if cell.row == row]
+    runs = [cell.measurement.run for cell in cells if cell.measurement]
+    return tuple({run.folder: run for run in runs if run is not None}.values())
+
+
+def _print_disk(
+    catalog: Catalog, artifacts: Sequence[Artifact], runs: Sequence[Run], costs: Costs
+) -> None:
+    heading("Disk")
+    missing = [run for run in runs for seed in run.seeds if state_of(run, seed) != "done"]
+    weights = sum(costs.weights_bytes(run) for run in missing)
+    rows: list[list[object]] = [
+        ["weights still to be written", catalog.runs_root, size(weights)],
+        [
+            "checkpoints, at most, of each training under way",
+            catalog.runs_root,
+            size(max((costs.checkpoints_bytes(run) for run in missing), default=0)),
+        ],
+    ]
+    datasets = datasets_needed(artifacts, catalog)
+    for need in datasets:
+        if need.state == "to download":
+            path = catalog.data_root / need.info.folder
+            rows.append([f"download of {need.info.name}", path, size(need.download_bytes)])
+    sizes = {run.recipe.model.name: costs.weights_bytes(run) for run in runs}
+    for published in weights_needed(artifacts, catalog):
+        if not published.present:
+            what = f"published weights of {published.model}"
+            rows.append([what, published.path, size(sizes[published.model])])
+    table(["what", "where", "size"], rows, right=["size"])
+    present = [need.info.name for need in datasets if need.state == "present"]
+    if present:
+        say(f"Datasets present: {', '.join(present)}.")
+    for need in datasets:
+        if need.state == "missing":
+            say(f"Dataset missing: {need.fault}")
+
+
+def _rate(costs: Costs) -> str:
+    low, high = costs.device.sustained
+    text = f"3 x forward over {low / 1e12:.3g} to {high / 1e12:.3g} TFLOP/s"
+    if costs.device.peak:
+        peak = costs.device.peak
+        share = f"{100 * low / peak:.2g} to {100 * high / peak:.2g} %"
+        text += f" ({share} of the {peak / 1e12:.0f} TFLOP/s of the data sheet)"
+    return text
+
+
+def _numbers(range_: Range) -> str:
+    low, high = (_number(bound) for bound in (range_.low, range_.high))
+    return low if low == high else f"{low} to {high}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:.2g}"
+
+
+def _durations(range_: Range) -> str:
+    low, high = duration(range_.low), duration(range_.high)
+    return low if low == high else f"{low} to {high}"

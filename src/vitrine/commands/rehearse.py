@@ -1,0 +1,166 @@
+"""``vitrine rehearse``: two real steps of every recipe, before weeks of them are paid for.
+
+Each recipe behind a target is trained as it stands (model, classes, transforms, optimiser,
+schedule) on a miniature of its dataset in the dataset's own format on disk. Only the batch is
+smaller: two images. After one step comes a checkpoint, a new start resumes from it and takes the
+second, and the measures that the target takes on the run are taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from vitrine.catalog import Catalog, Measurement, Run
+from vitrine.commands.console import count, duration, say
+from vitrine.commands.cost import count_model
+from vitrine.commands.state import runs_behind
+from vitrine.data.miniature import write_miniature
+from vitrine.errors import VitrineError
+from vitrine.measures.__main__ import take
+from vitrine.recipe import Batch, Recipe
+from vitrine.training import train
+from vitrine.training.checkpoint import Checkpoints
+from vitrine.training.model import save_weights
+
+SEED = 0
+IMAGES = 2  # of a step; Mixup pairs the images of a batch
+STEPS = 2
+
+
+def rehearse(catalog: Catalog, target: str, device: str | None = None) -> bool:
+    """Rehearse every recipe behind a target, and print a line for each.
+
+    Args:
+        catalog: the catalogue; its own data, runs and results are left alone.
+        target: a target's name.
+        device: torch's name; None for CUDA where there is one.
+
+    Returns:
+        Whether every recipe passed.
+
+    Raises:
+        VitrineError: no target is called so.
+    """
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    artifacts = catalog.target(target).artifacts
+    runs = runs_behind(artifacts)
+    measurements = {m.path: m for artifact in artifacts for m in artifact.measurements}
+    say(f"{target} at scale {catalog.scale.name}: {count(len(runs), 'recipe')} on {device}")
+    failures = 0
+    for number, run in enumerate(runs, start=1):
+        own = [m for m in measurements.values() if m.run is run]
+        start = time.perf_counter()
+        _progress(f"[{number}/{len(runs)}] {run.name}")
+        try:
+            rehearse_run(run, own, catalog, device)
+        # A fault of the code is just what a rehearsal is to find, and the other recipes go on.
+        except Exception as error:
+            failures += 1
+            say(f"FAILED  {run.paper}/{run.name}: {_sentence(error)}")
+            continue
+        took = duration(time.perf_counter() - start)
+        size = count_model(run.recipe, run.info.classes).parameters / 1e6
+        notes = "".join(f"; {note}" for note in _notes(run.recipe, device))
+        say(f"ok      {run.paper}/{run.name}: {took}, {size:.3g} M parameters{notes}")
+    say(f"{len(runs) - failures} of {count(len(runs), 'recipe')} passed.")
+    return failures == 0
+
+
+def rehearse_run(
+    run: Run, measurements: Iterable[Measurement], catalog: Catalog, device: str
+) -> None:
+    """Train, resume and measure one run in a temporary folder (TMPDIR says where).
+
+    Raises:
+        VitrineError: the recipe cannot be trained, or a measure cannot be taken.
+    """
+    with tempfile.TemporaryDirectory(prefix="vitrine-") as temporary:
+        roots = {
+            "data_root": str(Path(temporary, "data")),
+            "runs_root": str(Path(temporary, "runs")),
+        }
+        here = Catalog(catalog.root, catalog.settings.model_copy(update=roots))
+        here.scale = here.scale.model_copy(update={"workers": 0})
+        recipe = miniature_recipe(run.recipe, device)
+        run = dataclasses.replace(run, recipe=recipe, folder=here.runs_root / run.paper / run.name)
+        measurements = list(measurements)
+        needed = {run.recipe.data.dataset, *(name for m in measurements for name in m.datasets)}
+        for name in sorted(needed):
+            if here.datasets[name].source != "bundled":
+                write_miniature(here.datasets[name], here.data_root, per_class=1, classes=IMAGES)
+        _progress("training")
+        _train_in_two_attempts(run, here.data_root, device)
+        for measurement in measurements:
+            _progress(f"measuring {measurement.name}")
+            take(dataclasses.replace(measurement, run=run, seeds=(SEED,), device=device), here)
+
+
+def miniature_recipe(recipe: Recipe, device: str) -> Recipe:
+    """The recipe with a batch of two, from initial weights, in a precision that the device has."""
+    changes: dict[str, object] = {
+        "batch": Batch(size=IMAGES, micro=min(IMAGES, recipe.batch.micro)),
+        "model": recipe.model.model_copy(update={"pretrained": False}),
+    }
+    if recipe.precision == "fp16" and device == "cpu":
+        changes["precision"] = "bf16"
+    return recipe.model_copy(update=changes)
+
+
+def _train_in_two_attempts(run: Run, data_root: Path, device: str) -> None:
+    """One step, a checkpoint, and from there the second; leave the weights as a run does."""
+    folder = run.seed_folder(SEED)
+    for steps in range(1, STEPS + 1):
+        # The journal's progress is of no use here; what goes wrong comes as an exception.
+        with contextlib.redirect_stderr(io.StringIO()):
+            weights = train(
+                run.recipe,
+                SEED,
+                folder,
+                info=run.info,
+                data_root=data_root,
+                device=device,
+                stop_after=steps,
+            )
+    if not weights.is_file():
+        checkpoints = Checkpoints(folder / "checkpoints", run.recipe.hash, SEED)
+        newest = checkpoints.latest()
+        if newest is None:
+            raise VitrineError(f"training left no checkpoint in {folder}")
+        step, state = checkpoints.load(newest)
+        if step != STEPS:
+            raise VitrineError(f"training stopped after step {step} and not {STEPS}")
+        averaged = state["ema"] is not None
+        save_weights(state["ema" if averaged else "model"], weights, run.recipe, SEED)
+
+
+def _notes(recipe: Recipe, device: str) -> list[str]:
+    """How the rehearsal differs from the recipe, beyond the batch."""
+    notes = []
+    if recipe.model.pretrained:
+        notes.append("initial weights in place of published ones")
+    if miniature_recipe(recipe, device).precision != recipe.precision:
+        notes.append(f"{recipe.precision} rehearsed as bf16")
+    if recipe.schedule.epochs == 0:
+        notes.append("zero epochs: only measured")
+    return notes
+
+
+def _sentence(error: Exception) -> str:
+    """What went wrong, on one line."""
+    if isinstance(error, VitrineError):
+        return str(error)
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _progress(text: str) -> None:
+    """Say on standard error what is being done, as it may take minutes."""
+    print(f"  {text} ...", file=sys.stderr, flush=True)

@@ -1,0 +1,84 @@
+"""``vitrine show``: what stands behind each cell of a target, and recipes as they resolve."""
+
+from __future__ import annotations
+
+import yaml
+
+from vitrine.catalog import Artifact, Catalog, Cell
+from vitrine.commands.console import heading, say, table
+from vitrine.commands.state import runs_behind
+from vitrine.errors import VitrineError, did_you_mean
+
+
+def show(catalog: Catalog, target: str) -> None:
+    """Print every cell of a target with its run, its measure and the printed value."""
+    artifacts = catalog.target(target).artifacts
+    for artifact in artifacts:
+        _print_artifact(artifact, catalog)
+    runs = runs_behind(artifacts)
+    if runs:
+        heading("Runs")
+        rows = [
+            [run.name, run.recipe.hash, ", ".join(map(str, run.seeds)), run.folder] for run in runs
+        ]
+        table(["run", "recipe hash", "seeds", "folder"], rows)
+
+
+def show_recipe(catalog: Catalog, target: str, name: str) -> None:
+    """Print a recipe of a target's paper as it resolves at this scale, defaults included.
+
+    Raises:
+        VitrineError: none of the target's papers has such a recipe.
+    """
+    papers = {artifact.paper for artifact in catalog.target(target).artifacts}
+    known = {name: paper for paper in sorted(papers) for name in catalog.paper(paper).recipes}
+    if name not in known:
+        raise VitrineError(f"'{target}' has no recipe '{name}'{did_you_mean(name, known)}")
+    run = catalog.paper(known[name]).run(name)
+    say(f"# {run.paper}, recipe {run.name} at scale {catalog.scale.name}: {run.folder}")
+    say(yaml.safe_dump(run.recipe.model_dump(mode="json"), sort_keys=False).rstrip())
+
+
+def _print_artifact(artifact: Artifact, catalog: Catalog) -> None:
+    heading(f"{artifact.paper}_{artifact.name}: {artifact.title} ({artifact.source})")
+    say(artifact.caption)
+    if artifact.note:
+        say(artifact.note)
+    say(f"Files: {', '.join(map(str, catalog.files(artifact)))}")
+    say()
+    if artifact.cells:
+        header = [artifact.row_header or "row", "column", "measure", "run", "printed", "place"]
+        table(header, [_line(cell) for cell in artifact.cells], right=["printed"])
+    else:
+        rows = [
+            [m.name, f"{m.run.name}-{m.run.recipe.hash}" if m.run else ""]
+            for m in artifact.measurements
+        ]
+        table(["measure", "run"], rows)
+
+
+def _line(cell: Cell) -> list[object]:
+    measurement, printed = cell.measurement, cell.printed
+    measure = f"{measurement.name}: {cell.key}" if measurement else "not measured"
+    run = measurement.run if measurement else None
+    return [
+        cell.row,
+        cell.column,
+        measure,
+        f"{run.name}-{run.recipe.hash}" if run else "",
+        _printed(cell) if printed else "",
+        printed.source if printed else "",
+    ]
+
+
+def _printed(cell: Cell) -> str:
+    """The printed value with the paper's own decimals, its std and its unit."""
+    if cell.printed is None:
+        return ""
+    value, std = cell.printed.value, cell.printed.std
+    if isinstance(value, str):
+        return value
+    text = str(value) if cell.digits is None else f"{value:.{cell.digits}f}"
+    if std is not None:
+        text += f" ± {std:g}"
+    return f"{text} {cell.unit}".rstrip()

@@ -1,0 +1,68 @@
+"""What is on disk of a run, a measurement, an artifact: done, resumable or missing.
+
+Only existence is looked at. Whether a file is older than what it is made from is Snakemake's
+question (``snakemake -n``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Literal
+
+from vitrine.catalog import Artifact, Catalog, Run
+
+State = Literal["done", "resumable", "missing"]
+STATES: tuple[State, ...] = ("done", "resumable", "missing")
+
+
+def steps_per_epoch(run: Run) -> int:
+    """Optimiser steps of an epoch: the last incomplete batch is dropped."""
+    return run.info.train_images // run.recipe.batch.size
+
+
+def last_checkpoint(run: Run, seed: int) -> int | None:
+    """The step of the newest checkpoint of a seed, None where there is none."""
+    folder = run.seed_folder(seed) / "checkpoints"
+    steps = [re.fullmatch(r"step-(\d+)", file.stem) for file in folder.glob("step-*.pt")]
+    return max((int(step[1]) for step in steps if step), default=None)
+
+
+def state_of(run: Run, seed: int) -> State:
+    """Whether a seed is trained, can go on from a checkpoint, or has nothing yet."""
+    if (run.seed_folder(seed) / "weights.safetensors").is_file():
+        return "done"
+    return "missing" if last_checkpoint(run, seed) is None else "resumable"
+
+
+def share_left(run: Run, seed: int) -> float:
+    """The share of a seed's training that is still to do, from 0 to 1."""
+    if state_of(run, seed) == "done":
+        return 0.0
+    total = steps_per_epoch(run) * run.recipe.schedule.epochs
+    return max(0.0, 1 - (last_checkpoint(run, seed) or 0) / total) if total else 1.0
+
+
+def job_state(run: Run, seeds: tuple[int, ...]) -> State:
+    """The state of a training job, which does some seeds in turn and then writes a receipt."""
+    if run.receipt(seeds).is_file():
+        return "done"
+    begun = any(state_of(run, seed) != "missing" for seed in seeds)
+    return "resumable" if begun else "missing"
+
+
+def count_states(states: Iterable[State]) -> dict[State, int]:
+    """Count states, in the order of `STATES`."""
+    counted = Counter(states)
+    return {state: counted[state] for state in STATES}
+
+
+def is_rendered(artifact: Artifact, catalog: Catalog) -> bool:
+    """Whether every file of an artifact is there."""
+    return all(file.is_file() for file in catalog.files(artifact))
+
+
+def runs_behind(artifacts: Iterable[Artifact]) -> list[Run]:
+    """The runs behind some artifacts, each once."""
+    return list({run.folder: run for artifact in artifacts for run in artifact.runs}.values())

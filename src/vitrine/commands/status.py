@@ -1,0 +1,67 @@
+"""``vitrine status``: what there is at a scale, where it is, and which claims it bears out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from vitrine.catalog import Artifact, Catalog
+from vitrine.commands.console import say, table
+from vitrine.commands.results import cells_of, claims_of
+from vitrine.commands.state import count_states, is_rendered, state_of
+
+VERDICTS = ("exact", "within", "outside", "not_comparable", "unprinted", "not_run")
+
+
+def status(catalog: Catalog) -> None:
+    """Print a line for each artifact, then runs, files and claims."""
+    rows = []
+    for artifact in catalog.artifacts:
+        cells = cells_of(artifact, catalog, catalog.results)
+        verdicts = Counter(cells["verdict"])
+        counts = [verdicts[verdict] or None for verdict in VERDICTS]
+        name = f"{artifact.paper}_{artifact.name}"
+        rows.append([name, artifact_state(artifact, cells, catalog), *counts])
+    table(
+        ["artifact", "state", *(verdict.replace("_", " ") for verdict in VERDICTS)],
+        rows,
+        right=[verdict.replace("_", " ") for verdict in VERDICTS],
+    )
+    states = count_states(
+        state_of(run, seed) for run in catalog.runs.values() for seed in run.seeds
+    )
+    say(f"Runs at scale {catalog.scale.name}: " + _listed(states) + f" (in {catalog.runs_root}/)")
+    if catalog.report.is_file():
+        say(f"Tables and figures: {catalog.results}/<paper>/; all on one page: {catalog.report}")
+    elif any(row[1] != "missing" for row in rows):
+        say(f"Tables and figures: {catalog.results}/<paper>/; snakemake all adds report.md")
+    else:
+        say(f"No results yet: snakemake all --config scale={catalog.scale.name}")
+    _say_claims(claims_of(catalog, catalog.results))
+
+
+def artifact_state(artifact: Artifact, cells: pd.DataFrame, catalog: Catalog) -> str:
+    """Done: rendered, every cell measured; missing: nothing yet; partly: in between."""
+    if is_rendered(artifact, catalog):
+        return "partly" if "not_run" in set(cells["verdict"]) else "done"
+    begun = any(measurement.path.is_file() for measurement in artifact.measurements)
+    return "partly" if begun else "missing"
+
+
+def _say_claims(claims: pd.DataFrame) -> None:
+    statuses = Counter(claims["status"])
+    if not statuses:
+        return
+    say(f"Claims: {_listed(statuses)}")
+    for claim in claims.itertuples():
+        if claim.status == "held":
+            say(f"  held    {claim.id}: {claim.statement}")
+        elif claim.status == "failed":
+            say(f"  FAILED  {claim.id}: {claim.statement} {claim.detail}")
+
+
+def _listed(counts: Mapping[Any, int]) -> str:
+    return ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "none"
