@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from vitrine.data.splits import stratified_split
 
 if TYPE_CHECKING:
-    from vitrine.data import Split
+    from vitrine.data.opening import Split
 
 TRAIN_FRACTION = 2 / 3
 

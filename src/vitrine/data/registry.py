@@ -47,6 +47,9 @@ class Images(Strict):
     folder: str
     classes: NonNegativeInt
     images: PositiveInt
+    if_flat: str | None = Field(
+        None, description="command that sorts loose images of {folder} into class folders"
+    )
 
 
 class DatasetInfo(Strict):
@@ -95,8 +98,8 @@ def load_registry(path: Path = Path("configs/datasets.yaml")) -> dict[str, Datas
         VitrineError: the file is missing or an entry is wrong.
     """
     entries: Any = read_yaml(path)
-    if not isinstance(entries, dict):
-        raise VitrineError(f"{path} must map dataset names to entries")
+    if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
+        raise VitrineError(f"{path} must map each dataset's name to its fields")
     return {
         name: parse(DatasetInfo, {"name": name, **entry}, f"{path}, dataset '{name}'")
         for name, entry in entries.items()

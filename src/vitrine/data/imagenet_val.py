@@ -1,0 +1,105 @@
+"""``python -m vitrine.data.imagenet_val``: sort ImageNet's validation images into class folders.
+
+The official archive holds 50,000 images without folders. Their classes are in the development
+kit (``data/ILSVRC2012_validation_ground_truth.txt``, by numbers that ``data/meta.mat`` explains),
+or in a list of synsets, one line per image in the order of the file names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from scipy.io import loadmat
+
+from vitrine.errors import VitrineError, exit_on_error
+
+IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG")
+SYNSET = re.compile(r"n\d{8}")
+
+
+def labels_from_devkit(devkit: Path) -> list[str]:
+    """Read the synset of each validation image from an unpacked development kit.
+
+    Raises:
+        VitrineError: the folder lacks one of its two files.
+    """
+    meta = devkit / "data" / "meta.mat"
+    truth = devkit / "data" / "ILSVRC2012_validation_ground_truth.txt"
+    for file in (meta, truth):
+        if not file.is_file():
+            raise VitrineError(
+                f"{file} is missing; unpack ILSVRC2012_devkit_t12.tar.gz and name its folder"
+            )
+    synsets = loadmat(meta, squeeze_me=True)["synsets"]
+    by_number = {int(synset["ILSVRC2012_ID"]): str(synset["WNID"]) for synset in synsets}
+    return [by_number[int(number)] for number in truth.read_text().split()]
+
+
+def labels_from_list(file: Path) -> list[str]:
+    """Read the synset of each validation image from a text file, one a line.
+
+    Raises:
+        VitrineError: the file cannot be read, or a line is not a synset.
+    """
+    try:
+        labels = file.read_text().split()
+    except OSError as error:
+        raise VitrineError(f"cannot read {file}: {error.strerror}") from None
+    for line, label in enumerate(labels, start=1):
+        if not SYNSET.fullmatch(label):
+            raise VitrineError(
+                f"{file}, line {line} is {label!r}; give one synset such as n01440764 a line, "
+                "in the order of the image names"
+            )
+    return labels
+
+
+def sort_into_classes(folder: Path, labels: list[str]) -> int:
+    """Move ``ILSVRC2012_val_<number>.JPEG`` to the folder of its synset; return how many moved.
+
+    The number in an image's name picks its label, so that an interrupted sorting goes on.
+
+    Raises:
+        VitrineError: there is nothing to move, or an image has no label. Nothing was moved then.
+    """
+    images = {
+        int(match[1]): file for file in folder.glob("*") if (match := IMAGE.fullmatch(file.name))
+    }
+    if not images:
+        raise VitrineError(
+            f"{folder} holds no ILSVRC2012_val_*.JPEG to sort; unpack ILSVRC2012_img_val.tar there"
+        )
+    if max(images) > len(labels):
+        raise VitrineError(
+            f"{folder} has an image {max(images)} but there are only {len(labels)} labels; "
+            "use the labels of the whole validation set"
+        )
+    for number, image in images.items():
+        target = folder / labels[number - 1]
+        target.mkdir(exist_ok=True)
+        image.rename(target / image.name)
+    return len(images)
+
+
+def main() -> None:
+    """Read the command line and sort."""
+    parser = argparse.ArgumentParser(
+        prog="python -m vitrine.data.imagenet_val", description=__doc__
+    )
+    parser.add_argument("--root", type=Path, required=True, help="the folder val with the images")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--devkit", type=Path, help="the unpacked ILSVRC2012_devkit_t12")
+    source.add_argument("--labels", type=Path, help="text file with one synset a line")
+    arguments = parser.parse_args()
+    if arguments.devkit:
+        labels = labels_from_devkit(arguments.devkit)
+    else:
+        labels = labels_from_list(arguments.labels)
+    moved = sort_into_classes(arguments.root, labels)
+    print(f"sorted {moved} images into class folders")
+
+
+if __name__ == "__main__":
+    exit_on_error(main)

@@ -1,0 +1,148 @@
+"""Miniatures: a few made-up images in the true on-disk format of a real dataset.
+
+They pass through the same verification and the same reader as the dataset, so a test or a
+rehearsal exercises everything but the size. Each class has its own colour, under noise.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import vitrine.torchvision_compat  # noqa: F401  # isort: skip
+import numpy as np
+from PIL import Image
+from scipy.io import savemat
+from torchvision.datasets import Imagenette
+
+from vitrine.errors import VitrineError
+
+if TYPE_CHECKING:
+    from vitrine.data.registry import DatasetInfo
+
+Picture = Callable[[int], np.ndarray]
+"""Paints a new (32, 32, 3) uint8 image of a class."""
+
+
+def write_miniature(
+    info: DatasetInfo, root: Path, per_class: int = 2, classes: int = 3, seed: int = 0
+) -> Path:
+    """Write a miniature to ``root / info.folder``, where `build` and `verify` find it.
+
+    Args:
+        info: the dataset whose format to write.
+        root: the data root.
+        per_class: images of each class in each split (EuroSAT, which is split 4 to 1 when it
+            is read, has four times as many for training).
+        classes: how many classes to write; at most those of the dataset.
+        seed: decides the images.
+
+    Returns:
+        The folder.
+
+    Raises:
+        VitrineError: this dataset has no files.
+    """
+    if info.loader not in WRITERS:
+        raise VitrineError(
+            f"dataset '{info.name}' has no format on disk to imitate; it comes with a package"
+        )
+    random = np.random.RandomState(seed)
+    tint = random.randint(40, 216, (info.classes, 3))
+
+    def paint(label: int) -> np.ndarray:
+        noise = random.randint(-40, 41, (32, 32, 3))
+        return (tint[label] + noise).clip(0, 255).astype(np.uint8)
+
+    folder = root / info.folder
+    labels = [label for label in range(min(classes, info.classes)) for _ in range(per_class)]
+    WRITERS[info.loader](folder, labels, paint)
+    return folder
+
+
+def _write_cifar10(folder: Path, labels: list[int], paint: Picture) -> None:
+    base = folder / "cifar-10-batches-py"
+    names = [f"class {label}" for label in range(10)]
+    _write_pickle(base / "batches.meta", {"label_names": names})
+    for number, part in enumerate(np.array_split(labels, 5), start=1):
+        batch = {"data": _rows(part, paint), "labels": part.tolist()}
+        _write_pickle(base / f"data_batch_{number}", batch)
+    _write_pickle(base / "test_batch", {"data": _rows(labels, paint), "labels": labels})
+
+
+def _write_cifar100(folder: Path, labels: list[int], paint: Picture) -> None:
+    base = folder / "cifar-100-python"
+    names = [f"class {label}" for label in range(100)]
+    _write_pickle(base / "meta", {"fine_label_names": names})
+    for split in ("train", "test"):
+        coarse = [label // 5 for label in labels]
+        data = {"data": _rows(labels, paint), "fine_labels": labels, "coarse_labels": coarse}
+        _write_pickle(base / split, data)
+
+
+def _write_svhn(folder: Path, labels: list[int], paint: Picture) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "test"):
+        images = np.stack([paint(label) for label in labels], axis=-1)  # (32, 32, 3, N)
+        digits = np.array([[label or 10] for label in labels], dtype=np.uint8)  # zero is 10
+        savemat(folder / f"{split}_32x32.mat", {"X": images, "y": digits})
+
+
+def _write_eurosat(folder: Path, labels: list[int], paint: Picture) -> None:
+    for number, label in enumerate(labels * 5):
+        name = f"Class{label}"
+        _write_image(folder / "2750" / name / f"{name}_{number + 1}.jpg", paint(label))
+
+
+def _write_flowers102(folder: Path, labels: list[int], paint: Picture) -> None:
+    base = folder / "flowers-102"
+    everything = labels * 3  # train, val, test
+    for number, label in enumerate(everything, start=1):
+        _write_image(base / "jpg" / f"image_{number:05d}.jpg", paint(label))
+    savemat(base / "imagelabels.mat", {"labels": np.array([everything]) + 1})
+    numbers = np.arange(1, len(everything) + 1).reshape(3, 1, -1)
+    savemat(base / "setid.mat", dict(zip(("trnid", "valid", "tstid"), numbers, strict=True)))
+
+
+def _write_imagenette(folder: Path, labels: list[int], paint: Picture) -> None:
+    _write_synsets(folder / "imagenette2-320", labels, paint, sorted(Imagenette._WNID_TO_CLASS))
+
+
+def _write_imagenet(folder: Path, labels: list[int], paint: Picture) -> None:
+    _write_synsets(folder, labels, paint, [f"n{label:08d}" for label in range(1000)])
+
+
+WRITERS: dict[str, Callable[[Path, list[int], Picture], None]] = {
+    "vitrine.data.arrays:cifar10": _write_cifar10,
+    "vitrine.data.arrays:cifar100": _write_cifar100,
+    "vitrine.data.arrays:svhn": _write_svhn,
+    "vitrine.data.folders:eurosat": _write_eurosat,
+    "vitrine.data.folders:flowers102": _write_flowers102,
+    "vitrine.data.folders:imagenette": _write_imagenette,
+    "vitrine.data.folders:imagenet": _write_imagenet,
+}
+
+
+def _write_synsets(folder: Path, labels: list[int], paint: Picture, synsets: list[str]) -> None:
+    for split in ("train", "val"):
+        for number, label in enumerate(labels, start=1):
+            name = synsets[label]
+            _write_image(folder / split / name / f"{name}_{number}.JPEG", paint(label))
+
+
+def _rows(labels: Any, paint: Picture) -> np.ndarray:
+    """Images as CIFAR keeps them: (N, 3072) uint8, all red first, then green, then blue."""
+    images = [paint(label).transpose(2, 0, 1).reshape(-1) for label in labels]
+    return np.array(images, dtype=np.uint8).reshape(len(images), 3072)
+
+
+def _write_pickle(path: Path, data: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps(data, protocol=2))
+
+
+def _write_image(path: Path, pixels: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path, format="JPEG")

@@ -1,0 +1,52 @@
+"""Two real photographs that scikit-learn carries along, whole and in crops.
+
+For measurements on natural image statistics without a download.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.datasets import load_sample_images
+
+from vitrine.errors import VitrineError
+
+
+def photos() -> dict[str, np.ndarray]:
+    """Return the photographs `china` and `flower`, each (427, 640, 3) uint8, RGB."""
+    bunch = load_sample_images()
+    return {
+        name.removesuffix(".jpg"): image
+        for name, image in zip(
+            (path.rsplit("/")[-1] for path in bunch.filenames), bunch.images, strict=True
+        )
+    }
+
+
+def photo_crops(n: int, size: int, seed: int) -> np.ndarray:
+    """Cut `n` square crops at random places, from the two photographs in turn.
+
+    Args:
+        n: number of crops.
+        size: side in pixels.
+        seed: decides the places.
+
+    Returns:
+        (n, size, size, 3) uint8, RGB.
+
+    Raises:
+        VitrineError: a crop would be larger than a photograph.
+    """
+    images = list(photos().values())
+    height, width, _ = images[0].shape
+    if not 1 <= size <= min(height, width):
+        raise VitrineError(
+            f"crops of {size} pixels cannot be cut from photographs of {width}x{height}; "
+            f"choose a size from 1 to {min(height, width)}"
+        )
+    random = np.random.RandomState(seed)
+    crops = np.empty((n, size, size, 3), dtype=np.uint8)
+    for index in range(n):
+        top = random.randint(height - size + 1)
+        left = random.randint(width - size + 1)
+        crops[index] = images[index % len(images)][top : top + size, left : left + size]
+    return crops

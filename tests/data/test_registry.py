@@ -1,0 +1,108 @@
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from vitrine.data.registry import DatasetInfo, find, load_registry
+from vitrine.errors import VitrineError
+
+NAMES = ["digits", "cifar10", "cifar100", "svhn", "eurosat", "flowers102", "imagenette", "imagenet"]
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+@pytest.fixture
+def entry(registry) -> dict:
+    return registry["svhn"].model_dump(mode="json", exclude={"name"})
+
+
+def written(path, entries):
+    path.write_text(yaml.safe_dump(entries))
+    return path
+
+
+def test_the_registry_knows_the_datasets_of_the_papers(registry):
+    assert set(NAMES) <= set(registry)
+    assert [info.name for info in registry.values()] == list(registry)
+
+
+def test_reading_the_registry_imports_no_torch():
+    code = "import sys, vitrine.data.registry, vitrine.data; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_everything_but_the_registry_works_without_the_workflows_packages():
+    code = (
+        "import sys\n"
+        "for name in ('pydantic', 'yaml', 'filelock', 'snakemake'): sys.modules[name] = None\n"
+        "import vitrine.data.loading, vitrine.data.miniature, vitrine.data.photos\n"
+        "import vitrine.data.digits, vitrine.data.folders, vitrine.data.arrays\n"
+        "print('fine')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "fine\n", done.stderr
+
+
+def test_an_unknown_dataset_is_answered_with_the_closest(registry):
+    with pytest.raises(VitrineError, match=r"no dataset 'cifar-10'; did you mean 'cifar10'\?"):
+        find("cifar-10", registry)
+
+
+def test_every_file_has_a_place_to_come_from_and_a_checksum(registry):
+    for info in registry.values():
+        for file in info.files:
+            assert file.checksum[0] == "sha256"
+            assert all(url.rpartition("/")[2] == file.name.rpartition("/")[2] for url in file.url)
+
+
+def test_image_folders_account_for_both_splits(registry):
+    for info in registry.values():
+        if info.images:
+            counted = sum(images.images for images in info.images)
+            assert counted == info.train_images + info.val_images
+
+
+def test_normalization_is_the_datasets_own_or_inceptions(registry):
+    assert registry["imagenet"].normalization("dataset") == IMAGENET
+    assert registry["imagenet"].normalization("inception") == ((0.5,) * 3, (0.5,) * 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"sorce": "download"}, "unknown key 'sorce'; did you mean 'source'"),
+        ({"classes": 0}, "'classes' is 0"),
+        ({"mean": [0.5, 0.5]}, "'mean.2' is missing"),
+        ({"files": []}, "files belong to source 'download'"),
+        ({"source": "manual"}, "files belong to source 'download'"),
+        ({"layout": ""}, "source 'download' needs folder and layout"),
+        ({"loader": "vitrine.data.arrays"}, "'loader' is 'vitrine.data.arrays'"),
+    ],
+)
+def test_a_wrong_entry_is_refused_by_name(tmp_path, entry, change, complaint):
+    path = written(tmp_path / "datasets.yaml", {"mine": entry | change})
+    with pytest.raises(VitrineError, match="dataset 'mine'") as caught:
+        load_registry(path)
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize("checksums", [{}, {"sha256": "0" * 64, "md5": "0" * 32}])
+def test_a_file_has_exactly_one_checksum(tmp_path, entry, checksums):
+    entry["files"] = [{"name": "a", "url": ["http://x/a"], "size": 1, **checksums}]
+    with pytest.raises(VitrineError, match="exactly one of sha256 and md5"):
+        load_registry(written(tmp_path / "datasets.yaml", {"mine": entry}))
+
+
+def test_an_md5_is_taken_where_nothing_better_is_published(entry):
+    entry["files"] = [{"name": "a", "url": ["http://x/a"], "size": 1, "md5": "0" * 32}]
+    info = DatasetInfo.model_validate(entry | {"name": "mine"})
+    assert info.files[0].checksum == ("md5", "0" * 32)
+
+
+@pytest.mark.parametrize("text", ["[digits]", "digits: 3"])
+def test_a_registry_that_is_no_map_of_entries_is_refused(tmp_path, text):
+    path = tmp_path / "datasets.yaml"
+    path.write_text(text)
+    with pytest.raises(VitrineError, match="must map each dataset's name to its fields"):
+        load_registry(path)
