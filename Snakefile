@@ -10,10 +10,11 @@ import os
 import sys
 from pathlib import Path
 
+from snakemake.cli import get_argument_parser
 from snakemake.utils import min_version
 
 from vitrine.catalog import is_target_name, load_catalog, rerun_trigger
-from vitrine.errors import VitrineError
+from vitrine.errors import VitrineError, did_you_mean
 
 min_version("9.0")
 
@@ -35,9 +36,6 @@ def stop(error):
 try:
     CATALOG = load_catalog(**config)
     TARGETS = CATALOG.targets
-    for name in workflow.dag_settings.targets if workflow.dag_settings else ():
-        if is_target_name(name) and not Path(name).exists():
-            CATALOG.target(name)
 except VitrineError as error:
     stop(error)
 
@@ -58,3 +56,9 @@ include: "workflow/rules/report.smk"
 
 
 report: "workflow/report/workflow.rst"
+
+
+# Snakemake would say of an unknown target only that no rule makes it.
+for name in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets:
+    if is_target_name(name) and not workflow.is_rule(name) and not Path(name).exists():
+        stop(f"target '{name}' is unknown{did_you_mean(name, TARGETS)}")

@@ -37,17 +37,14 @@ class Checkout:
 
     def planned(self, *arguments):
         """The jobs of a dry run: rule names, and their counts."""
-        done = self.snakemake("-n", "--quiet", "rules", *arguments)
+        done = self.snakemake("-n", *arguments)
         assert done.returncode == 0, done.stderr
         return self.counts(done.stdout + done.stderr)
 
     @staticmethod
     def counts(text):
         """Read Snakemake's table of job counts."""
-        if "job " not in text:
-            return {}
-        table = text[text.rindex("job ") :].splitlines()[2:]
-        rows = [line.split() for line in table]
+        rows = [line.split() for line in text.rpartition("Job stats:")[2].splitlines()]
         return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
 
 

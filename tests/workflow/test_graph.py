@@ -45,7 +45,9 @@ def test_a_run_folder_says_what_it_is(made):
     assert len(folders) == 1
     names = {file.name for file in folders[0].iterdir()}
     assert names >= {"recipe.yaml", "log.jsonl", "weights.safetensors", "provenance.json"}
-    assert yaml.safe_load((folders[0] / "recipe.yaml").read_text())["model"]["args"] == {"width": 64}
+    assert yaml.safe_load((folders[0] / "recipe.yaml").read_text())["model"]["args"] == {
+        "width": 64
+    }
     json.loads((folders[0] / "provenance.json").read_text())
 
 
@@ -97,7 +99,7 @@ def test_missing_data_is_told_before_any_job_starts(checkout):
     done = checkout.snakemake("variance_table5", "--config", "scale=full")
     assert done.returncode == 2
     assert "imagenet" in done.stderr.lower()
-    assert "train/" in done.stderr
+    assert "data/imagenet/" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list((checkout.path / "runs").glob("variance/*/trained*"))
 
@@ -111,7 +113,7 @@ def test_a_full_scale_plan_needs_no_data(checkout):
 def test_every_target_is_listed_with_its_caption(checkout):
     done = checkout.snakemake("--list-target-rules")
     listing = " ".join((done.stdout + done.stderr).split())
-    assert "template_table1 Table 1, p. 1: A wider network reads digits better." in listing
+    assert "template_table1 (Table 1, p. 1: A wider network reads digits better.)" in listing
     assert "variance_table5" in listing
 
 

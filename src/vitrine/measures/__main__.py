@@ -54,7 +54,7 @@ def take(measurement: Measurement, catalog: Catalog) -> dict[str, object]:
         )
     function = import_function(measurement.function)
     run = measurement.run
-    start = time.time()
+    start = time.monotonic()
     values = {
         str(seed): dict(function(subject(measurement, catalog, seed), **measurement.args))
         for seed in measurement.seeds
@@ -69,7 +69,9 @@ def take(measurement: Measurement, catalog: Catalog) -> dict[str, object]:
         "recipe_hash": run.recipe.hash if run else None,
         "dataset": run.recipe.data.dataset if run else ", ".join(measurement.datasets) or None,
         "values": values,
-        "provenance": provenance(measurement.device, started=start),
+        "provenance": provenance(
+            measurement.device, wall_seconds=round(time.monotonic() - start, 3)
+        ),
     }
 
 

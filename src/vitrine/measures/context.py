@@ -8,7 +8,7 @@ flat dictionary of numbers (or of nested lists of numbers, for figures).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -31,7 +31,7 @@ class Context:
     device: str
     data_root: Path
     seed: int
-    workers: int = 0
+    workers: int = field(default=0, kw_only=True)
 
 
 @dataclass(frozen=True)
