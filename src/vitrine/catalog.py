@@ -432,7 +432,7 @@ class Catalog:
         """The file that says that a dataset is there and sound."""
         return self.data_root / ".verified" / f"{dataset}.json"
 
-    def weights_receipt_of(self, model: str) -> Path:
+    def weights_of(self, model: str) -> Path:
         """The file that holds a model's published weights."""
         return self.data_root / "weights" / f"{model}.safetensors"
 

@@ -23,7 +23,7 @@ rule fetch_dataset:
 rule fetch_weights:
     """Fetch a model's published weights from timm's hub, where there is a network."""
     output:
-        str(CATALOG.weights_receipt_of("{model}")),
+        str(CATALOG.weights_of("{model}")),
     localrule: True
     shell:
         "python -m vitrine.training.weights {wildcards.model} --output {output}"

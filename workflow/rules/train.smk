@@ -16,7 +16,7 @@ def training_inputs(wildcards):
     run = run_of(wildcards)
     inputs = dataset_receipts([run.recipe.data.dataset])
     if run.recipe.model.pretrained:
-        inputs.append(str(CATALOG.weights_receipt_of(run.recipe.model.name)))
+        inputs.append(str(CATALOG.weights_of(run.recipe.model.name)))
     return inputs
 
 

@@ -83,7 +83,7 @@ def weights_needed(artifacts: Iterable[Artifact], catalog: Catalog) -> list[Weig
                 name = f"{artifact.paper}_{artifact.name}"
                 users.setdefault(run.recipe.model.name, {})[name] = artifact
     return [
-        WeightsNeed(name, catalog.weights_receipt_of(name), tuple(users[name].values()))
+        WeightsNeed(name, catalog.weights_of(name), tuple(users[name].values()))
         for name in sorted(users)
     ]
 

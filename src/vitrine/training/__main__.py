@@ -33,9 +33,9 @@ def main() -> None:
             f"recipe '{run.name}' belongs in {run.folder}, not in {args.receipt.parent}: it was "
             "changed after this job was planned; start snakemake again"
         )
-    digests = {}
-    for seed in args.seeds:
-        file = train(
+    published = catalog.weights_of(run.recipe.model.name)
+    weights = {
+        seed: train(
             run.recipe,
             seed,
             run.seed_folder(seed),
@@ -44,11 +44,19 @@ def main() -> None:
             device=catalog.scale.device,
             workers=catalog.scale.workers,
             checkpoint_seconds=60 * catalog.scale.checkpoint_minutes,
+            pretrained=published if run.recipe.model.pretrained else None,
         )
-        digests[str(seed)] = hashlib.sha256(file.read_bytes()).hexdigest()
+        for seed in args.seeds
+    }
     if args.receipt is not None and int(os.environ.get("RANK", "0")) == 0:
-        receipt = {"paper": run.paper, "recipe": run.name, "hash": run.recipe.hash}
-        write_atomically(args.receipt, json.dumps({**receipt, "sha256": digests}, indent=2) + "\n")
+        digests = {
+            str(seed): hashlib.sha256(file.read_bytes()).hexdigest()
+            for seed, file in weights.items()
+        }
+        receipt = {"paper": run.paper, "recipe": run.name, "recipe_hash": run.recipe.hash}
+        write_atomically(args.receipt, json.dumps({**receipt, "sha256": digests}, indent=2) + "
+")
+
 
 
 if __name__ == "__main__":
