@@ -109,7 +109,7 @@ def test_the_number_of_erased_boxes_comes_from_the_recipe(recipe, digits):
     assert (erasing.probability, erasing.max_count) == (0.4, 3)
 
 
-@pytest.mark.parametrize("policy", ["rand-m9-mstd0.5-inc1", "rand-m10-n8", "original", "3a"])
+@pytest.mark.parametrize("policy", ["rand-m9-mstd0.5-inc1", "rand-m10-n8-inc1", "original", "3a"])
 def test_auto_augment_policies_run_at_every_strength(recipe, digits, policy):
     see = train_transform(recipe(auto_augment=policy, color_jitter=0.3), digits)
     random.seed(0)
