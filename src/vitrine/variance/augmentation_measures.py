@@ -1,0 +1,235 @@
+"""Table 1 and Figure 3: timm's own augmentations at work on two real photographs.
+
+What is measured is what is trained with: `timm.data.Mixup` and `timm.data.RandomErasing`, not a
+re-implementation. Beside each measured ratio stands the theory of `vitrine.variance.augmentation`,
+filled with the photographs' own means, variances and correlations.
+
+timm imports torchvision; `torchvision_compat` makes that work beside a CPU-only torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import vitrine.torchvision_compat  # noqa: F401  # isort: skip
+import torch
+from timm.data import Mixup
+from timm.data.constants import (
+    IMAGENET_DEFAULT_MEAN,
+    IMAGENET_DEFAULT_STD,
+    IMAGENET_INCEPTION_MEAN,
+    IMAGENET_INCEPTION_STD,
+)
+from timm.data.random_erasing import RandomErasing
+from torch import Tensor
+
+from vitrine.data.photos import photo_crops
+from vitrine.measures.context import Context, Values
+from vitrine.training.seeding import seed_everything
+from vitrine.variance.augmentation import (
+    beta_mixup_variance,
+    cutmix_variance,
+    erasing_variance,
+    mixup_variance,
+)
+from vitrine.variance.upsampling import Mode, upsample, variance_ratio
+
+Augment = Callable[[Tensor], Tensor]
+
+# E[e^2] of the noise, and the variance of its mean over one block's three channels.
+NOISE = {"const": (0.0, 0.0), "rand": (1.0, 1 / 3), "pixel": (1.0, 0.0)}
+# Beta(a, a) for so large an a is 0.5: timm's way to a fixed lambda.
+HALF = 1e6
+
+
+def augmentation_variance(context: Context, image_size: int, images: int, batches: int) -> Values:
+    """Table 1: Var[after] / Var[before] of each augmentation, measured and in theory.
+
+    Args:
+        context: its seed decides crops and augmentations.
+        image_size: side of the crops in pixels.
+        images: crops in a batch, half of each photograph.
+        batches: how often the batch is augmented.
+
+    Returns:
+        ``"<augmentation>/<quantity>"`` with the quantities pooled, pooled theory (the variance of
+        a whole batch), within, within theory (the mean variance of one image).
+    """
+    pixels = _crops(images, image_size, context.seed)
+    photos = pixels.unflatten(0, (-1, 2))  # crops come from the two photographs in turn
+    own = (photos - photos.mean((0, 3, 4), keepdim=True)) / photos.std((0, 3, 4), keepdim=True)
+    own = own.flatten(0, 1)
+    generator = torch.Generator().manual_seed(context.seed)
+    noise = torch.randn(own.shape, generator=generator)
+    normalized = {
+        "own": own,
+        "default": _standardise(pixels, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD),
+        "inception": _standardise(pixels, IMAGENET_INCEPTION_MEAN, IMAGENET_INCEPTION_STD),
+    }
+
+    rows = {
+        "nearest": _upsampling(own, "nearest"),
+        "bilinear": _upsampling(own, "bilinear"),
+        "bicubic": _upsampling(own, "bicubic"),
+        "bilinear noise": _upsampling(noise, "bilinear"),
+        "bicubic noise": _upsampling(noise, "bicubic"),
+    }
+    for name, alpha in {"0.2": 0.2, "0.4": 0.4, "0.8": 0.8, "half": HALF}.items():
+        seed_everything(f"mixup {name}", context.seed)
+        rows[f"mixup {name}"] = _mixup(own, alpha, batches)
+    for normalization in ("own", "default"):
+        seed_everything(f"cutmix {normalization}", context.seed)
+        rows[f"cutmix {normalization}"] = _cutmix(normalized[normalization], batches)
+    for normalization, batch in normalized.items():
+        for mode in NOISE:
+            seed_everything(f"erasing {mode} {normalization}", context.seed)
+            rows[f"{mode} {normalization}"] = _erasing(batch, mode, batches)
+    return {
+        f"{row}/{quantity}": value
+        for row, values in rows.items()
+        for quantity, value in values.items()
+    }
+
+
+def augmentation_montage(context: Context, image_size: int) -> Values:
+    """Figure 3: two photographs and what becomes of them, with the variance of each.
+
+    Each photograph is standardised by its own mean and deviation, so that the propositions'
+    conditions hold exactly: equal means, variance 1.
+
+    Returns:
+        ``"<image>/variance"``, and ``"pixels <image>"``: (H, W, 3) in 0..255 for drawing.
+    """
+    size = 5 * image_size  # a large part of the photograph, seen from afar
+    crops = _crops(2, size, context.seed)
+    crops = upsample(crops, (image_size, image_size), "bilinear", antialias=True)
+    flat = crops.flatten(1)
+    pair = (crops - flat.mean(1)[:, None, None, None]) / flat.std(1)[:, None, None, None]
+    shown = {"first image": pair[0], "second image": pair[1]}
+    seed_everything("montage", context.seed)
+    labels = torch.zeros(2, dtype=torch.long)
+    shown["Mixup"] = Mixup(mixup_alpha=HALF)(pair.clone(), labels)[0][0]
+    shown["Cutmix"] = Mixup(mixup_alpha=0, cutmix_alpha=HALF)(pair.clone(), labels)[0][0]
+    for mode in ("pixel", "rand", "const"):
+        erasing = RandomErasing(probability=1, min_area=0.2, mode=mode, device="cpu")
+        shown[f"erasing {mode}"] = erasing(pair[0].clone())
+    variances = {f"{name}/variance": _variance(image) for name, image in shown.items()}
+    pixels = {f"pixels {name}": _to_bytes(image) for name, image in shown.items()}
+    return {**variances, **pixels}
+
+
+def _upsampling(batch: Tensor, mode: Mode) -> dict[str, float]:
+    """Theorem 1: twice the size; the theory is that of white noise."""
+    old = (batch.shape[-2], batch.shape[-1])
+    new = (2 * old[0], 2 * old[1])
+    pooled, within = _measure(batch, lambda images: upsample(images, new, mode), 1)
+    k = variance_ratio(old, new, mode)
+    return _row(pooled, k, within, k)
+
+
+def _mixup(batch: Tensor, alpha: float, batches: int) -> dict[str, float]:
+    """Proposition 1, with the correlation that pairs of these images have."""
+    mixup = Mixup(mixup_alpha=alpha, num_classes=2)
+    labels = torch.zeros(len(batch), dtype=torch.long)
+    pooled, within = _measure(batch, lambda images: mixup(images, labels)[0], batches)
+    other = batch.flip(0)  # timm mixes image i with image B - 1 - i
+    rho = ((batch * other).mean() - batch.mean() ** 2).item() / _variance(batch)
+    a, b = batch.flatten(1), other.flatten(1)
+    covariance = (a * b).mean(1) - a.mean(1) * b.mean(1)
+    rho_within = covariance.mean().item() / _within(batch)
+    if alpha == HALF:
+        return _row(pooled, mixup_variance(0.5, rho), within, mixup_variance(0.5, rho_within))
+    return _row(
+        pooled, beta_mixup_variance(alpha, rho), within, beta_mixup_variance(alpha, rho_within)
+    )
+
+
+def _cutmix(batch: Tensor, batches: int) -> dict[str, float]:
+    """Proposition 2; images of unequal means gain variance, each within itself."""
+    cutmix = Mixup(mixup_alpha=0, cutmix_alpha=1.0, label_smoothing=0, num_classes=2)
+    half = len(batch) // 2
+    labels = torch.tensor([0] * half + [1] * half)
+    areas = []
+
+    def augment(images: Tensor) -> Tensor:
+        mixed, target = cutmix(images, labels)
+        areas.append(target[0, 1])  # the weight of the other image's label is its area
+        return mixed
+
+    pooled, within = _measure(batch, augment, batches)
+    means = batch.flatten(1).mean(1)
+    area, gap = torch.stack(areas)[:, None], (means - means.flip(0))[None]
+    theory = cutmix_variance(area, gap, torch.tensor(_within(batch))).mean().item()
+    return _row(pooled, 1.0, within, theory)
+
+
+def _erasing(batch: Tensor, mode: str, batches: int) -> dict[str, float]:
+    """Proposition 3, every image erased once."""
+    erasing = RandomErasing(probability=1, mode=mode, device="cpu")
+    fractions = []
+
+    def augment(images: Tensor) -> Tensor:
+        erased = erasing(images)
+        fractions.append((erased != batch).any(dim=1).float().mean(dim=(1, 2)))  # (B,)
+        return erased
+
+    pooled, within = _measure(batch, augment, batches)
+    power, shared = NOISE[mode]
+    fraction, flat = torch.stack(fractions), batch.flatten(1)
+    mean, variance = flat.mean(1), flat.var(1, correction=0)
+    each = erasing_variance(fraction, mean, variance, power, shared) * variance
+    return _row(
+        pooled,
+        erasing_variance(fraction.mean().item(), batch.mean().item(), _variance(batch), power),
+        within,
+        each.mean().item() / _within(batch),
+    )
+
+
+def _measure(batch: Tensor, augment: Augment, batches: int) -> tuple[float, float]:
+    """Augment a batch several times; return Var[after] / Var[before], pooled and within."""
+    first, second, within = 0.0, 0.0, 0.0
+    for _ in range(batches):
+        after = augment(batch.clone())  # timm augments in place
+        first += after.mean().item() / batches
+        second += after.square().mean().item() / batches
+        within += _within(after) / batches
+    return (second - first**2) / _variance(batch), within / _within(batch)
+
+
+def _row(
+    pooled: float, pooled_theory: float, within: float, within_theory: float
+) -> dict[str, float]:
+    return {
+        "pooled": pooled,
+        "pooled theory": pooled_theory,
+        "within": within,
+        "within theory": within_theory,
+    }
+
+
+def _variance(batch: Tensor) -> float:
+    return batch.var(correction=0).item()
+
+
+def _within(batch: Tensor) -> float:
+    """Mean over images of the variance of one: ``(B, C, H, W)``."""
+    return batch.flatten(1).var(1, correction=0).mean().item()
+
+
+def _crops(images: int, size: int, seed: int) -> Tensor:
+    """Photo crops as ``(images, 3, size, size)`` in [0, 1]."""
+    return torch.from_numpy(photo_crops(images, size, seed)).permute(0, 3, 1, 2) / 255
+
+
+def _standardise(
+    pixels: Tensor, mean: Tensor | tuple[float, ...], std: Tensor | tuple[float, ...]
+) -> Tensor:
+    return (pixels - torch.as_tensor(mean)[:, None, None]) / torch.as_tensor(std)[:, None, None]
+
+
+def _to_bytes(image: Tensor) -> list[list[list[int]]]:
+    """Map a standardised ``(3, H, W)`` image to what a screen shows, mid-grey for zero."""
+    visible = (127.5 + 60 * image).clamp(0, 255).round().int()
+    pixels: list[list[list[int]]] = visible.permute(1, 2, 0).tolist()
+    return pixels

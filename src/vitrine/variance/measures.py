@@ -1,0 +1,280 @@
+"""What the paper's tables and figures measure, as functions that `artifacts.yaml` names.
+
+Table 2 `upsampling`, Table 3 `rescaling`, and `amplification`, which asks whether Table 3's gain is
+one of variance; Figures 1 and 2 `embedding_variance` and `position_maps`. Table 1 and Figure 3 are
+in `augmentation_measures`; Tables 5 and 6 need accuracy alone.
+
+Test sizes are the paper's (224 ... 864, trained at 224). A recipe that was trained on images of n
+pixels is tested at n / 224 of them, so that the ratio to the training size is the paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Subset
+
+from vitrine.data import build
+from vitrine.data.loading import EvaluationSamples, TrainingSamples, eval_loader
+from vitrine.data.transforms import eval_transform, train_transform
+from vitrine.errors import VitrineError
+from vitrine.measures.context import Context, Trained, Values
+from vitrine.variance.rescaling import patch_positions, rescale_pos_embed
+from vitrine.variance.upsampling import Mode, axis_variance_ratio, sampled_variance_ratio
+
+METHODS: dict[str, dict[str, Any]] = {
+    "baseline": {"calibration": "none"},
+    # Table 3 applies its constant at 224 pixels too, where nothing is upsampled.
+    "iid": {"calibration": "iid", "always": True},
+    "empirical": {"calibration": "empirical"},
+}
+
+
+def upsampling(
+    context: Context,
+    modes: Sequence[Mode],
+    cases: Mapping[str, Mapping[str, Any]],
+    monte_carlo: Mapping[str, Any],
+) -> Values:
+    """Table 2: k of white noise, exactly and as the paper measured it.
+
+    Args:
+        context: its seed decides the noise.
+        modes: of interpolation.
+        cases: arguments of `axis_variance_ratio` (``old``, ``new``, ``antialias``) by name.
+        monte_carlo: ``case``, the one to sample, and ``maps``, from how many planes of noise.
+
+    Returns:
+        ``"<mode> <case>/<quantity>"`` for k2D, k1D, 1/sqrt(k2D), 1/sqrt(k1D); the sampled case is
+        called ``monte carlo``.
+    """
+    values: dict[str, float] = {}
+    for mode in modes:
+        for name, case in cases.items():
+            k1d = axis_variance_ratio(mode=mode, **case)
+            values |= _ratios(f"{mode} {name}", k1d**2, k1d)
+        sampled = cases[monte_carlo["case"]]
+        old, new = sampled["old"], sampled["new"]
+        generator = torch.Generator().manual_seed(context.seed)
+        k2d, k1d = (
+            sampled_variance_ratio(
+                (old, old), size, mode, maps=monte_carlo["maps"], generator=generator
+            )
+            for size in ((new, new), (new, old))
+        )
+        values |= _ratios(f"{mode} monte carlo", k2d, k1d)
+    return values
+
+
+def _ratios(name: str, k2d: float, k1d: float) -> dict[str, float]:
+    ratios = {"k2D": k2d, "k1D": k1d, "1/sqrt(k2D)": k2d**-0.5, "1/sqrt(k1D)": k1d**-0.5}
+    return {f"{name}/{quantity}": value for quantity, value in ratios.items()}
+
+
+def rescaling(
+    trained: Trained,
+    sizes: Sequence[int],
+    trained_at: int,
+    mode: Mode,
+    antialias: bool,
+    batch_size: int,
+    images: int | None = None,
+) -> Values:
+    """Table 3: top-1 accuracy (percent) at larger test sizes, by how P is calibrated.
+
+    Args:
+        trained: the run.
+        sizes: the paper's test sizes.
+        trained_at: the paper's training size.
+        mode: of interpolation.
+        antialias: of interpolation.
+        batch_size: images at a time; it does not change the result.
+        images: judge this many, spread evenly over the validation split; None is all.
+
+    Returns:
+        ``"<size>/<method>"`` for the methods baseline, iid (the paper's) and empirical, and
+        ``"<size>/<method>-baseline"``, the gain on the same images.
+    """
+    values: dict[str, float] = {}
+    for size in sizes:
+        pixels = _pixels(trained, size, trained_at)
+        models = {
+            name: rescale_pos_embed(trained.model, pixels, mode, antialias=antialias, **method)
+            for name, method in METHODS.items()
+        }
+        top1 = _top1(trained, models, pixels, batch_size, images)
+        values |= {f"{size}/{name}": value for name, value in top1.items()}
+        values |= {
+            f"{size}/{name}-baseline": top1[name] - top1["baseline"]
+            for name in ("iid", "empirical")
+        }
+    return values
+
+
+def amplification(
+    trained: Trained,
+    sizes: Sequence[int],
+    factors: Sequence[float],
+    trained_at: int,
+    mode: Mode,
+    antialias: bool,
+    batch_size: int,
+    images: int | None = None,
+) -> Values:
+    """Top-1 accuracy (percent) with s * UP(P) for free factors s; arguments as in `rescaling`.
+
+    The paper's method is one such factor. If it helps because it restores a variance, then the
+    best factor is the one that restores it, sqrt(Var P / Var UP(P)).
+
+    Returns:
+        ``"<size>/<factor>"``, the factor with two decimals.
+    """
+    values: dict[str, float] = {}
+    for size in sizes:
+        pixels = _pixels(trained, size, trained_at)
+        models = {
+            f"{size}/{factor:.2f}": rescale_pos_embed(
+                trained.model, pixels, mode, antialias=antialias, scale=factor
+            )
+            for factor in factors
+        }
+        values |= _top1(trained, models, pixels, batch_size, images)
+    return values
+
+
+@torch.inference_mode()
+def embedding_variance(
+    trained: Trained,
+    sizes: Sequence[int],
+    trained_at: int,
+    mode: Mode,
+    antialias: bool,
+    batch_size: int,
+    images: int | None = None,
+) -> Values:
+    """Figure 1: Var[X] and Var[P] in training and at each test size; arguments as in `rescaling`.
+
+    X is the patch embedding of the images, through the recipe's training transform or through the
+    evaluation's, P the position embedding of the patches.
+
+    Returns:
+        ``"training/..."`` and ``"<size>/..."`` with patch, baseline, iid and empirical.
+    """
+    model: Any = trained.model
+    train = TrainingSamples(
+        build(trained.info, "train", trained.data_root),
+        train_transform(trained.recipe, trained.info),
+        trained.seed,
+    )
+    first_epoch = [(0, index) for index in _spread(train, images)]
+    seen = (
+        torch.stack(
+            [image for image, _ in train.__getitems__(first_epoch[start : start + batch_size])]
+        )
+        for start in range(0, len(first_epoch), batch_size)
+    )
+    unscaled = patch_positions(model).var(correction=0).item()
+    values: dict[str, float] = {
+        "training/patch": _patch_variance(trained, model, seen),
+        **{f"training/{name}": unscaled for name in METHODS},
+    }
+    for size in sizes:
+        pixels = _pixels(trained, size, trained_at)
+        models = {
+            name: rescale_pos_embed(model, pixels, mode, antialias=antialias, **method)
+            for name, method in METHODS.items()
+        }
+        batches = (batch for batch, _ in _test_batches(trained, pixels, batch_size, images))
+        values[f"{size}/patch"] = _patch_variance(trained, models["baseline"], batches)
+        for name, resized in models.items():
+            values[f"{size}/{name}"] = patch_positions(resized).var(correction=0).item()
+    return values
+
+
+def position_maps(
+    trained: Trained, size: int, trained_at: int, mode: Mode, antialias: bool
+) -> Values:
+    """Figure 2: the variance of P over channels at every position, before and after upsampling.
+
+    Args:
+        trained: the run.
+        size: the paper's test size.
+        trained_at: the paper's training size.
+        mode: of interpolation.
+        antialias: of interpolation.
+
+    Returns:
+        For P and each method (baseline, iid, empirical): ``"<table>/variance"`` and
+        ``"<table>/ratio"`` to P's, of the whole table, and ``"map <table>"``, (rows, columns).
+    """
+    pixels = _pixels(trained, size, trained_at)
+    models = {"P": trained.model} | {
+        name: rescale_pos_embed(trained.model, pixels, mode, antialias=antialias, **method)
+        for name, method in METHODS.items()
+    }
+    values: dict[str, Any] = {}
+    for name, model in models.items():
+        grid = patch_positions(model)  # (1, C, h, w)
+        values[f"{name}/variance"] = grid.var(correction=0).item()
+        values[f"{name}/ratio"] = values[f"{name}/variance"] / values["P/variance"]
+        values[f"map {name}"] = grid[0].var(dim=0, correction=0).tolist()
+    return values
+
+
+def _pixels(trained: Trained, size: int, trained_at: int) -> int:
+    """The test size in pixels for a recipe whose training size stands for `trained_at`."""
+    pixels, rest = divmod(size * trained.recipe.data.image_size, trained_at)
+    if rest:
+        raise VitrineError(
+            f"test size {size} is not a whole number of pixels for training at "
+            f"{trained.recipe.data.image_size} instead of {trained_at}; choose another size"
+        )
+    return pixels
+
+
+def _spread(dataset: Any, images: int | None) -> list[int]:
+    """Indices of `images` samples, evenly over the dataset whatever its order."""
+    samples = len(dataset)
+    count = samples if images is None else min(images, samples)
+    return [index * samples // count for index in range(count)]
+
+
+def _test_batches(
+    trained: Trained, pixels: int, batch_size: int, images: int | None
+) -> Iterable[tuple[Tensor, Tensor]]:
+    dataset = build(trained.info, "val", trained.data_root)
+    chosen = Subset(dataset, _spread(dataset, images))
+    samples = EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info, pixels))
+    return eval_loader(samples, batch_size, trained.workers)
+
+
+@torch.inference_mode()
+def _top1(
+    trained: Trained,
+    models: Mapping[str, nn.Module],
+    pixels: int,
+    batch_size: int,
+    images: int | None,
+) -> dict[str, float]:
+    """Accuracy in percent of several models on the same images, each decoded and resized once."""
+    right, seen = dict.fromkeys(models, 0), 0
+    for batch, labels in _test_batches(trained, pixels, batch_size, images):
+        batch, labels = batch.to(trained.device), labels.to(trained.device)
+        seen += len(labels)
+        for name, model in models.items():
+            right[name] += (model(batch).argmax(dim=1) == labels).sum().item()
+    return {name: 100 * count / seen for name, count in right.items()}
+
+
+def _patch_variance(trained: Trained, model: Any, batches: Iterable[Tensor]) -> float:
+    """Var[X] of all patch embeddings of these images, flattened as the paper does."""
+    total, first, second = 0, 0.0, 0.0
+    for batch in batches:
+        embedded = model.patch_embed(batch.to(trained.device)).double()
+        total += embedded.numel()
+        first += embedded.sum().item()
+        second += embedded.square().sum().item()
+    return second / total - (first / total) ** 2

@@ -1,0 +1,226 @@
+"""The paper's method: at a larger test image, add UP(P) / sqrt(k) instead of UP(P).
+
+A Vision Transformer's table of position embeddings P fits one image size; for another it is
+interpolated, UP(P). If P were white noise, that would leave k Var[P] of its variance
+(`vitrine.variance.upsampling`), and the paper divides it by the sqrt(k) of its Table 2. Learned
+tables are smooth and lose much less; ``empirical`` divides by what this very table lost.
+
+    model = timm.create_model("vit_base_patch16_224", pretrained=True)
+    larger = rescale_pos_embed(model, 448, calibration="iid")     # shares the weights of `model`
+
+Only the grid of patch positions is interpolated and rescaled. Embeddings of prefix tokens (class,
+distillation, registers) stay as they are: their number does not depend on the image.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from vitrine.errors import VitrineError
+from vitrine.variance.upsampling import Mode, axis_variance_ratio, upsample
+
+Calibration = Literal["none", "iid", "empirical"]
+Size = tuple[int, int]
+
+# Table 2 upsamples from 224 to 448 without antialiasing; the paper takes its k for every size.
+PRINTED_AT = (224, 448)
+
+
+def iid_scale(old: Size, new: Size, mode: Mode = "bicubic", *, always: bool = False) -> float:
+    """Return the paper's 1 / sqrt(k): the 2D or the 1D constant, by how many axes grow.
+
+    Args:
+        old: rows and columns of the table.
+        new: rows and columns that it is interpolated to.
+        mode: of interpolation.
+        always: return the 2D constant where no axis grows, as Table 3 does at 224 pixels.
+    """
+    growing = sum(n > o for o, n in zip(old, new, strict=True))
+    if always and not growing:
+        growing = 2
+    return float(axis_variance_ratio(*PRINTED_AT, mode) ** (-growing / 2))
+
+
+def empirical_scale(grid: Tensor, resized: Tensor, *, per_channel: bool = False) -> Tensor:
+    """Return sqrt(Var[P] / Var[UP(P)]) of two ``(1, positions, C)`` grids: ``()`` or ``(C,)``.
+
+    A channel without variance is left alone.
+    """
+    over = (0, 1) if per_channel else (0, 1, 2)
+    before = grid.var(dim=over, correction=0)
+    after = resized.var(dim=over, correction=0)
+    return torch.where(after > 0, before / after, 1.0).sqrt()
+
+
+def rescaled_table(
+    pos_embed: Tensor,
+    old: Size,
+    new: Size,
+    mode: Mode = "bicubic",
+    *,
+    antialias: bool = True,
+    calibration: Calibration = "none",
+    per_channel: bool = False,
+    always: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """Interpolate a table of position embeddings and calibrate its variance.
+
+    Args:
+        pos_embed: ``(1, prefix + old rows * old columns, C)``.
+        old: rows and columns of its grid.
+        new: rows and columns wanted.
+        mode: of interpolation.
+        antialias: as in `timm.layers.resample_abs_pos_embed`, whose default is True; the paper's
+            constants are those without.
+        calibration: ``none`` is the common practice UP(P), ``iid`` the paper's UP(P) / sqrt(k),
+            ``empirical`` gives UP(P) the variance of P.
+        per_channel: ``empirical`` for each channel instead of the whole table.
+        always: ``iid`` even where nothing grows.
+        scale: a factor to use instead of a calibration.
+
+    Returns:
+        ``(1, prefix + new rows * new columns, C)``.
+    """
+    prefix = pos_embed.shape[1] - old[0] * old[1]
+    grid = pos_embed[:, prefix:].float()  # low precision neither interpolates nor sums well
+    resized = grid
+    if old != new:
+        planes = grid.reshape(1, *old, -1).permute(0, 3, 1, 2)  # (1, h*w, C) -> (1, C, h, w)
+        resized = upsample(planes, new, mode, antialias).flatten(2).transpose(1, 2)
+    factor: float | Tensor = 1.0
+    if scale is not None:
+        factor = scale
+    elif calibration == "iid":
+        factor = iid_scale(old, new, mode, always=always)
+    elif calibration == "empirical":
+        factor = empirical_scale(grid, resized, per_channel=per_channel)
+    return torch.cat([pos_embed[:, :prefix], (factor * resized).to(pos_embed.dtype)], dim=1)
+
+
+@torch.no_grad()
+def rescale_pos_embed(
+    model: nn.Module,
+    image_size: int | Size,
+    mode: Mode = "bicubic",
+    *,
+    antialias: bool = True,
+    calibration: Calibration = "none",
+    per_channel: bool = False,
+    always: bool = False,
+    scale: float | None = None,
+) -> nn.Module:
+    """Return `model` for another image size, with its position embedding calibrated.
+
+    `model` itself is not changed. The result shares its weights, all but the table, so it costs
+    hardly any memory; further calls start from the original table and do not add up.
+
+    Args:
+        model: a timm Vision Transformer, of a fixed or a dynamic image size.
+        image_size: pixels of the test image, (height, width) or both at once.
+        mode: see `rescaled_table`, here and below.
+        antialias: with True and no calibration the result equals timm's own resampling.
+        calibration: ``none``, ``iid`` (the paper) or ``empirical`` (ours).
+        per_channel: ``empirical`` for each channel.
+        always: ``iid`` even at a size that needs no upsampling.
+        scale: a factor to use instead of a calibration.
+
+    Raises:
+        VitrineError: the model adds no table of absolute position embeddings to its patches, or
+            `image_size` is not a multiple of its patch size.
+    """
+    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+    pos_embed, old = _absolute_table(model)
+    _check_divisible((height, width), model)
+    # A deep copy that takes every parameter for copied already: new modules, the same weights.
+    shared = {id(parameter): parameter for parameter in model.parameters()}
+    resized: Any = copy.deepcopy(model, shared)
+    resized.set_input_size(img_size=(height, width))
+    table = rescaled_table(
+        pos_embed,
+        old,
+        resized.patch_embed.grid_size,
+        mode,
+        antialias=antialias,
+        calibration=calibration,
+        per_channel=per_channel,
+        always=always,
+        scale=scale,
+    )
+    resized.pos_embed = nn.Parameter(table, requires_grad=pos_embed.requires_grad)
+    return cast(nn.Module, resized)
+
+
+def patch_positions(model: nn.Module) -> Tensor:
+    """Return the position embeddings of the patches as planes, ``(1, C, rows, columns)``."""
+    table, (rows, columns) = _absolute_table(model)
+    grid = table[:, table.shape[1] - rows * columns :]
+    return grid.detach().transpose(1, 2).unflatten(2, (rows, columns))
+
+
+class AnySize(nn.Module):
+    """A Vision Transformer that takes images of any size, calibrated for each.
+
+    The table of a size is computed when the first image of that size comes, and kept until the
+    module moves to another device or between training and evaluation. For evaluation: new weights
+    in the wrapped model's own table do not reach a size that is kept already.
+    """
+
+    def __init__(self, model: nn.Module, mode: Mode = "bicubic", **options: Any) -> None:
+        """Wrap `model`; `options` are those of `rescale_pos_embed`."""
+        super().__init__()
+        _absolute_table(model)
+        self.model = model
+        self._options = {"mode": mode, **options}
+        self._at_size: dict[Size, nn.Module] = {}
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Run the model at the size of ``(B, 3, H, W)`` images."""
+        size = (images.shape[-2], images.shape[-1])
+        if size not in self._at_size:
+            self._at_size[size] = rescale_pos_embed(self.model, size, **self._options)
+        logits: Tensor = self._at_size[size](images)
+        return logits
+
+    def train(self, mode: bool = True) -> AnySize:
+        """Switch between training and evaluation, as every module."""
+        self._at_size.clear()
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> AnySize:
+        self._at_size.clear()
+        return super()._apply(fn, recurse)
+
+
+def _absolute_table(model: nn.Module) -> tuple[Tensor, Size]:
+    """Return the table and the rows and columns of its grid, or refuse the model."""
+    table = getattr(model, "pos_embed", None)
+    grid = getattr(getattr(model, "patch_embed", None), "grid_size", None)
+    if not isinstance(table, Tensor):
+        lack = "it adds no table of absolute position embeddings (`pos_embed`) to its patches"
+    elif table.ndim != 3 or grid is None:
+        lack = f"its `pos_embed` has shape {tuple(table.shape)} instead of (1, positions, channels)"
+    elif not hasattr(model, "set_input_size"):
+        lack = "it cannot change its image size (no `set_input_size`)"
+    else:
+        return table, (grid[0], grid[1])
+    name = getattr(model, "pretrained_cfg", {}).get("architecture") or type(model).__name__
+    raise VitrineError(
+        f"the position embedding of {name} cannot be rescaled: {lack}; use a Vision Transformer "
+        "with absolute position embeddings, such as vit_base_patch16_224"
+    )
+
+
+def _check_divisible(image_size: Size, model: Any) -> None:
+    for pixels, patch in zip(image_size, model.patch_embed.patch_size, strict=True):
+        if pixels < patch or pixels % patch:
+            below = max(pixels // patch, 1) * patch
+            raise VitrineError(
+                f"image_size {pixels} is not a multiple of the patch size {patch}; "
+                f"use {below} or {below + patch}"
+            )
