@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from timm.data.random_erasing import RandomErasing
 
 from vitrine.data.transforms import eval_transform, train_transform
 from vitrine.errors import VitrineError
@@ -105,7 +104,7 @@ def test_erasing_comes_after_normalisation_and_fills_by_its_mode(recipe, digits,
 
 def test_the_number_of_erased_boxes_comes_from_the_recipe(recipe, digits):
     *_, erasing = train_transform(recipe(erase_prob=0.4, erase_count=3), digits).transforms
-    assert isinstance(erasing, RandomErasing)
+    assert type(erasing).__name__ == "RandomErasing"
     assert (erasing.probability, erasing.max_count) == (0.4, 3)
 
 
