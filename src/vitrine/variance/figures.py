@@ -1,0 +1,105 @@
+"""Measured counterparts of the paper's three diagrams, and the sweep that its Table 3 suggests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from vitrine.artifacts import style
+
+Measurements = Sequence[Mapping[str, Any]]
+
+# Label and colour of each way to calibrate P, the same in all figures.
+CALIBRATIONS = {
+    "UP(P)": ("UP(P)", 1),
+    "UP(P)/sqrt(k)": (r"UP(P)$/\sqrt{k}$", 2),
+    "empirical": ("empirical", 3),
+}
+
+
+def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw Var[X], Var[P] and Var[X] / Var[P] in training and at the test sizes (Figure 1)."""
+    wide = cells.pivot_table(index="row", columns="column", values="measured", sort=False)
+    x = np.arange(len(wide))
+    labels = [str(row).removeprefix("test ") for row in wide.index]
+    fig, (variance, ratio) = style.figure(aspect=1.15, rows=2, sharex=True)
+    variance.plot(
+        x,
+        wide["patch embedding"],
+        label="X (patch)",
+        color=style.colour(0),
+        marker=style.MARKERS[0],
+    )
+    for name, (label, index) in CALIBRATIONS.items():
+        look = {"label": label, "color": style.colour(index), "marker": style.MARKERS[index]}
+        variance.plot(x, wide[name], **look)
+        shift = wide["patch embedding"] / wide[name]
+        ratio.plot(x, shift / shift.iloc[0], **look)
+    variance.set(yscale="log", ylabel="variance")
+    fig.legend(
+        *variance.get_legend_handles_labels(), loc="outside upper center", ncols=4, columnspacing=1
+    )
+    ratio.axhline(1, color="black", linewidth=0.6)
+    ratio.set_ylabel("Var[X] / Var[P],\ntraining = 1")
+    ratio.set_xlabel("training, then test size (paper's pixels)")
+    ratio.set_xticks(x, labels)
+    return fig
+
+
+def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw the variance of P over channels at every position, before and after (Figure 2)."""
+    values = next(iter(measurements[0]["values"].values()))
+    titles = {"P": "P"} | {
+        name: label
+        for name, (label, _) in zip(
+            ("baseline", "iid", "empirical"), CALIBRATIONS.values(), strict=True
+        )
+    }
+    maps = {name: np.asarray(values[f"map {name}"]) for name in titles}
+    limits = {"vmin": 0.0, "vmax": max(one.max() for one in maps.values())}
+    fig, axes = style.figure(aspect=1.0, rows=2, columns=2)
+    for ax, (name, one) in zip(axes.flat, maps.items(), strict=True):
+        drawn = ax.imshow(one, **limits)
+        ratio = values[f"{name}/ratio"]
+        ax.set_title(f"{titles[name]}: {one.shape[0]}×{one.shape[1]}\nVar = {ratio:.3f} Var[P]")
+        ax.set(xticks=[], yticks=[])
+        ax.grid(visible=False)
+    fig.colorbar(drawn, ax=axes, label="variance over channels", fraction=0.05, pad=0.02)
+    return fig
+
+
+def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Show what Mixup, Cutmix and random erasing make of two photographs (Figure 3)."""
+    values = next(iter(measurements[0]["values"].values()))
+    names = list(dict.fromkeys(cells["row"]))
+    variance = cells.set_index("row")["measured"]
+    fig, axes = style.figure("text", aspect=0.24, columns=len(names))
+    for ax, name in zip(axes, names, strict=True):
+        ax.imshow(np.asarray(values[f"pixels {name}"], dtype=np.uint8))
+        ax.set_title(name)
+        ax.set_xlabel(f"Var {variance[name]:.2f}")
+        ax.set(xticks=[], yticks=[])
+        ax.grid(visible=False)
+        ax.spines[:].set_visible(False)
+    return fig
+
+
+def sweep(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw accuracy over the factor s, a panel for each model and a line for each test size."""
+    cells = cells.assign(
+        model=cells["row"].str.split(", ").str[0], size=cells["row"].str.split(", ").str[1]
+    )
+    models = list(dict.fromkeys(cells["model"]))
+    fig, axes = style.figure("text", aspect=0.36, columns=len(models), sharey=True)
+    for ax, model in zip(axes, models, strict=True):
+        style.lines(ax, cells[cells["model"] == model].assign(row=cells["size"]))
+        ax.axvline(1, color="black", linewidth=0.6)
+        ax.axvline(1.1708, color="black", linewidth=0.6, linestyle=":")
+        ax.set(title=model, xlabel="factor s")
+    axes[0].set_ylabel("top-1 accuracy (%)")
+    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return fig
