@@ -1,0 +1,68 @@
+"""A real SLURM on this machine, and what its own records say about the jobs."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+LOCAL_SLURM = Path(__file__).parent / "local_slurm.sh"
+REFUSED = 3  # the status with which local_slurm.sh leaves where there can be no cluster
+
+
+class Cluster:
+    """The running scheduler; `folder` holds its logs and its record of ended jobs."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def jobs(self, rule):
+        """What the scheduler knows of a rule's jobs, in the order in which they were submitted."""
+        shown = self.ask("scontrol", "--oneliner", "--details", "show", "job")
+        records = [_fields(line) for line in shown.splitlines() if line.startswith("JobId=")]
+        ours = [record for record in records if record["Comment"].startswith(f"rule_{rule}_")]
+        return sorted(ours, key=lambda record: int(record["JobId"]))
+
+    def ended(self, job):
+        """The line that the scheduler wrote about a job when it ended."""
+        lines = (self.folder / "jobcomp.txt").read_text().splitlines()
+        return next(record for record in map(_fields, lines) if record["JobId"] == job["JobId"])
+
+    def ask(self, *command):
+        """Run one of SLURM's commands."""
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def _fields(line):
+    """Read `Key=value Key=value`; a value may hold "=", and a word without one goes on the last."""
+    return dict(word.split("=", 1) for word in line.split() if "=" in word)
+
+
+def until(condition, seconds, what):
+    """Wait until `condition()` is true, and return what it returned."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.2)
+    raise TimeoutError(f"{what} took more than {seconds} s")
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory):
+    """Two nodes with eight fake GPUs each, gone when the tests end, however they end."""
+    folder = tmp_path_factory.mktemp("slurm")
+    with subprocess.Popen(
+        [LOCAL_SLURM, folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        if process.stdout.readline() != "ready\n":
+            _, complaint = process.communicate()
+            if process.returncode == REFUSED:
+                pytest.skip(complaint)
+            pytest.fail(complaint)
+        yield Cluster(folder)
+        process.stdin.close()
