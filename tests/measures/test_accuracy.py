@@ -1,0 +1,69 @@
+"""Accuracy counts what a loop over the logits counts."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from vitrine.data import build
+from vitrine.data.registry import load_registry
+from vitrine.measures.accuracy import accuracy, hits
+from vitrine.measures.context import Trained
+from vitrine.recipe import Recipe
+from vitrine.schema import parse
+
+
+@given(st.integers(1, 12), st.integers(2, 12), st.integers(0, 10**6))
+def test_hits_are_what_a_brute_force_count_finds(batch, classes, seed):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(batch, classes, generator=generator)
+    labels = torch.randint(classes, (batch,), generator=generator)
+    ranks = [sorted(range(classes), key=lambda c: -row[c].item()) for row in logits]
+    top1 = sum(rank[0] == label for rank, label in zip(ranks, labels.tolist(), strict=True))
+    top5 = sum(label in rank[:5] for rank, label in zip(ranks, labels.tolist(), strict=True))
+    assert hits(logits, labels).tolist() == [top1, top5]
+
+
+class Constant(nn.Module):
+    """Always prefers one class."""
+
+    def __init__(self, favourite):
+        super().__init__()
+        self.favourite = favourite
+
+    def forward(self, images):
+        return torch.eye(10)[self.favourite].expand(len(images), 10)
+
+
+@pytest.fixture
+def trained(root, tmp_path):
+    recipe = parse(
+        Recipe,
+        {
+            "model": {"name": "vit_tiny_patch16_224"},
+            "data": {"dataset": "digits", "image_size": 8, "crop_pct": 1.0},
+            "optimizer": {"lr": 1e-3},
+            "schedule": {"epochs": 1},
+            "batch": {"size": 8, "micro": 8},
+        },
+        "test",
+    )
+    info = load_registry(root / "configs" / "datasets.yaml")["digits"]
+    return Trained("cpu", tmp_path, 0, model=Constant(3), recipe=recipe, info=info)
+
+
+@pytest.mark.parametrize("batch_size", [7, 1000])
+def test_a_model_that_always_says_three_is_right_as_often_as_it_is_three(trained, batch_size):
+    labels = [label for _, label in build(trained.info, "val", trained.data_root)]
+    measured = accuracy(trained, batch_size=batch_size)
+    assert measured["images"] == len(labels)
+    assert measured["top1"] == pytest.approx(100 * labels.count(3) / len(labels), rel=1e-12)
+    assert measured["top5"] > measured["top1"]
+
+
+def test_the_test_size_can_differ_from_the_recipes(trained):
+    seen = []
+    trained.model.register_forward_hook(lambda _m, images, _l: seen.append(images[0].shape[-1]))
+    accuracy(trained, image_size=12)
+    assert set(seen) == {12}
