@@ -41,8 +41,9 @@ class Attempts:
         self._all = [*_read(path), Attempt(now(), 0, 0, 0.0)]
 
     def begin(self, step: int) -> None:
-        """Say where the present attempt starts."""
+        """Write down where the present attempt starts."""
         self._all[-1].first_step = step
+        self.note(step)
 
     def note(self, step: int) -> None:
         """Write down that the present attempt has come to `step`."""

@@ -51,29 +51,28 @@ class Checkpoints:
             write_atomically(path.with_suffix(".json"), json.dumps(seal))
         sync_folder(self.folder)
         for old in self._paths()[KEPT:]:
-            old.unlink()
-            old.with_suffix(".json").unlink(missing_ok=True)
+            self._delete(old)
         return path
 
     def latest(self) -> Path | None:
         """Return the newest sound checkpoint, or None where the run has none yet.
 
-        A damaged one is passed over with a warning. Leftovers of a kill are deleted.
+        A damaged one is passed over with a warning and deleted, as are leftovers of a kill.
 
         Raises:
             VitrineError: a checkpoint belongs to another recipe or seed, or all are damaged.
         """
         clear_temporaries(self.folder)
-        paths = self._paths()
-        for path in paths:
-            if fault := self._fault(path):
-                print(
-                    f"warning: checkpoint {path} is damaged ({fault}); using the one before it",
-                    file=sys.stderr,
-                )
-            else:
+        damaged = []
+        for path in self._paths():
+            fault = self._fault(path)
+            if fault is None:
+                for old in damaged:  # else they would count among those kept
+                    self._delete(old)
                 return path
-        if paths:
+            print(f"warning: checkpoint {path} is damaged ({fault}) and left out", file=sys.stderr)
+            damaged.append(path)
+        if damaged:
             raise VitrineError(
                 f"every checkpoint in {self.folder} is damaged: delete that folder to train from "
                 "the start"
@@ -91,6 +90,10 @@ class Checkpoints:
 
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob("step-*.pt"), reverse=True)
+
+    def _delete(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+        path.with_suffix(".json").unlink(missing_ok=True)
 
     def _fault(self, path: Path) -> str | None:
         """Say what is wrong with a checkpoint's bytes, None if nothing is."""

@@ -49,7 +49,7 @@ class Journal:
         self._silent = silent
         self._first, self._start = step, time.monotonic()
         self._last, self._last_time = step, self._start
-        self._line, self._line_time = "", 0.0
+        self._line, self._line_time = "", self._start
         self._bar: tqdm | None = None
         if not silent:
             _drop_entries_beyond(self._path, step)
@@ -67,10 +67,9 @@ class Journal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._print_line()
         if self._bar is not None:
             self._bar.close()
-        elif self._line:
-            print(self._line, file=sys.stderr, flush=True)
 
     def record(self, step: int, loss: float, lr: float) -> None:
         """Note the mean loss since the last entry, after `step` steps."""
@@ -98,6 +97,7 @@ class Journal:
 
     def say(self, message: str) -> None:
         """Tell the person something once."""
+        self._print_line()
         if not self._silent:
             tqdm.write(f"{self._label}: {message}", file=sys.stderr)
 
@@ -113,9 +113,14 @@ class Journal:
             f"epoch {step / self._steps_per_epoch:.4g}/{self._steps // self._steps_per_epoch}, "
             f"loss {loss:.4f}, lr {lr:.2e}, {speed:.0f} images/s, {_duration(left)} left"
         )
-        if now - max(self._line_time, self._start) >= SECONDS_BETWEEN_LINES:
+        if now - self._line_time >= SECONDS_BETWEEN_LINES:
+            self._print_line()
+
+    def _print_line(self) -> None:
+        """Print the line that waits, if one does."""
+        if self._line:
             print(self._line, file=sys.stderr, flush=True)
-            self._line, self._line_time = "", now
+            self._line, self._line_time = "", time.monotonic()
 
 
 def _drop_entries_beyond(path: Path, step: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
@@ -29,7 +29,7 @@ from vitrine.files import write_atomically
 from vitrine.provenance import peak_memory_bytes, provenance
 from vitrine.training.attempts import Attempts
 from vitrine.training.checkpoint import Checkpoints, clear_temporaries, sync_folder
-from vitrine.training.interruption import Interruption
+from vitrine.training.interruption import Interruption, shielded
 from vitrine.training.journal import Journal
 from vitrine.training.lock import exclusive
 from vitrine.training.model import (
@@ -44,6 +44,7 @@ from vitrine.training.step import Trainer, accumulation
 from vitrine.training.team import Team
 
 if TYPE_CHECKING:
+    from vitrine.data.loading import MicroBatch
     from vitrine.data.registry import DatasetInfo
     from vitrine.recipe import Recipe
 
@@ -131,7 +132,7 @@ class _Run:
         clear_temporaries(self.folder)
         if self.weights.exists():
             owner = weights_owner(self.weights)
-            if owner != {"recipe_hash": self.recipe.hash, "seed": str(self.seed)}:
+            if owner != {"recipe_hash": self.recipe.hash, "seed": self.seed}:
                 raise VitrineError(
                     f"{self.weights} is of recipe {owner.get('recipe_hash')}, seed "
                     f"{owner.get('seed')}, not of recipe {self.recipe.hash}, seed {self.seed}: "
@@ -171,72 +172,84 @@ class _Run:
         per_epoch = steps_per_epoch(len(samples), size)
         steps = recipe.schedule.epochs * per_epoch
         end = min(steps, stop_after or steps)
-        trainer = Trainer(
+        self.trainer = Trainer(
             self._initial_model(), recipe, self.seed, self.info.classes, per_epoch, team
         )
-        first = self._resume(trainer)
-        stream = micro_batches(
-            samples,
-            size=size,
-            micro=recipe.batch.micro,
-            start=first,
-            stop=end,
-            rank=team.rank,
-            world=team.world,
-            workers=workers,
-            pin_memory=team.device.type == "cuda",
-        )
-        losses = _Losses(team, first)
+        first = self._resume()
+        with shielded():  # it starts the workers
+            stream = micro_batches(
+                samples,
+                size=size,
+                micro=recipe.batch.micro,
+                start=first,
+                stop=end,
+                rank=team.rank,
+                world=team.world,
+                workers=workers,
+                pin_memory=team.device.type == "cuda",
+            )
         saved_at = time.monotonic()
         with (
             Interruption() as interruption,
             Journal(self.folder, first, steps, per_epoch, size, silent=not team.leads) as journal,
         ):
             for done in range(first + 1, end + 1):
-                losses.add(trainer.step(done - 1, islice(stream, share)))
+                self._step(done - 1, islice(stream, share))
                 due = done == end or time.monotonic() - saved_at >= checkpoint_seconds
                 signal, save = team.largest(interruption.signal, due or interruption.signal > 0)
                 log = done % LOG_STEPS == 0 or done % per_epoch == 0
                 # On a GPU, reading a loss waits for all that is queued there: not at every step.
                 if save or log or team.device.type == "cpu":
-                    self._require(losses.read(), trainer)
+                    self._require(self.losses.read())
                 if log:
-                    journal.record(done, losses.mean(), trainer.lr)
+                    journal.record(done, self.losses.mean(), self.trainer.lr)
+                if log or save:
                     team.from_lead(partial(self.attempts.note, done))
                 if save:
-                    self._require(trainer.fault(done), trainer)
-                    self._save(trainer, done, finished=done == steps)
+                    self._save(done, finished=done == steps)
                     saved_at = time.monotonic()
                 if signal:
                     journal.say(f"stopped by signal {signal}; step {done} of {steps} is saved")
                     raise SystemExit(128 + signal)
 
-    def _resume(self, trainer: Trainer) -> int:
+    def _resume(self) -> int:
         """Go back to the newest sound checkpoint; return the number of steps taken."""
+        step, unlogged = 0, []
         self.last_checkpoint = self.team.from_lead(self.checkpoints.latest)
-        step = 0
         if self.last_checkpoint is not None:
             step, state = self.checkpoints.load(self.last_checkpoint)
-            trainer.restore(state)
-        self.attempts.begin(step)
+            unlogged = state.pop("losses")
+            self.trainer.restore(state)
+        self.losses = _Losses(self.team, step, unlogged)
+        self.team.from_lead(partial(self.attempts.begin, step))
         return step
 
-    def _require(self, fault: str | None, trainer: Trainer) -> None:
+    def _step(self, step: int, batches: Iterable[MicroBatch]) -> None:
+        try:
+            self.losses.add(self.trainer.step(step, batches))
+        except torch.OutOfMemoryError:
+            raise VitrineError(
+                f"{self.team.device} has too little memory for micro-batches of "
+                f"{self.recipe.batch.micro} images: set grad_checkpointing or lower batch.micro"
+            ) from None
+
+    def _require(self, fault: str | None) -> None:
         """Stop a training that has diverged; what it saved before then stays."""
         if fault:
             raise VitrineError(
-                f"{self.folder}: {fault} (lr {trainer.lr:.3g}), the last good checkpoint is "
+                f"{self.folder}: {fault} (lr {self.trainer.lr:.3g}), the last good checkpoint is "
                 f"{self.last_checkpoint}: lower optimizer.lr, lengthen schedule.warmup_epochs or "
                 "set optimizer.clip_grad"
             )
 
-    def _save(self, trainer: Trainer, step: int, finished: bool) -> None:
+    def _save(self, step: int, finished: bool) -> None:
+        """Save the results of a finished run, a checkpoint of another."""
+        self._require(self.trainer.fault(step))
         if finished:
-            self.team.from_lead(lambda: self._finish(trainer.weights(), step))
+            self.team.from_lead(lambda: self._finish(self.trainer.weights(), step))
         else:
-            self.last_checkpoint = self.team.from_lead(
-                lambda: self.checkpoints.save(step, trainer.state())
-            )
+            state = {**self.trainer.state(), "losses": self.losses.unlogged}
+            self.last_checkpoint = self.team.from_lead(lambda: self.checkpoints.save(step, state))
 
     def _finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
         """Write the results, then drop the checkpoints, which they make worthless."""
@@ -259,29 +272,36 @@ class _Run:
 
 
 class _Losses:
-    """The losses of the steps: kept on the device until they are read, all at once."""
+    """The losses of the steps: kept on the device until they are read, all at once.
 
-    def __init__(self, team: Team, step: int) -> None:
+    Args:
+        team: the processes whose losses are averaged.
+        step: steps taken before.
+        unlogged: losses of those of them that no entry of the log has covered yet.
+    """
+
+    def __init__(self, team: Team, step: int, unlogged: list[float]) -> None:
+        self.unlogged = unlogged
         self._team = team
-        self._step = step  # steps whose loss has been read
+        self._step = step
         self._unread: list[Tensor] = []
-        self._read: list[float] = []
 
     def add(self, loss: Tensor) -> None:
+        """Take the loss of the next step."""
         self._unread.append(loss)
 
     def read(self) -> str | None:
         """Average the losses over the team; return what is wrong with them, if anything is."""
         for loss in self._team.mean(torch.stack(self._unread)).tolist():
             self._step += 1
-            self._read.append(loss)
+            self.unlogged.append(loss)
             if not math.isfinite(loss):
                 return f"the loss is {loss} at step {self._step}"
         self._unread.clear()
         return None
 
     def mean(self) -> float:
-        """Return the mean of what was read since the last call."""
-        mean = sum(self._read) / len(self._read)
-        self._read.clear()
+        """Return the mean over the steps since the last call."""
+        mean = sum(self.unlogged) / len(self.unlogged)
+        self.unlogged.clear()
         return mean

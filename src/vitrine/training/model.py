@@ -9,6 +9,7 @@ strayed into another run's folder is refused.
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,7 +115,9 @@ def save_weights(weights: Mapping[str, Tensor], path: Path, recipe: Recipe, seed
     """
     # Clones, because safetensors refuses tensors that share memory (tied weights, views).
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
-    content = save(tensors, metadata={"recipe_hash": recipe.hash, "seed": str(seed)})
+    # One entry, because safetensors writes several in a random order: equal runs, equal files.
+    owner = json.dumps({"recipe_hash": recipe.hash, "seed": seed})
+    content = save(tensors, metadata={"run": owner})
     with atomic_path(path) as partial:
         partial.write_bytes(content)
 
@@ -140,21 +143,22 @@ def load_weights(model: nn.Module, path: Path, recipe: Recipe) -> None:
         ) from None
 
 
-def weights_owner(path: Path) -> dict[str, str]:
-    """Return the recipe hash and the seed that a weights file names as its own.
+def weights_owner(path: Path) -> dict[str, Any]:
+    """Return the `recipe_hash` and the `seed` that a weights file names as its own.
 
     Raises:
         VitrineError: the file is missing or damaged.
     """
     try:
         with safe_open(path, framework="pt") as file:
-            owner: dict[str, str] = file.metadata() or {}
+            metadata = file.metadata() or {}
     except FileNotFoundError:
         raise VitrineError(f"{path} does not exist: train this run first") from None
     except (SafetensorError, OSError) as error:
         raise VitrineError(
-            f"{path} is damaged ({first_line(error)}): delete it and train again"
+            f"{path} is damaged ({first_line(error)}): delete it and make it again"
         ) from None
+    owner: dict[str, Any] = json.loads(metadata.get("run", "{}"))
     return owner
 
 

@@ -87,6 +87,7 @@ class Trainer:
             _checkpoint_gradients(self.model, recipe.model.name)
         if recipe.compile:
             self.model.compile()  # in place, so names in the state dict stay clean
+        self.parameters = list(self.model.parameters())
         self.parallel = DistributedDataParallel(self.model) if team.world > 1 else self.model
 
     def step(self, step: int, batches: Iterable[MicroBatch]) -> Tensor:
@@ -112,7 +113,7 @@ class Trainer:
             total += loss.detach()
         if self.clip_grad is not None:
             self.scaler.unscale_(self.optimizer)
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_grad)
+            nn.utils.clip_grad_norm_(self.parameters, self.clip_grad)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         if self.ema is not None:

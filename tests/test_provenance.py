@@ -1,0 +1,79 @@
+import json
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from vitrine.provenance import commit, device_name, peak_memory_bytes, provenance
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=someone", "-c", "user.email=someone@example.org"]
+    answer = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return answer.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch) -> Path:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "tracked").write_text("one")
+    git(tmp_path, "add", "tracked")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_commit_is_the_head_of_the_working_directory(repository):
+    assert commit() == git(repository, "rev-parse", "HEAD")
+
+
+def test_only_changes_to_tracked_files_make_the_commit_dirty(repository):
+    (repository / "new").write_text("untracked")
+    assert commit() == git(repository, "rev-parse", "HEAD")
+    (repository / "tracked").write_text("two")
+    assert commit() == git(repository, "rev-parse", "HEAD") + "-dirty"
+
+
+def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert commit() is None
+
+
+def test_without_git_there_is_no_commit(repository, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert commit() is None
+
+
+def test_provenance_names_versions_and_device_and_keeps_what_is_given():
+    facts = provenance("cpu", started="2026-01-01T00:00:00+00:00", seed=3)
+    assert {"python", "packages", "commit", "device", "started", "seed"} == facts.keys()
+    assert facts["packages"]["torch"].startswith("2.")
+    assert facts["device"].startswith("cpu: ")
+    assert "thread" in facts["device"]
+    json.dumps(facts)
+
+
+def test_provenance_says_nothing_about_the_person_or_the_machine():
+    text = json.dumps(provenance("cpu"))
+    assert socket.gethostname() not in text
+    assert str(Path.home()) not in text
+    assert str(Path.cwd()) not in text
+
+
+def test_the_device_of_a_gpu_is_its_own_name(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"H200 ({device})")
+    assert device_name("cuda:0") == "H200 (cuda:0)"
+
+
+def test_peak_memory_grows_with_what_is_allocated():
+    import torch
+
+    before = peak_memory_bytes("cpu")
+    block = torch.ones(before // 4 + 25_000_000)  # four bytes each: beyond any peak so far
+    assert peak_memory_bytes("cpu") > before
+    del block

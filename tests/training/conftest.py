@@ -1,0 +1,64 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vitrine.data.registry import DatasetInfo, load_registry
+from vitrine.recipe import Recipe
+from vitrine.schema import merge
+
+REGISTRY = Path(__file__).parents[2] / "configs" / "datasets.yaml"
+
+BASE: dict[str, Any] = {
+    "model": {
+        "name": "vit_tiny_patch16_224",
+        "args": {
+            "img_size": 8,
+            "patch_size": 4,
+            "embed_dim": 16,
+            "depth": 2,
+            "num_heads": 2,
+            "drop_path_rate": 0.1,
+        },
+    },
+    "data": {"dataset": "digits", "image_size": 8},
+    "augmentation": {"scale": [0.5, 1.0], "hflip": 0.0, "mixup": 0.2, "cutmix": 1.0},
+    "label_smoothing": 0.1,
+    "optimizer": {"lr": 0.001, "clip_grad": 1.0},
+    "schedule": {"epochs": 2, "warmup_epochs": 1},
+    "batch": {"size": 256, "micro": 128},  # 4 steps an epoch
+    "ema_decay": 0.9,
+}
+
+
+@pytest.fixture
+def make_recipe() -> Callable[..., Recipe]:
+    """A small recipe on the digits, with changes."""
+
+    def make(*deltas: dict[str, Any]) -> Recipe:
+        return Recipe.model_validate(merge(BASE, *deltas))
+
+    return make
+
+
+@pytest.fixture
+def recipe(make_recipe: Callable[..., Recipe]) -> Recipe:
+    return make_recipe()
+
+
+@pytest.fixture
+def info() -> DatasetInfo:
+    return load_registry(REGISTRY)["digits"]
+
+
+@pytest.fixture
+def run(info: DatasetInfo, tmp_path: Path) -> Callable[..., Path]:
+    """Train in the test's own folder; returns the run folder."""
+    from vitrine.training import train
+
+    def run(recipe: Recipe, name: str = "run", seed: int = 0, **options: Any) -> Path:
+        train(recipe, seed, tmp_path / name, info=info, data_root=tmp_path, **options)
+        return tmp_path / name
+
+    return run

@@ -1,0 +1,56 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from vitrine.errors import VitrineError
+from vitrine.training.lock import exclusive
+
+HOLD = """
+import sys
+from pathlib import Path
+from vitrine.training.lock import exclusive
+with exclusive(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the folder."""
+    environment = os.environ | {"SLURM_JOB_ID": "1234"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "run")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+    )
+    assert process.stdout.readline() == b"held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_second_training_is_told_which_job_holds_the_folder(holder, tmp_path):
+    with (
+        pytest.raises(VitrineError, match=rf"SLURM job 1234 \(process {holder.pid} on .*\)"),
+        exclusive(tmp_path / "run"),
+    ):
+        pytest.fail("entered")
+
+
+def test_a_killed_holder_holds_nothing(holder, tmp_path):
+    holder.kill()
+    holder.wait()
+    with exclusive(tmp_path / "run"):
+        assert (tmp_path / "run" / ".lock-holder").read_text().startswith("process ")
+
+
+def test_a_folder_is_free_again_after_an_error(tmp_path):
+    with pytest.raises(RuntimeError), exclusive(tmp_path):
+        raise RuntimeError
+    with exclusive(tmp_path):
+        pass
+    assert not (tmp_path / ".lock-holder").exists()

@@ -1,0 +1,298 @@
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from vitrine.errors import VitrineError
+from vitrine.recipe import Recipe
+from vitrine.training.model import build_model, load_weights
+from vitrine.training.step import Trainer
+
+
+def log(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def provenance(folder: Path) -> dict:
+    return json.loads((folder / "provenance.json").read_text())
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    """Bit for bit, metadata included."""
+    return (one / "weights.safetensors").read_bytes() == (
+        other / "weights.safetensors"
+    ).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory) -> Path:
+    """An uninterrupted run of the base recipe, seed 0: 8 steps."""
+    from tests.training.conftest import BASE, REGISTRY
+    from vitrine.data.registry import load_registry
+    from vitrine.training import train
+
+    folder = tmp_path_factory.mktemp("straight") / "run"
+    info = load_registry(REGISTRY)["digits"]
+    train(Recipe.model_validate(BASE), 0, folder, info=info, data_root=folder)
+    return folder
+
+
+def test_a_run_leaves_its_recipe_log_weights_and_provenance_and_no_checkpoint(straight, recipe):
+    visible = sorted(path.name for path in straight.iterdir() if path.name[0] != ".")
+    assert visible == ["log.jsonl", "provenance.json", "recipe.yaml", "weights.safetensors"]
+    assert Recipe.model_validate(yaml.safe_load((straight / "recipe.yaml").read_text())) == recipe
+    load_weights(build_model(recipe, 10), straight / "weights.safetensors", recipe)
+
+
+def test_the_log_has_an_entry_at_the_end_of_each_epoch(straight):
+    entries = log(straight)
+    assert [(entry["step"], entry["epoch"]) for entry in entries] == [(4, 1.0), (8, 2.0)]
+    for entry in entries:
+        assert entry.keys() == {"step", "epoch", "loss", "lr", "images_per_second"}
+        assert 1 < entry["loss"] < 4
+        assert entry["images_per_second"] > 0
+
+
+def test_provenance_says_what_the_run_was_and_what_it_cost(straight, recipe):
+    facts = provenance(straight)
+    assert facts["recipe_hash"] == recipe.hash
+    assert (facts["seed"], facts["dataset"], facts["steps"]) == (0, "digits", 8)
+    assert (facts["attempts"], facts["interruptions"], facts["steps_repeated"]) == (1, 0, 0)
+    assert facts["wall_seconds"] > 0
+    assert facts["peak_memory_bytes"] > 1e7
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(straight, recipe, run):
+    assert same_weights(straight, run(recipe, "again"))
+    other = load_file(run(recipe, "other", seed=1) / "weights.safetensors")
+    mine = load_file(straight / "weights.safetensors")
+    assert not torch.equal(mine["head.weight"], other["head.weight"])
+
+
+def test_a_stopped_run_resumes_to_the_same_bits(straight, recipe, run, monkeypatch):
+    folder = run(recipe, stop_after=3)
+    assert not (folder / "weights.safetensors").exists()
+    run(recipe, stop_after=6)
+    run(recipe)
+    assert same_weights(straight, folder)
+    for entry, expected in zip(log(folder), log(straight), strict=True):
+        assert all(entry[key] == expected[key] for key in ("step", "epoch", "loss", "lr"))
+    assert (provenance(folder)["attempts"], provenance(folder)["interruptions"]) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"optimizer": {"name": "lamb"}},
+        {"optimizer": {"name": "sgd", "layer_decay": 0.7}, "ema_decay": None},
+        {"precision": "bf16", "augmentation": {"mixup": 0.0, "cutmix": 0.0, "erase_prob": 0.5}},
+    ],
+)
+def test_resuming_is_exact_for_other_optimisers_and_precisions(make_recipe, run, delta):
+    recipe = make_recipe(delta)
+    run(recipe, "resumed", stop_after=5)
+    assert same_weights(run(recipe, "resumed"), run(recipe, "uninterrupted"))
+
+
+def test_resuming_from_the_checkpoint_before_a_damaged_one_is_exact(straight, recipe, run, capsys):
+    run(recipe, stop_after=2)
+    folder = run(recipe, stop_after=3)
+    (folder / "checkpoints" / "step-00000003.pt").write_bytes(b"damaged")
+    run(recipe)
+    assert "step-00000003.pt is damaged" in capsys.readouterr().err
+    assert same_weights(straight, folder)
+
+
+def test_what_a_lost_attempt_logged_beyond_its_checkpoint_is_dropped(straight, recipe, run):
+    folder = run(recipe, stop_after=3)
+    with (folder / "log.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 4, "loss": 99.0}) + "\n" + '{"step": 5, "lo')
+    run(recipe)
+    assert [entry["loss"] for entry in log(folder)] == [entry["loss"] for entry in log(straight)]
+
+
+def test_checkpoints_come_by_time(recipe, run, monkeypatch):
+    saved = []
+    step = Trainer.step
+
+    def spy(self, number, batches):
+        saved.append(sorted(path.name for path in Path(folder, "checkpoints").glob("*.pt")))
+        return step(self, number, batches)
+
+    folder = run(recipe, stop_after=1)
+    monkeypatch.setattr(Trainer, "step", spy)
+    run(recipe, stop_after=4, checkpoint_seconds=0.0)
+    assert saved[1:] == [
+        ["step-00000001.pt", "step-00000002.pt"],
+        ["step-00000002.pt", "step-00000003.pt"],
+    ]
+
+
+def test_a_finished_run_is_left_as_it_is(straight, recipe, run, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    shutil.copytree(straight, folder)
+    (folder / "checkpoints").mkdir()  # as a kill between the last two acts leaves it
+    before = (folder / "provenance.json").stat().st_mtime_ns
+    monkeypatch.setattr(Trainer, "step", lambda *args: pytest.fail("it trains"))
+    run(recipe)
+    assert (folder / "provenance.json").stat().st_mtime_ns == before
+    assert not (folder / "checkpoints").exists()
+
+
+def test_weights_without_provenance_are_made_again(straight, recipe, run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(straight, folder)
+    (folder / "provenance.json").unlink()
+    run(recipe)
+    assert provenance(folder)["steps"] == 8
+    assert same_weights(straight, folder)
+
+
+def test_a_folder_with_the_weights_of_another_run_is_refused(straight, recipe, run, tmp_path):
+    shutil.copytree(straight, tmp_path / "run")
+    with pytest.raises(VitrineError, match=rf"is of recipe {recipe.hash}, seed 0, not .* seed 1"):
+        run(recipe, seed=1)
+
+
+def test_zero_epochs_keep_the_initial_weights_of_the_seed(make_recipe, run):
+    recipe = make_recipe({"schedule": {"epochs": 0, "warmup_epochs": 0}})
+    one, again, other = (run(recipe, name, seed=s) for name, s in [("a", 0), ("b", 0), ("c", 1)])
+    assert same_weights(one, again)
+    assert not same_weights(one, other)
+    assert provenance(one)["steps"] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_saves_the_step_and_leaves_with_its_number(
+    straight, recipe, run, tmp_path, monkeypatch, capsys, number
+):
+    step = Trainer.step
+
+    def interrupted(self, at, batches):
+        if at == 4:
+            os.kill(os.getpid(), number)
+        return step(self, at, batches)
+
+    handler = signal.getsignal(number)
+    monkeypatch.setattr(Trainer, "step", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        run(recipe)
+    assert stop.value.code == 128 + number
+    assert signal.getsignal(number) is handler
+    assert f"stopped by signal {int(number)}; step 5 of 8 is saved" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert same_weights(straight, run(recipe))
+
+
+def test_a_signal_in_the_last_step_ends_the_process_once_the_weights_are_there(
+    straight, recipe, run, tmp_path, monkeypatch
+):
+    step = Trainer.step
+
+    def interrupted(self, at, batches):
+        if at == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, at, batches)
+
+    monkeypatch.setattr(Trainer, "step", interrupted)
+    with pytest.raises(SystemExit):
+        run(recipe)
+    assert same_weights(straight, tmp_path / "run")
+    assert (tmp_path / "run" / "provenance.json").exists()
+
+
+def poison_loss(trainer: Trainer) -> None:
+    trainer.loss = lambda logits, targets: logits.sum() * float("nan")
+
+
+def poison_weight(trainer: Trainer) -> None:
+    with torch.no_grad():
+        trainer.model.norm.weight[0] = float("inf")
+
+
+@pytest.mark.parametrize("poison", [poison_loss, poison_weight])
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint_before(
+    straight, recipe, run, monkeypatch, poison
+):
+    step = Trainer.step
+
+    def poisoned(self, at, batches):
+        if at == 3:
+            poison(self)
+        return step(self, at, batches)
+
+    monkeypatch.setattr(Trainer, "step", poisoned)
+    with pytest.raises(
+        VitrineError, match=r"loss is nan at step 4 \(lr .*step-00000003\.pt: lower"
+    ):
+        run(recipe, checkpoint_seconds=0.0)
+    monkeypatch.undo()
+    assert same_weights(straight, run(recipe))
+
+
+def test_weights_that_are_not_finite_are_never_saved(recipe, run, tmp_path, monkeypatch):
+    step = Trainer.step
+
+    def poisoned(self, at, batches):
+        loss = step(self, at, batches)
+        if at in (3, 7):
+            poison_weight(self)
+        return loss
+
+    monkeypatch.setattr(Trainer, "step", poisoned)
+    with pytest.raises(VitrineError, match="the weights are no longer finite after step 4"):
+        run(recipe, checkpoint_seconds=0.0)
+    shutil.rmtree(tmp_path / "run")
+    monkeypatch.setattr(Trainer, "step", lambda *a: poisoned(*a) if a[1] == 7 else step(*a))
+    with pytest.raises(VitrineError, match=r"after step 8 .*last good checkpoint is None"):
+        run(recipe)
+    assert not (tmp_path / "run" / "weights.safetensors").exists()
+
+
+def test_too_little_memory_is_told_with_the_micro_batch(recipe, run, monkeypatch):
+    def full(self, at, batches):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(Trainer, "step", full)
+    with pytest.raises(VitrineError, match="too little memory for micro-batches of 128 images"):
+        run(recipe)
+
+
+def test_the_dataset_must_be_the_recipes_own(recipe, run, info, tmp_path):
+    from vitrine.training import train
+
+    newer = info.model_copy(update={"version": 2})
+    with pytest.raises(VitrineError, match=r"wants dataset digits version 1 and was given .* 2"):
+        train(recipe, 0, tmp_path / "run", info=newer, data_root=tmp_path)
+
+
+def test_a_batch_larger_than_the_dataset_is_refused(make_recipe, run):
+    with pytest.raises(VitrineError, match="fewer than one batch of 4096"):
+        run(make_recipe({"batch": {"size": 4096, "micro": 128}}))
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:7", "cdua"])
+def test_a_device_that_is_not_there_is_refused(recipe, run, device, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(VitrineError, match=f"device '{device}'"):
+        run(recipe, device=device)
+
+
+def test_a_folder_that_cannot_be_written_is_named(recipe, run, tmp_path):
+    (tmp_path / "run").write_text("a file where the folder should be")
+    with pytest.raises(VitrineError, match=r"cannot write to .*run"):
+        run(recipe)
+
+
+def test_progress_ends_with_the_last_step_also_in_a_log_file(recipe, run, capsys):
+    run(recipe)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "step 8/8, epoch 2/2, loss" in lines[0]
+    assert "images/s" in lines[0]

@@ -1,0 +1,136 @@
+import huggingface_hub.constants
+import pytest
+import timm
+import torch
+
+from vitrine.errors import VitrineError
+from vitrine.training.model import (
+    build_model,
+    build_pretrained,
+    check_image_size,
+    load_weights,
+    save_weights,
+)
+from vitrine.training.weights import fetch
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def weights(recipe, tmp_path):
+    """A run's weights on disk."""
+    save_weights(build_model(recipe, 10).state_dict(), tmp_path / "w.safetensors", recipe, 0)
+    return tmp_path / "w.safetensors"
+
+
+def test_a_model_has_the_recipes_arguments_and_the_datasets_classes(recipe):
+    model = build_model(recipe, 7)
+    assert model.head.weight.shape == (7, 16)
+    assert model(torch.zeros(2, 3, 8, 8)).shape == (2, 7)
+
+
+def test_a_misspelt_model_is_named_with_the_closest_one(make_recipe):
+    recipe = make_recipe({"model": {"name": "vit_tiny_patch16_244"}})
+    with pytest.raises(VitrineError, match=r"'vit_tiny_patch16_244'; did you mean 'vit_tiny_patch"):
+        build_model(recipe, 10)
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        ({"embed_dims": 16}, "unexpected keyword argument 'embed_dims'"),
+        ({"num_heads": 3}, "divisible by num_heads"),
+    ],
+)
+def test_arguments_that_the_model_refuses_are_shown_with_its_reason(make_recipe, args, reason):
+    recipe = make_recipe({"model": {"args": args}})
+    with pytest.raises(VitrineError, match=rf"vit_tiny_patch16_224.*{next(iter(args))}.*{reason}"):
+        build_model(recipe, 10)
+
+
+def test_an_image_size_that_the_model_refuses_is_named(make_recipe):
+    recipe = make_recipe({"data": {"image_size": 12}})
+    with pytest.raises(VitrineError, match=r"refuses images of 12 pixels .*Input height"):
+        check_image_size(build_model(recipe, 10), recipe, CPU)
+
+
+def test_weights_come_back_bit_for_bit(recipe, weights):
+    model, other = build_model(recipe, 10), build_model(recipe, 10)
+    load_weights(model, weights, recipe)
+    load_weights(other, weights, recipe)
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True)
+    )
+
+
+def test_weights_of_another_recipe_are_refused(recipe, make_recipe, weights):
+    other = make_recipe({"optimizer": {"lr": 0.5}})
+    with pytest.raises(VitrineError, match=f"recipe {recipe.hash}, not of recipe {other.hash}"):
+        load_weights(build_model(other, 10), weights, other)
+
+
+@pytest.mark.parametrize("size", [0, 5, 200, -1])
+def test_truncated_weights_are_refused(recipe, weights, size):
+    weights.write_bytes(weights.read_bytes()[:size])
+    with pytest.raises(VitrineError, match=r"w\.safetensors is damaged"):
+        load_weights(build_model(recipe, 10), weights, recipe)
+
+
+def test_missing_weights_are_named(recipe, tmp_path):
+    with pytest.raises(VitrineError, match=r"w\.safetensors does not exist: train this run first"):
+        load_weights(build_model(recipe, 10), tmp_path / "w.safetensors", recipe)
+
+
+def test_weights_of_another_architecture_are_refused(recipe, weights):
+    with pytest.raises(VitrineError, match=r"does not fit model 'vit_tiny_patch16_224'"):
+        load_weights(build_model(recipe, 11), weights, recipe)
+
+
+def test_tied_weights_are_saved_too(recipe, tmp_path):
+    tied = torch.ones(3, 3)
+    save_weights({"a": tied, "b": tied, "c": tied.T}, tmp_path / "w", recipe, 0)
+    assert (tmp_path / "w").exists()
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+
+
+def published(make_recipe, name="test_vit.r160_in1k", **args):
+    recipe = make_recipe({"data": {"image_size": 160}})
+    model = recipe.model.model_copy(update={"name": name, "args": args, "pretrained": True})
+    return recipe.model_copy(update={"model": model})
+
+
+def test_without_a_network_the_message_says_how_to_fetch_pretrained_weights(make_recipe, offline):
+    with pytest.raises(
+        VitrineError, match=r"vitrine\.training\.weights test_vit.*HF_HOME.*OFFLINE"
+    ):
+        build_pretrained(published(make_recipe), 10, None)
+    with pytest.raises(VitrineError, match=r"weights of 'test_vit\.r160_in1k' cannot be fetched"):
+        fetch("test_vit.r160_in1k")
+
+
+@pytest.mark.parametrize("name", ["vit_small_patch16_36x1_224", "test_vit.nope"])
+def test_weights_that_nobody_has_published_are_refused(make_recipe, name):
+    with pytest.raises(VitrineError, match=rf"model '{name}' refuses args .* pretrained=True"):
+        build_pretrained(published(make_recipe, name, depth=1), 10, None)
+
+
+def test_pretrained_weights_fill_all_but_a_head_of_another_size(make_recipe, tmp_path, monkeypatch):
+    source = timm.create_model("test_vit.r160_in1k")
+    monkeypatch.setattr(timm, "create_model", lambda *args, **options: source)
+    fetch("test_vit.r160_in1k", tmp_path / "published.safetensors")
+    monkeypatch.undo()
+    model = build_pretrained(published(make_recipe), 10, tmp_path / "published.safetensors")
+    assert model.head.weight.shape[0] == 10
+    for name, value in model.state_dict().items():
+        assert name.startswith("head.") or torch.equal(value, source.state_dict()[name]), name
+
+
+def test_damaged_pretrained_weights_are_refused(make_recipe, tmp_path):
+    (tmp_path / "published.safetensors").write_bytes(b"not weights")
+    with pytest.raises(VitrineError, match=r"published\.safetensors is damaged"):
+        build_pretrained(published(make_recipe), 10, tmp_path / "published.safetensors")

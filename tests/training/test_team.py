@@ -1,0 +1,123 @@
+"""Two real processes over gloo, started once for all tests here."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from vitrine.errors import VitrineError
+from vitrine.training.team import Team
+
+SCRIPT = """
+import json, os, sys
+from pathlib import Path
+from tests.training.conftest import BASE, REGISTRY
+from vitrine.data.registry import load_registry
+from vitrine.errors import VitrineError
+from vitrine.recipe import Recipe
+from vitrine.training import train
+from vitrine.training.checkpoint import Checkpoints
+from vitrine.training.team import Team
+
+folder, recipe = Path(sys.argv[1]), Recipe.model_validate_json(sys.argv[2])
+info = load_registry(REGISTRY)["digits"]
+facts = {}
+
+def go(name, seed=0, **options):
+    train(recipe, seed, folder / name, info=info, data_root=folder, **options)
+
+# Two seeds in one process, the first of them interrupted and resumed.
+go("two", stop_after=3)
+go("two")
+go("other", seed=1, stop_after=1)
+facts["finished again"] = go("two")
+
+# What the lead meets stops everyone.
+(folder / "file").write_text("")
+try:
+    go("file")
+except VitrineError as error:
+    facts["error"] = str(error)
+except SystemExit as stop:
+    facts["exit"] = stop.code
+
+team = Team.assemble("cpu")
+facts["largest"] = team.largest(team.rank, 5 - team.rank)
+facts["told"] = team.from_lead(lambda: f"from {team.rank}")
+(folder / f"facts{team.rank}.json").write_text(json.dumps(facts))
+"""
+ROOT = Path(__file__).parents[2]
+SOBER = {"batch": {"size": 256, "micro": 64}, "ema_decay": None}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory) -> Path:
+    """The folder in which two processes have trained."""
+    from tests.training.conftest import BASE
+    from vitrine.recipe import Recipe
+    from vitrine.schema import merge
+
+    folder = tmp_path_factory.mktemp("two")
+    recipe = Recipe.model_validate(merge(BASE, SOBER))
+    (folder / "recipe.json").write_text(recipe.model_dump_json())
+    shared = {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(20000 + os.getpid() % 20000),
+        "PYTHONPATH": str(ROOT),
+    }
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(folder), recipe.model_dump_json()],
+            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    return folder
+
+
+def facts(folder: Path, rank: int) -> dict:
+    return json.loads((folder / f"facts{rank}.json").read_text())
+
+
+def test_two_processes_train_what_one_with_accumulation_trains(two, make_recipe, run):
+    one = run(make_recipe(SOBER), "one")
+    mine, theirs = (load_file(path / "weights.safetensors") for path in (one, two / "two"))
+    for name, value in mine.items():
+        torch.testing.assert_close(theirs[name], value, rtol=1e-4, atol=1e-6, msg=name)
+    losses = [
+        [json.loads(line)["loss"] for line in (folder / "log.jsonl").read_text().splitlines()]
+        for folder in (one, two / "two")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert json.loads((two / "two" / "provenance.json").read_text())["processes"] == 2
+
+
+def test_the_leads_error_stops_all_and_is_told_once(two):
+    assert "cannot write to" in facts(two, 0)["error"]
+    assert facts(two, 1)["exit"] == 2
+
+
+def test_all_agree_on_what_the_lead_says_and_on_the_largest_values(two):
+    assert facts(two, 0)["largest"] == facts(two, 1)["largest"] == [1, 5]
+    assert facts(two, 0)["told"] == facts(two, 1)["told"] == "from 0"
+
+
+def test_a_process_alone_agrees_with_itself():
+    alone = Team.assemble("cpu")
+    assert alone.leads
+    assert alone.largest(3, 1) == [3, 1]
+    assert alone.from_lead(lambda: "mine") == "mine"
+    assert torch.equal(alone.mean(torch.ones(2)), torch.ones(2))
+    with pytest.raises(VitrineError, match="as it is"):
+        alone.from_lead(lambda: (_ for _ in ()).throw(VitrineError("as it is")))
