@@ -112,7 +112,7 @@ def replace_folder(folder: Path, source: Path, files: list[Path]) -> list[Path]:
     return sorted(held - kept)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each its own, so that no answer outlives its command
 class Git:
     """What publishing asks of the repository at `root`."""
 
@@ -132,7 +132,7 @@ class Git:
         status = self._ask("status", *arguments) or ""
         return status.splitlines()[0][3:] if status else None
 
-    @functools.cache  # noqa: B019 - it lives as long as the command
+    @functools.cache  # noqa: B019 - each lives as long as its command
     def fault_of(self, commit: str) -> str | None:
         """Why a number measured at `commit` may not be published, None if it may."""
         if not commit:

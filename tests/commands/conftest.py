@@ -1,0 +1,154 @@
+"""A small checkout whose one paper trains micro ViTs, and the command line run in it."""
+
+import csv
+import shutil
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from tests.conftest import ROOT
+from vitrine.artifacts.comparison import COLUMNS
+from vitrine.catalog import load_catalog
+from vitrine.cli import app
+
+PAPER = {"title": "Tiny", "authors": "Nobody", "venue": "nowhere", "url": "https://example.org"}
+RECIPES = {
+    "base": {
+        "model": {
+            "name": "vit_tiny_patch16_224",
+            "args": {"img_size": 32, "embed_dim": 16, "depth": 1, "num_heads": 2},
+        },
+        "data": {"dataset": "imagenet", "image_size": 32},
+        "optimizer": {"lr": 1e-3},
+        "schedule": {"epochs": 3, "warmup_epochs": 1},
+        "batch": {"size": 64, "micro": 64},
+        "precision": "fp16",
+        "ema_decay": 0.9,
+    },
+    "axes": {
+        "mix": {
+            "plain": {},
+            "mixup": {"augmentation": {"mixup": 0.8}},
+            "published": {
+                "model": {"pretrained": True},
+                "schedule": {"epochs": 0, "warmup_epochs": 0},
+            },
+        }
+    },
+    "recipes": [{"name": "{mix}", "axes": ["mix"]}],
+}
+ARTIFACTS = {
+    "measures": {
+        "accuracy": {"function": "vitrine.measures.accuracy:accuracy", "on_run": True},
+        "facts": {"function": "vitrine.nothing:facts"},
+    },
+    "artifacts": {
+        "table1": {
+            "title": "Effect of Mixup",
+            "caption": "Mixup is not needed.",
+            "source": "Table 1, p. 1",
+            "row_header": "Mix",
+            "digits": 1,
+            "rows": [
+                {"label": "Plain", "mix": "plain"},
+                {"label": "Mixup", "mix": "mixup"},
+                {"label": "Plain again", "mix": "plain"},
+            ],
+            "columns": [
+                {"label": "Top-1", "measure": "accuracy", "recipe": "{mix}", "key": "top1"},
+                {"label": "Ratio", "measure": "facts", "key": "ratio", "exact": True},
+            ],
+            "cell": {},
+        },
+        "table2": {
+            "title": "As published",
+            "caption": "Published weights.",
+            "source": "Table 2, p. 2",
+            "rows": [{"label": "Published"}],
+            "columns": [{"label": "Top-1"}],
+            "cell": {"measure": "accuracy", "recipe": "published", "key": "top1"},
+        },
+    },
+}
+REFERENCE = """row,column,value,std,source
+Plain,Top-1,74.8,0.1,"Table 1, p. 1"
+Mixup,Ratio,0.5,,"Table 1, p. 1"
+"""
+CLAIMS = [
+    {
+        "id": "plain-is-better",
+        "statement": "Plain training is better.",
+        "source": "p. 1",
+        "left": {"artifact": "table1", "row": "Plain", "column": "Top-1"},
+        "relation": "above",
+        "right": {"artifact": "table1", "row": "Mixup", "column": "Top-1"},
+        "scales": ["smoke"],
+    }
+]
+CELL = {"metric": "m", "measured": 1.0, "n_seeds": 1, "verdict": "not_comparable", "scale": "smoke"}
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """The working directory: a checkout with the tiny paper."""
+    configs = tmp_path / "configs"
+    shutil.copytree(ROOT / "configs", configs, ignore=shutil.ignore_patterns("papers"))
+    paper = configs / "papers" / "tiny"
+    (paper / "reference").mkdir(parents=True)
+    (paper / "reference" / "table1.csv").write_text(REFERENCE)
+    for name, content in (
+        ("paper", PAPER),
+        ("recipes", RECIPES),
+        ("artifacts", ARTIFACTS),
+        ("claims", CLAIMS),
+    ):
+        (paper / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def vitrine(checkout):
+    """Run ``vitrine`` there; returns exit code, standard output and standard error."""
+
+    def run(*arguments):
+        done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return SimpleNamespace(code=done.exit_code, out=done.stdout, err=done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def catalog(checkout):
+    """The catalogue of the checkout at one scale."""
+
+    def load(scale="smoke"):
+        return load_catalog(scale=scale)
+
+    return load
+
+
+@pytest.fixture
+def write_results(catalog):
+    """Write the rendered files of the tiny paper's Table 1, cells given by place."""
+
+    def write(cells, folder=None, artifact="table1"):
+        here = catalog()
+        for path in here.files(here.artifact("tiny", artifact)):
+            target = (folder or here.results) / path.relative_to(here.results)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text("rendered\n")
+        target = target.with_suffix(".csv")
+        with target.open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS)
+            writer.writeheader()
+            for (row, column), cell in cells.items():
+                place = {"paper": "tiny", "artifact": artifact, "row": row, "column": column}
+                writer.writerow({**CELL, **place, **cell})
+        return target
+
+    return write

@@ -1,0 +1,82 @@
+import subprocess
+import sys
+
+import pytest
+
+COMMANDS = ["plan", "doctor", "show", "status", "verify", "publish", "rehearse"]
+
+
+def python(code, cwd):
+    return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["show", "tiny"], ["show", "tiny", "--help"]])
+def test_the_light_commands_do_not_import_torch(checkout, arguments):
+    done = python(
+        "import sys, vitrine.cli\n"
+        f"sys.argv = ['vitrine', *{arguments!r}]\n"
+        "try:\n    vitrine.cli.main()\n"
+        "finally:\n    assert 'torch' not in sys.modules",
+        checkout,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_mistake_is_one_sentence_without_a_traceback(checkout):
+    done = python(
+        "import sys, vitrine.cli\n"
+        "sys.argv = ['vitrine', 'show', 'tiny_tabel1']\n"
+        "vitrine.cli.main()",
+        checkout,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("vitrine: target 'tiny_tabel1' is unknown")
+    assert "did you mean 'tiny_table1'?" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(vitrine, command):
+    done = vitrine(command, "--help")
+    assert done.code == 0
+    assert f"vitrine {command}" in done.out.split("Usage")[1].split("\n", 1)[1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_scale_is_answered_with_the_closest(vitrine, command):
+    target = ["tiny"] if command in ("plan", "show", "rehearse") else []
+    done = vitrine(command, *target, "--scale", "smok")
+    assert done.code == 2
+    assert "scale 'smok' is unknown; did you mean 'smoke'?" in done.err
+
+
+@pytest.mark.parametrize("command", ["plan", "show", "rehearse"])
+def test_an_unknown_target_is_answered_with_the_closest(vitrine, command):
+    done = vitrine(command, "tiny_tabel1", "--scale", "smoke")
+    assert done.code == 2
+    assert "did you mean 'tiny_table1'?" in done.err
+
+
+def test_outside_of_a_checkout_it_says_where_to_go(vitrine, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    done = vitrine("status")
+    assert done.code == 2
+    assert "run this from the project's root" in done.err
+
+
+def test_a_piped_table_is_folded_and_never_cut(vitrine, checkout):
+    artifacts = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
+    label = "a row label of many words " * 8
+    artifacts.write_text(artifacts.read_text().replace("label: Mixup", f"label: {label.strip()}"))
+    (checkout / "configs" / "papers" / "tiny" / "reference" / "table1.csv").unlink()
+    out = vitrine("show", "tiny_table1", "--scale", "smoke").out
+    assert out.count("words") == 8 * 2  # its two cells
+    assert "…" not in out
+    assert max(map(len, out.splitlines())) <= 120
+
+
+def test_folders_can_be_chosen(vitrine):
+    out = vitrine("show", "tiny", "--scale", "smoke", "--runs", "elsewhere/runs").out
+    assert "elsewhere/runs/tiny/plain-" in out

@@ -1,0 +1,119 @@
+import json
+
+import pytest
+
+from vitrine.catalog import load_catalog
+from vitrine.commands.cost import Costs, Range, count_model, load_devices, training_images
+from vitrine.recipe import Recipe
+
+DAY = 86400
+
+
+@pytest.fixture
+def run(catalog):
+    """The run `plain` at smoke scale: one epoch of the digits."""
+    return catalog().paper("tiny").run("plain")
+
+
+def recipe_of(model, **args):
+    return Recipe.model_validate(
+        {
+            "model": {"name": model, "args": args},
+            "data": {"dataset": "imagenet"},
+            "optimizer": {"lr": 1e-3},
+            "schedule": {"epochs": 1},
+            "batch": {"size": 2, "micro": 2},
+        }
+    )
+
+
+def log(run, seed, speeds, device, processes=1):
+    folder = run.seed_folder(seed)
+    folder.mkdir(parents=True)
+    lines = [json.dumps({"step": i, "images_per_second": s}) for i, s in enumerate(speeds)]
+    (folder / "log.jsonl").write_text("\n".join(lines) + "\n")
+    provenance = {"device": device, "processes": processes}
+    (folder / "provenance.json").write_text(json.dumps(provenance))
+
+
+def test_images_are_epochs_times_training_images(catalog):
+    full = catalog("full").paper("tiny").run("plain")
+    assert training_images(full) == 3 * full.info.train_images == 3 * 1_281_167
+
+
+def test_flops_and_parameters_of_vit_small_are_those_of_its_closed_form():
+    n, d, depth = 197, 384, 12
+    block = 2 * n * 12 * d**2 + 4 * n**2 * d  # four projections, an MLP of ratio 4; two products
+    embedding, head = 2 * 196 * 3 * 16**2 * d, 2 * d * 1000
+    cost = count_model(recipe_of("vit_small_patch16_224"), 1000)
+    assert cost.forward_flops == depth * block + embedding + head == 9_197_764_608
+    assert cost.parameters == 22_050_664
+
+
+@pytest.mark.parametrize(
+    ("model", "days", "end"), [("vit_small_patch16_224", 2, 0), ("vit_base_patch16_224", 3, 1)]
+)
+def test_the_a100_sustains_what_the_variance_paper_states(root, model, days, end):
+    images_per_second = 300 * 1_281_167 / (8 * days * DAY)
+    flops = 3 * count_model(recipe_of(model), 1000).forward_flops
+    assert load_devices(root)["a100"].sustained[end] == pytest.approx(
+        images_per_second * flops, rel=0.005
+    )
+
+
+def test_an_assumed_device_sustains_the_share_of_its_peak_that_the_a100_does(root):
+    devices = load_devices(root)
+    share = [rate / devices["a100"].peak for rate in devices["a100"].sustained]
+    for name in ("h100", "h200"):
+        shares = [rate / devices[name].peak for rate in devices[name].sustained]
+        assert shares == pytest.approx(share, rel=0.005)
+
+
+def test_without_history_the_speed_is_flops_over_the_device_rate(catalog, run):
+    device = load_devices(catalog().root)["a100"]
+    costs = Costs(catalog(), device)
+    speed = costs.speed(run)
+    flops = 3 * costs.model(run).forward_flops
+    assert speed.source == "FLOPs"
+    assert speed.images == Range(device.sustained[0] / flops, device.sustained[1] / flops)
+
+
+def test_logs_of_the_recipe_come_before_a_timing_and_that_before_flops(catalog, run):
+    device = load_devices(catalog().root)["cpu"]
+    costs = Costs(catalog(), device, {run.recipe.hash: 50.0})
+    assert costs.speed(run).images == Range(50.0, 50.0)
+    log(run, 0, [10, 30, 20], "cpu: some processor, 1 thread")
+    assert costs.speed(run).images == Range(20, 20)
+
+
+def test_logs_of_another_kind_of_device_tell_nothing(catalog, run):
+    log(run, 0, [10, 30, 20], "NVIDIA H200")
+    assert Costs(catalog(), load_devices(catalog().root)["cpu"]).speed(run).source == "FLOPs"
+
+
+def test_a_log_of_several_processes_counts_for_each_of_them(catalog, run):
+    log(run, 0, [800], "NVIDIA A100-SXM4-80GB", processes=8)
+    costs = Costs(catalog(), load_devices(catalog().root)["a100"])
+    assert costs.speed(run).images == Range(100, 100)
+
+
+def test_a_recipe_of_zero_epochs_costs_nothing(catalog):
+    run = catalog("full").paper("tiny").run("published")
+    costs = Costs(catalog("full"), load_devices(catalog().root)["a100"])
+    assert costs.seconds(run, training_images(run)) == Range(0, 0)
+    assert costs.checkpoints_bytes(run) == 0
+
+
+def test_a_checkpoint_holds_weights_two_moments_and_the_moving_average(catalog):
+    full = catalog("full")
+    run = full.paper("tiny").run("plain")
+    costs = Costs(full, load_devices(full.root)["a100"])
+    assert costs.checkpoints_bytes(run) == 2 * 4 * costs.model(run).parameters * 4
+
+
+def test_every_recipe_of_every_paper_can_be_counted(root, monkeypatch):
+    monkeypatch.chdir(root)
+    full = load_catalog(scale="full")
+    costs = Costs(full, load_devices(root)["a100"])
+    for run in full.runs.values():
+        assert costs.model(run).forward_flops > costs.model(run).parameters

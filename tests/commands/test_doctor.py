@@ -1,0 +1,58 @@
+import pytest
+
+from vitrine.commands.doctor import slurm, version_differences
+
+
+@pytest.fixture
+def doctor(vitrine, checkout):
+    """Run the doctor beside a lock that is met."""
+    (checkout / "envs").mkdir()
+    (checkout / "envs" / "requirements.lock").write_text("# empty\n")
+
+    def run(*arguments):
+        return vitrine("doctor", *arguments)
+
+    return run
+
+
+def test_a_scale_on_bundled_data_needs_nothing_more(doctor, checkout):
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    recipes.write_text(recipes.read_text().replace("pretrained: true", "pretrained: false"))
+    done = doctor("--scale", "smoke")
+    assert done.code == 0
+    assert "Nothing is missing for scale smoke" in done.out
+
+
+def test_a_missing_dataset_is_told_with_its_licence_tree_and_whom_it_blocks(doctor):
+    done = doctor("--scale", "full")
+    assert done.code == 1
+    assert "image-net.org" in done.out
+    assert "{train,val}" in done.out
+    assert "dataset imagenet; it blocks tiny_table1, tiny_table2" in done.out
+
+
+def test_versions_are_compared_with_the_lock_but_for_the_build(tmp_path):
+    lock = tmp_path / "requirements.lock"
+    lock.write_text("torch==2.13.0\ntimm==0.0.1\nno-such-package==1.0\n")
+    differences = {name: (locked, found) for name, locked, found in version_differences(lock)}
+    assert differences.keys() == {"timm", "no-such-package"}
+    assert differences["timm"][0] == "0.0.1"
+    assert differences["no-such-package"] == ("1.0", None)
+
+
+def test_a_package_that_is_absent_is_missing(doctor, checkout):
+    (checkout / "envs" / "requirements.lock").write_text("no-such-package==1.0\n")
+    done = doctor("--scale", "smoke")
+    assert done.code == 1
+    assert "no-such-package==1.0" in done.out
+
+
+def test_a_client_without_a_controller_is_not_a_cluster(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert slurm() == (False, "no client (sbatch is not on the PATH)")
+    for name, script in (("sbatch", "exit 0"), ("scontrol", "echo 'Slurmctld is DOWN'; exit 1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    assert slurm()[0] is False
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho 'Slurmctld(primary) at here is UP'\n")
+    assert slurm() == (True, "controller up")

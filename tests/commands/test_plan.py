@@ -1,0 +1,98 @@
+import pytest
+
+from vitrine.commands.cost import Costs, load_devices, training_images
+from vitrine.commands.plan import device_seconds, runs_of_row
+from vitrine.commands.state import share_left
+
+
+def line(text, start):
+    """The cells of the line that begins so."""
+    found = [one for one in text.splitlines() if one.startswith(start)]
+    assert len(found) == 1, text
+    return found[0].split()
+
+
+def checkpoint(run, seed, step):
+    path = run.seed_folder(seed) / "checkpoints" / f"step-{step:08d}.pt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+def test_jobs_are_done_resumable_or_missing_by_their_files(vitrine, catalog):
+    here = catalog()
+    plain, mixup = (here.paper("tiny").run(name) for name in ("plain", "mixup"))
+    plain.folder.mkdir(parents=True)
+    plain.receipts[0].write_text("{}")
+    checkpoint(mixup, 0, 3)
+    here.paper("tiny").measurement("facts", None).path.parent.mkdir(parents=True)
+    here.paper("tiny").measurement("facts", None).path.write_text("{}")
+    out = vitrine("plan", "tiny_table1", "--scale", "smoke").out
+    assert line(out, "train") == ["train", "1", "1", "0"]
+    assert line(out, "evaluate") == ["evaluate", "0", "0", "2"]
+    assert line(out, "benchmark") == ["benchmark", "1", "0", "0"]
+    assert line(out, "render") == ["render", "0", "0", "1"]
+
+
+def test_a_run_that_rows_share_is_counted_once_in_the_total(catalog):
+    here = catalog("full")
+    table = here.artifact("tiny", "table1")
+    costs = Costs(here, load_devices(here.root)["a100"])
+    rows = [device_seconds(runs_of_row(table, row), costs)[0].high for row in table.rows]
+    total = device_seconds(table.runs, costs)[0].high
+    assert len(rows) == 3
+    assert rows[0] == rows[2]
+    assert total == pytest.approx(rows[0] + rows[1])
+
+
+def test_hours_are_images_of_all_seeds_over_speed(catalog):
+    here = catalog("laptop")
+    run = here.paper("tiny").run("plain")
+    costs = Costs(here, load_devices(here.root)["cpu"], {run.recipe.hash: 100.0})
+    whole, left = device_seconds([run], costs)
+    assert whole.high == left.high == pytest.approx(training_images(run) * len(run.seeds) / 100)
+
+
+def test_what_a_checkpoint_holds_is_not_still_to_do(catalog):
+    run = catalog().paper("tiny").run("plain")  # one epoch of 1198 // 64 = 18 steps
+    checkpoint(run, 0, 6)
+    checkpoint(run, 0, 9)
+    assert share_left(run, 0) == pytest.approx(0.5)
+    (run.seed_folder(0) / "weights.safetensors").touch()
+    assert share_left(run, 0) == 0
+
+
+def test_the_plan_names_the_source_of_its_speed_and_what_is_missing(vitrine):
+    done = vitrine("plan", "tiny", "--scale", "full")
+    assert done.code == 0
+    assert "two to three days per training" in done.out
+    assert "NVIDIA A100" in done.out
+    assert "shared runs counted once" in done.out
+    assert "1 run of zero epochs" in done.out
+    assert "published weights of vit_tiny_patch16_224" in done.out
+    assert "Dataset missing: dataset 'imagenet' is not in" in done.out
+
+
+def test_a_download_is_listed_with_its_size(vitrine, checkout):
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    recipes.write_text(recipes.read_text().replace("dataset: imagenet", "dataset: cifar10"))
+    out = vitrine("plan", "tiny_table1", "--scale", "full").out
+    assert "download of cifar10" in out
+    assert "170 MB" in out or "171 MB" in out
+
+
+def test_measuring_times_real_steps_and_uses_them(vitrine):
+    out = vitrine("plan", "tiny_table1", "--scale", "smoke", "--measure").out
+    assert "plain: " in out
+    assert out.count("timed here") == 3  # two recipes, and what that means
+
+
+def test_measuring_refuses_to_pass_this_machine_off_as_another(vitrine):
+    done = vitrine("plan", "tiny_table1", "--scale", "smoke", "--measure", "--device", "h100")
+    assert done.code == 2
+    assert "not NVIDIA H100" in done.err
+
+
+def test_an_unknown_device_is_answered_with_the_closest(vitrine):
+    done = vitrine("plan", "tiny", "--device", "a10")
+    assert done.code == 2
+    assert "device 'a10' is unknown; did you mean 'a100'?" in done.err

@@ -1,0 +1,53 @@
+import pytest
+
+from vitrine.commands.rehearse import miniature_recipe
+
+
+def test_every_recipe_is_trained_resumed_and_measured(vitrine, checkout):
+    done = vitrine("rehearse", "tiny_table1", "--device", "cpu")
+    assert done.code == 0, done.out
+    lines = [line for line in done.out.splitlines() if line.startswith("ok")]
+    assert [line.split()[1] for line in lines] == ["tiny/plain:", "tiny/mixup:"]
+    assert "fp16 rehearsed as bf16" in lines[0]
+    assert "M parameters" in lines[0]
+    assert "2 of 2 recipes passed" in done.out
+    assert "measuring accuracy" in done.err
+    assert not any((checkout / name).exists() for name in ("data", "runs", "results"))
+
+
+def test_published_weights_are_rehearsed_with_initial_ones_and_it_says_so(vitrine):
+    done = vitrine("rehearse", "tiny_table2", "--device", "cpu")
+    assert done.code == 0, done.out
+    assert "initial weights in place of published ones" in done.out
+
+
+def test_a_recipe_that_fails_is_told_and_the_others_go_on(vitrine, checkout):
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    broken = recipes.read_text().replace("plain: {}", "plain: {model: {args: {depht: 2}}}")
+    assert broken != recipes.read_text()
+    recipes.write_text(broken)
+    done = vitrine("rehearse", "tiny_table1", "--device", "cpu")
+    assert done.code == 1
+    assert "FAILED  tiny/plain: " in done.out
+    assert "depht" in done.out
+    assert "ok      tiny/mixup: " in done.out
+    assert "1 of 2 recipes passed" in done.out
+
+
+def test_a_measure_that_fails_fails_its_recipe(vitrine, checkout):
+    artifacts = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
+    text = artifacts.read_text().replace("accuracy:accuracy", "accuracy:nothing")
+    artifacts.write_text(text)
+    done = vitrine("rehearse", "tiny_table2", "--device", "cpu")
+    assert done.code == 1
+    assert "cannot be imported" in done.out
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_only_batch_weights_and_a_precision_the_device_lacks_are_changed(catalog, device):
+    recipe = catalog("full").paper("tiny").run("mixup").recipe
+    small = miniature_recipe(recipe, device)
+    assert (small.batch.size, small.batch.micro) == (2, 2)
+    assert small.precision == ("bf16" if device == "cpu" else "fp16")
+    restored = small.model_copy(update={"batch": recipe.batch, "precision": recipe.precision})
+    assert restored == recipe

@@ -1,0 +1,31 @@
+PLAIN, MIXUP, RATIO = ("Plain", "Top-1"), ("Mixup", "Top-1"), ("Plain", "Ratio")
+
+
+def test_nothing_done_is_said_with_the_command_that_does_it(vitrine):
+    done = vitrine("status", "--scale", "smoke")
+    assert done.code == 0
+    assert "snakemake all --config scale=smoke" in done.out
+    assert "3 missing" in done.out
+
+
+def test_artifacts_are_done_partly_or_missing(vitrine, write_results):
+    write_results({PLAIN: {"verdict": "within"}, RATIO: {"verdict": "exact"}})
+    out = vitrine("status", "--scale", "smoke").out
+    assert "tiny_table1   done" in out
+    assert "tiny_table2   missing" in out
+    write_results({PLAIN: {"verdict": "within"}, MIXUP: {"verdict": "not_run", "measured": ""}})
+    assert "tiny_table1   partly" in vitrine("status", "--scale", "smoke").out
+
+
+def test_claims_that_held_and_failed_are_named(vitrine, write_results):
+    write_results({PLAIN: {"measured": 2.0}, MIXUP: {"measured": 1.0}})
+    assert "held    tiny/plain-is-better" in vitrine("status", "--scale", "smoke").out
+    write_results({PLAIN: {"measured": 1.0}, MIXUP: {"measured": 2.0}})
+    assert "FAILED  tiny/plain-is-better" in vitrine("status", "--scale", "smoke").out
+
+
+def test_the_place_of_the_report_is_told_once_it_is_there(vitrine, write_results, catalog):
+    write_results({PLAIN: {}})
+    assert "snakemake all adds report.md" in vitrine("status", "--scale", "smoke").out
+    catalog().report.write_text("# Results\n")
+    assert "results/smoke/report.md" in vitrine("status", "--scale", "smoke").out
