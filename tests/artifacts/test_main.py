@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from vitrine.artifacts.__main__ import draw_function, render
+from vitrine.artifacts.__main__ import render
 from vitrine.artifacts.report import Cost, cost_of, format_duration, report
 from vitrine.catalog import load_catalog
 from vitrine.errors import VitrineError
@@ -126,11 +126,6 @@ def test_a_figure_is_drawn_from_its_cells_and_measurements(figure, tmp_path, mon
 def test_a_figure_without_its_measurement_says_what_to_run(figure):
     with pytest.raises(VitrineError, match="run snakemake template_fig1"):
         render(figure, figure.artifact("template", "fig1"))
-
-
-def test_a_draw_function_that_is_not_there_is_named():
-    with pytest.raises(VitrineError, match=r"'vitrine\.recipe:nothing' cannot be imported"):
-        draw_function("vitrine.recipe:nothing")
 
 
 def test_results_that_cannot_be_written_are_one_line_and_status_two(catalog, small_checkout):

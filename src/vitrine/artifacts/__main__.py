@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from vitrine.artifacts.comparison import compare, read_measurement
 from vitrine.artifacts.report import report
@@ -14,9 +11,7 @@ from vitrine.artifacts.tables import latex, markdown
 from vitrine.catalog import Artifact, Catalog, load_catalog
 from vitrine.errors import VitrineError, exit_on_error
 from vitrine.files import write_atomically
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from vitrine.functions import import_function
 
 
 def main() -> None:
@@ -70,25 +65,9 @@ def render(catalog: Catalog, artifact: Artifact) -> None:
                     f"{artifact.paper} {artifact.name} needs {measurement.path}; "
                     f"run snakemake {artifact.paper}_{artifact.name}"
                 )
-        draw = draw_function(artifact.draw)
+        draw = import_function(artifact.draw, "artifacts.yaml")
         style.save(draw(cells, list(measured.values())), csv.with_suffix(""))
     write_atomically(csv, cells.to_csv(index=False, lineterminator="\n"))
-
-
-def draw_function(name: str) -> Callable[..., Figure]:
-    """Import ``module:function``.
-
-    Raises:
-        VitrineError: there is no such module or function.
-    """
-    module, _, function = name.partition(":")
-    try:
-        draw: Any = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise VitrineError(
-            f"the function '{name}' cannot be imported ({error}); correct 'draw' in artifacts.yaml"
-        ) from None
-    return draw
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from vitrine.data.layout import check_layout
 from vitrine.errors import VitrineError
+from vitrine.functions import import_function
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
@@ -28,8 +28,7 @@ def build(info: DatasetInfo, split: Split, root: Path) -> Dataset[Any]:
         VitrineError: the dataset is not there, or its files cannot be read.
     """
     check_layout(info, root)
-    module, function = info.loader.split(":")
-    open_split = getattr(importlib.import_module(module), function)
+    open_split = import_function(info.loader, "configs/datasets.yaml")
     folder = root / info.folder
     try:
         dataset: Dataset[Any] = open_split(folder, split)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -14,7 +12,8 @@ import torch
 from vitrine.catalog import Catalog, Measurement, load_catalog
 from vitrine.errors import VitrineError, exit_on_error
 from vitrine.files import write_atomically
-from vitrine.measures.context import Context, Trained, Values
+from vitrine.functions import import_function
+from vitrine.measures.context import Context, Trained
 from vitrine.provenance import provenance
 from vitrine.training.model import build_model, load_weights
 
@@ -52,7 +51,7 @@ def take(measurement: Measurement, catalog: Catalog) -> dict[str, object]:
             f"'{measurement.name}' is measured on a CUDA device at scale '{catalog.scale.name}', "
             "and this machine has none; choose another scale"
         )
-    function = import_function(measurement.function)
+    function = import_function(measurement.function, "artifacts.yaml")
     run = measurement.run
     start = time.monotonic()
     values = {
@@ -92,24 +91,6 @@ def subject(measurement: Measurement, catalog: Catalog, seed: int) -> Context:
         recipe=run.recipe,
         info=run.info,
     )
-
-
-def import_function(name: str) -> Callable[..., Values]:
-    """Import ``module:function``.
-
-    Raises:
-        VitrineError: there is no such module or function.
-    """
-    module_name, _, function_name = name.partition(":")
-    try:
-        function: Callable[..., Values] = getattr(
-            importlib.import_module(module_name), function_name
-        )
-    except (ImportError, AttributeError) as error:
-        raise VitrineError(
-            f"the function '{name}' cannot be imported ({error}); correct artifacts.yaml"
-        ) from None
-    return function
 
 
 if __name__ == "__main__":

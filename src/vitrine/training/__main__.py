@@ -54,9 +54,7 @@ def main() -> None:
             for seed, file in weights.items()
         }
         receipt = {"paper": run.paper, "recipe": run.name, "recipe_hash": run.recipe.hash}
-        write_atomically(args.receipt, json.dumps({**receipt, "sha256": digests}, indent=2) + "
-")
-
+        write_atomically(args.receipt, json.dumps({**receipt, "sha256": digests}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

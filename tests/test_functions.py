@@ -1,0 +1,16 @@
+"""Functions are found by the name that a configuration gives them."""
+
+import pytest
+
+from vitrine.errors import VitrineError
+from vitrine.functions import import_function
+
+
+def test_a_function_is_found_by_name():
+    assert import_function("vitrine.functions:import_function", "here") is import_function
+
+
+@pytest.mark.parametrize("name", ["vitrine.nowhere:f", "vitrine.functions:f", "vitrine.functions"])
+def test_an_unknown_function_is_one_sentence(name):
+    with pytest.raises(VitrineError, match=r"cannot be imported .* correct artifacts\.yaml"):
+        import_function(name, "artifacts.yaml")
