@@ -4,12 +4,12 @@
 #   tests/cluster/local_slurm.sh [FOLDER]
 #
 # It prints `ready` when both nodes are idle and lives until its standard input ends (Ctrl-D), so
-# that it cannot outlive a test that was killed. FOLDER is emptied first and kept afterwards: logs,
-# and what ran in jobcomp.txt. It needs root and installs Debian's packages where they are missing;
-# where there can be no cluster, or is a real one, it says why and exits with status 3.
+# that it cannot outlive a test that was killed. FOLDER, empty or new, keeps its logs, and what ran in
+# jobcomp.txt. It needs root and installs Debian's packages where they are missing; where there can
+# be no cluster, or is a real one, it says why and exits with status 3.
 set -eu
 
-folder=$(realpath -m "${1:-/tmp/local-slurm}")
+folder=$(realpath -m "${1:-$(mktemp -d)}")
 host=$(hostname -s)
 conf=/etc/slurm/slurm.conf
 mine="ClusterName=local-slurm"
@@ -29,7 +29,9 @@ stop() {
 }
 
 [ "$(id -u)" = 0 ] || refuse "a scheduler can only be started by root"
+[ -z "${SLURM_CONF:-}" ] || refuse "this machine has a SLURM of its own ($SLURM_CONF)"
 [ ! -f "$conf" ] || grep -qx "$mine" "$conf" || refuse "this machine has a SLURM of its own ($conf)"
+[ -z "$(ls -A "$folder" 2>/dev/null)" ] || refuse "$folder is not empty"
 exec 9>/run/lock/local-slurm
 flock --nonblock 9 || refuse "another one runs on this machine"
 
@@ -42,7 +44,6 @@ if ! command -v slurmctld >/dev/null; then
 fi
 
 trap stop EXIT
-rm -rf "$folder"
 mkdir -p "$folder"/{state,spool.n1,spool.n2,gpus} /etc/slurm
 
 # A fake GPU is a copy of /dev/null. The nodes claim more CPUs than there are, so that jobs that

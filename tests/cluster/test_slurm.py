@@ -23,7 +23,11 @@ pytestmark = pytest.mark.cluster
 EPOCHS = 40
 CUT_FROM = 48  # steps: an epoch has 12
 COMMAND = ["variance_table5", "--profile", "slurm", "--config", "scale=smoke"]
-HERE = ["--set-resources", "train:gpu=2", "--slurm-init-seconds-before-status-checks", "1"]
+HERE = [
+    *("--set-resources", "train:gpu=2"),
+    *("--set-threads", "evaluate=16"),  # more than the cores of a machine that tests this
+    *("--slurm-init-seconds-before-status-checks", "1"),
+]
 
 
 @contextmanager
@@ -66,12 +70,12 @@ def story(cluster, folder):
             stderr=subprocess.STDOUT,
         )
     try:
-        until(lambda: attempts() and attempts()[0]["last_step"] >= CUT_FROM, 90, "training")
+        until(lambda: attempts() and attempts()[0]["last_step"] >= CUT_FROM, 150, "training")
         (first,) = cluster.jobs("train")
         cluster.ask("scancel", first["JobId"])
-        until(lambda: len(attempts()) == 2, 60, "starting anew")
+        until(lambda: len(attempts()) == 2, 120, "starting anew")
         seen = attempts()
-        status = snakemake.wait(timeout=120)
+        status = snakemake.wait(timeout=200)
     finally:
         snakemake.kill()
         snakemake.wait()
@@ -101,6 +105,10 @@ def test_a_job_goes_where_there_is_what_it_asks_for(story):
     assert {(job["Partition"], job["JOB_GRES"]) for job in story.jobs["evaluate"]} == {
         ("cpu", "(null)")
     }
+
+
+def test_the_threads_of_a_job_are_not_capped_by_the_cores_of_this_machine(story):
+    assert {job["NumCPUs"] for job in story.jobs["evaluate"]} == {"16"}
 
 
 def test_a_cancelled_training_is_submitted_anew_with_more_time(story):

@@ -1,0 +1,169 @@
+"""Where jobs run and what they ask for: the default profile, and the one for SLURM."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+import yaml
+import yte
+
+PROFILES = "workflow/profiles"
+SLURM = ("--profile", "slurm")
+
+
+@dataclass
+class Job:
+    """A job of a dry run, as Snakemake prints it."""
+
+    rule: str
+    output: str
+    threads: int
+    resources: dict[str, str]
+
+
+def dry_run(checkout, *arguments):
+    """The jobs that a call would run; a dry run takes one core for all there is, unless told."""
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "-n", "--cores", "500", "--nocolor", *arguments],
+        cwd=checkout.path,
+        env={**os.environ, "PYTHONPATH": str(checkout.path / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    blocks = re.split(r"^(?:local)?rule (\w+):$", done.stdout + done.stderr, flags=re.MULTILINE)
+    return [_job(rule, block) for rule, block in zip(blocks[1::2], blocks[2::2], strict=True)]
+
+
+def _job(rule, block):
+    entries = dict(re.findall(r"^    (\w+): (.*)$", block, flags=re.MULTILINE))
+    resources = re.findall(r"(\w+)=([^,]*)", entries["resources"])
+    return Job(rule, entries.get("output", ""), int(entries.get("threads", 1)), dict(resources))
+
+
+def of_rule(jobs, rule):
+    found = [job for job in jobs if job.rule == rule]
+    assert found
+    return found
+
+
+@pytest.fixture(scope="module")
+def full(checkout):
+    """What `snakemake variance_table5 --profile slurm` would run."""
+    return dry_run(checkout, "variance_table5", *SLURM)
+
+
+@pytest.fixture(scope="module")
+def slurm(root):
+    return yaml.safe_load((root / PROFILES / "slurm" / "config.yaml").read_text())
+
+
+def test_the_slurm_profile_selects_full_scale(full):
+    (table,) = of_rule(full, "table")
+    assert table.output.startswith("results/full/variance/table5.csv")
+
+
+def test_the_scale_of_the_command_line_wins(checkout):
+    jobs = dry_run(checkout, "variance_table5", *SLURM, "--config", "scale=smoke")
+    (table,) = of_rule(jobs, "table")
+    assert table.output.startswith("results/smoke/variance/table5.csv")
+    assert {job.resources["gpu"] for job in of_rule(jobs, "train")} == {"0"}
+
+
+def test_another_setting_on_the_command_line_keeps_full_scale(checkout):
+    jobs = dry_run(checkout, "variance_table5", *SLURM, "--config", "results_root=elsewhere")
+    (table,) = of_rule(jobs, "table")
+    assert table.output.startswith("elsewhere/full/variance/table5.csv")
+
+
+@pytest.mark.parametrize("rule", ["train", "evaluate"])
+def test_a_full_scale_job_asks_for_what_the_scale_says(full, root, rule):
+    scale = yaml.safe_load((root / "configs/scales/full.yaml").read_text())
+    wanted = scale["resources"][rule]
+    for job in of_rule(full, rule):
+        assert job.threads == wanted["threads"]
+        assert job.resources["gpu"] == str(wanted["gpus"])
+        assert job.resources["mem_mb"] == str(wanted["mem_mb"])
+        assert job.resources["runtime"] == str(wanted["runtime"])
+
+
+def test_the_gpus_of_a_job_are_on_one_node(full):
+    """SLURM, asked for GPUs alone, takes some from this node and some from that."""
+    assert {job.resources["nodes"] for job in full} == {"1"}
+
+
+def test_a_site_can_cap_the_time_of_trainings(checkout):
+    jobs = dry_run(checkout, "variance_table5", *SLURM, "--set-resources", "train:runtime=600")
+    assert {job.resources["runtime"] for job in of_rule(jobs, "train")} == {"600"}
+
+
+def test_a_partition_has_the_gpus_of_a_full_scale_training(root):
+    partitions = yaml.safe_load((root / PROFILES / "slurm" / "partitions.yaml").read_text())
+    scale = yaml.safe_load((root / "configs/scales/full.yaml").read_text())
+    gpus = [limits.get("max_gpu", 0) for limits in partitions["partitions"].values()]
+    assert max(gpus) >= scale["resources"]["train"]["gpus"]
+    assert min(gpus) == 0
+
+
+def test_only_the_profile_retries(root, slurm):
+    """A rule's own retries would be counted again by the snakemake inside each job."""
+    assert slurm["retries"] >= 1
+    for file in (root / "Snakefile", *(root / "workflow/rules").glob("*.smk")):
+        assert not re.search(r"^\s*retries\s*:", file.read_text(), flags=re.MULTILINE), file
+
+
+def default_profile(root, monkeypatch, *words, profile=None):
+    """The default profile as it is read by `snakemake` with these words after it."""
+    monkeypatch.setattr(sys, "argv", ["snakemake", *words])
+    monkeypatch.delenv("SNAKEMAKE_PROFILE", raising=False)
+    if profile:
+        monkeypatch.setenv("SNAKEMAKE_PROFILE", profile)
+    return yte.process_yaml((root / PROFILES / "default" / "config.yaml").read_text())
+
+
+@pytest.mark.parametrize("words", [["variance_table5"], ["all", "-n"], ["all", "--config", "a=-e"]])
+def test_jobs_on_this_machine_use_all_its_cores(root, monkeypatch, words):
+    assert default_profile(root, monkeypatch, *words)["cores"] == "all"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["all", "--profile", "slurm"],
+        ["all", "--profile=slurm"],
+        ["all", "--executor", "slurm"],
+        ["all", "-e", "slurm"],
+        ["all", "-j", "1"],
+        ["all", "-j1"],
+        ["all", "--jobs=1"],
+    ],
+)
+def test_the_default_profile_leaves_cores_to_whoever_asks(root, monkeypatch, words):
+    assert "cores" not in default_profile(root, monkeypatch, *words)
+
+
+def test_a_profile_of_the_environment_counts_as_one(root, monkeypatch):
+    assert "cores" not in default_profile(root, monkeypatch, "all", profile="slurm")
+
+
+def test_the_default_profile_overrides_nothing_of_the_slurm_profile(root, monkeypatch, slurm):
+    default = default_profile(root, monkeypatch, "all", *SLURM)
+    assert {key: value for key, value in default.items() if slurm.get(key, value) != value} == {}
+
+
+def test_jobs_use_the_python_that_runs_snakemake(checkout):
+    """`.venv/bin/snakemake` needs no activated environment."""
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "data/.verified/digits.json"],
+        cwd=checkout.path,
+        env={"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (checkout.path / "data/.verified/digits.json").is_file()
