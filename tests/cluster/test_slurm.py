@@ -1,7 +1,8 @@
 """One table's chain on a real SLURM, its training cancelled half-way.
 
 The command is the reader's own, `snakemake variance_table5 --profile slurm`, at smoke scale, in a
-copy of the checkout whose Table 5 has one cell, and whose training is long enough to be cut.
+copy of the checkout whose Table 5 has one cell, and whose training is long enough to be cut. That
+one asks for two (fake) GPUs, so that two processes share it, as they do at full scale.
 """
 
 import csv
@@ -20,11 +21,10 @@ from tests.workflow.conftest import Checkout
 
 pytestmark = pytest.mark.cluster
 
-EPOCHS = 40
-CUT_FROM = 48  # steps: an epoch has 12
+EPOCHS = 10  # of 24 steps
+CUT_FROM = 48  # steps
 COMMAND = ["variance_table5", "--profile", "slurm", "--config", "scale=smoke"]
 HERE = [
-    *("--set-resources", "train:gpu=2"),
     *("--set-threads", "evaluate=16"),  # more than the cores of a machine that tests this
     *("--slurm-init-seconds-before-status-checks", "1"),
 ]
@@ -48,7 +48,11 @@ def folder(tmp_path_factory):
         table = artifacts["artifacts"]["table5"]
         table["rows"], table["columns"] = table["rows"][:1], table["columns"][:1]
     with edited(paper / "recipes.yaml") as recipes:
-        recipes["scales"]["smoke"]["recipe"]["schedule"] = {"epochs": EPOCHS, "warmup_epochs": 1}
+        smoke = recipes["scales"]["smoke"]
+        smoke["recipe"]["schedule"] = {"epochs": EPOCHS, "warmup_epochs": 1}
+        smoke["recipe"]["batch"] = {"size": 48, "micro": 24}
+    with edited(copy / "configs" / "scales" / "smoke.yaml") as scale:
+        scale["resources"]["train"]["gpus"] = 2
     return copy
 
 
@@ -123,7 +127,7 @@ def test_a_cancelled_training_goes_on_from_its_checkpoint(story, folder):
     assert second["first_step"] >= first["last_step"] >= CUT_FROM
     (run,) = folder.glob("runs/variance/*/seed0")
     origin = json.loads((run / "provenance.json").read_text())
-    assert (origin["attempts"], origin["interruptions"]) == (2, 1)
+    assert (origin["attempts"], origin["interruptions"], origin["processes"]) == (2, 1, 2)
     steps = [json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()]
     assert steps == sorted(set(steps))
     assert len([step for step in steps if step <= first["last_step"]]) > 1
