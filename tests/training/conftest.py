@@ -32,7 +32,7 @@ BASE: dict[str, Any] = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_recipe() -> Callable[..., Recipe]:
     """A small recipe on the digits, with changes."""
 
@@ -42,12 +42,12 @@ def make_recipe() -> Callable[..., Recipe]:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def recipe(make_recipe: Callable[..., Recipe]) -> Recipe:
     return make_recipe()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def info() -> DatasetInfo:
     return load_registry(REGISTRY)["digits"]
 

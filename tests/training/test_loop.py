@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from vitrine.errors import VitrineError
 from vitrine.recipe import Recipe
+from vitrine.training import train
 from vitrine.training.model import build_model, load_weights
 from vitrine.training.step import Trainer
 
@@ -31,15 +32,10 @@ def same_weights(one: Path, other: Path) -> bool:
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory) -> Path:
+def straight(tmp_path_factory, recipe, info) -> Path:
     """An uninterrupted run of the base recipe, seed 0: 8 steps."""
-    from tests.training.conftest import BASE, REGISTRY
-    from vitrine.data.registry import load_registry
-    from vitrine.training import train
-
     folder = tmp_path_factory.mktemp("straight") / "run"
-    info = load_registry(REGISTRY)["digits"]
-    train(Recipe.model_validate(BASE), 0, folder, info=info, data_root=folder)
+    train(recipe, 0, folder, info=info, data_root=folder)
     return folder
 
 
@@ -265,8 +261,6 @@ def test_too_little_memory_is_told_with_the_micro_batch(recipe, run, monkeypatch
 
 
 def test_the_dataset_must_be_the_recipes_own(recipe, run, info, tmp_path):
-    from vitrine.training import train
-
     newer = info.model_copy(update={"version": 2})
     with pytest.raises(VitrineError, match=r"wants dataset digits version 1 and was given .* 2"):
         train(recipe, 0, tmp_path / "run", info=newer, data_root=tmp_path)

@@ -14,18 +14,16 @@ from vitrine.errors import VitrineError
 from vitrine.training.team import Team
 
 SCRIPT = """
-import json, os, sys
+import json, sys
 from pathlib import Path
-from tests.training.conftest import BASE, REGISTRY
-from vitrine.data.registry import load_registry
+from vitrine.data.registry import DatasetInfo
 from vitrine.errors import VitrineError
 from vitrine.recipe import Recipe
 from vitrine.training import train
-from vitrine.training.checkpoint import Checkpoints
 from vitrine.training.team import Team
 
 folder, recipe = Path(sys.argv[1]), Recipe.model_validate_json(sys.argv[2])
-info = load_registry(REGISTRY)["digits"]
+info = DatasetInfo.model_validate_json(sys.argv[3])
 facts = {}
 
 def go(name, seed=0, **options):
@@ -35,7 +33,7 @@ def go(name, seed=0, **options):
 go("two", stop_after=3)
 go("two")
 go("other", seed=1, stop_after=1)
-facts["finished again"] = go("two")
+go("two")
 
 # What the lead meets stops everyone.
 (folder / "file").write_text("")
@@ -51,29 +49,22 @@ facts["largest"] = team.largest(team.rank, 5 - team.rank)
 facts["told"] = team.from_lead(lambda: f"from {team.rank}")
 (folder / f"facts{team.rank}.json").write_text(json.dumps(facts))
 """
-ROOT = Path(__file__).parents[2]
 SOBER = {"batch": {"size": 256, "micro": 64}, "ema_decay": None}
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory) -> Path:
+def two(tmp_path_factory, make_recipe, info) -> Path:
     """The folder in which two processes have trained."""
-    from tests.training.conftest import BASE
-    from vitrine.recipe import Recipe
-    from vitrine.schema import merge
-
     folder = tmp_path_factory.mktemp("two")
-    recipe = Recipe.model_validate(merge(BASE, SOBER))
-    (folder / "recipe.json").write_text(recipe.model_dump_json())
+    inputs = [make_recipe(SOBER).model_dump_json(), info.model_dump_json()]
     shared = {
         "WORLD_SIZE": "2",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(20000 + os.getpid() % 20000),
-        "PYTHONPATH": str(ROOT),
     }
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(folder), recipe.model_dump_json()],
+            [sys.executable, "-c", SCRIPT, str(folder), *inputs],
             env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
             stderr=subprocess.PIPE,
             text=True,

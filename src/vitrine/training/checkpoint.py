@@ -63,7 +63,7 @@ class Checkpoints:
             VitrineError: a checkpoint belongs to another recipe or seed, or all are damaged.
         """
         clear_temporaries(self.folder)
-        damaged = []
+        damaged: list[Path] = []
         for path in self._paths():
             fault = self._fault(path)
             if fault is None:

@@ -1,0 +1,124 @@
+"""Kill a training at random moments, resume it each time, compare the results bit for bit.
+
+A small Vision Transformer learns the digits on the CPU, with everything that has state or draws
+at random: Mixup, CutMix, erasing, stochastic depth, a moving average. First it is left alone, in a
+process of its own; then it is killed (SIGKILL) as often as asked, after a random number of further
+steps and a random part of one, and started again. It saves a checkpoint at every step, so many
+kills hit a checkpoint half written.
+
+    python benchmarks/kill_and_resume.py --kills 10
+
+Exit status 1 if the weights differ, or if a kill came too late to count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from vitrine.data.registry import load_registry
+from vitrine.recipe import Recipe
+
+RECIPE = {
+    "model": {
+        "name": "vit_tiny_patch16_224",
+        "args": {
+            "img_size": 28,
+            "patch_size": 7,
+            "embed_dim": 48,
+            "depth": 4,
+            "num_heads": 3,
+            "drop_path_rate": 0.1,
+        },
+    },
+    "data": {"dataset": "digits", "image_size": 28},
+    "augmentation": {"scale": [0.5, 1.0], "mixup": 0.2, "cutmix": 1.0, "erase_prob": 0.25},
+    "label_smoothing": 0.1,
+    "optimizer": {"lr": 0.001, "clip_grad": 1.0},
+    "schedule": {"epochs": 10, "warmup_epochs": 1},
+    "batch": {"size": 64, "micro": 32},
+    "ema_decay": 0.99,
+}
+DATASETS = Path(__file__).parents[1] / "configs" / "datasets.yaml"
+TRAIN = "--train"  # this script, called by itself, to train
+
+
+def train(folder: Path) -> None:
+    from vitrine.training import train
+
+    info = load_registry(DATASETS)["digits"]
+    recipe = Recipe.model_validate(RECIPE)
+    train(recipe, 0, folder, info=info, data_root=folder, checkpoint_seconds=0.0)
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, __file__, TRAIN, str(folder)], stderr=subprocess.DEVNULL
+    )
+
+
+def newest_step(folder: Path) -> int:
+    """Step of the newest checkpoint, 0 before the first."""
+    names = sorted(path.stem for path in (folder / "checkpoints").glob("step-*.pt"))
+    return int(names[-1].removeprefix("step-")) if names else 0
+
+
+def results(folder: Path) -> tuple[bytes, list[tuple[int, float]]]:
+    """The weights' bytes, and the losses in the log."""
+    entries = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    losses = [(entry["step"], entry["loss"]) for entry in entries]
+    return (folder / "weights.safetensors").read_bytes(), losses
+
+
+def kill_after(process: subprocess.Popen[bytes], folder: Path, target: int, delay: float) -> bool:
+    """Kill the training `delay` seconds after its checkpoint `target`; was it still running?"""
+    while process.poll() is None and newest_step(folder) < target:
+        time.sleep(0.002)
+    time.sleep(delay)
+    process.kill()
+    return process.wait() == -9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
+    parser.add_argument(TRAIN, type=Path, metavar="FOLDER", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.train:
+        train(args.train)
+        return
+
+    draw = random.Random(args.seed)
+    with tempfile.TemporaryDirectory() as root:
+        straight, killed = Path(root, "straight"), Path(root, "killed")
+        begin = time.monotonic()
+        start(straight).wait()
+        steps = json.loads((straight / "provenance.json").read_text())["steps"]
+        step_seconds = (time.monotonic() - begin) / steps  # start-up included: a generous step
+        print(f"uninterrupted: {steps} steps, {step_seconds:.3f} s each with start-up", flush=True)
+
+        hits = 0
+        for number in range(1, args.kills + 1):
+            done = newest_step(killed)
+            stride = max(1, (steps - done) // (args.kills - number + 2))
+            target = done + draw.randint(1, stride)
+            hit = kill_after(start(killed), killed, target, draw.uniform(0, step_seconds))
+            hits += hit
+            where = f"after step {newest_step(killed)}" if hit else "too late"
+            print(f"kill {number}: {where}", flush=True)
+        finish = start(killed).wait()
+        same = finish == 0 and results(straight) == results(killed)
+    verdict = "equal, bit for bit" if same else "DIFFERENT"
+    print(f"{hits} of {args.kills} kills hit the training; weights and losses are {verdict}")
+    sys.exit(0 if same and hits == args.kills else 1)
+
+
+if __name__ == "__main__":
+    main()
