@@ -49,12 +49,13 @@ def iid_scale(old: Size, new: Size, mode: Mode = "bicubic", *, always: bool = Fa
 def empirical_scale(grid: Tensor, resized: Tensor, *, per_channel: bool = False) -> Tensor:
     """Return sqrt(Var[P] / Var[UP(P)]) of two ``(1, positions, C)`` grids: ``()`` or ``(C,)``.
 
-    A channel without variance is left alone.
+    What has no variance beyond rounding, such as a channel that never learned, is left alone.
     """
     over = (0, 1) if per_channel else (0, 1, 2)
     before = grid.var(dim=over, correction=0)
     after = resized.var(dim=over, correction=0)
-    return torch.where(after > 0, before / after, 1.0).sqrt()
+    rounding = torch.finfo(grid.dtype).eps * grid.square().mean(dim=over)
+    return torch.where(before > rounding, before / after, 1.0).sqrt()
 
 
 def rescaled_table(

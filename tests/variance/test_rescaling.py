@@ -1,0 +1,213 @@
+import pytest
+import torch
+from torch import nn
+
+import vitrine.torchvision_compat  # noqa: F401  # isort: skip
+import timm
+
+from vitrine.errors import VitrineError
+from vitrine.variance.rescaling import (
+    AnySize,
+    empirical_scale,
+    iid_scale,
+    patch_positions,
+    rescale_pos_embed,
+    rescaled_table,
+)
+
+SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 1, "num_heads": 2}
+KINDS = {
+    "class token": {},
+    "no class token": {"class_token": False, "global_pool": "avg"},
+    "registers": {"reg_tokens": 3},
+    "registers, no embedding for them": {"reg_tokens": 3, "no_embed_class": True},
+    "any size": {"dynamic_img_size": True},
+    "any size, registers": {"dynamic_img_size": True, "reg_tokens": 2, "no_embed_class": True},
+}
+
+
+def vit(**options: object) -> nn.Module:
+    torch.manual_seed(0)
+    model = timm.create_model(
+        "vit_tiny_patch16_224", num_classes=5, **{**SMALL, "weight_init": "jax", **options}
+    )
+    nn.init.normal_(model.pos_embed)
+    return model.eval()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [56, (48, 72), (16, 40), 32])
+def test_without_calibration_it_is_timms_own_resampling(kind, size):
+    model = vit(**KINDS[kind])
+    reference = vit(**KINDS[kind])
+    reference.set_input_size(size)
+    ours = rescale_pos_embed(model, size, calibration="none", antialias=True)
+    pixels = (size, size) if isinstance(size, int) else size
+    images = torch.randn(2, 3, *pixels)
+    torch.testing.assert_close(ours.pos_embed, reference.pos_embed)
+    torch.testing.assert_close(ours(images), reference(images))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_rescaled_model_computes_with_the_rescaled_table(kind):
+    """Also where timm resamples in `forward`: it must not resample our table once more."""
+    options = {**KINDS[kind], "dynamic_img_size": False}
+    fixed = vit(**options)
+    for size in (56, (40, 24)):
+        pixels = (size, size) if isinstance(size, int) else size
+        images = torch.randn(2, 3, *pixels)
+        ours = rescale_pos_embed(vit(**KINDS[kind]), size, calibration="iid", antialias=False)
+        fixed_at_size = vit(**{**options, "img_size": pixels})
+        fixed_at_size.load_state_dict({**fixed.state_dict(), "pos_embed": ours.pos_embed})
+        torch.testing.assert_close(ours(images), fixed_at_size(images))
+
+
+def test_the_given_model_is_not_changed_and_its_weights_are_shared():
+    model = vit()
+    images, before = torch.randn(1, 3, 32, 32), model.pos_embed.clone()
+    logits = model(images)
+    larger = rescale_pos_embed(model, 64, calibration="iid")
+    assert larger.blocks[0].attn.qkv.weight is model.blocks[0].attn.qkv.weight
+    assert torch.equal(model.pos_embed, before)
+    assert torch.equal(model(images), logits)
+    assert larger.pos_embed.shape == (1, 65, 24)
+
+
+@pytest.mark.parametrize("kind", ["class token", "registers", "registers, no embedding for them"])
+def test_prefix_embeddings_are_neither_resized_nor_rescaled(kind):
+    model = vit(**KINDS[kind])
+    larger = rescale_pos_embed(model, 64, calibration="iid")
+    prefix = model.pos_embed.shape[1] - 16
+    assert larger.pos_embed.shape[1] == prefix + 64
+    assert torch.equal(larger.pos_embed[:, :prefix], model.pos_embed[:, :prefix])
+
+
+@pytest.mark.parametrize(
+    ("mode", "two_axes", "one_axis"),
+    [("bicubic", 1.1708, 1.0820), ("bilinear", 1.5957, 1.2632), ("nearest", 1.0, 1.0)],
+)
+def test_iid_multiplies_by_the_printed_constant_of_the_axes_that_grow(mode, two_axes, one_axis):
+    assert iid_scale((14, 14), (28, 28), mode) == pytest.approx(two_axes, abs=5e-5)
+    assert iid_scale((14, 14), (54, 15), mode) == pytest.approx(two_axes, abs=5e-5)
+    assert iid_scale((14, 14), (14, 28), mode) == pytest.approx(one_axis, abs=5e-5)
+    assert iid_scale((14, 14), (7, 28), mode) == pytest.approx(one_axis, abs=5e-5)
+    assert iid_scale((14, 14), (14, 14), mode) == 1
+    assert iid_scale((14, 14), (14, 14), mode, always=True) == pytest.approx(two_axes, abs=5e-5)
+
+
+def test_iid_is_the_uncalibrated_table_times_the_constant():
+    model = vit()
+    plain, ours = (
+        patch_positions(rescale_pos_embed(model, 64, antialias=False, calibration=calibration))
+        for calibration in ("none", "iid")
+    )
+    torch.testing.assert_close(ours, 1.1707977 * plain)
+
+
+def test_iid_restores_the_variance_of_white_noise_and_overshoots_for_a_smooth_table():
+    rows = torch.linspace(0, 3, 14)
+    smooth = (rows[:, None] + rows[None, :]).sin().reshape(1, 196, 1).expand(1, 196, 64)
+    noise = torch.randn(1, 196, 512)
+    ratios = [
+        rescaled_table(table, (14, 14), (28, 28), antialias=False, calibration="iid").var()
+        / table.var()
+        for table in (noise, smooth)
+    ]
+    assert ratios[0].item() == pytest.approx(1, abs=0.05)
+    assert ratios[1].item() > 1.3
+
+
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear", "nearest"])
+def test_empirical_restores_the_variance_of_the_table(mode):
+    model = vit()
+    before = patch_positions(model)
+    after = patch_positions(rescale_pos_embed(model, 88, mode, calibration="empirical"))
+    assert after.var(correction=0).item() == pytest.approx(
+        before.var(correction=0).item(), rel=1e-5
+    )
+
+
+def test_empirical_per_channel_restores_the_variance_of_every_channel():
+    model = vit()
+    with torch.no_grad():
+        model.pos_embed[..., 3] = 0.7
+    larger = rescale_pos_embed(model, 88, calibration="empirical", per_channel=True)
+    before, after = (patch_positions(one).flatten(2).var(2) for one in (model, larger))
+    positions = 16 / 15 * 120 / 121  # of the unbiased variances of 16 and of 121 positions
+    torch.testing.assert_close(after * positions, before, atol=1e-6, rtol=1e-4)
+    torch.testing.assert_close(patch_positions(larger)[0, 3], torch.full((11, 11), 0.7))
+
+
+def test_empirical_and_iid_are_the_identity_at_the_training_size():
+    model = vit()
+    for calibration in ("empirical", "iid"):
+        same = rescale_pos_embed(model, 32, calibration=calibration)
+        assert torch.equal(same.pos_embed, model.pos_embed)
+    always = rescale_pos_embed(model, 32, calibration="iid", always=True)
+    torch.testing.assert_close(patch_positions(always), 1.1707977 * patch_positions(model))
+
+
+def test_an_explicit_scale_takes_the_place_of_the_calibration():
+    model = vit()
+    plain = patch_positions(rescale_pos_embed(model, 64))
+    torch.testing.assert_close(
+        patch_positions(rescale_pos_embed(model, 64, scale=1.3)), 1.3 * plain
+    )
+
+
+def test_half_precision_is_interpolated_in_single():
+    table = torch.randn(1, 17, 8)
+    half = rescaled_table(table.half(), (4, 4), (9, 9), calibration="empirical")
+    full = rescaled_table(table.half().float(), (4, 4), (9, 9), calibration="empirical")
+    assert half.dtype == torch.float16
+    torch.testing.assert_close(half.float(), full, atol=2e-3, rtol=1e-3)
+
+
+def test_the_empirical_scale_is_a_ratio_of_deviations():
+    grid = torch.randn(1, 50, 4)
+    assert empirical_scale(grid, grid / 2).item() == pytest.approx(2)
+    assert empirical_scale(grid, grid / 2, per_channel=True).shape == (4,)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_the_wrapper_takes_any_size_and_keeps_each_sizes_table(dynamic):
+    model = vit(dynamic_img_size=dynamic)
+    anysize = AnySize(model, calibration="iid").eval()
+    for size in (32, 64, 64, 40):
+        images = torch.randn(1, 3, size, size)
+        expected = rescale_pos_embed(model, size, calibration="iid")(images)
+        torch.testing.assert_close(anysize(images), expected)
+    assert len(anysize._at_size) == 3
+
+
+def test_the_wrapper_follows_the_module_to_another_precision():
+    anysize = AnySize(vit(), calibration="iid").eval()
+    anysize(torch.randn(1, 3, 64, 64))
+    anysize.double()
+    assert anysize(torch.randn(1, 3, 64, 64, dtype=torch.float64)).dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        (
+            "swin_tiny_patch4_window7_224",
+            {"embed_dim": 12, "depths": (1,), "num_heads": (1,)},
+            "adds no",
+        ),
+        ("vit_base_patch16_rope_224", {"embed_dim": 24, "depth": 1, "num_heads": 2}, "adds no"),
+        ("pit_ti_224", {}, "has shape"),
+        ("cait_xxs24_224", {"depth": 1}, "cannot change its image size"),
+    ],
+)
+def test_a_model_without_an_absolute_table_is_refused_by_name(name, options, reason):
+    model = timm.create_model(name, **options)
+    for attempt in (lambda: rescale_pos_embed(model, 448), lambda: AnySize(model)):
+        with pytest.raises(VitrineError, match=f"{name}.*{reason}"):
+            attempt()
+
+
+@pytest.mark.parametrize(("size", "remedy"), [(60, "use 56 or 64"), ((64, 3), "use 8 or 16")])
+def test_a_size_that_is_no_multiple_of_the_patch_is_refused_with_its_neighbours(size, remedy):
+    with pytest.raises(VitrineError, match=remedy):
+        rescale_pos_embed(vit(), size)
