@@ -57,7 +57,7 @@ def rehearse(catalog: Catalog, target: str, device: str | None = None) -> bool:
     say(f"{target} at scale {catalog.scale.name}: {count(len(runs), 'recipe')} on {device}")
     failures = 0
     for number, run in enumerate(runs, start=1):
-        own = [m for m in measurements.values() if m.run is run]
+        own = [m for m in measurements.values() if m.run and m.run.folder == run.folder]
         start = time.perf_counter()
         _progress(f"[{number}/{len(runs)}] {run.name}")
         try:
@@ -147,10 +147,10 @@ def _notes(recipe: Recipe, device: str) -> list[str]:
     notes = []
     if recipe.model.pretrained:
         notes.append("initial weights in place of published ones")
-    if miniature_recipe(recipe, device).precision != recipe.precision:
-        notes.append(f"{recipe.precision} rehearsed as bf16")
     if recipe.schedule.epochs == 0:
         notes.append("zero epochs: only measured")
+    elif miniature_recipe(recipe, device).precision != recipe.precision:
+        notes.append(f"{recipe.precision} rehearsed as bf16")
     return notes
 
 
