@@ -130,7 +130,9 @@ def test_pretrained_weights_fill_all_but_a_head_of_another_size(make_recipe, tmp
         assert name.startswith("head.") or torch.equal(value, source.state_dict()[name]), name
 
 
-def test_damaged_pretrained_weights_are_refused(make_recipe, tmp_path):
+def test_damaged_or_missing_pretrained_weights_are_refused(make_recipe, tmp_path):
+    with pytest.raises(VitrineError, match=r"does not exist: .*weights test_vit.* --output"):
+        build_pretrained(published(make_recipe), 10, tmp_path / "published.safetensors")
     (tmp_path / "published.safetensors").write_bytes(b"not weights")
     with pytest.raises(VitrineError, match=r"published\.safetensors is damaged"):
         build_pretrained(published(make_recipe), 10, tmp_path / "published.safetensors")

@@ -52,7 +52,12 @@ def build_pretrained(recipe: Recipe, classes: int, file: Path | None) -> nn.Modu
     """
     if file is None:
         return _create(recipe, classes, pretrained=True)
-    weights_owner(file)
+    if not file.exists():
+        raise VitrineError(
+            f"{file} does not exist: where there is a network run 'python -m "
+            f"vitrine.training.weights {recipe.model.name} --output {file}'"
+        )
+    weights_owner(file)  # refuses a damaged file
     return _create(
         recipe, classes, pretrained=True, pretrained_cfg_overlay={"state_dict": load_file(file)}
     )
