@@ -1,0 +1,112 @@
+"""The variance paper's printed facts: complete, consistent, and what can be computed again is."""
+
+from pathlib import Path
+
+import pytest
+
+from vitrine.artifacts.claims import read_claims
+from vitrine.catalog import load_catalog
+from vitrine.paper import read_reference
+from vitrine.variance.upsampling import axis_variance_ratio
+
+FOLDER = Path("configs/papers/variance")
+PRINTED = {"table1": 5, "table2": 12, "table3": 99, "table4": 27, "table5": 8, "table6": 12}
+SCALES = ["smoke", "laptop", "gpu", "full"]
+
+
+def printed(table):
+    return read_reference(FOLDER / "reference" / f"{table}.csv")
+
+
+@pytest.mark.parametrize("table", PRINTED)
+def test_every_printed_value_is_there_with_its_place(table):
+    cells = printed(table)
+    assert len(cells) == PRINTED[table]
+    assert all(cell.source.startswith(f"Table {table[-1]}, p. ") for cell in cells.values())
+
+
+def test_table_1_prints_words():
+    assert sorted(cell.value for cell in printed("table1").values()) == [
+        "Consistent", "Consistent", "Depends on noise", "Inconsistent", "Inconsistent",
+    ]  # fmt: skip
+
+
+def test_table_2_is_what_torchs_interpolation_does():
+    modes = {"Bicubic": "bicubic", "Bilinear": "bilinear", "Nearest Neighbor": "nearest"}
+    power = {"k2D": 2, "k1D": 1, "1/sqrt(k2D)": -1, "1/sqrt(k1D)": -0.5}
+    for (quantity, column), cell in printed("table2").items():
+        k1d = axis_variance_ratio(224, 448, modes[column.split(" / ")[0]])
+        assert round(k1d ** power[quantity], 4) == cell.value
+
+
+@pytest.mark.parametrize(
+    ("table", "baseline", "ours"),
+    [("table3", "Baseline", "Ours"), ("table4", "UP(P)", "UP(P)/sqrt(k)")],
+)
+def test_every_printed_difference_is_ours_minus_the_baseline(table, baseline, ours):
+    cells = printed(table)
+    differences = [(row, column) for row, column in cells if column.endswith("Diff")]
+    assert len(differences) == len(cells) // 3
+    for row, column in differences:
+        prefix = column.removesuffix("Diff")
+        expected = cells[row, prefix + ours].value - cells[row, prefix + baseline].value
+        assert cells[row, column].value == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_printed_gains_have_the_signs_that_the_text_claims():
+    for (row, column), cell in printed("table3").items():
+        if column.endswith("Diff"):
+            assert (cell.value < 0) == (row == "224²")
+    assert all(
+        cell.value > 0 for (_, column), cell in printed("table4").items() if column == "Diff"
+    )
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_printed_value_has_a_cell_but_those_of_segmentation(scale):
+    paper = load_catalog(scale=scale).paper("variance")
+    for name, artifact in paper.artifacts.items():
+        cells = {(cell.row, cell.column) for cell in artifact.cells if cell.printed}
+        assert len(cells) == PRINTED.get(name, 0)
+
+
+def test_the_full_recipes_are_the_papers():
+    paper = load_catalog(scale="full").paper("variance")
+    assert len(paper.recipes) == 8 + 12 + 3
+    for name in paper.recipes:
+        run = paper.run(name)
+        assert run.as_printed
+        if name.startswith("augreg"):
+            assert run.recipe.schedule.epochs == 0
+            assert run.recipe.model.pretrained
+            assert run.recipe.data.normalization == "inception"
+            continue
+        recipe = run.recipe
+        assert (recipe.optimizer.name, recipe.optimizer.lr) == ("adamw", 5e-4)
+        assert (recipe.optimizer.weight_decay, recipe.label_smoothing) == (0.05, 0.1)
+        assert (recipe.schedule.epochs, recipe.schedule.warmup_lr) == (300, 1e-6)
+        assert (recipe.batch.size, recipe.batch.micro) == (8 * 288, 288)
+        assert recipe.augmentation.auto_augment == "rand-m9-mstd0.5-inc1"
+        assert (recipe.ema_decay, recipe.model.args) == (0.99996, {"drop_path_rate": 0.1})
+
+
+def test_the_recipes_of_tables_5_and_6_differ_in_what_the_tables_name():
+    paper = load_catalog(scale="full").paper("variance")
+    mixed = paper.run("vit_s-mixup0.4-cutmix1.0").recipe.augmentation
+    assert (mixed.mixup, mixed.cutmix, mixed.erase_prob) == (0.4, 1.0, 0.0)
+    erased = paper.run("vit_b-inception-re0.50-pixel").recipe
+    assert (erased.augmentation.erase_prob, erased.augmentation.erase_mode) == (0.5, "pixel")
+    assert (erased.augmentation.cutmix, erased.data.normalization) == (1.0, "inception")
+    assert paper.run("vit_b-default-re0.25-rand").recipe.augmentation.erase_mode == "rand"
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_claim_names_cells_that_exist(scale):
+    paper = load_catalog(scale=scale).paper("variance")
+    claims = [claim for claim in read_claims(FOLDER / "claims.yaml") if scale in claim.scales]
+    assert claims
+    for claim in claims:
+        for place in (claim.left, claim.right):
+            if not isinstance(place, float):
+                cells = {(cell.row, cell.column) for cell in paper.artifacts[place.artifact].cells}
+                assert (place.row, place.column) in cells, claim.id
