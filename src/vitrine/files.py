@@ -27,6 +27,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+        _sync_folder(path.parent)
     except OSError as error:
         raise VitrineError(
             f"cannot write {path}: {error.strerror or error}; make room or choose another folder"
@@ -40,3 +41,18 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def clear_temporaries(folder: Path) -> None:
+    """Delete the files that a killed process left half written in `folder`."""
+    for leftover in folder.glob(".*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring a folder's entries to the disk: a rename is only there for good after this."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

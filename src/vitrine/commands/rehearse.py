@@ -25,7 +25,7 @@ from vitrine.commands.cost import count_model
 from vitrine.commands.state import runs_behind
 from vitrine.data.miniature import write_miniature
 from vitrine.errors import VitrineError
-from vitrine.measures.__main__ import take
+from vitrine.measures.taking import take
 from vitrine.recipe import Batch, Recipe
 from vitrine.training import train
 from vitrine.training.checkpoint import Checkpoints

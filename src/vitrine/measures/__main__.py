@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from pathlib import Path
 
-import torch
-
-from vitrine.catalog import Catalog, Measurement, load_catalog
+from vitrine.catalog import load_catalog
 from vitrine.errors import VitrineError, exit_on_error
 from vitrine.files import write_atomically
-from vitrine.functions import import_function
-from vitrine.measures.context import Context, Trained
-from vitrine.provenance import provenance
-from vitrine.training.model import build_model, load_weights
+from vitrine.measures.taking import take
 
 
 def main() -> None:
@@ -38,59 +32,6 @@ def main() -> None:
             "after this job was planned; start snakemake again"
         )
     write_atomically(measurement.path, json.dumps(take(measurement, catalog), indent=1) + "\n")
-
-
-def take(measurement: Measurement, catalog: Catalog) -> dict[str, object]:
-    """Take a measurement on all its seeds.
-
-    Raises:
-        VitrineError: the function does not exist, or a run is not trained.
-    """
-    if measurement.device == "cuda" and not torch.cuda.is_available():
-        raise VitrineError(
-            f"'{measurement.name}' is measured on a CUDA device at scale '{catalog.scale.name}', "
-            "and this machine has none; choose another scale"
-        )
-    function = import_function(measurement.function, "artifacts.yaml")
-    run = measurement.run
-    start = time.monotonic()
-    values = {
-        str(seed): dict(function(subject(measurement, catalog, seed), **measurement.args))
-        for seed in measurement.seeds
-    }
-    return {
-        "paper": measurement.paper,
-        "name": measurement.name,
-        "function": measurement.function,
-        "args": measurement.args,
-        "seeds": list(measurement.seeds),
-        "recipe": run.name if run else None,
-        "recipe_hash": run.recipe.hash if run else None,
-        "dataset": run.recipe.data.dataset if run else ", ".join(measurement.datasets) or None,
-        "values": values,
-        "provenance": provenance(
-            measurement.device, wall_seconds=round(time.monotonic() - start, 3)
-        ),
-    }
-
-
-def subject(measurement: Measurement, catalog: Catalog, seed: int) -> Context:
-    """What the function is given: the trained model of one seed, or only where it runs."""
-    device, data_root, workers = measurement.device, catalog.data_root, catalog.scale.workers
-    run = measurement.run
-    if run is None:
-        return Context(device=device, data_root=data_root, seed=seed, workers=workers)
-    model = build_model(run.recipe, run.info.classes)
-    load_weights(model, run.seed_folder(seed) / "weights.safetensors", run.recipe)
-    return Trained(
-        device=device,
-        data_root=data_root,
-        seed=seed,
-        workers=workers,
-        model=model.to(device).eval(),
-        recipe=run.recipe,
-        info=run.info,
-    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, BinaryIO, cast
 import torch
 
 from vitrine.errors import VitrineError
-from vitrine.files import atomic_path, write_atomically
+from vitrine.files import atomic_path, clear_temporaries, write_atomically
 
 KEPT = 2
 
@@ -49,7 +48,6 @@ class Checkpoints:
                     raise sealed.error from None  # torch's zip writer hides it behind its own
             seal = {**self._owner, "step": step, "bytes": sealed.size, "sha256": sealed.digest()}
             write_atomically(path.with_suffix(".json"), json.dumps(seal))
-        sync_folder(self.folder)
         for old in self._paths()[KEPT:]:
             self._delete(old)
         return path
@@ -144,18 +142,3 @@ class _Sealed:
 
     def digest(self) -> str:
         return self._sha256.hexdigest()
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring a folder's entries to the disk: a rename is only there for good after this."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def clear_temporaries(folder: Path) -> None:
-    """Delete the files that a killed process left half written in `folder`."""
-    for leftover in folder.glob(".*.tmp"):
-        leftover.unlink(missing_ok=True)

@@ -25,10 +25,10 @@ from vitrine import data
 from vitrine.data.loading import TrainingSamples, micro_batches, steps_per_epoch
 from vitrine.data.transforms import train_transform
 from vitrine.errors import VitrineError
-from vitrine.files import write_atomically
+from vitrine.files import clear_temporaries, write_atomically
 from vitrine.provenance import peak_memory_bytes, provenance
 from vitrine.training.attempts import Attempts
-from vitrine.training.checkpoint import Checkpoints, clear_temporaries, sync_folder
+from vitrine.training.checkpoint import Checkpoints
 from vitrine.training.interruption import Interruption, shielded
 from vitrine.training.journal import Journal
 from vitrine.training.lock import exclusive
@@ -267,7 +267,6 @@ class _Run:
             **self.attempts.summary(),
         )
         write_atomically(self.provenance, json.dumps(origin, indent=2) + "\n")
-        sync_folder(self.folder)
         self.checkpoints.clear()
 
 

@@ -1,4 +1,4 @@
-"""The measuring step writes what the graph waits for, or says in one sentence why not."""
+"""A measurement says what it was taken on, or in one sentence why it cannot be taken."""
 
 import json
 
@@ -7,14 +7,14 @@ import pytest
 from vitrine.catalog import load_catalog
 from vitrine.errors import VitrineError
 from vitrine.functions import import_function
-from vitrine.measures import __main__ as step
 from vitrine.measures.context import Context
+from vitrine.measures.taking import take
 
 
 def test_a_measurement_says_what_it_was_taken_on(root, tmp_path, monkeypatch):
     catalog = load_catalog(root, runs_root=str(tmp_path), scale="smoke")
     measurement = catalog.paper("variance").measurement("upsampling", None)
-    taken = step.take(measurement, catalog)
+    taken = take(measurement, catalog)
     assert list(taken["values"]) == ["0"]
     assert taken["args"] == measurement.args
     assert taken["provenance"]["wall_seconds"] >= 0
@@ -31,7 +31,7 @@ def test_an_untrained_run_is_one_sentence(root, tmp_path):
     catalog = load_catalog(root, runs_root=str(tmp_path))
     measurement = catalog.paper("variance").measurement("accuracy", "vit_s-mixup0.0-cutmix0.0")
     with pytest.raises(VitrineError, match=r"weights\.safetensors does not exist"):
-        step.take(measurement, catalog)
+        take(measurement, catalog)
 
 
 def test_a_gpus_measurement_is_refused_without_one(root, tmp_path, monkeypatch):
@@ -39,7 +39,7 @@ def test_a_gpus_measurement_is_refused_without_one(root, tmp_path, monkeypatch):
     catalog = load_catalog(root, runs_root=str(tmp_path), scale="full")
     measurement = catalog.paper("variance").measurement("accuracy", "vit_s-mixup0.0-cutmix0.0")
     with pytest.raises(VitrineError, match="this machine has none; choose another scale"):
-        step.take(measurement, catalog)
+        take(measurement, catalog)
 
 
 def test_a_context_is_plain_data():
