@@ -10,8 +10,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from vitrine.artifacts import style
+from vitrine.variance.rescaling import iid_scale
 
 Measurements = Sequence[Mapping[str, Any]]
+
+PAPER_FACTOR = iid_scale((14, 14), (28, 28))
 
 # Label and colour of each way to calibrate P, the same in all figures.
 CALIBRATIONS = {
@@ -77,7 +80,7 @@ def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     values = next(iter(measurements[0]["values"].values()))
     names = list(dict.fromkeys(cells["row"]))
     variance = cells.set_index("row")["measured"]
-    fig, axes = style.figure("text", aspect=0.24, columns=len(names))
+    fig, axes = style.figure("text", aspect=0.2, columns=len(names))
     for ax, name in zip(axes, names, strict=True):
         ax.imshow(np.asarray(values[f"pixels {name}"], dtype=np.uint8))
         ax.set_title(name)
@@ -94,12 +97,18 @@ def sweep(cells: pd.DataFrame, measurements: Measurements) -> Figure:
         model=cells["row"].str.split(", ").str[0], size=cells["row"].str.split(", ").str[1]
     )
     models = list(dict.fromkeys(cells["model"]))
-    fig, axes = style.figure("text", aspect=0.36, columns=len(models), sharey=True)
-    for ax, model in zip(axes, models, strict=True):
+    fig, axes = style.figure("text", aspect=0.36, columns=len(models), sharey=True, squeeze=False)
+    for ax, model in zip(axes[0], models, strict=True):
         style.lines(ax, cells[cells["model"] == model].assign(row=cells["size"]))
         ax.axvline(1, color="black", linewidth=0.6)
-        ax.axvline(1.1708, color="black", linewidth=0.6, linestyle=":")
+        paper = ax.axvline(PAPER_FACTOR, color="black", linewidth=0.9, linestyle=":")
         ax.set(title=model, xlabel="factor s")
-    axes[0].set_ylabel("top-1 accuracy (%)")
-    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    axes[0, 0].set_ylabel("top-1 accuracy (%)")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    fig.legend(
+        [*handles, paper],
+        [*(f"tested at {size}" for size in labels), "the paper's factor"],
+        loc="outside upper center",
+        ncols=4,
+    )
     return fig
