@@ -16,8 +16,8 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from tests.checkout import Checkout
 from tests.cluster.conftest import until
-from tests.workflow.conftest import Checkout
 
 pytestmark = pytest.mark.cluster
 

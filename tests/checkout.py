@@ -1,0 +1,46 @@
+"""A throw-away copy of the checkout, for tests that run the graph for real."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+from tests.conftest import ROOT
+
+
+class Checkout:
+    """A throw-away copy of the tracked files, and those that git does not ignore."""
+
+    def __init__(self, path):
+        self.path = path
+        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        files = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
+        for name in filter(None, files.stdout.split("\0")):
+            source, target = ROOT / name, path / name
+            if source.exists() or source.is_symlink():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, target, follow_symlinks=False)
+
+    def snakemake(self, *arguments):
+        """Run Snakemake there, on its own copy of the package."""
+        environment = {**os.environ, "PYTHONPATH": str(self.path / "src")}
+        return subprocess.run(
+            [sys.executable, "-m", "snakemake", "--cores", "2", "--nocolor", *arguments],
+            cwd=self.path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def planned(self, *arguments):
+        """The jobs of a dry run: rule names, and their counts."""
+        done = self.snakemake("-n", *arguments)
+        assert done.returncode == 0, done.stderr
+        return self.counts(done.stdout + done.stderr)
+
+    @staticmethod
+    def counts(text):
+        """Read Snakemake's table of job counts."""
+        rows = [line.split() for line in text.rpartition("Job stats:")[2].splitlines()]
+        return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
