@@ -103,6 +103,8 @@ def test_the_sweep_contains_the_baseline_and_the_papers_method(trained):
     assert swept["352/1.00"] == methods["352/baseline"]
     assert swept["352/1.17"] == methods["352/iid"]
     assert swept["352/0.80"] != swept["352/1.17"]
+    assert swept["352/1.17-1.00"] == methods["352/iid-baseline"]
+    assert swept["352/1.00-1.00"] == 0
 
 
 def test_sizes_that_are_no_whole_number_of_pixels_are_refused(trained):

@@ -92,7 +92,7 @@ def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 
 def sweep(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw accuracy over the factor s, a panel for each model and a line for each test size."""
+    """Draw the gain over s = 1 by the factor s, a panel for each model and a line for each test size."""
     cells = cells.assign(
         model=cells["row"].str.split(", ").str[0], size=cells["row"].str.split(", ").str[1]
     )
@@ -100,10 +100,10 @@ def sweep(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     fig, axes = style.figure("text", aspect=0.36, columns=len(models), sharey=True, squeeze=False)
     for ax, model in zip(axes[0], models, strict=True):
         style.lines(ax, cells[cells["model"] == model].assign(row=cells["size"]))
-        ax.axvline(1, color="black", linewidth=0.6)
+        ax.axhline(0, color="black", linewidth=0.6)
         paper = ax.axvline(PAPER_FACTOR, color="black", linewidth=0.9, linestyle=":")
         ax.set(title=model, xlabel="factor s")
-    axes[0, 0].set_ylabel("top-1 accuracy (%)")
+    axes[0, 0].set_ylabel("gain in top-1 accuracy\n(percentage points)")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     fig.legend(
         [*handles, paper],

@@ -130,18 +130,21 @@ def amplification(
     best factor is the one that restores it, sqrt(Var P / Var UP(P)).
 
     Returns:
-        ``"<size>/<factor>"``, the factor with two decimals.
+        ``"<size>/<factor>"``, the factor with two decimals, and ``"<size>/<factor>-1.00"``, the
+        gain over plain UP(P) on the same images.
     """
     values: dict[str, float] = {}
     for size in sizes:
         pixels = _pixels(trained, size, trained_at)
         models = {
-            f"{size}/{factor:.2f}": rescale_pos_embed(
+            f"{factor:.2f}": rescale_pos_embed(
                 trained.model, pixels, mode, antialias=antialias, scale=factor
             )
-            for factor in factors
+            for factor in sorted({1.0, *factors})
         }
-        values |= _top1(trained, models, pixels, batch_size, images)
+        top1 = _top1(trained, models, pixels, batch_size, images)
+        values |= {f"{size}/{name}": value for name, value in top1.items()}
+        values |= {f"{size}/{name}-1.00": value - top1["1.00"] for name, value in top1.items()}
     return values
 
 
