@@ -92,7 +92,7 @@ def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 
 def sweep(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw the gain over s = 1 by the factor s, a panel for each model and a line for each test size."""
+    """Draw the gain over s = 1 by factor s: a panel for each model, a line for each test size."""
     cells = cells.assign(
         model=cells["row"].str.split(", ").str[0], size=cells["row"].str.split(", ").str[1]
     )
