@@ -101,10 +101,7 @@ def rescaling(
     values: dict[str, float] = {}
     for size in sizes:
         pixels = _pixels(trained, size, trained_at)
-        models = {
-            name: rescale_pos_embed(trained.model, pixels, mode, antialias=antialias, **method)
-            for name, method in METHODS.items()
-        }
+        models = _calibrated(trained.model, pixels, mode, antialias)
         top1 = _top1(trained, models, pixels, batch_size, images)
         values |= {f"{size}/{name}": value for name, value in top1.items()}
         values |= {
@@ -186,10 +183,7 @@ def embedding_variance(
     }
     for size in sizes:
         pixels = _pixels(trained, size, trained_at)
-        models = {
-            name: rescale_pos_embed(model, pixels, mode, antialias=antialias, **method)
-            for name, method in METHODS.items()
-        }
+        models = _calibrated(model, pixels, mode, antialias)
         batches = (batch for batch, _ in _test_batches(trained, pixels, batch_size, images))
         values[f"{size}/patch"] = _patch_variance(trained, models["baseline"], batches)
         for name, resized in models.items():
@@ -214,10 +208,7 @@ def position_maps(
         ``"<table>/ratio"`` to P's, of the whole table, and ``"map <table>"``, (rows, columns).
     """
     pixels = _pixels(trained, size, trained_at)
-    models = {"P": trained.model} | {
-        name: rescale_pos_embed(trained.model, pixels, mode, antialias=antialias, **method)
-        for name, method in METHODS.items()
-    }
+    models = {"P": trained.model, **_calibrated(trained.model, pixels, mode, antialias)}
     values: dict[str, Any] = {}
     for name, model in models.items():
         grid = patch_positions(model)  # (1, C, h, w)
@@ -225,6 +216,14 @@ def position_maps(
         values[f"{name}/ratio"] = values[f"{name}/variance"] / values["P/variance"]
         values[f"map {name}"] = grid[0].var(dim=0, correction=0).tolist()
     return values
+
+
+def _calibrated(model: nn.Module, pixels: int, mode: Mode, antialias: bool) -> dict[str, nn.Module]:
+    """The model at a test size, by each of `METHODS`."""
+    return {
+        name: rescale_pos_embed(model, pixels, mode, antialias=antialias, **method)
+        for name, method in METHODS.items()
+    }
 
 
 def _pixels(trained: Trained, size: int, trained_at: int) -> int:
