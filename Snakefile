@@ -1,9 +1,9 @@
 """Vitrine's front door: every table and figure of every paper, by name.
 
-snakemake all                          everything, at the scale of configs/default.yaml
-snakemake variance_table5              one artifact, with all that it needs
-snakemake table1 --profile slurm       the lead paper's Table 1, at full scale, on a cluster
-snakemake --list-target-rules          what there is to ask for
+snakemake all                                everything, at the scale of configs/default.yaml
+snakemake variance_table5                    one artifact, with all that it needs
+snakemake variance_table5 --profile slurm    the same at full scale, on a cluster
+snakemake --list-target-rules                what there is to ask for
 """
 
 import os
@@ -15,6 +15,7 @@ from snakemake.utils import min_version
 
 from vitrine.catalog import is_target_name, load_catalog, rerun_trigger
 from vitrine.errors import VitrineError, did_you_mean
+from vitrine.functions import source_digest
 
 min_version("9.0")
 
@@ -46,6 +47,7 @@ wildcard_constraints:
     paper="|".join(CATALOG.papers),
 
 
+include: "workflow/rules/common.smk"
 include: "workflow/rules/targets.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"

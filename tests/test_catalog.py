@@ -1,12 +1,13 @@
 """The catalogue links a paper's folder into runs, measurements, artifacts and targets."""
 
+import shutil
 import subprocess
 import sys
 
 import pytest
 import yaml
 
-from vitrine.catalog import load_catalog
+from vitrine.catalog import load_catalog, rerun_trigger
 from vitrine.errors import VitrineError
 from vitrine.schema import merge
 
@@ -20,6 +21,9 @@ def edit(small_checkout):
         path.write_text(yaml.safe_dump(merge(yaml.safe_load(path.read_text()), delta)))
 
     return change
+
+
+WRONG_ROW = {"label": "Narrow", "width": "narrow", "digits": "four"}
 
 
 def at_laptop(delta):
@@ -144,6 +148,16 @@ def test_collections_hold_every_artifact(small_checkout):
         ("artifacts.yaml", {"measures": {"accuracy": {"on_run": False}}}, "takes no recipe"),
         ("artifacts.yaml", at_laptop({"artifacts": ["table2"]}), "did you mean 'table1'"),
         ("artifacts.yaml", at_laptop({"measures": {"acuracy": {}}}), "did you mean 'accuracy'"),
+        ("artifacts.yaml", table1({"cell": {"digits": "four"}}), "cell.digits' is 'four'"),
+        ("artifacts.yaml", table1({"rows": [WRONG_ROW]}), "'digits' is 'four'"),
+        ("artifacts.yaml", table1({"cell": {"recipe": "{width"}}), "is no template"),
+        ("artifacts.yaml", {"scales": {"lapotp": {}}}, "did you mean 'laptop'"),
+        ("artifacts.yaml", {"measures": {"accuracy": {"seeds": 9}}}, "wants 9 seeds"),
+        ("artifacts.yaml", {"measures": {"accuracy": {"datasets": ["x"]}}}, "no dataset 'x'"),
+        ("recipes.yaml", {"scales": {"lapotp": {}}}, "did you mean 'laptop'"),
+        ("recipes.yaml", at_laptop({"recipe": {"data": 28}}), "'data: 28' replaces several keys"),
+        ("recipes.yaml", at_laptop({"recipes": {"wi?e": {}, "wade": {}}}), "did you mean 'wide'"),
+        ("recipes.yaml", at_laptop({"models": {"template_mpl": {}}}), "mean 'template_mlp'"),
         ("recipes.yaml", {"base": {"data": {"dataset": "digit"}}}, "did you mean 'digits'"),
         ("recipes.yaml", {"base": {"optimizer": {"lr": "fast"}}}, "'optimizer.lr' is 'fast'"),
         ("paper.yaml", {"titel": "x"}, "did you mean 'title'"),
@@ -155,6 +169,32 @@ def test_a_mistake_in_a_papers_folder_is_one_sentence(small_checkout, edit, file
         list(load_catalog(small_checkout).artifacts)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_name_is_a_table_in_every_paper_or_in_none(small_checkout, edit):
+    papers = small_checkout / "configs" / "papers"
+    shutil.copytree(papers / "template", papers / "other")
+    edit("artifacts.yaml", table1({"draw": "vitrine.nowhere:draw"}))
+    with pytest.raises(VitrineError, match="'table1' is a table in 'other' and a figure in"):
+        load_catalog(small_checkout)
+
+
+def test_a_cell_that_shows_another_measurement_is_rendered_again(small_checkout, edit):
+    before = rerun_trigger(template(small_checkout).artifacts["table1"])
+    rows = [{"label": "Narrow", "width": "wide"}, {"label": "Wide", "width": "narrow"}]
+    edit("artifacts.yaml", table1({"rows": rows}))
+    assert rerun_trigger(template(small_checkout).artifacts["table1"]) != before
+
+
+def test_a_job_asks_for_no_gpu_that_it_does_not_use(small_checkout, edit):
+    edit("recipes.yaml", {"axes": {"width": {"wide": {"schedule": {"epochs": 0}}}}})
+    edit("artifacts.yaml", {"measures": {"parameters": {"device": "cpu"}}})
+    catalog = load_catalog(small_checkout, scale="full")
+    paper = catalog.paper("template")
+    assert catalog.resources(paper.run("narrow")).gpus == 8
+    assert catalog.resources(paper.run("wide")).gpus == 0
+    assert catalog.resources(paper.measurement("accuracy", "wide")).gpus == 1
+    assert catalog.resources(paper.measurement("parameters", "wide")).gpus == 0
 
 
 def test_a_printed_value_without_a_cell_is_refused(small_checkout):

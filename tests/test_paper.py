@@ -103,7 +103,11 @@ def test_printed_values_are_numbers_or_words(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("a,b,1,,T\na,b,2,,T\n", "stands twice"), ("a,b,1,,\n", "has no source")],
+    [
+        ("a,b,1,,T\na,b,2,,T\n", "stands twice"),
+        ("a,b,1,,\n", "has no source"),
+        ("a,b,1,wide,T\n", "the std of .* is 'wide'"),
+    ],
 )
 def test_wrong_reference_files_are_refused(tmp_path, text, sentence):
     with pytest.raises(VitrineError, match=sentence):

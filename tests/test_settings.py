@@ -24,9 +24,11 @@ def test_every_key_of_the_default_file_is_commented(root):
     assert all("#" in line for line in lines if ":" in line)
 
 
-def test_every_scale_is_called_like_its_file(root):
-    for path in (root / "configs" / "scales").glob("*.yaml"):
-        assert load_scale(root, path.stem).name == path.stem
+def test_a_copied_scale_is_called_like_its_file(small_checkout):
+    """Else a copy would overwrite the results of what it was copied from."""
+    scales = small_checkout / "configs" / "scales"
+    (scales / "mine.yaml").write_text((scales / "laptop.yaml").read_text())
+    assert load_scale(small_checkout, "mine").name == "mine"
 
 
 def test_an_unknown_scale_is_refused_with_a_suggestion(root):

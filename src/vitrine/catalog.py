@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -27,12 +27,19 @@ from vitrine.paper import (
     PaperScale,
     Printed,
     RecipesFile,
-    SeriesSpec,
     read_reference,
 )
 from vitrine.recipe import Recipe, canonical_json, short_hash
 from vitrine.schema import load, merge, parse
-from vitrine.settings import Resources, Scale, Settings, Step, load_scale, load_settings
+from vitrine.settings import (
+    Resources,
+    Scale,
+    Settings,
+    Step,
+    known_scales,
+    load_scale,
+    load_settings,
+)
 
 
 @dataclass(frozen=True)
@@ -177,12 +184,7 @@ class Paper:
         scale = catalog.scale.name
         self._scale = self._recipes_file.scales.get(scale, PaperScale())
         self._artifacts_scale = self._artifacts_file.scales.get(scale, ArtifactsScale())
-        self._refuse_unknown(
-            self._artifacts_scale.measures, self._artifacts_file.measures, "measure"
-        )
-        self._refuse_unknown(
-            self._artifacts_scale.artifacts or (), self._artifacts_file.artifacts, "artifact"
-        )
+        self._refuse_unknown_names()
 
     @functools.cached_property
     def recipes(self) -> dict[str, Delta]:
@@ -199,6 +201,11 @@ class Paper:
             for name, spec in specs.items()
             if names is None or name in names
         }
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Whether each artifact, at any scale, is a table or a figure."""
+        return {name: spec.kind for name, spec in self._artifacts_file.artifacts.items()}
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def run(self, name: str) -> Run:
@@ -248,6 +255,11 @@ class Paper:
         run = self.run(recipe) if recipe is not None else None
         count = overlay.seeds or spec.seeds
         seeds = tuple(range(count)) if count else (run.seeds if run else (0,))
+        if run and not set(seeds) <= set(run.seeds):
+            raise VitrineError(
+                f"{where}: measure '{name}' wants {len(seeds)} seeds and recipe '{run.name}' has "
+                f"{len(run.seeds)} at scale '{catalog.scale.name}'; give both as many"
+            )
         device = "cpu" if spec.device == "cpu" else catalog.scale.device
         datasets = tuple(catalog.scale.datasets.get(name, name) for name in spec.datasets)
         identity = {
@@ -303,14 +315,13 @@ class Paper:
     def _artifact(self, name: str, spec: ArtifactSpec) -> Artifact:
         where = f"{self._artifacts_path}, {name}"
         printed = read_reference(self.folder / "reference" / f"{name}.csv")
-        cells = tuple(self._cells(spec, printed, where)) if spec.cell else ()
+        cells = tuple(self._cells(spec, printed, where))
         stray = printed.keys() - {(cell.row, cell.column) for cell in cells}
-        if spec.cell and stray:
+        if stray:
             raise VitrineError(
                 f"{self.folder / 'reference' / name}.csv: the cell {sorted(stray)[0]} is not in "
                 f"artifacts.yaml; give both the same labels"
             )
-        series = [self.measurement(one.measure, one.recipe) for one in self._series(spec)]
         measured = [cell.measurement for cell in cells if cell.measurement is not None]
         return Artifact(
             paper=self.name,
@@ -324,7 +335,7 @@ class Paper:
             rows=tuple(row.full_label for row in spec.rows),
             columns=tuple(Column(column.label, column.group) for column in spec.columns),
             cells=cells,
-            measurements=tuple(dict.fromkeys([*measured, *series])),
+            measurements=tuple(dict.fromkeys(measured)),
             draw=spec.draw,
             digits=spec.digits,
         )
@@ -350,22 +361,31 @@ class Paper:
                     printed=printed.get(labels),
                 )
 
-    def _series(self, spec: ArtifactSpec) -> Iterator[SeriesSpec]:
-        """Spell out the recipes that a series names by a pattern."""
-        for one in spec.series:
-            matching = [name for name in self.recipes if fnmatch(name, one.recipe or "")]
-            if not matching:
-                yield one
-            for name in matching:
-                yield SeriesSpec(measure=one.measure, recipe=name)
+    def _refuse_unknown_names(self) -> None:
+        """Refuse what a scale's section names and nothing has: it would silently do nothing."""
+        recipes, artifacts = str(self._recipes_path), str(self._artifacts_path)
+        scales = known_scales(self._catalog.root)
+        measures = self._artifacts_file.measures
+        models = {recipe.get("model", {}).get("name", "") for recipe in self.recipes.values()}
+        _refuse_unknown(recipes, "scale", self._recipes_file.scales, scales)
+        _refuse_unknown(artifacts, "scale", self._artifacts_file.scales, scales)
+        _refuse_unknown(recipes, "model", self._scale.models, models)
+        _refuse_unknown(artifacts, "measure", self._artifacts_scale.measures, measures)
+        names = self._artifacts_scale.artifacts or ()
+        _refuse_unknown(artifacts, "artifact", names, self._artifacts_file.artifacts)
+        for pattern in self._scale.recipes:
+            if not any(fnmatch(name, pattern) for name in self.recipes):
+                _refuse_unknown(recipes, "recipe", [pattern], self.recipes)
+        for measure in measures.values():
+            for dataset in measure.datasets:
+                find(dataset, self._catalog.datasets)
 
-    def _refuse_unknown(self, names: Any, known: Mapping[str, Any], what: str) -> None:
-        for name in names:
-            if name not in known:
-                raise VitrineError(
-                    f"{self._artifacts_path}, scale '{self._catalog.scale.name}': {what} "
-                    f"'{name}' is unknown{did_you_mean(name, known)}"
-                )
+
+def _refuse_unknown(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    known = list(known)
+    for name in names:
+        if name not in known:
+            raise VitrineError(f"{where}: {what} '{name}' is unknown{did_you_mean(name, known)}")
 
 
 class Catalog:
@@ -379,8 +399,26 @@ class Catalog:
         self.data_root = Path(settings.data_root)
         self.results = Path(settings.results_root) / self.scale.name
         self.datasets = load_registry(root / "configs" / "datasets.yaml")
+        for name in [*self.scale.datasets, *self.scale.datasets.values()]:
+            find(name, self.datasets)
         folders = sorted(file.parent for file in (root / "configs" / "papers").glob("*/paper.yaml"))
         self.papers = {folder.name: Paper(folder.name, folder, self) for folder in folders}
+        self._refuse_ambiguous_names()
+
+    def _refuse_ambiguous_names(self) -> None:
+        """Refuse a name that is a table in one paper and a figure in another.
+
+        Snakemake tells the rules `table` and `figure` apart by it.
+        """
+        kinds: dict[str, tuple[str, str]] = {}
+        for paper in self.papers.values():
+            for name, kind in paper.kinds.items():
+                other, known = kinds.setdefault(name, (paper.name, kind))
+                if known != kind:
+                    raise VitrineError(
+                        f"'{name}' is a {known} in '{other}' and a {kind} in '{paper.name}'; "
+                        "rename one"
+                    )
 
     @property
     def artifacts(self) -> Iterator[Artifact]:
@@ -427,6 +465,20 @@ class Catalog:
     def measurements(self) -> dict[Path, Measurement]:
         """The measurements behind all artifacts of this scale, by path."""
         return {m.path: m for artifact in self.artifacts for m in artifact.measurements}
+
+    def resources(self, job: Run | Measurement) -> Resources:
+        """What the training of a run, or a measurement, asks for.
+
+        A training of no epochs only copies weights, and a measurement on the CPU needs no GPU.
+        """
+        if isinstance(job, Run):
+            step: Step = "train"
+            on_cpu = not job.recipe.schedule.epochs
+        else:
+            step = "evaluate" if job.run else "benchmark"
+            on_cpu = job.device == "cpu"
+        resources = self.paper(job.paper).resources(step)
+        return resources.model_copy(update={"gpus": 0, "threads": 1}) if on_cpu else resources
 
     def receipt_of(self, dataset: str) -> Path:
         """The file that says that a dataset is there and sound."""
@@ -487,15 +539,22 @@ def load_catalog(root: Path = Path(), **overrides: Any) -> Catalog:
 
 
 def rerun_trigger(artifact: Artifact) -> str:
-    """Text that changes when anything written in an artifact changes but its measurements."""
+    """Text that changes with anything written in an artifact: Snakemake renders it again then.
+
+    The measurements' content is an input of its own, but which cell shows which is not.
+    """
     cells = [
-        [cell.row, cell.column, cell.metric, cell.unit, cell.key, cell.digits, cell.exact]
+        {
+            **{name: getattr(cell, name) for name in ("row", "column", "metric", "unit", "key")},
+            **{name: getattr(cell, name) for name in ("digits", "exact", "comparable")},
+            "measurement": str(cell.measurement.path) if cell.measurement else None,
+        }
         for cell in artifact.cells
     ]
-    words = [artifact.title, artifact.caption, artifact.source, artifact.note, artifact.draw]
-    return canonical_json({"words": words, "cells": cells, "digits": artifact.digits})
+    words = ("title", "caption", "source", "note", "row_header", "digits", "draw")
+    return canonical_json({"cells": cells, **{word: getattr(artifact, word) for word in words}})
 
 
 def is_target_name(text: str) -> bool:
     """Tell a target's name from a file's path on the command line."""
-    return re.fullmatch(r"\w+", text) is not None
+    return re.fullmatch(r"[\w-]+", text) is not None

@@ -1,9 +1,13 @@
-"""Functions that a configuration names as ``module:function``."""
+"""Functions that a configuration names as ``module:function``, and what their code is."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib
+import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from vitrine.errors import VitrineError
@@ -23,3 +27,30 @@ def import_function(name: str, file: str) -> Callable[..., Any]:
             f"the function '{name}' cannot be imported ({error}); correct {file}"
         ) from None
     return found
+
+
+@functools.cache
+def source_digest(*names: str) -> str:
+    """Return eight hex digits that change with the source of these modules or packages.
+
+    Args:
+        names: ``module``, ``module:function`` or ``package`` (then all modules in its folder).
+            What they import does not count; a name that is not found counts as empty, since the
+            job that calls it says so better.
+    """
+    digest = hashlib.sha256()
+    for name in names:
+        for file in _sources(name.partition(":")[0]):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:8]
+
+
+def _sources(module: str) -> list[Path]:
+    try:
+        spec = importlib.util.find_spec(module)
+    except ImportError:
+        return []
+    if spec is None or spec.origin is None:
+        return []
+    origin = Path(spec.origin)
+    return sorted(origin.parent.glob("*.py")) if spec.submodule_search_locations else [origin]

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.schema import Strict, merge
+from vitrine.schema import Strict, merge, parse
 from vitrine.settings import Resources, Step
 
 Delta = dict[str, Any]
@@ -125,15 +125,8 @@ class CellSpec(Strict):
     exact: bool = False
 
 
-class SeriesSpec(Strict):
-    """A measurement whose every value belongs to a figure."""
-
-    measure: str
-    recipe: str | None = None
-
-
 class ArtifactSpec(Strict):
-    """A table (rows and columns of cells) or a figure (series and a function that draws them)."""
+    """A table, its rows and columns of cells; or a figure, which also has a function that draws."""
 
     title: str
     caption: str
@@ -145,8 +138,7 @@ class ArtifactSpec(Strict):
     digits: int | None = None
     rows: tuple[Labelled, ...] = ()
     columns: tuple[Labelled, ...] = ()
-    cell: CellSpec | None = None
-    series: tuple[SeriesSpec, ...] = ()
+    cell: CellSpec = CellSpec()
     draw: str | None = None
 
     @property
@@ -158,7 +150,7 @@ class ArtifactSpec(Strict):
         """Fill the cell's template for one row and column."""
         own = set(CellSpec.model_fields)
         defaults = {"metric": self.metric, "unit": self.unit, "digits": self.digits}
-        template = self.cell.model_dump(exclude_unset=True) if self.cell else {}
+        template = self.cell.model_dump(exclude_unset=True)
         fields = {**defaults, **template}
         for source in (row.variables, column.variables):
             fields.update({key: value for key, value in source.items() if key in own})
@@ -171,7 +163,7 @@ class ArtifactSpec(Strict):
             key: fill(value, variables, place) if isinstance(value, str) else value
             for key, value in fields.items()
         }
-        return CellSpec.model_validate(filled)
+        return parse(CellSpec, filled, place)
 
 
 class MeasureScale(Strict):
@@ -225,7 +217,9 @@ def read_reference(path: Path) -> dict[tuple[str, str], Printed]:
                 raise VitrineError(f"{path}: the cell {cell} stands twice; remove one")
             if not line["source"]:
                 raise VitrineError(f"{path}: the cell {cell} has no source; say table and page")
-            std = float(line["std"]) if line["std"] else None
+            std = _number_or_word(line["std"]) if line["std"] else None
+            if isinstance(std, str):
+                raise VitrineError(f"{path}: the std of {cell} is '{std}'; give a number or none")
             printed[cell] = Printed(_number_or_word(line["value"]), std, line["source"])
     return printed
 
@@ -243,6 +237,8 @@ def fill(template: str, variables: Mapping[str, Any], where: str) -> str:
         raise VitrineError(
             f"{where}: '{template}' names '{name}'{did_you_mean(name, variables)}"
         ) from None
+    except (ValueError, IndexError) as error:
+        raise VitrineError(f"{where}: '{template}' is no template ({error})") from None
 
 
 def _number_or_word(text: str) -> float | str:

@@ -34,9 +34,11 @@ def read_yaml(path: Path) -> Any:
         VitrineError: the file is missing or is not YAML.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise VitrineError(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise VitrineError(f"{path} is not UTF-8 text; save it as such") from None
     try:
         return yaml.load(text, Loader=_Loader) or {}
     except yaml.YAMLError as error:
@@ -61,12 +63,21 @@ def load(model: type[Model], path: Path) -> Model:
 
 
 def merge(base: dict[str, Any], *deltas: dict[str, Any]) -> dict[str, Any]:
-    """Merge nested dictionaries from left to right; later values win, lists are replaced whole."""
+    """Merge nested dictionaries from left to right; later values win, lists are replaced whole.
+
+    Raises:
+        VitrineError: a plain value would replace a dictionary.
+    """
     merged = dict(base)
     for delta in deltas:
         for key, value in delta.items():
-            both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-            merged[key] = merge(merged[key], value) if both else value
+            if isinstance(merged.get(key), dict):
+                if not isinstance(value, dict):
+                    raise VitrineError(
+                        f"'{key}: {value}' replaces several keys; name those it sets"
+                    )
+                value = merge(merged[key], value)
+            merged[key] = value
     return merged
 
 

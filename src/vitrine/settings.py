@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.schema import Strict, load, parse, read_yaml
+from vitrine.schema import Strict, parse, read_yaml
 
 STEPS = ("train", "evaluate", "benchmark")
 Step = Literal["train", "evaluate", "benchmark"]
@@ -59,21 +59,31 @@ class Scale(Strict):
 def load_settings(root: Path, overrides: dict[str, Any] | None = None) -> Settings:
     """Read ``configs/default.yaml`` and lay `overrides` over it."""
     path = root / "configs" / "default.yaml"
-    return parse(Settings, {**read_yaml(path), **(overrides or {})}, str(path))
+    written = read_yaml(path)
+    if isinstance(written, dict):
+        written |= overrides or {}
+    return parse(Settings, written, str(path))
+
+
+def known_scales(root: Path) -> list[str]:
+    """Return the names of all scales."""
+    return sorted(file.stem for file in (root / "configs" / "scales").glob("*.yaml"))
 
 
 def load_scale(root: Path, name: str) -> Scale:
-    """Read one scale.
+    """Read one scale; it is called like its file.
 
     Raises:
         VitrineError: no such scale, or its file is wrong.
     """
-    folder = root / "configs" / "scales"
-    path = folder / f"{name}.yaml"
-    if not path.is_file():
-        known = [file.stem for file in folder.glob("*.yaml")]
+    known = known_scales(root)
+    if name not in known:
         raise VitrineError(f"scale '{name}' is unknown{did_you_mean(name, known)}")
-    return load(Scale, path)
+    path = root / "configs" / "scales" / f"{name}.yaml"
+    written = read_yaml(path)
+    return parse(
+        Scale, {**written, "name": name} if isinstance(written, dict) else written, str(path)
+    )
 
 
 if __name__ == "__main__":

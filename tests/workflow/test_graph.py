@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 
 import pytest
 import yaml
@@ -115,15 +114,6 @@ def test_every_target_is_listed_with_its_caption(checkout):
     listing = " ".join((done.stdout + done.stderr).split())
     assert "template_table1 (Table 1, p. 1: A wider network reads digits better.)" in listing
     assert "variance_table5" in listing
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_an_unwritable_results_folder_is_told(made):
-    results = made.path / "sealed"
-    results.mkdir(mode=0o500)
-    done = made.snakemake("template_table1", *SMOKE, f"results_root={results}")
-    assert done.returncode != 0
-    assert "cannot write" in done.stderr
 
 
 def test_a_results_folder_that_is_a_file_is_told_and_nothing_is_lost(made):

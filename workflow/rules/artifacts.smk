@@ -19,9 +19,14 @@ def artifact_inputs(wildcards):
     return measurements + ([str(reference)] if reference.is_file() else [])
 
 
+def rendering_digest(artifact):
+    """Changes with the code that renders, so that a mended table or figure is rendered again."""
+    return source_digest("vitrine.artifacts", *([artifact.draw] if artifact.draw else []))
+
+
 RENDER = (
     "python -m vitrine.artifacts render {wildcards.paper} {wildcards.artifact}"
-    " --scale {config[scale]} --runs {config[runs_root]} --results {config[results_root]}"
+    " --scale {config[scale]:q} --runs {config[runs_root]:q} --results {config[results_root]:q}"
 )
 
 
@@ -44,6 +49,7 @@ rule table:
     params:
         written=lambda wildcards: rerun_trigger(artifact_of(wildcards)),
         caption=lambda wildcards: artifact_of(wildcards).caption,
+        code=lambda wildcards: rendering_digest(artifact_of(wildcards)),
     shell:
         RENDER
 
@@ -67,5 +73,6 @@ rule figure:
     params:
         written=lambda wildcards: rerun_trigger(artifact_of(wildcards)),
         caption=lambda wildcards: artifact_of(wildcards).caption,
+        code=lambda wildcards: rendering_digest(artifact_of(wildcards)),
     shell:
         RENDER

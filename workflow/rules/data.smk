@@ -1,13 +1,5 @@
 # Datasets and published weights: fetched where that is allowed, verified always.
 
-NEEDED_DATASETS = set()
-
-
-def dataset_receipts(names):
-    """The receipts of these datasets; remembers that they are needed."""
-    NEEDED_DATASETS.update(names)
-    return [str(CATALOG.receipt_of(name)) for name in names]
-
 
 rule fetch_dataset:
     """Fetch a dataset (or find it where it was placed) and verify it."""
@@ -17,7 +9,7 @@ rule fetch_dataset:
     params:
         version=lambda wildcards: CATALOG.datasets[wildcards.dataset].version,
     shell:
-        "python -m vitrine.data {wildcards.dataset} --data {config[data_root]} --receipt {output}"
+        "python -m vitrine.data {wildcards.dataset} --data {config[data_root]:q} --receipt {output:q}"
 
 
 rule fetch_weights:
@@ -26,4 +18,4 @@ rule fetch_weights:
         str(CATALOG.weights_of("{model}")),
     localrule: True
     shell:
-        "python -m vitrine.training.weights {wildcards.model} --output {output}"
+        "python -m vitrine.training.weights {wildcards.model} --output {output:q}"

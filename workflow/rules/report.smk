@@ -15,9 +15,11 @@ rule report_page:
     output:
         report(str(CATALOG.report), caption="../report/report.rst", category="report"),
     localrule: True
+    params:
+        code=source_digest("vitrine.artifacts"),
     shell:
         "python -m vitrine.artifacts report"
-        " --scale {config[scale]} --runs {config[runs_root]} --results {config[results_root]}"
+        " --scale {config[scale]:q} --runs {config[runs_root]:q} --results {config[results_root]:q}"
 
 
 onstart:
@@ -27,7 +29,10 @@ onstart:
 
     try:
         for name in sorted(NEEDED_DATASETS):
-            if CATALOG.datasets[name].source == "manual":
+            if (
+                CATALOG.datasets[name].source == "manual"
+                and not CATALOG.receipt_of(name).exists()
+            ):
                 verify(CATALOG.datasets[name], DATA)
     except VitrineError as error:
         stop(error)

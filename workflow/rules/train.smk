@@ -3,14 +3,6 @@
 # outputs of a failed job, and a job that was cut off must find its checkpoints again.
 
 
-def run_of(wildcards):
-    """The run whose folder the wildcards name."""
-    folder = RUNS / wildcards.paper / wildcards.run
-    if folder not in CATALOG.runs:
-        raise ValueError(f"{folder} belongs to no recipe at scale '{config['scale']}'")
-    return CATALOG.runs[folder]
-
-
 def training_inputs(wildcards):
     """The run's dataset, and the weights that it starts from."""
     run = run_of(wildcards)
@@ -20,23 +12,9 @@ def training_inputs(wildcards):
     return inputs
 
 
-def ask(step, resource):
-    """A function that gives Snakemake what a job of `step` asks of one resource."""
-
-    def resource_of(wildcards, attempt=1):
-        resources = CATALOG.paper(wildcards.paper).resources(step)
-        value = getattr(resources, resource)
-        # A job that ran out of time gets longer, and goes on from its checkpoint.
-        return value * 2 ** (attempt - 1) if resource == "runtime" else value
-
-    return resource_of
-
-
-def launcher(wildcards):
-    """One process for each GPU, or a plain Python."""
-    gpus = CATALOG.paper(wildcards.paper).resources("train").gpus
-    processes = f"torchrun --standalone --nproc-per-node={gpus}"
-    return processes if gpus > 1 else "python"
+def training_resources(wildcards):
+    """What the paper or the scale gives a training."""
+    return CATALOG.resources(run_of(wildcards))
 
 
 rule train:
@@ -48,17 +26,22 @@ rule train:
     wildcard_constraints:
         run=r"[^/]+-[0-9a-f]{8}",
         seeds=r"\d+(-\d+)*",
-    threads: ask("train", "threads")
+    threads: ask(training_resources, "threads")
     resources:
-        gpu=ask("train", "gpus"),
-        mem_mb=ask("train", "mem_mb"),
-        runtime=ask("train", "runtime"),
+        gpu=ask(training_resources, "gpus"),
+        mem_mb=ask(training_resources, "mem_mb"),
+        runtime=ask(training_resources, "runtime"),
     params:
         recipe=lambda wildcards: run_of(wildcards).recipe.canonical_json(),
         name=lambda wildcards: run_of(wildcards).name,
-        launcher=launcher,
         seeds=lambda wildcards: wildcards.seeds.split("-"),
+    # One process for each GPU that the job was given, and its share of the threads.
     shell:
-        "{params.launcher} -m vitrine.training {wildcards.paper} {params.name:q}"
-        " --seeds {params.seeds} --receipt {output:q}"
-        " --scale {config[scale]} --data {config[data_root]} --runs {config[runs_root]}"
+        "processes=$(( {resources.gpu} > 1 ? {resources.gpu} : 1 ))\n"
+        "export OMP_NUM_THREADS=$(( {threads} > processes ? {threads} / processes : 1 ))\n"
+        "launch=python\n"
+        "if (( processes > 1 )); then\n"
+        '    launch="torchrun --standalone --nproc-per-node=$processes"\n'
+        "fi\n"
+        "$launch -m vitrine.training {wildcards.paper} {params.name:q}"
+        " --seeds {params.seeds} --receipt {output:q} " + WHERE
