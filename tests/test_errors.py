@@ -1,6 +1,7 @@
 """Mistakes reach people as one sentence and status 2."""
 
 import pytest
+from torch.utils.data import DataLoader
 
 from vitrine.errors import VitrineError, did_you_mean, exit_on_error
 
@@ -21,6 +22,26 @@ def test_a_mistake_exits_with_two_and_no_traceback(capsys):
         exit_on_error(main)
     assert exit_.value.code == 2
     assert capsys.readouterr().err == "vitrine: the scale 'x' is unknown\n"
+
+
+class Damaged:
+    """A dataset whose image cannot be read."""
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        try:
+            raise OSError("broken data stream")
+        except OSError as error:
+            raise VitrineError(f"cannot read image {index}.jpg ({error}); restore it") from error
+
+
+def test_a_mistake_met_by_a_loaders_worker_is_told_in_its_own_sentence(capsys):
+    with pytest.raises(SystemExit):
+        exit_on_error(lambda: list(DataLoader(Damaged(), num_workers=1)))
+    told = "vitrine: cannot read image 0.jpg (broken data stream); restore it\n"
+    assert capsys.readouterr().err == told
 
 
 def test_a_bug_keeps_its_traceback():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from vitrine.errors import VitrineError
+from vitrine.errors import VitrineError, sentence
 
 if TYPE_CHECKING:
     from vitrine.catalog import Catalog
@@ -27,7 +27,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except VitrineError as error:
-            print(f"vitrine: {error}", file=sys.stderr)
+            print(f"vitrine: {sentence(error)}", file=sys.stderr)
             raise typer.Exit(2) from None
 
 

@@ -24,10 +24,18 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(known)}"
 
 
+def sentence(error: VitrineError) -> str:
+    """Return the error's own sentence, also where a loader's worker has raised it.
+
+    torch hands such an error on as one of the same type whose message is the worker's traceback.
+    """
+    return str(error).rpartition(f"{VitrineError.__module__}.VitrineError: ")[2].strip()
+
+
 def exit_on_error(main: Callable[[], None]) -> None:
     """Run a command's `main`; print a `VitrineError` as one line and exit with status 2."""
     try:
         main()
     except VitrineError as error:
-        print(f"vitrine: {error}", file=sys.stderr)
+        print(f"vitrine: {sentence(error)}", file=sys.stderr)
         raise SystemExit(2) from None
