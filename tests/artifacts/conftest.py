@@ -14,17 +14,17 @@ class Build:
     """Makes the catalogue's objects with short arguments."""
 
     @staticmethod
-    def measurement(name="accuracy", path=PATH, run=None):
+    def measurement():
         return Measurement(
             paper="paper",
-            name=name,
+            name="accuracy",
             function="module:function",
             args={},
             seeds=(0, 1, 2),
             device="cpu",
             datasets=(),
-            run=run,
-            path=path,
+            run=None,
+            path=PATH,
             as_printed=True,
         )
 
@@ -63,11 +63,11 @@ class Build:
         return Artifact(**{**defaults, **fields})
 
     @staticmethod
-    def measured(*seeds, name="accuracy", path=PATH):
+    def measured(*seeds):
         """What was measured under each seed, by key."""
         return {
-            path: {
-                "name": name,
+            PATH: {
+                "name": "accuracy",
                 "dataset": "digits",
                 "recipe_hash": "abcd1234",
                 "values": {str(seed): values for seed, values in enumerate(seeds)},

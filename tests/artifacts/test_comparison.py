@@ -2,9 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -173,36 +170,6 @@ def test_an_unknown_key_is_refused_with_the_closest_one(build):
 def test_a_cell_cannot_show_an_array(build):
     with pytest.raises(VitrineError, match=r"'A/x' of the measurement 'accuracy' is an array"):
         compare(build.table(build.cell()), build.measured({"A/x": [1.0]}), "full")
-
-
-def test_the_numbers_of_a_figures_measurement_become_its_cells(build):
-    figure = build.table(measurements=(build.measurement(),), rows=(), draw="module:draw")
-    measured = build.measured(*({"train/224/a": seed, "map": [[1.0]]} for seed in (1.0, 2.0)))
-    cells = compare(figure, measured, "full")
-    found = cells[["row", "column", "metric", "measured", "verdict"]].values.tolist()
-    assert found == [["train", "224/a", "accuracy", 1.5, "unprinted"]]
-
-
-def test_rows_of_a_figure_on_several_recipes_begin_with_the_recipe(build):
-    ours, theirs = (
-        build.measurement(path=Path(f"{name}.json"), run=SimpleNamespace(name=name))
-        for name in ("ours", "theirs")
-    )
-    figure = build.table(measurements=(ours, theirs), rows=(), draw="module:draw")
-    values = {"train/224": 1.0, "top1": 2.0}
-    measured = {
-        **build.measured(values, path=ours.path),
-        **build.measured(values, path=theirs.path),
-    }
-    cells = compare(figure, measured, "full")
-    assert cells[["row", "column"]].values.tolist() == [
-        ["ours / train", "224"],
-        ["ours", "top1"],
-        ["theirs / train", "224"],
-        ["theirs", "top1"],
-    ]
-    alone = compare(replace(figure, measurements=(ours,)), measured, "full")
-    assert alone["row"].tolist() == ["train", "ours"]
 
 
 def test_cells_come_back_from_their_file_as_they_were(build, tmp_path):

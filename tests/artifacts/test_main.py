@@ -97,7 +97,9 @@ def figure(small_checkout, catalog):
         "title": "Width",
         "caption": "A wider network.",
         "source": "Figure 1, p. 3",
-        "series": [{"measure": "accuracy", "recipe": "wide"}],
+        "rows": [{"label": "Wide", "width": "wide"}],
+        "columns": [{"label": "Accuracy"}],
+        "cell": {"measure": "accuracy", "recipe": "{width}", "key": "top1"},
         "draw": "drawing_of_the_test:fig1",
     }
     path.write_text(yaml.safe_dump(spec))
@@ -120,7 +122,7 @@ def test_a_figure_is_drawn_from_its_cells_and_measurements(figure, tmp_path, mon
     csv_file, svg, png = figure.files(artifact)
     assert ">91 accuracy</text>" in svg.read_text()
     assert png.read_bytes().startswith(b"\x89PNG")
-    assert csv_file.read_text().splitlines()[1].startswith("template,fig1,wide,top1,accuracy,,91.0")
+    assert csv_file.read_text().splitlines()[1].startswith("template,fig1,Wide,Accuracy,,,91.0")
 
 
 def test_a_figure_without_its_measurement_says_what_to_run(figure):

@@ -23,7 +23,7 @@ from scipy.special import ndtri, stdtrit  # as scipy.stats, which takes a second
 from vitrine.errors import VitrineError, did_you_mean
 
 if TYPE_CHECKING:
-    from vitrine.catalog import Artifact, Cell, Measurement
+    from vitrine.catalog import Artifact, Cell
 
 COLUMNS = [
     *("paper", "artifact", "row", "column", "metric", "unit"),
@@ -53,20 +53,14 @@ def compare(artifact: Artifact, measurements: Measured, scale: str) -> pd.DataFr
     """Return the tidy cells of an artifact, in its own order, with the columns `COLUMNS`.
 
     Args:
-        artifact: a table or figure with its cells. A figure that declares none has those of its
-            measurements: each number becomes one. Its key "row/column" is split at the first
-            slash; a key without one is a column of the row called after the recipe. Where several
-            recipes are drawn, every row begins with its recipe.
+        artifact: a table or figure with its cells.
         measurements: the parsed measurement of each path that exists.
         scale: the name that every row carries.
 
     Raises:
         VitrineError: a measurement exists and lacks a cell's key, or holds an array there.
     """
-    if artifact.cells:
-        rows = [_declared(artifact, cell, measurements) for cell in artifact.cells]
-    else:
-        rows = _series(artifact, measurements)
+    rows = [_tidy_row(artifact, cell, measurements) for cell in artifact.cells]
     common = {"paper": artifact.paper, "artifact": artifact.name, "scale": scale}
     cells = pd.DataFrame([{**row, **common} for row in rows], columns=COLUMNS)
     return cells.astype(dict.fromkeys(NUMBERS, float) | {"n_seeds": int})
@@ -185,8 +179,8 @@ def judge(cell: Cell, summary: Summary) -> Verdict:
     return "within" if difference <= allowed * slack else "outside"
 
 
-def _declared(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[str, Any]:
-    """The tidy row of a cell that the artifact declares."""
+def _tidy_row(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[str, Any]:
+    """A cell as `COLUMNS` have it, without what the whole artifact shares."""
     known = measurements.get(cell.measurement.path) if cell.measurement else None
     summary = summarize(_numbers(artifact, cell, known) if known else [])
     row = {
@@ -225,47 +219,6 @@ def _numbers(artifact: Artifact, cell: Cell, known: Mapping[str, Any]) -> list[f
         if _is_number(value):
             numbers.append(float(value))
     return numbers
-
-
-def _series(artifact: Artifact, measurements: Measured) -> list[dict[str, Any]]:
-    """The tidy rows of a figure that declares no cells: every number of its measurements."""
-    several = len({_series_name(one) for one in artifact.measurements if one.run}) > 1
-    rows = []
-    for measurement in artifact.measurements:
-        known = measurements.get(measurement.path, {"values": {}})
-        name = _series_name(measurement)
-        for key, numbers in _scalars(known).items():
-            row, slash, column = key.partition("/")
-            if not slash:
-                row, column = name, key
-            elif several:
-                row = f"{name} / {row}"
-            rows.append(
-                {
-                    "row": row,
-                    "column": column,
-                    "metric": measurement.name,
-                    "unit": "",
-                    "verdict": "unprinted" if numbers else "not_run",
-                    **asdict(summarize(numbers)),
-                    **_origin(known),
-                }
-            )
-    return rows
-
-
-def _series_name(measurement: Measurement) -> str:
-    return measurement.run.name if measurement.run else measurement.name
-
-
-def _scalars(known: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Every key that holds a number or null, with its numbers over seeds."""
-    scalars: dict[str, list[float]] = {}
-    for values in known["values"].values():
-        for key, value in values.items():
-            if not isinstance(value, list):
-                scalars.setdefault(key, []).extend([float(value)] if _is_number(value) else [])
-    return scalars
 
 
 def _is_number(value: float | None) -> bool:
