@@ -1,7 +1,6 @@
 """Figures look alike, say their words as text, and are the same bytes for the same numbers."""
 
 import matplotlib as mpl
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -58,26 +57,13 @@ def test_lines_follow_the_size_and_carry_the_seeds_band(cells):
     assert band[band[:, 0] == 448][:, 1].tolist() == [2.0, 4.0]
 
 
-def test_bars_stand_in_groups_of_columns(cells):
-    _, axes = style.figure()
-    style.bars(axes, cells)
-    ours, theirs = axes.containers[1], axes.containers[3]
-    assert [bar.get_height() for bar in ours] == [3.0, 1.0, 2.0]
-    assert all(a.get_x() + a.get_width() < b.get_x() for a, b in zip(ours, theirs, strict=True))
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["448", "224", "1024"]
-
-
-def test_heat_maps_share_one_scale():
-    fig = style.heatmaps([[np.zeros((2, 2)), np.full((2, 2), 5.0)]], [""], ["a", "b"], "variance")
-    assert {axes.images[0].get_clim() for axes in fig.axes[:2]} == {(0.0, 5.0)}
-    assert fig.axes[2].get_ylabel() == "variance"
-
-
-def test_a_montage_captions_each_image():
-    images = [[np.zeros((4, 4, 3))] * 2] * 2
-    fig = style.montage(images, ["r", "s"], ["c", "d"], [["1", "2"], ["3", "4"]])
-    assert [axes.get_xlabel() for axes in fig.axes] == ["1", "2", "3", "4"]
-    assert [axes.get_title() for axes in fig.axes] == ["c", "d", "", ""]
+def test_a_picture_shows_nothing_but_its_pixels_on_the_limits_given():
+    fig, axes = style.figure()
+    shown = style.picture(axes, [[0.0, 5.0]], vmin=0, vmax=9)
+    fig.draw_without_rendering()
+    assert (shown.get_array().tolist(), shown.get_clim()) == ([[0.0, 5.0]], (0, 9))
+    assert not [*axes.get_xticks(), *axes.get_yticks()]
+    assert not any(spine.get_visible() for spine in axes.spines.values())
 
 
 def test_colours_are_told_apart():

@@ -7,16 +7,15 @@ images; what only one paper needs lives with that paper.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib as mpl
-import numpy as np
 import pandas as pd
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from numpy.typing import ArrayLike
 
 from vitrine.files import atomic_path
@@ -115,84 +114,15 @@ def lines(axes: Axes, cells: pd.DataFrame) -> None:
         axes.fill_between(*band, color=colour(index), alpha=0.2, linewidth=0)
 
 
-def bars(axes: Axes, cells: pd.DataFrame) -> None:
-    """Draw a group of bars for each column, a bar for each row, with the seeds' deviation."""
-    rows, groups = cells["row"].unique(), cells["column"].unique()
-    width = 0.8 / len(rows)
-    for index, row in enumerate(rows):
-        series = cells[cells["row"] == row].set_index("column").reindex(groups)
-        x = np.arange(len(groups)) + (index - (len(rows) - 1) / 2) * width
-        axes.bar(
-            x,
-            series["measured"],
-            width * 0.92,
-            yerr=series["std"].fillna(0),
-            label=row,
-            color=colour(index),
-            error_kw={"elinewidth": 0.8, "capsize": 1.5},
-        )
-    axes.set_xticks(np.arange(len(groups)), groups)
-    axes.grid(visible=False, axis="x")
+def picture(axes: Axes, image: ArrayLike, **shown: Any) -> AxesImage:
+    """Show an (H, W) map or an (H, W, 3) image alone: no ticks, no grid, no frame.
 
-
-def heatmaps(
-    maps: Sequence[Sequence[ArrayLike]],
-    row_labels: Sequence[str],
-    column_labels: Sequence[str],
-    bar_label: str,
-    width: Literal["column", "text"] = "text",
-) -> Figure:
-    """Draw a grid of (H, W) maps on one shared scale, with one colour bar."""
-    arrays = [[np.asarray(one, dtype=float) for one in row] for row in maps]
-    finite = np.concatenate([one[np.isfinite(one)] for row in arrays for one in row])
-    fig, grid = _image_grid(arrays, row_labels, column_labels, width, beside=0.6)
-    for axes, one in zip(grid.flat, (one for row in arrays for one in row), strict=True):
-        shown = axes.imshow(one, vmin=finite.min(), vmax=finite.max(), cmap=SEQUENTIAL)
-    fig.colorbar(shown, ax=grid, label=bar_label, fraction=0.05, pad=0.02)
-    return fig
-
-
-def montage(
-    images: Sequence[Sequence[ArrayLike]],
-    row_labels: Sequence[str],
-    column_labels: Sequence[str],
-    captions: Sequence[Sequence[str]] | None = None,
-    width: Literal["column", "text"] = "text",
-) -> Figure:
-    """Draw a grid of images, (H, W, 3) in [0, 1] or bytes, with a caption under each if given."""
-    arrays = [[np.asarray(one) for one in row] for row in images]
-    fig, grid = _image_grid(arrays, row_labels, column_labels, width, under=0.15 if captions else 0)
-    for i, row in enumerate(arrays):
-        for j, one in enumerate(row):
-            grid[i, j].imshow(one)
-            if captions:
-                grid[i, j].set_xlabel(captions[i][j], fontsize=STYLE["xtick.labelsize"])
-    return fig
-
-
-def _image_grid(
-    images: Sequence[Sequence[np.ndarray]],
-    row_labels: Sequence[str],
-    column_labels: Sequence[str],
-    width: Literal["column", "text"],
-    beside: float = 0.0,
-    under: float = 0.0,
-) -> tuple[Figure, np.ndarray]:
-    """Axes without ticks, shaped like the images.
-
-    `beside` makes room to the right of the grid and `under` below each image, in inches.
+    Args:
+        axes: to draw on.
+        image: numbers for the colour map, or colours in [0, 1] or bytes.
+        **shown: passed to `Axes.imshow`, such as the limits that several maps share.
     """
-    rows, columns = len(images), len(images[0])
-    one = (WIDTHS[width] - beside - 0.2) / columns - 0.08  # what labels and padding leave
-    height = one * images[0][0].shape[0] / images[0][0].shape[1] + under + 0.08
-    aspect = (rows * height + 0.2) / WIDTHS[width]
-    fig, grid = figure(width, aspect, rows, columns, squeeze=False)
-    for axes in grid.flat:
-        axes.set(xticks=[], yticks=[])
-        axes.grid(visible=False)
-        axes.spines[:].set_visible(False)
-    for axes, label in zip(grid[0], column_labels, strict=True):
-        axes.set_title(label)
-    for axes, label in zip(grid[:, 0], row_labels, strict=True):
-        axes.set_ylabel(label)
-    return fig, grid
+    axes.set(xticks=[], yticks=[])
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    return axes.imshow(image, **shown)

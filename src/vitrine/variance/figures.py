@@ -66,11 +66,9 @@ def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     limits = {"vmin": 0.0, "vmax": max(one.max() for one in maps.values())}
     fig, axes = style.figure(aspect=1.0, rows=2, columns=2)
     for ax, (name, one) in zip(axes.flat, maps.items(), strict=True):
-        drawn = ax.imshow(one, **limits)
+        drawn = style.picture(ax, one, **limits)
         ratio = values[f"{name}/ratio"]
         ax.set_title(f"{titles[name]}: {one.shape[0]}×{one.shape[1]}\nVar = {ratio:.3f} Var[P]")
-        ax.set(xticks=[], yticks=[])
-        ax.grid(visible=False)
     fig.colorbar(drawn, ax=axes, label="variance over channels", fraction=0.05, pad=0.02)
     return fig
 
@@ -82,12 +80,8 @@ def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     variance = cells.set_index("row")["measured"]
     fig, axes = style.figure("text", aspect=0.2, columns=len(names))
     for ax, name in zip(axes, names, strict=True):
-        ax.imshow(np.asarray(values[f"pixels {name}"], dtype=np.uint8))
-        ax.set_title(name)
-        ax.set_xlabel(f"Var {variance[name]:.2f}")
-        ax.set(xticks=[], yticks=[])
-        ax.grid(visible=False)
-        ax.spines[:].set_visible(False)
+        style.picture(ax, np.asarray(values[f"pixels {name}"], dtype=np.uint8))
+        ax.set(title=name, xlabel=f"Var {variance[name]:.2f}")
     return fig
 
 
