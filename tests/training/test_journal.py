@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import sys
 
 import pytest
@@ -87,6 +89,18 @@ def test_entries_beyond_the_resumed_step_and_half_lines_are_dropped(tmp_path):
     log.write_text('{"step": 50}\n{"step": 100}\n{"step": 150}\n{"ste')
     with make(tmp_path, step=100):
         assert log.read_text() == '{"step": 50}\n{"step": 100}\n'
+
+
+def test_a_resume_that_cannot_write_leaves_the_log_as_it_was(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"step": 50}\n{"step": 150}\n')
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(VitrineError, match=r"log\.jsonl: No space left"):
+        make(tmp_path, step=100)
+    assert log.read_text() == '{"step": 50}\n{"step": 150}\n'
 
 
 def test_a_log_that_cannot_be_written_is_named(tmp_path):

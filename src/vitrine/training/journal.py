@@ -15,6 +15,7 @@ from types import TracebackType
 from tqdm import tqdm
 
 from vitrine.errors import VitrineError
+from vitrine.files import write_atomically
 
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -134,7 +135,7 @@ def _drop_entries_beyond(path: Path, step: int) -> None:
                 kept.append(line + "\n")
         except ValueError:  # the line that a kill has cut
             continue
-    path.write_text("".join(kept))
+    write_atomically(path, "".join(kept))
 
 
 def _duration(seconds: float) -> str:
