@@ -76,9 +76,14 @@ def test_truncated_weights_are_refused(recipe, weights, size):
         load_weights(build_model(recipe, 10), weights, recipe)
 
 
-def test_missing_weights_are_named(recipe, tmp_path):
-    with pytest.raises(VitrineError, match=r"w\.safetensors does not exist: train this run first"):
-        load_weights(build_model(recipe, 10), tmp_path / "w.safetensors", recipe)
+def test_missing_weights_are_named_with_the_receipts_that_keep_them_from_being_made(
+    recipe, tmp_path
+):
+    weights = tmp_path / "micro-0a1b2c3d" / "seed0" / "weights.safetensors"
+    with pytest.raises(VitrineError) as caught:
+        load_weights(build_model(recipe, 10), weights, recipe)
+    told = f"{weights} does not exist: delete {tmp_path}/micro-0a1b2c3d/trained-*.json"
+    assert str(caught.value).startswith(told)
 
 
 def test_weights_of_another_architecture_are_refused(recipe, weights):

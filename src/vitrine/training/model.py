@@ -130,9 +130,20 @@ def save_weights(weights: Mapping[str, Tensor], path: Path, recipe: Recipe, seed
 def load_weights(model: nn.Module, path: Path, recipe: Recipe) -> None:
     """Load a run's weights into its model.
 
+    Args:
+        model: gets the weights.
+        path: the weights in the folder of a seed, which lies in that of its recipe.
+        recipe: what the weights must have been trained with.
+
     Raises:
         VitrineError: the file is missing, damaged, of another recipe, or of another architecture.
     """
+    if not path.exists():
+        # Snakemake goes by the receipts: with one there, it would not train again.
+        raise VitrineError(
+            f"{path} does not exist: delete {path.parent.parent}/trained-*.json if there is one, "
+            "and start snakemake again to train this run"
+        )
     owner = weights_owner(path)
     if owner.get("recipe_hash") != recipe.hash:
         raise VitrineError(
@@ -152,13 +163,11 @@ def weights_owner(path: Path) -> dict[str, Any]:
     """Return the `recipe_hash` and the `seed` that a weights file names as its own.
 
     Raises:
-        VitrineError: the file is missing or damaged.
+        VitrineError: the file is damaged.
     """
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-    except FileNotFoundError:
-        raise VitrineError(f"{path} does not exist: train this run first") from None
     except (SafetensorError, OSError) as error:
         raise VitrineError(
             f"{path} is damaged ({first_line(error)}): delete it and make it again"
