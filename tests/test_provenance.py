@@ -30,10 +30,23 @@ def test_the_commit_is_the_head_of_the_working_directory(repository):
     assert commit() == git(repository, "rev-parse", "HEAD")
 
 
-def test_only_changes_to_tracked_files_make_the_commit_dirty(repository):
-    (repository / "new").write_text("untracked")
+@pytest.mark.parametrize("name", ["tracked", "new", "folder/new"])
+def test_a_changed_or_a_new_file_makes_the_commit_dirty(repository, name):
+    git(repository, "config", "status.showUntrackedFiles", "no")
+    (repository / name).parent.mkdir(exist_ok=True)
+    (repository / name).write_text("two")
+    assert commit() == git(repository, "rev-parse", "HEAD") + "-dirty"
+
+
+def test_an_ignored_file_leaves_the_commit_clean(repository):
+    (repository / ".git" / "info" / "exclude").write_text("runs/\n")
+    (repository / "runs").mkdir()
+    (repository / "runs" / "log").write_text("x")
     assert commit() == git(repository, "rev-parse", "HEAD")
-    (repository / "tracked").write_text("two")
+
+
+def test_a_commit_is_dirty_where_git_cannot_tell(repository):
+    (repository / ".git" / "index").write_text("damaged")
     assert commit() == git(repository, "rev-parse", "HEAD") + "-dirty"
 
 

@@ -46,13 +46,14 @@ def package_versions() -> Mapping[str, str]:
 def commit() -> str | None:
     """Return git's HEAD of the working directory, None outside a repository.
 
-    "-dirty" is appended when a tracked file differs from it.
+    "-dirty" is appended unless git vouches that nothing differs from it. A new file counts, if it
+    is not ignored: a paper's folder that was never committed makes numbers too.
     """
     head = _git("rev-parse", "HEAD")
     if head is None:
         return None
-    changed = _git("status", "--porcelain", "--untracked-files=no")
-    return f"{head}-dirty" if changed else head
+    clean = _git("status", "--porcelain", "--untracked-files=normal") == ""
+    return head if clean else f"{head}-dirty"
 
 
 def device_name(device: str) -> str:
