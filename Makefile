@@ -8,7 +8,7 @@ READY := .venv/.ready
 
 ## every table and figure at SCALE (laptop), then where they are
 reproduce: $(READY)
-	@$(BIN)/snakemake all --quiet rules progress --config scale=$(SCALE)
+	@$(BIN)/snakemake all --quiet rules host reason --config scale=$(SCALE)
 	@$(BIN)/vitrine status --scale $(SCALE)
 
 test: $(READY)

@@ -45,6 +45,7 @@ rule table:
         tex=str(RESULTS / "{paper}" / "{artifact}.tex"),
     wildcard_constraints:
         artifact=names_of("table"),
+    priority: 2
     localrule: True
     params:
         written=lambda wildcards: rerun_trigger(artifact_of(wildcards)),
@@ -69,6 +70,7 @@ rule figure:
         png=str(RESULTS / "{paper}" / "{artifact}.png"),
     wildcard_constraints:
         artifact=names_of("figure"),
+    priority: 2
     localrule: True
     params:
         written=lambda wildcards: rerun_trigger(artifact_of(wildcards)),

@@ -7,6 +7,7 @@ rule benchmark:
         lambda wildcards: dataset_receipts(measurement_of(wildcards).datasets),
     output:
         str(RUNS / "{paper}" / "measurements" / "{measurement}.json"),
+    priority: 1  # seconds each: the first tables come first
     threads: ask(measuring_resources, "threads")
     resources:
         gpu=ask(measuring_resources, "gpus"),
