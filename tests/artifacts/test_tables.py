@@ -5,7 +5,7 @@ import re
 import pytest
 
 from vitrine.artifacts.comparison import compare
-from vitrine.artifacts.tables import format_number, latex, markdown, panels
+from vitrine.artifacts.tables import ALLOWED, format_number, latex, markdown, panels
 from vitrine.catalog import Column
 
 
@@ -55,12 +55,11 @@ printed in the paper (Table 1, p. 2).
 model size, schedule, hardware). A stand-in's numbers are not the paper's and neither confirm nor \
 contradict it.
 
-‡ Outside: differs from the printed number by more than rounding and the spread over seeds \
-explain (95 %).
+‡ Outside: differs from the printed number by more than is allowed.
 
-No mark beside a printed number: it agrees. The difference is within the 95 % interval that the \
-spread over seeds gives, plus half of the last printed digit; with one seed and no printed \
-spread, within one unit of that digit.
+No mark beside a printed number: it agrees, the difference is allowed. Allowed with several seeds: \
+the 95 % interval that their spread gives (and the printed spread, if there is one), plus half a \
+unit of the last printed digit.
 
 — Not run.
 
@@ -123,6 +122,22 @@ def test_nothing_measured_still_shows_what_the_paper_prints(build):
     assert re.search(r"\| A +\| +— \|\n\| \*paper\* \| +\*93\.5\* \|", text)
     assert "*Inconsistent*" in text
     assert "†" not in text
+
+
+@pytest.mark.parametrize(
+    ("seeds", "cell", "opening"),
+    [
+        (2, {}, "Allowed with several seeds: "),
+        (1, {"std": 0.2}, "Allowed with one seed and a printed spread: "),
+        (1, {}, "One seed and no printed spread: compared to the last digit alone"),
+        (1, {"exact": True}, "Allowed for a deterministic fact: "),
+    ],
+)
+def test_a_mark_is_explained_by_what_the_number_was_held_against(build, seeds, cell, opening):
+    artifact = build.table(build.cell(printed=93.5, **cell))
+    text = markdown(artifact, compare(artifact, build.measured(*[{"A/x": 50.0}] * seeds), "full"))
+    assert f"‡ Outside: differs from the printed number by more than is allowed. {opening}" in text
+    assert sum(text.count(allowed) for allowed in ALLOWED.values()) == 1
 
 
 def test_units_stand_in_the_headings_when_columns_differ(build):

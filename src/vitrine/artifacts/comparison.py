@@ -3,8 +3,8 @@
 One rule decides what may be called a match. A cell is judged only where the recipe and the
 arguments equal the paper's own: a stand-in dataset, a smaller model or a shorter schedule is
 `not_comparable` whatever its number. A deterministic fact is `exact` when it rounds to the printed
-digits. Anything else is `within` when it differs from the printed value by no more than the seeds
-explain (`tolerance`), else `outside`.
+digits. Anything else is `within` when it differs from the printed value by no more than rounding
+and what is known of the spread explain (`tolerance`), else `outside`.
 """
 
 from __future__ import annotations

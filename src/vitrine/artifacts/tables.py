@@ -68,17 +68,25 @@ NOTES = {
         "(dataset, model size, schedule, hardware). A stand-in's numbers are not the paper's and "
         "neither confirm nor contradict it."
     ),
-    "outside": (
-        "‡ Outside: differs from the printed number by more than rounding and the spread over "
-        "seeds explain (95 %)."
-    ),
-    "within": (
-        "No mark beside a printed number: it agrees. The difference is within the 95 % interval "
-        "that the spread over seeds gives, plus half of the last printed digit; with one seed and "
-        "no printed spread, within one unit of that digit."
-    ),
+    "outside": "‡ Outside: differs from the printed number by more than is allowed.",
+    "within": "No mark beside a printed number: it agrees, the difference is allowed.",
     "exact": "A deterministic fact without a mark equals the printed number in every digit.",
     "not_run": "— Not run.",
+}
+# What `comparison.judge` allows, by what is known of a cell.
+ALLOWED = {
+    "fact": "Allowed for a deterministic fact: rounding to the printed digits.",
+    "seeds": (
+        "Allowed with several seeds: the 95 % interval that their spread gives (and the printed "
+        "spread, if there is one), plus half a unit of the last printed digit."
+    ),
+    "printed spread": (
+        "Allowed with one seed and a printed spread: the 95 % interval that it gives, plus half a "
+        "unit of the last printed digit."
+    ),
+    "digit": (
+        "One seed and no printed spread: compared to the last digit alone, which may differ by one."
+    ),
 }
 
 
@@ -307,9 +315,29 @@ def _named(name: str, column: pd.Series) -> str:
 def _notes(artifact: Artifact, cells: pd.DataFrame) -> list[str]:
     """The notes that this table needs, in the order of `NOTES`, then the artifact's own."""
     verdicts = set(cells["verdict"])
-    needed = [name for name in NOTES if name == "measured" or name in verdicts]
-    notes = [NOTES[name].format(source=artifact.source) for name in needed]
-    return notes + ([artifact.note] if artifact.note else [])
+    notes = {
+        name: note.format(source=artifact.source)
+        for name, note in NOTES.items()
+        if name == "measured" or name in verdicts
+    }
+    last = next((name for name in ("within", "outside") if name in notes), None)
+    if last:
+        notes[last] += f" {_allowed(artifact, cells)}"
+    return [*notes.values(), *([artifact.note] if artifact.note else [])]
+
+
+def _allowed(artifact: Artifact, cells: pd.DataFrame) -> str:
+    """What may differ, for the kinds of cells that this table judges by a difference."""
+    facts = {(cell.row, cell.column) for cell in artifact.cells if cell.exact}
+    found = set()
+    for cell in cells[cells["verdict"].isin(["within", "outside"])].to_dict("records"):
+        if (cell["row"], cell["column"]) in facts:
+            found.add("fact")
+        elif cell["n_seeds"] > 1:
+            found.add("seeds")
+        else:
+            found.add("digit" if pd.isna(cell["paper_std"]) else "printed spread")
+    return " ".join(text for name, text in ALLOWED.items() if name in found)
 
 
 def _markdown_number(number: Number, printed: bool) -> str:
