@@ -50,7 +50,7 @@ TRAIN = "--train"  # this script, called by itself, to train
 
 
 def train(folder: Path) -> None:
-    from vitrine.training import train
+    from vitrine.training.loop import train
 
     info = load_registry(DATASETS)["digits"]
     recipe = Recipe.model_validate(RECIPE)

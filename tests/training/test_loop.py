@@ -11,7 +11,8 @@ from safetensors.torch import load_file
 
 from vitrine.errors import VitrineError
 from vitrine.recipe import Recipe
-from vitrine.training import train
+from vitrine.training import loop
+from vitrine.training.loop import train
 from vitrine.training.model import build_model, load_weights
 from vitrine.training.step import Trainer
 
@@ -230,6 +231,33 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint_before(
         run(recipe, checkpoint_seconds=0.0)
     monkeypatch.undo()
     assert same_weights(straight, run(recipe))
+
+
+def test_the_rate_told_with_a_fault_is_that_of_its_step_though_losses_are_read_later(
+    make_recipe, run, monkeypatch
+):
+    step, read = Trainer.step, loop._Losses.read
+
+    def poisoned(self, at, batches):
+        if at == 1:
+            poison_loss(self)
+        return step(self, at, batches)
+
+    # As on a GPU, where the losses of an epoch are read at its end.
+    monkeypatch.setattr(
+        loop._Losses, "read", lambda self: read(self) if len(self._unread) == 4 else None
+    )
+    monkeypatch.setattr(Trainer, "step", poisoned)
+    warmup = {"optimizer": {"lr": 0.004}, "schedule": {"warmup_lr": 0.0}}  # 0.001 more each step
+    with pytest.raises(VitrineError, match=r"loss is nan at step 2 \(lr 0\.001\)"):
+        run(make_recipe(warmup))
+
+
+def test_a_sound_checkpoint_that_the_code_no_longer_fits_is_named(recipe, run, monkeypatch):
+    run(recipe, stop_after=3)
+    monkeypatch.setattr(loop, "build_model", lambda recipe, classes: build_model(recipe, 11))
+    with pytest.raises(VitrineError, match=r"step-00000003\.pt does not fit model 'vit_tiny.*code"):
+        run(recipe)
 
 
 def test_weights_that_are_not_finite_are_never_saved(recipe, run, tmp_path, monkeypatch):

@@ -18,15 +18,17 @@ import json, sys
 from pathlib import Path
 from vitrine.data.registry import DatasetInfo
 from vitrine.errors import VitrineError
-from vitrine.recipe import Recipe
-from vitrine.training import train
+from vitrine.recipe import Batch, Recipe
+from vitrine.training.loop import train
 from vitrine.training.team import Team
 
 folder, recipe = Path(sys.argv[1]), Recipe.model_validate_json(sys.argv[2])
 info = DatasetInfo.model_validate_json(sys.argv[3])
 facts = {}
 
-def go(name, seed=0, **options):
+unshared = {"recipe": recipe.model_copy(update={"batch": Batch(size=256, micro=256)})}
+
+def go(name, seed=0, recipe=recipe, **options):
     train(recipe, seed, folder / name, info=info, data_root=folder, **options)
 
 # Two seeds in one process, the first of them interrupted and resumed.
@@ -44,7 +46,22 @@ except VitrineError as error:
 except SystemExit as stop:
     facts["exit"] = stop.code
 
+def reason(work):
+    try:
+        work()
+    except VitrineError as error:
+        return str(error)
+    except SystemExit as stop:
+        return stop.code
+
+def odd():
+    if team.rank == 1:
+        raise VitrineError("only in 1")
+
 team = Team.assemble("cpu")
+facts["everywhere"] = reason(lambda: go("unshared", **unshared))
+facts["somewhere"] = reason(lambda: team.together(odd))
+facts["nowhere"] = team.together(lambda: team.rank)
 facts["largest"] = team.largest(team.rank, 5 - team.rank)
 facts["told"] = team.from_lead(lambda: f"from {team.rank}")
 (folder / f"facts{team.rank}.json").write_text(json.dumps(facts))
@@ -99,6 +116,16 @@ def test_the_leads_error_stops_all_and_is_told_once(two):
     assert facts(two, 1)["exit"] == 2
 
 
+def test_what_every_process_meets_is_told_once(two):
+    assert "which 2 devices cannot share" in facts(two, 0)["everywhere"]
+    assert facts(two, 1)["everywhere"] == 2
+
+
+def test_what_one_process_meets_stops_all_and_is_told_by_it(two):
+    assert (facts(two, 0)["somewhere"], facts(two, 1)["somewhere"]) == (2, "only in 1")
+    assert (facts(two, 0)["nowhere"], facts(two, 1)["nowhere"]) == (0, 1)
+
+
 def test_all_agree_on_what_the_lead_says_and_on_the_largest_values(two):
     assert facts(two, 0)["largest"] == facts(two, 1)["largest"] == [1, 5]
     assert facts(two, 0)["told"] == facts(two, 1)["told"] == "from 0"
@@ -108,6 +135,7 @@ def test_a_process_alone_agrees_with_itself():
     alone = Team.assemble("cpu")
     assert alone.leads
     assert alone.largest(3, 1) == [3, 1]
+    assert alone.together(lambda: "mine") == "mine"
     assert alone.from_lead(lambda: "mine") == "mine"
     assert torch.equal(alone.mean(torch.ones(2)), torch.ones(2))
     with pytest.raises(VitrineError, match="as it is"):

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml
@@ -36,6 +36,7 @@ from vitrine.training.model import (
     build_model,
     build_pretrained,
     check_image_size,
+    first_line,
     save_weights,
     weights_owner,
 )
@@ -108,7 +109,7 @@ def train(
 
 
 class _Run:
-    """One run in its folder, where only the team's lead reads and writes."""
+    """One run in its folder, where only the team's lead writes."""
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class _Run:
 
     def keep_initial_weights(self) -> None:
         """Save the pretrained or initial weights as the run's result."""
-        model = self._initial_model()
+        model = self.team.together(self._initial_model)
         self.team.from_lead(lambda: self._finish(model.state_dict(), steps=0))
 
     def _initial_model(self) -> nn.Module:
@@ -165,16 +166,13 @@ class _Run:
     ) -> None:
         """Take the steps that remain, and save the weights after the last."""
         recipe, team, size = self.recipe, self.team, self.recipe.batch.size
-        share = accumulation(recipe, team.world)
-        samples = TrainingSamples(
-            data.build(self.info, "train", data_root), train_transform(recipe, self.info), self.seed
-        )
-        per_epoch = steps_per_epoch(len(samples), size)
+        share = team.together(lambda: accumulation(recipe, team.world))
+        samples = team.together(lambda: self._samples(data_root))
+        per_epoch = team.together(lambda: steps_per_epoch(len(samples), size))
         steps = recipe.schedule.epochs * per_epoch
         end = min(steps, stop_after or steps)
-        self.trainer = Trainer(
-            self._initial_model(), recipe, self.seed, self.info.classes, per_epoch, team
-        )
+        model = team.together(self._initial_model)
+        self.trainer = Trainer(model, recipe, self.seed, self.info.classes, per_epoch, team)
         first = self._resume()
         with shielded():  # it starts the workers
             stream = micro_batches(
@@ -200,7 +198,7 @@ class _Run:
                 log = done % LOG_STEPS == 0 or done % per_epoch == 0
                 # On a GPU, reading a loss waits for all that is queued there: not at every step.
                 if save or log or team.device.type == "cpu":
-                    self._require(self.losses.read())
+                    self._require(self.losses.read(), self.losses.step)
                 if log:
                     journal.record(done, self.losses.mean(), self.trainer.lr)
                 if log or save:
@@ -212,6 +210,11 @@ class _Run:
                     journal.say(f"stopped by signal {signal}; step {done} of {steps} is saved")
                     raise SystemExit(128 + signal)
 
+    def _samples(self, data_root: Path) -> TrainingSamples:
+        """Open the training split under the recipe's augmentation."""
+        images = data.build(self.info, "train", data_root)
+        return TrainingSamples(images, train_transform(self.recipe, self.info), self.seed)
+
     def _resume(self) -> int:
         """Go back to the newest sound checkpoint; return the number of steps taken."""
         step, unlogged = 0, []
@@ -219,10 +222,20 @@ class _Run:
         if self.last_checkpoint is not None:
             step, state = self.checkpoints.load(self.last_checkpoint)
             unlogged = state.pop("losses")
-            self.trainer.restore(state)
+            self.team.together(partial(self._restore, state, self.last_checkpoint))
         self.losses = _Losses(self.team, step, unlogged)
         self.team.from_lead(partial(self.attempts.begin, step))
         return step
+
+    def _restore(self, state: dict[str, Any], checkpoint: Path) -> None:
+        try:
+            self.trainer.restore(state)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise VitrineError(
+                f"{checkpoint} does not fit model '{self.recipe.model.name}' and its optimiser "
+                f"({first_line(error)}): their code has changed since; delete {checkpoint.parent} "
+                "to train from the start"
+            ) from None
 
     def _step(self, step: int, batches: Iterable[MicroBatch]) -> None:
         try:
@@ -233,9 +246,10 @@ class _Run:
                 f"{self.recipe.batch.micro} images: set grad_checkpointing or lower batch.micro"
             ) from None
 
-    def _require(self, fault: str | None) -> None:
-        """Stop a training that has diverged; what it saved before then stays."""
+    def _require(self, fault: str | None, step: int) -> None:
+        """Stop a training that has diverged at `step`; what it saved before then stays."""
         if fault:
+            self.trainer.scheduler.step_update(step - 1)  # on a GPU, later steps are taken already
             raise VitrineError(
                 f"{self.folder}: {fault} (lr {self.trainer.lr:.3g}), the last good checkpoint is "
                 f"{self.last_checkpoint}: lower optimizer.lr, lengthen schedule.warmup_epochs or "
@@ -244,7 +258,7 @@ class _Run:
 
     def _save(self, step: int, finished: bool) -> None:
         """Save the results of a finished run, a checkpoint of another."""
-        self._require(self.trainer.fault(step))
+        self._require(self.trainer.fault(step), step)
         if finished:
             self.team.from_lead(lambda: self._finish(self.trainer.weights(), step))
         else:
@@ -275,14 +289,14 @@ class _Losses:
 
     Args:
         team: the processes whose losses are averaged.
-        step: steps taken before.
+        step: steps taken before; later, the last step whose loss was read.
         unlogged: losses of those of them that no entry of the log has covered yet.
     """
 
     def __init__(self, team: Team, step: int, unlogged: list[float]) -> None:
         self.unlogged = unlogged
         self._team = team
-        self._step = step
+        self.step = step
         self._unread: list[Tensor] = []
 
     def add(self, loss: Tensor) -> None:
@@ -292,10 +306,10 @@ class _Losses:
     def read(self) -> str | None:
         """Average the losses over the team; return what is wrong with them, if anything is."""
         for loss in self._team.mean(torch.stack(self._unread)).tolist():
-            self._step += 1
+            self.step += 1
             self.unlogged.append(loss)
             if not math.isfinite(loss):
-                return f"the loss is {loss} at step {self._step}"
+                return f"the loss is {loss} at step {self.step}"
         self._unread.clear()
         return None
 

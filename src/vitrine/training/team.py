@@ -1,7 +1,8 @@
 """The processes of one training: one, or as many as torchrun has started.
 
-Process 0, the lead, alone touches the run folder. What it finds out there it tells the others,
-its errors included, so that all go on or all stop.
+Process 0, the lead, alone writes in the run folder; the others only read the checkpoint that it
+has found sound. What it finds out there it tells them, its errors included, so that all go on or
+all stop.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import atexit
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -58,7 +59,7 @@ class Team:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that reads and writes the run folder."""
+        """Whether this is the process that writes in the run folder."""
         return self.rank == 0
 
     def from_lead(self, work: Callable[[], Result]) -> Result:
@@ -80,6 +81,25 @@ class Team:
         if failure is not None:
             raise VitrineError(failure) if self.leads else SystemExit(2)
         return result
+
+    def together(self, work: Callable[[], Result]) -> Result:
+        """Do `work`, which must not wait for another process, in each; all succeed or all stop.
+
+        Raises:
+            VitrineError: in the first process whose work raised it; the others then exit with 2.
+        """
+        if self.world == 1:
+            return work()
+        try:
+            result, failure = work(), None
+        except VitrineError as error:
+            result, failure = None, error
+        (from_last,) = self.largest(self.world - self.rank if failure else 0)
+        if failure and self.world - from_last == self.rank:
+            raise failure
+        if from_last:
+            raise SystemExit(2)
+        return cast(Result, result)
 
     def largest(self, *values: int) -> list[int]:
         """Return, for each value, the largest that any process gave."""
