@@ -21,7 +21,8 @@ def provenance(device: str, **extra: Any) -> dict[str, Any]:
 
     Args:
         device: torch's name of the device that was computed on.
-        **extra: more entries, such as `started` and `finished` as ISO times.
+        **extra: more entries, such as `started` and `finished` as ISO times; one of a name above
+            stands in its place.
     """
     return {
         "python": platform.python_version(),

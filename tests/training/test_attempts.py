@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from vitrine.training import attempts as module
@@ -19,6 +21,47 @@ def test_the_cost_of_a_run_includes_its_killed_attempts(tmp_path, monkeypatch):
     assert summary["wall_seconds"] == 80.0
     assert summary["steps_repeated"] == 20
     assert summary["images_per_second"] == 200 * 64 / 80
+
+
+@pytest.fixture
+def at(tmp_path, monkeypatch):
+    """Begin an attempt at one run while git says a commit."""
+
+    def begin(commit):
+        monkeypatch.setattr(module, "commit", lambda: commit)
+        attempts = Attempts(tmp_path / "attempts.json", images_per_step=64)
+        attempts.begin(0)
+        return attempts
+
+    return begin
+
+
+def test_a_run_is_of_the_commit_at_which_it_began(at, monkeypatch):
+    attempts = at("a1")
+    monkeypatch.setattr(module, "commit", lambda: "b2")
+    attempts.note(100)
+    assert attempts.summary()["commit"] == "a1"
+
+
+def test_every_commit_that_a_run_was_trained_at_is_named_in_order(at):
+    for commit in ("b2", "b2", "a1-dirty", None):
+        attempts = at(commit)
+    assert attempts.summary()["commit"] == "b2+a1-dirty+unknown"
+
+
+def test_an_attempt_that_noted_no_commit_still_counts(at, tmp_path):
+    old = {"started": "2026-01-01T00:00:00+00:00", "first_step": 0, "last_step": 9, "seconds": 1.0}
+    (tmp_path / "attempts.json").write_text(json.dumps([old]))
+    summary = at("a1").summary()
+    assert (summary["attempts"], summary["commit"]) == (2, "unknown+a1")
+
+
+def test_a_runs_provenance_names_the_commit_at_which_each_attempt_began(recipe, run, monkeypatch):
+    monkeypatch.setattr(module, "commit", lambda: "a1")
+    run(recipe, stop_after=3)
+    monkeypatch.setattr(module, "commit", lambda: "b2")
+    folder = run(recipe)
+    assert json.loads((folder / "provenance.json").read_text())["commit"] == "a1+b2"
 
 
 @pytest.mark.parametrize("content", [None, "", "[{]", '[{"wrong": 1}]', "3"])

@@ -1,7 +1,7 @@
 """What a run has cost, attempts that were killed included.
 
-Each start of a training is an attempt; it notes how far it came and how long it took beside the
-checkpoints, where its successor finds it. The sum goes into the run's provenance.
+Each start of a training is an attempt; it notes its commit, how far it came and how long it took
+beside the checkpoints, where its successor finds it. The sum goes into the run's provenance.
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from vitrine.files import write_atomically
+from vitrine.provenance import commit
+
+UNKNOWN = "unknown"  # the commit of an attempt that did not note one
 
 
 @dataclass
 class Attempt:
-    """One start of a training: from which step to which, and how long that took."""
+    """One start of a training: by which code, from which step to which, how long that took."""
 
     started: str
     first_step: int
     last_step: int
     seconds: float
+    commit: str = UNKNOWN
 
 
 class Attempts:
@@ -38,7 +42,7 @@ class Attempts:
         self._path = path
         self._images_per_step = images_per_step
         self._start = time.monotonic()
-        self._all = [*_read(path), Attempt(now(), 0, 0, 0.0)]
+        self._all = [*_read(path), Attempt(now(), 0, 0, 0.0, commit() or UNKNOWN)]
 
     def begin(self, step: int) -> None:
         """Write down where the present attempt starts."""
@@ -52,10 +56,15 @@ class Attempts:
         write_atomically(self._path, json.dumps([asdict(attempt) for attempt in self._all]))
 
     def summary(self) -> dict[str, Any]:
-        """Return the cost of the run so far, all attempts added up."""
+        """Return the cost of the run so far, all attempts added up.
+
+        `commit` is that of the code when each attempt began, which may not be HEAD any more by the
+        end; several are joined by "+" in order.
+        """
         seconds = sum(attempt.seconds for attempt in self._all)
         steps = sum(attempt.last_step - attempt.first_step for attempt in self._all)
         return {
+            "commit": "+".join(dict.fromkeys(attempt.commit for attempt in self._all)),
             "started": self._all[0].started,
             "finished": now(),
             "attempts": len(self._all),
