@@ -27,8 +27,8 @@ from vitrine.data.miniature import write_miniature
 from vitrine.errors import VitrineError
 from vitrine.measures.taking import take
 from vitrine.recipe import Batch, Recipe
-from vitrine.training import train
 from vitrine.training.checkpoint import Checkpoints
+from vitrine.training.loop import train
 from vitrine.training.model import save_weights
 
 SEED = 0
