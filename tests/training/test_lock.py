@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,16 @@ def holder(tmp_path):
 def test_a_second_training_is_told_which_job_holds_the_folder(holder, tmp_path):
     with (
         pytest.raises(VitrineError, match=rf"SLURM job 1234 \(process {holder.pid} on .*\)"),
+        exclusive(tmp_path / "run"),
+    ):
+        pytest.fail("entered")
+
+
+@pytest.mark.parametrize("leave", [Path.unlink, lambda note: note.write_text("")])
+def test_a_holder_that_has_no_note_yet_or_no_longer_is_another_process(holder, tmp_path, leave):
+    leave(tmp_path / "run" / ".lock-holder")
+    with (
+        pytest.raises(VitrineError, match="is being trained by another process: wait"),
         exclusive(tmp_path / "run"),
     ):
         pytest.fail("entered")

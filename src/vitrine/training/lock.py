@@ -32,7 +32,10 @@ def exclusive(folder: Path) -> Iterator[None]:
         lock.acquire(timeout=0)
         note.write_text(_myself())
     except Timeout:
-        holder = note.read_text() if note.exists() else "another process"
+        try:
+            holder = note.read_text() or "another process"  # which has not written it yet,
+        except OSError:  # or has ended since
+            holder = "another process"
         raise VitrineError(
             f"{folder} is being trained by {holder}: wait for it to end, or cancel it and start "
             "again"
