@@ -98,9 +98,40 @@ def test_an_incomplete_devkit_is_refused(devkit):
         labels_from_devkit(devkit)
 
 
+def other_numbers(devkit):
+    (devkit / "data" / "ILSVRC2012_validation_ground_truth.txt").write_text("3\n1000\n")
+
+
+def other_fields(devkit):
+    savemat(devkit / "data" / "meta.mat", {"classes": np.arange(3)})
+
+
+def no_mat_file(devkit):
+    (devkit / "data" / "meta.mat").write_bytes(b"<html>not found</html>")
+
+
+@pytest.mark.parametrize("spoil", [other_numbers, other_fields, no_mat_file])
+def test_another_devkit_or_a_damaged_one_is_refused(devkit, spoil):
+    spoil(devkit)
+    with pytest.raises(VitrineError, match=rf"{devkit} is damaged or not the development kit"):
+        labels_from_devkit(devkit)
+
+
+def test_a_folder_that_cannot_be_written_is_named(flat):
+    (flat / LABELS[0]).write_text("a file where the class folder should be")
+    with pytest.raises(VitrineError, match=rf"cannot sort {flat} \(File exists\); correct"):
+        sort_into_classes(flat, LABELS)
+
+
 def test_a_line_that_is_no_synset_is_named(tmp_path):
     (tmp_path / "labels.txt").write_text("n00000001\ntench\n")
     with pytest.raises(VitrineError, match="line 2 is 'tench'; give one synset"):
+        labels_from_list(tmp_path / "labels.txt")
+
+
+def test_a_list_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "labels.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(VitrineError, match=r"line 1 is .*give one synset"):
         labels_from_list(tmp_path / "labels.txt")
 
 

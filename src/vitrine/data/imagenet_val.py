@@ -23,7 +23,7 @@ def labels_from_devkit(devkit: Path) -> list[str]:
     """Read the synset of each validation image from an unpacked development kit.
 
     Raises:
-        VitrineError: the folder lacks one of its two files.
+        VitrineError: the folder lacks one of its two files, or they are not that kit's.
     """
     meta = devkit / "data" / "meta.mat"
     truth = devkit / "data" / "ILSVRC2012_validation_ground_truth.txt"
@@ -32,9 +32,15 @@ def labels_from_devkit(devkit: Path) -> list[str]:
             raise VitrineError(
                 f"{file} is missing; unpack ILSVRC2012_devkit_t12.tar.gz and name its folder"
             )
-    synsets = loadmat(meta, squeeze_me=True)["synsets"]
-    by_number = {int(synset["ILSVRC2012_ID"]): str(synset["WNID"]) for synset in synsets}
-    return [by_number[int(number)] for number in truth.read_text().split()]
+    try:
+        synsets = loadmat(meta, squeeze_me=True)["synsets"]
+        by_number = {int(synset["ILSVRC2012_ID"]): str(synset["WNID"]) for synset in synsets}
+        return [by_number[int(number)] for number in truth.read_text().split()]
+    except Exception as error:  # a .mat file fails in as many ways as it has bytes
+        raise VitrineError(
+            f"{devkit} is damaged or not the development kit of ILSVRC 2012 "
+            f"({type(error).__name__}: {error}); unpack ILSVRC2012_devkit_t12.tar.gz again"
+        ) from error
 
 
 def labels_from_list(file: Path) -> list[str]:
@@ -44,7 +50,7 @@ def labels_from_list(file: Path) -> list[str]:
         VitrineError: the file cannot be read, or a line is not a synset.
     """
     try:
-        labels = file.read_text().split()
+        labels = file.read_text(errors="replace").split()
     except OSError as error:
         raise VitrineError(f"cannot read {file}: {error.strerror}") from None
     for line, label in enumerate(labels, start=1):
@@ -62,7 +68,8 @@ def sort_into_classes(folder: Path, labels: list[str]) -> int:
     The number in an image's name picks its label, so that an interrupted sorting goes on.
 
     Raises:
-        VitrineError: there is nothing to move, or an image has no label. Nothing was moved then.
+        VitrineError: there is nothing to move, or an image has no label (nothing was moved then),
+            or the folder cannot be written.
     """
     images = {
         int(match[1]): file for file in folder.glob("*") if (match := IMAGE.fullmatch(file.name))
@@ -76,10 +83,16 @@ def sort_into_classes(folder: Path, labels: list[str]) -> int:
             f"{folder} has an image {max(images)} but there are only {len(labels)} labels; "
             "use the labels of the whole validation set"
         )
-    for number, image in images.items():
-        target = folder / labels[number - 1]
-        target.mkdir(exist_ok=True)
-        image.rename(target / image.name)
+    try:
+        for number, image in images.items():
+            target = folder / labels[number - 1]
+            target.mkdir(exist_ok=True)
+            image.rename(target / image.name)
+    except OSError as error:
+        raise VitrineError(
+            f"cannot sort {folder} ({error.strerror or error}); correct its permissions and "
+            "start again to go on"
+        ) from error
     return len(images)
 
 
