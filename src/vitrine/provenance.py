@@ -5,6 +5,7 @@ No host name, user name or path enters, so that the files can be published as th
 
 from __future__ import annotations
 
+import json
 import platform
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from vitrine.errors import VitrineError
 
 PACKAGES = ("vitrine", "torch", "torchvision", "timm", "numpy", "scikit-learn", "snakemake")
 
@@ -31,6 +34,25 @@ def provenance(device: str, **extra: Any) -> dict[str, Any]:
         "device": device_name(device),
         **extra,
     }
+
+
+def read_provenance(folder: Path) -> dict[str, Any] | None:
+    """Read what a run has left in its folder, None if it has not finished.
+
+    Raises:
+        VitrineError: the file is damaged.
+    """
+    path = folder / "provenance.json"
+    fault = "it holds no provenance"
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        facts, fault = None, str(error)
+    if not isinstance(facts, dict) or "device" not in facts:
+        raise VitrineError(f"cannot read {path} ({fault}); delete {folder.parent} and train again")
+    return facts
 
 
 def package_versions() -> Mapping[str, str]:

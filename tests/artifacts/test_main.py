@@ -169,6 +169,26 @@ def test_the_cost_counts_jobs_that_did_not_note_their_time(catalog):
     assert (cost.jobs, cost.silent) == (runs + len(catalog.measurements), runs)
 
 
+def test_the_cost_is_the_time_of_every_device(catalog):
+    run = next(iter(catalog.runs.values()))
+    for seed, processes in ((0, 8), (1, 1)):
+        path = run.seed_folder(seed) / "provenance.json"
+        path.parent.mkdir(parents=True)
+        facts = {"device": "NVIDIA H200", "wall_seconds": 10.0, "processes": processes}
+        path.write_text(json.dumps(facts))
+    assert dict(cost_of(catalog).seconds) == {"NVIDIA H200": 90.0}
+
+
+@pytest.mark.parametrize("content", ["", '{"device": "cpu', "[]", "{}"])
+def test_a_damaged_provenance_is_named_with_what_to_delete(catalog, content):
+    run = next(iter(catalog.runs.values()))
+    path = run.seed_folder(0) / "provenance.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    with pytest.raises(VitrineError, match=f"cannot read {path} .*delete {run.folder} and train"):
+        report(catalog)
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(42.4, "42 s"), (420, "7 min"), (11100, "3 h 05 min")]
 )

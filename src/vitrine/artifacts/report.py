@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -13,9 +13,10 @@ import pandas as pd
 from vitrine.artifacts.claims import evaluate, read_claims
 from vitrine.artifacts.comparison import COLUMNS, read_cells, read_measurement
 from vitrine.artifacts.tables import markdown_escape, pipe_table, short_commit
+from vitrine.provenance import read_provenance
 
 if TYPE_CHECKING:
-    from vitrine.catalog import Artifact, Catalog, Paper
+    from vitrine.catalog import Artifact, Catalog
 
 VERDICTS = {
     "exact": "exact",
@@ -38,17 +39,18 @@ they list."""
 
 @dataclass
 class Cost:
-    """What runs and measurements took: seconds by device, and jobs that do not say."""
+    """What runs and measurements took: seconds of one device, by its name; jobs that do not say."""
 
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     jobs: int = 0
     silent: int = 0
 
     def add(self, provenance: Mapping[str, Any]) -> None:
-        """Count one job."""
+        """Count one job; each of its processes had a device of its own."""
         self.jobs += 1
         if "wall_seconds" in provenance:
-            self.seconds[provenance["device"]] += provenance["wall_seconds"]
+            seconds = provenance["wall_seconds"] * provenance.get("processes", 1)
+            self.seconds[provenance["device"]] += seconds
         else:
             self.silent += 1
 
@@ -60,7 +62,12 @@ def report(catalog: Catalog) -> str:
         VitrineError: a file of results is damaged, or a claim names what is not there.
     """
     scale = catalog.scale.name
-    tables = {name: _cells_of(catalog, paper) for name, paper in catalog.papers.items()}
+    tables = {
+        name: {
+            one.name: cells_of(one, catalog, catalog.results) for one in paper.artifacts.values()
+        }
+        for name, paper in catalog.papers.items()
+    }
     claims = {
         name: evaluate(read_claims(paper.folder / "claims.yaml"), tables[name], scale)
         for name, paper in catalog.papers.items()
@@ -86,13 +93,16 @@ def report(catalog: Catalog) -> str:
 
 
 def cost_of(catalog: Catalog) -> Cost:
-    """Add up the wall time that finished runs and measurements give in their provenance."""
+    """Add up the device time that finished runs and measurements give in their provenance.
+
+    Raises:
+        VitrineError: a provenance.json is damaged.
+    """
     cost = Cost()
     for run in catalog.runs.values():
         for seed in run.seeds:
-            path = run.seed_folder(seed) / "provenance.json"
-            if path.is_file():
-                cost.add(json.loads(path.read_text(encoding="utf-8")))
+            if (provenance := read_provenance(run.seed_folder(seed))) is not None:
+                cost.add(provenance)
     for path in catalog.measurements:
         if (measurement := read_measurement(path)) is not None:
             cost.add(measurement["provenance"])
@@ -107,13 +117,10 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _cells_of(catalog: Catalog, paper: Paper) -> dict[str, pd.DataFrame]:
-    """The tidy cells of a paper's artifacts; those of an artifact that is not built are none."""
-    paths = {name: catalog.files(artifact)[0] for name, artifact in paper.artifacts.items()}
-    return {
-        name: read_cells(path) if path.is_file() else pd.DataFrame(columns=COLUMNS)
-        for name, path in paths.items()
-    }
+def cells_of(artifact: Artifact, catalog: Catalog, folder: Path) -> pd.DataFrame:
+    """The tidy cells of an artifact in a results folder; none where it is not built."""
+    path = folder / catalog.files(artifact)[0].relative_to(catalog.results)
+    return read_cells(path) if path.is_file() else pd.DataFrame(columns=COLUMNS)
 
 
 def _overview(tables: dict[str, dict[str, pd.DataFrame]], claims: dict[str, pd.DataFrame]) -> str:

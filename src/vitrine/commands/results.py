@@ -1,4 +1,4 @@
-"""Results as the commands read them: one scale's CSVs, ours or published, and their claims."""
+"""Results as the commands read them: where those published lie, and the claims of either."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ from pathlib import Path
 import pandas as pd
 
 from vitrine.artifacts.claims import evaluate, read_claims
-from vitrine.artifacts.comparison import COLUMNS, read_cells
-from vitrine.catalog import Artifact, Catalog
+from vitrine.artifacts.report import cells_of
+from vitrine.catalog import Catalog
 
 
 def published_folder(catalog: Catalog) -> Path:
     """Where the committed results of the catalogue's scale lie."""
     return Path(catalog.settings.results_root) / "published" / catalog.scale.name
-
-
-def cells_of(artifact: Artifact, catalog: Catalog, folder: Path) -> pd.DataFrame:
-    """The tidy cells of an artifact in a results folder; none where it is not built."""
-    path = folder / catalog.files(artifact)[0].relative_to(catalog.results)
-    return read_cells(path) if path.is_file() else pd.DataFrame(columns=COLUMNS)
 
 
 def claims_of(catalog: Catalog, folder: Path) -> pd.DataFrame:

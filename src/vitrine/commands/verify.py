@@ -17,9 +17,10 @@ from typing import Literal
 import pandas as pd
 
 from vitrine.artifacts.comparison import decimals_of, difference_half_width
+from vitrine.artifacts.report import cells_of
 from vitrine.catalog import Artifact, Catalog, Cell
 from vitrine.commands.console import heading, say, table
-from vitrine.commands.results import cells_of, claims_of, published_folder
+from vitrine.commands.results import claims_of, published_folder
 from vitrine.errors import VitrineError
 
 Agreement = Literal["same", "within", "differs", "no spread", "not run here", "not published"]
