@@ -1,36 +1,72 @@
 """CIFAR and SVHN: datasets of small images in a few array files.
 
-torchvision reads them. It also compares each file with a checksum whenever it opens one; here
-the downloaded archive was verified once, so the subclasses expect none (None is torchvision's
-word for that), which lets miniatures in the same format load.
+A pickle may run any code, and CIFAR's may have been placed by hand: ours is a reader to which
+arrays are all that a pickle can make. torchvision reads SVHN; it also compares each file with a
+checksum, which the subclass leaves out (None is torchvision's word for that): the download was
+verified once, and miniatures in the same format must load.
 """
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip
+import numpy as np
+from PIL import Image
+from torch.utils.data import Dataset
 from torchvision import datasets
 
 if TYPE_CHECKING:
     from vitrine.data.opening import Split
 
+ARRAYS = {
+    ("numpy", "dtype"),
+    ("numpy", "ndarray"),
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),  # from NumPy 2 on
+    ("_codecs", "encode"),  # bytes, in the protocols that Python 2 can read
+}
+"""What a pickle must call to make arrays, and none of it can do anything else."""
 
-class CIFAR10(datasets.CIFAR10):
-    """CIFAR-10 (Krizhevsky, 2009) without checksums of its files."""
 
-    train_list = [[name, None] for name, _ in datasets.CIFAR10.train_list]
-    test_list = [[name, None] for name, _ in datasets.CIFAR10.test_list]
-    meta = datasets.CIFAR10.meta | {"md5": None}
+class Cifar(Dataset[tuple[Image.Image, int]]):
+    """The images of some of CIFAR's batches (Krizhevsky, 2009).
+
+    Attributes:
+        images: (N, 32, 32, 3) uint8
+        labels: (N,) int
+    """
+
+    def __init__(self, batches: Iterable[Path], labels: str):
+        read = [_read(file) for file in batches]
+        rows = np.vstack([batch["data"] for batch in read])  # (N, 3072): red, green, blue planes
+        self.images = rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        self.labels = [int(label) for batch in read for label in batch[labels]]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        return Image.fromarray(self.images[index]), self.labels[index]
 
 
-class CIFAR100(datasets.CIFAR100):
-    """CIFAR-100 (Krizhevsky, 2009) without checksums of its files."""
+class _Arrays(pickle.Unpickler):
+    """Reads plain containers and NumPy arrays, and refuses a pickle that calls anything else."""
 
-    train_list = [[name, None] for name, _ in datasets.CIFAR100.train_list]
-    test_list = [[name, None] for name, _ in datasets.CIFAR100.test_list]
-    meta = datasets.CIFAR100.meta | {"md5": None}
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what the pickle names, if arrays need it."""
+        if (module, name) not in ARRAYS:
+            raise pickle.UnpicklingError(f"it calls {module}.{name}, which no array needs")
+        return super().find_class(module, name)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    with file.open("rb") as opened:
+        batch: dict[str, Any] = _Arrays(opened, encoding="latin1").load()  # Python 2 wrote them
+    return batch
 
 
 class SVHN(datasets.SVHN):
@@ -41,14 +77,17 @@ class SVHN(datasets.SVHN):
     }
 
 
-def cifar10(folder: Path, split: Split) -> CIFAR10:
+def cifar10(folder: Path, split: Split) -> Cifar:
     """Open CIFAR-10; its test images are the validation split."""
-    return CIFAR10(folder, train=split == "train")
+    train = [f"data_batch_{number}" for number in range(1, 6)]
+    names = train if split == "train" else ["test_batch"]
+    return Cifar([folder / "cifar-10-batches-py" / name for name in names], "labels")
 
 
-def cifar100(folder: Path, split: Split) -> CIFAR100:
+def cifar100(folder: Path, split: Split) -> Cifar:
     """Open CIFAR-100 with fine labels; its test images are the validation split."""
-    return CIFAR100(folder, train=split == "train")
+    name = "train" if split == "train" else "test"
+    return Cifar([folder / "cifar-100-python" / name], "fine_labels")
 
 
 def svhn(folder: Path, split: Split) -> SVHN:

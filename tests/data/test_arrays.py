@@ -1,0 +1,56 @@
+import os
+import pickle
+import struct
+
+import numpy as np
+import pytest
+
+from vitrine.data import build, verify
+from vitrine.data.miniature import write_miniature
+from vitrine.errors import VitrineError
+
+PIXELS = bytes(range(256)) * 12
+# The official files' own bytes but for their content: Python 2's pickle of one image, labelled 5.
+OFFICIAL = (
+    b"\x80\x02}(U\x04datacnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+    b"(K\x01K\x01M\x00\x0c\x86cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R"
+    b"(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89"
+    b"T" + struct.pack("<i", len(PIXELS)) + PIXELS + b"tbU\x06labels]K\x05au."
+)
+
+
+class Malicious:
+    """Pickles as a call that makes a folder."""
+
+    def __init__(self, folder):
+        self.folder = str(folder)
+
+    def __reduce__(self):
+        return os.mkdir, (self.folder,)
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [("cifar10", "cifar-10-batches-py/test_batch"), ("cifar100", "cifar-100-python/test")],
+)
+def test_a_pickle_that_would_run_code_is_refused_before_it_does(
+    registry, tmp_path, name, batch, protocol
+):
+    folder = write_miniature(registry[name], tmp_path)
+    attack = pickle.dumps({"data": Malicious(tmp_path / "made")}, protocol=protocol)
+    (folder / batch).write_bytes(attack)
+    with pytest.raises(VitrineError, match=r"calls posix\.mkdir, which no array needs"):
+        build(registry[name], "val", tmp_path)
+    with pytest.raises(VitrineError):
+        verify(registry[name], tmp_path)
+    assert not (tmp_path / "made").exists()
+
+
+def test_what_python_2_wrote_is_read(registry, tmp_path):
+    folder = write_miniature(registry["cifar10"], tmp_path)
+    (folder / "cifar-10-batches-py" / "test_batch").write_bytes(OFFICIAL)
+    ((image, label),) = build(registry["cifar10"], "val", tmp_path)
+    red, green, blue = np.asarray(image).reshape(-1, 3).T
+    assert label == 5
+    assert red.tobytes() + green.tobytes() + blue.tobytes() == PIXELS
