@@ -6,9 +6,21 @@ import yaml
 
 from vitrine.data.registry import DatasetInfo, find, load_registry
 from vitrine.errors import VitrineError
+from vitrine.recipe import short_hash
 
 NAMES = ["digits", "cifar10", "cifar100", "svhn", "eurosat", "flowers102", "imagenette", "imagenet"]
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+DECISIVE = {"mean", "std", "split", "loader", "classes", "train_images", "val_images"}
+PINNED = {
+    "digits": (1, "628f3cb1"),
+    "cifar10": (1, "1f4df2e5"),
+    "cifar100": (1, "c458951e"),
+    "svhn": (1, "a7a3ae1b"),
+    "eurosat": (1, "04531aa5"),
+    "flowers102": (1, "1dd90e6d"),
+    "imagenette": (1, "36b45b06"),
+    "imagenet": (1, "c463b5d7"),
+}
 
 
 @pytest.fixture
@@ -54,6 +66,14 @@ def test_every_file_has_a_place_to_come_from_and_a_checksum(registry):
         for file in info.files:
             assert file.checksum[0] == "sha256"
             assert all(url.rpartition("/")[2] == file.name.rpartition("/")[2] for url in file.url)
+
+
+def test_a_dataset_that_changes_gets_a_new_version(registry):
+    """Only the version enters a recipe's hash: change a digest here and raise its version."""
+    assert {
+        name: (info.version, short_hash(info.model_dump(mode="json", include=DECISIVE)))
+        for name, info in registry.items()
+    } == PINNED
 
 
 def test_image_folders_account_for_both_splits(registry):

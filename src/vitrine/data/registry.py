@@ -53,7 +53,12 @@ class Images(Strict):
 
 
 class DatasetInfo(Strict):
-    """One dataset; `folder` is its place below the data root."""
+    """One dataset; `folder` is its place below the data root.
+
+    Of all this only name and `version` enter a recipe's hash. So whoever changes what decides a
+    training (mean, std, split, loader, classes, the numbers of images, or what the loader does)
+    raises the version; else runs on the old data would pass for runs on the new.
+    """
 
     name: str
     version: PositiveInt = 1
