@@ -1,5 +1,6 @@
 """A measurement says what it was taken on, or in one sentence why it cannot be taken."""
 
+import hashlib
 import json
 
 import pytest
@@ -7,8 +8,78 @@ import pytest
 from vitrine.catalog import load_catalog
 from vitrine.errors import VitrineError
 from vitrine.functions import import_function
+from vitrine.measures import taking
 from vitrine.measures.context import Context
-from vitrine.measures.taking import take
+from vitrine.measures.taking import subject, take
+from vitrine.training.model import build_model, save_weights
+
+
+@pytest.fixture
+def trained(root, tmp_path):
+    """A measurement on a run whose seed 0 has weights and a receipt, and the catalogue."""
+    catalog = load_catalog(root, runs_root=str(tmp_path), scale="smoke")
+    measurement = catalog.paper("variance").measurement("accuracy", "vit_s-mixup0.0-cutmix0.0")
+    run = measurement.run
+    write_weights(run, 0)
+    digest = hashlib.sha256(weights_of(run).read_bytes()).hexdigest()
+    run.receipts[0].write_text(json.dumps({"sha256": {"0": digest}}))
+    return measurement, catalog
+
+
+def weights_of(run):
+    return run.seed_folder(0) / "weights.safetensors"
+
+
+def write_weights(run, seed):
+    """Initial weights of the run's model that name `seed`, in the folder of seed 0."""
+    save_weights(
+        build_model(run.recipe, run.info.classes).state_dict(), weights_of(run), run.recipe, seed
+    )
+
+
+def test_weights_are_measured_if_they_are_those_of_the_receipt(trained):
+    measurement, catalog = trained
+    assert subject(measurement, catalog, 0).seed == 0
+    write_weights(measurement.run, 0)  # other initial weights
+    with pytest.raises(VitrineError, match=r"has not the SHA-256 .* to train seed 0 again") as told:
+        subject(measurement, catalog, 0)
+    for path in (weights_of(measurement.run), measurement.run.receipts[0]):
+        assert str(path) in str(told.value)
+
+
+def test_weights_without_a_receipt_are_measured_as_a_rehearsal_leaves_none(trained):
+    measurement, catalog = trained
+    measurement.run.receipts[0].unlink()
+    write_weights(measurement.run, 0)
+    assert subject(measurement, catalog, 0).seed == 0
+
+
+def test_weights_of_another_seed_are_refused(trained):
+    measurement, catalog = trained
+    measurement.run.receipts[0].unlink()
+    write_weights(measurement.run, 1)
+    with pytest.raises(VitrineError, match="holds weights of seed 1, not of seed 0; delete"):
+        subject(measurement, catalog, 0)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"sha256": {"1": "ab"}}'])
+def test_a_receipt_that_does_not_name_the_seeds_weights_is_refused(trained, content):
+    measurement, catalog = trained
+    measurement.run.receipts[0].write_text(content)
+    with pytest.raises(VitrineError, match="does not say which weights seed 0"):
+        subject(measurement, catalog, 0)
+
+
+def test_a_measurement_is_of_the_commit_at_which_it_began(root, tmp_path, monkeypatch):
+    def measure(context, **args):
+        monkeypatch.setattr("vitrine.provenance.commit", lambda: "b2")
+        return {}
+
+    monkeypatch.setattr("vitrine.provenance.commit", lambda: "a1")
+    monkeypatch.setattr(taking, "import_function", lambda *_: measure)
+    catalog = load_catalog(root, runs_root=str(tmp_path), scale="smoke")
+    taken = take(catalog.paper("variance").measurement("upsampling", None), catalog)
+    assert taken["provenance"]["commit"] == "a1"
 
 
 def test_a_measurement_says_what_it_was_taken_on(root, tmp_path, monkeypatch):
