@@ -1,5 +1,8 @@
+import time
+
 import pytest
 
+from vitrine.commands import timing
 from vitrine.commands.cost import Costs, load_devices, training_images
 from vitrine.commands.plan import device_seconds, runs_of_row
 from vitrine.commands.state import share_left
@@ -84,6 +87,24 @@ def test_measuring_times_real_steps_and_uses_them(vitrine):
     out = vitrine("plan", "tiny_table1", "--scale", "smoke", "--measure").out
     assert "plain: " in out
     assert out.count("timed here") == 3  # two recipes, and what that means
+    assert "Timed: training steps with the reading and transforming of their images." in out
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_reading_of_images_is_timed_on_a_cpu_and_not_on_a_gpu(catalog, monkeypatch, device):
+    here = catalog()
+    run = here.paper("tiny").run("plain")  # its steps take milliseconds
+    read, assemble = timing.micro_batches, timing.Team.assemble
+
+    def slow(*arguments, **options):
+        for batch in read(*arguments, **{**options, "pin_memory": False}):
+            time.sleep(0.2)
+            yield batch
+
+    monkeypatch.setattr(timing, "micro_batches", slow)
+    monkeypatch.setattr(timing.Team, "assemble", lambda device: assemble("cpu"))
+    read_too = timing.time_recipe(run, here, device) < run.recipe.batch.micro / 0.2
+    assert read_too == (device == "cpu")
 
 
 def test_measuring_refuses_to_pass_this_machine_off_as_another(vitrine):

@@ -115,7 +115,7 @@ def _print_trainings(catalog: Catalog, runs: Sequence[Run], costs: Costs) -> Non
     if "its logs" in sources:
         say("its logs: the median in log.jsonl of the recipe's own runs on such a device.")
     if "timed here" in sources:
-        say("timed here: three training steps on this machine.")
+        say("timed here: three training steps on this machine, as said above.")
     say()
 
 
