@@ -158,7 +158,7 @@ def verify(scale: Scale = None, results: Results = None) -> None:
 
 
 @app.command()
-def publish(scale: Scale = None, results: Results = None) -> None:
+def publish(scale: Scale = None, runs: Runs = None, results: Results = None) -> None:
     r"""Copy results to results/published/, if a clean commit made every number.
 
     \b
@@ -166,7 +166,7 @@ def publish(scale: Scale = None, results: Results = None) -> None:
     """
     from vitrine.commands import publish as command
 
-    command.publish(_catalog(scale, None, None, results))
+    command.publish(_catalog(scale, runs=runs, results=results))
 
 
 @app.command()
