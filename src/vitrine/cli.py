@@ -4,6 +4,8 @@ Snakemake makes things; this command tells what a target will cost, what is miss
 behind a number, and whether results agree with the published ones. A command's module is imported
 when it runs, so that help and the light commands start without torch.
 """
+# Typer keeps the lines of an example after a real backspace, which a raw docstring cannot hold.
+# ruff: noqa: D301
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ def plan(
     runs: Runs = None,
     results: Results = None,
 ) -> None:
-    r"""Tell what a target takes before anything is launched: jobs, GPU hours, disk, data.
+    """Tell what a target takes before anything is launched: jobs, GPU hours, disk, data.
 
     \b
     vitrine plan variance_table5 --scale full
@@ -91,7 +93,7 @@ def plan(
 def doctor(
     scale: Scale = None, data: Data = None, runs: Runs = None, results: Results = None
 ) -> None:
-    r"""Tell whether software, devices, disk and data are there, and what to do where not.
+    """Tell whether software, devices, disk and data are there, and what to do where not.
 
     Exits with status 1 when something that the scale needs is missing.
 
@@ -114,7 +116,7 @@ def show(
     runs: Runs = None,
     results: Results = None,
 ) -> None:
-    r"""Show what stands behind each cell of a target: run, measure, printed value and its place.
+    """Show what stands behind each cell of a target: run, measure, printed value and its place.
 
     \b
     vitrine show variance_table5 --scale full
@@ -131,7 +133,7 @@ def show(
 
 @app.command()
 def status(scale: Scale = None, runs: Runs = None, results: Results = None) -> None:
-    r"""Tell what is done at a scale, where it lies, and which claims held.
+    """Tell what is done at a scale, where it lies, and which claims held.
 
     \b
     vitrine status
@@ -144,7 +146,7 @@ def status(scale: Scale = None, runs: Runs = None, results: Results = None) -> N
 
 @app.command()
 def verify(scale: Scale = None, results: Results = None) -> None:
-    r"""Compare your results with the published ones, cell by cell, claim by claim.
+    """Compare your results with the published ones, cell by cell, claim by claim.
 
     Exits with status 1 when an exact cell differs, or a claim that held as published fails.
 
@@ -159,7 +161,7 @@ def verify(scale: Scale = None, results: Results = None) -> None:
 
 @app.command()
 def publish(scale: Scale = None, runs: Runs = None, results: Results = None) -> None:
-    r"""Copy results to results/published/, if a clean commit made every number.
+    """Copy results to results/published/, if a clean commit made every number.
 
     \b
     vitrine publish --scale laptop
@@ -177,7 +179,7 @@ def rehearse(
         str | None, typer.Option(help="cpu or cuda; by default cuda where there is one")
     ] = None,
 ) -> None:
-    r"""Take two real steps of every recipe behind a target, resume, and evaluate.
+    """Take two real steps of every recipe behind a target, resume, and evaluate.
 
     On a miniature dataset in a temporary folder, with the real model, transforms, optimiser and
     schedule. Exits with status 1 when a recipe failed.

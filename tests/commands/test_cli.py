@@ -43,6 +43,13 @@ def test_every_command_has_help_with_an_example(vitrine, command):
     assert f"vitrine {command}" in done.out.split("Usage")[1].split("\n", 1)[1]
 
 
+@pytest.mark.parametrize("arguments", [[], *([command] for command in COMMANDS)])
+def test_no_help_shows_how_it_is_marked_up(vitrine, arguments):
+    out = vitrine(*arguments, "--help").out
+    assert "\\b" not in out
+    assert "\b" not in out
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_scale_is_answered_with_the_closest(vitrine, command):
     target = ["tiny"] if command in ("plan", "show", "rehearse") else []
