@@ -31,7 +31,7 @@ lock:
 
 # torch, torchvision and timm are pinned together: one pip command installs the whole lock.
 $(READY): envs/requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("vitrine needs Python 3.11 or newer, and $(PYTHON) is older; run make PYTHON=/path/to/python3.11")'
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11, 4) or sys.exit("vitrine needs Python 3.11.4 or newer, and $(PYTHON) is older; run make PYTHON=/path/to/python3.11")'
 	@echo "making .venv from envs/requirements.lock (a few minutes, once)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r envs/requirements.lock

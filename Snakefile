@@ -60,6 +60,10 @@ include: "workflow/rules/report.smk"
 report: "workflow/report/workflow.rst"
 
 
+# `snakemake` alone makes everything.
+workflow.default_target = "all"
+
+
 # Snakemake would say of an unknown target only that no rule makes it.
 for name in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets:
     if is_target_name(name) and not workflow.is_rule(name) and not Path(name).exists():

@@ -106,6 +106,7 @@ def test_the_hash_of_a_known_recipe_never_changes():
     [
         ({"optimizer": {"lrr": 1}}, "unknown key 'optimizer.lrr'; did you mean 'lr'?"),
         ({"modle": {}}, "unknown key 'modle'; did you mean 'model'?"),
+        ({"schedule": {"epochs": "x", "epoch": 3}}, "unknown key 'schedule.epoch'; did you mean"),
         ({"precision": "fp8"}, "'precision' is 'fp8'"),
         ({"batch": {"size": 10, "micro": 4}}, "multiple of micro (4)"),
         ({"schedule": {"epochs": 3, "warmup_epochs": 3}}, "below epochs (3)"),

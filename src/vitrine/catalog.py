@@ -29,7 +29,7 @@ from vitrine.paper import (
     RecipesFile,
     read_reference,
 )
-from vitrine.recipe import Recipe, canonical_json, short_hash
+from vitrine.recipe import Recipe, short_hash
 from vitrine.schema import load, merge, parse
 from vitrine.settings import (
     Resources,
@@ -539,7 +539,7 @@ def load_catalog(root: Path = Path(), **overrides: Any) -> Catalog:
 
 
 def rerun_trigger(artifact: Artifact) -> str:
-    """Text that changes with anything written in an artifact: Snakemake renders it again then.
+    """A digest that changes with anything written in an artifact: Snakemake renders it again then.
 
     The measurements' content is an input of its own, but which cell shows which is not.
     """
@@ -552,7 +552,7 @@ def rerun_trigger(artifact: Artifact) -> str:
         for cell in artifact.cells
     ]
     words = ("title", "caption", "source", "note", "row_header", "digits", "draw")
-    return canonical_json({"cells": cells, **{word: getattr(artifact, word) for word in words}})
+    return short_hash({"cells": cells, **{word: getattr(artifact, word) for word in words}})
 
 
 def is_target_name(text: str) -> bool:

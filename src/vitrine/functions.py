@@ -31,12 +31,12 @@ def import_function(name: str, file: str) -> Callable[..., Any]:
 
 @functools.cache
 def source_digest(*names: str) -> str:
-    """Return eight hex digits that change with the source of these modules or packages.
+    """Return eight hex digits that change with the source of these modules and their neighbours.
 
     Args:
-        names: ``module``, ``module:function`` or ``package`` (then all modules in its folder).
-            What they import does not count; a name that is not found counts as empty, since the
-            job that calls it says so better.
+        names: ``module`` or ``module:function``; all modules in its folder count, since what a
+            measure measures is often written beside it. What they import from elsewhere does not
+            count, and a name that is not found counts as empty: the job says so better.
     """
     digest = hashlib.sha256()
     for name in names:
@@ -52,5 +52,4 @@ def _sources(module: str) -> list[Path]:
         return []
     if spec is None or spec.origin is None:
         return []
-    origin = Path(spec.origin)
-    return sorted(origin.parent.glob("*.py")) if spec.submodule_search_locations else [origin]
+    return sorted(Path(spec.origin).parent.glob("*.py"))

@@ -82,7 +82,8 @@ def merge(base: dict[str, Any], *deltas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> str:
-    first = error.errors()[0]
+    # A misspelt key also makes the right one missing: the misspelling says more.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     place = [str(part) for part in first["loc"]]
     field = ".".join(place)
     if first["type"] == "extra_forbidden":

@@ -211,3 +211,10 @@ def test_a_model_without_an_absolute_table_is_refused_by_name(name, options, rea
 def test_a_size_that_is_no_multiple_of_the_patch_is_refused_with_its_neighbours(size, remedy):
     with pytest.raises(VitrineError, match=remedy):
         rescale_pos_embed(vit(), size)
+
+
+def test_an_unknown_calibration_or_mode_gets_a_suggestion():
+    with pytest.raises(VitrineError, match="'emprical' is unknown; did you mean 'empirical'"):
+        rescale_pos_embed(vit(), 56, calibration="emprical")
+    with pytest.raises(VitrineError, match="'bicubik' is unknown; did you mean 'bicubic'"):
+        rescale_pos_embed(vit(), 56, mode="bicubik")

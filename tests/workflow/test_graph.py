@@ -121,3 +121,7 @@ def test_a_results_folder_that_is_a_file_is_told_and_nothing_is_lost(made):
     done = made.snakemake("template_table1", *SMOKE, "results_root=taken")
     assert done.returncode != 0
     assert made.planned("template_table1", *SMOKE) == {}
+
+
+def test_snakemake_alone_makes_everything(checkout):
+    assert checkout.planned(*SMOKE)["all"] == 1

@@ -10,7 +10,3 @@ for target in TARGETS.values():
         localrule: True
 
     workflow.get_rule(target.name).docstring = target.caption
-
-
-# `snakemake` alone makes everything.
-workflow.default_target = "all"

@@ -6,7 +6,7 @@ interpolated, UP(P). If P were white noise, that would leave k Var[P] of its var
 tables are smooth and lose much less; ``empirical`` divides by what this very table lost.
 
     model = timm.create_model("vit_base_patch16_224", pretrained=True)
-    larger = rescale_pos_embed(model, 448, calibration="iid")     # shares the weights of `model`
+    larger = rescale_pos_embed(model, 448, antialias=False, calibration="iid")
 
 Only the grid of patch positions is interpolated and rescaled. Embeddings of prefix tokens (class,
 distillation, registers) stay as they are: their number does not depend on the image.
@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
+import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 import torch
 from torch import Tensor, nn
 
-from vitrine.errors import VitrineError
+from vitrine.errors import VitrineError, did_you_mean
 from vitrine.variance.upsampling import Mode, axis_variance_ratio, upsample
 
 Calibration = Literal["none", "iid", "empirical"]
@@ -94,6 +95,9 @@ def rescaled_table(
     if old != new:
         planes = grid.reshape(1, *old, -1).permute(0, 3, 1, 2)  # (1, h*w, C) -> (1, C, h, w)
         resized = upsample(planes, new, mode, antialias).flatten(2).transpose(1, 2)
+    if calibration not in get_args(Calibration):
+        known = did_you_mean(calibration, get_args(Calibration))
+        raise VitrineError(f"calibration '{calibration}' is unknown{known}")
     factor: float | Tensor = 1.0
     if scale is not None:
         factor = scale

@@ -7,11 +7,13 @@ Two axes are interpolated one after the other, so k of a plane is the product of
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from vitrine.errors import VitrineError, did_you_mean
 
 Mode = Literal["nearest", "bilinear", "bicubic"]
 
@@ -22,7 +24,14 @@ def upsample(
     """Interpolate ``(B, C, h, w)`` to ``(B, C, *size)`` as Vision Transformers do.
 
     Nearest neighbour copies and so knows no antialiasing; the flag is without effect there.
+
+    Raises:
+        VitrineError: there is no such mode.
     """
+    if mode not in get_args(Mode):
+        raise VitrineError(
+            f"interpolation mode '{mode}' is unknown{did_you_mean(mode, get_args(Mode))}"
+        )
     if mode == "nearest":
         return F.interpolate(planes, size, mode=mode)
     return F.interpolate(planes, size, mode=mode, align_corners=False, antialias=antialias)
