@@ -200,3 +200,29 @@ def test_a_damaged_measurement_is_named(tmp_path):
     path.write_text(json.dumps({"values": {}})[:-1])
     with pytest.raises(VitrineError, match=r"accuracy\.json.*delete it and measure again"):
         read_measurement(path)
+
+
+def test_a_measurement_is_read_with_the_values_of_its_seeds(tmp_path):
+    path = tmp_path / "accuracy.json"
+    measurement = {"seeds": [0, 1], "values": {"0": {"top1": 1.0}, "1": {"top1": 2.0}}}
+    path.write_text(json.dumps(measurement))
+    assert read_measurement(path) == measurement
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        [],
+        {"seeds": [], "values": {}},
+        {"seeds": [0]},
+        {"values": {"0": {}}},
+        {"seeds": [0], "values": {"0": 1.0}},
+        {"seeds": [0, 1], "values": {"0": {"top1": 1.0}}},
+    ],
+)
+def test_a_file_that_is_no_measurement_is_refused(tmp_path, content):
+    path = tmp_path / "accuracy.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(VitrineError, match=r"accuracy\.json.*delete it and measure again"):
+        read_measurement(path)

@@ -35,6 +35,7 @@ def measure(catalog, numbers):
         path.write_text(
             json.dumps(
                 {
+                    "seeds": list(measurement.seeds),
                     "name": measurement.name,
                     "dataset": "digits",
                     "recipe_hash": measurement.run.recipe.hash,

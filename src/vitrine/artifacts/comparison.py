@@ -70,15 +70,30 @@ def read_measurement(path: Path) -> dict[str, Any] | None:
     """Read one measurement, None if it was not taken.
 
     Raises:
-        VitrineError: the file is damaged.
+        VitrineError: the file is damaged, or holds something else.
     """
     try:
         measurement: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not _has_values_of_its_seeds(measurement):
+            raise ValueError("no values of each of its seeds")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise VitrineError(f"cannot read {path} ({error}); delete it and measure again") from None
     return measurement
+
+
+def _has_values_of_its_seeds(measurement: object) -> bool:
+    if not isinstance(measurement, dict):
+        return False
+    seeds, values = measurement.get("seeds"), measurement.get("values")
+    return (
+        isinstance(seeds, list)
+        and isinstance(values, dict)
+        and bool(seeds)
+        and {str(seed) for seed in seeds} == values.keys()
+        and all(isinstance(own, dict) for own in values.values())
+    )
 
 
 def read_cells(path: Path) -> pd.DataFrame:
@@ -182,7 +197,7 @@ def judge(cell: Cell, summary: Summary) -> Verdict:
 def _tidy_row(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[str, Any]:
     """A cell as `COLUMNS` have it, without what the whole artifact shares."""
     known = measurements.get(cell.measurement.path) if cell.measurement else None
-    summary = summarize(_numbers(artifact, cell, known) if known else [])
+    summary = summarize(numbers_of(artifact, cell, known) if known else [])
     row = {
         "row": cell.row,
         "column": cell.column,
@@ -200,8 +215,12 @@ def _tidy_row(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[st
     return row
 
 
-def _numbers(artifact: Artifact, cell: Cell, known: Mapping[str, Any]) -> list[float]:
-    """The number of a cell under each seed that has one."""
+def numbers_of(artifact: Artifact, cell: Cell, known: Mapping[str, Any]) -> list[float]:
+    """The number of a cell under each seed that has one.
+
+    Raises:
+        VitrineError: the measurement lacks the cell's key, or holds an array there.
+    """
     place = f"{artifact.paper} {artifact.name}, cell ({cell.row}, {cell.column})"
     numbers = []
     for values in known["values"].values():
