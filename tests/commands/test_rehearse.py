@@ -43,6 +43,15 @@ def test_a_measure_that_fails_fails_its_recipe(vitrine, checkout):
     assert "cannot be imported" in done.out
 
 
+def test_a_misspelt_key_of_a_cell_is_found_before_the_training(vitrine, checkout):
+    artifacts = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
+    artifacts.write_text(artifacts.read_text().replace("key: top1", "key: tpo1"))
+    done = vitrine("rehearse", "tiny_table2", "--device", "cpu")
+    assert done.code == 1
+    assert "cell (Published, Top-1): the measurement 'accuracy' has no value 'tpo1'" in done.out
+    assert "did you mean 'top1'?" in done.out
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_only_batch_weights_and_a_precision_the_device_lacks_are_changed(catalog, device):
     recipe = catalog("full").paper("tiny").run("mixup").recipe

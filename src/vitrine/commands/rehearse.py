@@ -3,7 +3,8 @@
 Each recipe behind a target is trained as it stands (model, classes, transforms, optimiser,
 schedule) on a miniature of its dataset in the dataset's own format on disk. Only the batch is
 smaller: two images. After one step comes a checkpoint, a new start resumes from it and takes the
-second, and the measures that the target takes on the run are taken.
+second, and the measures that the target takes on the run are taken: every cell that shows one
+must find its key in it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from pathlib import Path
 
 import torch
 
-from vitrine.catalog import Catalog, Measurement, Run
+from vitrine.artifacts.comparison import numbers_of
+from vitrine.catalog import Artifact, Catalog, Run
 from vitrine.commands.console import count, duration, say
 from vitrine.commands.cost import count_model
 from vitrine.commands.state import runs_behind
@@ -53,15 +55,13 @@ def rehearse(catalog: Catalog, target: str, device: str | None = None) -> bool:
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     artifacts = catalog.target(target).artifacts
     runs = runs_behind(artifacts)
-    measurements = {m.path: m for artifact in artifacts for m in artifact.measurements}
     say(f"{target} at scale {catalog.scale.name}: {count(len(runs), 'recipe')} on {device}")
     failures = 0
     for number, run in enumerate(runs, start=1):
-        own = [m for m in measurements.values() if m.run and m.run.folder == run.folder]
         start = time.perf_counter()
         _progress(f"[{number}/{len(runs)}] {run.name}")
         try:
-            rehearse_run(run, own, catalog, device)
+            rehearse_run(run, artifacts, catalog, device)
         # A fault of the code is just what a rehearsal is to find, and the other recipes go on.
         except Exception as error:
             failures += 1
@@ -75,14 +75,22 @@ def rehearse(catalog: Catalog, target: str, device: str | None = None) -> bool:
     return failures == 0
 
 
-def rehearse_run(
-    run: Run, measurements: Iterable[Measurement], catalog: Catalog, device: str
-) -> None:
-    """Train, resume and measure one run in a temporary folder (TMPDIR says where).
+def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, device: str) -> None:
+    """Train one run, resume it, and measure what the artifacts show of it, in a temporary folder.
+
+    TMPDIR says where.
 
     Raises:
-        VitrineError: the recipe cannot be trained, or a measure cannot be taken.
+        VitrineError: the recipe cannot be trained, a measure cannot be taken, or a cell's key is
+            not in it.
     """
+    shown = [
+        (artifact, cell, cell.measurement)
+        for artifact in artifacts
+        for cell in artifact.cells
+        if cell.measurement and cell.measurement.run and cell.measurement.run.folder == run.folder
+    ]
+    measurements = {measurement.path: measurement for _, _, measurement in shown}
     with tempfile.TemporaryDirectory(prefix="vitrine-") as temporary:
         roots = {
             "data_root": str(Path(temporary, "data")),
@@ -92,16 +100,22 @@ def rehearse_run(
         here.scale = here.scale.model_copy(update={"workers": 0})
         recipe = miniature_recipe(run.recipe, device)
         run = dataclasses.replace(run, recipe=recipe, folder=here.runs_root / run.paper / run.name)
-        measurements = list(measurements)
-        needed = {run.recipe.data.dataset, *(name for m in measurements for name in m.datasets)}
+        needed = {
+            run.recipe.data.dataset,
+            *(name for m in measurements.values() for name in m.datasets),
+        }
         for name in sorted(needed):
             if here.datasets[name].source != "bundled":
                 write_miniature(here.datasets[name], here.data_root, per_class=1, classes=IMAGES)
         _progress("training")
         _train_in_two_attempts(run, here.data_root, device)
-        for measurement in measurements:
+        for path, measurement in measurements.items():
             _progress(f"measuring {measurement.name}")
-            take(dataclasses.replace(measurement, run=run, seeds=(SEED,), device=device), here)
+            small = dataclasses.replace(measurement, run=run, seeds=(SEED,), device=device)
+            taken = take(small, here)
+            for artifact, cell, of_cell in shown:
+                if of_cell.path == path:
+                    numbers_of(artifact, cell, taken)
 
 
 def miniature_recipe(recipe: Recipe, device: str) -> Recipe:
