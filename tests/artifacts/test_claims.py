@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from vitrine.artifacts.claims import Claim, evaluate, read_claims
+from vitrine.artifacts.claims import Claim, evaluate, read_claims, refuse_unknown_cells
 from vitrine.artifacts.comparison import compare
 from vitrine.errors import VitrineError
 
@@ -117,17 +117,32 @@ def test_a_scale_that_is_not_listed_is_not_testable_whatever_its_tables():
     assert result["detail"] == "Testable at laptop, not at smoke."
 
 
+def test_a_claim_on_an_unknown_artifact_is_refused(table):
+    message = "claim 'better': no artifact of this scale is called 'tabel1'.*'table1'"
+    with pytest.raises(VitrineError, match=message):
+        judge(table(A=([1.0], [2.0])), left={**CLAIM["left"], "artifact": "tabel1"})
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ({"artifact": "tabel1"}, "no artifact of this scale is called 'tabel1'.*'table1'"),
         ({"row": "AA"}, "table1 has no row 'AA'; did you mean 'A'"),
         ({"column": "our"}, "table1 has no column 'our'.*'ours'"),
+        ({"row": "*", "column": "our"}, "table1 has no column 'our'.*'ours'"),
     ],
 )
-def test_a_claim_on_what_is_not_there_is_refused(table, place, message):
+def test_a_claim_on_an_unknown_cell_is_refused_before_anything_is_built(
+    build, side, place, message
+):
+    artifacts = {"table1": build.table(build.cell("A", "ours"), build.cell("A", "base"))}
+    claim = Claim.model_validate({**CLAIM, side: {**CLAIM[side], **place}})
     with pytest.raises(VitrineError, match=f"claim 'better': {message}"):
-        judge(table(A=([1.0], [2.0])), left={**CLAIM["left"], **place})
+        refuse_unknown_cells([claim], artifacts)
+
+
+def test_cells_of_an_artifact_that_this_scale_has_not_are_left_alone():
+    refuse_unknown_cells([Claim.model_validate(CLAIM)], {})
 
 
 def test_claims_are_read_strictly(tmp_path):

@@ -29,3 +29,11 @@ def test_the_place_of_the_report_is_told_once_it_is_there(vitrine, write_results
     assert "snakemake all adds report.md" in vitrine("status", "--scale", "smoke").out
     catalog().report.write_text("# Results\n")
     assert "results/smoke/report.md" in vitrine("status", "--scale", "smoke").out
+
+
+def test_a_claim_on_an_unknown_row_is_refused_though_nothing_is_built(vitrine, checkout):
+    claims = checkout / "configs" / "papers" / "tiny" / "claims.yaml"
+    claims.write_text(claims.read_text().replace("row: Mixup", "row: Mixpu"))
+    done = vitrine("status", "--scale", "laptop")
+    assert done.code == 2
+    assert "table1 has no row 'Mixpu'; did you mean 'Mixup'?" in done.err

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pandas as pd
 from pydantic import Field
@@ -17,6 +17,9 @@ from pydantic import Field
 from vitrine.artifacts.comparison import difference_half_width
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.schema import Strict, parse, read_yaml
+
+if TYPE_CHECKING:
+    from vitrine.catalog import Artifact, Paper
 
 EVERY_ROW = "*"
 COLUMNS = ["id", "statement", "source", "status", "left", "right", "margin", "detail"]
@@ -79,14 +82,47 @@ def read_claims(path: Path) -> tuple[Claim, ...]:
     return claims
 
 
+def claims_of_paper(paper: Paper, tables: Tables, scale: str) -> pd.DataFrame:
+    """Judge a paper's claims, built or not: their cells must exist wherever their artifact does.
+
+    Raises:
+        VitrineError: as `read_claims`, `refuse_unknown_cells` and `evaluate` do.
+    """
+    claims = read_claims(paper.folder / "claims.yaml")
+    refuse_unknown_cells(claims, paper.artifacts)
+    return evaluate(claims, tables, scale)
+
+
+def refuse_unknown_cells(claims: Sequence[Claim], artifacts: Mapping[str, Artifact]) -> None:
+    """Refuse rows and columns that an artifact has not, lest their claim be never testable.
+
+    Raises:
+        VitrineError: a claim names such a row or column.
+    """
+    for claim in claims:
+        for place in (claim.left, claim.right):
+            if not isinstance(place, Place) or place.artifact not in artifacts:
+                continue
+            cells = artifacts[place.artifact].cells
+            rows, columns = {cell.row for cell in cells}, {cell.column for cell in cells}
+            for name, label, known in (
+                ("row", place.row, {*rows, EVERY_ROW}),
+                ("column", place.column, columns),
+            ):
+                if label not in known:
+                    raise VitrineError(
+                        f"claim '{claim.id}': {place.artifact} has no {name} '{label}'"
+                        f"{did_you_mean(label, known)}"
+                    )
+
+
 def evaluate(claims: Sequence[Claim], tables: Tables, scale: str) -> pd.DataFrame:
     """Test claims on a paper's tidy cells, by artifact; one row for each, columns `COLUMNS`.
 
     Of a claim on every row, `left` and `right` are those of the row that comes closest to failing.
 
     Raises:
-        VitrineError: a claim that is testable here names an artifact, a row or a column that is
-            not there.
+        VitrineError: a claim that is testable here names an artifact that is not there.
     """
     return pd.DataFrame([_evaluate(claim, tables, scale) for claim in claims], columns=COLUMNS)
 
@@ -149,20 +185,13 @@ def _side(claim: Claim, place: Place | float, row: str, tables: Tables) -> Side 
 
 
 def _table(claim: Claim, place: Place, tables: Tables) -> pd.DataFrame:
-    """The cells of a place's artifact; what the place names must be there, if anything is."""
+    """The cells of a place's artifact, none where it is not built."""
     if place.artifact not in tables:
         raise VitrineError(
             f"claim '{claim.id}': no artifact of this scale is called '{place.artifact}'"
             f"{did_you_mean(place.artifact, tables)}"
         )
-    cells = tables[place.artifact]
-    for name, label in (("row", place.row), ("column", place.column)):
-        if label != EVERY_ROW and not cells.empty and label not in set(cells[name]):
-            raise VitrineError(
-                f"claim '{claim.id}': {place.artifact} has no {name} '{label}'"
-                f"{did_you_mean(label, set(cells[name]))}"
-            )
-    return cells
+    return tables[place.artifact]
 
 
 def _slack(claim: Claim, left: Side, right: Side) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vitrine.artifacts.claims import evaluate, read_claims
+from vitrine.artifacts.claims import claims_of_paper
 from vitrine.artifacts.comparison import COLUMNS, read_cells, read_measurement
 from vitrine.artifacts.tables import markdown_escape, pipe_table, short_commit
 from vitrine.provenance import read_provenance
@@ -69,8 +69,7 @@ def report(catalog: Catalog) -> str:
         for name, paper in catalog.papers.items()
     }
     claims = {
-        name: evaluate(read_claims(paper.folder / "claims.yaml"), tables[name], scale)
-        for name, paper in catalog.papers.items()
+        name: claims_of_paper(paper, tables[name], scale) for name, paper in catalog.papers.items()
     }
     cells = [cells for group in tables.values() for cells in group.values()]
     parts = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from vitrine.artifacts.claims import evaluate, read_claims
+from vitrine.artifacts.claims import claims_of_paper
 from vitrine.artifacts.report import cells_of
 from vitrine.catalog import Catalog
 
@@ -21,6 +21,6 @@ def claims_of(catalog: Catalog, folder: Path) -> pd.DataFrame:
     judged = []
     for paper in catalog.papers.values():
         tables = {name: cells_of(one, catalog, folder) for name, one in paper.artifacts.items()}
-        claims = evaluate(read_claims(paper.folder / "claims.yaml"), tables, catalog.scale.name)
+        claims = claims_of_paper(paper, tables, catalog.scale.name)
         judged.append(claims.assign(id=[f"{paper.name}/{name}" for name in claims["id"]]))
     return pd.concat(judged, ignore_index=True)
