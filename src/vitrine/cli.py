@@ -108,9 +108,11 @@ def doctor(
 
 @app.command()
 def show(
-    target: Target,
+    target: Annotated[
+        str | None, typer.Argument(help="As of the other commands; not needed with --recipe")
+    ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Print this recipe of the target's papers instead, as YAML")
+        str | None, typer.Option(help="Print this recipe, NAME or PAPER/NAME, as YAML instead")
     ] = None,
     scale: Scale = None,
     runs: Runs = None,
@@ -120,15 +122,17 @@ def show(
 
     \b
     vitrine show variance_table5 --scale full
-    vitrine show variance --recipe vit_s-mixup0.0-cutmix1.0
+    vitrine show --recipe variance/vit_s-mixup0.0-cutmix1.0
     """
     from vitrine.commands import show as command
 
     catalog = _catalog(scale, None, runs, results)
-    if recipe is None:
+    if recipe is not None:
+        command.show_recipe(catalog, target, recipe)
+    elif target is not None:
         command.show(catalog, target)
     else:
-        command.show_recipe(catalog, target, recipe)
+        raise VitrineError("show needs a target, such as 'all', or --recipe NAME; give one")
 
 
 @app.command()

@@ -1,3 +1,6 @@
+import shutil
+
+import pytest
 import yaml
 
 
@@ -22,3 +25,32 @@ def test_an_unknown_recipe_is_answered_with_the_closest(vitrine):
     done = vitrine("show", "tiny", "--recipe", "mixpu")
     assert done.code == 2
     assert "did you mean 'mixup'?" in done.err
+
+
+@pytest.mark.parametrize("name", ["mixup", "tiny/mixup", "{folder}", "tiny/{folder}"])
+def test_a_recipe_needs_no_target(vitrine, catalog, name):
+    run = catalog("full").paper("tiny").run("mixup")
+    name = name.format(folder=run.folder.name)
+    out = vitrine("show", "--recipe", name, "--scale", "full").out
+    assert yaml.safe_load(out) == run.recipe.model_dump(mode="json")
+
+
+def test_a_recipe_of_several_papers_needs_the_paper(vitrine, checkout):
+    papers = checkout / "configs" / "papers"
+    shutil.copytree(papers / "tiny", papers / "other")
+    done = vitrine("show", "--recipe", "mixup")
+    assert done.code == 2
+    assert "several papers have a recipe 'mixup': name other/mixup or tiny/mixup" in done.err
+    assert "# other, recipe mixup" in vitrine("show", "--recipe", "other/mixup").out
+
+
+def test_an_unknown_recipe_of_a_paper_is_answered_with_the_closest(vitrine):
+    done = vitrine("show", "--recipe", "tiny/mixpu")
+    assert done.code == 2
+    assert "did you mean 'tiny/mixup'?" in done.err
+
+
+def test_show_without_target_and_recipe_says_what_to_give(vitrine):
+    done = vitrine("show")
+    assert done.code == 2
+    assert "show needs a target" in done.err

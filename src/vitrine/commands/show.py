@@ -24,17 +24,34 @@ def show(catalog: Catalog, target: str) -> None:
         table(["run", "recipe hash", "seeds", "folder"], rows)
 
 
-def show_recipe(catalog: Catalog, target: str, name: str) -> None:
-    """Print a recipe of a target's paper as it resolves at this scale, defaults included.
+def show_recipe(catalog: Catalog, target: str | None, name: str) -> None:
+    """Print a recipe as it resolves at this scale, defaults included.
+
+    Args:
+        catalog: the catalogue.
+        target: the recipe is of this target's papers; None for any paper.
+        name: RECIPE or PAPER/RECIPE; the recipe may be named as its run's folder, with its hash.
 
     Raises:
-        VitrineError: none of the target's papers has such a recipe.
+        VitrineError: none of the papers has such a recipe at this scale, or several have.
     """
-    papers = {artifact.paper for artifact in catalog.target(target).artifacts}
-    known = {name: paper for paper in sorted(papers) for name in catalog.paper(paper).recipes}
-    if name not in known:
-        raise VitrineError(f"'{target}' has no recipe '{name}'{did_you_mean(name, known)}")
-    run = catalog.paper(known[name]).run(name)
+    paper, _, recipe = name.rpartition("/")
+    papers = {one.paper for one in catalog.target(target).artifacts} if target else catalog.papers
+    runs = [
+        catalog.paper(one).run(known)
+        for one in sorted(papers)
+        for known in catalog.paper(one).recipes
+        if not paper or one == paper
+    ]
+    found = [run for run in runs if recipe in (run.name, run.folder.name)]
+    if not found:
+        where = f"'{target}'" if target else f"scale '{catalog.scale.name}'"
+        names = [f"{run.paper}/{run.name}" if paper else run.name for run in runs]
+        raise VitrineError(f"{where} has no recipe '{name}'{did_you_mean(name, names)}")
+    if len(found) > 1:
+        names = [f"{run.paper}/{run.name}" for run in found]
+        raise VitrineError(f"several papers have a recipe '{name}': name {' or '.join(names)}")
+    run = found[0]
     say(f"# {run.paper}, recipe {run.name} at scale {catalog.scale.name}: {run.folder}")
     say(yaml.safe_dump(run.recipe.model_dump(mode="json"), sort_keys=False).rstrip())
 
