@@ -24,7 +24,9 @@ def checkpoint(run, seed, step):
 def test_jobs_are_done_resumable_or_missing_by_their_files(vitrine, catalog):
     here = catalog()
     plain, mixup = (here.paper("tiny").run(name) for name in ("plain", "mixup"))
-    plain.folder.mkdir(parents=True)
+    weights = plain.seed_folder(0) / "weights.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.touch()
     plain.receipts[0].write_text("{}")
     checkpoint(mixup, 0, 3)
     here.paper("tiny").measurement("facts", None).path.parent.mkdir(parents=True)
@@ -34,6 +36,9 @@ def test_jobs_are_done_resumable_or_missing_by_their_files(vitrine, catalog):
     assert line(out, "evaluate") == ["evaluate", "0", "0", "2"]
     assert line(out, "benchmark") == ["benchmark", "1", "0", "0"]
     assert line(out, "render") == ["render", "0", "0", "1"]
+    weights.unlink()
+    out = vitrine("plan", "tiny_table1", "--scale", "smoke").out
+    assert line(out, "train") == ["train", "0", "1", "1"]
 
 
 def test_a_run_that_rows_share_is_counted_once_in_the_total(catalog):

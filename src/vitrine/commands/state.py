@@ -45,11 +45,11 @@ def share_left(run: Run, seed: int) -> float:
 
 
 def job_state(run: Run, seeds: tuple[int, ...]) -> State:
-    """The state of a training job, which does some seeds in turn and then writes a receipt."""
-    if run.receipt(seeds).is_file():
+    """The state of a training job: done when its receipt and the weights of all its seeds exist."""
+    states = {state_of(run, seed) for seed in seeds}
+    if run.receipt(seeds).is_file() and states == {"done"}:
         return "done"
-    begun = any(state_of(run, seed) != "missing" for seed in seeds)
-    return "resumable" if begun else "missing"
+    return "missing" if states == {"missing"} else "resumable"
 
 
 def count_states(states: Iterable[State]) -> dict[State, int]:
