@@ -1,0 +1,207 @@
+"""A-token: tokenise the grid of patches that has the most energy (Sec. 4, Eq. 13-14).
+
+A tokeniser is a strided convolution; circular, it has stride^2 grids to choose from. The paper
+scores each by the energy of its tokens, F = sum of ||X E + b||^2. Three ways to do so:
+
+- `phase_energies`: as the paper writes it, stride^2 tokenisations. The reference.
+- `correlation_energies`: the same numbers from the image's circular autocorrelation. With
+  G = E E^T, the energy of a grid is the sum over pairs of taps t, t' of G[t, t'] times the sum over
+  its patches of x[t] x[t']; the latter takes few distinct values, which serve all grids.
+- `projection_energies`: F = sum of <a, token>^2 for the one direction a = 1 / sqrt(D). Any function
+  of the tokens that ignores their order will do for F (Claim 1), and this is one channel instead
+  of D.
+
+``selection="paper"`` means the first two, ``"fast"`` the third.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrine.shift.polyphase import (
+    polyphase_energies,
+    roll_image,
+    sample,
+    squared_norms,
+    strongest,
+)
+
+Selection = Literal["paper", "fast"]
+
+
+def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tensor:
+    """Convolve ``(B, C, H, W)`` circularly: what `conv` does, on an image without borders.
+
+    Token n of an axis reads the pixels ``stride * n - padding + tap``.
+
+    Args:
+        x: its height and width are multiples of the stride.
+        conv: square; its own padding says where the taps begin.
+        stride: to use instead of that of `conv`.
+    """
+    stride = conv.stride[0] if stride is None else stride
+    before = int(conv.padding[0])
+    after = max(0, conv.kernel_size[0] - stride - before)
+    if before or after:
+        x = functional.pad(x, (before, after, before, after), mode="circular")
+    return functional.conv2d(x, conv.weight, conv.bias, stride, groups=conv.groups)
+
+
+@torch.no_grad()
+def phase_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
+    """Score every grid by its tokens' energy, one tokenisation each (Eq. 14).
+
+    Args:
+        x: images ``(B, C, H, W)``.
+        conv: the tokeniser, with D output channels.
+
+    Returns:
+        float64 ``(B, stride, stride)``.
+    """
+    stride = conv.stride[0]
+    phases = itertools.product(range(stride), repeat=2)
+    energies = [
+        circular_conv(x.roll((-row, -column), (2, 3)), conv).double().square().sum(dim=(1, 2, 3))
+        for row, column in phases
+    ]
+    return torch.stack(energies, dim=1).view(len(x), stride, stride)
+
+
+@torch.no_grad()
+def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
+    """Return `phase_energies` without tokenising any grid: same arguments, same numbers."""
+    kernel, stride = conv.kernel_size[0], conv.stride[0]
+    lags, pairs, taps = _correlation_index(
+        conv.in_channels, kernel, stride, int(conv.padding[0]), x.device
+    )
+    components = functional.pixel_unshuffle(x.double(), stride)  # (B, R, H / s, W / s)
+    batch, positions = len(x), components[0, 0].numel()
+    columns = components.flatten(2).mT
+    lagged = (components.roll((-i, -j), (2, 3)).flatten(2) for i, j in lags)
+    correlation = torch.stack([rows @ columns for rows in lagged], dim=1)  # (B, lags, R, R)
+
+    weight = conv.weight.double().flatten(1)  # (D, T)
+    gram = (weight.mT @ weight).flatten()
+    quadratic = gram.new_zeros(stride**2, correlation[0].numel())
+    quadratic.scatter_add_(1, pairs, gram.expand(stride**2, -1))
+    energies = correlation.flatten(1) @ quadratic.mT
+    if conv.bias is not None:
+        bias = conv.bias.double()
+        sums = components.sum(dim=(2, 3))  # (B, R)
+        energies = energies + 2 * sums[:, taps] @ (bias @ weight) + positions * bias.square().sum()
+    return energies.view(batch, stride, stride)
+
+
+@functools.lru_cache
+def _correlation_index(
+    channels: int, kernel: int, stride: int, padding: int, device: torch.device
+) -> tuple[list[tuple[int, int]], Tensor, Tensor]:
+    """Say which entry of the autocorrelation each pair of taps reads, for each grid.
+
+    Tap t of grid m reads pixel ``stride * n + m + t - padding``, which is entry ``n + carry`` of
+    polyphase component r. A pair of taps so needs the correlation of two components at the
+    difference of their carries, the lag; lags come in pairs of opposite sign, which differ by an
+    exchange of the components, so half of them suffice.
+
+    Returns:
+        the lags; ``(stride^2, T^2)`` places in the flat ``(lags, R, R)`` correlation; and
+        ``(stride^2, T)`` components of the single taps.
+    """
+    along = torch.arange(stride)[:, None] + torch.arange(kernel)[None, :] - padding
+    carry, residue = along.div(stride, rounding_mode="floor"), along % stride  # (s, k)
+    grids = [stride, stride, channels, kernel, kernel]
+
+    def rows(table: Tensor) -> Tensor:
+        return table[:, None, None, :, None].expand(grids).reshape(stride**2, -1)
+
+    def columns(table: Tensor) -> Tensor:
+        return table[None, :, None, None, :].expand(grids).reshape(stride**2, -1)
+
+    channel = torch.arange(channels)[None, None, :, None, None].expand(grids)
+    component = (channel.reshape(stride**2, -1) * stride + rows(residue)) * stride
+    component = component + columns(residue)  # (s^2, T), as pixel_unshuffle orders them
+
+    reach = int(carry.max() - carry.min())
+    span = range(-reach, reach + 1)
+    lags = [lag for lag in itertools.product(span, repeat=2) if lag >= (0, 0)]
+    lag_index = torch.full((2 * reach + 1, 2 * reach + 1), -1)
+    for index, lag in enumerate(lags):
+        lag_index[lag] = index  # negative lags index from the end, as they should
+
+    def ahead(table: Tensor) -> Tensor:  # carry of the first tap over that of the second
+        return table[:, :, None] - table[:, None, :]
+
+    i, j = ahead(rows(carry)), ahead(columns(carry))
+    swapped = (i < 0) | ((i == 0) & (j < 0))
+    i, j = torch.where(swapped, -i, i), torch.where(swapped, -j, j)
+    first, second = component[:, :, None].expand_as(i), component[:, None, :].expand_as(i)
+    first, second = torch.where(swapped, second, first), torch.where(swapped, first, second)
+    count = channels * stride**2
+    pairs = (lag_index[i, j] * count + first) * count + second
+    return lags, pairs.flatten(1).to(device), component.to(device)
+
+
+@torch.no_grad()
+def projection_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
+    """Score every grid by its tokens' energy along 1 / sqrt(D): as `phase_energies`.
+
+    One strided convolution tokenises all grids at once: its channels are the grids, each the same
+    kernel at another place.
+    """
+    stride, kernel, before = conv.stride[0], conv.kernel_size[0], int(conv.padding[0])
+    scale = conv.out_channels**-0.5
+    projection = conv.weight.sum(dim=0) * scale  # (C, k, k)
+    last = stride - 1
+    phases = itertools.product(range(stride), repeat=2)
+    weight = torch.stack(
+        [functional.pad(projection, (j, last - j, i, last - i)) for i, j in phases]
+    )
+    after = max(0, kernel - 1 - before)
+    # Half precision would make ties of what is none.
+    with torch.autocast(x.device.type, enabled=False):
+        padded = functional.pad(x.to(weight.dtype), (before, after, before, after), mode="circular")
+        tokens = functional.conv2d(padded, weight, stride=stride)
+    if conv.bias is not None:
+        tokens = tokens + conv.bias.sum() * scale
+    energies = tokens.double().square().sum(dim=(2, 3))
+    return energies.view(len(x), stride, stride)
+
+
+def adaptive_conv(x: Tensor, conv: nn.Conv2d, selection: Selection) -> tuple[Tensor, Tensor]:
+    """Tokenise the strongest grid (Eq. 13).
+
+    Args:
+        x: ``(B, C, H, W)``, height and width multiples of the stride.
+        conv: the tokeniser.
+        selection: how grids are scored, see the module.
+
+    Returns:
+        the tokens, channels-last ``(B, H / s, W / s, D)``, and the chosen phase ``(B, 2)``.
+    """
+    stride = conv.stride[0]
+    if selection == "fast":
+        phase = strongest(projection_energies(x, conv))
+    elif _correlation_is_cheaper(conv):
+        phase = strongest(correlation_energies(x, conv))
+    else:
+        tokens = circular_conv(x, conv, stride=1).permute(0, 2, 3, 1)
+        energies = polyphase_energies(squared_norms(tokens.detach()), (stride, stride))
+        phase = strongest(energies)
+        return sample(tokens, phase, stride), phase
+    tokens = circular_conv(roll_image(x, phase), conv)
+    return tokens.permute(0, 2, 3, 1), phase
+
+
+def _correlation_is_cheaper(conv: nn.Conv2d) -> bool:
+    """Compare multiplications for each pixel with those of the dense convolution."""
+    kernel, stride, padding = conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
+    channels = conv.in_channels
+    reach = (stride + kernel - 2 - padding) // stride - (-padding // stride)
+    lags = ((2 * reach + 1) ** 2 + 1) // 2
+    return lags * (channels * stride) ** 2 < conv.out_channels * channels * kernel**2
