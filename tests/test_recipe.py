@@ -38,6 +38,7 @@ RELEASED_DEFAULTS = {
         "erase_prob": 0.0,
         "erase_mode": "pixel",
         "erase_count": 1,
+        "circular_shift": 0,
         "mixup": 0.0,
         "cutmix": 0.0,
         "mix_prob": 1.0,

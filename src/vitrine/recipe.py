@@ -49,7 +49,7 @@ class Augmentation(Strict):
     """Training-time transforms, in timm's vocabulary (`timm.data.create_transform`, `Mixup`)."""
 
     crop: Literal["random_resized", "center"] = Field(
-        "random_resized", description="'center' trains on the evaluation view"
+        "random_resized", description="'center' augments the evaluation view"
     )
     scale: tuple[Fraction, Fraction] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
@@ -59,6 +59,7 @@ class Augmentation(Strict):
     erase_prob: float = Field(0.0, ge=0, le=1)
     erase_mode: Literal["pixel", "rand", "const"] = "pixel"
     erase_count: PositiveInt = 1
+    circular_shift: int = Field(0, ge=0, description="roll by up to so many pixels on each axis")
     mixup: float = Field(0.0, ge=0, description="alpha of the Beta distribution; 0 is off")
     cutmix: float = Field(0.0, ge=0, description="alpha of the Beta distribution; 0 is off")
     mix_prob: float = Field(1.0, ge=0, le=1)

@@ -39,20 +39,90 @@ def test_inception_normalisation_maps_black_to_minus_one_and_white_to_one(recipe
     assert (see(Image.new("RGB", (8, 8), "black")) == -1).all()
 
 
-def test_a_central_crop_trains_on_the_evaluation_view(recipe, digits):
-    made = recipe(crop="center", hflip=1.0)
+def test_an_evaluation_margin_keeps_the_pixels_around_the_central_crop(recipe, digits):
+    made = recipe({"crop_pct": 0.7})
+    wide = eval_transform(made, digits, margin=12)(photo(80, 60))
+    assert wide.shape == (3, 40, 40)
+    assert torch.equal(wide[:, 6:-6, 6:-6], eval_transform(made, digits)(photo(80, 60)))
+
+
+def test_a_margin_beyond_the_resized_image_is_refused(recipe, digits):
+    assert eval_transform(recipe({"crop_pct": 0.7}), digits, margin=12)
+    sentence = "crop_pct is 0.7, which resizes images to 40 pixels.* at most 0.682"
+    with pytest.raises(VitrineError, match=sentence):
+        eval_transform(recipe({"crop_pct": 0.7}), digits, margin=13)
+    assert eval_transform(recipe({"crop_pct": 0.682}), digits, margin=13)
+
+
+@pytest.mark.parametrize(("size", "crop_pct", "resized"), [(224, 0.875, 256), (256, 0.8767, 292)])
+def test_a_central_crop_resizes_as_the_evaluation_does(recipe, digits, size, crop_pct, resized):
+    made = recipe({"image_size": size, "crop_pct": crop_pct}, crop="center")
+    for transform in (train_transform(made, digits), eval_transform(made, digits)):
+        resize, crop, *_ = transform.transforms
+        assert (resize.size, crop.size) == (resized, (size, size))
+        assert transform(photo(40, 30)).shape == (3, size, size)
+
+
+def test_a_central_crop_without_augmentation_trains_on_the_evaluation_view(recipe, digits):
+    made = recipe(crop="center", hflip=0.0)
     assert torch.equal(
         train_transform(made, digits)(photo()), eval_transform(made, digits)(photo())
     )
 
 
 @pytest.mark.parametrize(
-    "augmentation", [{"erase_prob": 0.5}, {"auto_augment": "3a"}, {"color_jitter": 0.3}]
+    "augmentation",
+    [{"hflip": 0.5}, {"erase_prob": 0.9}, {"auto_augment": "rand-m9"}, {"color_jitter": 0.3}],
 )
-def test_a_central_crop_refuses_augmentation_that_it_would_ignore(recipe, digits, augmentation):
-    (field,) = augmentation
-    with pytest.raises(VitrineError, match=f"augmentation.{field} is .* crop 'center'"):
-        train_transform(recipe(crop="center", **augmentation), digits)
+def test_a_central_crop_is_augmented_by_the_very_steps_that_follow_a_random_crop(
+    recipe, digits, augmentation
+):
+    center, randomly = (
+        train_transform(recipe(crop=crop, **augmentation), digits)
+        for crop in ("center", "random_resized")
+    )
+    assert repr(center.transforms[2:]) == repr(randomly.transforms[1:])
+    torch.manual_seed(0)
+    assert len({center(photo()).sum().item() for _ in range(12)}) > 1
+
+
+def test_an_auto_augment_of_the_central_crop_fills_with_the_mean_and_the_recipes_interpolation(
+    recipe, digits
+):
+    made = recipe({"interpolation": "bilinear"}, crop="center", auto_augment="rand-m9-mstd0.5-inc1")
+    (augment,) = (
+        step
+        for step in train_transform(made, digits).transforms
+        if type(step).__name__ == "RandAugment"
+    )
+    for operation in augment.ops:
+        assert operation.kwargs["fillcolor"] == (78, 78, 78)  # round(255 * 0.30527)
+        assert operation.kwargs["resample"] == Image.Resampling.BILINEAR
+
+
+def test_circular_shifts_roll_the_normalised_image_by_every_offset_up_to_their_limit(
+    recipe, digits
+):
+    plain = train_transform(recipe(crop="center", hflip=0.0), digits)(photo())
+    see = train_transform(recipe(crop="center", hflip=0.0, circular_shift=1), digits)
+    rolled = {
+        (rows, columns): plain.roll((rows, columns), (1, 2))
+        for rows in (-1, 0, 1)
+        for columns in (-1, 0, 1)
+    }
+    torch.manual_seed(0)
+    seen = set()
+    for _ in range(120):
+        view = see(photo())
+        (offset,) = (offset for offset, image in rolled.items() if torch.equal(image, view))
+        seen.add(offset)
+    assert seen == rolled.keys()
+
+
+def test_circular_shifts_come_after_erasing(recipe, digits):
+    made = recipe(crop="center", erase_prob=1.0, circular_shift=4)
+    names = [type(step).__name__ for step in train_transform(made, digits).transforms]
+    assert names[-2:] == ["RandomErasing", "CircularShift"]
 
 
 def whole(**augmentation) -> dict:

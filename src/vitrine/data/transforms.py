@@ -2,19 +2,26 @@
 
 Everything is built by `timm.data.create_transform`, so a name in a recipe means what it means in
 timm: in particular `color_jitter` is off beside an `auto_augment` other than 3-Augment (``3a``),
-and random erasing comes last, on the normalised tensor. timm imports torchvision, which does not
-import beside a CPU-only torch; `torchvision_compat` mends that and so comes first.
+and random erasing comes after normalisation. Two things timm has no name for are put together from
+its pieces: training on the evaluation's central crop, where that crop takes the place of timm's
+random one, and circular shifts, which come last of all.
+
+timm imports torchvision, which does not import beside a CPU-only torch; `torchvision_compat` mends
+that and so comes first.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip
+import torch
 from PIL import Image
 from timm.data import auto_augment, create_transform
 from torch import Tensor
+from torchvision.transforms import CenterCrop, Compose
 
 from vitrine.errors import VitrineError
 
@@ -36,25 +43,27 @@ for _name, _operation in auto_augment.NAME_TO_OP.items():
         auto_augment.NAME_TO_OP[_name] = _posterize
 
 
-def train_transform(recipe: Recipe, info: DatasetInfo) -> Transform:
+class CircularShift:
+    """Rolls ``(C, H, W)`` by an offset drawn anew, uniform in [-limit, limit] on each axis."""
+
+    def __init__(self, limit: int):
+        self.limit = limit
+
+    def __call__(self, image: Tensor) -> Tensor:
+        """Return the rolled image; the draw is of torch's global generator."""
+        offset = torch.randint(-self.limit, self.limit + 1, (2,)).tolist()
+        return image.roll(offset, (-2, -1))
+
+
+def train_transform(recipe: Recipe, info: DatasetInfo) -> Compose:
     """Return the training view: PIL image -> float (3, H, W), random per call.
 
-    With ``crop: center`` it is the evaluation view, without flips.
-
-    Raises:
-        VitrineError: the recipe asks for the evaluation view and for augmentation of it.
+    With ``crop: center`` the evaluation view is flipped, jittered, auto-augmented and erased as a
+    random crop would be; `scale` and `ratio` are then without effect.
     """
     augmentation = recipe.augmentation
-    if augmentation.crop == "center":
-        for field in ("color_jitter", "auto_augment", "erase_prob"):
-            if value := getattr(augmentation, field):
-                raise VitrineError(
-                    f"augmentation.{field} is {value!r}, but crop 'center' trains on the plain "
-                    "evaluation view; use crop 'random_resized' or leave the field out"
-                )
-        return eval_transform(recipe, info)
     mean, std = info.normalization(recipe.data.normalization)
-    transform: Transform = create_transform(
+    random_crop, *steps = create_transform(
         input_size=recipe.data.image_size,
         is_training=True,
         scale=augmentation.scale,
@@ -69,31 +78,48 @@ def train_transform(recipe: Recipe, info: DatasetInfo) -> Transform:
         re_prob=augmentation.erase_prob,
         re_mode=augmentation.erase_mode,
         re_count=augmentation.erase_count,
-    )
-    return transform
+    ).transforms
+    crop = [random_crop]
+    if augmentation.crop == "center":
+        crop = eval_transform(recipe, info).transforms[:2]  # resize, central crop
+    shift = [CircularShift(augmentation.circular_shift)] if augmentation.circular_shift else []
+    return Compose([*crop, *steps, *shift])
 
 
-def eval_transform(recipe: Recipe, info: DatasetInfo, image_size: int | None = None) -> Transform:
+def eval_transform(
+    recipe: Recipe, info: DatasetInfo, image_size: int | None = None, margin: int = 0
+) -> Compose:
     """Return the evaluation view: resize the short side to size / crop_pct, crop the centre.
+
+    timm rounds the resized side down: 256 / 0.8767 is 292 pixels.
 
     Args:
         recipe: its `data` says size, crop, interpolation and normalisation.
         info: the dataset whose mean and std normalise.
         image_size: the size to test at, where it is not the recipe's.
+        margin: how many more pixels of the resized image to keep on each axis, half a side.
 
     Raises:
-        VitrineError: `image_size` is below one pixel.
+        VitrineError: `image_size` is below one pixel, or `margin` leaves the resized image.
     """
     size = recipe.data.image_size if image_size is None else image_size
     if size < 1:
         raise VitrineError(f"image_size is {size}; it must be at least 1 pixel")
     mean, std = info.normalization(recipe.data.normalization)
-    transform: Transform = create_transform(
+    resize, crop, *steps = create_transform(
         input_size=size,
         is_training=False,
         interpolation=recipe.data.interpolation,
         crop_pct=recipe.data.crop_pct,
         mean=mean,
         std=std,
-    )
-    return transform
+    ).transforms
+    if margin:
+        if size + margin > resize.size:
+            raise VitrineError(
+                f"data.crop_pct is {recipe.data.crop_pct:g}, which resizes images to {resize.size} "
+                f"pixels, and {size} pixels with a margin of {margin} do not fit into these; use "
+                f"a crop_pct of at most {math.floor(1000 * size / (size + margin)) / 1000:g}"
+            )
+        crop = CenterCrop(size + margin)
+    return Compose([resize, crop, *steps])
