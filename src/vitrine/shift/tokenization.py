@@ -101,7 +101,7 @@ def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
 @functools.lru_cache
 def _correlation_index(
     channels: int, kernel: int, stride: int, padding: int, device: torch.device
-) -> tuple[list[tuple[int, int]], Tensor, Tensor]:
+) -> tuple[list[tuple[int, ...]], Tensor, Tensor]:
     """Say which entry of the autocorrelation each pair of taps reads, for each grid.
 
     Tap t of grid m reads pixel ``stride * n + m + t - padding``, which is entry ``n + carry`` of

@@ -1,0 +1,32 @@
+"""A backbone for dense tasks: timm's ``features_only``, with the place of every feature."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
+from timm.models import FeatureInfo
+from torch import Tensor, nn
+
+from vitrine.shift.frame import Features
+
+
+class StageFeatures(nn.Module):
+    """Return the features of some stages of an adaptive model.
+
+    Args:
+        model: has ``forward_stages(images) -> list[Features]`` and timm's ``feature_info``.
+        out_indices: which stages.
+    """
+
+    def __init__(self, model: nn.Module, out_indices: Sequence[int] | None = None) -> None:
+        super().__init__()
+        stages = range(len(model.feature_info))
+        self.out_indices = tuple(stages if out_indices is None else out_indices)
+        self.feature_info = FeatureInfo(model.feature_info, self.out_indices)
+        self.model = model
+
+    def forward(self, images: Tensor) -> list[Features]:
+        """Return one `Features` for each of `out_indices`."""
+        stages = self.model.forward_stages(images)
+        return [stages[index] for index in self.out_indices]
