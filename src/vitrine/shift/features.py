@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 from timm.models import FeatureInfo
@@ -19,12 +20,12 @@ class StageFeatures(nn.Module):
         out_indices: which stages.
     """
 
-    def __init__(self, model: nn.Module, out_indices: Sequence[int] | None = None) -> None:
+    def __init__(self, model: Any, out_indices: Sequence[int] | None = None) -> None:
         super().__init__()
-        stages = range(len(model.feature_info))
-        self.out_indices = tuple(stages if out_indices is None else out_indices)
-        self.feature_info = FeatureInfo(model.feature_info, self.out_indices)
         self.model = model
+        stages: list[dict[str, Any]] = model.feature_info
+        self.out_indices = tuple(range(len(stages)) if out_indices is None else out_indices)
+        self.feature_info = FeatureInfo(stages, self.out_indices)
 
     def forward(self, images: Tensor) -> list[Features]:
         """Return one `Features` for each of `out_indices`."""

@@ -1,0 +1,32 @@
+import torch
+from torch import nn
+
+from vitrine.shift.equivariance import invariance_error
+
+
+class Mean(nn.Module):
+    def forward(self, x):
+        return x.mean(dim=(2, 3))
+
+
+class Corner(nn.Module):
+    def forward(self, x):
+        return x[:, :, 0, 0]
+
+
+def images():
+    return torch.randn(4, 3, 8, 12, dtype=torch.float64)
+
+
+def test_a_mean_over_the_image_is_invariant():
+    assert invariance_error(Mean(), images()) < 1e-15
+
+
+def test_a_pixel_is_not():
+    assert invariance_error(Corner(), images()) > 0.1
+
+
+def test_the_model_is_judged_in_evaluation_mode_and_left_as_it_was():
+    model = nn.Sequential(nn.Dropout(0.5), Mean())
+    assert invariance_error(model, images()) < 1e-15
+    assert model.training

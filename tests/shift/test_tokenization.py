@@ -1,0 +1,103 @@
+import pytest
+import torch
+from torch import nn
+
+from vitrine.shift.polyphase import strongest
+from vitrine.shift.tokenization import (
+    adaptive_conv,
+    circular_conv,
+    correlation_energies,
+    phase_energies,
+    projection_energies,
+)
+
+# channels, kernel, stride, padding: Swin, CvT, MViTv2, a later embedding of CvT, a 2x2 merging
+TOKENIZERS = [(3, 4, 4, 0), (3, 7, 4, 2), (3, 7, 4, 3), (5, 3, 2, 1), (2, 2, 2, 0)]
+
+
+def tokenizer(channels, kernel, stride, padding, dim=12, bias=True):
+    torch.manual_seed(0)
+    return nn.Conv2d(channels, dim, kernel, stride, padding, bias=bias).double()
+
+
+def image(channels, height=16, width=24, batch=3):
+    return torch.randn(batch, channels, height, width, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("shape", TOKENIZERS)
+def test_a_circular_convolution_reads_a_periodic_image(shape):
+    conv, x = tokenizer(*shape), image(shape[0])
+    tiled = x.repeat(1, 1, 3, 3)  # the middle copy has neighbours on all sides
+    stride = conv.stride[0]
+    plain = nn.functional.conv2d(tiled, conv.weight, conv.bias, 1, conv.padding)
+    middle = plain[:, :, 16:32:stride, 24:48:stride]
+    torch.testing.assert_close(circular_conv(x, conv), middle, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", TOKENIZERS)
+@pytest.mark.parametrize("bias", [True, False])
+def test_correlation_scores_equal_those_of_every_tokenisation(shape, bias):
+    conv, x = tokenizer(*shape, bias=bias), image(shape[0])
+    torch.testing.assert_close(
+        correlation_energies(x, conv), phase_energies(x, conv), rtol=1e-13, atol=0
+    )
+
+
+@pytest.mark.parametrize("shape", TOKENIZERS)
+def test_projection_scores_are_the_tokens_energy_along_one_direction(shape):
+    conv, x = tokenizer(*shape), image(shape[0])
+    energies, stride = projection_energies(x, conv), conv.stride[0]
+    for row in range(stride):
+        for column in range(stride):
+            tokens = circular_conv(x.roll((-row, -column), (2, 3)), conv)
+            expected = (tokens.sum(dim=1) / 12**0.5).square().sum(dim=(1, 2))
+            torch.testing.assert_close(energies[:, row, column], expected, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("shape", TOKENIZERS)
+def test_the_chosen_grid_has_the_most_energy(shape):
+    conv, x = tokenizer(*shape), image(shape[0])
+    tokens, phase = adaptive_conv(x, conv, "paper")
+    energies = phase_energies(x, conv)
+    assert torch.equal(phase, strongest(energies))
+    torch.testing.assert_close(
+        tokens.square().sum(dim=(1, 2, 3)), energies.flatten(1).amax(dim=1), rtol=1e-12, atol=0
+    )
+
+
+@pytest.mark.parametrize("selection", ["paper", "fast"])
+@pytest.mark.parametrize("shape", TOKENIZERS)
+def test_tokens_of_a_shifted_image_are_the_same_tokens_shifted(shape, selection):
+    conv, x = tokenizer(*shape), image(shape[0])
+    stride = conv.stride[0]
+    tokens, phase = adaptive_conv(x, conv, selection)
+    for shift in [(1, 0), (0, 3), (7, 10), (15, 23)]:
+        shifted, moved = adaptive_conv(x.roll((-shift[0], -shift[1]), (2, 3)), conv, selection)
+        for b in range(len(x)):
+            # Token n of the shifted image sits at pixel moved + stride n + shift of the image.
+            row, column = ((moved[b] + torch.tensor(shift) - phase[b]) // stride).tolist()
+            expected = tokens[b].roll((-row, -column), (0, 1))
+            torch.testing.assert_close(shifted[b], expected, rtol=0, atol=1e-12)
+
+
+def test_plain_tokenisation_is_not_equivariant():
+    conv, x = tokenizer(3, 4, 4, 0), image(3)
+    pooled = circular_conv(x, conv).square().sum(dim=(2, 3))
+    shifted = circular_conv(x.roll((-1, -1), (2, 3)), conv).square().sum(dim=(2, 3))
+    assert (pooled - shifted).abs().max() > 0.1
+
+
+def test_scores_in_half_precision_are_those_of_the_full_one():
+    conv, x = tokenizer(3, 4, 4, 0).float(), image(3).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        energies = projection_energies(x, conv)
+    assert energies.dtype == torch.float64
+    assert torch.equal(energies, projection_energies(x, conv))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 4, 0), (5, 3, 2, 1)])
+def test_the_tokeniser_learns_through_the_choice(shape):
+    conv, x = tokenizer(*shape), image(shape[0]).requires_grad_()
+    adaptive_conv(x, conv, "paper")[0].square().sum().backward()
+    assert conv.weight.grad.abs().min() > 0
+    assert x.grad.abs().sum() > 0
