@@ -7,11 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from vitrine.data import build
-from vitrine.data.registry import load_registry
 from vitrine.measures.accuracy import accuracy, hits
-from vitrine.measures.context import Trained
-from vitrine.recipe import Recipe
-from vitrine.schema import parse
 
 
 @given(st.integers(1, 12), st.integers(2, 12), st.integers(0, 10**6))
@@ -37,20 +33,8 @@ class Constant(nn.Module):
 
 
 @pytest.fixture
-def trained(root, tmp_path):
-    recipe = parse(
-        Recipe,
-        {
-            "model": {"name": "vit_tiny_patch16_224"},
-            "data": {"dataset": "digits", "image_size": 8, "crop_pct": 1.0},
-            "optimizer": {"lr": 1e-3},
-            "schedule": {"epochs": 1},
-            "batch": {"size": 8, "micro": 8},
-        },
-        "test",
-    )
-    info = load_registry(root / "configs" / "datasets.yaml")["digits"]
-    return Trained("cpu", tmp_path, 0, model=Constant(3), recipe=recipe, info=info)
+def trained(trained_on_digits):
+    return trained_on_digits(Constant(3))
 
 
 @pytest.mark.parametrize("batch_size", [7, 1000])

@@ -1,0 +1,312 @@
+"""Shift consistency: how often a prediction survives a shift (Rojas-Gomez et al., Eq. 25).
+
+Two shifted views of an image are classified; their predictions agree or they do not. A circular
+shift only moves pixels, so a truly shift-invariant model agrees always, bit for bit. A standard
+shift replaces content at the border, so none can.
+
+The one idea: what is drawn for an image follows from the seed and its index in the split alone. So
+batch size and workers change nothing, and conditions that are compared (offset ranges, erased
+patches, flips) see the same draws, scaled to their ranges: they differ by the condition, not by
+luck.
+
+An offset o is the exponent of S in Eq. 1: shifted[i] = x[(i + o) mod M], on each axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.data import Subset
+
+from vitrine.data import build
+from vitrine.data.loading import EvaluationSamples, eval_loader
+from vitrine.data.transforms import Transform, eval_transform
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.measures.context import Trained, Values
+from vitrine.measures.precision import Precision, autocast
+from vitrine.training.seeding import derive
+
+STANDARD_SIDE = 224
+"""Side of the images whose pixels `max_shift` of `standard_consistency` counts."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What is done to an image, and how far it is then shifted; lengths are in image sides.
+
+    Attributes:
+        max_offset: offsets are uniform integers from 0 to this, on each axis.
+        erase: the side of the erased square is a uniform integer from 0 to this.
+        flip: turn the image upside down first.
+    """
+
+    max_offset: float = 1.0
+    erase: float = 0.0
+    flip: Literal["vertical"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_offset < 0 or not 0 <= self.erase <= 1:
+            raise VitrineError(
+                f"max_offset is {self.max_offset:g} and erase is {self.erase:g}; both count image "
+                "sides and must not be negative, erase at most 1"
+            )
+        if self.flip not in ("vertical", None):
+            raise VitrineError(f"flip is '{self.flip}'; use 'vertical' or leave it out")
+
+
+def circular_consistency(
+    trained: Trained,
+    batch_size: int = 128,
+    pairs: int = 1,
+    images: int | None = None,
+    precision: Precision = "fp32",
+    conditions: Mapping[str, Mapping[str, Any]] | None = None,
+    **condition: Any,
+) -> Values:
+    """C-Cons (Eq. 25): do predictions agree under two circular shifts at network resolution?
+
+    Args:
+        trained: the run.
+        batch_size: images at a time; it does not change what is drawn.
+        pairs: pairs of shifts of each image, for the expectation in Eq. 25.
+        images: judge this many, spread evenly over the validation split; None is all.
+        precision: of the forward pass.
+        conditions: fields of `Condition` by name, all measured in one pass over the data.
+        condition: fields of the only `Condition`, or those that `conditions` share.
+
+    Returns:
+        ``top1`` (percent, before any shift), ``consistency`` (percent of pairs), ``bitwise``
+        (percent of pairs with logits equal in every bit), ``max_logit_difference``,
+        ``max_offset_pixels`` and ``max_erased_pixels`` (ranges of the draws), ``images``,
+        ``pairs``; with `conditions` each as ``"<name>/<key>"``.
+
+    Raises:
+        VitrineError: a condition has an unknown field, or a value out of range.
+    """
+    named = {
+        f"{name}/": _condition({**condition, **own}) for name, own in (conditions or {}).items()
+    }
+    named = named or {"": _condition(condition)}
+    tallies = {name: _Tally() for name in named}
+    side = trained.recipe.data.image_size
+    transform = eval_transform(trained.recipe, trained.info)
+    for indices, batch, labels in _batches(trained, transform, batch_size, images):
+        shifts = _uniform(trained.seed, "circular shift", indices, pairs, 2, 2)
+        patches = _uniform(trained.seed, "erased patch", indices, 3)
+        seen: dict[object, tuple[Tensor, Tensor]] = {}  # images and logits that conditions share
+        for name, own in named.items():
+            view = (own.erase, own.flip)
+            with autocast(trained.device, precision):
+                if view not in seen:
+                    shown = _prepare(batch, own, patches)
+                    seen[view] = shown, trained.logits(shown)
+                shown, logits = seen[view]
+                offsets = integers(shifts, _pixels(own.max_offset, side))
+                views = [
+                    trained.logits(circular_shift(shown, offset))
+                    for offset in offsets.flatten(1, 2).unbind(1)
+                ]
+            tallies[name].add(logits, labels, views)
+    values: dict[str, float] = {}
+    for name, own in named.items():
+        ranges = {"max_offset_pixels": own.max_offset, "max_erased_pixels": own.erase}
+        result = tallies[name].values() | {k: _pixels(v, side) for k, v in ranges.items()}
+        values |= {f"{name}{key}": value for key, value in result.items()}
+    return values
+
+
+def standard_consistency(
+    trained: Trained,
+    mode: Literal["zero", "crop"],
+    max_shift: int = 32,
+    batch_size: int = 128,
+    pairs: int = 1,
+    images: int | None = None,
+) -> Values:
+    """S-Cons: do predictions agree under two standard shifts, which change the border's content?
+
+    Args:
+        trained: the run.
+        mode: ``zero`` (Sec. 5.2 on CIFAR) shifts the image that the network would see by up to
+            `max_shift` either way, on each axis; pixels that are left empty are black. ``crop``
+            (on ImageNet; Zhang, "Making Convolutional Networks Shift-Invariant Again", 2019) cuts
+            both views out of the resized image's centre, `max_shift` wider than the network's
+            input: they differ by up to `max_shift` either way, and all that they show is real.
+        max_shift: in pixels of an image of 224; other sizes shift by the same part, rounded down.
+        batch_size: images at a time; it does not change what is drawn.
+        pairs: pairs of shifts of each image.
+        images: judge this many, spread evenly over the validation split; None is all.
+
+    Returns:
+        ``top1`` (percent, of the unshifted or centrally cropped images), ``consistency``,
+        ``bitwise``, ``max_logit_difference``, ``images`` and ``pairs`` as `circular_consistency`,
+        and ``max_shift_pixels`` of this network's input.
+
+    Raises:
+        VitrineError: there is no such mode, or the crops do not fit into the resized image.
+    """
+    if mode not in ("zero", "crop"):
+        raise VitrineError(f"there is no mode '{mode}'{did_you_mean(mode, ('zero', 'crop'))}")
+    side = trained.recipe.data.image_size
+    limit = max_shift * side // STANDARD_SIDE
+    mean, std = trained.info.normalization(trained.recipe.data.normalization)
+    black = -torch.tensor(mean) / torch.tensor(std)
+    margin = limit if mode == "crop" else 0
+    transform = eval_transform(trained.recipe, trained.info, margin=margin)
+    tally = _Tally()
+    for indices, batch, labels in _batches(trained, transform, batch_size, images):
+        uniform = _uniform(trained.seed, "standard shift", indices, 2 * pairs, 2)
+        if mode == "zero":
+            offsets = integers(uniform, 2 * limit) - limit
+            unshifted = batch
+            shifted = [zero_padded_shift(batch, offset, black) for offset in offsets.unbind(1)]
+        else:
+            corners = integers(uniform, limit)
+            unshifted = crop(batch, torch.full((len(batch), 2), limit // 2), side)
+            shifted = [crop(batch, corner, side) for corner in corners.unbind(1)]
+        tally.add(trained.logits(unshifted), labels, [trained.logits(view) for view in shifted])
+    return {**tally.values(), "max_shift_pixels": limit}
+
+
+def circular_shift(images: Tensor, offsets: Tensor) -> Tensor:
+    """Shift ``(B, C, H, W)`` by integer offsets ``(B, 2)``: out[i] = x[(i + o) mod M]."""
+    rows, columns = _sources(images, offsets)
+    rows, columns = rows % images.shape[2], columns % images.shape[3]
+    images = images.take_along_dim(rows[:, None, :, None], dim=2)
+    return images.take_along_dim(columns[:, None, None, :], dim=3)
+
+
+def zero_padded_shift(images: Tensor, offsets: Tensor, black: Tensor) -> Tensor:
+    """Shift ``(B, C, H, W)`` by offsets ``(B, 2)``: out[i] = x[i + o], black outside the image.
+
+    `black`, of shape ``(C,)``, is what a pixel of zero becomes by normalisation.
+    """
+    outside = [
+        (source < 0) | (source >= size)
+        for source, size in zip(_sources(images, offsets), images.shape[2:], strict=True)
+    ]
+    empty = outside[0][:, None, :, None] | outside[1][:, None, None, :]
+    return torch.where(empty, black.to(images)[:, None, None], circular_shift(images, offsets))
+
+
+def crop(images: Tensor, corners: Tensor, side: int) -> Tensor:
+    """Cut squares out of ``(B, C, H, W)``, with upper left corners ``(B, 2)`` that fit."""
+    return circular_shift(images, corners)[..., :side, :side]
+
+
+def erase_square(images: Tensor, corners: Tensor, sides: Tensor) -> Tensor:
+    """Set squares of ``(B, C, H, W)`` to zero, with corners ``(B, 2)`` and sides ``(B,)``."""
+    inside = [
+        (place >= 0) & (place < sides.to(images.device)[:, None])
+        for place in _sources(images, -corners)
+    ]
+    return images.masked_fill(inside[0][:, None, :, None] & inside[1][:, None, None, :], 0)
+
+
+def agreement(first: Tensor, second: Tensor) -> Tensor:
+    """Which predictions agree: ``(B, classes)`` logits of two views to ``(B,)`` booleans."""
+    return first.argmax(dim=1) == second.argmax(dim=1)
+
+
+def bitwise_equal(first: Tensor, second: Tensor) -> Tensor:
+    """Which logits agree in every bit: ``(B, classes)`` of two views to ``(B,)`` booleans."""
+    return (first == second).all(dim=1)
+
+
+def integers(uniform: Tensor, largest: int | Tensor) -> Tensor:
+    """Turn float64 draws from [0, 1) into integers, uniform over 0, 1 ... `largest`."""
+    return (uniform * (largest + 1)).long()
+
+
+def _sources(images: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each row ``(B, H)`` and each column ``(B, W)`` comes from: i + o."""
+    rows, columns = offsets.to(images.device)[:, :, None].unbind(1)
+    height, width = images.shape[2:]
+    return (
+        torch.arange(height, device=images.device) + rows,
+        torch.arange(width, device=images.device) + columns,
+    )
+
+
+def _condition(values: Mapping[str, Any]) -> Condition:
+    known = [field.name for field in fields(Condition)]
+    for name in values:
+        if name not in known:
+            raise VitrineError(
+                f"circular_consistency has no argument '{name}'{did_you_mean(name, known)}"
+            )
+    return Condition(**values)
+
+
+def _prepare(batch: Tensor, condition: Condition, patches: Tensor) -> Tensor:
+    """Flip and erase; `patches` are draws for the side and the corner of the erased square."""
+    side = batch.shape[-1]
+    sides = integers(patches[:, 0], _pixels(condition.erase, side))
+    corners = integers(patches[:, 1:], side - sides[:, None])
+    return erase_square(batch.flip(-2) if condition.flip else batch, corners, sides)
+
+
+def _pixels(fraction: float, side: int) -> int:
+    return round(fraction * side)
+
+
+def _uniform(seed: int, purpose: str, indices: Sequence[int], *shape: int) -> Tensor:
+    """Draw float64 from [0, 1): ``(B, *shape)``, each row by its sample's own generator."""
+    rows = []
+    for index in indices:
+        generator = torch.Generator().manual_seed(derive(purpose, seed, index))
+        rows.append(torch.rand(shape, dtype=torch.float64, generator=generator))
+    return torch.stack(rows)
+
+
+def _batches(
+    trained: Trained, transform: Transform, batch_size: int, images: int | None
+) -> Iterator[tuple[Sequence[int], Tensor, Tensor]]:
+    """Yield indices in the validation split, images on the device, and labels."""
+    dataset: Any = build(trained.info, "val", trained.data_root)
+    samples = len(dataset)
+    count = samples if images is None else min(images, samples)
+    chosen = [index * samples // count for index in range(count)]
+    loader = eval_loader(
+        EvaluationSamples(Subset(dataset, chosen), transform), batch_size, trained.workers
+    )
+    for number, (batch, labels) in enumerate(loader):
+        start = number * batch_size
+        yield chosen[start : start + batch_size], batch.to(trained.device), labels
+
+
+@dataclass
+class _Tally:
+    """Counts over batches."""
+
+    images: int = 0
+    correct: int = 0
+    pairs: int = 0
+    same: int = 0
+    bitwise: int = 0
+    difference: float = 0.0
+
+    def add(self, logits: Tensor, labels: Tensor, views: Sequence[Tensor]) -> None:
+        """Count a batch: logits ``(B, classes)`` of its images and of 2 views for each pair."""
+        self.images += len(labels)
+        self.correct += int((logits.argmax(dim=1) == labels).sum())
+        for first, second in zip(views[::2], views[1::2], strict=True):
+            self.pairs += len(labels)
+            self.same += int(agreement(first, second).sum())
+            self.bitwise += int(bitwise_equal(first, second).sum())
+            self.difference = max(self.difference, (first - second).abs().max().item())
+
+    def values(self) -> dict[str, float]:
+        """The keys that all measures of consistency share."""
+        return {
+            "top1": 100 * self.correct / self.images,
+            "consistency": 100 * self.same / self.pairs,
+            "bitwise": 100 * self.bitwise / self.pairs,
+            "max_logit_difference": self.difference,
+            "images": self.images,
+            "pairs": self.pairs // self.images,
+        }
