@@ -7,6 +7,7 @@ snakemake --list-target-rules                what there is to ask for
 """
 
 import os
+import shlex
 import sys
 from pathlib import Path
 

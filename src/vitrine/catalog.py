@@ -27,6 +27,7 @@ from vitrine.paper import (
     PaperScale,
     Printed,
     RecipesFile,
+    RunScale,
     read_reference,
 )
 from vitrine.recipe import Recipe, short_hash
@@ -44,7 +45,10 @@ from vitrine.settings import (
 
 @dataclass(frozen=True)
 class Run:
-    """A recipe at this scale with its seeds, and the folder that holds them."""
+    """A recipe at this scale with its seeds, and the folder that holds them.
+
+    Recipes of a paper that come out equal share one; it is called after the first of them.
+    """
 
     paper: str
     name: str
@@ -53,11 +57,15 @@ class Run:
     seeds: tuple[int, ...]
     seeds_per_job: int
     folder: Path
-    as_printed: bool = field(metadata={"doc": "the recipe is the paper's own, no stand-in"})
+    source: Run | None = field(metadata={"doc": "the run whose weights training starts from"})
 
     def seed_folder(self, seed: int) -> Path:
         """Where the run of one seed keeps its weights, log and provenance."""
         return self.folder / f"seed{seed}"
+
+    def weights(self, seed: int) -> Path:
+        """The file that a seed is trained to."""
+        return self.seed_folder(seed) / "weights.safetensors"
 
     @property
     def jobs(self) -> tuple[tuple[int, ...], ...]:
@@ -69,15 +77,33 @@ class Run:
         """The file that says that these seeds are trained, with the digests of their weights."""
         return self.folder / f"trained-{'-'.join(map(str, seeds))}.json"
 
+    def receipts_of(self, seeds: Iterable[int]) -> tuple[Path, ...]:
+        """The receipts of the jobs that train these seeds."""
+        return tuple(self.receipt(job) for job in self.jobs if not set(job).isdisjoint(seeds))
+
     @property
     def receipts(self) -> tuple[Path, ...]:
         """One receipt for each training job."""
-        return tuple(self.receipt(seeds) for seeds in self.jobs)
+        return self.receipts_of(self.seeds)
+
+    @property
+    def lineage(self) -> tuple[Run, ...]:
+        """The runs that must be trained for this one, in that order; it is the last."""
+        return (*(self.source.lineage if self.source else ()), self)
+
+
+def with_sources(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """Some runs and those that they start from, each once."""
+    return tuple({one.folder: one for run in runs for one in run.lineage}.values())
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One JSON of numbers: a function with its arguments, on a run or on nothing."""
+    """One JSON of numbers: a function with its arguments, on a run, on a recipe or on nothing.
+
+    `described` is the run whose recipe is measured before it is trained, if it ever is;
+    `as_printed` says that arguments and datasets are the paper's own.
+    """
 
     paper: str
     name: str
@@ -87,12 +113,18 @@ class Measurement:
     device: str
     datasets: tuple[str, ...]
     run: Run | None
+    described: Run | None
     path: Path
     as_printed: bool
 
     def __hash__(self) -> int:
         """Hash by path: two measurements of one path are the same."""
         return hash(self.path)
+
+    @property
+    def on(self) -> Run | None:
+        """The run that is measured, trained or not."""
+        return self.run or self.described
 
 
 @dataclass(frozen=True)
@@ -113,7 +145,7 @@ class Cell:
     """One number of an artifact: where it stands, what measures it, what the paper printed.
 
     `exact` marks a deterministic fact; `digits` are the decimals that the paper prints;
-    `comparable` says that nothing stands in for the paper's recipe and arguments.
+    `comparable` says that nothing stands in for the paper's recipe, arguments and hardware.
     """
 
     row: str
@@ -154,9 +186,8 @@ class Artifact:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs behind its measurements, each once."""
-        runs = {m.run.folder: m.run for m in self.measurements if m.run is not None}
-        return tuple(runs.values())
+        """The runs that must be trained for its measurements, each once."""
+        return with_sources(m.run for m in self.measurements if m.run is not None)
 
 
 @dataclass(frozen=True)
@@ -207,36 +238,34 @@ class Paper:
         """Whether each artifact, at any scale, is a table or a figure."""
         return {name: spec.kind for name, spec in self._artifacts_file.artifacts.items()}
 
-    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def run(self, name: str) -> Run:
-        """Resolve a recipe at this scale.
+        """Return the run of a recipe at this scale, which others that come out equal share.
 
         Raises:
-            VitrineError: no such recipe, or the resolved recipe is not valid.
+            VitrineError: no such recipe, or a resolved recipe is not valid.
         """
-        if name not in self.recipes:
-            raise VitrineError(
-                f"{self._recipes_path}: no recipe is called '{name}'"
-                f"{did_you_mean(name, self.recipes)}"
-            )
-        catalog = self._catalog
-        printed = self._recipe(name, self.recipes[name])
-        recipe = self._recipe(name, self._at_scale(name))
-        scale = self._scale
-        return Run(
-            paper=self.name,
-            name=name,
-            recipe=recipe,
-            info=find(recipe.data.dataset, catalog.datasets),
-            seeds=tuple(range(scale.seeds or catalog.scale.seeds)),
-            seeds_per_job=scale.seeds_per_job or catalog.scale.seeds_per_job,
-            folder=catalog.runs_root / self.name / f"{name}-{recipe.hash}",
-            as_printed=recipe == printed,
+        self._require_recipe(name, "")
+        return self._runs[name]
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def as_printed(self, name: str) -> bool:
+        """Tell whether nothing stands in for a recipe here, nor for those that it starts from.
+
+        It is asked of a recipe and not of its run: of two that come out equal at a scale, one may
+        be printed so.
+
+        Raises:
+            VitrineError: no such recipe, or it is not valid.
+        """
+        self._require_recipe(name, "")
+        return all(
+            self._resolved(one) == self._recipe(one, self.recipes[one])
+            for one in (name, *self._sources(name))
         )
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def measurement(self, name: str, recipe: str | None) -> Measurement:
-        """Resolve a measure at this scale, on a run if it measures one.
+        """Resolve a measure at this scale, on a run or a recipe if it measures one.
 
         Raises:
             VitrineError: no such measure, or a recipe is missing or out of place.
@@ -246,13 +275,14 @@ class Paper:
         if name not in specs:
             raise VitrineError(f"{where}: measure '{name}' is unknown{did_you_mean(name, specs)}")
         spec = specs[name]
-        if spec.on_run != (recipe is not None):
+        if (spec.on is None) != (recipe is None):
             rule = "needs a recipe; name one" if recipe is None else "takes no recipe; remove it"
             raise VitrineError(f"{where}: measure '{name}' {rule}")
         catalog = self._catalog
         overlay = self._artifacts_scale.measures.get(name, MeasureScale())
         args = merge(spec.args, overlay.args)
-        run = self.run(recipe) if recipe is not None else None
+        on = self.run(recipe) if recipe is not None else None
+        run, described = (on, None) if spec.on == "run" else (None, on)
         count = overlay.seeds or spec.seeds
         seeds = tuple(range(count)) if count else (run.seeds if run else (0,))
         if run and not set(seeds) <= set(run.seeds):
@@ -270,7 +300,7 @@ class Paper:
             "datasets": list(datasets),
         }
         folder = run.folder if run else catalog.runs_root / self.name
-        stem = f"{name}-{short_hash(identity)}.json"
+        subject = f"{name}-{described.folder.name}" if described else name
         return Measurement(
             paper=self.name,
             name=name,
@@ -280,16 +310,87 @@ class Paper:
             device=device,
             datasets=datasets,
             run=run,
-            path=folder / "measurements" / stem,
-            as_printed=args == spec.args
-            and datasets == spec.datasets
-            and (run is None or run.as_printed),
+            described=described,
+            path=folder / "measurements" / f"{subject}-{short_hash(identity)}.json",
+            as_printed=args == spec.args and datasets == spec.datasets,
         )
 
-    def resources(self, step: Step) -> Resources:
-        """What a job of this step asks for, by the paper's own word or the scale's."""
-        own = self._scale.resources.get(step)
-        return own or self._catalog.scale.resources_of(step)
+    def resources(self, step: Step, recipe: str | None = None) -> Resources:
+        """What a job of this step asks for, by the paper's word on the recipe, or the scale's."""
+        own = (said.resources.get(step) for said in self._said_of(recipe))
+        return next(filter(None, own), self._catalog.scale.resources_of(step))
+
+    @functools.cached_property
+    def _runs(self) -> dict[str, Run]:
+        """The run of every recipe, the same for those that come out equal."""
+        runs: dict[str, Run] = {}
+        shared: dict[tuple[str, tuple[int, ...]], Run] = {}
+        # Sources come first. Equal recipes have as many, so among them the file's order is kept.
+        for name in sorted(self.recipes, key=lambda name: len(self._sources(name))):
+            run = self._run(name, next((runs[one] for one in self._sources(name)), None))
+            runs[name] = shared.setdefault((run.recipe.canonical_json(), run.seeds), run)
+        return runs
+
+    def _run(self, name: str, source: Run | None) -> Run:
+        catalog, recipe = self._catalog, self._resolved(name)
+        if source:
+            model = recipe.model.model_copy(update={"weights_from": source.folder.name})
+            recipe = recipe.model_copy(update={"model": model})
+        said = self._said_of(name)
+        seeds = next(filter(None, (one.seeds for one in said)), catalog.scale.seeds)
+        per_job = next(filter(None, (one.seeds_per_job for one in said)), None)
+        if source and seeds > len(source.seeds):
+            raise VitrineError(
+                f"{self._recipes_path}: recipe '{name}' has {seeds} seeds at scale "
+                f"'{catalog.scale.name}', and '{recipe.model.weights_from}', whose weights it "
+                f"starts from, has {len(source.seeds)}; give it no more"
+            )
+        return Run(
+            paper=self.name,
+            name=name,
+            recipe=recipe,
+            info=find(recipe.data.dataset, catalog.datasets),
+            seeds=tuple(range(seeds)),
+            seeds_per_job=per_job or catalog.scale.seeds_per_job,
+            folder=catalog.runs_root / self.name / f"{name}-{recipe.hash}",
+            source=source,
+        )
+
+    def _said_of(self, recipe: str | None) -> list[RunScale]:
+        """What the paper says of a recipe's jobs at this scale, the most particular first."""
+        runs = self._scale.runs.items() if recipe else ()
+        matching = [said for pattern, said in runs if fnmatch(recipe or "", pattern)]
+        return [*reversed(matching), self._scale]
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def _sources(self, name: str) -> tuple[str, ...]:
+        """The recipe that a recipe starts from at this scale, the one that this starts from, ...
+
+        Raises:
+            VitrineError: there is no such recipe, or they go round in a circle.
+        """
+        chain = [name]
+        while (source := self._resolved(chain[-1]).model.weights_from) is not None:
+            self._require_recipe(source, f"recipe '{chain[-1]}' starts from weights and ")
+            chain.append(source)
+            if source in chain[:-1]:
+                raise VitrineError(
+                    f"{self._recipes_path}: recipe '{source}' starts from its own weights "
+                    f"({' <- '.join(chain)}); correct one model.weights_from"
+                )
+        return tuple(chain[1:])
+
+    def _require_recipe(self, name: str, reason: str) -> None:
+        if name not in self.recipes:
+            raise VitrineError(
+                f"{self._recipes_path}: {reason}no recipe is called '{name}'"
+                f"{did_you_mean(name, self.recipes)}"
+            )
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def _resolved(self, name: str) -> Recipe:
+        """A recipe at this scale, where what it starts from still goes by its recipe's name."""
+        return self._recipe(name, self._at_scale(name))
 
     def _at_scale(self, name: str) -> Delta:
         """Lay the scale's values over a recipe: deltas first, then stand-ins by name."""
@@ -357,7 +458,10 @@ class Paper:
                     key=cell.key,
                     digits=cell.digits,
                     exact=cell.exact,
-                    comparable=measurement is not None and measurement.as_printed,
+                    comparable=measurement is not None
+                    and cell.comparable
+                    and measurement.as_printed
+                    and (cell.recipe is None or self.as_printed(cell.recipe)),
                     printed=printed.get(labels),
                 )
 
@@ -373,7 +477,7 @@ class Paper:
         _refuse_unknown(artifacts, "measure", self._artifacts_scale.measures, measures)
         names = self._artifacts_scale.artifacts or ()
         _refuse_unknown(artifacts, "artifact", names, self._artifacts_file.artifacts)
-        for pattern in self._scale.recipes:
+        for pattern in (*self._scale.recipes, *self._scale.runs):
             if not any(fnmatch(name, pattern) for name in self.recipes):
                 _refuse_unknown(recipes, "recipe", [pattern], self.recipes)
         for measure in measures.values():
@@ -473,11 +577,13 @@ class Catalog:
         """
         if isinstance(job, Run):
             step: Step = "train"
+            run: Run | None = job
             on_cpu = not job.recipe.schedule.epochs
         else:
             step = "evaluate" if job.run else "benchmark"
+            run = job.on
             on_cpu = job.device == "cpu"
-        resources = self.paper(job.paper).resources(step)
+        resources = self.paper(job.paper).resources(step, run.name if run else None)
         return resources.model_copy(update={"gpus": 0, "threads": 1}) if on_cpu else resources
 
     def receipt_of(self, dataset: str) -> Path:

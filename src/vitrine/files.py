@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -41,6 +42,12 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def sha256(path: Path) -> str:
+    """Return the digest of a file's bytes, in hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def clear_temporaries(folder: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.schema import Strict, merge, parse
@@ -40,15 +40,25 @@ class Family(Strict):
     delta: Delta = {}
 
 
-class PaperScale(Strict):
-    """A paper's own values at one scale, laid over the scale's."""
+class RunScale(Strict):
+    """How often runs are repeated at one scale, and what their jobs ask for."""
+
+    seeds: PositiveInt | None = None
+    seeds_per_job: PositiveInt | None = None
+    resources: dict[Step, Resources] = {}
+
+
+class PaperScale(RunScale):
+    """A paper's own values at one scale, laid over the scale's.
+
+    `recipes` and `runs` are by patterns of recipes' names, the later over the earlier; `models` by
+    the model that stands in.
+    """
 
     recipe: Delta = {}
     recipes: dict[str, Delta] = {}
     models: dict[str, Delta] = {}
-    seeds: PositiveInt | None = None
-    seeds_per_job: PositiveInt | None = None
-    resources: dict[Step, Resources] = {}
+    runs: dict[str, RunScale] = {}
 
 
 class RecipesFile(Strict):
@@ -84,10 +94,13 @@ class RecipesFile(Strict):
 
 
 class MeasureSpec(Strict):
-    """What to measure: a function, its arguments, and whether it needs a run."""
+    """What to measure: a function, its arguments, and what it is taken on.
+
+    `on: run` is a trained model, `on: recipe` a recipe before any training; else nothing.
+    """
 
     function: str
-    on_run: bool = False
+    on: Literal["run", "recipe"] | None = None
     args: Delta = {}
     seeds: PositiveInt | None = None
     datasets: tuple[str, ...] = ()
@@ -123,6 +136,7 @@ class CellSpec(Strict):
     unit: str = ""
     digits: int | None = None
     exact: bool = False
+    comparable: bool = Field(True, description="false: the paper's number is of other hardware")
 
 
 class ArtifactSpec(Strict):

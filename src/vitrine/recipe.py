@@ -24,12 +24,22 @@ class Model(Strict):
     """A timm registry name with its arguments.
 
     `name` may carry a pretrained tag (``vit_small_patch16_224.augreg_in21k_ft_in1k``), which
-    `pretrained` loads.
+    `pretrained` loads. `weights_from` is written as the name of a recipe and resolved to its run's
+    folder, whose hash then counts in this recipe's own.
     """
 
     name: str
     args: dict[str, Any] = {}
     pretrained: bool = False
+    weights_from: str | None = Field(
+        None, description="the paper's run whose weights of the same seed training starts from"
+    )
+
+    @model_validator(mode="after")
+    def _has_one_origin(self) -> Model:
+        if self.pretrained and self.weights_from:
+            raise ValueError("pretrained and weights_from are two origins of weights: keep one")
+        return self
 
 
 class Data(Strict):

@@ -6,6 +6,7 @@ with the closest known key where a key is unknown.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, Union
@@ -15,7 +16,22 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from vitrine.errors import VitrineError, did_you_mean
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BOOLEAN = "tag:yaml.org,2002:bool"
+
+
+class _Loader(_Base):
+    """YAML 1.2's booleans: true and false. To YAML 1.1 the key `on` and the value no are too."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
+        for first, resolvers in _Base.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver(
+    _BOOLEAN, re.compile("^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 
 
 class Strict(BaseModel):

@@ -24,6 +24,7 @@ class Build:
             device="cpu",
             datasets=(),
             run=None,
+            described=None,
             path=PATH,
             as_printed=True,
         )

@@ -12,6 +12,7 @@ from vitrine.artifacts.__main__ import render
 from vitrine.artifacts.report import Cost, cost_of, format_duration, report
 from vitrine.catalog import load_catalog
 from vitrine.errors import VitrineError
+from vitrine.schema import read_yaml
 
 DEVICE = "cpu: a processor, 1 thread"
 
@@ -93,7 +94,7 @@ def test_rendering_a_table_loads_neither_torch_nor_matplotlib():
 def figure(small_checkout, catalog):
     """Turn the template's table into a figure, drawn by a module of the test."""
     path = small_checkout / "configs" / "papers" / "template" / "artifacts.yaml"
-    spec = yaml.safe_load(path.read_text())
+    spec = read_yaml(path)
     spec["artifacts"]["fig1"] = {
         "title": "Width",
         "caption": "A wider network.",

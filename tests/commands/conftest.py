@@ -41,7 +41,7 @@ RECIPES = {
 }
 ARTIFACTS = {
     "measures": {
-        "accuracy": {"function": "vitrine.measures.accuracy:accuracy", "on_run": True},
+        "accuracy": {"function": "vitrine.measures.accuracy:accuracy", "on": "run"},
         "facts": {"function": "vitrine.nothing:facts"},
     },
     "artifacts": {

@@ -75,7 +75,7 @@ def test_the_full_recipes_are_the_papers():
     assert len(paper.recipes) == 8 + 12 + 3
     for name in paper.recipes:
         run = paper.run(name)
-        assert run.as_printed
+        assert paper.as_printed(name)
         if name.startswith("augreg"):
             assert run.recipe.schedule.epochs == 0
             assert run.recipe.model.pretrained

@@ -1,6 +1,12 @@
 # Benchmarks: measurements that need no trained model (variances, parameters, FLOPs, throughput).
 
 
+def recipe_option(wildcards):
+    """The option that names the recipe that is measured, where one is."""
+    described = measurement_of(wildcards).described
+    return f"--recipe {shlex.quote(described.name)}" if described else ""
+
+
 rule benchmark:
     """Take one measurement that needs no trained model."""
     input:
@@ -15,7 +21,8 @@ rule benchmark:
         runtime=ask(measuring_resources, "runtime"),
     params:
         measure=lambda wildcards: measurement_of(wildcards).name,
+        recipe=recipe_option,
         code=lambda wildcards: source_digest(measurement_of(wildcards).function),
     shell:
-        "python -m vitrine.measures {wildcards.paper} {params.measure}"
+        "python -m vitrine.measures {wildcards.paper} {params.measure} {params.recipe}"
         " --output {output:q} " + WHERE

@@ -21,7 +21,7 @@ def run_of(wildcards):
 
 
 def measurement_of(wildcards):
-    """The measurement that the wildcards name, on a run or on nothing."""
+    """The measurement that the wildcards name, on a run, on a recipe or on nothing."""
     folder = RUNS / wildcards.paper / wildcards.get("run", "")
     path = folder / "measurements" / f"{wildcards.measurement}.json"
     if path not in CATALOG.measurements:

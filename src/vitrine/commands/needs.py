@@ -63,11 +63,10 @@ def datasets_needed(
     """
     users: dict[str, dict[str, Artifact]] = {}
     for artifact in artifacts:
-        for measurement in artifact.measurements:
-            run = measurement.run
-            own = [run.recipe.data.dataset] if run else []
-            for name in (*own, *measurement.datasets):
-                users.setdefault(name, {})[f"{artifact.paper}_{artifact.name}"] = artifact
+        trained_on = [run.recipe.data.dataset for run in artifact.runs]
+        measured_on = [name for one in artifact.measurements for name in one.datasets]
+        for name in (*trained_on, *measured_on):
+            users.setdefault(name, {})[f"{artifact.paper}_{artifact.name}"] = artifact
     return [
         DatasetNeed(info, tuple(users[name].values()), _fault(info, catalog.data_root, counts))
         for name, info in ((name, find(name, catalog.datasets)) for name in sorted(users))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vitrine.catalog import Artifact, Catalog, Run
+from vitrine.catalog import Artifact, Catalog, Run, with_sources
 from vitrine.commands.console import count, duration, heading, say, size, table
 from vitrine.commands.cost import ZERO, Costs, Range, load_devices, training_images
 from vitrine.commands.needs import datasets_needed, weights_needed
@@ -93,7 +93,7 @@ def _print_trainings(catalog: Catalog, runs: Sequence[Run], costs: Costs) -> Non
     rows = []
     for run in trained:
         speed = costs.speed(run)
-        gpus = max(1, catalog.paper(run.paper).resources("train").gpus)
+        gpus = max(1, catalog.resources(run).gpus)
         one = costs.seconds(run, training_images(run)).times(1 / gpus)
         states = count_states(state_of(run, seed) for seed in run.seeds)
         rows.append(
@@ -140,7 +140,7 @@ def runs_of_row(artifact: Artifact, row: str) -> tuple[Run, ...]:
     """The runs behind a row's cells, each once."""
     cells = [cell for cell in artifact.cells if cell.row == row]
     runs = [cell.measurement.run for cell in cells if cell.measurement]
-    return tuple({run.folder: run for run in runs if run is not None}.values())
+    return with_sources(filter(None, runs))
 
 
 def _print_disk(

@@ -19,7 +19,7 @@ from pathlib import Path
 import pandas as pd
 
 from vitrine.artifacts.comparison import read_cells
-from vitrine.catalog import Artifact, Catalog
+from vitrine.catalog import Artifact, Catalog, with_sources
 from vitrine.commands.console import count, say
 from vitrine.commands.results import published_folder
 from vitrine.commands.state import is_rendered
@@ -93,14 +93,22 @@ def require_weights_of_head(artifact: Artifact, cells: pd.DataFrame, git: Git) -
         VitrineError: it names the folder of the run.
     """
     name = f"{artifact.paper}_{artifact.name}"
-    measured = set(cells.loc[cells["verdict"] != "not_run", "recipe_hash"]) - {""}
-    for recipe_hash in sorted(measured - {run.recipe.hash for run in artifact.runs}):
+    run_cells = cells[cells["verdict"] != "not_run"]
+    measured = {(cell.row, cell.column): str(cell.recipe_hash) for cell in run_cells.itertuples()}
+    known = {one.on.recipe.hash for one in artifact.measurements if one.on}
+    for recipe_hash in sorted(set(measured.values()) - {"", *known}):
         raise VitrineError(
-            f"{name} was measured on recipe {recipe_hash}, which no run behind it has any more; "
+            f"{name} was measured on recipe {recipe_hash}, which nothing behind it has any more; "
             f"run snakemake {name}"
         )
-    for run in artifact.runs:
-        for seed in run.seeds if run.recipe.hash in measured else ():
+    runs = [
+        run
+        for cell in artifact.cells
+        if (run := cell.measurement.run if cell.measurement else None)
+        and measured.get((cell.row, cell.column)) == run.recipe.hash
+    ]
+    for run in with_sources(runs):
+        for seed in run.seeds:
             folder = run.seed_folder(seed)
             if (facts := read_provenance(folder)) is None:
                 raise VitrineError(

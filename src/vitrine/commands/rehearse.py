@@ -32,6 +32,7 @@ from vitrine.recipe import Batch, Recipe
 from vitrine.training.checkpoint import Checkpoints
 from vitrine.training.loop import train
 from vitrine.training.model import save_weights
+from vitrine.training.receipts import starting_weights
 
 SEED = 0
 IMAGES = 2  # of a step; Mixup pairs the images of a batch
@@ -69,7 +70,7 @@ def rehearse(catalog: Catalog, target: str, device: str | None = None) -> bool:
             continue
         took = duration(time.perf_counter() - start)
         size = count_model(run.recipe, run.info.classes).parameters / 1e6
-        notes = "".join(f"; {note}" for note in _notes(run.recipe, device))
+        notes = "".join(f"; {note}" for note in _notes(run, device))
         say(f"ok      {run.paper}/{run.name}: {took}, {size:.3g} M parameters{notes}")
     say(f"{len(runs) - failures} of {count(len(runs), 'recipe')} passed.")
     return failures == 0
@@ -98,7 +99,7 @@ def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, devi
         }
         here = Catalog(catalog.root, catalog.settings.model_copy(update=roots))
         here.scale = here.scale.model_copy(update={"workers": 0})
-        recipe = miniature_recipe(run.recipe, device)
+        recipe, initial = miniature_recipe(run.recipe, device), _weights_of_source(run)
         run = dataclasses.replace(run, recipe=recipe, folder=here.runs_root / run.paper / run.name)
         needed = {
             run.recipe.data.dataset,
@@ -108,7 +109,7 @@ def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, devi
             if here.datasets[name].source != "bundled":
                 write_miniature(here.datasets[name], here.data_root, per_class=1, classes=IMAGES)
         _progress("training")
-        _train_in_two_attempts(run, here.data_root, device)
+        _train_in_two_attempts(run, here.data_root, device, initial)
         for path, measurement in measurements.items():
             _progress(f"measuring {measurement.name}")
             small = dataclasses.replace(measurement, run=run, seeds=(SEED,), device=device)
@@ -119,17 +120,24 @@ def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, devi
 
 
 def miniature_recipe(recipe: Recipe, device: str) -> Recipe:
-    """The recipe with a batch of two, from initial weights, in a precision that the device has."""
+    """The recipe with a batch of two, bound to no weights, in a precision that the device has."""
     changes: dict[str, object] = {
         "batch": Batch(size=IMAGES, micro=min(IMAGES, recipe.batch.micro)),
-        "model": recipe.model.model_copy(update={"pretrained": False}),
+        "model": recipe.model.model_copy(update={"pretrained": False, "weights_from": None}),
     }
     if recipe.precision == "fp16" and device == "cpu":
         changes["precision"] = "bf16"
     return recipe.model_copy(update=changes)
 
 
-def _train_in_two_attempts(run: Run, data_root: Path, device: str) -> None:
+def _weights_of_source(run: Run) -> Path | None:
+    """The weights that the run starts from, None where it starts from none or they are not here."""
+    if run.source is None or not run.source.weights(SEED).is_file():
+        return None
+    return starting_weights(run, SEED)
+
+
+def _train_in_two_attempts(run: Run, data_root: Path, device: str, initial: Path | None) -> None:
     """One step, a checkpoint, and from there the second; leave the weights as a run does."""
     folder = run.seed_folder(SEED)
     for steps in range(1, STEPS + 1):
@@ -142,6 +150,7 @@ def _train_in_two_attempts(run: Run, data_root: Path, device: str) -> None:
                 info=run.info,
                 data_root=data_root,
                 device=device,
+                initial=initial,
                 stop_after=steps,
             )
     if not weights.is_file():
@@ -156,11 +165,13 @@ def _train_in_two_attempts(run: Run, data_root: Path, device: str) -> None:
         save_weights(state["ema" if averaged else "model"], weights, run.recipe, SEED)
 
 
-def _notes(recipe: Recipe, device: str) -> list[str]:
+def _notes(run: Run, device: str) -> list[str]:
     """How the rehearsal differs from the recipe, beyond the batch."""
-    notes = []
+    recipe, notes = run.recipe, []
     if recipe.model.pretrained:
         notes.append("initial weights in place of published ones")
+    if run.source and _weights_of_source(run) is None:
+        notes.append(f"initial weights in place of those of {run.source.folder.name}, not trained")
     if recipe.schedule.epochs == 0:
         notes.append("zero epochs: only measured")
     elif miniature_recipe(recipe, device).precision != recipe.precision:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 
-from vitrine.catalog import Artifact, Catalog, Cell
+from vitrine.catalog import Artifact, Catalog, Cell, Measurement
 from vitrine.commands.console import heading, say, table
 from vitrine.commands.state import runs_behind
 from vitrine.errors import VitrineError, did_you_mean
@@ -19,9 +19,16 @@ def show(catalog: Catalog, target: str) -> None:
     if runs:
         heading("Runs")
         rows = [
-            [run.name, run.recipe.hash, ", ".join(map(str, run.seeds)), run.folder] for run in runs
+            [
+                run.name,
+                run.recipe.hash,
+                ", ".join(map(str, run.seeds)),
+                run.folder,
+                run.recipe.model.weights_from,
+            ]
+            for run in runs
         ]
-        table(["run", "recipe hash", "seeds", "folder"], rows)
+        table(["run", "recipe hash", "seeds", "folder", "starts from"], rows)
 
 
 def show_recipe(catalog: Catalog, target: str | None, name: str) -> None:
@@ -37,22 +44,27 @@ def show_recipe(catalog: Catalog, target: str | None, name: str) -> None:
     """
     paper, _, recipe = name.rpartition("/")
     papers = {one.paper for one in catalog.target(target).artifacts} if target else catalog.papers
-    runs = [
-        catalog.paper(one).run(known)
+    known = {
+        (one, known): catalog.paper(one).run(known)
         for one in sorted(papers)
         for known in catalog.paper(one).recipes
         if not paper or one == paper
-    ]
-    found = [run for run in runs if recipe in (run.name, run.folder.name)]
+    }
+    # Recipes that share a run are found by their own names, and by the one of its folder.
+    found = {
+        one: (called if recipe == called else run.name, run)
+        for (one, called), run in known.items()
+        if recipe in (called, run.folder.name)
+    }
     if not found:
         where = f"'{target}'" if target else f"scale '{catalog.scale.name}'"
-        names = [f"{run.paper}/{run.name}" if paper else run.name for run in runs]
+        names = [f"{one}/{called}" if paper else called for one, called in known]
         raise VitrineError(f"{where} has no recipe '{name}'{did_you_mean(name, names)}")
     if len(found) > 1:
-        names = [f"{run.paper}/{run.name}" for run in found]
+        names = [f"{one}/{called}" for one, (called, _) in found.items()]
         raise VitrineError(f"several papers have a recipe '{name}': name {' or '.join(names)}")
-    run = found[0]
-    say(f"# {run.paper}, recipe {run.name} at scale {catalog.scale.name}: {run.folder}")
+    called, run = next(iter(found.values()))
+    say(f"# {run.paper}, recipe {called} at scale {catalog.scale.name}: {run.folder}")
     say(yaml.safe_dump(run.recipe.model_dump(mode="json"), sort_keys=False).rstrip())
 
 
@@ -67,25 +79,27 @@ def _print_artifact(artifact: Artifact, catalog: Catalog) -> None:
         header = [artifact.row_header or "row", "column", "measure", "run", "printed", "place"]
         table(header, [_line(cell) for cell in artifact.cells], right=["printed"])
     else:
-        rows = [
-            [m.name, f"{m.run.name}-{m.run.recipe.hash}" if m.run else ""]
-            for m in artifact.measurements
-        ]
-        table(["measure", "run"], rows)
+        table(["measure", "run"], [[m.name, _subject(m)] for m in artifact.measurements])
 
 
 def _line(cell: Cell) -> list[object]:
     measurement, printed = cell.measurement, cell.printed
     measure = f"{measurement.name}: {cell.key}" if measurement else "not measured"
-    run = measurement.run if measurement else None
     return [
         cell.row,
         cell.column,
         measure,
-        f"{run.name}-{run.recipe.hash}" if run else "",
+        _subject(measurement) if measurement else "",
         _printed(cell) if printed else "",
         printed.source if printed else "",
     ]
+
+
+def _subject(measurement: Measurement) -> str:
+    """The folder of the run that is measured; in brackets where it need not be trained."""
+    if measurement.run:
+        return measurement.run.folder.name
+    return f"({measurement.described.folder.name})" if measurement.described else ""
 
 
 def _printed(cell: Cell) -> str:

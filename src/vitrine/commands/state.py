@@ -31,7 +31,7 @@ def last_checkpoint(run: Run, seed: int) -> int | None:
 
 def state_of(run: Run, seed: int) -> State:
     """Whether a seed is trained, can go on from a checkpoint, or has nothing yet."""
-    if (run.seed_folder(seed) / "weights.safetensors").is_file():
+    if run.weights(seed).is_file():
         return "done"
     return "missing" if last_checkpoint(run, seed) is None else "resumable"
 

@@ -17,7 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m vitrine.measures", description=__doc__)
     parser.add_argument("paper")
     parser.add_argument("measure", help="a measure's name in the paper's artifacts.yaml")
-    parser.add_argument("--recipe", help="the run that it is taken on")
+    parser.add_argument("--recipe", help="what it is taken on, if it is on something")
     parser.add_argument("--scale", required=True)
     parser.add_argument("--output", type=Path, help="the JSON; by default where the graph puts it")
     parser.add_argument("--data", default="data", help="folder of the datasets")

@@ -1,8 +1,9 @@
 """What a measure is given: where it runs, and the trained model if it measures one.
 
 A measure is a plain function named in a paper's ``artifacts.yaml`` as ``module:function``. It takes
-a `Context`, or a `Trained` when it measures a run, and its own keyword arguments, and returns a
-flat dictionary of numbers (or of nested lists of numbers, for figures).
+a `Context`, a `Described` when it measures a recipe or a `Trained` when it measures a run, and its
+own keyword arguments, and returns a flat dictionary of numbers (or of nested lists of numbers, for
+figures).
 """
 
 from __future__ import annotations
@@ -35,12 +36,18 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Trained(Context):
+class Described(Context):
+    """A recipe with its dataset's entry: neither a trained model nor images need be there."""
+
+    recipe: Recipe
+    info: DatasetInfo
+
+
+@dataclass(frozen=True)
+class Trained(Described):
     """A finished run: `model` is in evaluation mode on `device`."""
 
     model: nn.Module
-    recipe: Recipe
-    info: DatasetInfo
 
     def logits(self, images: torch.Tensor) -> torch.Tensor:
         """Run the model without gradients: ``(B, 3, H, W)`` to ``(B, classes)`` on the CPU."""

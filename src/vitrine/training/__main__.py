@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import os
 from pathlib import Path
 
 from vitrine.catalog import load_catalog
 from vitrine.errors import VitrineError, exit_on_error
-from vitrine.files import write_atomically
 from vitrine.training.loop import train
+from vitrine.training.receipts import starting_weights, write_receipt
 
 
 def main() -> None:
@@ -33,7 +31,7 @@ def main() -> None:
             f"recipe '{run.name}' belongs in {run.folder}, not in {args.receipt.parent}: it was "
             "changed after this job was planned; start snakemake again"
         )
-    published = catalog.weights_of(run.recipe.model.name)
+    published = catalog.weights_of(run.recipe.model.name) if run.recipe.model.pretrained else None
     weights = {
         seed: train(
             run.recipe,
@@ -41,20 +39,16 @@ def main() -> None:
             run.seed_folder(seed),
             info=run.info,
             data_root=catalog.data_root,
-            device=catalog.scale.device,
+            # A training of no epochs only copies weights, in a job that is given no GPU.
+            device=catalog.scale.device if run.recipe.schedule.epochs else "cpu",
             workers=catalog.scale.workers,
             checkpoint_seconds=60 * catalog.scale.checkpoint_minutes,
-            pretrained=published if run.recipe.model.pretrained else None,
+            initial=published or starting_weights(run, seed),
         )
         for seed in args.seeds
     }
     if args.receipt is not None and int(os.environ.get("RANK", "0")) == 0:
-        digests = {
-            str(seed): hashlib.sha256(file.read_bytes()).hexdigest()
-            for seed, file in weights.items()
-        }
-        receipt = {"paper": run.paper, "recipe": run.name, "recipe_hash": run.recipe.hash}
-        write_atomically(args.receipt, json.dumps({**receipt, "sha256": digests}, indent=2) + "\n")
+        write_receipt(args.receipt, run, weights)
 
 
 if __name__ == "__main__":

@@ -25,14 +25,15 @@ from vitrine import data
 from vitrine.data.loading import TrainingSamples, micro_batches, steps_per_epoch
 from vitrine.data.transforms import train_transform
 from vitrine.errors import VitrineError
-from vitrine.files import clear_temporaries, write_atomically
-from vitrine.provenance import peak_memory_bytes, provenance
+from vitrine.files import clear_temporaries, sha256, write_atomically
+from vitrine.provenance import peak_memory_bytes, provenance, read_provenance
 from vitrine.training.attempts import Attempts
 from vitrine.training.checkpoint import Checkpoints
 from vitrine.training.interruption import Interruption, shielded
 from vitrine.training.journal import Journal
 from vitrine.training.lock import exclusive
 from vitrine.training.model import (
+    build_from,
     build_model,
     build_pretrained,
     check_image_size,
@@ -62,13 +63,13 @@ def train(
     device: str = "cpu",
     workers: int = 0,
     checkpoint_seconds: float = 600.0,
-    pretrained: Path | None = None,
+    initial: Path | None = None,
     stop_after: int | None = None,
 ) -> Path:
     """Train the recipe with a seed in a run folder, or go on where an earlier attempt ended.
 
     Started by torchrun, its processes share each step. A finished run is left as it is. With zero
-    epochs the initial, or pretrained, weights are the result.
+    epochs the weights that training would start from are the result.
 
     Args:
         recipe: what to train.
@@ -80,8 +81,8 @@ def train(
         device: torch's name of the device.
         workers: processes that read and transform images, for each training process.
         checkpoint_seconds: time between checkpoints.
-        pretrained: file of the weights that the recipe starts from, if it does from some; None
-            takes them from timm's own store.
+        initial: file of the weights that the recipe starts from: published ones, which None takes
+            from timm's own store, or those of another run.
         stop_after: stop, with a checkpoint, once this many steps of the run are taken.
 
     Returns:
@@ -97,7 +98,12 @@ def train(
             f"the recipe wants dataset {recipe.data.dataset} version {recipe.data.version} and was "
             f"given {info.name} version {info.version}: correct data.dataset or data.version"
         )
-    run = _Run(recipe, seed, folder, info, pretrained, Team.assemble(device))
+    if recipe.model.weights_from and initial is None:
+        raise VitrineError(
+            f"the recipe starts from the weights of {recipe.model.weights_from} and was given "
+            "none: pass their file as `initial`"
+        )
+    run = _Run(recipe, seed, folder, info, initial, Team.assemble(device))
     with ExitStack() as held:
         run.team.from_lead(lambda: held.enter_context(exclusive(folder)))
         if not run.team.from_lead(run.begin):
@@ -117,11 +123,11 @@ class _Run:
         seed: int,
         folder: Path,
         info: DatasetInfo,
-        pretrained: Path | None,
+        initial: Path | None,
         team: Team,
     ) -> None:
         self.recipe, self.seed, self.folder, self.info, self.team = recipe, seed, folder, info, team
-        self.pretrained = pretrained
+        self.initial = initial
         self.weights = folder / "weights.safetensors"
         self.provenance = folder / "provenance.json"
         self.checkpoints = Checkpoints(folder / "checkpoints", recipe.hash, seed)
@@ -140,22 +146,38 @@ class _Run:
                     "delete it or train in another folder"
                 )
             if self.provenance.exists():
+                self._require_same_start()
                 self.checkpoints.clear()  # a kill may have come between writing and clearing
                 return True
         resolved = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
         write_atomically(self.folder / "recipe.yaml", resolved)
         return False
 
+    def _require_same_start(self) -> None:
+        """Refuse what was trained from weights that another training has replaced since."""
+        started = (read_provenance(self.folder) or {}).get("initial_sha256")
+        if started != self._digest_of_start():
+            raise VitrineError(
+                f"{self.weights} was trained from other weights than {self.initial} holds now: "
+                f"delete {self.folder} to train it again"
+            )
+
+    def _digest_of_start(self) -> str | None:
+        """The digest of the weights of another run that this one starts from, if it does."""
+        return sha256(self.initial) if self.initial and self.recipe.model.weights_from else None
+
     def keep_initial_weights(self) -> None:
-        """Save the pretrained or initial weights as the run's result."""
+        """Save the weights that training would start from as the run's result."""
         model = self.team.together(self._initial_model)
         self.team.from_lead(lambda: self._finish(model.state_dict(), steps=0))
 
     def _initial_model(self) -> nn.Module:
-        """Build the model that training starts from; the seed decides what is not pretrained."""
+        """Build the model that training starts from; the seed decides what no file does."""
         seed_everything("initial weights", self.seed)
         if self.recipe.model.pretrained:
-            model = build_pretrained(self.recipe, self.info.classes, self.pretrained)
+            model = build_pretrained(self.recipe, self.info.classes, self.initial)
+        elif self.initial is not None:
+            model = build_from(self.recipe, self.info.classes, self.initial)
         else:
             model = build_model(self.recipe, self.info.classes)
         check_image_size(model.to(self.team.device), self.recipe, self.team.device)
@@ -278,6 +300,7 @@ class _Run:
             steps=steps,
             processes=self.team.world,
             peak_memory_bytes=peak_memory_bytes(str(self.team.device)),
+            initial_sha256=self._digest_of_start(),
             **self.attempts.summary(),
         )
         write_atomically(self.provenance, json.dumps(origin, indent=2) + "\n")

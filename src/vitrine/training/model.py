@@ -63,6 +63,24 @@ def build_pretrained(recipe: Recipe, classes: int, file: Path | None) -> nn.Modu
     )
 
 
+def build_from(recipe: Recipe, classes: int, file: Path) -> nn.Module:
+    """Make the recipe's model with the weights of another run, all of them.
+
+    Args:
+        recipe: the recipe of the new model.
+        classes: size of the head.
+        file: weights as `save_weights` writes them.
+
+    Raises:
+        VitrineError: as `build_model`, or the weights are of another architecture.
+    """
+    model = build_model(recipe, classes)
+    _fill(
+        model, file, recipe, "correct model.weights_from, or give both recipes models of one shape"
+    )
+    return model
+
+
 def _create(recipe: Recipe, classes: int, **options: Any) -> nn.Module:
     spec = recipe.model
     require_known(spec.name)
@@ -138,6 +156,21 @@ def load_weights(model: nn.Module, path: Path, recipe: Recipe) -> None:
     Raises:
         VitrineError: the file is missing, damaged, of another recipe, or of another architecture.
     """
+    require_recipe(path, recipe)
+    _fill(
+        model,
+        path,
+        recipe,
+        "the code of the model has changed since; delete the run folder and train again",
+    )
+
+
+def require_recipe(path: Path, recipe: Recipe) -> None:
+    """Refuse weights in a run's folder that are not there or not of its recipe.
+
+    Raises:
+        VitrineError: the file is missing, damaged, or of another recipe.
+    """
     if not path.exists():
         # Snakemake goes by the receipts: with one there, it would not train again.
         raise VitrineError(
@@ -150,12 +183,16 @@ def load_weights(model: nn.Module, path: Path, recipe: Recipe) -> None:
             f"{path} holds weights of recipe {owner.get('recipe_hash')}, not of recipe "
             f"{recipe.hash}: train again, or point to this recipe's run folder"
         )
+
+
+def _fill(model: nn.Module, path: Path, recipe: Recipe, remedy: str) -> None:
     try:
         model.load_state_dict(load_file(path))
     except RuntimeError as error:
+        # The first line only says of which class of modules; what does not fit stands below it.
+        reason = " ".join(str(error).partition("\n")[2].partition("\n")[0].split()).rstrip(".")
         raise VitrineError(
-            f"{path} does not fit model '{recipe.model.name}' ({first_line(error)}): the code of "
-            "the model has changed since; delete the run folder and train again"
+            f"{path} does not fit model '{recipe.model.name}' ({reason}): {remedy}"
         ) from None
 
 
