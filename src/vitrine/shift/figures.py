@@ -1,0 +1,110 @@
+"""Figures 1 to 4, drawn from what `vitrine.shift.illustrations` measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from vitrine.artifacts import style
+from vitrine.shift.illustrations import SHIFTS
+
+Measurements = Sequence[Mapping[str, Any]]
+
+
+def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Show the fixed and the adaptive grid of patches on a photograph and its copy (Figure 1)."""
+    values = _first_seed(measurements[0])
+    patch = int(values["patch"])
+    fig, axes = style.figure("text", aspect=0.36, columns=4)
+    for way, pair in zip(("plain", "adaptive"), (axes[:2], axes[2:]), strict=True):
+        for ax, which in zip(pair, SHIFTS, strict=True):
+            pixels = np.asarray(values[f"{which}/pixels"], dtype=np.uint8)
+            style.picture(ax, pixels)
+            phase = values[f"{which}/phase"] if way == "adaptive" else [0, 0]
+            _grid(ax, pixels.shape[:2], patch, phase)
+            ax.set(xlabel="image" if which == "image" else "shifted image")
+        title = "token: a fixed grid" if way == "plain" else "A-token: the strongest grid"
+        pair[0].set_title(f"{title}\ntokens change by {values[f'{way} change']:.2g}", loc="left")
+    return fig
+
+
+def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Show the fixed and the adaptive windows over the tokens' norms (Figure 2)."""
+    values = _first_seed(measurements[0])
+    window = int(values["window"])
+    fig, axes = style.figure("text", aspect=0.34, columns=4)
+    for way, pair in zip(("plain", "adaptive"), (axes[:2], axes[2:]), strict=True):
+        for ax, which in zip(pair, SHIFTS, strict=True):
+            norms = np.asarray(values[f"{which}/norms"])
+            shown = style.picture(ax, norms)
+            phase = values[f"{which}/phase"] if way == "adaptive" else [0, 0]
+            _grid(ax, norms.shape, window, phase)
+            ax.set(xlabel="tokens" if which == "image" else "shifted tokens")
+        pair[0].set_title("WSA: fixed windows" if way == "plain" else "A-WSA", loc="left")
+    fig.colorbar(shown, ax=axes, label="norm of a token", fraction=0.02, pad=0.01)
+    return fig
+
+
+def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Show relative distances before and after a shift, linear and circular (Figure 3)."""
+    values = _first_seed(measurements[0])
+    fig, axes = style.figure("text", aspect=0.31, columns=4)
+    titles = {"linear": r"$p_q - p_k$", "circular": r"$(p_q - p_k)$ mod $M$"}
+    for way, pair in zip(titles, (axes[:2], axes[2:]), strict=True):
+        before = np.asarray(values[f"{way}/matrix 0"])
+        for ax, shift in zip(pair, (0, 1), strict=True):
+            matrix = np.asarray(values[f"{way}/matrix {shift}"])
+            top = len(matrix) - 1
+            style.picture(ax, matrix, vmin=-top, vmax=top, alpha=0.4)  # numbers stay legible on it
+            for (row, column), distance in np.ndenumerate(matrix):
+                changed = distance != before[row, column]
+                style_of = {"color": style.colour(1), "weight": "bold"} if changed else {}
+                ax.text(column, row, str(distance), ha="center", va="center", **style_of)
+            after = f"tokens shifted by {shift}" if shift else "tokens in place"
+            ax.set(title=f"{titles[way]}\n{after}", xlabel="key", ylabel="query")
+    return fig
+
+
+def fig4(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Map the change of tokens under a shift, a row for each model, a column for each block."""
+    models = list(dict.fromkeys(cells["row"]))
+    blocks = list(dict.fromkeys(cells["column"]))
+    fig, axes = style.figure(
+        "column", aspect=0.8, rows=len(models), columns=len(blocks), squeeze=False
+    )
+    maps = [_maps(_first_seed(measurement), len(blocks)) for measurement in measurements]
+    top = max(one.max() for row in maps for one in row)
+    for row, model, own in zip(axes, models, maps, strict=True):
+        for ax, block, one in zip(row, blocks, own, strict=True):
+            shown = style.picture(ax, one, vmin=0, vmax=top)
+            ax.set(title=block if model == models[0] else None)
+            ax.set_xlabel(f"max {one.max():.1g}")
+        row[0].set_ylabel(model)
+    fig.colorbar(shown, ax=axes, label="change, of the largest activation", fraction=0.05)
+    return fig
+
+
+def _first_seed(measurement: Mapping[str, Any]) -> Mapping[str, Any]:
+    values: Mapping[str, Any] = next(iter(measurement["values"].values()))
+    return values
+
+
+def _maps(values: Mapping[str, Any], blocks: int) -> list[np.ndarray]:
+    return [np.asarray(values[f"block {index}/map"]) for index in range(1, blocks + 1)]
+
+
+def _grid(axes: Axes, size: tuple[int, ...], cell: int, phase: Sequence[int]) -> None:
+    """Draw the grid of cells that begins at `phase`, and its first cell in another colour."""
+    row, column = (int(p) for p in phase)
+    for y in range(row, size[0] + 1, cell):
+        axes.axhline(y - 0.5, color="white", linewidth=0.6)
+    for x in range(column, size[1] + 1, cell):
+        axes.axvline(x - 0.5, color="white", linewidth=0.6)
+    corner = (column - 0.5, row - 0.5)
+    axes.add_patch(Rectangle(corner, cell, cell, fill=False, color=style.colour(1), linewidth=1.2))

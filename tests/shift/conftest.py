@@ -1,0 +1,5 @@
+"""The run that measures are tested on."""
+
+from tests.measures.conftest import trained_on_digits
+
+__all__ = ["trained_on_digits"]

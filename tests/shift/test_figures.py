@@ -1,0 +1,69 @@
+"""The figures show what the illustrations measured."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from vitrine.measures.context import Context
+from vitrine.shift.figures import fig1, fig2, fig3, fig4
+from vitrine.shift.illustrations import (
+    relative_distances,
+    tokenization_illustration,
+    window_illustration,
+)
+
+CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
+MODEL = "swin_tiny_patch4_window7_224"
+
+
+def measured(values):
+    return [{"values": {"0": values}}]
+
+
+def first_cell(ax):
+    corner = ax.patches[0].get_xy()
+    return [corner[1] + 0.5, corner[0] + 0.5]
+
+
+@pytest.mark.parametrize(
+    ("draw", "values"),
+    [
+        (fig1, tokenization_illustration(CONTEXT, MODEL, size=28, shift=1)),
+        (fig2, window_illustration(CONTEXT, MODEL, size=64, window=4, shift=1)),
+    ],
+)
+def test_figures_1_and_2_draw_the_fixed_grid_and_the_chosen_one(draw, values):
+    axes = draw(pd.DataFrame(), measured(values)).axes[:4]
+    assert [first_cell(ax) for ax in axes] == [
+        [0, 0],
+        [0, 0],
+        values["image/phase"],
+        values["shifted/phase"],
+    ]
+
+
+def test_figure_3_marks_the_distances_that_a_shift_changes():
+    values = relative_distances(CONTEXT, tokens=4)
+    axes = fig3(pd.DataFrame(), measured(values)).axes
+    bold = [sum(text.get_weight() == "bold" for text in ax.texts) for ax in axes]
+    assert bold == [0, 6, 0, 0]
+    assert [text.get_text() for text in axes[2].texts[:4]] == ["0", "3", "2", "1"]
+
+
+def test_figure_4_maps_all_models_on_one_scale():
+    cells = pd.DataFrame(
+        {"row": row, "column": f"Block {block}"}
+        for row in ("CvT-13", "A-CvT-13")
+        for block in (1, 2)
+    )
+    maps = {"CvT-13": np.full((2, 2), 0.5), "A-CvT-13": np.zeros((2, 2))}
+    measurements = [
+        {"values": {"0": {f"block {block}/map": one.tolist() for block in (1, 2)}}}
+        for one in maps.values()
+    ]
+    axes = fig4(cells, measurements).axes
+    assert [ax.images[0].get_clim() for ax in axes[:4]] == [(0, 0.5)] * 4
+    assert [ax.get_xlabel() for ax in axes[:4]] == ["max 0.5", "max 0.5", "max 0", "max 0"]
+    assert [axes[0].get_ylabel(), axes[2].get_ylabel()] == ["CvT-13", "A-CvT-13"]

@@ -1,0 +1,113 @@
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import vitrine.models  # noqa: F401
+from vitrine.measures.context import Context
+from vitrine.shift.frame import Frame
+from vitrine.shift.illustrations import (
+    photo,
+    pixels_of,
+    relative_distances,
+    token_consistency,
+    tokenization_illustration,
+    window_illustration,
+)
+from vitrine.shift.tokenization import adaptive_conv, circular_conv
+
+CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
+MODEL = "swin_tiny_patch4_window7_224"
+
+
+@pytest.fixture(scope="module")
+def tokenization():
+    return tokenization_illustration(CONTEXT, MODEL, size=28, shift=1)
+
+
+@pytest.fixture(scope="module")
+def windows():
+    return window_illustration(CONTEXT, MODEL, size=64, window=4, shift=1)
+
+
+def energies(values, which, side=4):
+    return {(i, j): values[f"{which}/energy {i}, {j}"] for i in range(side) for j in range(side)}
+
+
+def test_the_photo_is_colourful_and_in_range():
+    image = photo(28)
+    assert image.shape == (1, 3, 28, 28)
+    assert 0 <= image.min() < 0.2 < 0.8 < image.max() <= 1
+    assert torch.tensor(pixels_of(image)).shape == (28, 28, 3)
+
+
+@pytest.mark.parametrize("figure", ["tokenization", "windows"])
+def test_a_shift_by_one_moves_every_score_by_one(figure, request):
+    values = request.getfixturevalue(figure)
+    before, after = energies(values, "image"), energies(values, "shifted")
+    for (i, j), energy in after.items():
+        assert energy == pytest.approx(before[(i + 1) % 4, (j + 1) % 4], rel=1e-12)
+
+
+@pytest.mark.parametrize("figure", ["tokenization", "windows"])
+@pytest.mark.parametrize("which", ["image", "shifted"])
+def test_the_strongest_is_chosen(figure, which, request):
+    values = request.getfixturevalue(figure)
+    scores = energies(values, which)
+    chosen = [place for place in scores if values[f"{which}/chosen {place[0]}, {place[1]}"]]
+    assert chosen == [max(scores, key=scores.get)] == [tuple(values[f"{which}/phase"])]
+    assert scores[chosen[0]] == 1
+
+
+def test_only_adaptive_tokens_survive_the_shift(tokenization):
+    assert tokenization["adaptive change"] < 1e-12
+    assert tokenization["plain change"] > 0.01
+
+
+def test_only_linear_distances_change_under_a_shift():
+    values = relative_distances(CONTEXT, tokens=4)
+    # A shift by s separates s of the 4 tokens from the others, in both directions.
+    assert [values[f"linear/changed by {s}"] for s in range(4)] == [0, 6, 8, 6]
+    assert [values[f"circular/changed by {s}"] for s in range(4)] == [0, 0, 0, 0]
+
+
+class Tokenizer(nn.Module):
+    """One stage that tokenises, with or without choosing its grid."""
+
+    def __init__(self, adaptive):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(3, 8, 4, 4)
+        self.adaptive = adaptive
+
+    def forward_stages(self, images):
+        frame = Frame.of(images)
+        if not self.adaptive:
+            phase = torch.zeros(len(images), 2, dtype=torch.long)
+            tokens = circular_conv(images, self.conv).permute(0, 2, 3, 1)
+        else:
+            tokens, phase = adaptive_conv(images, self.conv, "paper")
+        return [frame.sampled(phase, 4).place(tokens)]
+
+
+def run(trained_on_digits, adaptive):
+    return trained_on_digits(Tokenizer(adaptive), image_size=32)
+
+
+@pytest.mark.parametrize("shift", [1, 6])
+def test_tokens_of_an_adaptive_model_are_put_back_in_place(trained_on_digits, shift):
+    values = token_consistency(run(trained_on_digits, adaptive=True), shift)
+    assert values["block 1/max"] < 1e-12
+    assert torch.tensor(values["block 1/map"]).shape == (8, 8)
+
+
+def test_tokens_of_a_plain_model_change(trained_on_digits):
+    values = token_consistency(run(trained_on_digits, adaptive=False))
+    assert values["block 1/max"] > 0.01
+    assert torch.tensor(values["block 1/map"]).max() > 0
+
+
+def test_tokens_of_a_plain_model_survive_a_shift_by_its_stride(trained_on_digits):
+    values = token_consistency(run(trained_on_digits, adaptive=False), shift=4)
+    assert values["block 1/max"] < 1e-12
