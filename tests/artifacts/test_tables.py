@@ -146,6 +146,37 @@ def test_units_stand_in_the_headings_when_columns_differ(build):
     assert "| acc (%) | cost (GMAC) |" in text
 
 
+@pytest.fixture
+def answers(build):
+    """Two questions, answered alike by all seeds and not; the paper prints an answer to each."""
+    cells = [
+        build.cell(row, "equivariant", printed=value, unit="yes/no", digits=0, exact=True)
+        for row, value in (("Ours", 1.0), ("Theirs", 0.0), ("Some", 1.0))
+    ]
+    cells.append(build.cell("Ours", "accuracy", unit="%"))
+    seeds = [
+        {"Ours/equivariant": 1.0, "Theirs/equivariant": 0.0, "Some/equivariant": some}
+        | {"Ours/accuracy": 50.0}
+        for some in (1.0, 1.0, 0.0)
+    ]
+    artifact = build.table(*cells)
+    return artifact, compare(artifact, build.measured(*seeds), "laptop")
+
+
+def test_answers_are_yes_and_no_in_tables_and_numbers_in_the_csv(answers):
+    _, cells = answers
+    assert list(cells["measured"][:2]) == [1.0, 0.0]
+    assert list(cells["verdict"][:3]) == ["exact", "exact", "outside"]
+    rows = [line for line in markdown(*answers).splitlines() if line.startswith("|")]
+    shown = [row.split("|")[2].strip() for row in rows]
+    share = "0.667 ± 0.577‡"
+    assert shown[0] == "equivariant"
+    assert shown[2:] == ["yes", "*yes*", "no", "*no*", share, "*yes*"]
+    text = latex(*answers)
+    assert r"Ours & yes & 50.0" in text
+    assert r"\textit{no}" in text
+
+
 def test_a_wide_table_is_broken_between_groups():
     columns = [Column(str(size), group) for group in "ABC" for size in range(5)]
     assert panels(columns, [10] * 15, room=110) == [[*range(10)], [*range(10, 15)]]

@@ -33,6 +33,7 @@ COLUMNS = [
 ]
 NUMBERS = ["measured", "std", "ci_low", "ci_high", "paper_std", "difference"]
 CONFIDENCE = 0.95
+YES_NO = "yes/no"  # the unit of a number that answers a question: 1 or 0
 
 Verdict = Literal["exact", "within", "outside", "not_comparable", "not_run", "unprinted"]
 Measured = Mapping[Path, Mapping[str, Any]]
@@ -176,6 +177,13 @@ def decimals_of(value: float) -> int:
     return max(0, len(fraction) - int(power or 0))
 
 
+def rounding_of(cell: Cell, value: float) -> float:
+    """Half a unit of the last digit of a cell, or else of `value`; an answer is not rounded."""
+    if cell.unit == YES_NO:
+        return 0.0
+    return 0.5 * 10.0 ** -(cell.digits if cell.digits is not None else decimals_of(value))
+
+
 def judge(cell: Cell, summary: Summary) -> Verdict:
     """Return the verdict on one cell, by the rule that the module opens with."""
     if summary.measured is None:
@@ -186,10 +194,10 @@ def judge(cell: Cell, summary: Summary) -> Verdict:
     if isinstance(printed, str) or not cell.comparable:
         return "not_comparable"
     difference = abs(summary.measured - printed)
-    decimals = cell.digits if cell.digits is not None else decimals_of(printed)
     slack = 1 + 1e-9  # 0.25 printed as 0.2 or as 0.3: both are roundings of it
     if cell.exact:
-        return "exact" if difference <= 0.5 * 10.0**-decimals * slack else "outside"
+        return "exact" if difference <= rounding_of(cell, printed) * slack else "outside"
+    decimals = cell.digits if cell.digits is not None else decimals_of(printed)
     allowed = tolerance(summary.n_seeds, summary.std, cell.printed.std, decimals)
     return "within" if difference <= allowed * slack else "outside"
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vitrine.artifacts.comparison import decimals_of
+from vitrine.artifacts.comparison import YES_NO, decimals_of
 
 if TYPE_CHECKING:
     from vitrine.catalog import Artifact, Column
@@ -121,6 +121,11 @@ def format_number(value: float, decimals: int | None) -> str:
         return f"{value:g}"
     magnitude = math.floor(math.log10(abs(value)))
     return f"{value:.{max(0, 2 - magnitude)}f}" if magnitude >= -4 else f"{value:.2e}"
+
+
+def format_answer(value: float, unit: str) -> str | None:
+    """Write 1 and 0 as "yes" and "no" under that unit; None for any other number or unit."""
+    return {1: "yes", 0: "no"}.get(value) if unit == YES_NO else None
 
 
 def lines(artifact: Artifact, cells: pd.DataFrame) -> list[Line]:
@@ -256,8 +261,13 @@ def _measured(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Numb
         return Number()
     if pd.isna(cell["measured"]):
         return Number(NOT_RUN)
+    mark = MARKS.get(cell["verdict"], "")
+    if answer := format_answer(cell["measured"], cell["unit"]):
+        return Number(answer, mark=mark)
+    if cell["unit"] == YES_NO:
+        decimals = None  # the share of the seeds that say yes, which no rounding makes all of them
     spread = "" if pd.isna(cell["std"]) else format_number(cell["std"], decimals)
-    return Number(format_number(cell["measured"], decimals), spread, MARKS.get(cell["verdict"], ""))
+    return Number(format_number(cell["measured"], decimals), spread, mark)
 
 
 def _printed(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Number:
@@ -266,6 +276,8 @@ def _printed(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Numbe
     value = cell["paper_value"]
     if isinstance(value, str):
         return Number(value)
+    if answer := format_answer(value, cell["unit"]):
+        return Number(answer)
     decimals = decimals_of(value) if decimals is None else decimals
     spread = "" if pd.isna(cell["paper_std"]) else f"{cell['paper_std']:g}"
     return Number(format_number(value, decimals), spread)
@@ -274,9 +286,9 @@ def _printed(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Numbe
 def _heading(column: Column, cells: pd.DataFrame) -> str:
     """A column's label, with its unit where the table has several and the label does not say it."""
     units = cells.loc[cells["column"] == column.full_label, "unit"].unique()
-    if cells["unit"].nunique() < 2 or len(units) != 1 or not units[0] or units[0] in column.label:
+    if cells["unit"].nunique() < 2 or len(units) != 1 or units[0] in ("", YES_NO):
         return column.label
-    return f"{column.label} ({units[0]})"
+    return column.label if units[0] in column.label else f"{column.label} ({units[0]})"
 
 
 def _origin(cells: pd.DataFrame) -> str:

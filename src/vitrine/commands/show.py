@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import yaml
 
+from vitrine.artifacts.tables import format_answer
 from vitrine.catalog import Artifact, Catalog, Cell, Measurement
 from vitrine.commands.console import heading, say, table
 from vitrine.commands.state import runs_behind
@@ -103,12 +104,14 @@ def _subject(measurement: Measurement) -> str:
 
 
 def _printed(cell: Cell) -> str:
-    """The printed value with the paper's own decimals, its std and its unit."""
+    """The printed value with the paper's own decimals, its std and its unit, or yes or no."""
     if cell.printed is None:
         return ""
     value, std = cell.printed.value, cell.printed.std
     if isinstance(value, str):
         return value
+    if answer := format_answer(value, cell.unit):
+        return answer
     text = str(value) if cell.digits is None else f"{value:.{cell.digits}f}"
     if std is not None:
         text += f" ± {std:g}"

@@ -16,7 +16,7 @@ from typing import Literal
 
 import pandas as pd
 
-from vitrine.artifacts.comparison import decimals_of, difference_half_width
+from vitrine.artifacts.comparison import difference_half_width, rounding_of
 from vitrine.artifacts.report import cells_of
 from vitrine.catalog import Artifact, Catalog, Cell
 from vitrine.commands.console import heading, say, table
@@ -124,20 +124,14 @@ def _by_place(cells: pd.DataFrame) -> dict[tuple[str, str], _Number]:
 def _allowed(old: _Number, new: _Number, cell: Cell | None) -> float:
     """The difference that agrees; not a number where nothing tells."""
     if cell is not None and cell.exact:
-        return 0.5 * 10.0 ** -_decimals(cell, old.measured)
+        printed = cell.printed.value if cell.printed else None
+        return rounding_of(cell, printed if isinstance(printed, float) else old.measured)
     spreads = [number for number in (old, new) if number.n_seeds > 1 and not math.isnan(number.std)]
     if not spreads:
         return math.nan
     if len(spreads) == 1:
         return difference_half_width(spreads[0].n_seeds, spreads[0].std, 1, None)
     return difference_half_width(old.n_seeds, old.std, new.n_seeds, new.std)
-
-
-def _decimals(cell: Cell, measured: float) -> int:
-    if cell.digits is not None:
-        return cell.digits
-    printed = cell.printed.value if cell.printed else None
-    return decimals_of(printed if isinstance(printed, float) else measured)
 
 
 def _agreement(old: float, new: float, allowed: float) -> Agreement:
