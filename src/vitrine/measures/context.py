@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vitrine.data.registry import DatasetInfo
     from vitrine.recipe import Recipe
 
-Value: TypeAlias = "float | Sequence[Value]"
+Value: TypeAlias = "float | Sequence[Value] | None"
 Values: TypeAlias = Mapping[str, Value]
 
 

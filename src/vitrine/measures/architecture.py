@@ -1,0 +1,83 @@
+"""Models whose cost is measured: a name in timm's registry is enough, no training is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import vitrine.models  # noqa: F401  # isort: skip  # makes torchvision importable, registers ours
+import timm
+import torch
+from torch import Tensor, nn
+
+from vitrine.errors import VitrineError
+from vitrine.training.model import first_line, require_known
+from vitrine.training.seeding import seed_everything
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A registered model with its arguments, and the side of the images that it is shown.
+
+    `image_size` None is the model's own default. It does not change the model: one that must know
+    the size is told in `args` (timm's ``img_size``).
+    """
+
+    name: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    image_size: int | None = None
+
+    def build(self, seed: int) -> nn.Module:
+        """Make the model on the CPU; its initial weights follow from `seed`.
+
+        Raises:
+            VitrineError: timm does not know the name, or the model refuses an argument.
+        """
+        require_known(self.name)
+        seed_everything("architecture", seed)
+        try:
+            model: nn.Module = timm.create_model(self.name, **self.args)
+        except Exception as error:  # a model may raise anything about its arguments
+            raise VitrineError(
+                f"model '{self.name}' refuses args {dict(self.args)} ({first_line(error)}); "
+                "correct the measure's `models`"
+            ) from None
+        return model
+
+    def images(self, batch_size: int, model: nn.Module, seed: int) -> Tensor:
+        """Make ``(B, 3, side, side)`` noise on the CPU; `model` is asked for its default side."""
+        cfg: Any = model.default_cfg
+        side = self.image_size or cfg["input_size"][-1]
+        return torch.randn(
+            (batch_size, 3, side, side), generator=torch.Generator().manual_seed(seed)
+        )
+
+
+def architectures(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Architecture]:
+    """Read a measure's ``models`` argument: fields of `Architecture` by label.
+
+    Raises:
+        VitrineError: a field is unknown, or `name` is missing.
+    """
+    try:
+        return {label: Architecture(**fields) for label, fields in models.items()}
+    except TypeError as error:
+        raise VitrineError(
+            f"the measure's `models` cannot be read ({first_line(error)}); each has a name and "
+            "may have args and image_size"
+        ) from None
+
+
+def require_pairs(pairs: Mapping[str, str], models: Mapping[str, Any]) -> None:
+    """Check that both labels of each pair are measured.
+
+    Raises:
+        VitrineError: one is not.
+    """
+    for label in (*pairs, *pairs.values()):
+        if label not in models:
+            raise VitrineError(
+                f"the measure's `pairs` name '{label}', which is not among its `models`: "
+                f"{', '.join(models)}"
+            )

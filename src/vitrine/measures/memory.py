@@ -1,0 +1,145 @@
+"""Peak memory of training and of inference (Rojas-Gomez et al., Sec. A2.3, Table A1).
+
+The one idea: every number comes from a process of its own, which does nothing else. On a GPU it is
+what the paper reports, the peak that torch's allocator has handed out (allocated) and has taken
+from the device (reserved) since the program began. On a CPU torch does not count, so it is the
+growth of the process's resident memory above what Python and torch take themselves: another
+quantity, which has a key of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from vitrine.errors import VitrineError
+from vitrine.measures.architecture import Architecture, architectures, require_pairs
+from vitrine.measures.context import Context, Values
+
+Phase = Literal["training", "inference"]
+
+QUANTITIES = ("allocated", "reserved", "resident")
+MIB = 2**20
+STEPS = 2
+"""Training steps; the second holds the optimiser's state beside the activations."""
+
+
+def memory(
+    context: Context,
+    models: Mapping[str, Mapping[str, Any]],
+    pairs: Mapping[str, str] | None = None,
+    batch_size: int = 64,
+) -> Values:
+    """Measure the peak memory of untrained models on noise.
+
+    Args:
+        context: where to measure.
+        models: fields of `vitrine.measures.architecture.Architecture` by label.
+        pairs: for a label, that of the model that it is compared with.
+        batch_size: images in a step or pass.
+
+    Returns:
+        ``"<label>/<phase>/<quantity>"`` in MiB, and of a model in `pairs` also
+        ``"<label>/<phase>/<quantity>/change"``, by how many percent it is higher. Phases are
+        ``training`` (forward, backward, AdamW) and ``inference``; quantities ``allocated`` and
+        ``reserved``, None on a CPU, and ``resident``, None on a GPU.
+
+    Raises:
+        VitrineError: a model does not exist or refuses its arguments, a pair is not measured, or
+            the memory does not suffice.
+    """
+    pairs = pairs or {}
+    require_pairs(pairs, models)
+    values: dict[str, float | None] = {}
+    for label, architecture in architectures(models).items():
+        for phase in get_args(Phase):
+            peaks = _in_a_fresh_process(architecture, phase, batch_size, context)
+            values |= {f"{label}/{phase}/{quantity}": peak for quantity, peak in peaks.items()}
+    for label, plain in pairs.items():
+        for phase in get_args(Phase):
+            for quantity in QUANTITIES:
+                before, after = (values[f"{name}/{phase}/{quantity}"] for name in (plain, label))
+                change = 100 * (after / before - 1) if before and after else None
+                values[f"{label}/{phase}/{quantity}/change"] = change
+    return values
+
+
+def _in_a_fresh_process(
+    architecture: Architecture, phase: Phase, batch_size: int, context: Context
+) -> dict[str, float | None]:
+    task = (architecture, phase, batch_size, context.device, context.seed)
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+        try:
+            return pool.submit(peak, *task).result()
+        except (BrokenProcessPool, torch.OutOfMemoryError):
+            raise VitrineError(
+                f"the {phase} of '{architecture.name}' with {batch_size} images did not come to "
+                "its end, most likely for want of memory; lower the measure's batch_size"
+            ) from None
+
+
+def peak(
+    architecture: Architecture, phase: Phase, batch_size: int, device: str, seed: int
+) -> dict[str, float | None]:
+    """Run a phase and say how much memory it took, in MiB; meant for a process of its own.
+
+    Returns:
+        Each of `QUANTITIES`, None where the device has no such number.
+
+    Raises:
+        VitrineError: the model cannot be built, or the system does not tell resident memory.
+    """
+    on_gpu = torch.device(device).type == "cuda"
+    if not on_gpu:
+        # What torch loads at first use, such as the optimiser's machinery, is no model's memory.
+        run(nn.Linear(1, 1), torch.zeros(1, 1), phase)
+        before = _resident("VmRSS")
+    model = architecture.build(seed)
+    images = architecture.images(batch_size, model, seed)
+    run(model.to(device), images.to(device), phase)
+    if on_gpu:
+        allocated = torch.cuda.max_memory_allocated(device)
+        reserved = torch.cuda.max_memory_reserved(device)
+        return {"allocated": allocated / MIB, "reserved": reserved / MIB, "resident": None}
+    growth = _resident("VmHWM") - before
+    return {"allocated": None, "reserved": None, "resident": growth / MIB}
+
+
+def run(model: nn.Module, images: Tensor, phase: Phase) -> None:
+    """Take `STEPS` training steps with AdamW, or one forward pass."""
+    if phase == "inference":
+        with torch.inference_mode():
+            model.eval()(images)
+        return
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)  # as training does
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        logits = model(images)
+        labels = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
+        nn.functional.cross_entropy(logits, labels).backward()
+        optimizer.step()
+
+
+def _resident(field: Literal["VmRSS", "VmHWM"]) -> int:
+    """This process's resident memory in bytes, now or at its peak.
+
+    getrusage's peak would not do: a new process inherits its parent's.
+    """
+    status = Path("/proc/self/status")
+    text = status.read_text(encoding="utf-8") if status.exists() else ""
+    found = re.search(rf"^{field}:\s+(\d+) kB", text, re.MULTILINE)
+    if found is None:
+        raise VitrineError(
+            f"resident memory is read as {field} from {status}, which this system has not; "
+            "measure memory on Linux or on a CUDA device"
+        )
+    return int(found[1]) * 1024

@@ -1,0 +1,114 @@
+"""Images per second of several models, measured side by side (Rojas-Gomez et al., Table 3).
+
+The one idea: models take turns, one forward pass each, and a model is compared with its partner
+within the round. A machine that slows down slows both, so the ratio is steadier than the times.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from vitrine.errors import VitrineError
+from vitrine.measures.architecture import architectures, require_pairs
+from vitrine.measures.context import Context, Values
+from vitrine.measures.parameters import count
+from vitrine.measures.precision import Precision, autocast
+
+
+def throughput(
+    context: Context,
+    models: Mapping[str, Mapping[str, Any]],
+    pairs: Mapping[str, str] | None = None,
+    batch_size: int = 128,
+    passes: int = 100,
+    warmup: int = 10,
+    precision: Precision = "fp32",
+    compile: bool = False,
+) -> Values:
+    """Measure the inference throughput of untrained models on noise.
+
+    Args:
+        context: where to measure.
+        models: fields of `vitrine.measures.architecture.Architecture` by label.
+        pairs: for a label, that of the model that it is compared with.
+        batch_size: images in a pass.
+        passes: timed passes of each model.
+        warmup: passes of each model before these.
+        precision: of the forward pass.
+        compile: let torch.compile at the models, as a recipe's `compile` does.
+
+    Returns:
+        ``"<label>/..."`` with ``images_per_second`` (at the median pass), ``parameters``,
+        ``millions`` (of parameters) and ``batch_size``; of a model in `pairs` also ``change``: by
+        how many percent its throughput is lower, the median over rounds.
+
+    Raises:
+        VitrineError: a model does not exist or refuses its arguments, a pair is not measured, or
+            nothing is timed.
+    """
+    pairs = pairs or {}
+    require_pairs(pairs, models)
+    if passes < 1 or batch_size < 1:
+        raise VitrineError(
+            f"passes is {passes} and batch_size is {batch_size}; give at least 1 of each"
+        )
+    calls: dict[str, Callable[[], object]] = {}
+    values: dict[str, float] = {}
+    for label, architecture in architectures(models).items():
+        model = architecture.build(context.seed).eval()
+        images = architecture.images(batch_size, model, context.seed).to(context.device)
+        values |= {f"{label}/{unit}": number for unit, number in count(model).items()}
+        values[f"{label}/batch_size"] = batch_size
+        model.to(context.device)
+        if compile:
+            model.compile()
+        calls[label] = lambda model=model, images=images: model(images)  # type: ignore[misc]
+    with torch.inference_mode(), autocast(context.device, precision):
+        seconds = time_in_turns(calls, context.device, passes, warmup)
+    for label, times in seconds.items():
+        values[f"{label}/images_per_second"] = batch_size / statistics.median(times)
+    for label, plain in pairs.items():
+        ratio = statistics.median(
+            before / after for before, after in zip(seconds[plain], seconds[label], strict=True)
+        )
+        values[f"{label}/change"] = 100 * (1 - ratio)
+    return values
+
+
+def time_in_turns(
+    calls: Mapping[str, Callable[[], object]], device: str, passes: int, warmup: int
+) -> dict[str, list[float]]:
+    """Time calls round by round, one of each in a round.
+
+    Returns:
+        For each name the seconds of every timed round, so that rounds can be compared.
+    """
+    for _ in range(warmup):
+        for call in calls.values():
+            call()
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(passes):
+        for name, call in calls.items():
+            seconds[name].append(elapsed(call, device))
+    return seconds
+
+
+def elapsed(call: Callable[[], object], device: str) -> float:
+    """Time one call in seconds; on a GPU by events on its stream, until its work is done."""
+    if torch.device(device).type == "cuda":
+        with torch.cuda.device(device):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()  # nothing of the previous call is still under way
+            start.record()
+            call()
+            end.record()
+            end.synchronize()
+        return start.elapsed_time(end) / 1000
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin

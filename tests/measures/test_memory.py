@@ -1,0 +1,98 @@
+"""Memory is what a fresh process needs: weights, and in training their gradients and moments."""
+
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import nn
+
+from vitrine.errors import VitrineError
+from vitrine.measures import memory as module
+from vitrine.measures.architecture import Architecture
+from vitrine.measures.context import Context
+from vitrine.measures.memory import MIB, memory, run
+
+# 21,976,936 parameters, and at 2 x 2 patches next to no activations.
+VIT = {"name": "vit_small_patch16_224", "args": {"img_size": 32}, "image_size": 32}
+
+
+@pytest.fixture
+def context(tmp_path):
+    return Context("cpu", tmp_path, 0)
+
+
+def test_a_step_holds_weights_gradients_and_two_moments_and_a_pass_only_weights(context):
+    values = memory(context, {"vit": VIT}, batch_size=1)
+    weights = 4 * 21_976_936 / MIB
+    assert weights < values["vit/inference/resident"] < weights + 60
+    assert 4 * weights < values["vit/training/resident"] < 4 * weights + 120
+    for phase in ("training", "inference"):
+        assert values[f"vit/{phase}/allocated"] is values[f"vit/{phase}/reserved"] is None
+
+
+def test_changes_are_relative_to_the_partner_and_unknown_where_a_number_is(context, monkeypatch):
+    peaks = {
+        ("a", "training"): {"allocated": 200.0, "reserved": 250.0, "resident": None},
+        ("a", "inference"): {"allocated": 100.0, "reserved": 100.0, "resident": None},
+        ("b", "training"): {"allocated": 210.0, "reserved": 240.0, "resident": None},
+        ("b", "inference"): {"allocated": 100.0, "reserved": 150.0, "resident": None},
+    }
+    monkeypatch.setattr(
+        module, "_in_a_fresh_process", lambda model, phase, *_: peaks[model.name, phase]
+    )
+    values = memory(context, {"a": {"name": "a"}, "b": {"name": "b"}}, {"b": "a"})
+    assert values["b/training/reserved"] == 240
+    changes = {key: value for key, value in values.items() if key.endswith("/change")}
+    assert changes == {
+        "b/training/allocated/change": pytest.approx(5),
+        "b/training/reserved/change": pytest.approx(-4),
+        "b/training/resident/change": None,
+        "b/inference/allocated/change": 0,
+        "b/inference/reserved/change": 50,
+        "b/inference/resident/change": None,
+    }
+
+
+def test_a_gpu_is_asked_for_its_own_peaks_and_not_for_resident_memory(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * MIB)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 4 * MIB)
+    monkeypatch.setattr(nn.Module, "to", lambda model, device: model)
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device: tensor)
+    tiny = Architecture(VIT["name"], {"img_size": 32, "depth": 1}, 32)
+    assert module.peak(tiny, "inference", 1, "cuda", 0) == {
+        "allocated": 3,
+        "reserved": 4,
+        "resident": None,
+    }
+
+
+def test_training_steps_the_weights_twice_and_inference_leaves_no_graph():
+    model = nn.Linear(2, 3)
+    before, passes = model.weight.detach().clone(), []
+    model.register_forward_hook(lambda _m, _i, logits: passes.append(logits.requires_grad))
+    run(model, torch.randn(4, 2), "inference")
+    assert torch.equal(model.weight, before)
+    run(model, torch.randn(4, 2), "training")
+    assert not torch.equal(model.weight, before)
+    assert passes == [False, True, True]
+
+
+@pytest.mark.parametrize("end", [BrokenProcessPool(), torch.OutOfMemoryError()])
+def test_a_process_that_ends_for_want_of_memory_is_one_sentence(context, monkeypatch, end):
+    class Pool(nullcontext):
+        def __init__(self, **_):
+            super().__init__(self)
+
+        def submit(self, *_):
+            raise end
+
+    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
+    with pytest.raises(VitrineError, match=r"the training of 'x' with 64 images .* lower the"):
+        memory(context, {"a": {"name": "x"}})
+
+
+def test_a_system_that_does_not_tell_its_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(module.Path, "exists", lambda path: False)
+    with pytest.raises(VitrineError, match="VmHWM from /proc/self/status, which this system has"):
+        module._resident("VmHWM")
