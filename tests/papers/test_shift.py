@@ -1,0 +1,305 @@
+"""The shift paper's printed facts: complete, consistent, and what our recipes say is what it says.
+
+Where the paper contradicts itself, the test says so: deviations.md lists the same places.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from vitrine.artifacts.claims import Place, read_claims, refuse_unknown_cells
+from vitrine.catalog import load_catalog
+from vitrine.measures.context import Described
+from vitrine.measures.preprocessing import preprocessing
+from vitrine.paper import read_reference
+
+FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "shift"
+PRINTED = {
+    "table1": 64, "table2": 32, "table3": 20, "table4": 18, "table6": 10,
+    "tableA1": 48, "tableA2": 48, "tableA3": 32, "tableA4": 16, "tableA5": 16,
+    "tableA9": 30, "tableA10": 12, "tableA11": 32, "tableA12": 10,
+}  # fmt: skip
+SCALES = ["smoke", "laptop", "gpu", "full"]
+MODELS = ["Swin-T", "SwinV2-T", "CvT-13", "MViTv2-T"]
+
+
+def printed(table):
+    return read_reference(FOLDER / "reference" / f"{table}.csv")
+
+
+def value(table, row, column):
+    return printed(table)[row, column].value
+
+
+@pytest.fixture(scope="module")
+def full():
+    return load_catalog(scale="full").paper("shift")
+
+
+# What is printed
+
+
+@pytest.mark.parametrize("table", PRINTED)
+def test_every_printed_value_is_there_with_its_place(table):
+    cells = printed(table)
+    assert len(cells) == PRINTED[table]
+    place = f"Table {table.removeprefix('table')}, p. "
+    assert all(cell.source.startswith(place) for cell in cells.values())
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_table_3s_relative_changes_follow_from_its_throughputs_but_cvts(model):
+    column = "Throughput (images/s)"
+    before, after = (value("table3", row, column) for row in (model, f"A-{model} (Ours)"))
+    change = value("table3", f"A-{model} (Ours)", "Relative change (%)")
+    computed = 100 * (1 - after / before)
+    if model == "CvT-13":
+        assert (change, round(computed, 2)) == (10.69, 8.1)
+    else:
+        assert computed == pytest.approx(change, abs=0.0051)
+
+
+def test_table_4s_deltas_are_ours_minus_the_default():
+    for (row, column), cell in printed("table4").items():
+        if column == "Delta (ms)":
+            ours = value("table4", row, "Abs. runtime (ms)")
+            plain = value(
+                "table4", row.removeprefix("A. ").removesuffix(" (Ours)"), "Abs. runtime (ms)"
+            )
+            default = 0 if plain == "Not applied" else plain
+            assert ours - default == pytest.approx(cell.value, abs=1e-9)
+
+
+def test_table_a1s_changes_follow_from_its_memory_but_one_in_the_last_digit():
+    wrong = {}
+    for (row, column), cell in printed("tableA1").items():
+        if column.endswith(", change (%)"):
+            quantity = column.replace(", change (%)", " (MiB)")
+            plain = row.removeprefix("A-").removesuffix(" (Ours)")
+            computed = 100 * (
+                value("tableA1", row, quantity) / value("tableA1", plain, quantity) - 1
+            )
+            if abs(computed - cell.value) > 0.0051:
+                wrong[row, column] = round(computed, 2)
+    assert wrong == {("A-MViTv2-T (Ours)", "Inference / Max. Reserved Memory, change (%)"): 0.66}
+
+
+def test_table_6s_ends_are_table_1s_models():
+    for row, label in (("A-Swin-T (Ours)", "A-Swin-T (Ours)"), ("Swin-T", "Swin-T (Default)")):
+        for column in ("Top-1 Acc.", "C-Cons."):
+            first = printed("table1")[row, f"Circular Shift, CIFAR10 / {column}"]
+            assert value("table6", label, column) == pytest.approx(first.value, abs=0.011)
+
+
+def test_tables_a9_and_a10_share_their_plain_images():
+    for row in ("Swin-T (Default)", "Swin-T DA", "A-Swin-T (Ours)"):
+        for a9, a10 in (("Top-1 Acc.", "Top-1 Acc.(%)"), ("C-Cons.", "C-Cons.(%)")):
+            unflipped = value("tableA10", row, f"Unflipped / {a10}")
+            assert value("tableA9", row, f"max = 0 / {a9}") == unflipped
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_table_a11s_defaults_lose_consistency_with_the_range_and_are_not_table_1s(model):
+    ranges = [value("tableA11", model, f"Offset ∈ {{0, ..., {n}}}") for n in (8, 16, 24, 32)]
+    assert ranges == sorted(ranges, reverse=True)
+    anywhere = printed("table1")[model, "Circular Shift, CIFAR10 / C-Cons."]
+    # The last range is every shift there is, so it should be Table 1's number.
+    assert abs(ranges[-1] - anywhere.value) > 2 * anywhere.std
+
+
+def test_the_preprocessing_tables_augment_in_training_only():
+    for table in ("tableA2", "tableA3", "tableA4", "tableA5"):
+        for (row, column), cell in printed(table).items():
+            if column.endswith("Test Set") and row not in ("Resize", "Center Crop"):
+                assert cell.value == (row == "Normalization")
+
+
+# What our configuration says
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_printed_value_has_a_cell_where_its_artifact_exists(scale):
+    paper = load_catalog(scale=scale).paper("shift")
+    for name, artifact in paper.artifacts.items():
+        cells = [cell for cell in artifact.cells if cell.printed]
+        assert len(cells) == PRINTED.get(name, 0)
+        unmeasured = [cell.row for cell in cells if cell.measurement is None]
+        assert unmeasured == (["Window Selection"] if name == "table4" else [])
+
+
+@pytest.mark.parametrize("table", ["tableA2", "tableA3", "tableA4", "tableA5"])
+def test_training_preprocesses_as_the_paper_prints(full, table):
+    artifact = full.artifacts[table]
+    for cell in artifact.cells:
+        run = cell.measurement.described
+        assert run.recipe.data.dataset == "imagenet"
+        described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.info)
+        if cell.printed:
+            assert preprocessing(described)[cell.key] == cell.printed.value, (cell.row, cell.column)
+        assert cell.comparable
+
+
+def test_every_other_training_preprocesses_as_the_one_in_the_tables(full):
+    for name in full.recipes:
+        family, dataset, regime = name.removeprefix("a_").split("-")
+        family = family.removesuffix("_no_token").removesuffix("_no_wsa").removesuffix("_no_pmerge")
+        regime = "circular" if regime.startswith("adapted") else regime
+        if regime == "shifted":
+            continue
+        in_table = full.run(f"{family}-imagenet-{regime}").recipe
+        recipe = full.run(name).recipe
+        assert recipe.augmentation == in_table.augmentation
+        same = {"dataset": dataset, "version": in_table.data.version}
+        assert recipe.data.model_copy(update=same) == in_table.data.model_copy(update=same)
+
+
+def test_swin_da_differs_from_the_default_by_circular_shifts_alone(full):
+    default, shifted = (full.run(f"swin_t-cifar10-{r}").recipe for r in ("circular", "shifted"))
+    assert shifted.augmentation.circular_shift == 224
+    augmentation = shifted.augmentation.model_copy(update={"circular_shift": 0})
+    assert shifted.model_copy(update={"augmentation": augmentation}) == default
+
+
+def test_an_adaptive_model_is_trained_as_its_default(full):
+    pairs = [name for name in full.recipes if f"a_{name}" in full.recipes]
+    assert len(pairs) == 4 * 3 * 2
+    for name in pairs:
+        plain, adaptive = (full.run(one).recipe for one in (name, f"a_{name}"))
+        assert adaptive.model.args["selection"] == "paper"
+        assert adaptive.model.name.startswith("a_")
+        assert adaptive.model_copy(update={"model": plain.model}) == plain
+        assert adaptive.model.args["drop_path_rate"] == plain.model.args["drop_path_rate"]
+
+
+def test_default_models_have_circular_padding_under_circular_shifts_only(full):
+    for dataset in ("cifar10", "cifar100", "imagenet"):
+        circular, standard = (
+            [
+                full.run(f"{model}-{dataset}-{regime}").recipe.model
+                for model in ("cvt_13", "mvitv2_t")
+            ]
+            for regime in ("circular", "standard")
+        )
+        assert [model.name for model in circular] == ["cvt_13", "mvitv2_tiny_circular"]
+        assert circular[0].args["padding_mode"] == "circular"
+        assert [model.name for model in standard] == ["cvt_13", "mvitv2_tiny"]
+        assert "padding_mode" not in standard[0].args
+
+
+def test_cifar_is_trained_as_sec_5_1_says(full):
+    for name in full.recipes:
+        if "-cifar" in name:
+            run = full.run(name)
+            assert len(run.seeds) == 5
+            assert (run.recipe.batch.size, run.recipe.batch.micro) == (48, 24)
+            if "adapted" not in name:
+                assert run.recipe.schedule.epochs == 100
+
+
+def test_the_schedules_of_cifar_are_imagenets_scaled(full):
+    for model in ("swin_t", "swinv2_t", "cvt_13", "mvitv2_t"):
+        large, small = (
+            full.run(f"{model}-{dataset}-circular").recipe for dataset in ("imagenet", "cifar10")
+        )
+        ratio = small.batch.size / large.batch.size
+        assert small.optimizer.lr == pytest.approx(large.optimizer.lr * ratio)
+        for rate in ("warmup_lr", "min_lr"):
+            scaled = getattr(large.schedule, rate) * ratio
+            assert getattr(small.schedule, rate) == pytest.approx(scaled)
+        assert small.schedule.warmup_epochs == round(large.schedule.warmup_epochs / 3)
+        assert large.schedule.epochs == 300
+        assert small.optimizer.weight_decay == large.optimizer.weight_decay == 0.05
+
+
+def test_an_ablation_leaves_out_one_module(full):
+    complete = full.run("a_swin_t-cifar10-circular").recipe
+    for name, argument in (
+        ("token", "adaptive_tokens"),
+        ("wsa", "adaptive_windows"),
+        ("pmerge", "adaptive_merging"),
+    ):
+        recipe = full.run(f"a_swin_t_no_{name}-cifar10-circular").recipe
+        assert recipe.model.args == {**complete.model.args, argument: False}
+        assert recipe.model_copy(update={"model": complete.model}) == complete
+
+
+def test_a_trained_cvt_is_adapted_for_0_10_and_20_epochs(full):
+    source = full.run("cvt_13-cifar10-circular")
+    for epochs in (0, 10, 20):
+        recipe = full.run(f"a_cvt_13-cifar10-adapted{epochs}").recipe
+        assert recipe.schedule.epochs == epochs
+        assert recipe.model.weights_from == source.folder.name
+        assert recipe.model.name == "a_cvt_13"
+
+
+def test_the_erased_patches_and_the_ranges_are_the_printed_pixels(full):
+    for table, field, unit in (("tableA9", "erase", 224), ("tableA11", "max_offset", 32)):
+        measurement = full.artifacts[table].measurements[0]
+        for name, condition in measurement.args["conditions"].items():
+            if field in condition:
+                assert condition[field] * unit == int(name.removeprefix("erased "))
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop"])
+def test_stand_ins_of_one_model_and_regime_share_a_run(scale):
+    paper = load_catalog(scale=scale).paper("shift")
+    for name in paper.recipes:
+        model, dataset, regime = name.split("-")
+        if dataset != "cifar10":
+            assert paper.run(name) is paper.run(f"{model}-cifar10-{regime}")
+    assert not any(cell.comparable for cell in paper.artifacts["table1"].cells)
+
+
+def test_benchmarks_alone_run_on_one_gpu():
+    paper = load_catalog(scale="gpu").paper("shift")
+    assert [*paper.artifacts] == ["table3", "table4", "tableA1", "fig1", "fig2", "fig3"]
+    assert not any(artifact.runs for artifact in paper.artifacts.values())
+
+
+def test_runtime_and_memory_are_never_called_a_match(full):
+    for name in ("table3", "table4", "tableA1"):
+        for cell in full.artifacts[name].cells:
+            assert cell.comparable == (cell.metric == "parameters")
+
+
+# What the paper claims
+
+
+def test_every_claim_names_cells_that_exist(full):
+    refuse_unknown_cells(read_claims(FOLDER / "claims.yaml"), full.artifacts)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_claims_are_testable_where_their_artifacts_exist(scale):
+    artifacts = load_catalog(scale=scale).paper("shift").artifacts
+    claims = [claim for claim in read_claims(FOLDER / "claims.yaml") if scale in claim.scales]
+    assert claims
+    for claim in claims:
+        places = [place for place in (claim.left, claim.right) if isinstance(place, Place)]
+        assert all(place.artifact in artifacts for place in places), claim.id
+
+
+def test_the_paper_keeps_its_own_claims():
+    for claim in read_claims(FOLDER / "claims.yaml"):
+        if claim.left.artifact.startswith("fig") or claim.id == "mvitv2-parameters":
+            continue  # nothing is printed, or in whole millions only
+        left, right = (
+            value(side.artifact, side.row, side.column) if isinstance(side, Place) else side
+            for side in (claim.left, claim.right)
+        )
+        gap = {"above": left - right, "below": right - left, "equal": -abs(left - right)}
+        slack = claim.margin if claim.relation == "equal" else -claim.margin
+        assert gap[claim.relation] + slack >= -1e-9, claim.id
+        assert claim.relation == "equal" or gap[claim.relation] > claim.margin, claim.id
+
+
+def test_every_adaptive_row_with_a_perfect_consistency_has_its_claim():
+    claims = [c for c in read_claims(FOLDER / "claims.yaml") if c.relation == "equal"]
+    rows = {(c.left.artifact, c.left.row) for c in claims if c.right == 100}
+    for table in ("table1", "table2", "table6", "tableA9", "tableA10", "tableA11", "tableA12"):
+        perfect = {
+            row
+            for (row, column), cell in printed(table).items()
+            if cell.value == 100 and not column.startswith("Top-1")
+        }
+        assert perfect <= {row for artifact, row in rows if artifact == table}
