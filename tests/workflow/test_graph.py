@@ -4,9 +4,15 @@ import csv
 import json
 
 import pytest
+import torch
 import yaml
+from safetensors.torch import load_file
+
+from tests.checkout import Checkout
+from vitrine.schema import read_yaml
 
 SMOKE = ("--config", "scale=smoke")
+AT_LAPTOP = ("--config", "scale=laptop")
 
 
 def read(path):
@@ -64,7 +70,9 @@ def test_a_changed_learning_rate_reruns_that_run_and_its_artifacts_only(made):
         planned = made.planned("template_table1", *SMOKE)
     finally:
         path.write_text(before)
-    assert planned == {"train": 1, "evaluate": 2, "table": 1, "template_table1": 1, "total": 5}
+    assert planned == {
+        "train": 1, "evaluate": 1, "benchmark": 1, "table": 1, "template_table1": 1, "total": 5
+    }  # fmt: skip
 
 
 def test_a_changed_caption_renders_again_and_trains_nothing(made):
@@ -76,6 +84,73 @@ def test_a_changed_caption_renders_again_and_trains_nothing(made):
     finally:
         path.write_text(before)
     assert planned == {"table": 1, "template_table1": 1, "total": 2}
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory, add_paper):
+    """Another checkout, whose paper trains one network under two names and fine-tunes it twice."""
+    checkout = Checkout(tmp_path_factory.mktemp("tuned"))
+    add_paper(checkout.path)
+    folder = checkout.path / "configs" / "papers" / "template"
+    (folder / "reference" / "table1.csv").unlink()
+    recipes = read_yaml(folder / "recipes.yaml")
+    source = {"model": {"args": {"width": 64}}, "schedule": {"epochs": 2}}
+    start = {"model": {"args": {"width": 64}, "weights_from": "again"}}
+    widths = {
+        "wide": source,
+        "again": source,
+        "kept": {**start, "schedule": {"epochs": 0}},
+        "tuned": start,
+    }
+    recipes["axes"]["width"] = widths
+    (folder / "recipes.yaml").write_text(yaml.safe_dump(recipes, sort_keys=False))
+    artifacts = read_yaml(folder / "artifacts.yaml")
+    table = artifacts["artifacts"]["table1"]
+    table["rows"] = [{"label": name, "width": name} for name in widths]
+    table["columns"] = table["columns"][:1]
+    (folder / "artifacts.yaml").write_text(yaml.safe_dump(artifacts, sort_keys=False))
+    (folder / "claims.yaml").unlink()
+    checkout.planned_first = checkout.planned("template_table1", *AT_LAPTOP)
+    done = checkout.snakemake("template_table1", *AT_LAPTOP)
+    assert done.returncode == 0, done.stderr
+    return checkout
+
+
+def test_recipes_that_come_out_equal_are_trained_and_measured_once(tuned):
+    assert (tuned.planned_first["train"], tuned.planned_first["evaluate"]) == (3, 3)
+    assert tuned.planned("template_table1", *AT_LAPTOP) == {}
+    rows = read(tuned.path / "results" / "laptop" / "template" / "table1.csv")
+    wide, again, kept, _ = (
+        {name: value for name, value in row.items() if name != "row"} for row in rows
+    )
+    assert wide == again
+    assert wide["measured"] == kept["measured"]
+    assert wide["recipe_hash"] != kept["recipe_hash"]
+
+
+def test_a_fine_tuning_starts_from_its_sources_weights_seed_by_seed(tuned):
+    runs = tuned.path / "runs" / "template"
+    (wide,), (kept,), (trained,) = (runs.glob(f"{name}-*") for name in ("wide", "kept", "tuned"))
+    assert not list(runs.glob("again-*"))
+    for seed in range(3):
+        source, copy, further = (
+            load_file(run / f"seed{seed}" / "weights.safetensors") for run in (wide, kept, trained)
+        )
+        assert all(torch.equal(copy[name], value) for name, value in source.items())
+        assert not any(torch.equal(further[name], value) for name, value in source.items())
+
+
+def test_a_changed_source_trains_its_fine_tunings_anew(tuned):
+    path = tuned.path / "configs" / "papers" / "template" / "recipes.yaml"
+    before = path.read_text()
+    changed = before.replace("epochs: 2", "epochs: 3")
+    assert changed != before
+    path.write_text(changed)
+    try:
+        planned = tuned.planned("template_table1", *AT_LAPTOP)
+    finally:
+        path.write_text(before)
+    assert (planned["train"], planned["evaluate"]) == (3, 3)
 
 
 @pytest.mark.parametrize(

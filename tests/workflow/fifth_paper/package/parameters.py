@@ -1,8 +1,10 @@
 """How large a model is."""
 
-from vitrine.measures.context import Trained, Values
+from vitrine.measures.context import Described, Values
+from vitrine.training.model import build_model
 
 
-def parameters(trained: Trained) -> Values:
-    """Count the model's parameters."""
-    return {"parameters": sum(p.numel() for p in trained.model.parameters())}
+def parameters(described: Described) -> Values:
+    """Count the parameters of the recipe's model."""
+    model = build_model(described.recipe, described.info.classes)
+    return {"parameters": sum(p.numel() for p in model.parameters())}
