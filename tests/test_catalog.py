@@ -34,6 +34,19 @@ def table1(delta):
     return {"artifacts": {"table1": delta}}
 
 
+def widths(**choices):
+    """More recipes of the template paper, as deltas of their own."""
+    return {"axes": {"width": choices}}
+
+
+def runs_at(scale="laptop", **patterns):
+    return {"scales": {scale: {"runs": patterns}}}
+
+
+WIDE = {"model": {"args": {"width": 64}}}
+FROM_WIDE = {"model": {"args": {"width": 64}, "weights_from": "wide"}}
+
+
 def template(checkout, **overrides):
     return load_catalog(checkout, **overrides).paper("template")
 
@@ -119,6 +132,142 @@ def test_seeds_are_shared_out_among_jobs(small_checkout, edit):
     assert run.receipts[0].name == "trained-0-1.json"
 
 
+def test_a_fine_tuning_is_named_after_its_source_and_changes_with_it(small_checkout, edit):
+    edit("recipes.yaml", widths(tuned=FROM_WIDE))
+    before = template(small_checkout)
+    tuned, wide = before.run("tuned"), before.run("wide")
+    assert tuned.source == wide
+    assert tuned.recipe.model.weights_from == wide.folder.name
+    assert (wide.source, wide.recipe.model.weights_from) == (None, None)
+    edit("recipes.yaml", widths(wide={"optimizer": {"lr": 0.5}}))
+    after = template(small_checkout).run("tuned")
+    assert after.recipe.optimizer == tuned.recipe.optimizer
+    assert after.recipe.hash != tuned.recipe.hash
+
+
+def test_what_an_artifact_trains_are_its_runs_behind_their_sources(small_checkout, edit):
+    further = {"model": {"args": {"width": 64}, "weights_from": "tuned"}}
+    edit("recipes.yaml", widths(further=further, tuned=FROM_WIDE))
+    edit("artifacts.yaml", table1({"cell": {"recipe": "further"}}))
+    (small_checkout / "configs/papers/template/reference/table1.csv").unlink()
+    catalog = load_catalog(small_checkout)
+    runs = catalog.artifact("template", "table1").runs
+    assert [run.name for run in runs] == ["wide", "tuned", "further"]
+    assert list(catalog.runs.values()) == list(runs)
+
+
+def test_a_fine_tuning_waits_for_the_jobs_that_train_its_seeds(small_checkout, edit):
+    edit("recipes.yaml", widths(tuned=FROM_WIDE))
+    edit("recipes.yaml", runs_at(wide={"seeds": 5, "seeds_per_job": 2}, tuned={"seeds": 3}))
+    run = template(small_checkout).run("tuned")
+    assert [path.name for path in run.source.receipts_of((1, 2))] == [
+        "trained-0-1.json", "trained-2-3.json"
+    ]  # fmt: skip
+    assert run.source.receipts_of((4,)) == run.source.receipts[2:]
+
+
+def test_recipes_that_come_out_equal_share_the_first_ones_run(small_checkout, edit):
+    same = {"model": {"args": {"width": 8}}}
+    apart = {"recipes": {"thin": {"label_smoothing": 0.1}}}
+    edit("recipes.yaml", widths(thin=same) | {"scales": {"full": apart}})
+    paper = template(small_checkout)
+    assert paper.run("thin") is paper.run("narrow")
+    assert paper.run("thin").name == "narrow"
+    assert paper.run("narrow") != paper.run("wide")
+    assert paper.measurement("accuracy", "thin") == paper.measurement("accuracy", "narrow")
+    full = template(small_checkout, scale="full")
+    assert full.run("thin") != full.run("narrow")
+
+
+def test_fine_tunings_of_a_shared_run_are_equal_too(small_checkout, edit):
+    choices = {
+        "late": {"model": {"args": {"width": 64}, "weights_from": "same"}},
+        "tuned": FROM_WIDE,
+        "same": WIDE,
+        "twice": {"model": {"args": {"width": 64}, "weights_from": "tuned"}},
+    }
+    edit("recipes.yaml", widths(**choices))
+    paper = template(small_checkout)
+    assert paper.run("same") is paper.run("wide")
+    assert paper.run("tuned") is paper.run("late")
+    assert paper.run("late").source is paper.run("wide")
+    assert paper.run("twice") is not paper.run("tuned")
+
+
+def test_equal_recipes_of_unequal_seeds_have_runs_of_their_own(small_checkout, edit):
+    edit("recipes.yaml", widths(thin={"model": {"args": {"width": 8}}}))
+    edit("recipes.yaml", runs_at(thin={"seeds": 2}))
+    paper = template(small_checkout)
+    assert paper.run("thin").recipe == paper.run("narrow").recipe
+    assert (paper.run("thin").seeds, paper.run("thin").name) == ((0, 1), "thin")
+    assert paper.run("thin").folder != paper.run("narrow").folder
+
+
+def test_of_two_recipes_that_share_a_run_only_the_printed_one_is_comparable(small_checkout, edit):
+    """A scale changes "tall" into "wide": the run is the paper's for one and not for the other."""
+    edit("recipes.yaml", widths(tall={"model": {"args": {"width": 80}}}))
+    edit("recipes.yaml", at_laptop({"recipes": {"tall": {"model": {"args": {"width": 64}}}}}))
+    rows = [{"label": "Narrow", "width": "tall"}, {"label": "Wide", "width": "wide"}]
+    edit("artifacts.yaml", table1({"rows": rows}))
+    table = template(small_checkout).artifacts["table1"]
+    assert len(table.runs) == 1
+    assert {cell.row for cell in table.cells if cell.comparable} == {"Wide"}
+
+
+def test_a_fine_tuning_of_a_stand_in_is_a_stand_in(small_checkout, edit):
+    edit("recipes.yaml", widths(tuned=FROM_WIDE))
+    assert template(small_checkout).as_printed("tuned")
+    edit("recipes.yaml", at_laptop({"recipes": {"wide": {"label_smoothing": 0.1}}}))
+    paper = template(small_checkout)
+    assert not paper.as_printed("tuned")
+    assert paper.as_printed("narrow")
+
+
+def test_a_pattern_of_recipes_has_seeds_and_resources_of_its_own(small_checkout, edit):
+    train = {"gpus": 2, "threads": 20, "mem_mb": 90000, "runtime": 300}
+    patterns = {
+        "*": {"seeds": 2, "seeds_per_job": 2},
+        "wi*": {"seeds": 5, "resources": {"train": train}},
+    }
+    edit("recipes.yaml", runs_at("full", **patterns))
+    catalog = load_catalog(small_checkout, scale="full")
+    paper = catalog.paper("template")
+    narrow, wide = paper.run("narrow"), paper.run("wide")
+    assert (narrow.seeds, narrow.jobs) == ((0, 1), ((0, 1),))
+    assert (len(wide.seeds), len(wide.jobs)) == (5, 3)
+    assert catalog.resources(wide).model_dump() == train
+    assert catalog.resources(narrow) == catalog.scale.resources_of("train")
+    measurement = paper.measurement("accuracy", "wide")
+    assert measurement.seeds == wide.seeds
+    assert catalog.resources(measurement) == catalog.scale.resources_of("evaluate")
+
+
+def test_a_measure_of_a_recipe_needs_no_training(small_checkout, edit):
+    edit("artifacts.yaml", table1({"cell": {"measure": "parameters"}, "columns": [
+        {"label": "Parameters", "key": "parameters"}, {"label": "Accuracy", "key": "parameters"}
+    ]}))  # fmt: skip
+    catalog = load_catalog(small_checkout, scale="full")
+    paper = catalog.paper("template")
+    measurement = paper.measurement("parameters", "wide")
+    assert (measurement.run, measurement.on) == (None, paper.run("wide"))
+    assert measurement.seeds == (0,)
+    assert catalog.resources(measurement) == catalog.scale.resources_of("benchmark")
+    assert measurement.path.parent == catalog.runs_root / "template" / "measurements"
+    assert measurement.path != paper.measurement("parameters", "narrow").path
+    assert paper.artifacts["table1"].runs == ()
+    assert catalog.runs == {}
+
+
+def test_a_number_of_other_hardware_is_not_comparable(small_checkout, edit):
+    columns = [
+        {"label": "Accuracy", "measure": "accuracy", "key": "top1"},
+        {"label": "Parameters", "measure": "parameters", "key": "parameters", "comparable": False},
+    ]
+    edit("artifacts.yaml", table1({"columns": columns}))
+    cells = template(small_checkout).artifacts["table1"].cells
+    assert {cell.column for cell in cells if cell.comparable} == {"Accuracy"}
+
+
 def test_a_measurement_is_named_by_what_it_measures(small_checkout, edit):
     before = template(small_checkout).measurement("accuracy", "wide")
     edit("artifacts.yaml", {"measures": {"accuracy": {"args": {"batch_size": 7}}}})
@@ -160,6 +309,18 @@ def test_collections_hold_every_artifact(small_checkout):
         ("recipes.yaml", at_laptop({"recipe": {"data": 28}}), "'data: 28' replaces several keys"),
         ("recipes.yaml", at_laptop({"recipes": {"wi?e": {}, "wade": {}}}), "did you mean 'wide'"),
         ("recipes.yaml", at_laptop({"models": {"template_mpl": {}}}), "mean 'template_mlp'"),
+        ("recipes.yaml", runs_at(**{"w*": {}, "wade": {}}), "did you mean 'wide'"),
+        ("recipes.yaml", runs_at(wide={"seed": 3}), "did you mean 'seeds'"),
+        ("recipes.yaml", widths(wide={"model": {"weights_from": "narow"}}), "mean 'narrow'"),
+        ("recipes.yaml", widths(wide={"model": {"weights_from": "wide"}}), "(wide <- wide)"),
+        ("recipes.yaml", widths(
+            narrow={"model": {"weights_from": "wide"}}, wide={"model": {"weights_from": "narrow"}}
+        ), "recipe 'narrow' starts from its own weights (narrow <- wide <- narrow)"),
+        ("recipes.yaml", widths(tuned=FROM_WIDE) | runs_at(tuned={"seeds": 4}),
+         "recipe 'tuned' has 4 seeds at scale 'laptop'"),
+        ("recipes.yaml", widths(wide={"model": {"pretrained": True, "weights_from": "narrow"}}),
+         "two origins of weights: keep one"),
+        ("artifacts.yaml", {"measures": {"accuracy": {"on": "runs"}}}, "accuracy.on' is 'runs'"),
         ("recipes.yaml", {"base": {"data": {"dataset": "digit"}}}, "did you mean 'digits'"),
         ("recipes.yaml", {"base": {"optimizer": {"lr": "fast"}}}, "'optimizer.lr' is 'fast'"),
         ("paper.yaml", {"titel": "x"}, "did you mean 'title'"),

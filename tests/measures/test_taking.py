@@ -9,7 +9,7 @@ from vitrine.catalog import load_catalog
 from vitrine.errors import VitrineError
 from vitrine.functions import import_function
 from vitrine.measures import taking
-from vitrine.measures.context import Context
+from vitrine.measures.context import Context, Described, Trained
 from vitrine.measures.taking import subject, take
 from vitrine.training.model import build_model, save_weights
 
@@ -90,6 +90,22 @@ def test_a_measurement_says_what_it_was_taken_on(root, tmp_path, monkeypatch):
     assert taken["args"] == measurement.args
     assert taken["provenance"]["wall_seconds"] >= 0
     json.dumps(taken, allow_nan=False)
+
+
+def test_a_measure_of_a_recipe_gets_it_untrained_and_says_which(small_checkout, monkeypatch):
+    def measure(described, **args):
+        assert isinstance(described, Described)
+        assert not isinstance(described, Trained)
+        return {"width": described.recipe.model.args["width"], "classes": described.info.classes}
+
+    monkeypatch.setattr(taking, "import_function", lambda *_: measure)
+    catalog = load_catalog(small_checkout)
+    measurement = catalog.paper("template").measurement("parameters", "wide")
+    taken = take(measurement, catalog)
+    assert taken["values"] == {"0": {"width": 64, "classes": 10}}
+    assert taken["recipe"] == "wide"
+    assert taken["recipe_hash"] == measurement.described.recipe.hash
+    assert taken["dataset"] is None
 
 
 def test_every_measure_of_every_paper_can_be_imported(root):

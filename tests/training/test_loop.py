@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from vitrine.errors import VitrineError
+from vitrine.files import sha256
 from vitrine.recipe import Recipe
 from vitrine.training import loop
 from vitrine.training.loop import train
@@ -163,6 +164,54 @@ def test_zero_epochs_keep_the_initial_weights_of_the_seed(make_recipe, run):
     assert same_weights(one, again)
     assert not same_weights(one, other)
     assert provenance(one)["steps"] == 0
+
+
+@pytest.fixture
+def from_run(make_recipe, straight):
+    """A recipe that starts from the weights of the straight run, and the file of these."""
+
+    def make(**changes):
+        delta = {"model": {"weights_from": "straight-0a1b2c3d"}, **changes}
+        return make_recipe(delta), {"initial": straight / "weights.safetensors"}
+
+    return make
+
+
+def test_zero_epochs_from_another_run_keep_its_weights(from_run, run):
+    recipe, start = from_run(schedule={"epochs": 0, "warmup_epochs": 0})
+    folder = run(recipe, seed=3, **start)
+    begun = load_file(start["initial"])
+    kept = load_file(folder / "weights.safetensors")
+    assert all(torch.equal(kept[name], value) for name, value in begun.items())
+    assert provenance(folder)["initial_sha256"] == sha256(start["initial"])
+
+
+def test_training_goes_on_from_another_runs_weights_and_resumes_exactly(from_run, run):
+    """With a learning rate of next to nothing the weights stay where they began."""
+    still = {"optimizer": {"lr": 1e-12}, "schedule": {"warmup_epochs": 0}, "ema_decay": None}
+    recipe, start = from_run(**still)
+    whole = run(recipe, "whole", **start)
+    begun = load_file(start["initial"])
+    for name, value in load_file(whole / "weights.safetensors").items():
+        assert torch.allclose(value, begun[name], atol=1e-6), name
+    run(recipe, "cut", stop_after=3, **start)
+    assert same_weights(whole, run(recipe, "cut", **start))
+
+
+def test_what_was_trained_from_weights_that_are_replaced_since_is_refused(from_run, run, tmp_path):
+    recipe, start = from_run(schedule={"epochs": 0, "warmup_epochs": 0})
+    run(recipe, **start)
+    run(recipe, **start)
+    other = tmp_path / "other.safetensors"
+    save_file({name: value + 1 for name, value in load_file(start["initial"]).items()}, other)
+    with pytest.raises(VitrineError, match=r"from other weights than .*other\.safetensors holds"):
+        run(recipe, initial=other)
+
+
+def test_a_recipe_that_starts_from_a_run_is_not_trained_without_its_weights(from_run, run):
+    recipe, _ = from_run()
+    with pytest.raises(VitrineError, match="the weights of straight-0a1b2c3d and was given none"):
+        run(recipe)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])

@@ -2,9 +2,11 @@ import huggingface_hub.constants
 import pytest
 import timm
 import torch
+from safetensors.torch import load_file
 
 from vitrine.errors import VitrineError
 from vitrine.training.model import (
+    build_from,
     build_model,
     build_pretrained,
     check_image_size,
@@ -89,6 +91,20 @@ def test_missing_weights_are_named_with_the_receipts_that_keep_them_from_being_m
 def test_weights_of_another_architecture_are_refused(recipe, weights):
     with pytest.raises(VitrineError, match=r"does not fit model 'vit_tiny_patch16_224'"):
         load_weights(build_model(recipe, 11), weights, recipe)
+
+
+def test_a_model_starts_from_all_weights_of_another_recipe(make_recipe, weights):
+    other = make_recipe({"optimizer": {"lr": 0.5}})
+    filled = build_from(other, 10, weights).state_dict()
+    assert all(torch.equal(filled[name], value) for name, value in load_file(weights).items())
+
+
+def test_a_start_that_does_not_fit_says_where(make_recipe, weights):
+    other = make_recipe({"model": {"args": {"depth": 3}}})
+    with pytest.raises(VitrineError, match=r"Missing key.*blocks\.2.*correct model\.weights_from"):
+        build_from(other, 10, weights)
+    with pytest.raises(VitrineError, match=r"size mismatch for head\.weight.*\[10, 16\]"):
+        build_from(other.model_copy(update={"model": make_recipe().model}), 11, weights)
 
 
 def test_tied_weights_are_saved_too(recipe, tmp_path):

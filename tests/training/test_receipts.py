@@ -1,0 +1,88 @@
+"""A training that starts from another run takes the weights that this run's receipt names."""
+
+import json
+import sys
+
+import pytest
+import yaml
+
+from vitrine.catalog import load_catalog
+from vitrine.errors import VitrineError
+from vitrine.files import sha256
+from vitrine.schema import read_yaml
+from vitrine.training import __main__ as command
+from vitrine.training.model import build_model, save_weights
+from vitrine.training.receipts import starting_weights, write_receipt
+
+
+@pytest.fixture
+def tuned(small_checkout):
+    """A run that starts from one whose seed 1 has weights and a receipt."""
+    path = small_checkout / "configs" / "papers" / "template" / "recipes.yaml"
+    recipes = read_yaml(path)
+    model = {"name": "test_vit", "args": {"img_size": 8, "patch_size": 4}}
+    recipes["base"]["model"] = model
+    recipes["axes"]["width"] = {
+        "wide": {},
+        "tuned": {"model": {"weights_from": "wide"}, "schedule": {"epochs": 0}},
+    }
+    recipes["scales"] = {"laptop": {"seeds": 2, "seeds_per_job": 1}}
+    path.write_text(yaml.safe_dump(recipes))
+    catalog = load_catalog(small_checkout, runs_root=str(small_checkout / "runs"))
+    run = catalog.paper("template").run("tuned")
+    write_weights(run.source, 1)
+    write_receipt(run.source.receipt((1,)), run.source, {1: run.source.weights(1)})
+    return run
+
+
+def write_weights(run, seed, **changes):
+    """Initial weights of a run's model, which name the run and the seed."""
+    weights = build_model(run.recipe, run.info.classes).state_dict()
+    save_weights({**weights, **changes}, run.weights(seed), run.recipe, seed)
+
+
+def test_a_receipt_names_run_recipe_and_weights(tuned):
+    source = tuned.source
+    assert json.loads(source.receipt((1,)).read_text()) == {
+        "paper": "template",
+        "recipe": "wide",
+        "recipe_hash": source.recipe.hash,
+        "sha256": {"1": sha256(source.weights(1))},
+    }
+
+
+def test_a_run_starts_from_its_sources_weights_of_the_same_seed(tuned):
+    assert starting_weights(tuned, 1) == tuned.source.weights(1)
+    assert starting_weights(tuned.source, 1) is None
+
+
+def test_the_command_hands_the_sources_weights_on(tuned, small_checkout, monkeypatch):
+    arguments = ["template", "tuned", "--seeds", "1", "--scale", "laptop"]
+    receipt, runs = tuned.receipt((1,)), small_checkout / "runs"
+    places = ["--receipt", str(receipt), "--data", str(small_checkout), "--runs", str(runs)]
+    monkeypatch.setattr(sys, "argv", ["training", *arguments, *places])
+    monkeypatch.chdir(small_checkout)
+    command.main()
+    provenance = json.loads((tuned.seed_folder(1) / "provenance.json").read_text())
+    assert provenance["initial_sha256"] == sha256(tuned.source.weights(1))
+    assert provenance["steps"] == 0
+    assert json.loads(receipt.read_text())["sha256"] == {"1": sha256(tuned.weights(1))}
+
+
+def test_a_source_that_is_not_trained_is_told(tuned):
+    with pytest.raises(VitrineError, match=r"seed0/weights\.safetensors does not exist: delete"):
+        starting_weights(tuned, 0)
+
+
+def test_weights_of_another_recipe_are_no_start(tuned):
+    run, seed = tuned.source, 1
+    weights = build_model(run.recipe, run.info.classes).state_dict()
+    save_weights(weights, run.weights(seed), tuned.recipe, seed)
+    with pytest.raises(VitrineError, match=f"of recipe {tuned.recipe.hash}, not of recipe"):
+        starting_weights(tuned, seed)
+
+
+def test_weights_that_the_sources_receipt_does_not_name_are_no_start(tuned):
+    write_weights(tuned.source, 1)
+    with pytest.raises(VitrineError, match="has not the SHA-256 of the weights"):
+        starting_weights(tuned, 1)
