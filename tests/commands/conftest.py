@@ -12,6 +12,7 @@ from tests.conftest import ROOT
 from vitrine.artifacts.comparison import COLUMNS
 from vitrine.catalog import load_catalog
 from vitrine.cli import app
+from vitrine.schema import read_yaml
 
 PAPER = {"title": "Tiny", "authors": "Nobody", "venue": "nowhere", "url": "https://example.org"}
 RECIPES = {
@@ -107,6 +108,26 @@ def checkout(tmp_path, monkeypatch):
         (paper / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def fine_tuning(checkout):
+    """Table 2 shows a fine-tuning of "plain" and how large it is; "again" is "plain" once more."""
+    paper = checkout / "configs" / "papers" / "tiny"
+    recipes = read_yaml(paper / "recipes.yaml")
+    tuned = {"model": {"weights_from": "plain"}, "optimizer": {"lr": 1e-4}}
+    recipes["axes"]["mix"] |= {"again": {}, "tuned": tuned}
+    (paper / "recipes.yaml").write_text(yaml.safe_dump(recipes, sort_keys=False))
+    artifacts = read_yaml(paper / "artifacts.yaml")
+    artifacts["measures"]["size"] = {"function": "vitrine.nothing:size", "on": "recipe"}
+    table = artifacts["artifacts"]["table2"]
+    table["rows"] = [{"label": "Tuned", "mix": "tuned"}, {"label": "Again", "mix": "again"}]
+    table["columns"] = [
+        {"label": "Top-1", "measure": "accuracy", "key": "top1"},
+        {"label": "Size", "measure": "size", "key": "parameters"},
+    ]
+    table["cell"] = {"recipe": "{mix}"}
+    (paper / "artifacts.yaml").write_text(yaml.safe_dump(artifacts, sort_keys=False))
 
 
 @pytest.fixture

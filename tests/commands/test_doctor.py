@@ -1,6 +1,8 @@
 import pytest
+import yaml
 
 from vitrine.commands.doctor import slurm, version_differences
+from vitrine.schema import read_yaml
 
 
 @pytest.fixture
@@ -29,6 +31,18 @@ def test_a_missing_dataset_is_told_with_its_licence_tree_and_whom_it_blocks(doct
     assert "image-net.org" in done.out
     assert "{train,val}" in done.out
     assert "dataset imagenet; it blocks tiny_table1, tiny_table2" in done.out
+
+
+def test_the_dataset_of_a_source_is_needed_too(doctor, checkout, fine_tuning):
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    written = read_yaml(recipes)
+    written["axes"]["mix"]["tuned"]["data"] = {"dataset": "cifar10"}
+    recipes.write_text(yaml.safe_dump(written, sort_keys=False))
+    artifacts = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
+    written = read_yaml(artifacts)
+    written["artifacts"]["table2"]["rows"].pop()
+    artifacts.write_text(yaml.safe_dump(written, sort_keys=False))
+    assert "dataset imagenet; it blocks tiny_table1, tiny_table2" in doctor("--scale", "full").out
 
 
 def test_versions_are_compared_with_the_lock_but_for_the_build(tmp_path):

@@ -1,11 +1,13 @@
 import time
 
 import pytest
+import yaml
 
 from vitrine.commands import timing
 from vitrine.commands.cost import Costs, load_devices, training_images
 from vitrine.commands.plan import device_seconds, runs_of_row
 from vitrine.commands.state import share_left
+from vitrine.schema import read_yaml
 
 
 def line(text, start):
@@ -50,6 +52,27 @@ def test_a_run_that_rows_share_is_counted_once_in_the_total(catalog):
     assert len(rows) == 3
     assert rows[0] == rows[2]
     assert total == pytest.approx(rows[0] + rows[1])
+
+
+def test_a_shared_run_counts_once_and_a_source_counts_too(vitrine, catalog, fine_tuning):
+    out = vitrine("plan", "tiny_table2", "--scale", "smoke").out
+    assert line(out, "train") == ["train", "0", "0", "2"]
+    assert line(out, "evaluate") == ["evaluate", "0", "0", "2"]
+    assert line(out, "benchmark") == ["benchmark", "0", "0", "2"]
+    table = catalog().artifact("tiny", "table2")
+    assert [run.name for run in runs_of_row(table, "Tuned")] == ["plain", "tuned"]
+    assert [run.name for run in runs_of_row(table, "Again")] == ["plain"]
+    assert line(out, "Tuned")[1] == line(out, "total,")[5] == "2"
+
+
+def test_the_time_of_a_job_is_that_of_the_gpus_of_its_own_pattern(vitrine, checkout):
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    gpus = {"full": {"runs": {"mix*": {"resources": {"train": {"gpus": 2}}}}}}
+    written = read_yaml(recipes) | {"scales": gpus}
+    recipes.write_text(yaml.safe_dump(written, sort_keys=False))
+    out = vitrine("plan", "tiny_table1", "--scale", "full").out
+    assert line(out, "mixup")[-2:] == ["on", "2"]
+    assert line(out, "plain")[-2:] == ["on", "8"]
 
 
 def test_hours_are_images_of_all_seeds_over_speed(catalog):

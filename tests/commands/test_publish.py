@@ -182,6 +182,29 @@ def test_every_seed_behind_a_number_must_be_there(vitrine, git, write_results, t
     assert f"{run.seed_folder(0)} has no provenance.json" in text
 
 
+def test_the_weights_that_a_fine_tuning_starts_from_must_be_of_the_code_too(
+    vitrine, git, write_results, trained, fine_tuning
+):
+    git("commit", "--quiet", "-am", "Tune")
+    head = git("rev-parse", "HEAD")
+    cell = trained([head], "tuned")
+    write_results({("Tuned", "Top-1"): {**cell, "commit": head}}, artifact="table2")
+    assert "plain-" in refusal(vitrine("publish", "--scale", "smoke"))
+    trained([head], "plain")
+    assert vitrine("publish", "--scale", "smoke").code == 0
+
+
+def test_a_recipes_own_number_needs_no_weights(vitrine, git, write_results, catalog, fine_tuning):
+    git("commit", "--quiet", "-am", "Tune")
+    size = {
+        "recipe_hash": catalog().paper("tiny").run("tuned").recipe.hash,
+        "commit": git("rev-parse", "HEAD"),
+    }
+    write_results({("Tuned", "Size"): size}, artifact="table2")
+    done = vitrine("publish", "--scale", "smoke")
+    assert done.code == 0, done.err
+
+
 def test_a_run_that_no_number_comes_from_yet_is_no_obstacle(vitrine, git, write_results, trained):
     head = git("rev-parse", "HEAD")
     not_run = {"measured": "", "verdict": "not_run", "n_seeds": 0}

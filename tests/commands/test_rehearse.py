@@ -1,6 +1,7 @@
 import pytest
 
 from vitrine.commands.rehearse import miniature_recipe
+from vitrine.training.model import build_model, save_weights
 
 
 def test_every_recipe_is_trained_resumed_and_measured(vitrine, checkout):
@@ -19,6 +20,33 @@ def test_published_weights_are_rehearsed_with_initial_ones_and_it_says_so(vitrin
     done = vitrine("rehearse", "tiny_table2", "--device", "cpu")
     assert done.code == 0, done.out
     assert "initial weights in place of published ones" in done.out
+
+
+def test_a_fine_tuning_is_rehearsed_without_its_source_and_says_so(vitrine, catalog, fine_tuning):
+    done = vitrine("rehearse", "tiny_table2", "--device", "cpu")
+    assert done.code == 0, done.out
+    folder = catalog("full").paper("tiny").run("plain").folder.name
+    note = f"initial weights in place of those of {folder}, not trained"
+    assert [note in line for line in done.out.splitlines() if line.startswith("ok")] == [
+        False,
+        True,
+    ]
+
+
+def test_a_fine_tuning_is_rehearsed_from_its_source_where_that_is_trained(
+    vitrine, catalog, fine_tuning
+):
+    plain = catalog("full").paper("tiny").run("plain")
+    weights = build_model(plain.recipe, plain.info.classes).state_dict()
+    save_weights(weights, plain.weights(0), plain.recipe, 0)
+    done = vitrine("rehearse", "tiny_table2", "--device", "cpu")
+    assert done.code == 0, done.out
+    assert "in place of" not in done.out
+    weights.pop("cls_token")
+    save_weights(weights, plain.weights(0), plain.recipe, 0)
+    done = vitrine("rehearse", "tiny_table2", "--device", "cpu")
+    assert done.code == 1
+    assert "cls_token" in done.out
 
 
 def test_a_recipe_that_fails_is_told_and_the_others_go_on(vitrine, checkout):

@@ -3,6 +3,8 @@ import shutil
 import pytest
 import yaml
 
+from vitrine.schema import read_yaml
+
 
 def test_a_cell_is_shown_with_run_measure_printed_value_and_place(vitrine, catalog):
     run = catalog().paper("tiny").run("plain")
@@ -19,6 +21,36 @@ def test_a_recipe_is_printed_as_yaml_that_reads_back(vitrine, catalog):
     out = vitrine("show", "tiny", "--recipe", "mixup", "--scale", "full").out
     recipe = catalog("full").paper("tiny").run("mixup").recipe
     assert yaml.safe_load(out) == recipe.model_dump(mode="json")
+
+
+def test_a_shared_run_a_source_and_an_untrained_recipe_are_told(vitrine, catalog, fine_tuning):
+    plain, tuned = (catalog().paper("tiny").run(name) for name in ("plain", "tuned"))
+    lines = vitrine("show", "tiny_table2", "--scale", "smoke").out.splitlines()
+    cells = {tuple(line.split()[:2]): line.split() for line in lines}
+    assert plain.folder.name in cells["Again", "Top-1"]
+    assert f"({tuned.folder.name})" in cells["Tuned", "Size"]
+    assert cells["tuned", tuned.recipe.hash][-1] == plain.folder.name
+    assert cells["plain", plain.recipe.hash][-1] == str(plain.folder)
+
+
+@pytest.mark.parametrize("name", ["again", "plain", "tiny/again", "{folder}"])
+def test_recipes_that_share_a_run_are_found_by_name_and_folder(vitrine, catalog, fine_tuning, name):
+    run = catalog("full").paper("tiny").run("again")
+    done = vitrine("show", "--recipe", name.format(folder=run.folder.name), "--scale", "full")
+    assert yaml.safe_load(done.out) == run.recipe.model_dump(mode="json")
+    called = name.rpartition("/")[2].format(folder="plain")
+    assert f"recipe {called} at scale full: {run.folder}" in done.out
+
+
+def test_a_printed_answer_is_yes_or_no(vitrine, checkout):
+    paper = checkout / "configs" / "papers" / "tiny"
+    artifacts = read_yaml(paper / "artifacts.yaml")
+    artifacts["artifacts"]["table1"]["columns"][1] |= {"unit": "yes/no", "digits": 0}
+    (paper / "artifacts.yaml").write_text(yaml.safe_dump(artifacts, sort_keys=False))
+    reference = paper / "reference" / "table1.csv"
+    reference.write_text(reference.read_text().replace("Mixup,Ratio,0.5", "Mixup,Ratio,1"))
+    lines = vitrine("show", "tiny_table1", "--scale", "smoke").out.splitlines()
+    assert [line for line in lines if line.startswith("Mixup") and " yes " in line]
 
 
 def test_an_unknown_recipe_is_answered_with_the_closest(vitrine):

@@ -8,6 +8,10 @@ def test_nothing_done_is_said_with_the_command_that_does_it(vitrine):
     assert "3 missing" in done.out
 
 
+def test_a_shared_run_counts_once(vitrine, fine_tuning):
+    assert "Runs at scale smoke: 3 missing" in vitrine("status", "--scale", "smoke").out
+
+
 def test_artifacts_are_done_partly_or_missing(vitrine, write_results):
     write_results({PLAIN: {"verdict": "within"}, RATIO: {"verdict": "exact"}})
     out = vitrine("status", "--scale", "smoke").out
