@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from vitrine.shift.polyphase import wrap
+
 
 class Features(NamedTuple):
     """The features of a stage, and where they sit.
@@ -44,8 +46,7 @@ class Frame(NamedTuple):
     def rolled(self, offset: Tensor) -> Frame:
         """Return the grid after the tokens were rolled by `offset` tokens, ``(B, 2)``."""
         pixels = self.offset + self.stride * offset
-        size = torch.tensor(self.size, device=pixels.device)
-        return self._replace(offset=pixels % size)
+        return self._replace(offset=wrap(pixels, self.size))
 
     def sampled(self, phase: Tensor, factor: int) -> Frame:
         """Return the grid of every `factor`-th token, beginning at `phase`, ``(B, 2)``."""

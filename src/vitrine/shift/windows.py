@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vitrine.shift.polyphase import polyphase_energies, strongest, token_norms
+from vitrine.shift.polyphase import polyphase_energies, strongest, token_norms, wrap
 
 Size = tuple[int, int]
 
@@ -62,4 +62,4 @@ def window_offset(
     modulo = window if modulo is None else modulo
     if pooling == "l2":
         return strongest(polyphase_energies(energies.square(), modulo))
-    return strongest(energies) % torch.tensor(modulo, device=tokens.device)
+    return wrap(strongest(energies), modulo)

@@ -1,0 +1,353 @@
+"""A-Swin: Swin with the paper's modules (Sec. 4; Sec. 5.1 for the models), on timm's own parts.
+
+The one idea: a stage begins with a strided operation (tokenisation, later merging) and then lays a
+grid of windows over its tokens. Both choose where by the energy of the tokens, once, and roll them
+there. What follows is timm's blocks, on a circle: a window that wraps around the border is one like
+the others, so nothing is masked. `AdaptiveStages` says so for Swin and SwinV2 alike.
+
+    model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="fast")
+
+``selection="paper"`` scores every grid as the paper does. ``"fast"`` scores images along one
+direction of their tokens, and has each stage's windows settle the phase of the next merging too:
+they are chosen modulo a common multiple of both, so that merging has nothing left to choose.
+
+Parameters and their names are timm's: weights interchange both ways.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, cast, get_args
+
+import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
+import torch
+from timm.models import build_model_with_cfg, checkpoint_seq, register_model
+from timm.models._features import feature_take_indices
+from timm.models.swin_transformer import (
+    SwinTransformer,
+    SwinTransformerBlock,
+    checkpoint_filter_fn,
+    window_partition,
+    window_reverse,
+)
+from torch import Tensor, nn
+
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.shift.features import StageFeatures
+from vitrine.shift.frame import Features, Frame
+from vitrine.shift.merging import STRIDE, adaptive_merge, merged_patches
+from vitrine.shift.polyphase import roll
+from vitrine.shift.tokenization import Selection, adaptive_conv
+from vitrine.shift.windows import Size, window_offset
+
+Projection = Callable[[Tensor], Tensor]
+
+
+class CircularWindows(nn.Module):
+    """Makes timm's block of Swin or SwinV2 circular; comes before it in the bases of a class."""
+
+    window_size: Size
+    shift_size: Size
+    attn: Any
+
+    def get_attn_mask(self, *_: Any, **__: Any) -> None:
+        """Mask nothing."""
+
+    def _attn(self, x: Tensor) -> Tensor:
+        height, width = x.shape[1:3]
+        down, right = self.shift_size
+        shifted = x.roll((-down, -right), (1, 2)) if down or right else x
+        windows = self.attn(window_partition(shifted, self.window_size).flatten(1, 2))
+        attended: Tensor = window_reverse(windows, self.window_size, height, width)
+        return attended.roll((down, right), (1, 2)) if down or right else attended
+
+
+class AdaptiveStages(nn.Module):
+    """Makes timm's Swin or SwinV2 adaptive; comes before it in the bases of a class.
+
+    Args:
+        args: of timm's model.
+        selection: "paper" or "fast", see the module.
+        adaptive_tokens: use A-token (Eq. 13), else the first token begins at the first pixel.
+        adaptive_windows: use A-WSA (Eq. 20), else the first window begins at the first token.
+        adaptive_merging: use A-PMerge (Eq. 23), else the first patch begins at the first token.
+        attention_mask: keep timm's mask of windows that wrap around; it breaks equivariance.
+        kwargs: of timm's model.
+
+    Raises:
+        VitrineError: the windows do not divide the image, or `selection` is unknown.
+    """
+
+    circular_block: type[CircularWindows]
+    layers: Any
+    patch_embed: Any
+    norm: nn.Module
+
+    def __init__(
+        self,
+        *args: Any,
+        selection: Selection = "paper",
+        adaptive_tokens: bool = True,
+        adaptive_windows: bool = True,
+        adaptive_merging: bool = True,
+        attention_mask: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._adapt(selection, adaptive_tokens, adaptive_windows, adaptive_merging, attention_mask)
+
+    @classmethod
+    def of(cls, model: nn.Module, selection: Selection) -> Any:
+        """Return a copy of a model of timm's as an adaptive one; arguments as for the class."""
+        adaptive: Any = copy.deepcopy(model)
+        adaptive.__class__ = cls
+        adaptive._adapt(selection)
+        return adaptive
+
+    def _adapt(
+        self,
+        selection: Selection,
+        tokens: bool = True,
+        windows: bool = True,
+        merging: bool = True,
+        mask: bool = False,
+    ) -> None:
+        """Complete what timm has built."""
+        if selection not in get_args(Selection):
+            known = did_you_mean(selection, get_args(Selection))
+            raise VitrineError(f"selection '{selection}' is unknown{known}")
+        self.selection: Selection = selection
+        self.adaptive_tokens = tokens
+        self.adaptive_windows = windows
+        self.adaptive_merging = merging
+        if not mask:
+            for block in (block for stage in self.layers for block in stage.blocks):
+                block.__class__ = self.circular_block
+                block.init_non_persistent_buffers()  # the mask is one of them
+        self._check_fit(self.patch_embed.img_size)
+
+    def set_input_size(self, *args: Any, **kwargs: Any) -> None:
+        """Change the size of images, patches or windows, by timm's rules.
+
+        Raises:
+            VitrineError: the windows do not divide the image.
+        """
+        super().set_input_size(*args, **kwargs)  # type: ignore[misc]
+        self._check_fit(self.patch_embed.img_size)
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Return the last tokens ``(B, H, W, C)`` of images ``(B, 3, height, width)``."""
+        for tokens, _ in self._stages(x):
+            x = tokens
+        return cast(Tensor, self.norm(x))
+
+    def forward_stages(self, images: Tensor) -> list[Features]:
+        """Return the tokens of every stage, not normalised, and where they sit in the images."""
+        return [frame.place(tokens) for tokens, frame in self._stages(images)]
+
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: int | list[int] | None = None,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+    ) -> Any:
+        """Return what timm's does: the tokens of `forward_stages`, without their places."""
+        stages = [features.tokens for features in self.forward_stages(x)]
+        final = self.norm(stages[-1].permute(0, 2, 3, 1))
+        if norm:
+            stages[-1] = final.permute(0, 3, 1, 2)
+        taken, _ = feature_take_indices(len(stages), indices)
+        intermediates = [stages[index] for index in taken]
+        return intermediates if intermediates_only else (final, intermediates)
+
+    def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Frame]]:
+        """Run stage by stage; yield the tokens ``(B, H, W, C)`` of each, and their grid."""
+        self._check_input(images)
+        x, frame = images, Frame.of(images)
+        for index, stage in enumerate(self.layers):
+            if index == 0:
+                x, phase = self._tokenize(x)
+                stride, norm = self._patch, self.patch_embed.norm
+            else:
+                project, norm = self._merging_parts(stage.downsample)
+                x, phase = self._merge(x, project)
+                stride = STRIDE
+            frame = frame.sampled(phase, stride)
+            if self.adaptive_windows:
+                offset = window_offset(x, self._window(index), self._modulo(index))
+                x, frame = roll(x, offset), frame.rolled(offset)
+            x = norm(x)
+            if stage.grad_checkpointing:
+                x = checkpoint_seq(stage.blocks, x)
+            else:
+                for block in stage.blocks:
+                    x = block(x)
+            yield x, frame
+
+    def _tokenize(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return tokens, before their norm, and the phase of their grid."""
+        if self.adaptive_tokens:
+            return adaptive_conv(images, self.patch_embed.proj, self.selection)
+        return self.patch_embed.proj(images).permute(0, 2, 3, 1), _first_phase(images)
+
+    def _merge(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
+        """Return merged tokens, and the phase of their grid."""
+        if self.adaptive_merging and not self._windows_settle_merging:
+            return adaptive_merge(x, project, self.selection)
+        return project(merged_patches(x)), _first_phase(x)
+
+    @staticmethod
+    def _merging_parts(merging: Any) -> tuple[Projection, Projection]:
+        """Split timm's merging of stacked patches at the place where energies are taken.
+
+        That is before a norm of the output, which leaves all tokens alike; Swin has none.
+        """
+        return lambda patches: merging.reduction(merging.norm(patches)), nn.Identity()
+
+    @property
+    def _windows_settle_merging(self) -> bool:
+        return self.selection == "fast" and self.adaptive_windows
+
+    @property
+    def _patch(self) -> int:
+        return int(self.patch_embed.proj.stride[0])
+
+    def _window(self, index: int) -> Size:
+        """Return the rows and columns of a stage's windows."""
+        return cast(Size, self.layers[index].blocks[0].window_size)
+
+    def _modulo(self, index: int) -> Size:
+        """Return the rows and columns modulo which a stage's grid of windows is chosen."""
+        rows, columns = self._window(index)
+        merged_next = self.adaptive_merging and index + 1 < len(self.layers)
+        if merged_next and self._windows_settle_merging:
+            return math.lcm(rows, STRIDE), math.lcm(columns, STRIDE)
+        return rows, columns
+
+    def _check_input(self, images: Tensor) -> None:
+        size, built_for = tuple(images.shape[2:]), tuple(self.patch_embed.img_size)
+        if self.patch_embed.strict_img_size and size != built_for:
+            raise VitrineError(
+                f"images of {size[0]}x{size[1]} pixels do not fit the model, which is built for "
+                f"{built_for[0]}x{built_for[1]}: give it this img_size, or dynamic_img_size=True"
+            )
+        self._check_fit((size[0], size[1]))
+
+    def _check_fit(self, size: Size) -> None:
+        """Refuse images that the windows of a stage do not divide."""
+        stages = range(len(self.layers))
+        strides = [self._patch * STRIDE**index for index in stages]
+        windows = [self._window(index) for index in stages]
+        if all(
+            pixels % (stride * side) == 0
+            for stride, window in zip(strides, windows, strict=True)
+            for pixels, side in zip(size, window, strict=True)
+        ):
+            return
+        rows, columns = (max(sides) for sides in zip(*windows, strict=True))
+        raise VitrineError(
+            f"images of {size[0]}x{size[1]} pixels do not fit windows of {rows}x{columns} tokens: "
+            f"use multiples of {strides[-1] * rows}x{strides[-1] * columns} pixels "
+            f"(stride {strides[-1]} of the last stage, times its window)"
+        )
+
+
+def _first_phase(x: Tensor) -> Tensor:
+    return torch.zeros(len(x), 2, dtype=torch.int64, device=x.device)
+
+
+class CircularBlock(CircularWindows, SwinTransformerBlock):
+    """timm's block of Swin, on a circle."""
+
+
+class AdaptiveSwin(AdaptiveStages, SwinTransformer):
+    """A-Swin: see `AdaptiveStages` for the arguments."""
+
+    circular_block = CircularBlock
+
+
+def adapt(model: SwinTransformer, selection: Selection = "paper") -> AdaptiveSwin:
+    """Return an A-Swin with the weights of a Swin of timm's, which is left as it is.
+
+    Raises:
+        VitrineError: the windows do not divide the model's image size.
+    """
+    return cast(AdaptiveSwin, AdaptiveSwin.of(model, selection))
+
+
+def create(
+    adaptive: type[AdaptiveStages],
+    plain: str,
+    pretrained: bool,
+    filter_fn: Callable[..., dict[str, Tensor]],
+    **kwargs: Any,
+) -> nn.Module:
+    """Build an adaptive model by timm's rules, with the weights published for the plain one.
+
+    Args:
+        adaptive: its class.
+        plain: timm's name of the plain model.
+        pretrained: load the weights.
+        filter_fn: timm's, for checkpoints of the plain model.
+        kwargs: of the class, or of timm's builder, such as ``features_only``.
+
+    Returns:
+        the model, or its `StageFeatures`.
+    """
+    out_indices = kwargs.pop("out_indices", range(len(kwargs["depths"])))
+    model: nn.Module = build_model_with_cfg(
+        adaptive,
+        plain,
+        pretrained,
+        pretrained_filter_fn=filter_fn,
+        feature_cfg={"out_indices": tuple(out_indices), "feature_cls": _stage_features},
+        **kwargs,
+    )
+    return model
+
+
+def _stage_features(model: Any, out_indices: tuple[int, ...], **_: Any) -> StageFeatures:
+    # What the features do not need would get no gradient, which distributed training refuses.
+    model.prune_intermediate_layers(list(out_indices), prune_norm=True)
+    return StageFeatures(model, out_indices)
+
+
+def _swin(size: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    plain = f"swin_{size}_patch4_window7_224"
+    options = {"patch_size": 4, "window_size": 7, **kwargs}
+    return create(AdaptiveSwin, plain, pretrained, checkpoint_filter_fn, **options)
+
+
+TINY = {"embed_dim": 96, "depths": (2, 2, 6, 2), "num_heads": (3, 6, 12, 24)}
+SMALL = {"embed_dim": 96, "depths": (2, 2, 18, 2), "num_heads": (3, 6, 12, 24)}
+BASE = {"embed_dim": 128, "depths": (2, 2, 18, 2), "num_heads": (4, 8, 16, 32)}
+LARGE = {"embed_dim": 192, "depths": (2, 2, 18, 2), "num_heads": (6, 12, 24, 48)}
+
+
+@register_model
+def a_swin_tiny_patch4_window7_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-Swin-T, the paper's."""
+    return _swin("tiny", pretrained, **{**TINY, **kwargs})
+
+
+@register_model
+def a_swin_small_patch4_window7_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-Swin-S."""
+    return _swin("small", pretrained, **{**SMALL, **kwargs})
+
+
+@register_model
+def a_swin_base_patch4_window7_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-Swin-B."""
+    return _swin("base", pretrained, **{**BASE, **kwargs})
+
+
+@register_model
+def a_swin_large_patch4_window7_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-Swin-L."""
+    return _swin("large", pretrained, **{**LARGE, **kwargs})
