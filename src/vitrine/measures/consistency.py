@@ -174,10 +174,13 @@ def standard_consistency(
 
 def circular_shift(images: Tensor, offsets: Tensor) -> Tensor:
     """Shift ``(B, C, H, W)`` by integer offsets ``(B, 2)``: out[i] = x[(i + o) mod M]."""
-    rows, columns = _sources(images, offsets)
-    rows, columns = rows % images.shape[2], columns % images.shape[3]
-    images = images.take_along_dim(rows[:, None, :, None], dim=2)
-    return images.take_along_dim(columns[:, None, None, :], dim=3)
+    # One roll an image: gathering by index takes five times as long.
+    return torch.stack(
+        [
+            image.roll((-rows, -columns), (-2, -1))
+            for image, (rows, columns) in zip(images, offsets.tolist(), strict=True)
+        ]
+    )
 
 
 def zero_padded_shift(images: Tensor, offsets: Tensor, black: Tensor) -> Tensor:
