@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from vitrine.artifacts.claims import Claim, evaluate, read_claims, refuse_unknown_cells
+from vitrine.artifacts.claims import Claim, Place, evaluate, read_claims, refuse_unknown_cells
 from vitrine.artifacts.comparison import compare
 from vitrine.errors import VitrineError
 
@@ -163,5 +163,32 @@ def test_claims_are_read_strictly(tmp_path):
     with pytest.raises(VitrineError, match=r"claims\.yaml: two claims are called 'one'"):
         read_claims(path)
     path.write_text(text + "  relatoin: above\n")
-    with pytest.raises(VitrineError, match=r"claims\.yaml: unknown key.*relatoin.*'relation'"):
+    with pytest.raises(VitrineError, match=r"'one': unknown key.*relatoin.*'relation'"):
+        read_claims(path)
+
+
+def test_an_entry_with_lists_is_a_claim_for_each_combination(tmp_path):
+    path = tmp_path / "claims.yaml"
+    text = """
+- id: "{m}-{n}"
+  each:
+    - [{m: swin, row: A-Swin-T}, {m: cvt, row: A-CvT-13}]
+    - [{n: "1"}, {n: "2"}]
+  statement: "{row} is better in Table {n}."
+  source: Sec. 4
+  left: {artifact: "table{n}", row: "{row}", column: "of {{0, ..., 8}}"}
+  relation: above
+  right: 3
+  scales: [laptop]
+"""
+    path.write_text(text)
+    claims = read_claims(path)
+    assert [claim.id for claim in claims] == ["swin-1", "swin-2", "cvt-1", "cvt-2"]
+    assert claims[2].statement == "A-CvT-13 is better in Table 1."
+    assert claims[3].left == Place(artifact="table2", row="A-CvT-13", column="of {0, ..., 8}")
+    path.write_text(text.replace("{row} is", "{raw} is"))
+    with pytest.raises(VitrineError, match=r"'\{m\}-\{n\}': .* names 'raw'.*'row'"):
+        read_claims(path)
+    path.write_text(text.replace('[{n: "1"}, {n: "2"}]', "3"))
+    with pytest.raises(VitrineError, match=r"claims\.yaml.*each"):
         read_claims(path)

@@ -6,8 +6,10 @@ scale that it does not list, and where a cell that it needs was not run.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -16,6 +18,7 @@ from pydantic import Field
 
 from vitrine.artifacts.comparison import difference_half_width
 from vitrine.errors import VitrineError, did_you_mean
+from vitrine.paper import fill
 from vitrine.schema import Strict, parse, read_yaml
 
 if TYPE_CHECKING:
@@ -52,9 +55,15 @@ class Claim(Strict):
 
 
 class ClaimsFile(Strict):
-    """``claims.yaml``: a list of claims."""
+    """``claims.yaml``: a list of claims, before `expand`."""
 
-    claims: tuple[Claim, ...]
+    claims: tuple[dict[str, Any], ...]
+
+
+class Choices(Strict):
+    """The lists that an entry of ``claims.yaml`` runs through."""
+
+    each: tuple[tuple[dict[str, str], ...], ...] = ()
 
 
 class Side(NamedTuple):
@@ -68,18 +77,49 @@ class Side(NamedTuple):
 def read_claims(path: Path) -> tuple[Claim, ...]:
     """Read a paper's claims; none if the paper has no such file.
 
+    An entry with ``each: [choices, ...]`` stands for a claim for each combination of one choice of
+    every list: a choice is a mapping of names, which fill ``{name}`` in the entry's strings.
+
     Raises:
         VitrineError: the file is not a list of claims, or two have one id.
     """
     if not path.is_file():
         return ()
-    claims = parse(ClaimsFile, {"claims": read_yaml(path) or []}, str(path)).claims
+    entries = parse(ClaimsFile, {"claims": read_yaml(path) or []}, str(path)).claims
+    claims = tuple(
+        parse(Claim, claim, f"{path}, '{claim.get('id')}'")
+        for entry in entries
+        for claim in expand(entry, str(path))
+    )
     seen: set[str] = set()
     for claim in claims:
         if claim.id in seen:
             raise VitrineError(f"{path}: two claims are called '{claim.id}'; rename one")
         seen.add(claim.id)
     return claims
+
+
+def expand(entry: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
+    """Yield the claims that an entry stands for, without ``each`` and with every name filled in.
+
+    Raises:
+        VitrineError: a string has a ``{name}`` that no choice gives, or ``each`` is not lists of
+            choices.
+    """
+    where = f"{where}, '{entry.get('id')}'"
+    claim = {name: value for name, value in entry.items() if name != "each"}
+    lists = parse(Choices, {"each": entry.get("each", ())}, where).each
+    for choices in itertools.product(*lists):
+        yield filled(claim, dict(ChainMap(*choices)), where)
+
+
+def filled(value: Any, names: Mapping[str, str], where: str) -> Any:
+    """Fill ``{name}`` in every string of nested data."""
+    if isinstance(value, str):
+        return fill(value, names, where)
+    if isinstance(value, Mapping):
+        return {key: filled(own, names, where) for key, own in value.items()}
+    return value
 
 
 def claims_of_paper(paper: Paper, tables: Tables, scale: str) -> pd.DataFrame:
