@@ -31,7 +31,7 @@ def catalog(small_checkout):
 def measure(catalog, numbers):
     """Write what every measurement and run would have left, `numbers` by recipe and key."""
     for path, measurement in catalog.measurements.items():
-        values = numbers[measurement.run.name]
+        values = numbers[measurement.on.name]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
             json.dumps(
@@ -39,7 +39,7 @@ def measure(catalog, numbers):
                     "seeds": list(measurement.seeds),
                     "name": measurement.name,
                     "dataset": "digits",
-                    "recipe_hash": measurement.run.recipe.hash,
+                    "recipe_hash": measurement.on.recipe.hash,
                     "values": {str(seed): values for seed in measurement.seeds},
                     "provenance": {"device": DEVICE, "commit": "0123456789ab", "wall_seconds": 30},
                 }
