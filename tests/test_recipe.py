@@ -19,7 +19,12 @@ MINIMAL = {
 
 # Every default ever released: a new field joins the list, nothing on it may change.
 RELEASED_DEFAULTS = {
-    "model": {"name": "vit_tiny_patch16_224", "args": {}, "pretrained": False, "weights_from": None},
+    "model": {
+        "name": "vit_tiny_patch16_224",
+        "args": {},
+        "pretrained": False,
+        "weights_from": None,
+    },
     "data": {
         "dataset": "digits",
         "version": 1,

@@ -125,7 +125,7 @@ def format_number(value: float, decimals: int | None) -> str:
 
 def format_answer(value: float, unit: str) -> str | None:
     """Write 1 and 0 as "yes" and "no" under that unit; None for any other number or unit."""
-    return {1: "yes", 0: "no"}.get(value) if unit == YES_NO else None
+    return {1.0: "yes", 0.0: "no"}.get(value) if unit == YES_NO else None
 
 
 def lines(artifact: Artifact, cells: pd.DataFrame) -> list[Line]:
