@@ -338,7 +338,7 @@ class Paper:
             recipe = recipe.model_copy(update={"model": model})
         said = self._said_of(name)
         seeds = next(filter(None, (one.seeds for one in said)), catalog.scale.seeds)
-        per_job = next(filter(None, (one.seeds_per_job for one in said)), None)
+        per_job = (one.seeds_per_job for one in said)
         if source and seeds > len(source.seeds):
             raise VitrineError(
                 f"{self._recipes_path}: recipe '{name}' has {seeds} seeds at scale "
@@ -351,7 +351,7 @@ class Paper:
             recipe=recipe,
             info=find(recipe.data.dataset, catalog.datasets),
             seeds=tuple(range(seeds)),
-            seeds_per_job=per_job or catalog.scale.seeds_per_job,
+            seeds_per_job=next(filter(None, per_job), catalog.scale.seeds_per_job),
             folder=catalog.runs_root / self.name / f"{name}-{recipe.hash}",
             source=source,
         )
