@@ -1,0 +1,123 @@
+"""A-CvT: CvT with the shift paper's modules (Sec. 4; Sec. 5.1 for the models).
+
+CvT has two kinds of strided grids, those of the embeddings and those of keys and values. Both are
+strided convolutions, so both can sample the strongest of their phases (A-token and adaptive
+polyphase sampling, Eq. 13 and 23). All convolutions are circular.
+
+- ``selection="paper"``: each embedding is an A-token, scored before its norm; in each attention,
+  keys are convolved at every token and sampled at their strongest phase, values at the same one.
+- ``selection="fast"``: once per stage. Its tokens are rolled so that the strongest phase, modulo a
+  common multiple of the strides that follow, comes first. From there on a circular convolution at
+  any of these strides commutes with the shifts that remain, multiples of it, so neither keys nor
+  values nor the next embedding have anything left to choose.
+
+Parameters and their names are CvT's, so weights interchange both ways.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any, cast, get_args
+
+import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
+import torch
+from timm.models import generate_default_cfgs, register_model
+from torch import Tensor, nn
+
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.shift.cvt import CVT_21_DEPTHS, ConvAttention, CvT, create_cvt, default_cfg
+from vitrine.shift.frame import Frame
+from vitrine.shift.polyphase import (
+    polyphase_energies,
+    roll,
+    sample,
+    squared_norms,
+    strongest,
+)
+from vitrine.shift.tokenization import Selection, adaptive_conv, projection_energies
+
+
+class AdaptiveConvAttention(ConvAttention):
+    """Attention to the strongest phase of the keys."""
+
+    def keys_and_values(self, grid: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+        """Convolve padded ``(B, H, W, C)`` at every token, sample both at the phase of the keys."""
+        stride = self.key.conv.stride[0]
+        key, value = (
+            projection.convolve(grid, padding, stride=1) for projection in (self.key, self.value)
+        )
+        phase = strongest_phase(key, stride)
+        return sample(key, phase, stride), sample(value, phase, stride)
+
+
+@torch.no_grad()
+def strongest_phase(tokens: Tensor, stride: int) -> Tensor:
+    """Return the phase ``(B, 2)`` of ``(B, H, W, C)`` whose tokens have the largest l2 norm."""
+    return strongest(polyphase_energies(squared_norms(tokens), (stride, stride)))
+
+
+class AdaptiveCvT(CvT):
+    """CvT made truly shift-equivariant, by default A-CvT-13."""
+
+    def __init__(self, *, selection: Selection = "paper", **kwargs: Any) -> None:
+        """Build it with random weights.
+
+        Args:
+            selection: "paper" or "fast", see the module.
+            kwargs: as for `CvT`, without its `padding_mode`.
+
+        Raises:
+            VitrineError: `img_size` does not fit, or `selection` is unknown.
+        """
+        super().__init__(padding_mode="circular", **kwargs)
+        self.make_adaptive(selection)
+
+    def make_adaptive(self, selection: Selection) -> None:
+        """Complete a model that `CvT` has built; `selection` as for the class."""
+        if selection not in get_args(Selection):
+            known = did_you_mean(selection, get_args(Selection))
+            raise VitrineError(f"selection '{selection}' is unknown{known}")
+        self.selection: Selection = selection
+        self.set_padding_mode("circular")
+        attention = AdaptiveConvAttention if selection == "paper" else ConvAttention
+        for block in (block for stage in self.stages for block in stage.blocks):
+            block.attn.__class__ = attention
+        # What reads a stage's tokens: its keys and values, and the next stage's embedding.
+        ahead = (*self.strides[1:], 1)
+        self.periods = [math.lcm(*pair) for pair in zip(self.kv_strides, ahead, strict=True)]
+
+    def _embed(self, index: int, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
+        conv = self.stages[index].embed.conv
+        if self.selection == "paper":
+            tokens, phase = adaptive_conv(x.permute(0, 3, 1, 2), conv, self.selection)
+            return tokens, frame.sampled(phase, self.strides[index])
+        if index == 0:  # later, the last stage's tokens are aligned already
+            phase = strongest(projection_energies(x.permute(0, 3, 1, 2), conv))
+            x, frame = roll(x, phase), frame.rolled(phase)
+        tokens, frame = super()._embed(index, x, frame)
+        offset = strongest_phase(tokens, self.periods[index])
+        return roll(tokens, offset), frame.rolled(offset)
+
+
+def adapt(model: CvT, selection: Selection = "paper") -> AdaptiveCvT:
+    """Return an adaptive copy of `model`, with its weights, head and mode (Sec. A6, Table A12)."""
+    adaptive = cast(AdaptiveCvT, copy.deepcopy(model))
+    adaptive.__class__ = AdaptiveCvT
+    adaptive.make_adaptive(selection)
+    return adaptive
+
+
+default_cfgs = generate_default_cfgs({"a_cvt_13": default_cfg(), "a_cvt_21": default_cfg()})
+
+
+@register_model
+def a_cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-CvT-13: the parameters of CvT-13 (Sec. 5.1)."""
+    return create_cvt("a_cvt_13", AdaptiveCvT, pretrained, **kwargs)
+
+
+@register_model
+def a_cvt_21(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-CvT-21: the parameters of CvT-21."""
+    return create_cvt("a_cvt_21", AdaptiveCvT, pretrained, **{"depths": CVT_21_DEPTHS, **kwargs})

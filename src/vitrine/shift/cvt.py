@@ -1,0 +1,429 @@
+"""CvT: Introducing Convolutions to Vision Transformers (Wu et al., ICCV 2021), which timm lacks.
+
+https://arxiv.org/abs/2103.15808. The two ideas: every stage begins with a strided convolution whose
+patches overlap (convolutional token embedding, Sec. 3.2), and queries, keys and values are
+depthwise convolutions of the map of tokens (convolutional projection, Sec. 3.3). Convolutions know
+what is next to what, so there is no position embedding.
+
+Tokens stay channels-last throughout: ``(B, H, W, C)``, or ``(B, P + H W, C)`` behind P class
+tokens, in the last stage one, else none. Seen as ``(B, C, H, W)`` they are what torch calls
+channels_last, which convolutions take as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal, cast, get_args
+
+import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
+import torch
+from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from timm.layers import DropPath, to_2tuple
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.shift.features import StageFeatures
+from vitrine.shift.frame import Features, Frame
+from vitrine.shift.padding import circular_pad
+
+PaddingMode = Literal["zeros", "circular"]
+Size = tuple[int, int]
+
+EPS = 1e-5  # of LayerNorm
+
+
+class QuickGELU(nn.Module):
+    """``x sigmoid(1.702 x)``, as a scaled SiLU: backpropagation keeps one tensor of two."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to each element."""
+        return functional.silu(1.702 * x) / 1.702
+
+
+class ConvEmbed(nn.Module):
+    """Convolutional token embedding (CvT, Sec. 3.2)."""
+
+    def __init__(self, in_chans: int, dim: int, kernel: int, stride: int) -> None:
+        super().__init__()
+        # As much in front as behind, so that H pixels make H / stride tokens.
+        self.conv = nn.Conv2d(in_chans, dim, kernel, stride, padding=(kernel - stride + 1) // 2)
+        self.norm = nn.LayerNorm(dim, eps=EPS)
+        self.circular = False
+
+    def convolve(self, x: Tensor) -> Tensor:
+        """Embed ``(B, H, W, C)`` as ``(B, H / s, W / s, D)``, not normalised yet."""
+        kernel, stride, padding = (
+            int(size[0]) for size in (self.conv.kernel_size, self.conv.stride, self.conv.padding)
+        )
+        if self.circular:
+            x = circular_pad(x, padding, kernel - stride - padding)
+            padding = 0
+        x = x.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
+        x = functional.conv2d(x, self.conv.weight, self.conv.bias, stride, padding)
+        return x.permute(0, 2, 3, 1)
+
+
+class ConvProjection(nn.Module):
+    """Convolutional projection: depthwise convolution, batch norm, linear (CvT, Sec. 3.3)."""
+
+    def __init__(self, dim: int, stride: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(dim, dim, 3, stride, padding=1, groups=dim, bias=False)
+        self.norm = nn.BatchNorm2d(dim)
+        self.linear = nn.Linear(dim, dim)
+
+    def convolve(self, x: Tensor, padding: int, stride: int | None = None) -> Tensor:
+        """Convolve ``(B, H, W, C)``, at `stride` if not the layer's own."""
+        stride = self.conv.stride[0] if stride is None else stride
+        x = functional.conv2d(
+            x.permute(0, 3, 1, 2), self.conv.weight, None, stride, padding, groups=x.shape[-1]
+        )
+        return x.permute(0, 2, 3, 1)
+
+    def project(self, prefix: Tensor, x: Tensor) -> Tensor:
+        """Return ``(B, P + H W, C)`` of class tokens and what `convolve` has made of the others."""
+        x = self.norm(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1).flatten(1, 2)
+        if prefix.shape[1]:
+            x = torch.cat([prefix, x], dim=1)
+        return self.linear(x)
+
+
+class ConvAttention(nn.Module):
+    """Attention whose keys and values are sparser than its queries (CvT, Sec. 3.3)."""
+
+    def __init__(self, dim: int, heads: int, kv_stride: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.scale = dim**-0.5  # of all heads together: CvT's own choice
+        self.query = ConvProjection(dim, 1)
+        self.key = ConvProjection(dim, kv_stride)
+        self.value = ConvProjection(dim, kv_stride)
+        self.proj = nn.Linear(dim, dim)
+        self.circular = False
+
+    def forward(self, x: Tensor, size: Size) -> Tensor:
+        """Attend within ``(B, P + H W, C)``, `size` being ``(H, W)``; same shape."""
+        prefix, grid = x.split([x.shape[1] - size[0] * size[1], size[0] * size[1]], dim=1)
+        grid = grid.unflatten(1, size)
+        padding = 0 if self.circular else 1
+        grid = circular_pad(grid, 1, 1) if self.circular else grid.contiguous()
+
+        key, value = self.keys_and_values(grid, padding)
+        query = self.query.project(prefix, self.query.convolve(grid, padding))
+        key, value = self.key.project(prefix, key), self.value.project(prefix, value)
+        query, key, value = (
+            y.unflatten(2, (self.heads, -1)).transpose(1, 2) for y in (query, key, value)
+        )  # (B, heads, tokens, C / heads)
+        y = functional.scaled_dot_product_attention(query, key, value, scale=self.scale)
+        return self.proj(y.transpose(1, 2).flatten(2))
+
+    def keys_and_values(self, grid: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+        """Convolve ``(B, H, W, C)`` for keys and for values."""
+        return self.key.convolve(grid, padding), self.value.convolve(grid, padding)
+
+
+class Mlp(nn.Module):
+    """Two linear layers about a QuickGELU."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.act = QuickGELU()
+        self.fc2 = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to the last axis."""
+        return self.fc2(self.act(self.fc1(x)))
+
+
+class Block(nn.Module):
+    """Convolutional transformer block (CvT, Fig. 2b)."""
+
+    def __init__(
+        self, dim: int, heads: int, kv_stride: int, mlp_ratio: float, drop_path: float
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim, eps=EPS)
+        self.attn = ConvAttention(dim, heads, kv_stride)
+        self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
+        self.norm2 = nn.LayerNorm(dim, eps=EPS)
+        self.mlp = Mlp(dim, int(dim * mlp_ratio))
+        self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
+
+    def forward(self, x: Tensor, size: Size) -> Tensor:
+        """Transform ``(B, P + H W, C)``, `size` being ``(H, W)``; same shape."""
+        x = x + self.drop_path1(self.attn(self.norm1(x), size))
+        return x + self.drop_path2(self.mlp(self.norm2(x)))
+
+
+class Stage(nn.Module):
+    """An embedding and the blocks on its tokens."""
+
+    def __init__(self, embed: ConvEmbed, blocks: Sequence[Block], has_class_token: bool) -> None:
+        super().__init__()
+        self.embed = embed
+        dim = embed.conv.out_channels
+        self.cls_token = (
+            nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1, dim), std=0.02))
+            if has_class_token
+            else None
+        )
+        self.blocks = cast(Sequence[Block], nn.ModuleList(blocks))
+        self.grad_checkpointing = False
+
+    def forward(self, grid: Tensor) -> Tensor:
+        """Transform embedded tokens: ``(B, H, W, C)`` to ``(B, P + H W, C)``."""
+        size = (grid.shape[1], grid.shape[2])
+        x = grid.flatten(1, 2)
+        if self.cls_token is not None:
+            x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
+        for block in self.blocks:
+            if self.grad_checkpointing and torch.is_grad_enabled():
+                contexts = functools.partial(_recomputation, block)
+                x = checkpoint(block, x, size, use_reentrant=False, context_fn=contexts)
+            else:
+                x = block(x, size)
+        return x
+
+
+def _recomputation(
+    block: nn.Module,
+) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Return what to compute `block` in, and what to recompute it in.
+
+    A batch that is recomputed must not enter the running statistics a second time.
+    """
+
+    @contextmanager
+    def without_statistics() -> Iterator[None]:
+        norms = [module for module in block.modules() if isinstance(module, nn.BatchNorm2d)]
+        before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+        for norm in norms:
+            norm.momentum, norm.num_batches_tracked = 0.0, None
+        try:
+            yield
+        finally:
+            for norm, (momentum, batches) in zip(norms, before, strict=True):
+                norm.momentum, norm.num_batches_tracked = momentum, batches
+
+    return nullcontext(), without_statistics()
+
+
+class CvT(nn.Module):
+    """CvT, by default CvT-13 (CvT, Table 2)."""
+
+    def __init__(
+        self,
+        img_size: int | Size = 224,
+        in_chans: int = 3,
+        num_classes: int = 1000,
+        global_pool: str = "token",
+        embed_dims: Sequence[int] = (64, 192, 384),
+        depths: Sequence[int] = (1, 2, 10),
+        num_heads: Sequence[int] = (1, 3, 6),
+        kernels: Sequence[int] = (7, 3, 3),
+        strides: Sequence[int] = (4, 2, 2),
+        kv_strides: Sequence[int] = (2, 2, 2),
+        mlp_ratio: float = 4.0,
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        padding_mode: PaddingMode = "zeros",
+    ) -> None:
+        """Build it with random weights.
+
+        Args:
+            img_size: height and width, only to be checked: the weights suit any.
+            in_chans: channels of an image.
+            num_classes: 0 for no head.
+            global_pool: what the head sees: "token", or "avg" of the other tokens, or "" for all.
+            embed_dims: width of each stage.
+            depths: its blocks.
+            num_heads: its heads.
+            kernels: of its embedding.
+            strides: of its embedding.
+            kv_strides: of its keys and values.
+            mlp_ratio: hidden width of an MLP over its stage's.
+            drop_rate: before the head.
+            drop_path_rate: of the last block. It rises from 0 over the last stage; the others have
+                none, as in CvT's own configuration.
+            padding_mode: of every convolution, "zeros" or "circular".
+
+        Raises:
+            VitrineError: `img_size` does not fit, or `padding_mode` is unknown.
+        """
+        super().__init__()
+        self.in_chans = in_chans
+        self.strides, self.kv_strides = tuple(strides), tuple(kv_strides)
+        stages = []
+        self.feature_info: list[dict[str, Any]] = []
+        last = len(embed_dims) - 1
+        for i, dim in enumerate(embed_dims):
+            embed = ConvEmbed(embed_dims[i - 1] if i else in_chans, dim, kernels[i], strides[i])
+            rates = torch.linspace(0, drop_path_rate if i == last else 0, depths[i]).tolist()
+            blocks = [Block(dim, num_heads[i], kv_strides[i], mlp_ratio, rate) for rate in rates]
+            stages.append(Stage(embed, blocks, has_class_token=i == last))
+            reduction = math.prod(strides[: i + 1])
+            self.feature_info.append(
+                {"num_chs": dim, "reduction": reduction, "module": f"stages.{i}"}
+            )
+        self.stages = cast(Sequence[Stage], nn.ModuleList(stages))
+        # So many pixels make whole tokens, keys and values in every stage.
+        self.size_multiple = math.lcm(
+            *(math.prod(strides[: i + 1]) * kv_strides[i] for i in range(len(strides)))
+        )
+        self.num_features = self.head_hidden_size = embed_dims[-1]
+        self.norm: nn.Module = nn.LayerNorm(self.num_features, eps=EPS)
+        self.head_drop = nn.Dropout(drop_rate)
+        self.reset_classifier(num_classes, global_pool)
+        self.apply(_init_weights)
+        self.set_padding_mode(padding_mode)
+        self._check_size(to_2tuple(img_size))
+
+    def set_padding_mode(self, padding_mode: PaddingMode) -> None:
+        """Pad all convolutions with "zeros" or make them "circular"."""
+        if padding_mode not in get_args(PaddingMode):
+            known = did_you_mean(padding_mode, get_args(PaddingMode))
+            raise VitrineError(f"padding_mode '{padding_mode}' is unknown{known}")
+        self.padding_mode = padding_mode
+        for module in self.modules():
+            if isinstance(module, ConvEmbed | ConvAttention):
+                module.circular = padding_mode == "circular"
+
+    def _check_size(self, size: Size) -> None:
+        if self.padding_mode == "circular" and any(side % self.size_multiple for side in size):
+            raise VitrineError(
+                f"images of {size[0]} x {size[1]} pixels do not fit a circular CvT of these"
+                f" strides: resize or crop both sides to multiples of {self.size_multiple}"
+            )
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Recompute blocks in the backward pass, to save memory."""
+        for stage in self.stages:
+            stage.grad_checkpointing = enable
+
+    def no_weight_decay(self) -> set[str]:
+        """Return the names of parameters besides norms and biases that should not decay."""
+        return {name for name, _ in self.named_parameters() if name.endswith("cls_token")}
+
+    def get_classifier(self) -> nn.Module:
+        """Return the head's linear layer."""
+        return self.head
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """Replace the head; `global_pool` as for the class, None to keep it."""
+        self.num_classes = num_classes
+        if global_pool is not None:
+            if global_pool not in ("token", "avg", ""):
+                known = did_you_mean(global_pool, ("token", "avg", ""))
+                raise VitrineError(f"global_pool '{global_pool}' is unknown{known}")
+            self.global_pool = global_pool
+        like = self.stages[0].embed.conv.weight
+        self.head = (
+            nn.Linear(self.num_features, num_classes, device=like.device, dtype=like.dtype)
+            if num_classes
+            else nn.Identity()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits ``(B, classes)`` of images ``(B, C, height, width)``."""
+        return self.forward_head(self.forward_features(x))
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Return the normalised class token and last tokens ``(B, 1 + H W, D)`` of images."""
+        for tokens, _, _ in self._stages(x):
+            last = tokens
+        return self.norm(last)
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """Pool and classify what `forward_features` returned; `pre_logits` only pools."""
+        if self.global_pool == "token":
+            x = x[:, 0]
+        elif self.global_pool == "avg":
+            x = x[:, 1:].mean(dim=1)
+        x = self.head_drop(x)
+        return x if pre_logits else self.head(x)
+
+    def forward_stages(self, images: Tensor) -> list[Features]:
+        """Return every stage's tokens, without the class token, and where they sit in images."""
+        return [frame.place(grid) for _, grid, frame in self._stages(images)]
+
+    def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
+        """Yield each stage's tokens ``(B, P + H W, C)``; without the prefix ``(B, H, W, C)``."""
+        self._check_size((images.shape[2], images.shape[3]))
+        grid, frame = images.permute(0, 2, 3, 1), Frame.of(images)
+        for index, stage in enumerate(self.stages):
+            grid, frame = self._embed(index, grid, frame)
+            tokens = stage(stage.embed.norm(grid))
+            prefix = tokens.shape[1] - grid.shape[1] * grid.shape[2]
+            grid = tokens[:, prefix:].unflatten(1, grid.shape[1:3])
+            yield tokens, grid, frame
+
+    def _embed(self, index: int, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
+        """Embed ``(B, H, W, C)`` for stage `index`; return it with the frame, not normalised."""
+        tokens = self.stages[index].embed.convolve(x)
+        return tokens, frame._replace(stride=frame.stride * self.strides[index])
+
+
+def _init_weights(module: nn.Module) -> None:
+    """Initialise linear layers as CvT does; convolutions keep torch's initialisation."""
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        nn.init.zeros_(module.bias)
+
+
+def default_cfg(**kwargs: Any) -> dict[str, Any]:
+    """Return what timm records of a model without pretrained weights."""
+    return {
+        "url": "",
+        "num_classes": 1000,
+        "input_size": (3, 224, 224),
+        "pool_size": None,
+        "crop_pct": 0.875,
+        "interpolation": "bicubic",
+        "fixed_input_size": False,
+        "mean": IMAGENET_DEFAULT_MEAN,
+        "std": IMAGENET_DEFAULT_STD,
+        "first_conv": "stages.0.embed.conv",
+        "classifier": "head",
+        **kwargs,
+    }
+
+
+def create_cvt(variant: str, model_type: type[CvT], pretrained: bool, **kwargs: Any) -> nn.Module:
+    """Build a registered model, or with ``features_only`` its `StageFeatures`."""
+    feature_cfg = {"feature_cls": _stage_features, "out_indices": (0, 1, 2)}
+    model: nn.Module = build_model_with_cfg(
+        model_type, variant, pretrained, feature_cfg=feature_cfg, **kwargs
+    )
+    return model
+
+
+def _stage_features(model: CvT, out_indices: Sequence[int], **_: Any) -> StageFeatures:
+    # What the features do not need would get no gradient, which distributed training refuses.
+    model.reset_classifier(0)
+    model.norm = nn.Identity()
+    model.stages = model.stages[: max(out_indices) + 1]
+    return StageFeatures(model, out_indices)
+
+
+default_cfgs = generate_default_cfgs({"cvt_13": default_cfg(), "cvt_21": default_cfg()})
+
+CVT_21_DEPTHS = (1, 4, 16)
+
+
+@register_model
+def cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """CvT-13: 19,997,480 parameters (CvT, Table 2)."""
+    return create_cvt("cvt_13", CvT, pretrained, **kwargs)
+
+
+@register_model
+def cvt_21(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """CvT-21 (CvT, Table 2)."""
+    return create_cvt("cvt_21", CvT, pretrained, **{"depths": CVT_21_DEPTHS, **kwargs})

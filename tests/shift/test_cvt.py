@@ -1,0 +1,363 @@
+"""CvT and A-CvT, at full size for what the paper prints, else of a few channels."""
+
+import itertools
+
+import pytest
+
+import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
+import timm
+import torch
+from torch import nn
+
+from vitrine.errors import VitrineError
+from vitrine.shift.adaptive_cvt import (
+    AdaptiveConvAttention,
+    AdaptiveCvT,
+    adapt,
+    strongest_phase,
+)
+from vitrine.shift.cvt import ConvAttention, CvT
+from vitrine.shift.equivariance import invariance_error
+from vitrine.shift.polyphase import roll_image, sample, wrap
+
+PARAMETERS = 19_997_480
+SELECTIONS = ["paper", "fast"]
+SMALL = {
+    "embed_dims": (8, 12, 16),
+    "depths": (1, 1, 2),
+    "num_heads": (1, 2, 4),
+    "strides": (2, 2, 2),
+    "mlp_ratio": 2,
+    "num_classes": 5,
+    "img_size": 32,
+}
+
+
+def trained_looking(model):
+    """Give the norms other weights than 1 and 0, and statistics that are not the data's."""
+    torch.manual_seed(1)
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm | nn.BatchNorm2d):
+            nn.init.normal_(module.weight, 1, 0.3)
+            nn.init.normal_(module.bias, 0, 0.3)
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.normal_(module.running_mean, 0, 0.2)
+            nn.init.uniform_(module.running_var, 0.1, 2)
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, 0, module.in_features**-0.5)
+    return model
+
+
+def plain(**kwargs):
+    return trained_looking(timm.create_model("cvt_13", **{**SMALL, **kwargs})).eval()
+
+
+def adaptive(selection, **kwargs):
+    model = timm.create_model("a_cvt_13", selection=selection, **{**SMALL, **kwargs})
+    return trained_looking(model).eval()
+
+
+def noise(count, height=32, width=32, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(count, 3, height, width, generator=generator).to(dtype)
+
+
+def offsets(count, height=32, width=32):
+    generator = torch.Generator().manual_seed(2)
+    draws = (torch.randint(side, (count,), generator=generator) for side in (height, width))
+    return torch.stack(list(draws), dim=1)
+
+
+@pytest.mark.parametrize("name", ["cvt_13", "a_cvt_13"])
+def test_cvt_13_has_the_printed_number_of_parameters(name):
+    model = timm.create_model(name)
+    assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+@pytest.mark.parametrize("size", [(224, 224), (224, 448)])
+def test_a_cvt_13_is_invariant_to_circular_shifts(selection, size):
+    model = trained_looking(timm.create_model("a_cvt_13", selection=selection)).double()
+    assert invariance_error(model, noise(2, *size), shifts=1) <= 1e-12
+
+
+@pytest.mark.parametrize("padding_mode", ["zeros", "circular"])
+def test_plain_cvt_is_not_invariant(padding_mode):
+    assert invariance_error(plain(padding_mode=padding_mode).double(), noise(2)) > 1e-2
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+@pytest.mark.parametrize("strides", [(4, 2, 1), (1, 2, 2), (2, 1, 3)])
+@pytest.mark.parametrize("kv_strides", [(2, 2, 2), (4, 2, 1), (1, 3, 2)])
+def test_any_strides_are_invariant(selection, strides, kv_strides):
+    size = (48, 96)
+    model = adaptive(selection, strides=strides, kv_strides=kv_strides, img_size=size).double()
+    assert invariance_error(model, noise(2, *size), shifts=2) <= 1e-12
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_float32_predictions_never_change_under_circular_shifts(selection):
+    images = noise(512, dtype=torch.float32)
+    model = adaptive(selection)
+    with torch.inference_mode():
+        predictions = model(images).argmax(dim=1)
+        shifted = model(roll_image(images, offsets(512))).argmax(dim=1)
+    assert len(predictions.unique()) > 1
+    assert torch.equal(predictions, shifted)
+
+
+class ValuesWithTheirOwnPhase(AdaptiveConvAttention):
+    def keys_and_values(self, grid, padding):
+        key, value = (part.convolve(grid, padding, stride=1) for part in (self.key, self.value))
+        return sample(key, strongest_phase(key, 2), 2), sample(value, strongest_phase(value, 2), 2)
+
+
+class NotAligned(AdaptiveCvT):
+    def make_adaptive(self, selection):
+        super().make_adaptive(selection)
+        self.periods = [1, 1, 1]
+
+
+def test_values_must_share_the_phase_of_the_keys():
+    model = adaptive("paper").double()
+    for block in (block for stage in model.stages for block in stage.blocks):
+        block.attn.__class__ = ValuesWithTheirOwnPhase
+    assert invariance_error(model, noise(2)) > 1e-2
+
+
+def test_a_fast_stage_must_be_aligned():
+    model = adaptive("fast").double()
+    model.__class__ = NotAligned
+    model.make_adaptive("fast")
+    assert invariance_error(model, noise(2)) > 1e-2
+
+
+def brute_force_attention(attention, x, size):
+    """Attend as CvT's Eq. 2-3 read, one token, tap and head at a time, with padding of zeros."""
+    height, width = size
+    grid = x[1:].view(height, width, -1)
+
+    def projection(part, stride):
+        rows = [part.linear(x[0])]
+        for row, column in itertools.product(range(0, height, stride), range(0, width, stride)):
+            y = torch.zeros_like(grid[0, 0])
+            for i, j in itertools.product(range(3), repeat=2):
+                down, right = row + i - 1, column + j - 1
+                if 0 <= down < height and 0 <= right < width:
+                    y = y + part.conv.weight[:, 0, i, j] * grid[down, right]
+            norm = part.norm
+            y = (y - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
+            rows.append(part.linear(y * norm.weight + norm.bias))
+        return torch.stack(rows).chunk(attention.heads, dim=1)
+
+    parts = (projection(attention.query, 1), projection(attention.key, 2))
+    heads = zip(*parts, projection(attention.value, 2), strict=True)
+    attended = [(q @ k.T / x.shape[1] ** 0.5).softmax(dim=1) @ v for q, k, v in heads]
+    return attention.proj(torch.cat(attended, dim=1))
+
+
+def test_attention_is_that_of_the_paper():
+    torch.manual_seed(0)
+    attention = trained_looking(ConvAttention(dim=6, heads=2, kv_stride=2)).double().eval()
+    x = torch.randn(2, 1 + 4 * 6, 6, dtype=torch.float64)
+    expected = torch.stack([brute_force_attention(attention, sample, (4, 6)) for sample in x])
+    torch.testing.assert_close(attention(x, (4, 6)), expected, rtol=0, atol=1e-13)
+
+
+def test_embeddings_are_torch_convolutions_and_circular_ones_too():
+    images = noise(2)
+    for padding_mode in ("zeros", "circular"):
+        embed = plain(padding_mode=padding_mode, strides=(4, 2, 2)).double().stages[0].embed
+        embed.conv.padding_mode = padding_mode
+        conv = nn.Conv2d(3, 8, 7, 4, 2, padding_mode=padding_mode).double()
+        conv.load_state_dict(embed.conv.state_dict())
+        tokens = embed.convolve(images.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        torch.testing.assert_close(tokens, conv(images), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_stage_features_of_shifted_images_are_the_same_at_the_same_pixels(selection):
+    images, shift, size = noise(3, 32, 64), offsets(3, 32, 64), (32, 64)
+    model = adaptive(selection).double()
+    before = model.forward_stages(images)
+    after = model.forward_stages(roll_image(images, shift))
+    assert [features.stride for features in before] == [2, 4, 8]
+    for was, now in zip(before, after, strict=True):
+        moved = wrap(now.offset + shift - was.offset, size)  # pixel p of now is p + shift of was
+        assert not (moved % was.stride).any()
+        expected = roll_image(was.tokens, moved // was.stride)
+        torch.testing.assert_close(now.tokens, expected, rtol=0, atol=1e-12)
+
+
+def test_fast_features_are_plain_ones_of_images_that_begin_at_their_offset():
+    images = noise(3)
+    model = adaptive("fast").double()
+    circular = plain(padding_mode="circular").double()
+    for index, features in enumerate(model.forward_stages(images)):
+        expected = circular.forward_stages(roll_image(images, features.offset))[index]
+        assert not expected.offset.any()
+        torch.testing.assert_close(features.tokens, expected.tokens, rtol=0, atol=1e-12)
+
+
+def test_paper_features_are_plain_ones_of_images_that_begin_at_their_offset():
+    images = noise(3)
+    dense = {"kv_strides": (1, 1, 1)}  # keys have no phase then
+    model = adaptive("paper", **dense).double()
+    circular = plain(padding_mode="circular", **dense).double()
+    for index, features in enumerate(model.forward_stages(images)):
+        expected = circular.forward_stages(roll_image(images, features.offset))[index]
+        torch.testing.assert_close(features.tokens, expected.tokens, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_weights_go_both_ways(selection):
+    source, images = plain(), noise(2, dtype=torch.float32)
+    model = adapt(source, selection)
+    back = plain(num_classes=5)
+    nn.init.zeros_(back.head.weight)
+    back.load_state_dict(model.state_dict())
+    assert torch.equal(back(images), source(images))
+    twin = timm.create_model("a_cvt_13", selection=selection, **SMALL).eval()
+    twin.load_state_dict(source.state_dict())
+    assert torch.equal(twin(images), model(images))
+
+
+def test_adapting_copies_the_model_with_its_head_precision_and_mode():
+    source = plain()
+    source.reset_classifier(3)
+    source.double().train()
+    model = adapt(source, "fast")
+    assert isinstance(model, AdaptiveCvT)
+    assert type(source) is CvT
+    assert source.padding_mode == "zeros"
+    assert model.training
+    model.eval()
+    assert model(noise(2)).shape == (2, 3)
+    assert invariance_error(model, noise(2)) <= 1e-12
+    paper = adapt(model, "paper")
+    assert torch.equal(paper(noise(2)), adapt(source.eval(), "paper")(noise(2)))
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_every_parameter_learns(selection):
+    # The class token passes the convolution of the last queries by, so all tokens are pooled; and
+    # with batch statistics a norm's bias, which moves all tokens alike, would vanish.
+    model = adaptive(selection, global_pool="avg").double()
+    model(noise(4)).logsumexp(dim=1).sum().backward()
+    idle = {name for name, p in model.named_parameters() if not p.grad.abs().max() > 1e-12}
+    # What adds the same to all keys adds the same to all scores of a query: softmax ignores it.
+    ignored = {name for name in idle if name.endswith(("key.norm.bias", "key.linear.bias"))}
+    assert idle == ignored
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_recomputing_blocks_changes_neither_gradients_nor_statistics(selection):
+    def trained(checkpointing):
+        model = adaptive(selection).train()
+        model.set_grad_checkpointing(checkpointing)
+        model(noise(4, dtype=torch.float32)).logsumexp(dim=1).sum().backward()
+        gradients = {f"{name}.grad": p.grad for name, p in model.named_parameters()}
+        return {**model.state_dict(), **gradients}
+
+    with_it, without = trained(True), trained(False)
+    assert all(torch.equal(with_it[name], without[name]) for name in without)
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_half_precision_leaves_shifted_images_alike(selection):
+    model, images = adaptive(selection), noise(64, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16), torch.inference_mode():
+        logits, shifted = model(images), model(roll_image(images, offsets(64)))
+    assert logits.dtype == torch.bfloat16
+    agree = (logits.argmax(dim=1) == shifted.argmax(dim=1)).double().mean()
+    assert agree > 0.9
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_channels_last_images_give_the_same_logits(selection):
+    model, images = adaptive(selection).double(), noise(2)
+    expected = model(images)
+    model.to(memory_format=torch.channels_last)
+    logits = model(images.to(memory_format=torch.channels_last))
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_it_compiles_as_one_graph(selection):
+    model, images = adaptive(selection).double(), noise(2)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(images), model(images), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", [plain, lambda **kwargs: adaptive("fast", **kwargs)])
+def test_it_keeps_to_timms_conventions(model):
+    images = noise(2, dtype=torch.float32)
+    built = model(drop_path_rate=0.2, drop_rate=0.1, depths=(1, 2, 3))
+    assert built.get_classifier().out_features == built.num_classes == 5
+    assert built.forward_features(images).shape == (2, 1 + 4 * 4, built.num_features)
+    assert built.forward_head(built.forward_features(images), pre_logits=True).shape == (2, 16)
+    rates = [
+        getattr(b.drop_path1, "drop_prob", 0.0) for stage in built.stages for b in stage.blocks
+    ]
+    assert rates == pytest.approx([0, 0, 0, 0, 0.1, 0.2])
+    assert built.no_weight_decay() == {"stages.2.cls_token"}
+    assert timm.data.resolve_model_data_config(built)["input_size"] == (3, 224, 224)
+    built.reset_classifier(0, "avg")
+    assert built(images).shape == (2, 16)
+    assert model(in_chans=1)(images[:, :1]).shape == (2, 5)
+
+
+@pytest.mark.parametrize("name", ["cvt_13", "a_cvt_13"])
+def test_features_come_with_their_place_and_all_of_their_model_learns(name):
+    model = timm.create_model(name, features_only=True, out_indices=(0, 1), **SMALL)
+    assert model.feature_info.channels() == [8, 12]
+    assert model.feature_info.reduction() == [2, 4]
+    features = model(noise(2, dtype=torch.float32))
+    assert [each.tokens.shape for each in features] == [(2, 8, 16, 16), (2, 12, 8, 8)]
+    assert [each.stride for each in features] == [2, 4]
+    features[-1].tokens.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_a_pruned_model_has_the_features_of_the_whole():
+    whole = adaptive("fast", strides=(2, 2, 2), kv_strides=(1, 1, 1)).double()
+    pruned = timm.create_model(
+        "a_cvt_13",
+        selection="fast",
+        features_only=True,
+        out_indices=(1,),
+        **{**SMALL, "kv_strides": (1, 1, 1)},
+    )
+    pruned.model.load_state_dict(whole.state_dict(), strict=False)
+    (features,) = pruned.double().eval()(noise(2))
+    expected = whole.forward_stages(noise(2))[1]
+    assert torch.equal(features.offset, expected.offset)
+    assert torch.equal(features.tokens, expected.tokens)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ({"img_size": (32, 40)}, "32 x 40 .* multiples of 16"),
+        ({"selection": "quick"}, "selection 'quick'"),
+        ({"global_pool": "max"}, "global_pool 'max'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(mistake, message):
+    with pytest.raises(VitrineError, match=message):
+        timm.create_model("a_cvt_13", **{**SMALL, **mistake})
+
+
+def test_an_image_that_does_not_fit_is_refused_only_where_it_must():
+    images = noise(1, 32, 36, torch.float32)
+    assert plain()(images).shape == (1, 5)
+    with pytest.raises(VitrineError, match="multiples of 16"):
+        adaptive("fast")(images)
+    with pytest.raises(VitrineError, match="padding_mode 'mirror'"):
+        plain(padding_mode="mirror")
+
+
+def test_cvt_21_is_deeper():
+    for name in ("cvt_21", "a_cvt_21"):
+        model = timm.create_model(name, **{k: v for k, v in SMALL.items() if k != "depths"})
+        assert [len(stage.blocks) for stage in model.stages] == [1, 4, 16]
