@@ -102,6 +102,15 @@ def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
 def _correlation_index(
     channels: int, kernel: int, stride: int, padding: int, device: torch.device
 ) -> tuple[list[tuple[int, ...]], Tensor, Tensor]:
+    """Return `_pair_taps` on a device, which may be the default one, or meta."""
+    with torch.device("cpu"):
+        lags, pairs, taps = _pair_taps(channels, kernel, stride, padding)
+    return lags, pairs.to(device), taps.to(device)
+
+
+def _pair_taps(
+    channels: int, kernel: int, stride: int, padding: int
+) -> tuple[list[tuple[int, ...]], Tensor, Tensor]:
     """Say which entry of the autocorrelation each pair of taps reads, for each grid.
 
     Tap t of grid m reads pixel ``stride * n + m + t - padding``, which is entry ``n + carry`` of
@@ -144,7 +153,7 @@ def _correlation_index(
     first, second = torch.where(swapped, second, first), torch.where(swapped, first, second)
     count = channels * stride**2
     pairs = (lag_index[i, j] * count + first) * count + second
-    return lags, pairs.flatten(1).to(device), component.to(device)
+    return lags, pairs.flatten(1), component
 
 
 @torch.no_grad()
