@@ -92,6 +92,16 @@ def test_float32_predictions_agree_on_every_one_of_500_images(family, selection)
 
 
 @both_selections
+@both_families
+def test_a_uniform_background_does_not_decide_where_windows_go(family, selection):
+    """All its windows tie, and it is brighter than the object: the strongest one is no anchor."""
+    images = torch.full((8, 3, MICRO_SIDE[family], MICRO_SIDE[family]), 3.0, dtype=torch.float64)
+    images[:, :, 8:16, 8:16] = noise(8, 3, 8, 8)
+    model = micro(family, selection=selection).double()
+    assert invariance_error(model, images) <= 1e-12
+
+
+@both_selections
 @pytest.mark.parametrize("module", ["tokens", "windows", "merging"])
 def test_every_module_of_a_swin_is_needed(module, selection):
     """Table 6. For SwinV2 see test_swinv2.py: one of its modules is not."""
@@ -109,7 +119,7 @@ def test_the_attention_mask_breaks_invariance(family):
 def test_a_single_window_without_an_anchor_breaks_invariance(family, monkeypatch):
     """All places of the one window hold the same tokens, yet their relative positions differ."""
 
-    def unanchored(tokens, window, modulo):
+    def unanchored(tokens, window, modulo, pooling):
         return strongest(window_energies(tokens, window)) % torch.tensor(modulo)
 
     images, model = micro_noise(family), micro(family).double()
@@ -121,10 +131,10 @@ def test_a_single_window_without_an_anchor_breaks_invariance(family, monkeypatch
 def test_windows_are_chosen_by_tokens_that_no_norm_has_made_alike(family, monkeypatch):
     spreads = []
 
-    def spy(tokens, window, modulo):
+    def spy(tokens, window, modulo, pooling):
         norms = tokens.norm(dim=-1)
         spreads.append((norms.std() / norms.mean()).item())
-        return window_offset(tokens, window, modulo)
+        return window_offset(tokens, window, modulo, pooling)
 
     torch.manual_seed(0)
     size = {"img_size": MICRO_SIDE[family], "window_size": MICRO_WINDOW[family]}
