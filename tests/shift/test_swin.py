@@ -348,11 +348,19 @@ def test_it_compiles_to_one_graph(family, selection):
 
 @both_selections
 @both_families
-def test_half_precision_channels_last_and_copies_work(family, selection):
-    model, images = micro(family, selection=selection), micro_noise(family, 8, torch.float32)
-    logits = model(images)
+def test_half_precision_keeps_predictions_and_their_invariance(family, selection):
+    model, images = micro(family, selection=selection), micro_noise(family, 32, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16), torch.inference_mode():
+        logits, shifted = model(images), model(images.roll((5, 9), (2, 3)))
+    assert logits.dtype == torch.bfloat16
+    # A close choice of a grid may fall otherwise than in float32, so of most images.
+    assert (logits - model(images)).abs().amax(dim=1).median() < 0.02
+    assert (logits - shifted).abs().amax(dim=1).median() < 0.02
+
+
+@both_families
+def test_copies_and_channels_last_work(family):
+    model, images = micro(family), micro_noise(family, 4, torch.float32)
     twin = copy.deepcopy(model).to(memory_format=torch.channels_last)
-    rows = images.to(memory_format=torch.channels_last)
-    torch.testing.assert_close(twin(rows), logits, rtol=1e-4, atol=1e-4)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert (model(images) - logits).abs().max() < 0.1 * logits.abs().max()
+    logits = twin(images.to(memory_format=torch.channels_last))
+    torch.testing.assert_close(logits, model(images), rtol=1e-4, atol=1e-4)
