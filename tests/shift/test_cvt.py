@@ -16,7 +16,7 @@ from vitrine.shift.adaptive_cvt import (
     adapt,
     strongest_phase,
 )
-from vitrine.shift.cvt import ConvAttention, CvT
+from vitrine.shift.cvt import ConvAttention, CvT, Mlp
 from vitrine.shift.equivariance import invariance_error
 from vitrine.shift.polyphase import roll_image, sample, wrap
 
@@ -162,6 +162,14 @@ def test_attention_is_that_of_the_paper():
     x = torch.randn(2, 1 + 4 * 6, 6, dtype=torch.float64)
     expected = torch.stack([brute_force_attention(attention, sample, (4, 6)) for sample in x])
     torch.testing.assert_close(attention(x, (4, 6)), expected, rtol=0, atol=1e-13)
+
+
+def test_the_mlp_has_a_quick_gelu():
+    mlp = Mlp(dim=6, hidden=12).double()
+    x = torch.randn(2, 5, 6, dtype=torch.float64)
+    hidden = mlp.fc1(x)
+    expected = mlp.fc2(hidden * torch.sigmoid(1.702 * hidden))
+    torch.testing.assert_close(mlp(x), expected, rtol=0, atol=1e-14)
 
 
 def test_embeddings_are_torch_convolutions_and_circular_ones_too():
