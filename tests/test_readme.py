@@ -4,17 +4,38 @@ import re
 import subprocess
 import sys
 
+import pytest
 
-def test_the_snippet_of_the_method_runs(root):
+CHECKS = {
+    "make_shift_equivariant": (
+        "assert equivariance.invariance_error(model, torch.randn(1, 3, 224, 224)) < 1e-4"
+    ),
+    "rescale_pos_embed": "assert larger.pos_embed.shape == (1, 34 * 34 + 1, 768)",
+}
+
+
+def snippets(root):
+    return re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("what", CHECKS)
+def test_the_snippet_of_a_method_runs(root, what):
     """As written, but for the weights, which would have to be fetched."""
-    (snippet,) = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
+    (snippet,) = [snippet for snippet in snippets(root) if what in snippet]
     code = snippet.replace("pretrained=True", "pretrained=False")
     assert code != snippet
-    code += "assert larger.pos_embed.shape == (1, 34 * 34 + 1, 768)"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False
+        [sys.executable, "-c", f"{code}\n{CHECKS[what]}"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_every_snippet_is_checked(root):
+    assert len(snippets(root)) == len(CHECKS)
 
 
 def test_every_target_of_the_readme_exists(root):

@@ -18,7 +18,7 @@ from vitrine.shift import mvitv2
 from vitrine.shift.equivariance import invariance_error
 from vitrine.shift.mvitv2 import AdaptiveAttention, adapt, adaptive_filter
 from vitrine.shift.padding import circular_pad
-from vitrine.shift.polyphase import roll_image
+from vitrine.shift.polyphase import roll_image, squared_norms, strongest
 
 SELECTIONS = ["paper", "fast"]
 MICRO = {
@@ -121,7 +121,7 @@ def test_the_offset_of_features_is_where_they_are_computed():
     images[torch.arange(8), :, place[:, 0], place[:, 1]] = 100
     tokens, phase = mvitv2.adaptive_conv(images, model.patch_embed.proj, "paper")
     frame = mvitv2.Frame.of(images).sampled(phase, 4)
-    brightest = mvitv2.strongest(mvitv2.squared_norms(tokens))
+    brightest = strongest(squared_norms(tokens))
     distance = (frame.rolled(brightest).offset - place + 16) % 32 - 16
     assert distance.abs().max() <= 3
 
@@ -238,13 +238,13 @@ def test_near_tokens_keep_the_position_embedding_of_the_plain_model(stride_q, st
 def values_on_their_own_grid(self, qkv, selection):
     q, k, _, q_phase, k_phase = pooled(self, qkv, selection)
     v = self._convolved(qkv, (self.pool_q, self.pool_k, self.pool_v), stride=1).chunk(3, -1)[2]
-    phase = mvitv2.strongest_grid(v, self.stride_kv)
+    phase = mvitv2.strongest_phase(v, self.stride_kv)
     return q, k, mvitv2.sample(v, phase, self.stride_kv), q_phase, k_phase
 
 
 def shortcut_on_its_own_grid(self, x, phase, selection):
     pool = self.shortcut_pool_attn
-    phase = phase if pool is None else mvitv2.strongest_grid(x, pool.stride[0])
+    phase = phase if pool is None else mvitv2.strongest_phase(x, pool.stride[0])
     return pooled_shortcut(self, x, phase, selection)
 
 

@@ -21,20 +21,13 @@ import math
 from typing import Any, cast, get_args
 
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
-import torch
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.shift.cvt import CVT_21_DEPTHS, ConvAttention, CvT, create_cvt, default_cfg
 from vitrine.shift.frame import Frame
-from vitrine.shift.polyphase import (
-    polyphase_energies,
-    roll,
-    sample,
-    squared_norms,
-    strongest,
-)
+from vitrine.shift.polyphase import roll, sample, strongest, strongest_phase
 from vitrine.shift.tokenization import Selection, adaptive_conv, projection_energies
 
 
@@ -49,12 +42,6 @@ class AdaptiveConvAttention(ConvAttention):
         )
         phase = strongest_phase(key, stride)
         return sample(key, phase, stride), sample(value, phase, stride)
-
-
-@torch.no_grad()
-def strongest_phase(tokens: Tensor, stride: int) -> Tensor:
-    """Return the phase ``(B, 2)`` of ``(B, H, W, C)`` whose tokens have the largest l2 norm."""
-    return strongest(polyphase_energies(squared_norms(tokens), (stride, stride)))
 
 
 class AdaptiveCvT(CvT):

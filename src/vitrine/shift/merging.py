@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vitrine.shift.polyphase import polyphase_energies, roll, sample, squared_norms, strongest
+from vitrine.shift.polyphase import roll, sample, strongest_phase
 from vitrine.shift.tokenization import Selection
 
 STRIDE = 2
@@ -48,10 +48,9 @@ def adaptive_merge(
     Returns:
         ``(B, H / 2, W / 2, D)`` and the chosen phase ``(B, 2)``.
     """
-    strides = (STRIDE, STRIDE)
     if selection == "fast":
-        phase = strongest(polyphase_energies(squared_norms(x.detach()), strides))
+        phase = strongest_phase(x, STRIDE)
         return project(merged_patches(roll(x, phase))), phase
     dense = project(overlapping_patches(x))
-    phase = strongest(polyphase_energies(squared_norms(dense.detach()), strides))
+    phase = strongest_phase(dense, STRIDE)
     return sample(dense, phase, STRIDE), phase

@@ -46,7 +46,7 @@ from vitrine.errors import VitrineError, did_you_mean
 from vitrine.shift.features import StageFeatures
 from vitrine.shift.frame import Features, Frame
 from vitrine.shift.padding import circular_pad
-from vitrine.shift.polyphase import polyphase_energies, roll, sample, squared_norms, strongest
+from vitrine.shift.polyphase import roll, sample, strongest_phase
 from vitrine.shift.position import circular_distance, fold
 from vitrine.shift.tokenization import Selection, adaptive_conv
 
@@ -102,9 +102,7 @@ class AdaptiveAttention(MultiScaleAttention):
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in (q, k, v))
         q, k, v = self.norm_q(q), self.norm_k(k), self.norm_v(v)
 
-        rows, columns = self._embeddings(q_phase - k_phase)
-        to_rows = torch.einsum("byxnc,bykc->bnyxk", q, rows).flatten(2, 3)
-        to_columns = torch.einsum("byxnc,bxkc->bnyxk", q, columns).flatten(2, 3)
+        to_rows, to_columns = self.position_scores(q, q_phase - k_phase)
         q, k, v = (part.flatten(1, 2).transpose(1, 2) for part in (q, k, v))  # (B, heads, L, d)
         # One product adds the position embedding too: a key picks its row and its column.
         place = self.key_place.to(k.dtype).expand(*k.shape[:2], -1, -1)
@@ -115,6 +113,21 @@ class AdaptiveAttention(MultiScaleAttention):
             x = x + q
         return self.proj(x.transpose(1, 2).reshape(len(x), height, width, -1)), q_phase
 
+    def position_scores(self, q: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """Score each query with the embedding of each row and each column of keys (Eq. 24).
+
+        Args:
+            q: queries ``(B, H, W, heads, d)``.
+            shift: tokens by which the first query is ahead of the first key, ``(B or 1, 2)``.
+
+        Returns:
+            ``(B, heads, H W, rows)`` and ``(B, heads, H W, columns)``.
+        """
+        rows, columns = self._embeddings(shift)
+        to_rows = torch.einsum("byxnc,bykc->bnyxk", q, rows)
+        to_columns = torch.einsum("byxnc,bxkc->bnyxk", q, columns)
+        return to_rows.flatten(2, 3), to_columns.flatten(2, 3)
+
     def _pooled(
         self, qkv: Tensor, selection: Selection
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -122,7 +135,7 @@ class AdaptiveAttention(MultiScaleAttention):
         pools = (self.pool_q, self.pool_k, self.pool_v)
         if selection == "paper" and max(self.stride_q, self.stride_kv) > 1:
             q, k, v = self._convolved(qkv, pools, stride=1).chunk(3, dim=-1)
-            q_phase, k_phase = strongest_grid(q, self.stride_q), strongest_grid(k, self.stride_kv)
+            q_phase, k_phase = strongest_phase(q, self.stride_q), strongest_phase(k, self.stride_kv)
             q = sample(q, q_phase, self.stride_q)
             k, v = (sample(part, k_phase, self.stride_kv) for part in (k, v))
             return q, k, v, q_phase, k_phase
@@ -143,11 +156,7 @@ class AdaptiveAttention(MultiScaleAttention):
         return functional.conv2d(x, weight, stride=stride, groups=len(weight)).permute(0, 2, 3, 1)
 
     def _embeddings(self, shift: Tensor) -> list[Tensor]:
-        """Return the embedding of each query and key: for each axis ``(B or 1, Q, K, d)``.
-
-        Args:
-            shift: tokens by which the first query is ahead of the first key, ``(B or 1, 2)``.
-        """
+        """Return the embedding of each query and key: for each axis ``(B or 1, Q, K, d)``."""
         distances = (self.distance_h, self.distance_w)
         tables = (self.rel_pos_h, self.rel_pos_w)
         return [
@@ -168,11 +177,6 @@ class AdaptiveAttention(MultiScaleAttention):
                 centred = table.roll(self.stride_kv // self.step - 1, 0)
                 state_dict[name] = fold(centred, length)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-
-
-def strongest_grid(dense: Tensor, stride: int) -> Tensor:
-    """Return the phase ``(B, 2)`` of the grid of ``(B, H, W, C)`` with the most energy."""
-    return strongest(polyphase_energies(squared_norms(dense.detach()), (stride, stride)))
 
 
 class AdaptiveBlock(MultiScaleBlock):
@@ -225,7 +229,7 @@ class AdaptiveStage(MultiScaleVitStage):
     ) -> tuple[Tensor, Frame]:
         """Return new tokens ``(B, H / s, W / s, D)`` of ``(B, H, W, C)``, and their frame."""
         if selection == "fast":
-            phase = strongest_grid(x, self.period)
+            phase = strongest_phase(x, self.period)
             x, frame = roll(x, phase), frame.rolled(phase)
         for block in self.blocks:
             if self.grad_checkpointing:

@@ -70,6 +70,12 @@ def polyphase_energies(energies: Tensor, stride: tuple[int, int]) -> Tensor:
     return grids.sum(dim=(1, 3), dtype=torch.float64)
 
 
+@torch.no_grad()
+def strongest_phase(tokens: Tensor, stride: int) -> Tensor:
+    """Return the phase ``(B, 2)`` of ``(B, H, W, C)`` whose tokens have the largest l2 norm."""
+    return strongest(polyphase_energies(squared_norms(tokens), (stride, stride)))
+
+
 def sample(x: Tensor, phase: Tensor, stride: int) -> Tensor:
     """Keep the grid of each sample's `phase`: ``(B, H, W, C)`` to ``(B, H / s, W / s, C)``."""
     batch, height, width, channels = x.shape

@@ -24,13 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrine.shift.polyphase import (
-    polyphase_energies,
-    roll_image,
-    sample,
-    squared_norms,
-    strongest,
-)
+from vitrine.shift.polyphase import roll_image, sample, strongest, strongest_phase
 
 Selection = Literal["paper", "fast"]
 
@@ -200,8 +194,7 @@ def adaptive_conv(x: Tensor, conv: nn.Conv2d, selection: Selection) -> tuple[Ten
         phase = strongest(correlation_energies(x, conv))
     else:
         tokens = circular_conv(x, conv, stride=1).permute(0, 2, 3, 1)
-        energies = polyphase_energies(squared_norms(tokens.detach()), (stride, stride))
-        phase = strongest(energies)
+        phase = strongest_phase(tokens, stride)
         return sample(tokens, phase, stride), phase
     tokens = circular_conv(roll_image(x, phase), conv)
     return tokens.permute(0, 2, 3, 1), phase

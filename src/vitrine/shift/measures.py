@@ -1,0 +1,123 @@
+"""Table 4: what each adaptive module costs beside its default version, in milliseconds.
+
+Every module is timed alone, on tokens of the size that it meets in the paper's models: the
+tokenisation and merging of A-Swin-T and its window selection at the first stage, and the relative
+position embedding of A-MViTv2-T's first block.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import vitrine.torchvision_compat  # isort: skip  # lets its users import timm next
+import timm
+import torch
+from timm.models.mvitv2 import cal_rel_pos_type
+from torch import Tensor
+
+import vitrine.shift.models  # noqa: F401
+from vitrine.errors import VitrineError
+from vitrine.measures.context import Context, Values
+from vitrine.measures.throughput import time_in_turns
+from vitrine.shift.merging import adaptive_merge
+from vitrine.shift.polyphase import roll
+from vitrine.shift.tokenization import adaptive_conv
+from vitrine.shift.windows import Size, window_offset
+
+Call = Callable[[], object]
+PLAIN, ADAPTIVE = "plain", "adaptive"
+
+
+def module_runtime(
+    context: Context, batch_size: int = 128, passes: int = 100, warmup: int = 3
+) -> Values:
+    """Time the default and the adaptive version of each module, in turns.
+
+    Args:
+        context: where to measure; its seed makes weights and inputs.
+        batch_size: images in a pass.
+        passes: timed passes of each version.
+        warmup: passes of each before these.
+
+    Returns:
+        ``<module>/plain``, ``<module>/adaptive`` and ``<module>/delta``, medians in milliseconds;
+        the default model has no ``windows/plain``.
+
+    Raises:
+        VitrineError: nothing is timed.
+    """
+    if passes < 1 or batch_size < 1:
+        raise VitrineError(
+            f"passes is {passes} and batch_size is {batch_size}; give at least 1 of each"
+        )
+    torch.manual_seed(context.seed)
+    calls = {**_swin_calls(batch_size, context.device), **_rpe_calls(batch_size, context.device)}
+    with torch.inference_mode():
+        seconds = time_in_turns(calls, context.device, passes, warmup)
+    values = {name: 1000 * statistics.median(times) for name, times in seconds.items()}
+    for name in [name for name in values if name.endswith(ADAPTIVE)]:
+        module = name.removesuffix(f"/{ADAPTIVE}")
+        values[f"{module}/delta"] = values[name] - values.get(f"{module}/{PLAIN}", 0.0)
+    return values
+
+
+def _swin_calls(batch_size: int, device: str) -> dict[str, Call]:
+    swin: Any = timm.create_model("a_swin_tiny_patch4_window7_224").to(device).eval()
+    images = torch.randn(batch_size, 3, *swin.patch_embed.img_size, device=device)
+    conv = swin.patch_embed.proj
+    calls: dict[str, Call] = {
+        f"tokenization/{PLAIN}": lambda: conv(images),
+        f"tokenization/{ADAPTIVE}": lambda: adaptive_conv(images, conv, "paper"),
+    }
+    for number, stage in enumerate(swin.layers[1:], start=2):
+        merge = stage.downsample
+        tokens = torch.randn(batch_size, *stage.input_resolution, merge.dim, device=device)
+        calls[f"merging {number}/{PLAIN}"] = functools.partial(merge, tokens)
+        calls[f"merging {number}/{ADAPTIVE}"] = functools.partial(
+            adaptive_merge, tokens, _projection(merge), "paper"
+        )
+    first = swin.layers[0]
+    tokens = torch.randn(batch_size, *first.output_resolution, swin.feature_info[0]["num_chs"])
+    calls[f"windows/{ADAPTIVE}"] = functools.partial(
+        select_windows, tokens.to(device), first.blocks[0].window_size
+    )
+    return calls
+
+
+def _projection(merge: Any) -> Callable[[Tensor], Tensor]:
+    return lambda patches: merge.reduction(merge.norm(patches))
+
+
+def select_windows(tokens: Tensor, window: Size) -> Tensor:
+    """Choose the windows of ``(B, H, W, C)`` and roll the tokens there (Eq. 19)."""
+    return roll(tokens, window_offset(tokens, window))
+
+
+def _rpe_calls(batch_size: int, device: str) -> dict[str, Call]:
+    """The position embedding of the first block's attention scores, linear and circular."""
+    plain, adaptive = (
+        timm.create_model(name).stages[0].blocks[0].attn.to(device).eval()  # type: ignore[union-attr, index]
+        for name in ("mvitv2_tiny", "a_mvitv2_tiny")
+    )
+    rows, columns = adaptive.size
+    heads, dim, step = adaptive.num_heads, adaptive.head_dim, adaptive.stride_kv
+    queries = torch.randn(batch_size, rows, columns, heads, dim, device=device)
+    flat = queries.flatten(1, 2).transpose(1, 2).contiguous()
+    keys = [rows // step, columns // step]
+    scores = torch.zeros(batch_size, heads, rows * columns, keys[0] * keys[1], device=device)
+    shift = torch.zeros(batch_size, 2, dtype=torch.int64, device=device)
+
+    def circular() -> Tensor:
+        to_rows, to_columns = adaptive.position_scores(queries, shift)
+        grid = scores.view(*scores.shape[:3], *keys)
+        return grid + to_rows.unsqueeze(-1) + to_columns.unsqueeze(-2)
+
+    return {
+        f"rpe/{PLAIN}": lambda: cal_rel_pos_type(
+            scores, flat, False, [rows, columns], keys, plain.rel_pos_h, plain.rel_pos_w
+        ),
+        f"rpe/{ADAPTIVE}": circular,
+    }
