@@ -79,3 +79,9 @@ def test_eurosat_splits_each_class_four_to_one_without_overlap(registry, tmp_pat
 def test_a_bundled_dataset_has_no_miniature(registry, tmp_path):
     with pytest.raises(VitrineError, match="'digits' has no format on disk"):
         write_miniature(registry["digits"], tmp_path)
+
+
+def test_few_images_still_fill_every_batch_of_cifar10(registry, tmp_path):
+    write_miniature(registry["cifar10"], tmp_path, per_class=1, classes=2)
+    train = build(registry["cifar10"], "train", tmp_path)
+    assert sorted(label for _, label in train) == [0, 0, 0, 1, 1]

@@ -66,7 +66,8 @@ def _write_cifar10(folder: Path, labels: list[int], paint: Picture) -> None:
     base = folder / "cifar-10-batches-py"
     names = [f"class {label}" for label in range(10)]
     _write_pickle(base / "batches.meta", {"label_names": names})
-    for number, part in enumerate(np.array_split(labels, 5), start=1):
+    enough = np.resize(labels, max(len(labels), 5))  # no batch is ever empty
+    for number, part in enumerate(np.array_split(enough, 5), start=1):
         batch = {"data": _rows(part, paint), "labels": part.tolist()}
         _write_pickle(base / f"data_batch_{number}", batch)
     _write_pickle(base / "test_batch", {"data": _rows(labels, paint), "labels": labels})
