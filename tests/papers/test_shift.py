@@ -196,6 +196,15 @@ def test_cifar_is_trained_as_sec_5_1_says(full):
                 assert run.recipe.schedule.epochs == 100
 
 
+def test_table_1_trains_160_times_on_two_gpus_each():
+    """8 models x 2 datasets x 2 regimes x 5 seeds (Sec. 5.1, 5.2, A3.1)."""
+    catalog = load_catalog(scale="full")
+    runs = catalog.artifact("shift", "table1").runs
+    jobs = [(run, seeds) for run in runs for seeds in run.jobs]
+    assert len(jobs) == 160
+    assert {catalog.resources(run).gpus for run, _ in jobs} == {2}
+
+
 def test_the_schedules_of_cifar_are_imagenets_scaled(full):
     for model in ("swin_t", "swinv2_t", "cvt_13", "mvitv2_t"):
         large, small = (
