@@ -365,6 +365,13 @@ def test_an_image_that_does_not_fit_is_refused_only_where_it_must():
         plain(padding_mode="mirror")
 
 
+@pytest.mark.parametrize(("kwargs", "std"), [({}, 0.02), ({"init_std": 0.1}, 0.1)])
+def test_linear_layers_begin_as_wide_as_they_are_told(kwargs, std):
+    model = timm.create_model("cvt_13", **{**SMALL, "embed_dims": (16, 32, 64), **kwargs})
+    weight = model.stages[2].blocks[0].mlp.fc1.weight
+    assert weight.std().item() == pytest.approx(std, rel=0.1)
+
+
 def test_cvt_21_is_deeper():
     for name in ("cvt_21", "a_cvt_21"):
         model = timm.create_model(name, **{k: v for k, v in SMALL.items() if k != "depths"})

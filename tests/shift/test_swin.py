@@ -119,7 +119,7 @@ def test_the_attention_mask_breaks_invariance(family):
 def test_a_single_window_without_an_anchor_breaks_invariance(family, monkeypatch):
     """All places of the one window hold the same tokens, yet their relative positions differ."""
 
-    def unanchored(tokens, window, modulo, pooling):
+    def unanchored(tokens, window, modulo):
         return strongest(window_energies(tokens, window)) % torch.tensor(modulo)
 
     images, model = micro_noise(family), micro(family).double()
@@ -131,10 +131,10 @@ def test_a_single_window_without_an_anchor_breaks_invariance(family, monkeypatch
 def test_windows_are_chosen_by_tokens_that_no_norm_has_made_alike(family, monkeypatch):
     spreads = []
 
-    def spy(tokens, window, modulo, pooling):
+    def spy(tokens, window, modulo):
         norms = tokens.norm(dim=-1)
         spreads.append((norms.std() / norms.mean()).item())
-        return window_offset(tokens, window, modulo, pooling)
+        return window_offset(tokens, window, modulo)
 
     torch.manual_seed(0)
     size = {"img_size": MICRO_SIDE[family], "window_size": MICRO_WINDOW[family]}

@@ -228,6 +228,7 @@ class CvT(nn.Module):
         drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
         padding_mode: PaddingMode = "zeros",
+        init_std: float = 0.02,
     ) -> None:
         """Build it with random weights.
 
@@ -247,6 +248,7 @@ class CvT(nn.Module):
             drop_path_rate: of the last block. It rises from 0 over the last stage; the others have
                 none, as in CvT's own configuration.
             padding_mode: of every convolution, "zeros" or "circular".
+            init_std: of the linear layers' weights; much narrower ones want more than CvT's own.
 
         Raises:
             VitrineError: `img_size` does not fit, or `padding_mode` is unknown.
@@ -277,7 +279,10 @@ class CvT(nn.Module):
         self.norm: nn.Module = nn.LayerNorm(self.num_features, eps=EPS)
         self.head_drop = nn.Dropout(drop_rate)
         self.reset_classifier(num_classes, global_pool)
-        self.apply(_init_weights)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):  # convolutions keep torch's initialisation
+                nn.init.trunc_normal_(module.weight, std=init_std)
+                nn.init.zeros_(module.bias)
         self.set_padding_mode(padding_mode)
         self._check_size(to_2tuple(img_size))
 
@@ -364,13 +369,6 @@ class CvT(nn.Module):
         """Embed ``(B, H, W, C)`` for stage `index`; return it with the frame, not normalised."""
         tokens = self.stages[index].embed.convolve(x)
         return tokens, frame._replace(stride=frame.stride * self.strides[index])
-
-
-def _init_weights(module: nn.Module) -> None:
-    """Initialise linear layers as CvT does; convolutions keep torch's initialisation."""
-    if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=0.02)
-        nn.init.zeros_(module.bias)
 
 
 def default_cfg(**kwargs: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from vitrine.data.photos import photos
 from vitrine.data.transforms import eval_transform
 from vitrine.measures.context import Context, Trained, Values
 from vitrine.shift.frame import Features
-from vitrine.shift.polyphase import roll, roll_image
+from vitrine.shift.polyphase import polyphase_energies, roll, roll_image
 from vitrine.shift.position import circular_distance, linear_distance
 from vitrine.shift.tokenization import adaptive_conv, circular_conv, correlation_energies
 from vitrine.shift.windows import window_energies, window_offset
@@ -96,8 +96,8 @@ def window_illustration(context: Context, model: str, size: int, window: int, sh
         shift: tokens that the copy is shifted by.
 
     Returns:
-        ``<which>/energy i, j``: G of the grid of windows at each offset, relative to the strongest
-        (Eq. 18, 20); ``<which>/chosen i, j``; ``<which>/norms``: of the tokens;
+        ``<which>/energy i, j``: energy of the grid of windows at each offset, relative to the
+        strongest (Eq. 18, 20); ``<which>/chosen i, j``; ``<which>/norms``: of the tokens;
         ``<which>/phase``: the chosen offset.
     """
     conv = tokenizer(model, context.seed)
@@ -107,8 +107,7 @@ def window_illustration(context: Context, model: str, size: int, window: int, sh
     values: dict[str, Any] = {"window": window}
     for which, one in copies.items():
         energies = window_energies(one, (window, window))[0]
-        rows, columns = (side // window for side in energies.shape)
-        grids = energies.view(rows, window, columns, window).amax(dim=(0, 2))
+        grids = polyphase_energies(energies[None].square(), (window, window))[0]
         values |= _scores(which, grids, window_offset(one, (window, window))[0])
         values[f"{which}/norms"] = one[0].norm(dim=-1).tolist()
     return values

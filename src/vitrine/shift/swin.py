@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast, get_args
 
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 import torch
@@ -43,10 +43,6 @@ from vitrine.shift.tokenization import Selection, adaptive_conv
 from vitrine.shift.windows import Size, window_offset
 
 Projection = Callable[[Tensor], Tensor]
-
-# G of Eq. 20. A maximum would not do: on a uniform background, brightest in many an image, windows
-# tie, and which of them is found first has nothing to do with the object.
-POOLING: Literal["l2"] = "l2"
 
 
 class CircularWindows(nn.Module):
@@ -183,7 +179,7 @@ class AdaptiveStages(nn.Module):
                 stride = STRIDE
             frame = frame.sampled(phase, stride)
             if self.adaptive_windows:
-                offset = window_offset(x, self._window(index), self._modulo(index), POOLING)
+                offset = window_offset(x, self._window(index), self._modulo(index))
                 x, frame = roll(x, offset), frame.rolled(offset)
             x = norm(x)
             if stage.grad_checkpointing:

@@ -1,8 +1,9 @@
 """A-WSA: lay the grid of attention windows where the energy says (Sec. 4, Eq. 17-20).
 
 The energy of a window is the mean l2 norm of its tokens; a grid of windows is scored by G of its
-windows' energies. G cannot be their mean, which is the same for every grid; here it is the maximum,
-which no order of summation can change, or the l2 norm.
+windows' energies, here their l2 norm. G cannot be their mean, which is the same for every grid. A
+maximum would not do either: on a uniform background, the brightest part of many an image, windows
+tie, and which of them is found first has nothing to do with the object.
 
 Where one window covers an axis, all grids hold the same tokens and tie, yet the relative position
 embedding inside the window tells them apart. There the box shrinks to one token: the strongest
@@ -11,13 +12,11 @@ token is the anchor.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vitrine.shift.polyphase import polyphase_energies, strongest, token_norms, wrap
+from vitrine.shift.polyphase import polyphase_energies, strongest, token_norms
 
 Size = tuple[int, int]
 
@@ -38,12 +37,7 @@ def window_energies(tokens: Tensor, window: Size) -> Tensor:
     return functional.avg_pool2d(padded, window, stride=1).squeeze(1)
 
 
-def window_offset(
-    tokens: Tensor,
-    window: Size,
-    modulo: Size | None = None,
-    pooling: Literal["max", "l2"] = "max",
-) -> Tensor:
+def window_offset(tokens: Tensor, window: Size, modulo: Size | None = None) -> Tensor:
     """Choose the offset of the grid of windows (Eq. 20).
 
     Args:
@@ -51,7 +45,6 @@ def window_offset(
         window: rows and columns.
         modulo: the grids to choose from, if not the `window` of them: a common multiple of the
             window and of a later stride settles the phase of both.
-        pooling: G of Eq. 20.
 
     Returns:
         int64 ``(B, 2)``, below `modulo`; rolled by it, windows begin at token 0.
@@ -59,7 +52,4 @@ def window_offset(
     size = (tokens.shape[1], tokens.shape[2])
     rows, columns = (1 if w == m else w for w, m in zip(window, size, strict=True))
     energies = window_energies(tokens, (rows, columns))
-    modulo = window if modulo is None else modulo
-    if pooling == "l2":
-        return strongest(polyphase_energies(energies.square(), modulo))
-    return wrap(strongest(energies), modulo)
+    return strongest(polyphase_energies(energies.square(), window if modulo is None else modulo))
