@@ -190,7 +190,7 @@ def adaptive_conv(x: Tensor, conv: nn.Conv2d, selection: Selection) -> tuple[Ten
     stride = conv.stride[0]
     if selection == "fast":
         phase = strongest(projection_energies(x, conv))
-    elif _correlation_is_cheaper(conv):
+    elif _correlation_is_cheaper(x, conv):
         phase = strongest(correlation_energies(x, conv))
     else:
         tokens = circular_conv(x, conv, stride=1).permute(0, 2, 3, 1)
@@ -200,10 +200,12 @@ def adaptive_conv(x: Tensor, conv: nn.Conv2d, selection: Selection) -> tuple[Ten
     return tokens.permute(0, 2, 3, 1), phase
 
 
-def _correlation_is_cheaper(conv: nn.Conv2d) -> bool:
-    """Compare multiplications for each pixel with those of the dense convolution."""
+def _correlation_is_cheaper(x: Tensor, conv: nn.Conv2d) -> bool:
+    """Compare multiplications with those of the dense convolution; a float64 one counts twice."""
     kernel, stride, padding = conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
-    channels = conv.in_channels
+    pixels, grids = x.numel() // x.shape[1], stride**2
     reach = (stride + kernel - 2 - padding) // stride - (-padding // stride)
     lags = ((2 * reach + 1) ** 2 + 1) // 2
-    return lags * (channels * stride) ** 2 < conv.out_channels * channels * kernel**2
+    correlation = lags * (conv.in_channels * grids) ** 2
+    by_correlation = 2 * correlation * (pixels // grids + len(x) * grids)
+    return by_correlation < pixels * conv.out_channels * conv.in_channels * kernel**2
