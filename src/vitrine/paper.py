@@ -251,7 +251,7 @@ def fill(template: str, variables: Mapping[str, Any], where: str) -> str:
         raise VitrineError(
             f"{where}: '{template}' names '{name}'{did_you_mean(name, variables)}"
         ) from None
-    except (ValueError, IndexError) as error:
+    except (ValueError, IndexError, AttributeError) as error:
         raise VitrineError(f"{where}: '{template}' is no template ({error})") from None
 
 

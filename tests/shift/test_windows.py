@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from vitrine.shift.polyphase import roll
-from vitrine.shift.windows import window_energies, window_offset
+from vitrine.shift.windows import RISE, window_energies, window_offset
 
 
 def tokens(height=12, width=8, batch=3):
@@ -10,14 +9,17 @@ def tokens(height=12, width=8, batch=3):
     return torch.randn(batch, height, width, 5, dtype=torch.float64)
 
 
-def test_the_energy_of_a_window_is_the_mean_norm_of_its_tokens():
+def test_the_energy_of_a_window_is_the_mean_norm_of_its_tokens_with_rising_weights():
     x = tokens()
     energies = window_energies(x, (3, 4))
+    rise = (1 + RISE * torch.arange(3) / 3)[:, None] * (1 + RISE * torch.arange(4) / 4)
     for row in range(12):
         for column in range(8):
-            window = x.roll((-row, -column), (1, 2))[:, :3, :4]
-            expected = window.norm(dim=-1).mean(dim=(1, 2))
-            torch.testing.assert_close(energies[:, row, column], expected)
+            norms = x.roll((-row, -column), (1, 2))[:, :3, :4].norm(dim=-1)
+            expected = (norms * rise).mean(dim=(1, 2))
+            torch.testing.assert_close(energies[:, row, column], expected, rtol=1e-6, atol=0)
+            plain = norms.mean(dim=(1, 2))  # Eq. 18
+            assert ((energies[:, row, column] / plain - 1).abs() < 2.1 * RISE).all()
 
 
 def test_the_grid_of_windows_with_the_largest_l2_norm_wins():
@@ -33,36 +35,24 @@ def test_the_grid_of_windows_with_the_largest_l2_norm_wins():
     assert window_offset(x, (3, 4)).tolist() == [list(m) for m in best]
 
 
-@pytest.mark.parametrize(("window", "modulo"), [((3, 4), None), ((3, 2), (6, 4)), ((12, 4), None)])
-def test_windows_hold_the_same_tokens_after_any_shift(window, modulo):
+@pytest.mark.parametrize("window", [(3, 4), (6, 4), (12, 4), (4, 8), (12, 8)])
+def test_windows_hold_the_same_tokens_after_any_shift(window):
     x = tokens()
-    grid = torch.tensor(window if modulo is None else modulo)
-    offset = window_offset(x, window, modulo)
+    offset = window_offset(x, window)
     for shift in [(1, 1), (5, 2), (11, 7)]:
-        moved = window_offset(x.roll((-shift[0], -shift[1]), (1, 2)), window, modulo)
-        assert ((moved + torch.tensor(shift) - offset) % grid == 0).all()
+        moved = window_offset(x.roll((-shift[0], -shift[1]), (1, 2)), window)
+        assert ((moved + torch.tensor(shift) - offset) % torch.tensor(window) == 0).all()
 
 
-def test_a_single_window_is_anchored_at_its_strongest_token():
-    x = tokens(height=4, width=8)
-    x[1, 2, 5] *= 100
-    offset = window_offset(x, (4, 8))
-    assert offset[1].tolist() == [2, 5]
-    rolled = roll(x, offset).norm(dim=-1)
-    assert (rolled[:, 0, 0] == rolled.amax(dim=(1, 2))).all()
-
-
-def test_a_box_that_covers_an_axis_would_leave_a_tie():
-    energies = window_energies(tokens(height=4), (4, 2))
-    torch.testing.assert_close(energies, energies[:, :1].expand_as(energies))
-
-
-def test_a_uniform_background_does_not_decide():
-    """Its windows tie, and are the strongest: the object must decide."""
-    x = torch.full((1, 12, 12, 2), 3.0, dtype=torch.float64)
+@pytest.mark.parametrize("background", [3.0, 0.0, -1.0])
+@pytest.mark.parametrize("side", [1, 2, 3, 5])
+@pytest.mark.parametrize("window", [(4, 4), (6, 4), (12, 4), (12, 8)])
+def test_an_object_on_a_uniform_background_decides_where_windows_go(window, side, background):
+    """Windows of the background tie, and so do all those that the object lies inside."""
     torch.manual_seed(0)
-    x[:, 4:7, 5:8] = torch.randn(1, 3, 3, 2, dtype=torch.float64)
-    offset = window_offset(x, (3, 3))
+    x = torch.full((16, 12, 8, 2), background, dtype=torch.float64)
+    x[:, 4 : 4 + side, 2 : 2 + side] = torch.randn(16, side, side, 2, dtype=torch.float64)
+    offset = window_offset(x, window)
     for shift in [(1, 0), (2, 1), (7, 5)]:
-        moved = window_offset(x.roll((-shift[0], -shift[1]), (1, 2)), (3, 3))
-        assert ((moved + torch.tensor(shift) - offset) % 3 == 0).all()
+        moved = window_offset(x.roll((-shift[0], -shift[1]), (1, 2)), window)
+        assert ((moved + torch.tensor(shift) - offset) % torch.tensor(window) == 0).all()

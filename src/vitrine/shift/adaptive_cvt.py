@@ -29,6 +29,7 @@ from vitrine.shift.cvt import CVT_21_DEPTHS, ConvAttention, CvT, create_cvt, def
 from vitrine.shift.frame import Frame
 from vitrine.shift.polyphase import roll, sample, strongest, strongest_phase
 from vitrine.shift.tokenization import Selection, adaptive_conv, projection_energies
+from vitrine.shift.windows import window_offset
 
 
 class AdaptiveConvAttention(ConvAttention):
@@ -83,7 +84,8 @@ class AdaptiveCvT(CvT):
             phase = strongest(projection_energies(x.permute(0, 3, 1, 2), conv))
             x, frame = roll(x, phase), frame.rolled(phase)
         tokens, frame = super()._embed(index, x, frame)
-        offset = strongest_phase(tokens, self.periods[index])
+        period = self.periods[index]
+        offset = window_offset(tokens, (period, period))
         return roll(tokens, offset), frame.rolled(offset)
 
 

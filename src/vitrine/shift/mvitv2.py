@@ -49,6 +49,7 @@ from vitrine.shift.padding import circular_pad
 from vitrine.shift.polyphase import roll, sample, strongest_phase
 from vitrine.shift.position import circular_distance, fold
 from vitrine.shift.tokenization import Selection, adaptive_conv
+from vitrine.shift.windows import window_offset
 
 Size = tuple[int, int]
 AXES = ("h", "w")
@@ -229,7 +230,7 @@ class AdaptiveStage(MultiScaleVitStage):
     ) -> tuple[Tensor, Frame]:
         """Return new tokens ``(B, H / s, W / s, D)`` of ``(B, H, W, C)``, and their frame."""
         if selection == "fast":
-            phase = strongest_phase(x, self.period)
+            phase = window_offset(x, (self.period, self.period))
             x, frame = roll(x, phase), frame.rolled(phase)
         for block in self.blocks:
             if self.grad_checkpointing:

@@ -179,7 +179,7 @@ class AdaptiveStages(nn.Module):
                 stride = STRIDE
             frame = frame.sampled(phase, stride)
             if self.adaptive_windows:
-                offset = window_offset(x, self._window(index), self._modulo(index))
+                offset = window_offset(x, self._period(index))
                 x, frame = roll(x, offset), frame.rolled(offset)
             x = norm(x)
             if stage.grad_checkpointing:
@@ -221,8 +221,8 @@ class AdaptiveStages(nn.Module):
         """Return the rows and columns of a stage's windows."""
         return cast(Size, self.layers[index].blocks[0].window_size)
 
-    def _modulo(self, index: int) -> Size:
-        """Return the rows and columns modulo which a stage's grid of windows is chosen."""
+    def _period(self, index: int) -> Size:
+        """Return the rows and columns after which a stage's grids repeat: a window, or more."""
         rows, columns = self._window(index)
         merged_next = self.adaptive_merging and index + 1 < len(self.layers)
         if merged_next and self._windows_settle_merging:

@@ -5,25 +5,28 @@ windows' energies, here their l2 norm. G cannot be their mean, which is the same
 maximum would not do either: on a uniform background, the brightest part of many an image, windows
 tie, and which of them is found first has nothing to do with the object.
 
-Where one window covers an axis, all grids hold the same tokens and tie, yet the relative position
-embedding inside the window tells them apart. There the box shrinks to one token: the strongest
-token is the anchor.
+The mean alone leaves two exact ties, in which rounding would decide: a single window that covers an
+axis holds the same tokens wherever it begins, and so does a window that an object on a uniform
+background lies inside. So weights rise a little from a window's first token to its last. This
+settles ties, and nothing that is not nearly one.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from vitrine.shift.polyphase import polyphase_energies, strongest, token_norms
 
 Size = tuple[int, int]
 
+RISE = 1e-3
+"""By what part the weights grow along each axis of a window."""
+
 
 @torch.no_grad()
 def window_energies(tokens: Tensor, window: Size) -> Tensor:
-    """Return the mean token norm of the window that begins at each token (Eq. 18).
+    """Return the weighted mean token norm of the window that begins at each token (Eq. 18).
 
     Args:
         tokens: ``(B, H, W, C)``, not normalised: after LayerNorm norms are all alike.
@@ -32,24 +35,26 @@ def window_energies(tokens: Tensor, window: Size) -> Tensor:
     Returns:
         float64 ``(B, H, W)``.
     """
-    norms = token_norms(tokens)[:, None]
-    padded = functional.pad(norms, (0, window[1] - 1, 0, window[0] - 1), mode="circular")
-    return functional.avg_pool2d(padded, window, stride=1).squeeze(1)
+    rows, columns = window
+    energies = _running_mean(token_norms(tokens), columns)
+    return _running_mean(energies.mT, rows).mT
 
 
-def window_offset(tokens: Tensor, window: Size, modulo: Size | None = None) -> Tensor:
+def _running_mean(x: Tensor, length: int) -> Tensor:
+    """Return the weighted mean of the `length` entries from each one on, around the last axis."""
+    rise = torch.arange(length, dtype=x.dtype, device=x.device) / length
+    padded = torch.cat([x, x[..., : length - 1]], dim=-1)
+    return padded.unfold(-1, length, 1) @ ((1 + RISE * rise) / length)
+
+
+def window_offset(tokens: Tensor, window: Size) -> Tensor:
     """Choose the offset of the grid of windows (Eq. 20).
 
     Args:
-        tokens: ``(B, H, W, C)``; H and W are multiples of `window` and of `modulo`.
+        tokens: ``(B, H, W, C)``; H and W are multiples of `window`.
         window: rows and columns.
-        modulo: the grids to choose from, if not the `window` of them: a common multiple of the
-            window and of a later stride settles the phase of both.
 
     Returns:
-        int64 ``(B, 2)``, below `modulo`; rolled by it, windows begin at token 0.
+        int64 ``(B, 2)``, below `window`; rolled by it, windows begin at token 0.
     """
-    size = (tokens.shape[1], tokens.shape[2])
-    rows, columns = (1 if w == m else w for w, m in zip(window, size, strict=True))
-    energies = window_energies(tokens, (rows, columns))
-    return strongest(polyphase_energies(energies.square(), window if modulo is None else modulo))
+    return strongest(polyphase_energies(window_energies(tokens, window).square(), window))
