@@ -18,17 +18,21 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
-from vitrine.errors import VitrineError, did_you_mean
 from vitrine.shift.cvt import CVT_21_DEPTHS, ConvAttention, CvT, create_cvt, default_cfg
 from vitrine.shift.frame import Frame
 from vitrine.shift.polyphase import roll, sample, strongest, strongest_phase
-from vitrine.shift.tokenization import Selection, adaptive_conv, projection_energies
+from vitrine.shift.tokenization import (
+    Selection,
+    adaptive_conv,
+    projection_energies,
+    require_selection,
+)
 from vitrine.shift.windows import window_offset
 
 
@@ -63,10 +67,7 @@ class AdaptiveCvT(CvT):
 
     def make_adaptive(self, selection: Selection) -> None:
         """Complete a model that `CvT` has built; `selection` as for the class."""
-        if selection not in get_args(Selection):
-            known = did_you_mean(selection, get_args(Selection))
-            raise VitrineError(f"selection '{selection}' is unknown{known}")
-        self.selection: Selection = selection
+        self.selection = require_selection(selection)
         self.set_padding_mode("circular")
         attention = AdaptiveConvAttention if selection == "paper" else ConvAttention
         for block in (block for stage in self.stages for block in stage.blocks):

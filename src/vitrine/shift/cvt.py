@@ -28,7 +28,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.shift.features import StageFeatures
+from vitrine.shift.features import stage_features
 from vitrine.shift.frame import Features, Frame
 from vitrine.shift.padding import circular_pad
 
@@ -331,6 +331,16 @@ class CvT(nn.Module):
             else nn.Identity()
         )
 
+    def prune_intermediate_layers(
+        self, indices: Sequence[int], prune_norm: bool = False, prune_head: bool = True
+    ) -> None:
+        """Drop the stages after those of `indices` and, if asked, the norm and the head."""
+        self.stages = self.stages[: max(indices) + 1]
+        if prune_norm:
+            self.norm = nn.Identity()
+        if prune_head:
+            self.reset_classifier(0)
+
     def forward(self, x: Tensor) -> Tensor:
         """Return logits ``(B, classes)`` of images ``(B, C, height, width)``."""
         return self.forward_head(self.forward_features(x))
@@ -390,20 +400,12 @@ def default_cfg(**kwargs: Any) -> dict[str, Any]:
 
 
 def create_cvt(variant: str, model_type: type[CvT], pretrained: bool, **kwargs: Any) -> nn.Module:
-    """Build a registered model, or with ``features_only`` its `StageFeatures`."""
-    feature_cfg = {"feature_cls": _stage_features, "out_indices": (0, 1, 2)}
+    """Build a registered model, or with ``features_only`` its stages' features."""
+    feature_cfg = {"feature_cls": stage_features, "out_indices": (0, 1, 2)}
     model: nn.Module = build_model_with_cfg(
         model_type, variant, pretrained, feature_cfg=feature_cfg, **kwargs
     )
     return model
-
-
-def _stage_features(model: CvT, out_indices: Sequence[int], **_: Any) -> StageFeatures:
-    # What the features do not need would get no gradient, which distributed training refuses.
-    model.reset_classifier(0)
-    model.norm = nn.Identity()
-    model.stages = model.stages[: max(out_indices) + 1]
-    return StageFeatures(model, out_indices)
 
 
 default_cfgs = generate_default_cfgs({"cvt_13": default_cfg(), "cvt_21": default_cfg()})

@@ -7,8 +7,10 @@ from typing import Any
 
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 from timm.models import FeatureInfo
+from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
+from vitrine.errors import VitrineError
 from vitrine.shift.frame import Features
 
 
@@ -31,3 +33,28 @@ class StageFeatures(nn.Module):
         """Return one `Features` for each of `out_indices`."""
         stages = self.model.forward_stages(images)
         return [stages[index] for index in self.out_indices]
+
+
+def stage_features(model: Any, out_indices: int | Sequence[int], **_: Any) -> StageFeatures:
+    """Return a model's `StageFeatures`, without the parts that they do not need.
+
+    Those would get no gradient, which distributed training refuses.
+
+    Args:
+        model: as for `StageFeatures`, with timm's ``prune_intermediate_layers``.
+        out_indices: which stages, counted from the end if negative; a number means the last ones.
+
+    Raises:
+        VitrineError: there are fewer stages.
+    """
+    stages = len(model.feature_info)
+    wanted = out_indices if isinstance(out_indices, int) else list(out_indices)
+    try:
+        taken, _last = feature_take_indices(stages, wanted)
+    except AssertionError:
+        raise VitrineError(
+            f"out_indices is {out_indices}, and the model has {stages} stages; "
+            f"use indices from 0 to {stages - 1}"
+        ) from None
+    model.prune_intermediate_layers(taken, prune_norm=True)
+    return StageFeatures(model, taken)

@@ -25,7 +25,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 import torch
@@ -42,13 +42,13 @@ from timm.models.mvitv2 import (
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrine.errors import VitrineError, did_you_mean
-from vitrine.shift.features import StageFeatures
+from vitrine.errors import VitrineError
+from vitrine.shift.features import stage_features
 from vitrine.shift.frame import Features, Frame
 from vitrine.shift.padding import circular_pad
 from vitrine.shift.polyphase import roll, sample, strongest_phase
 from vitrine.shift.position import circular_distance, fold
-from vitrine.shift.tokenization import Selection, adaptive_conv
+from vitrine.shift.tokenization import Selection, adaptive_conv, require_selection
 from vitrine.shift.windows import window_offset
 
 Size = tuple[int, int]
@@ -270,10 +270,7 @@ class AdaptiveMultiScaleVit(MultiScaleVit):
 
     def make_adaptive(self, size: Size, selection: Selection) -> None:
         """Complete a model for images of `size` that timm has built, with new tables."""
-        if selection not in get_args(Selection):
-            known = did_you_mean(selection, get_args(Selection))
-            raise VitrineError(f"selection '{selection}' is unknown{known}")
-        self.selection: Selection = selection
+        self.selection = require_selection(selection)
         self.img_size = size
         if self.cls_token is not None or self.pos_embed is not None or not self._has_our_attention:
             raise VitrineError(
@@ -367,12 +364,6 @@ def _resized(table: Tensor, length: int) -> Tensor:
     return functional.interpolate(table.mT[None], size=length, mode="linear")[0].mT
 
 
-def _stage_features(model: Any, out_indices: tuple[int, ...], **_: Any) -> StageFeatures:
-    # What the features do not need would get no gradient, which distributed training refuses.
-    model.prune_intermediate_layers(list(out_indices), prune_norm=True)
-    return StageFeatures(model, out_indices)
-
-
 TINY = {"depths": (1, 2, 5, 2)}
 SMALL = {"depths": (1, 2, 11, 2)}
 BASE = {"depths": (2, 3, 16, 3)}
@@ -387,14 +378,14 @@ def _configured(options: dict[str, Any]) -> tuple[MultiScaleVitCfg, dict[str, An
 
 def _adaptive(plain: str, pretrained: bool, **options: Any) -> nn.Module:
     cfg, kwargs = _configured(options)
-    out_indices = kwargs.pop("out_indices", range(len(cfg.depths)))
+    stages = range(len(cfg.depths))
     model: nn.Module = build_model_with_cfg(
         AdaptiveMultiScaleVit,
         plain,
         pretrained,
         model_cfg=cfg,
         pretrained_filter_fn=adaptive_filter,
-        feature_cfg={"out_indices": tuple(out_indices), "feature_cls": _stage_features},
+        feature_cfg={"out_indices": tuple(stages), "feature_cls": stage_features},
         **kwargs,
     )
     return model

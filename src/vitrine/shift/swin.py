@@ -19,7 +19,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 import torch
@@ -34,12 +34,12 @@ from timm.models.swin_transformer import (
 )
 from torch import Tensor, nn
 
-from vitrine.errors import VitrineError, did_you_mean
-from vitrine.shift.features import StageFeatures
+from vitrine.errors import VitrineError
+from vitrine.shift.features import stage_features
 from vitrine.shift.frame import Features, Frame
 from vitrine.shift.merging import STRIDE, adaptive_merge, merged_patches
 from vitrine.shift.polyphase import roll
-from vitrine.shift.tokenization import Selection, adaptive_conv
+from vitrine.shift.tokenization import Selection, adaptive_conv, require_selection
 from vitrine.shift.windows import Size, window_offset
 
 Projection = Callable[[Tensor], Tensor]
@@ -115,10 +115,7 @@ class AdaptiveStages(nn.Module):
         mask: bool = False,
     ) -> None:
         """Complete what timm has built."""
-        if selection not in get_args(Selection):
-            known = did_you_mean(selection, get_args(Selection))
-            raise VitrineError(f"selection '{selection}' is unknown{known}")
-        self.selection: Selection = selection
+        self.selection = require_selection(selection)
         self.adaptive_tokens = tokens
         self.adaptive_windows = windows
         self.adaptive_merging = merging
@@ -297,24 +294,18 @@ def create(
         kwargs: of the class, or of timm's builder, such as ``features_only``.
 
     Returns:
-        the model, or its `StageFeatures`.
+        the model, or its `vitrine.shift.features.StageFeatures`.
     """
-    out_indices = kwargs.pop("out_indices", range(len(kwargs["depths"])))
+    stages = range(len(kwargs["depths"]))
     model: nn.Module = build_model_with_cfg(
         adaptive,
         plain,
         pretrained,
         pretrained_filter_fn=filter_fn,
-        feature_cfg={"out_indices": tuple(out_indices), "feature_cls": _stage_features},
+        feature_cfg={"out_indices": tuple(stages), "feature_cls": stage_features},
         **kwargs,
     )
     return model
-
-
-def _stage_features(model: Any, out_indices: tuple[int, ...], **_: Any) -> StageFeatures:
-    # What the features do not need would get no gradient, which distributed training refuses.
-    model.prune_intermediate_layers(list(out_indices), prune_norm=True)
-    return StageFeatures(model, out_indices)
 
 
 def _swin(size: str, pretrained: bool, **kwargs: Any) -> nn.Module:

@@ -18,15 +18,28 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vitrine.errors import VitrineError, did_you_mean
 from vitrine.shift.polyphase import roll_image, sample, strongest, strongest_phase
 
 Selection = Literal["paper", "fast"]
+
+
+def require_selection(selection: str) -> Selection:
+    """Return `selection`.
+
+    Raises:
+        VitrineError: there is none of that name.
+    """
+    if selection not in get_args(Selection):
+        known = did_you_mean(selection, get_args(Selection))
+        raise VitrineError(f"selection '{selection}' is unknown{known}")
+    return cast(Selection, selection)
 
 
 def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tensor:
