@@ -152,8 +152,8 @@ def test_the_full_range_is_the_image_side(trained_on_digits):
     "measure",
     [
         lambda trained, **args: circular_consistency(trained, pairs=2, erase=0.5, **args),
-        lambda trained, **args: standard_consistency(trained, mode="zero", max_shift=60, **args),
-        lambda trained, **args: standard_consistency(trained, mode="crop", max_shift=60, **args),
+        lambda trained, **args: standard_consistency(trained, modes=["zero"], max_shift=60, **args),
+        lambda trained, **args: standard_consistency(trained, modes=["crop"], max_shift=60, **args),
     ],
     ids=["circular", "zero", "crop"],
 )
@@ -171,6 +171,14 @@ def test_neither_batch_size_nor_workers_change_a_draw_but_the_seed_does(trained_
         assert all(map(torch.equal, views, other_views))
         assert values == other_values
     assert not all(map(torch.equal, views, shown(40, seed=1)[1]))
+
+
+def test_modes_measured_together_are_those_measured_alone(trained_on_digits):
+    run = trained_on_digits(Recording(), crop_pct=0.75)
+    together = standard_consistency(run, max_shift=56, images=90)
+    alone = [standard_consistency(run, [mode], 56, images=90) for mode in ("zero", "crop")]
+    assert together == alone[0] | alone[1]
+    assert together["zero/consistency"] != together["crop/consistency"]
 
 
 def test_an_image_is_shifted_alike_whichever_images_are_judged(trained_on_digits):
@@ -232,15 +240,15 @@ def test_top1_is_the_accuracy_on_the_unshifted_images(trained_on_digits):
     top1 = accuracy(run)["top1"]
     assert 0 < top1 < 100
     assert circular_consistency(run)["top1"] == top1
-    assert standard_consistency(run, mode="zero")["top1"] == top1
-    assert standard_consistency(run, mode="crop", max_shift=56)["top1"] == top1
+    values = standard_consistency(run, max_shift=56)
+    assert values["zero/top1"] == values["crop/top1"] == top1
 
 
 def test_zero_padding_shifts_either_way_and_leaves_black_pixels(trained_on_digits):
     model = Recording()
     run = trained_on_digits(model, normalization="inception")
-    values = standard_consistency(run, mode="zero", max_shift=64, batch_size=599)
-    assert values["max_shift_pixels"] == 2
+    values = standard_consistency(run, modes=["zero"], max_shift=64, batch_size=599)
+    assert values["zero/max_shift_pixels"] == 2
     unshifted, first, _ = model.shown
     black, found = torch.full((3,), -1.0), set()
     for image, view in zip(unshifted, first, strict=True):
@@ -259,8 +267,8 @@ def test_zero_padding_shifts_either_way_and_leaves_black_pixels(trained_on_digit
 def test_crops_show_real_pixels_from_all_of_the_margin(trained_on_digits):
     model = Recording()
     run = trained_on_digits(model, image_size=24, crop_pct=0.75)  # scans resized to 32
-    values = standard_consistency(run, mode="crop", max_shift=32, batch_size=599)
-    assert values["max_shift_pixels"] == 3
+    values = standard_consistency(run, modes=["crop"], max_shift=32, batch_size=599)
+    assert values["crop/max_shift_pixels"] == 3
     wide = Recording()
     accuracy(trained_on_digits(wide, image_size=27, crop_pct=0.84375), batch_size=599)  # also 32
     found = set()
@@ -273,8 +281,8 @@ def test_crops_show_real_pixels_from_all_of_the_margin(trained_on_digits):
 @pytest.mark.parametrize(("side", "pixels"), [(224, 32), (256, 36), (64, 9)])
 def test_a_standard_shift_is_the_same_part_of_every_image_size(trained_on_digits, side, pixels):
     run = trained_on_digits(Recording(), image_size=side, crop_pct=0.875)
-    for mode in ("zero", "crop"):
-        assert standard_consistency(run, mode=mode, images=2)["max_shift_pixels"] == pixels
+    values = standard_consistency(run, images=2)
+    assert values["zero/max_shift_pixels"] == values["crop/max_shift_pixels"] == pixels
 
 
 def test_half_precision_is_measured_where_it_is_asked_for(trained_on_digits):
@@ -291,8 +299,9 @@ def test_half_precision_is_measured_where_it_is_asked_for(trained_on_digits):
     ("args", "sentence"),
     [
         ({"max_ofset": 0.5}, "no argument 'max_ofset'; did you mean 'max_offset'"),
-        ({"conditions": {"a": {"erase": 1.5}}}, "erase is 1.5"),
+        ({"conditions": {"a": {"erase": 1.5}}}, "erase is 1.5; .* a number from 0 to 1"),
         ({"max_offset": -0.5}, "max_offset is -0.5"),
+        ({"max_offset": "0.25"}, "max_offset is '0.25'; it counts image sides"),
         ({"flip": "sideways"}, "flip is 'sideways'; use 'vertical'"),
     ],
 )
@@ -303,6 +312,6 @@ def test_an_impossible_condition_is_refused(trained_on_digits, args, sentence):
 
 def test_an_impossible_standard_shift_is_refused(trained_on_digits):
     with pytest.raises(VitrineError, match="no mode 'crops'; did you mean 'crop'"):
-        standard_consistency(trained_on_digits(Recording()), mode="crops")
+        standard_consistency(trained_on_digits(Recording()), modes=["crops"])
     with pytest.raises(VitrineError, match=r"data\.crop_pct is 1, .* margin of 1 do not fit"):
-        standard_consistency(trained_on_digits(Recording()), mode="crop")
+        standard_consistency(trained_on_digits(Recording()), modes=["crop"])

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from math import inf
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -30,6 +31,7 @@ from vitrine.measures.context import Trained, Values
 from vitrine.measures.precision import Precision, autocast
 from vitrine.training.seeding import derive
 
+Mode = Literal["zero", "crop"]
 STANDARD_SIDE = 224
 """Side of the images whose pixels `max_shift` of `standard_consistency` counts."""
 
@@ -49,11 +51,11 @@ class Condition:
     flip: Literal["vertical"] | None = None
 
     def __post_init__(self) -> None:
-        if self.max_offset < 0 or not 0 <= self.erase <= 1:
-            raise VitrineError(
-                f"max_offset is {self.max_offset:g} and erase is {self.erase:g}; both count image "
-                "sides and must not be negative, erase at most 1"
-            )
+        for name, value, most in (("max_offset", self.max_offset, inf), ("erase", self.erase, 1)):
+            if not isinstance(value, int | float) or not 0 <= value <= most:
+                raise VitrineError(
+                    f"{name} is {value!r}; it counts image sides: give a number from 0 to {most}"
+                )
         if self.flip not in ("vertical", None):
             raise VitrineError(f"flip is '{self.flip}'; use 'vertical' or leave it out")
 
@@ -121,7 +123,7 @@ def circular_consistency(
 
 def standard_consistency(
     trained: Trained,
-    mode: Literal["zero", "crop"],
+    modes: Sequence[Mode] = get_args(Mode),
     max_shift: int = 32,
     batch_size: int = 128,
     pairs: int = 1,
@@ -131,7 +133,7 @@ def standard_consistency(
 
     Args:
         trained: the run.
-        mode: ``zero`` (Sec. 5.2 on CIFAR) shifts the image that the network would see by up to
+        modes: ``zero`` (Sec. 5.2 on CIFAR) shifts the image that the network would see by up to
             `max_shift` either way, on each axis; pixels that are left empty are black. ``crop``
             (on ImageNet; Zhang, "Making Convolutional Networks Shift-Invariant Again", 2019) cuts
             both views out of the resized image's centre, `max_shift` wider than the network's
@@ -142,34 +144,51 @@ def standard_consistency(
         images: judge this many, spread evenly over the validation split; None is all.
 
     Returns:
-        ``top1`` (percent, of the unshifted or centrally cropped images), ``consistency``,
-        ``bitwise``, ``max_logit_difference``, ``images`` and ``pairs`` as `circular_consistency`,
-        and ``max_shift_pixels`` of this network's input.
+        for each mode ``"<mode>/<key>"``: ``top1`` (percent, of the unshifted or centrally cropped
+        images), ``consistency``, ``bitwise``, ``max_logit_difference``, ``images`` and ``pairs``
+        as `circular_consistency`, and ``max_shift_pixels`` of this network's input.
 
     Raises:
         VitrineError: there is no such mode, or the crops do not fit into the resized image.
     """
-    if mode not in ("zero", "crop"):
-        raise VitrineError(f"there is no mode '{mode}'{did_you_mean(mode, ('zero', 'crop'))}")
     side = trained.recipe.data.image_size
     limit = max_shift * side // STANDARD_SIDE
+    values: dict[str, float] = {}
+    for mode in modes:
+        if mode not in get_args(Mode):
+            raise VitrineError(f"there is no mode '{mode}'{did_you_mean(mode, get_args(Mode))}")
+        transform = eval_transform(
+            trained.recipe, trained.info, margin=limit if mode == "crop" else 0
+        )
+        tally = _Tally()
+        for indices, batch, labels in _batches(trained, transform, batch_size, images):
+            uniform = _uniform(trained.seed, "standard shift", indices, 2 * pairs, 2)
+            views = _crops if mode == "crop" else _zero_padded
+            unshifted, shifted = views(trained, batch, uniform, limit)
+            tally.add(trained.logits(unshifted), labels, [trained.logits(view) for view in shifted])
+        values |= {f"{mode}/{key}": value for key, value in tally.values().items()}
+        values[f"{mode}/max_shift_pixels"] = limit
+    return values
+
+
+def _zero_padded(
+    trained: Trained, batch: Tensor, uniform: Tensor, limit: int
+) -> tuple[Tensor, list[Tensor]]:
+    """The images, and their shifts by up to `limit` either way, drawn by ``(B, views, 2)``."""
     mean, std = trained.info.normalization(trained.recipe.data.normalization)
     black = -torch.tensor(mean) / torch.tensor(std)
-    margin = limit if mode == "crop" else 0
-    transform = eval_transform(trained.recipe, trained.info, margin=margin)
-    tally = _Tally()
-    for indices, batch, labels in _batches(trained, transform, batch_size, images):
-        uniform = _uniform(trained.seed, "standard shift", indices, 2 * pairs, 2)
-        if mode == "zero":
-            offsets = integers(uniform, 2 * limit) - limit
-            unshifted = batch
-            shifted = [zero_padded_shift(batch, offset, black) for offset in offsets.unbind(1)]
-        else:
-            corners = integers(uniform, limit)
-            unshifted = crop(batch, torch.full((len(batch), 2), limit // 2), side)
-            shifted = [crop(batch, corner, side) for corner in corners.unbind(1)]
-        tally.add(trained.logits(unshifted), labels, [trained.logits(view) for view in shifted])
-    return {**tally.values(), "max_shift_pixels": limit}
+    offsets = integers(uniform, 2 * limit) - limit
+    return batch, [zero_padded_shift(batch, offset, black) for offset in offsets.unbind(1)]
+
+
+def _crops(
+    trained: Trained, batch: Tensor, uniform: Tensor, limit: int
+) -> tuple[Tensor, list[Tensor]]:
+    """The central crop of images that are `limit` wider than the network's, and shifted ones."""
+    side = trained.recipe.data.image_size
+    centre = torch.full((len(batch), 2), limit // 2)
+    corners = integers(uniform, limit)
+    return crop(batch, centre, side), [crop(batch, corner, side) for corner in corners.unbind(1)]
 
 
 def circular_shift(images: Tensor, offsets: Tensor) -> Tensor:

@@ -76,7 +76,9 @@ def _in_a_fresh_process(
     architecture: Architecture, phase: Phase, batch_size: int, context: Context
 ) -> dict[str, float | None]:
     task = (architecture, phase, batch_size, context.device, context.seed)
-    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+    fresh = get_context("forkserver")  # forks of a process that has imported torch and run nothing
+    fresh.set_forkserver_preload([__name__])
+    with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
         try:
             return pool.submit(peak, *task).result()
         except (BrokenProcessPool, torch.OutOfMemoryError):
