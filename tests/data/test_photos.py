@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vitrine.data.photos import photo_crops, photos
+from vitrine.data.photos import photo_centre, photo_crops, photos
 from vitrine.errors import VitrineError
 
 
@@ -10,6 +10,12 @@ def test_the_photographs_are_rgb_bytes():
     assert list(images) == ["china", "flower"]
     assert all(image.shape == (427, 640, 3) for image in images.values())
     assert all(image.dtype == np.uint8 for image in images.values())
+
+
+def test_the_centre_is_as_high_as_the_photograph_and_as_far_from_both_sides():
+    flower = photos()["flower"]
+    assert (photo_centre("flower", 427) == flower[:, 106:533]).all()
+    assert photo_centre("flower", 28).shape == (28, 28, 3)
 
 
 def test_crops_come_from_the_photographs_in_turn():

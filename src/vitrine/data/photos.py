@@ -1,4 +1,4 @@
-"""Two real photographs that scikit-learn carries along, whole and in crops.
+"""Two real photographs that scikit-learn carries along, whole and in parts.
 
 For measurements on natural image statistics without a download.
 """
@@ -6,6 +6,7 @@ For measurements on natural image statistics without a download.
 from __future__ import annotations
 
 import numpy as np
+from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from vitrine.errors import VitrineError
@@ -20,6 +21,14 @@ def photos() -> dict[str, np.ndarray]:
             (path.rsplit("/")[-1] for path in bunch.filenames), bunch.images, strict=True
         )
     }
+
+
+def photo_centre(name: str, size: int) -> np.ndarray:
+    """Scale the largest square at the centre of a photograph to (size, size, 3) uint8, RGB."""
+    pixels = Image.fromarray(photos()[name])
+    side = min(pixels.size)
+    left, top = (pixels.width - side) // 2, (pixels.height - side) // 2
+    return np.asarray(pixels.resize((size, size), box=(left, top, left + side, top + side)))
 
 
 def photo_crops(n: int, size: int, seed: int) -> np.ndarray:
