@@ -1,0 +1,75 @@
+"""The octic group D8 and its representations (Sec. 2; Appendix A).
+
+Eight symmetries of the square: `r` turns an image anticlockwise by a quarter, `m` mirrors it left
+to right, and a word is applied from its right end: "mr" turns first. Two representations matter.
+The regular one permutes (y0..y7), one value for each element. The isotypic one acts on (x0..x7) by
+the irreducible ones: A1, A2, B1, B2 of one dimension, and two copies of E, (x4, x5) and (x6, x7).
+The Fourier transform takes one to the other.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+ELEMENTS = ("e", "r", "rr", "rrr", "m", "mr", "mrr", "mrrr")
+
+# The generators r and m in each irreducible representation.
+IRREPS: dict[str, tuple[list[list[float]], list[list[float]]]] = {
+    "A1": ([[1]], [[1]]),
+    "A2": ([[1]], [[-1]]),
+    "B1": ([[-1]], [[1]]),
+    "B2": ([[-1]], [[-1]]),
+    "E": ([[0, -1], [1, 0]], [[-1, 0], [0, 1]]),
+}
+
+# Entry i of the permuted vector is the old one at this index.
+_REGULAR = {"r": [1, 2, 3, 0, 7, 4, 5, 6], "m": [4, 5, 6, 7, 0, 1, 2, 3]}
+
+
+def _inverse_fourier() -> Tensor:
+    x0, x1, x2, x3, x4, x5, x6, x7 = torch.eye(8, dtype=torch.float64)
+    a, b, c, d = x0 + x1, x0 - x1, x2 + x3, x2 - x3
+    e, f, g, h = x4 + x5, x4 - x5, x6 + x7, x6 - x7
+    turns = [(a + c) + (e + h), (a - c) + (f - g), (a + c) - (e + h), (a - c) - (f - g)]
+    mirrored = [(b + d) - (f + g), (b - d) - (e - h), (b + d) + (f + g), (b - d) + (e - h)]
+    return torch.stack([*turns, *mirrored]) / (2 * math.sqrt(2))
+
+
+INVERSE_FOURIER = _inverse_fourier()
+"""``(8, 8)`` float64, isotypic to regular; orthogonal, so that `FOURIER` is its transpose."""
+FOURIER = INVERSE_FOURIER.T.contiguous()
+"""``(8, 8)`` float64, regular to isotypic."""
+
+
+def _of_word(element: str, r: Tensor, m: Tensor) -> Tensor:
+    matrix = torch.eye(len(r), dtype=torch.float64)
+    for letter in element.removeprefix("e"):
+        matrix = matrix @ (r if letter == "r" else m)
+    return matrix
+
+
+def irrep(name: str, element: str) -> Tensor:
+    """Return the matrix of an element in A1, A2, B1, B2 ``(1, 1)`` or E ``(2, 2)``, float64."""
+    r, m = (torch.tensor(generator, dtype=torch.float64) for generator in IRREPS[name])
+    return _of_word(element, r, m)
+
+
+def isotypic(element: str) -> Tensor:
+    """Return the ``(8, 8)`` float64 matrix of an element on (A1, A2, B1, B2, E, E)."""
+    return torch.block_diag(*(irrep(name, element) for name in (*IRREPS, "E")))
+
+
+def regular(element: str) -> Tensor:
+    """Return the ``(8, 8)`` float64 permutation of an element on (y0..y7)."""
+    eye = torch.eye(8, dtype=torch.float64)
+    return _of_word(element, eye[_REGULAR["r"]], eye[_REGULAR["m"]])
+
+
+def transform(x: Tensor, element: str) -> Tensor:
+    """Turn and mirror the last two axes ``(..., H, W)``, an image or a grid of tokens."""
+    for letter in reversed(element.removeprefix("e")):
+        x = x.rot90(1, (-2, -1)) if letter == "r" else x.flip(-1)
+    return x

@@ -1,0 +1,95 @@
+"""Octic layer norm and layer scale (Sec. 3.3).
+
+A mean may only be removed within an irrep: over the channels of A1, A2, B1 and B2, and over the 2c
+columns of each row of E. One scalar divides all, the norm over all irreps, which the group does not
+change. Scales are shared by the two rows of E, and only A1 has a shift.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.octic.features import PLANES
+from vitrine.octic.linear import octic_channels
+
+NormConvention = Literal["total", "published"]
+
+
+class OcticLayerNorm(nn.Module):
+    """Equivariant layer norm of ``(8, B, N, c)``.
+
+    Attributes:
+        weight: ``(6, c)`` of A1, A2, B1, B2 and E's two copies.
+        bias: ``(c)`` of A1.
+    """
+
+    def __init__(self, dim: int, eps: float = 1e-6, convention: NormConvention = "total") -> None:
+        """Build it with scales of one and a shift of zero.
+
+        Args:
+            dim: C, channels of all planes together.
+            eps: added to the sum of the planes' variances.
+            convention: "total" divides by the norm over all irreps, as the paper's text does;
+                "published" counts E a quarter of that, as the published code does.
+
+        Raises:
+            VitrineError: `dim` is no multiple of 8, or the convention is unknown.
+        """
+        super().__init__()
+        if convention not in get_args(NormConvention):
+            known = did_you_mean(convention, get_args(NormConvention))
+            raise VitrineError(f"unknown norm convention '{convention}'{known}")
+        c = octic_channels(dim)
+        self.eps, self.convention = eps, convention
+        self.weight = nn.Parameter(torch.ones(6, c))
+        self.bias = nn.Parameter(torch.zeros(c))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise ``(8, B, N, c)``, each token by itself."""
+        dtype = x.dtype
+        if dtype in (torch.bfloat16, torch.float16):
+            x = x.float()
+        mean = x.mean(-1, keepdim=True)
+        rows = (mean[4:6] + mean[6:8]) / 2
+        x = x - torch.cat([mean[:4], rows, rows])
+        variance = x.square().mean(-1, keepdim=True)
+        lines, pairs = variance[:4].sum(0), variance[4:].sum(0)
+        if self.convention == "published":
+            pairs = pairs / 4
+        # Scaled so that a plane's variance is about one, as that of a dense layer norm.
+        x = x * ((lines + pairs + self.eps) / 8).rsqrt() * self.weight[PLANES, None, None]
+        x[0] += self.bias
+        return x.to(dtype)
+
+    def extra_repr(self) -> str:
+        """Show what the constructor was given."""
+        return f"{8 * self.bias.numel()}, eps={self.eps}, convention={self.convention!r}"
+
+
+class OcticLayerScale(nn.Module):
+    """Equivariant layer scale of ``(8, B, N, c)``.
+
+    Attributes:
+        gamma: ``(6, c)`` of A1, A2, B1, B2 and E's two copies.
+    """
+
+    def __init__(self, dim: int, init_values: float = 1e-5) -> None:
+        """Build it.
+
+        Args:
+            dim: C, channels of all planes together.
+            init_values: of every scale.
+
+        Raises:
+            VitrineError: `dim` is no multiple of 8.
+        """
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((6, octic_channels(dim)), float(init_values)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale ``(8, B, N, c)``."""
+        return x * self.gamma[PLANES, None, None]
