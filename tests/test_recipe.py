@@ -24,6 +24,7 @@ RELEASED_DEFAULTS = {
         "args": {},
         "pretrained": False,
         "weights_from": None,
+        "drop_path_rule": "linear",
     },
     "data": {
         "dataset": "digits",
@@ -48,9 +49,11 @@ RELEASED_DEFAULTS = {
         "cutmix": 0.0,
         "mix_prob": 1.0,
         "mix_switch_prob": 0.5,
+        "repeats": 1,
     },
     "loss": "cross_entropy",
     "label_smoothing": 0.0,
+    "bce_target_threshold": None,
     "optimizer": {
         "name": "adamw",
         "lr": 0.001,
@@ -117,6 +120,7 @@ def test_the_hash_of_a_known_recipe_never_changes():
         ({"batch": {"size": 10, "micro": 4}}, "multiple of micro (4)"),
         ({"schedule": {"epochs": 3, "warmup_epochs": 3}}, "below epochs (3)"),
         ({"data": {"image_size": 0}}, "'data.image_size' is 0"),
+        ({"bce_target_threshold": 0.0}, "needs loss: binary_cross_entropy"),
     ],
 )
 def test_a_wrong_recipe_is_refused_in_one_sentence(changes, sentence):

@@ -34,6 +34,10 @@ class Model(Strict):
     weights_from: str | None = Field(
         None, description="the paper's run whose weights of the same seed training starts from"
     )
+    drop_path_rule: Literal["linear", "constant"] = Field(
+        "linear",
+        description="args.drop_path_rate is the last block's, as in timm, or every block's",
+    )
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> Model:
@@ -74,6 +78,10 @@ class Augmentation(Strict):
     cutmix: float = Field(0.0, ge=0, description="alpha of the Beta distribution; 0 is off")
     mix_prob: float = Field(1.0, ge=0, le=1)
     mix_switch_prob: float = Field(0.5, ge=0, le=1)
+    repeats: PositiveInt = Field(
+        1,
+        description="repeated augmentation: views of an image in a batch; epochs keep their size",
+    )
 
 
 class Optimizer(Strict):
@@ -130,6 +138,9 @@ class Recipe(Strict):
     augmentation: Augmentation = Augmentation()
     loss: Literal["cross_entropy", "binary_cross_entropy"] = "cross_entropy"
     label_smoothing: float = Field(0.0, ge=0, lt=1)
+    bce_target_threshold: float | None = Field(
+        None, ge=0, lt=1, description="binary cross-entropy: soft targets above this are 1, else 0"
+    )
     optimizer: Optimizer
     schedule: Schedule
     batch: Batch
@@ -137,6 +148,12 @@ class Recipe(Strict):
     ema_decay: float | None = Field(None, gt=0, lt=1, description="weights average that is saved")
     grad_checkpointing: bool = False
     compile: bool = False
+
+    @model_validator(mode="after")
+    def _threshold_has_its_loss(self) -> Recipe:
+        if self.bce_target_threshold is not None and self.loss != "binary_cross_entropy":
+            raise ValueError("bce_target_threshold needs loss: binary_cross_entropy; set that too")
+        return self
 
     def canonical_json(self) -> str:
         """Return the one JSON text of this recipe: sorted keys, no defaults, no spaces."""

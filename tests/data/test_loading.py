@@ -108,6 +108,33 @@ def test_every_image_is_seen_once_in_an_epoch_but_for_the_incomplete_batch():
         assert len(set(seen)) == len(seen) == 16
 
 
+def test_repeated_images_have_views_of_their_own_in_one_batch(samples):
+    repeated = TrainingSamples(samples.dataset, samples.transform, seed=5, repeats=2)
+    first = draw(repeated, stop=1)
+    order = epoch_order(len(samples), seed=5, epoch=0)[:4]
+    labels = torch.cat([batch.labels for batch in first])
+    assert labels.tolist() == [samples.dataset[int(order[i])][1] for i in (0, 2, 0, 2, 1, 3, 1, 3)]
+    for one, other in (first[:2], first[2:]):  # views of an image, in neighbouring micro-batches
+        assert not torch.equal(one.images, other.images)
+    assert torch.equal(first[1].images[0], repeated[0, int(order[0]), 1][0])
+
+
+def test_an_epoch_of_repeated_images_takes_its_share_of_them():
+    pairs = [(np.zeros(1), index) for index in range(24)]
+    batches = draw(TrainingSamples(pairs, torch.tensor, seed=0, repeats=3), stop=3)
+    seen = torch.cat([batch.labels for batch in batches]).tolist()
+    order = epoch_order(24, seed=0, epoch=0)
+    assert sorted(seen) == sorted(3 * order[:8].tolist())
+
+
+def test_repeated_images_resume_and_are_shared_as_others(samples):
+    samples = TrainingSamples(samples.dataset, samples.transform, seed=5, repeats=3)
+    assert_same(draw(samples, start=2), [batch for batch in draw(samples) if batch.step >= 2])
+    ranks = [draw(samples, rank=rank, world=2) for rank in range(2)]
+    together = sorted(itertools.chain(*ranks), key=lambda batch: (batch.step, batch.index))
+    assert_same(together, draw(samples))
+
+
 def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone():
     order = epoch_order(100, seed=1, epoch=2)
     assert sorted(order) == list(range(100))

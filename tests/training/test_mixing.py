@@ -80,3 +80,16 @@ def test_binary_cross_entropy_is_averaged_over_images_and_classes(make_recipe, m
     smooth = 0.9 * one_hot(labels, 10) + 0.1 / 10
     expected = binary_cross_entropy(logits.sigmoid(), targets if mixed else smooth)
     torch.testing.assert_close(build_loss(recipe)(logits, targets), expected)
+
+
+def test_with_a_threshold_both_labels_of_a_mixed_image_count_whole(make_recipe):
+    """As DeiT III trains, without smoothing, which lifts every class above a threshold of 0."""
+    images, labels, logits = batch()
+    loss = {"loss": "binary_cross_entropy", "bce_target_threshold": 0.0, "label_smoothing": 0.0}
+    recipe = make_recipe(MIXUP, loss)
+    seed_everything("micro-batch", 0, 0, 0)
+    _, targets = build_mixing(recipe, 10)(images.clone(), labels)
+    whole = (one_hot(labels, 10) + one_hot(labels.flip(0), 10)).clamp(max=1).float()
+    expected = binary_cross_entropy(logits.sigmoid(), whole)
+    torch.testing.assert_close(build_loss(recipe)(logits, targets), expected)
+    assert not torch.equal(targets, whole)

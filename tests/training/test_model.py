@@ -31,6 +31,23 @@ def test_a_model_has_the_recipes_arguments_and_the_datasets_classes(recipe):
     assert model(torch.zeros(2, 3, 8, 8)).shape == (2, 7)
 
 
+def test_stochastic_depth_is_timms_or_the_same_in_every_block(make_recipe):
+    def rates(**changes):
+        model = build_model(make_recipe({"model": changes}), 10)
+        return [getattr(block.drop_path1, "drop_prob", 0.0) for block in model.blocks]
+
+    assert rates() == pytest.approx([0.0, 0.1])
+    assert rates(drop_path_rule="constant") == pytest.approx([0.1, 0.1])
+    assert rates(drop_path_rule="constant", args={"drop_path_rate": 0.0}) == [0.0, 0.0]
+
+
+def test_a_model_without_stochastic_depth_cannot_repeat_it(make_recipe):
+    recipe = make_recipe({"model": {"drop_path_rule": "constant", "name": "resnet18"}})
+    plain = recipe.model.model_copy(update={"args": {"drop_path_rate": 0.1}})
+    with pytest.raises(VitrineError, match="'resnet18' has no drop_path1"):
+        build_model(recipe.model_copy(update={"model": plain}), 10)
+
+
 def test_a_misspelt_model_is_named_with_the_closest_one(make_recipe):
     recipe = make_recipe({"model": {"name": "vit_tiny_patch16_244"}})
     with pytest.raises(VitrineError, match=r"'vit_tiny_patch16_244'; did you mean 'vit_tiny_patch"):

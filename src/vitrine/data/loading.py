@@ -1,7 +1,8 @@
 """Batches whose content is a function of (seed, step) alone.
 
 The one idea: randomness is counted, never carried. The order of epoch e is a function of
-(seed, e), and the transform of sample i in epoch e draws from generators seeded by (seed, e, i).
+(seed, e), and the transform of sample i in epoch e draws from generators seeded by (seed, e, i),
+that of its view v under repeated augmentation by (seed, e, i, v).
 So workers, devices, accumulation, interruption and resume cannot change what a step sees, and
 starting at step s costs nothing: there is no state to replay.
 """
@@ -25,8 +26,9 @@ from torch.utils.data import DataLoader, Dataset
 from vitrine.data.transforms import Transform
 from vitrine.errors import VitrineError
 
-Key = tuple[int, int]
-"""(epoch, index in the dataset): what a training sample's randomness depends on."""
+Key = tuple[int, ...]
+"""What a training sample's randomness depends on: (epoch, index in the dataset), and under repeated
+augmentation also which view of the image it is."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +42,21 @@ class MicroBatch:
 
 
 class TrainingSamples(Dataset[tuple[Tensor, int]]):
-    """A dataset seen through a random transform, addressed by (epoch, index).
+    """A dataset seen through a random transform, addressed by `Key`.
+
+    With `repeats` an epoch shows that many views of each image it takes, in one batch, and so only
+    its share of the images: the repeated augmentation of Hoffer et al. (2020) as DeiT samples it.
 
     The global generators of Python, NumPy and torch are seeded for each sample and put back as
     they were afterwards. They are put back once for all samples fetched together, since saving
     NumPy's state takes longer than transforming a small image.
     """
 
-    def __init__(self, dataset: Dataset[Any], transform: Transform, seed: int):
+    def __init__(self, dataset: Dataset[Any], transform: Transform, seed: int, repeats: int = 1):
         self.dataset = dataset
         self.transform = transform
         self.seed = seed
+        self.repeats = repeats
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]  # torch's Dataset declares no length
@@ -61,11 +67,11 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
     def __getitems__(self, keys: Sequence[Key]) -> list[tuple[Tensor, int]]:
         """Fetch several samples; `DataLoader` prefers this to one call for each."""
         with _untouched_generators():
-            return [self._sample(epoch, index) for epoch, index in keys]
+            return [self._sample(key) for key in keys]
 
-    def _sample(self, epoch: int, index: int) -> tuple[Tensor, int]:
-        image, label = self.dataset[index]
-        _seed_generators(self.seed, epoch, index)
+    def _sample(self, key: Key) -> tuple[Tensor, int]:
+        image, label = self.dataset[key[1]]
+        _seed_generators(self.seed, *key)
         return self.transform(image), label
 
 
@@ -120,7 +126,8 @@ def micro_batches(
     """Yield this rank's micro-batches of the steps from `start` up to (not with) `stop`.
 
     A step is one global batch of `size` images in size / micro micro-batches; rank r of w takes
-    those numbered r, r + w, ... One process and many see the same micro-batches.
+    those numbered r, r + w, ... One process and many see the same micro-batches. Views of one image
+    go to different micro-batches, as far as there are some.
 
     Args:
         samples: what to draw from; its seed decides the order.
@@ -138,7 +145,7 @@ def micro_batches(
             be shared equally among the processes.
     """
     per_epoch = steps_per_epoch(len(samples), size)
-    per_step = size // micro
+    per_step, repeats = size // micro, samples.repeats
     if per_step % world:
         raise VitrineError(
             f"{world} processes cannot share the {per_step} micro-batches of a step equally; "
@@ -154,8 +161,12 @@ def micro_batches(
             epoch, position = divmod(step, per_epoch)
             if epoch != current:
                 current, order = epoch, epoch_order(len(samples), samples.seed, epoch)
-            first = position * size + index * micro
-            yield [(epoch, int(i)) for i in order[first : first + micro]]
+            if repeats == 1:
+                first = position * size + index * micro
+                yield [(epoch, int(i)) for i in order[first : first + micro]]
+            else:
+                chosen = range(position * size + index, (position + 1) * size, per_step)
+                yield [(epoch, int(order[i // repeats]), i % repeats) for i in chosen]
 
     loader = DataLoader(
         samples,
@@ -185,8 +196,8 @@ def _digest(purpose: bytes, *counters: int) -> bytes:
     return hashlib.blake2b(packed, digest_size=16, person=purpose).digest()
 
 
-def _seed_generators(seed: int, epoch: int, index: int) -> None:
-    for_python, for_numpy, for_torch = struct.unpack("<IIQ", _digest(b"sample", seed, epoch, index))
+def _seed_generators(*counters: int) -> None:
+    for_python, for_numpy, for_torch = struct.unpack("<IIQ", _digest(b"sample", *counters))
     random.seed(for_python)
     np.random.seed(for_numpy)
     # Not torch.manual_seed: it would also seed every accelerator, at a hundred times the cost.

@@ -235,7 +235,8 @@ class _Run:
     def _samples(self, data_root: Path) -> TrainingSamples:
         """Open the training split under the recipe's augmentation."""
         images = data.build(self.info, "train", data_root)
-        return TrainingSamples(images, train_transform(self.recipe, self.info), self.seed)
+        transform = train_transform(self.recipe, self.info)
+        return TrainingSamples(images, transform, self.seed, self.recipe.augmentation.repeats)
 
     def _resume(self) -> int:
         """Go back to the newest sound checkpoint; return the number of steps taken."""

@@ -53,7 +53,9 @@ def build_loss(recipe: Recipe) -> nn.Module:
     """Return the loss for what `build_mixing` makes, averaged over the micro-batch."""
     smoothing = recipe.label_smoothing
     if recipe.loss == "binary_cross_entropy":
-        return BinaryCrossEntropy(smoothing=smoothing)  # smooths indices only, not mixed targets
+        # It smooths indices only, not mixed targets. With DeiT III's threshold of 0 both labels of
+        # a mixed image count whole, whatever their shares.
+        return BinaryCrossEntropy(smoothing, target_threshold=recipe.bce_target_threshold)
     if recipe.augmentation.mixup or recipe.augmentation.cutmix:
         return SoftTargetCrossEntropy()
     return LabelSmoothingCrossEntropy(smoothing) if smoothing else nn.CrossEntropyLoss()

@@ -8,6 +8,7 @@ strayed into another run's folder is refused.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
 from collections.abc import Mapping
@@ -98,7 +99,29 @@ def _create(recipe: Recipe, classes: int, **options: Any) -> nn.Module:
             f"model '{spec.name}' refuses args {spec.args} with pretrained={spec.pretrained} "
             f"({first_line(error)}): correct model.args, model.name's tag or model.pretrained"
         ) from None
+    if spec.drop_path_rule == "constant":
+        _level_drop_path(model, recipe)
     return model
+
+
+def _level_drop_path(model: nn.Module, recipe: Recipe) -> None:
+    """Give every residual branch the stochastic depth of the last block of its kind (DeiT III)."""
+    rate = recipe.model.args.get("drop_path_rate", 0.0)
+    if not rate:
+        return
+    blocks = [module for module in model.modules() if hasattr(module, "drop_path1")]
+    last = {type(block): block for block in blocks}
+    if not blocks or any(isinstance(block.drop_path1, nn.Identity) for block in last.values()):
+        raise VitrineError(
+            f"model '{recipe.model.name}' has no drop_path1 and drop_path2 in its last block to "
+            "repeat in all: set model.drop_path_rule to linear"
+        )
+    for block in blocks:
+        for name in ("drop_path1", "drop_path2"):
+            # timm leaves out the first block's, whose rate is 0.
+            branch = copy.copy(getattr(last[type(block)], name))
+            branch.drop_prob = rate
+            setattr(block, name, branch)
 
 
 def require_known(name: str) -> None:
