@@ -108,6 +108,7 @@ class Measurement:
     paper: str
     name: str
     function: str
+    sources: tuple[str, ...]
     args: Delta
     seeds: tuple[int, ...]
     device: str
@@ -305,6 +306,7 @@ class Paper:
             paper=self.name,
             name=name,
             function=spec.function,
+            sources=spec.sources,
             args=args,
             seeds=seeds,
             device=device,

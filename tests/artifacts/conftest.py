@@ -19,6 +19,7 @@ class Build:
             paper="paper",
             name="accuracy",
             function="module:function",
+            sources=(),
             args={},
             seeds=(0, 1, 2),
             device="cpu",

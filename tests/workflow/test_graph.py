@@ -86,6 +86,19 @@ def test_a_changed_caption_renders_again_and_trains_nothing(made):
     assert planned == {"table": 1, "template_table1": 1, "total": 2}
 
 
+def test_changed_code_of_what_is_measured_measures_again_and_trains_nothing(made):
+    path = made.path / "src" / "vitrine" / "template" / "models.py"
+    before = path.read_text()
+    path.write_text(before + "# changed\n")
+    try:
+        planned = made.planned("template_table1", *SMOKE)
+    finally:
+        path.write_text(before)
+    assert planned == {
+        "evaluate": 2, "benchmark": 2, "table": 1, "template_table1": 1, "total": 6
+    }  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory, add_paper):
     """Another checkout, whose paper trains one network under two names and fine-tunes it twice."""

@@ -22,7 +22,7 @@ rule benchmark:
     params:
         measure=lambda wildcards: measurement_of(wildcards).name,
         recipe=recipe_option,
-        code=lambda wildcards: source_digest(measurement_of(wildcards).function),
+        code=measuring_digest,
     shell:
         "python -m vitrine.measures {wildcards.paper} {params.measure} {params.recipe}"
         " --output {output:q} " + WHERE

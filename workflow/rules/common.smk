@@ -29,6 +29,12 @@ def measurement_of(wildcards):
     return CATALOG.measurements[path]
 
 
+def measuring_digest(wildcards):
+    """Changes with the code that measures and with that which is measured."""
+    measurement = measurement_of(wildcards)
+    return source_digest(measurement.function, *measurement.sources)
+
+
 def ask(job_of, resource):
     """A function that gives Snakemake what a job asks of one resource.
 

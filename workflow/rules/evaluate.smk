@@ -29,7 +29,7 @@ rule evaluate:
     params:
         measure=lambda wildcards: measurement_of(wildcards).name,
         recipe=lambda wildcards: measurement_of(wildcards).run.name,
-        code=lambda wildcards: source_digest(measurement_of(wildcards).function),
+        code=measuring_digest,
     shell:
         "python -m vitrine.measures {wildcards.paper} {params.measure} --recipe {params.recipe:q}"
         " --output {output:q} " + WHERE
