@@ -29,7 +29,7 @@ class Architecture:
     image_size: int | None = None
 
     def build(self, seed: int) -> nn.Module:
-        """Make the model on the CPU; its initial weights follow from `seed`.
+        """Make the model on torch's default device; its initial weights follow from `seed`.
 
         Raises:
             VitrineError: timm does not know the name, or the model refuses an argument.
@@ -47,11 +47,15 @@ class Architecture:
 
     def images(self, batch_size: int, model: nn.Module, seed: int) -> Tensor:
         """Make ``(B, 3, side, side)`` noise on the CPU; `model` is asked for its default side."""
-        cfg: Any = model.default_cfg
-        side = self.image_size or cfg["input_size"][-1]
+        side = self.side(model)
         return torch.randn(
             (batch_size, 3, side, side), generator=torch.Generator().manual_seed(seed)
         )
+
+    def side(self, model: nn.Module) -> int:
+        """Say how large the images are that `model` is shown."""
+        cfg: Any = model.default_cfg
+        return self.image_size or cfg["input_size"][-1]
 
 
 def architectures(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Architecture]:

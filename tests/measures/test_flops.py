@@ -1,0 +1,127 @@
+"""Operations are counted as the papers count them, and as torch does."""
+
+import pytest
+import timm
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from vitrine.errors import VitrineError
+from vitrine.measures.context import Context
+from vitrine.measures.flops import Operations, count, flops
+
+T, C, HEADS = 5, 16, 2
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory):
+    return Context("cpu", tmp_path_factory.mktemp("data"), 0)
+
+
+@pytest.fixture(scope="module")
+def printed(context):
+    """The DeiT III models of the octic paper's Table 2."""
+    names = {"H": "deit3_huge_patch14_224", "L": "deit3_large_patch16_224"}
+    return flops(context, {label: {"name": name} for label, name in names.items()})
+
+
+def counted(forward, *shapes):
+    """Count a function of tensors as a model."""
+
+    class Model(nn.Module):
+        def forward(self, *inputs):
+            return forward(*inputs)
+
+    return count(Model(), *(torch.empty(shape, device="meta") for shape in shapes))
+
+
+def test_the_printed_number_of_vit_h_has_attention_without_its_softmax(printed):
+    assert printed["H/gmacs"] == pytest.approx(167.8, abs=0.05)
+    assert printed["H/gmacs_unfused"] > 167.9
+    assert round(printed["H/millions"], 1) == 632.1
+
+
+def test_the_printed_number_of_vit_l_has_the_softmax_in_it(printed):
+    assert printed["L/gmacs_unfused"] == pytest.approx(61.9, abs=0.05)
+    assert printed["L/gmacs"] < 61.8
+    assert round(printed["L/millions"], 1) == 304.4
+
+
+def test_products_are_the_linear_layers_the_patches_and_attention(printed):
+    width, depth, tokens = 1024, 24, 197
+    block = 12 * tokens * width**2 + 2 * tokens**2 * width
+    expected = depth * block + 196 * 3 * 16**2 * width + 1000 * width
+    assert printed["L/gmacs_matmul"] * 1e9 == expected
+
+
+def test_gflops_are_those_of_torchs_counter(context):
+    """Convolutions, windows and explicit attention among them."""
+    name = "swin_tiny_patch4_window7_224"
+    values = flops(context, {"swin": {"name": name}})
+    with torch.device("meta"):
+        model, images = timm.create_model(name).eval(), torch.empty(1, 3, 224, 224)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(images)
+    assert values["swin/gflops"] * 1e9 == counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    ("forward", "elementwise"),
+    [
+        (lambda x: 2 * x + x.neg(), 3 * T * C),
+        (lambda x: x.clone().mul_(2).add_(x), 2 * T * C),
+        (functional.gelu, 8 * T * C),
+        (lambda x: x.softmax(-1), 5 * T * C),
+        (lambda x: functional.layer_norm(x, [C]), 4 * T * C),
+        (lambda x: functional.layer_norm(x, [C], x[0], x[0]), 5 * T * C),
+        (lambda x: x.mean(-1), T * C),
+        (lambda x: x.sum(-1).rsqrt(), T * C + 4 * T),
+        (lambda x: torch.cat([x.flip(0), x.view(T, C)]).transpose(0, 1), 0),
+    ],
+)
+def test_a_function_of_elements_has_its_price(forward, elementwise):
+    assert counted(forward, (T, C)) == Operations(elementwise=elementwise)
+
+
+def test_a_bias_within_a_product_is_free():
+    assert counted(lambda x, w, b: functional.linear(x, w, b), (T, C), (3, C), (3,)) == (
+        Operations(products=T * C * 3)
+    )
+
+
+def test_fused_and_explicit_attention_differ_by_scaling_and_softmax():
+    def explicit(q, k, v):
+        return (C**-0.5 * q @ k.mT).softmax(-1) @ v
+
+    shapes = [(1, HEADS, T, C)] * 3
+    fused = counted(functional.scaled_dot_product_attention, *shapes)
+    written = counted(explicit, *shapes)
+    assert fused.products == written.products == 2 * HEADS * T**2 * C
+    assert (fused.elementwise, written.attention) == (0, 0)
+    assert fused.macs + fused.attention == written.macs
+
+
+def test_a_module_that_says_what_it_counts_as_is_believed_and_not_run():
+    class Fourier(nn.Module):
+        def operations(self, x):
+            return 4 * x.numel()
+
+        def forward(self, x):
+            raise AssertionError
+
+    model = nn.Sequential(nn.Linear(C, C), Fourier())
+    assert count(model.to("meta"), torch.empty(T, C, device="meta")) == (
+        Operations(products=T * C**2, elementwise=4 * T * C)
+    )
+
+
+def test_images_have_the_size_asked_for(context):
+    model = {"name": "resnet18"}
+    values = flops(context, {"own": model, "half": {**model, "image_size": 112}})
+    assert 0.24 < values["half/gmacs"] / values["own/gmacs"] < 0.27
+
+
+def test_an_unknown_model_is_refused(context):
+    with pytest.raises(VitrineError, match="there is no model 'vitt'"):
+        flops(context, {"a": {"name": "vitt"}})
