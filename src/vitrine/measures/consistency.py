@@ -96,7 +96,7 @@ def circular_consistency(
     tallies = {name: _Tally() for name in named}
     side = trained.recipe.data.image_size
     transform = eval_transform(trained.recipe, trained.info)
-    for indices, batch, labels in _batches(trained, transform, batch_size, images):
+    for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
         shifts = _uniform(trained.seed, "circular shift", indices, pairs, 2, 2)
         patches = _uniform(trained.seed, "erased patch", indices, 3)
         seen: dict[object, tuple[Tensor, Tensor]] = {}  # images and logits that conditions share
@@ -161,7 +161,7 @@ def standard_consistency(
             trained.recipe, trained.info, margin=limit if mode == "crop" else 0
         )
         tally = _Tally()
-        for indices, batch, labels in _batches(trained, transform, batch_size, images):
+        for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
             uniform = _uniform(trained.seed, "standard shift", indices, 2 * pairs, 2)
             views = _crops if mode == "crop" else _zero_padded
             unshifted, shifted = views(trained, batch, uniform, limit)
@@ -285,7 +285,7 @@ def _uniform(seed: int, purpose: str, indices: Sequence[int], *shape: int) -> Te
     return torch.stack(rows)
 
 
-def _batches(
+def validation_batches(
     trained: Trained, transform: Transform, batch_size: int, images: int | None
 ) -> Iterator[tuple[Sequence[int], Tensor, Tensor]]:
     """Yield indices in the validation split, images on the device, and labels."""

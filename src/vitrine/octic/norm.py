@@ -65,6 +65,10 @@ class OcticLayerNorm(nn.Module):
         x[0] += self.bias
         return x.to(dtype)
 
+    def operations(self, x: Tensor) -> int:
+        """Count as much as a dense layer norm."""
+        return 5 * x.numel()
+
     def extra_repr(self) -> str:
         """Show what the constructor was given."""
         return f"{8 * self.bias.numel()}, eps={self.eps}, convention={self.convention!r}"
