@@ -138,6 +138,15 @@ def test_features_only_returns_the_wanted_stages_and_their_places(selection):
     assert all(parameter.grad is not None for parameter in backbone.parameters())
 
 
+def test_intermediates_are_the_stages():
+    model, images = timm.create_model("a_mvitv2_tiny", **MICRO).eval(), torch.randn(2, 3, 32, 32)
+    final, taken = model.forward_intermediates(images, indices=2, norm=True)
+    stages = model.forward_stages(images)
+    assert torch.equal(final, model.forward_features(images))
+    assert torch.equal(taken[0], stages[-2].tokens)
+    assert torch.equal(taken[1].flatten(2).mT, final)
+
+
 def attention(size, stride_q, stride_kv, **options):
     torch.manual_seed(0)
     plain = MultiScaleAttention(

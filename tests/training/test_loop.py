@@ -206,6 +206,10 @@ def test_what_was_trained_from_weights_that_are_replaced_since_is_refused(from_r
     save_file({name: value + 1 for name, value in load_file(start["initial"]).items()}, other)
     with pytest.raises(VitrineError, match=r"from other weights than .*other\.safetensors holds"):
         run(recipe, initial=other)
+    recipe, start = from_run()
+    run(recipe, "cut", stop_after=3, **start)
+    with pytest.raises(VitrineError, match=r"step-0+3\.pt was trained from other weights than"):
+        run(recipe, "cut", initial=other)
 
 
 def test_a_recipe_that_starts_from_a_run_is_not_trained_without_its_weights(from_run, run):

@@ -58,3 +58,31 @@ def stage_features(model: Any, out_indices: int | Sequence[int], **_: Any) -> St
         ) from None
     model.prune_intermediate_layers(taken, prune_norm=True)
     return StageFeatures(model, taken)
+
+
+def intermediates(
+    model: Any,
+    images: Tensor,
+    indices: int | list[int] | None,
+    norm: bool,
+    intermediates_only: bool,
+) -> Any:
+    """Return what timm's ``forward_intermediates`` does, of a model with ``forward_stages``.
+
+    Args:
+        model: its ``norm`` takes channels-last tokens.
+        images: ``(B, 3, H, W)``.
+        indices: which stages, the last ones if a number, all if None.
+        norm: normalise the last stage's tokens among them.
+        intermediates_only: leave out the last tokens, normalised, ``(B, H, W, C)``.
+
+    Returns:
+        the tokens of stages, ``(B, C, H, W)`` each, without their places.
+    """
+    stages = [features.tokens for features in model.forward_stages(images)]
+    final = model.norm(stages[-1].permute(0, 2, 3, 1))
+    if norm:
+        stages[-1] = final.permute(0, 3, 1, 2)
+    taken, _ = feature_take_indices(len(stages), indices)
+    chosen = [stages[index] for index in taken]
+    return chosen if intermediates_only else (final, chosen)

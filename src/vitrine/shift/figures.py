@@ -3,50 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
 from vitrine.artifacts import style
 from vitrine.shift.illustrations import SHIFTS
 
 Measurements = Sequence[Mapping[str, Any]]
+WAYS = ("plain", "adaptive")
 
 
 def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Show the fixed and the adaptive grid of patches on a photograph and its copy (Figure 1)."""
     values = _first_seed(measurements[0])
-    patch = int(values["patch"])
     fig, axes = style.figure("text", aspect=0.36, columns=4)
-    for way, pair in zip(("plain", "adaptive"), (axes[:2], axes[2:]), strict=True):
-        for ax, which in zip(pair, SHIFTS, strict=True):
-            pixels = np.asarray(values[f"{which}/pixels"], dtype=np.uint8)
-            style.picture(ax, pixels)
-            phase = values[f"{which}/phase"] if way == "adaptive" else [0, 0]
-            _grid(ax, pixels.shape[:2], patch, phase)
-            ax.set(xlabel="image" if which == "image" else "shifted image")
-        title = "token: a fixed grid" if way == "plain" else "A-token: the strongest grid"
-        pair[0].set_title(f"{title}\ntokens change by {values[f'{way} change']:.2g}", loc="left")
+    _grids(axes, values, "pixels", int(values["patch"]), ("image", "shifted image"))
+    titles = ("token: a fixed grid", "A-token: the strongest grid")
+    for ax, title, way in zip(axes[::2], titles, WAYS, strict=True):
+        ax.set_title(f"{title}\ntokens change by {values[f'{way} change']:.2g}", loc="left")
     return fig
 
 
 def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Show the fixed and the adaptive windows over the tokens' norms (Figure 2)."""
     values = _first_seed(measurements[0])
-    window = int(values["window"])
     fig, axes = style.figure("text", aspect=0.34, columns=4)
-    for way, pair in zip(("plain", "adaptive"), (axes[:2], axes[2:]), strict=True):
-        for ax, which in zip(pair, SHIFTS, strict=True):
-            norms = np.asarray(values[f"{which}/norms"])
-            shown = style.picture(ax, norms)
-            phase = values[f"{which}/phase"] if way == "adaptive" else [0, 0]
-            _grid(ax, norms.shape, window, phase)
-            ax.set(xlabel="tokens" if which == "image" else "shifted tokens")
-        pair[0].set_title("WSA: fixed windows" if way == "plain" else "A-WSA", loc="left")
+    shown = _grids(axes, values, "norms", int(values["window"]), ("tokens", "shifted tokens"))
+    for ax, title in zip(axes[::2], ("WSA: fixed windows", "A-WSA"), strict=True):
+        ax.set_title(title, loc="left")
     fig.colorbar(shown, ax=axes, label="norm of a token", fraction=0.02, pad=0.01)
     return fig
 
@@ -97,6 +88,21 @@ def _first_seed(measurement: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _maps(values: Mapping[str, Any], blocks: int) -> list[np.ndarray]:
     return [np.asarray(values[f"block {index}/map"]) for index in range(1, blocks + 1)]
+
+
+def _grids(
+    axes: Sequence[Axes], values: Mapping[str, Any], shown: str, cell: int, labels: Sequence[str]
+) -> AxesImage:
+    """Lay the fixed grid, then the chosen one, over `shown` of the image and of its copy."""
+    for ax, (way, (which, label)) in zip(
+        axes, product(WAYS, zip(SHIFTS, labels, strict=True)), strict=True
+    ):
+        picture = np.asarray(values[f"{which}/{shown}"])
+        drawn = style.picture(ax, picture)
+        phase = values[f"{which}/phase"] if way == "adaptive" else [0, 0]
+        _grid(ax, picture.shape[:2], cell, phase)
+        ax.set(xlabel=label)
+    return drawn
 
 
 def _grid(axes: Axes, size: tuple[int, ...], cell: int, phase: Sequence[int]) -> None:

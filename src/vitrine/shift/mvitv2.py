@@ -43,7 +43,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError
-from vitrine.shift.features import stage_features
+from vitrine.shift.features import intermediates, stage_features
 from vitrine.shift.frame import Features, Frame
 from vitrine.shift.padding import circular_pad
 from vitrine.shift.polyphase import roll, sample, strongest_phase
@@ -310,6 +310,19 @@ class AdaptiveMultiScaleVit(MultiScaleVit):
     def forward_stages(self, images: Tensor) -> list[Features]:
         """Return the tokens of every stage, not normalised, and where they sit in the images."""
         return [frame.place(tokens) for tokens, frame in self._stages(images)]
+
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: int | list[int] | None = None,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+    ) -> Any:
+        """Return what timm's does: the tokens of `forward_stages`, without their places."""
+        found = intermediates(self, x, indices, norm, intermediates_only)
+        return found if intermediates_only else (found[0].flatten(1, 2), found[1])
 
     def _stages(self, images: Tensor) -> list[tuple[Tensor, Frame]]:
         size = tuple(images.shape[2:])

@@ -24,7 +24,6 @@ from typing import Any, cast
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 import torch
 from timm.models import build_model_with_cfg, checkpoint_seq, register_model
-from timm.models._features import feature_take_indices
 from timm.models.swin_transformer import (
     SwinTransformer,
     SwinTransformerBlock,
@@ -35,7 +34,7 @@ from timm.models.swin_transformer import (
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
-from vitrine.shift.features import stage_features
+from vitrine.shift.features import intermediates, stage_features
 from vitrine.shift.frame import Features, Frame
 from vitrine.shift.merging import STRIDE, adaptive_merge, merged_patches
 from vitrine.shift.polyphase import roll
@@ -154,13 +153,7 @@ class AdaptiveStages(nn.Module):
         intermediates_only: bool = False,
     ) -> Any:
         """Return what timm's does: the tokens of `forward_stages`, without their places."""
-        stages = [features.tokens for features in self.forward_stages(x)]
-        final = self.norm(stages[-1].permute(0, 2, 3, 1))
-        if norm:
-            stages[-1] = final.permute(0, 3, 1, 2)
-        taken, _ = feature_take_indices(len(stages), indices)
-        intermediates = [stages[index] for index in taken]
-        return intermediates if intermediates_only else (final, intermediates)
+        return intermediates(self, x, indices, norm, intermediates_only)
 
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Frame]]:
         """Run stage by stage; yield the tokens ``(B, H, W, C)`` of each, and their grid."""

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,23 +146,24 @@ class _Run:
                     "delete it or train in another folder"
                 )
             if self.provenance.exists():
-                self._require_same_start()
+                started = (read_provenance(self.folder) or {}).get("initial_sha256")
+                self._require_same_start(started, self.weights)
                 self.checkpoints.clear()  # a kill may have come between writing and clearing
                 return True
         resolved = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
         write_atomically(self.folder / "recipe.yaml", resolved)
         return False
 
-    def _require_same_start(self) -> None:
+    def _require_same_start(self, started: str | None, trained: Path) -> None:
         """Refuse what was trained from weights that another training has replaced since."""
-        started = (read_provenance(self.folder) or {}).get("initial_sha256")
-        if started != self._digest_of_start():
+        if started != self.digest_of_start:
             raise VitrineError(
-                f"{self.weights} was trained from other weights than {self.initial} holds now: "
+                f"{trained} was trained from other weights than {self.initial} holds now: "
                 f"delete {self.folder} to train it again"
             )
 
-    def _digest_of_start(self) -> str | None:
+    @cached_property
+    def digest_of_start(self) -> str | None:
         """The digest of the weights of another run that this one starts from, if it does."""
         return sha256(self.initial) if self.initial and self.recipe.model.weights_from else None
 
@@ -251,6 +252,7 @@ class _Run:
         return step
 
     def _restore(self, state: dict[str, Any], checkpoint: Path) -> None:
+        self._require_same_start(state.pop("initial_sha256", None), checkpoint)
         try:
             self.trainer.restore(state)
         except (RuntimeError, ValueError, KeyError) as error:
@@ -285,7 +287,11 @@ class _Run:
         if finished:
             self.team.from_lead(lambda: self._finish(self.trainer.weights(), step))
         else:
-            state = {**self.trainer.state(), "losses": self.losses.unlogged}
+            state = {
+                **self.trainer.state(),
+                "losses": self.losses.unlogged,
+                "initial_sha256": self.digest_of_start,
+            }
             self.last_checkpoint = self.team.from_lead(lambda: self.checkpoints.save(step, state))
 
     def _finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
@@ -301,7 +307,7 @@ class _Run:
             steps=steps,
             processes=self.team.world,
             peak_memory_bytes=peak_memory_bytes(str(self.team.device)),
-            initial_sha256=self._digest_of_start(),
+            initial_sha256=self.digest_of_start,
             **self.attempts.summary(),
         )
         write_atomically(self.provenance, json.dumps(origin, indent=2) + "\n")
