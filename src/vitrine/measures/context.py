@@ -45,9 +45,10 @@ class Described(Context):
 
 @dataclass(frozen=True)
 class Trained(Described):
-    """A finished run: `model` is in evaluation mode on `device`."""
+    """A finished run: `model` is in evaluation mode on `device`, `folder` is that of the seed."""
 
     model: nn.Module
+    folder: Path = field(default=Path(), kw_only=True)
 
     def logits(self, images: torch.Tensor) -> torch.Tensor:
         """Run the model without gradients: ``(B, 3, H, W)`` to ``(B, classes)`` on the CPU."""

@@ -71,4 +71,5 @@ def subject(measurement: Measurement, catalog: Catalog, seed: int) -> Context:
     weights = run.weights(seed)
     load_weights(model, weights, run.recipe)
     require_own_weights(weights, run, seed)
-    return Trained(**vars(described), model=model.to(context.device).eval())
+    model = model.to(context.device).eval()
+    return Trained(**vars(described), model=model, folder=run.seed_folder(seed))
