@@ -6,12 +6,43 @@ layer, real models and a real photograph are asked, and the figures draw what th
 
 from __future__ import annotations
 
-from vitrine.measures.context import Context, Trained, Values
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
-# The six filter banks of a patch embedding (Fig. 6): copy 1 and 2 of E have one bank each.
-BANKS = ("A1", "A2", "B1", "B2", "E copy 1", "E copy 2")
-# What a block is made of, in the order in which features pass through it (Fig. 3).
-STAGES = ("norm1", "qkv", "attention", "proj", "norm2", "fc1", "GELU", "fc2")
+import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
+import torch
+from timm.models.vision_transformer import Block
+from torch import Tensor
+from torch.nn import functional
+
+from vitrine.data.photos import photo_centre
+from vitrine.errors import VitrineError
+from vitrine.measures.architecture import architectures
+from vitrine.measures.context import Context, Trained, Values
+from vitrine.measures.parameters import count
+from vitrine.octic.block import OcticBlock
+from vitrine.octic.features import act, on_planes
+from vitrine.octic.group import ELEMENTS, INVERSE_FOURIER, isotypic, transform
+from vitrine.octic.linear import OcticLinear
+from vitrine.octic.patch_embed import OcticPatchEmbed
+
+# E row by row: its two rows share a matrix, which then stands twice on the diagonal.
+BY_ROWS = (0, 1, 2, 3, 4, 6, 5, 7)
+BASES = {"regular": INVERSE_FOURIER, "isotypic": torch.eye(8, dtype=torch.float64)[list(BY_ROWS)]}
+# The parts of a block, in the order in which features pass through them (Fig. 3).
+STAGES = {
+    "norm1": "norm1",
+    "qkv": "attn.qkv",
+    "proj": "attn.proj",
+    "norm2": "norm2",
+    "fc1": "mlp.fc1",
+    "GELU": "mlp.act",
+    "fc2": "mlp.fc2",
+}
+# The six banks of filters (Fig. 6), by the plane that shows each: E's rows 1 are row 0, turned.
+BANKS = {"A1": 0, "A2": 1, "B1": 2, "B2": 3, "E copy 1": 4, "E copy 2": 6}
+NOTHING = 1e-12  # of the largest entry: what rounding leaves of a zero in float64
 
 
 def intertwiner(context: Context, channels: int = 32) -> Values:
@@ -22,42 +53,137 @@ def intertwiner(context: Context, channels: int = 32) -> Values:
         channels: C of the layer, C to C.
 
     Returns:
-        ``<basis>/matrix``: ``(C, C)``, rows outputs; ``<basis>/nonzero`` and ``<basis>/share``:
-        its entries that are not zero, in number and in percent; ``<basis>/multiplications``: of a
-        token, as many; ``<basis>/parameters``: free numbers behind them; ``<basis>/error``: the
-        largest entry of W rho(g) - rho(g) W over the group, relative to W's. `basis` is isotypic
-        or regular. ``fewer/multiplications`` and ``fewer/parameters``: C x C over the isotypic
-        basis's (16/3 and 8).
+        ``<basis>/matrix``: ``(C, C)``, rows outputs; ``<basis>/multiplications``: of a token, one
+        for each entry that is not zero; ``<basis>/share``: percent of entries that are not zero;
+        ``<basis>/parameters``: different numbers among them; ``<basis>/error``: the largest entry
+        of W rho(g) - rho(g) W over the group, relative to W's. `basis` is regular, by (y0..y7), or
+        isotypic, by A1, A2, B1, B2, E's row 0, E's row 1. ``fewer/multiplications`` and
+        ``fewer/parameters``: of the isotypic basis against C x C (16/3 and 8).
     """
+    torch.manual_seed(context.seed)
+    layer = OcticLinear(channels, channels, bias=False).double()
+    values: dict[str, Any] = {}
+    for name, basis in BASES.items():
+        with torch.no_grad():
+            matrix = matrix_of(layer, basis)
+        weights = matrix[matrix.abs() > NOTHING * matrix.abs().max()]
+        values |= {
+            f"{name}/matrix": matrix.tolist(),
+            f"{name}/share": 100 * len(weights) / matrix.numel(),
+            f"{name}/multiplications": len(weights),
+            f"{name}/parameters": distinct(weights),
+            f"{name}/error": _commutator(matrix, basis),
+        }
+    for cost in ("multiplications", "parameters"):
+        values[f"fewer/{cost}"] = channels**2 / values[f"isotypic/{cost}"]
+    return values
+
+
+def matrix_of(layer: OcticLinear, basis: Tensor) -> Tensor:
+    """Return the matrix of a layer without a bias.
+
+    Args:
+        layer: C to C'.
+        basis: ``(8, 8)``, orthogonal, from (x0..x7) to the planes of the matrix.
+
+    Returns:
+        ``(C', C)``, rows outputs; both axes are plane-major.
+    """
+    units = torch.eye(layer.in_features, dtype=basis.dtype).view(layer.in_features, 8, -1)
+    answers = layer(on_planes(basis.T, units.transpose(0, 1))[:, None])[:, 0]
+    return on_planes(basis, answers).transpose(1, 2).flatten(0, 1)
+
+
+def distinct(numbers: Tensor) -> int:
+    """Count the different numbers of ``(n)``, those alike that differ by rounding alone."""
+    gaps = numbers.sort().values.diff()
+    return 1 + int((gaps > NOTHING * numbers.abs().max()).sum())
+
+
+def _commutator(matrix: Tensor, basis: Tensor) -> float:
+    """The largest entry of W rho(g) - rho(g) W over the group, relative to W's."""
+    channels = torch.eye(len(matrix) // 8, dtype=matrix.dtype)
+    largest = 0.0
+    for element in ELEMENTS:
+        action = torch.kron(basis @ isotypic(element) @ basis.T, channels)
+        largest = max(largest, (matrix @ action - action @ matrix).abs().max().item())
+    return largest / matrix.abs().max().item()
 
 
 def block_planes(
-    context: Context, models: dict[str, dict[str, object]], batch_size: int = 1
+    context: Context, models: Mapping[str, Mapping[str, Any]], batch_size: int = 1
 ) -> Values:
     """Follow the features through octic models, and through an octic block (Fig. 3).
 
     The models are built and run on the meta device: no numbers, only shapes.
 
     Args:
-        context: not used: nothing is random.
+        context: of no influence but its seed, from which the models are built.
         models: fields of `vitrine.measures.architecture.Architecture` by label, such as d8, i8 and
             h8; the block is the first one's.
         batch_size: of the images.
 
     Returns:
         ``<label>/octic blocks``, ``<label>/standard blocks``, ``<label>/tokens``,
-        ``<label>/channels`` (C) and ``<label>/head`` (inputs of the classifier); of the block
-        ``<stage>/shape``: of what the stage returns, plane-major ``(8, B, N, c)``;
-        ``<stage>/channels``: its last number; ``<stage>/parameters``; ``<stage>/share``: percent
-        that these are of the plain ViT's stage. `stage` is one of `STAGES`.
+        ``<label>/channels`` (C) and ``<label>/invariants`` (M, 0 for none); of the block, for each
+        of `STAGES`, ``<stage>/shape``: of what it returns, plane-major ``(8, B, N, c)``;
+        ``<stage>/channels``: c; ``<stage>/parameters``; ``<stage>/share``: percent that these are
+        of the same part of a standard block, None where that has none.
+
+    Raises:
+        VitrineError: a model does not exist or refuses its arguments.
     """
+    values: dict[str, Any] = {}
+    for label, architecture in architectures(models).items():
+        shapes: dict[str, list[int]] = {}
+        with torch.device("meta"), torch.no_grad():
+            model: Any = architecture.build(context.seed).eval()
+            for stage, path in STAGES.items():
+                part = model.blocks[0].get_submodule(path)
+                part.register_forward_hook(partial(_keep_shape, shapes, stage))
+            side = architecture.side(model)
+            model(torch.empty(batch_size, 3, side, side))
+        invariantisation = model.invariantisation
+        values |= {
+            f"{label}/octic blocks": model.octic_depth,
+            f"{label}/standard blocks": len(model.blocks) - model.octic_depth,
+            f"{label}/tokens": shapes["norm1"][2],
+            f"{label}/channels": model.embed_dim,
+            f"{label}/invariants": (
+                invariantisation.invariant.out_features if invariantisation is not None else 0
+            ),
+        }
+        if label == next(iter(models)):
+            values |= _block(model.blocks[0], shapes)
+    return values
 
 
-def cayley(context: Context, image_size: int = 96, patch_size: int = 16) -> Values:
+def _keep_shape(shapes: dict[str, list[int]], stage: str, _: Any, __: Any, output: Tensor) -> None:
+    shapes[stage] = list(output.shape)
+
+
+def _block(block: OcticBlock, shapes: Mapping[str, list[int]]) -> dict[str, Any]:
+    """The stages of an octic block, against those of the standard block of its shape."""
+    values: dict[str, Any] = {}
+    dim, hidden = block.mlp.fc1.in_features, block.mlp.fc1.out_features
+    with torch.device("meta"):
+        standard = Block(dim, block.attn.num_heads, hidden / dim, qkv_bias=True)
+    for stage, path in STAGES.items():
+        own, usual = (count(one.get_submodule(path))["parameters"] for one in (block, standard))
+        values |= {
+            f"{stage}/shape": shapes[stage],
+            f"{stage}/channels": shapes[stage][-1],
+            f"{stage}/parameters": own,
+            f"{stage}/share": 100 * own / usual if usual else None,
+        }
+    return values
+
+
+def cayley(context: Context, image_size: int = 112, patch_size: int = 8) -> Values:
     """Transform a photograph and its octic features by all eight elements (Fig. 5).
 
     Args:
-        context: its seed initialises the patch embedding's filters.
+        context: its seed draws the eight filters of the patch embedding, smooth ones.
         image_size: pixels on a side.
         patch_size: pixels on a side of a patch.
 
@@ -68,17 +194,62 @@ def cayley(context: Context, image_size: int = 96, patch_size: int = 16) -> Valu
         the photograph, relative to the largest feature; ``<element>/change``: the same difference
         where the features are not transformed. ``filters``: ``(8, p, p, 3)``; ``patch``: p.
     """
+    torch.manual_seed(context.seed)
+    embed = OcticPatchEmbed(image_size, patch_size, embed_dim=8).double()
+    pixels = torch.tensor(photo_centre("flower", image_size)).permute(2, 0, 1)
+    image = (pixels - pixels.double().mean((1, 2), keepdim=True))[None] / 255
+    values: dict[str, Any] = {"patch": patch_size}
+    with torch.no_grad():
+        coarse = torch.randn(6, 3, 3, 3, dtype=torch.float64)
+        smooth = functional.interpolate(coarse, embed.weight.shape[-2:], mode="bicubic")
+        embed.weight.copy_(smooth[:, None])
+        embed.bias.zero_()
+        features = embed(image)
+        for element in ELEMENTS:
+            transformed = embed(transform(image, element))
+            errors = {"error": act(features, element, embed.grid_size), "change": features}
+            for name, expected in errors.items():
+                difference = (transformed - expected).abs().max() / features.abs().max()
+                values[f"{element}/{name}"] = difference.item()
+            values[f"{element}/features"] = transformed.view(8, *embed.grid_size).tolist()
+            values[f"{element}/pixels"] = transform(pixels, element).permute(1, 2, 0).tolist()
+        values["filters"] = embed.filters()[:, 0].permute(0, 2, 3, 1).tolist()
+    return values
 
 
 def learned_filters(trained: Trained, components: int = 16) -> Values:
-    """Take the principal components of the filters that a D8 model learned (Fig. 6, App. C.1).
+    """Take the principal components of the filters that an octic model learned (Fig. 6, App. C.1).
+
+    They are taken about zero: the group turns a filter of A2, B1, B2 or E into its negative.
 
     Args:
         trained: a model whose ``patch_embed`` is an `OcticPatchEmbed`.
-        components: of each bank, fewer where it has fewer filters.
+        components: of each bank, fewer where its filters span no more.
 
     Returns:
-        For each of `BANKS` ``<bank>/components``: ``(n, p, p, 3)``, each scaled to [-1, 1];
-        ``<bank>/explained``: percent of the filters' variance that they hold; ``<bank>/first``:
-        percent that the first holds.
+        For each of `BANKS` ``<bank>/components``: ``(n, p, p, 3)``, each scaled to a largest
+        weight of 1; ``<bank>/explained``: percent of the filters' energy that they hold;
+        ``<bank>/first``: percent that the first holds.
+
+    Raises:
+        VitrineError: the model's patch embedding is another.
     """
+    model: Any = trained.model
+    embed = getattr(model, "patch_embed", None)
+    if not isinstance(embed, OcticPatchEmbed):
+        raise VitrineError(
+            f"learned_filters: the patch embedding of '{trained.recipe.model.name}' is not octic; "
+            "measure a recipe of D8, H8 or I8"
+        )
+    filters = embed.filters().detach().double().cpu()
+    values: dict[str, Any] = {}
+    for bank, plane in BANKS.items():
+        _, lengths, directions = torch.linalg.svd(filters[plane].flatten(1), full_matrices=False)
+        energy = lengths.square() / lengths.square().sum()
+        shown = directions[:components][energy[:components] > NOTHING]
+        peaks = shown.gather(1, shown.abs().argmax(1, keepdim=True))
+        pictures = (shown / peaks).unflatten(1, filters.shape[2:]).permute(0, 2, 3, 1)
+        values[f"{bank}/components"] = pictures.tolist()
+        values[f"{bank}/explained"] = 100 * energy[:components].sum().item()
+        values[f"{bank}/first"] = 100 * energy[0].item()
+    return values
