@@ -57,6 +57,7 @@ def test_throughput_is_at_the_median_pass_and_change_the_median_over_rounds(cont
     assert values["plain/images_per_second"] == 2.0
     assert values["ours/images_per_second"] == 1.6
     assert values["ours/change"] == pytest.approx(20)  # rounds: 0.5, 0.8 and 1.0 as fast
+    assert values["ours/gain"] == 0.8
     assert "plain/change" not in values
     assert values["ours/parameters"] > values["plain/parameters"]
     assert values["ours/millions"] == values["ours/parameters"] / 1e6

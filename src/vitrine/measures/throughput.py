@@ -44,8 +44,9 @@ def throughput(
 
     Returns:
         ``"<label>/..."`` with ``images_per_second`` (at the median pass), ``parameters``,
-        ``millions`` (of parameters) and ``batch_size``; of a model in `pairs` also ``change``: by
-        how many percent its throughput is lower, the median over rounds.
+        ``millions`` (of parameters) and ``batch_size``; of a model in `pairs` also ``gain``: how
+        many times its partner's throughput it has, the median over rounds, and ``change``: by how
+        many percent its throughput is lower.
 
     Raises:
         VitrineError: a model does not exist or refuses its arguments, a pair is not measured, or
@@ -76,7 +77,7 @@ def throughput(
         ratio = statistics.median(
             before / after for before, after in zip(seconds[plain], seconds[label], strict=True)
         )
-        values[f"{label}/change"] = 100 * (1 - ratio)
+        values |= {f"{label}/gain": ratio, f"{label}/change": 100 * (1 - ratio)}
     return values
 
 
