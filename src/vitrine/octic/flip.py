@@ -1,0 +1,313 @@
+"""Flip-equivariant Vision Transformers D2 and H2 (Bökman et al., ICML 2025), the paper's baselines.
+
+https://arxiv.org/abs/2502.05169. The group has two elements, the identity and the left-right
+mirroring. Features are ``(2, B, N, C / 2)``: an even plane that it leaves as it is and an odd one
+that it negates. A linear layer has a matrix for each, half of the dense multiply-adds. All blocks
+are equivariant in D2, which classifies the even plane, and half of them in H2.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.octic.dropout import OcticDropPath
+from vitrine.octic.invariants import Invariant
+from vitrine.octic.position import STD, require_even, resize
+from vitrine.octic.vit import Layers, SteerableVisionTransformer
+
+FlipFamily = Literal["d2", "h2"]
+
+
+def flip_features(x: Tensor, grid: tuple[int, int], prefix: int = 0) -> Tensor:
+    """Mirror features as the image that they come from.
+
+    Args:
+        x: ``(2, B, prefix + h w, c)``.
+        grid: (h, w) of the tokens.
+        prefix: tokens in front that have no place in the image.
+    """
+    x = torch.stack([x[0], -x[1]])
+    patches = x[:, :, prefix:].unflatten(2, grid).flip(3).flatten(2, 3)
+    return torch.cat([x[:, :, :prefix], patches], dim=2)
+
+
+def half(features: int) -> int:
+    """Return how many channels a plane has.
+
+    Raises:
+        VitrineError: two planes cannot share them equally.
+    """
+    if features % 2:
+        raise VitrineError(f"flip features have {features} channels; give an even number")
+    return features // 2
+
+
+def _unfold_halves(halves: Tensor) -> Tensor:
+    """Complete the left halves ``(2, ..., q)`` of an even and an odd grid, ``(2, ..., 2q)``."""
+    even, odd = halves
+    return torch.stack(
+        [torch.cat([even, even.flip(-1)], dim=-1), torch.cat([odd, -odd.flip(-1)], dim=-1)]
+    )
+
+
+class FlipLinear(nn.Module):
+    """Equivariant linear layer, ``(2, B, N, c)`` to ``(2, B, N, c')``, with a bias where even.
+
+    Attributes:
+        weight: ``(2, c', c)``.
+        bias: ``(c')``, or None.
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        """Build it; the features are those of both planes."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(2, half(out_features), half(in_features)))
+        self.bias = nn.Parameter(torch.zeros(half(out_features))) if bias else None
+        nn.init.trunc_normal_(self.weight, std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to every token."""
+        y = torch.bmm(x.flatten(1, 2), self.weight.mT)
+        if self.bias is not None:
+            y[0] += self.bias
+        return y.unflatten(1, x.shape[1:3])
+
+
+class FlipLayerNorm(nn.Module):
+    """Equivariant layer norm of ``(2, B, N, c)``: a mean for each plane, one norm for both."""
+
+    def __init__(self, dim: int, eps: float = 1e-6) -> None:
+        """Build it for C = `dim` channels of both planes."""
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(2, half(dim)))
+        self.bias = nn.Parameter(torch.zeros(half(dim)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise each token by itself."""
+        dtype = x.dtype
+        if dtype in (torch.bfloat16, torch.float16):
+            x = x.float()
+        x = x - x.mean(-1, keepdim=True)
+        variance = x.square().mean((0, -1), keepdim=True)
+        x = x * (variance + self.eps).rsqrt() * self.weight[:, None, None]
+        x[0] += self.bias
+        return x.to(dtype)
+
+
+class FlipLayerScale(nn.Module):
+    """Equivariant layer scale of ``(2, B, N, c)``."""
+
+    def __init__(self, dim: int, init_values: float) -> None:
+        """Build it for C = `dim` channels of both planes."""
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((2, half(dim)), float(init_values)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale it."""
+        return x * self.gamma[:, None, None]
+
+
+class FlipAttention(nn.Module):
+    """Equivariant self-attention of ``(2, B, N, c)``; a head has its share of both planes."""
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        qkv_bias: bool = True,
+        attn_drop: float = 0.0,
+        proj_drop: float = 0.0,
+    ) -> None:
+        """Build it with random weights; a head has C / H channels, an even number.
+
+        Raises:
+            VitrineError: the heads cannot share both planes equally.
+        """
+        super().__init__()
+        if dim % (2 * num_heads):
+            raise VitrineError(
+                f"{num_heads} heads cannot share {dim} channels of two planes; "
+                f"give a multiple of {2 * num_heads} channels"
+            )
+        self.num_heads = num_heads
+        self.qkv = FlipLinear(dim, 3 * dim, bias=qkv_bias)
+        self.attn_drop = attn_drop
+        self.proj = FlipLinear(dim, dim)
+        self.proj_drop = nn.Dropout(proj_drop)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Attend within each image."""
+        qkv = self.qkv(x).unflatten(3, (3, self.num_heads, -1))  # (2, B, N, 3, H, d)
+        q, k, v = qkv.permute(3, 1, 4, 2, 0, 5).flatten(4)  # (3, B, H, N, 2d)
+        y = functional.scaled_dot_product_attention(
+            q, k, v, dropout_p=self.attn_drop if self.training else 0.0
+        )
+        y = y.unflatten(3, (2, -1)).permute(3, 0, 2, 1, 4).flatten(3)
+        return self.proj_drop(self.proj(y))
+
+
+class FlipMlp(nn.Module):
+    """Equivariant MLP of ``(2, B, N, c)``: its GELU acts where the mirroring swaps two planes."""
+
+    def __init__(self, in_features: int, hidden_features: int, drop: float = 0.0) -> None:
+        """Build it with random weights; the features are those of both planes."""
+        super().__init__()
+        self.fc1 = FlipLinear(in_features, hidden_features)
+        self.drop1 = nn.Dropout(drop)
+        self.fc2 = FlipLinear(hidden_features, in_features)
+        self.drop2 = nn.Dropout(drop)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to every token."""
+        even, odd = self.fc1(x) * math.sqrt(1 / 2)
+        left, right = functional.gelu(torch.stack([even + odd, even - odd])) * math.sqrt(1 / 2)
+        return self.drop2(self.fc2(self.drop1(torch.stack([left + right, left - right]))))
+
+
+class FlipBlock(nn.Module):
+    """Equivariant pre-norm block of ``(2, B, N, c)``, its parts named as timm names them."""
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        mlp_ratio: float = 4.0,
+        qkv_bias: bool = True,
+        proj_drop: float = 0.0,
+        attn_drop: float = 0.0,
+        init_values: float | None = None,
+        drop_path: float = 0.0,
+    ) -> None:
+        """Build it with random weights; the arguments are those of `OcticBlock`."""
+        super().__init__()
+
+        def layer_scale() -> nn.Module:
+            return FlipLayerScale(dim, init_values) if init_values else nn.Identity()
+
+        self.norm1 = FlipLayerNorm(dim)
+        self.attn = FlipAttention(dim, num_heads, qkv_bias, attn_drop, proj_drop)
+        self.ls1 = layer_scale()
+        self.drop_path1 = OcticDropPath(drop_path)
+        self.norm2 = FlipLayerNorm(dim)
+        self.mlp = FlipMlp(dim, int(dim * mlp_ratio), proj_drop)
+        self.ls2 = layer_scale()
+        self.drop_path2 = OcticDropPath(drop_path)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        x = x + self.drop_path1(self.ls1(self.attn(self.norm1(x))))
+        return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))
+
+
+class FlipPatchEmbed(nn.Module):
+    """Equivariant patch embedding, ``(B, I, H, W)`` to ``(2, B, N, c)``, of even and odd filters.
+
+    Attributes:
+        weight: ``(2, c, I, p, p/2)``, the filters' left halves.
+        bias: ``(c)``, of the even plane.
+        grid_size: patches (down, across) of an image of the usual size.
+    """
+
+    def __init__(
+        self, img_size: int = 224, patch_size: int = 16, in_chans: int = 3, embed_dim: int = 768
+    ) -> None:
+        """Build it with torch's initial weights of a convolution.
+
+        Raises:
+            VitrineError: `patch_size` or `embed_dim` is odd.
+        """
+        super().__init__()
+        if patch_size % 2:
+            raise VitrineError(f"flip patches have {patch_size} pixels; give an even patch_size")
+        self.patch_size = (patch_size, patch_size)
+        self.grid_size = (img_size // patch_size, img_size // patch_size)
+        shape = (2, half(embed_dim), in_chans, patch_size, patch_size // 2)
+        self.weight = nn.Parameter(torch.empty(shape))
+        self.bias = nn.Parameter(torch.empty(half(embed_dim)))
+        bound = 1 / math.sqrt(2 * self.weight[0, 0].numel())
+        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed images whose sides are multiples of the patch's."""
+        bias = functional.pad(self.bias, (0, len(self.bias)))
+        filters = _unfold_halves(self.weight).flatten(0, 1)
+        x = functional.conv2d(images, filters, bias, self.patch_size)
+        return x.unflatten(1, (2, -1)).flatten(3).permute(1, 0, 3, 2)
+
+
+class FlipPositionEmbedding(nn.Module):
+    """Equivariant position encoding ``(2, 1, N, c)``.
+
+    Attributes:
+        weight: ``(2, c, G, G/2)``, the grids' left halves.
+        grid: (G, G) of the weights.
+    """
+
+    def __init__(self, grid: int, dim: int) -> None:
+        """Build it with truncated normal weights.
+
+        Raises:
+            VitrineError: `grid` or `dim` is odd.
+        """
+        super().__init__()
+        self.grid = (grid, grid)
+        require_even(self.grid)
+        self.weight = nn.Parameter(torch.empty(2, half(dim), grid, grid // 2))
+        nn.init.trunc_normal_(self.weight, std=STD / math.sqrt(2))
+
+    def forward(self, grid: tuple[int, int] | None = None) -> Tensor:
+        """Return the encoding of a grid of tokens, by default that of the weights.
+
+        Raises:
+            VitrineError: a side of `grid` is odd.
+        """
+        return resize(_unfold_halves(self.weight), grid).flatten(2).mT.unsqueeze(1)
+
+
+class EvenPlane(Invariant):
+    """The invariant half of the features, ``(2, ..., c)`` to ``(..., c)``."""
+
+    def __init__(self, dim: int) -> None:
+        """Build it for C = `dim` channels of both planes."""
+        super().__init__()
+        self.out_features = half(dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Take it."""
+        return x[0]
+
+
+class FlipVisionTransformer(SteerableVisionTransformer):
+    """D2 or H2."""
+
+    def __init__(self, family: FlipFamily = "d2", **kwargs: Any) -> None:
+        """Build it with random weights.
+
+        Args:
+            family: "d2", all blocks flip-equivariant; "h2", by default the first half.
+            **kwargs: those of `SteerableVisionTransformer`.
+
+        Raises:
+            VitrineError: an argument is impossible.
+        """
+        if family not in get_args(FlipFamily):
+            known = did_you_mean(family, get_args(FlipFamily))
+            raise VitrineError(f"unknown family '{family}'{known}")
+        layers = Layers(
+            planes=2,
+            patch_embed=FlipPatchEmbed,
+            pos_embed=FlipPositionEmbedding,
+            block=FlipBlock,
+            norm=FlipLayerNorm,
+            linear=FlipLinear,
+            invariantise=EvenPlane if family == "d2" else None,
+        )
+        super().__init__(layers, equivariant=family == "d2", **kwargs)

@@ -1,0 +1,195 @@
+"""Six ways from octic to invariant features (Sec. 3.3.3, Appendix D).
+
+The first four take polynomials, or norms, of the eight numbers (x0..x7) of a channel; they forget
+how the phases of two channels relate. The last two compare a token as a whole with learned ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrine.octic.group import ELEMENTS, isotypic
+from vitrine.octic.linear import octic_channels
+
+_ACTIONS = torch.stack([isotypic(element) for element in ELEMENTS])
+
+
+def linear(x: Tensor) -> Tensor:
+    """Return ``|x0|``, ``(1, ..., c)`` (Eq. 12)."""
+    return x[:1].abs()
+
+
+def power_spectrum(x: Tensor) -> Tensor:
+    """Return x0 and the norm of every other irrep, ``(6, ..., c)`` (Eq. 14)."""
+    pairs = torch.linalg.vector_norm(x[4:].unflatten(0, (2, 2)), dim=1)
+    return torch.cat([x[:1], x[1:4].abs(), pairs])
+
+
+def triple_correlation(x: Tensor) -> Tensor:
+    """Return the polynomials of degree three, ``(15, ..., c)`` (Eq. 13)."""
+    x0 = x[0]
+    return torch.stack([x0**3, *(x0 * quadratic for quadratic in _quadratics(x)), *_cubics(x)])
+
+
+def polynomial(x: Tensor) -> Tensor:
+    """Return generators of all invariant polynomials, ``(32, ..., c)`` (Eq. 15)."""
+    return torch.stack([x[0], *_quadratics(x), *_cubics(x), *_quartics(x), *_quintics(x)])
+
+
+def _quadratics(x: Tensor) -> list[Tensor]:
+    _, x1, x2, x3, x4, x5, x6, x7 = x
+    return [x1**2, x2**2, x3**2, x4**2 + x5**2, x6**2 + x7**2, x4 * x6 + x5 * x7]
+
+
+def _cubics(x: Tensor) -> list[Tensor]:
+    _, x1, x2, x3, x4, x5, x6, x7 = x
+    return [
+        x1 * x2 * x3,
+        x3 * x4 * x5,
+        x3 * x6 * x7,
+        x3 * (x5 * x6 + x4 * x7),
+        x2 * (x4**2 - x5**2),
+        x2 * (x6**2 - x7**2),
+        x2 * (x4 * x6 - x5 * x7),
+        x1 * (x5 * x6 - x4 * x7),
+    ]
+
+
+def _quartics(x: Tensor) -> list[Tensor]:
+    _, x1, x2, x3, x4, x5, x6, x7 = x
+    return [
+        x4**4 + x5**4,
+        x6**4 + x7**4,
+        x4 * x6**3 + x5 * x7**3,
+        x4**2 * x6**2 + x5**2 * x7**2,
+        x4**3 * x6 + x5**3 * x7,
+        x2 * x3 * (x5 * x6 - x4 * x7),
+        x1 * x3 * (x4**2 - x5**2),
+        x1 * x3 * (x6**2 - x7**2),
+        x1 * x3 * (x4 * x6 - x5 * x7),
+        x1 * x2 * x4 * x5,
+        x1 * x2 * x6 * x7,
+        x1 * x2 * (x5 * x6 + x4 * x7),
+    ]
+
+
+def _quintics(x: Tensor) -> list[Tensor]:
+    _, x1, _, _, x4, x5, x6, x7 = x
+    return [
+        x1 * (x6**3 * x7 - x6 * x7**3),
+        x1 * (x5 * x6**3 - x4 * x7**3),
+        x1 * x4 * x5 * (x6**2 - x7**2),
+        x1 * (x4**2 * x5 * x6 - x4 * x5**2 * x7),
+        x1 * (x4**3 * x5 - x4 * x5**3),
+    ]
+
+
+class Invariant(nn.Module):
+    """Maps ``(8, ..., c)`` to ``(..., M)``.
+
+    Attributes:
+        out_features: M.
+    """
+
+    out_features: int
+
+
+class Channelwise(Invariant):
+    """An invariant of each channel by itself, ``(8, ..., c)`` to ``(..., M)``."""
+
+    def __init__(self, dim: int, function: Callable[[Tensor], Tensor], count: int) -> None:
+        """Build it.
+
+        Args:
+            dim: C, channels of all planes together.
+            function: ``(8, ..., c)`` to ``(k, ..., c)``.
+            count: k, so that M = kc.
+
+        Raises:
+            VitrineError: `dim` is no multiple of 8.
+        """
+        super().__init__()
+        self.function = function
+        self.out_features = count * octic_channels(dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Concatenate the invariants of all channels."""
+        return self.function(x).movedim(0, -2).flatten(-2)
+
+
+def _images(x: Tensor) -> Tensor:
+    """Return the images ``(8, 8, ..., c)`` of features under all elements."""
+    return torch.einsum("gij,j...c->gi...c", _ACTIONS.to(x), x)
+
+
+class MaxFiltering(Invariant):
+    """The largest inner product with any image of each learned token, M = R (Eq. 16).
+
+    Attributes:
+        references: ``(8, R, c)``, of unit length when they are drawn.
+    """
+
+    def __init__(self, dim: int, references: int | None = None) -> None:
+        """Draw the learned tokens.
+
+        Args:
+            dim: C, channels of all planes together.
+            references: R, by default 2C.
+
+        Raises:
+            VitrineError: `dim` is no multiple of 8.
+        """
+        super().__init__()
+        self.out_features = references or 2 * dim
+        tokens = torch.randn(8, self.out_features, octic_channels(dim))
+        self.references = nn.Parameter(tokens / tokens.square().sum((0, 2), keepdim=True).sqrt())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compare tokens ``(8, ..., c)`` with the references."""
+        images = _images(self.references)
+        return torch.einsum("girc,i...c->g...r", images, x).amax(0)
+
+
+class Canonisation(Invariant):
+    """The image of a token that is closest to a learned one, M = C (Eq. 17).
+
+    Attributes:
+        reference: ``(8, c)``, of unit length when it is drawn.
+    """
+
+    def __init__(self, dim: int) -> None:
+        """Draw the learned token.
+
+        Args:
+            dim: C, channels of all planes together.
+
+        Raises:
+            VitrineError: `dim` is no multiple of 8.
+        """
+        super().__init__()
+        self.out_features = dim
+        token = torch.randn(8, octic_channels(dim))
+        self.reference = nn.Parameter(token / token.norm())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Turn each token ``(8, ..., c)`` to the image closest to the reference."""
+        images = _images(x)
+        likeness = torch.einsum("gi...c,ic->g...", images, self.reference)
+        closest = functional.one_hot(likeness.argmax(0), len(ELEMENTS)).to(x)
+        return torch.einsum("gi...c,...g->...ic", images, closest).flatten(-2)
+
+
+INVARIANTS: dict[str, Callable[[int], Invariant]] = {
+    "linear": partial(Channelwise, function=linear, count=1),
+    "power_spectrum": partial(Channelwise, function=power_spectrum, count=6),
+    "triple_correlation": partial(Channelwise, function=triple_correlation, count=15),
+    "polynomial": partial(Channelwise, function=polynomial, count=32),
+    "max_filtering": MaxFiltering,
+    "canonisation": Canonisation,
+}
+"""By name; each is built with C."""

@@ -1,0 +1,414 @@
+"""Octic Vision Transformers (Sec. 3.2): D8, H8 and I8, and the skeleton that they share.
+
+The patch embedding makes octic features and the first k blocks keep them so. What follows is the
+family: nothing, all blocks are octic, and invariants of the class token are classified (D8); or
+standard blocks, which see the planes as plain channels (H8) or invariants of every token (I8), with
+k half the depth. D8 and I8 are invariant to quarter turns and mirrorings, H8 is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any, Literal, NamedTuple, get_args
+
+import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
+import torch
+from timm.layers import LayerNorm, to_2tuple
+from timm.models import checkpoint
+from timm.models._features import feature_take_indices
+from timm.models.vision_transformer import Block
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.octic.block import OcticBlock
+from vitrine.octic.features import to_channels
+from vitrine.octic.invariants import INVARIANTS, Invariant
+from vitrine.octic.linear import OcticLinear
+from vitrine.octic.norm import NormConvention, OcticLayerNorm
+from vitrine.octic.patch_embed import OcticPatchEmbed
+from vitrine.octic.position import STD, OcticPositionEmbedding, require_even
+
+Family = Literal["d8", "h8", "i8"]
+Pool = Literal["token", "avg", ""]
+
+EPS = {"total": 1e-6, "published": 1e-5}
+"""Of the octic layer norms, by convention."""
+
+
+class Layers(NamedTuple):
+    """The layers of a family: of its group, whose features have so many planes, and beyond.
+
+    `invariantise` makes, from C, the layer that ends the features as invariants; without it they
+    end as plain channels.
+    """
+
+    planes: int
+    patch_embed: Callable[[int, int, int, int], nn.Module]
+    pos_embed: Callable[[int, int], nn.Module]
+    block: Callable[..., nn.Module]
+    norm: Callable[[int], nn.Module]
+    linear: type[nn.Module]
+    invariantise: Callable[[int], Invariant] | None
+
+
+class SteerableVisionTransformer(nn.Module):
+    """A ViT whose first k blocks keep features ``(planes, B, N, c)`` that a group acts on.
+
+    Tokens without a place in the image (CLS, registers, mask) live in the first plane, which the
+    group leaves as it is; CLS and registers come in front after the position encoding.
+
+    Attributes:
+        octic_depth: k.
+        equivariant: whether the features stay so to the end.
+    """
+
+    def __init__(
+        self,
+        layers: Layers,
+        equivariant: bool,
+        octic_depth: int | None = None,
+        img_size: int | tuple[int, int] = 224,
+        patch_size: int = 16,
+        in_chans: int = 3,
+        num_classes: int = 1000,
+        global_pool: Pool = "token",
+        embed_dim: int = 768,
+        depth: int = 12,
+        num_heads: int = 12,
+        mlp_ratio: float = 4.0,
+        qkv_bias: bool = True,
+        init_values: float | None = 1e-4,
+        reg_tokens: int = 0,
+        mask_token: bool = False,
+        dynamic_img_size: bool = False,
+        drop_rate: float = 0.0,
+        proj_drop_rate: float = 0.0,
+        attn_drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        init_std: float = 0.02,
+    ) -> None:
+        """Build it with random weights. Arguments that timm's ViT has too mean the same here.
+
+        Args:
+            layers: of the group.
+            equivariant: whether all blocks are the group's; the head takes invariants then.
+            octic_depth: k, by default the depth if `equivariant`, else half of it.
+            img_size: side of the square images, an even number of patches.
+            patch_size: even.
+            in_chans: channels of an image.
+            num_classes: size of the head; 0 for none.
+            global_pool: "token" (CLS), "avg" (of the patches) or "" (every token gets logits).
+            embed_dim: C, channels of all planes together.
+            depth: number of blocks.
+            num_heads: of every block.
+            mlp_ratio: hidden channels of an MLP over C.
+            qkv_bias: whether queries, keys and values have a bias.
+            init_values: of the layer scale (DeiT III's 1e-4; DINOv2 has 1e-5); None for no scale.
+            reg_tokens: number of register tokens.
+            mask_token: whether there is one, for masked images.
+            dynamic_img_size: whether images of other sizes are taken.
+            drop_rate: dropout before the head.
+            proj_drop_rate: dropout of the blocks' branches.
+            attn_drop_rate: dropout of the attention.
+            drop_path_rate: stochastic depth, the same in every block as DeiT III has it.
+            init_std: of the linear layers' weights; 0.02 starts small models slowly.
+
+        Raises:
+            VitrineError: an argument is impossible.
+        """
+        super().__init__()
+        octic_depth = (depth if equivariant else depth // 2) if octic_depth is None else octic_depth
+        if not 0 <= octic_depth <= depth or (equivariant and octic_depth < depth):
+            allowed = f"{depth}" if equivariant else f"0 to {depth}"
+            raise VitrineError(
+                f"octic_depth {octic_depth} does not suit the family's depth; give {allowed}"
+            )
+        height, width = to_2tuple(img_size)
+        if height != width or height % patch_size:
+            raise VitrineError(
+                f"img_size {img_size} is no square of {patch_size}-pixel patches; "
+                f"give one number, a multiple of {2 * patch_size}"
+            )
+        self.octic_depth, self.equivariant, self.planes = octic_depth, equivariant, layers.planes
+        self.num_classes, self.global_pool = num_classes, self._checked(global_pool)
+        self.num_features = self.head_hidden_size = self.embed_dim = embed_dim
+        self.num_reg_tokens, self.num_prefix_tokens = reg_tokens, 1 + reg_tokens
+        self.patch_size, self.grid_size = patch_size, (height // patch_size, height // patch_size)
+        self.dynamic_img_size, self.grad_checkpointing = dynamic_img_size, False
+
+        self.patch_embed = layers.patch_embed(height, patch_size, in_chans, embed_dim)
+        self.pos_embed = layers.pos_embed(self.grid_size[0], embed_dim)
+        channels = embed_dim // layers.planes
+        self.cls_token = nn.Parameter(torch.empty(1, 1, channels))
+        self.reg_token = nn.Parameter(torch.empty(1, reg_tokens, channels)) if reg_tokens else None
+        self.mask_token = nn.Parameter(torch.empty(1, 1, channels)) if mask_token else None
+
+        standard: Callable[..., nn.Module] = Block
+        self.blocks = nn.ModuleList(
+            (layers.block if index < octic_depth else standard)(
+                embed_dim,
+                num_heads,
+                mlp_ratio=mlp_ratio,
+                qkv_bias=qkv_bias,
+                init_values=init_values,
+                proj_drop=proj_drop_rate,
+                attn_drop=attn_drop_rate,
+                drop_path=drop_path_rate,
+            )
+            for index in range(depth)
+        )
+        self.norm = layers.norm(embed_dim) if equivariant else LayerNorm(embed_dim)
+        self.invariantisation = layers.invariantise(embed_dim) if layers.invariantise else None
+        if equivariant and self.invariantisation is not None:
+            self.head_hidden_size = self.invariantisation.out_features
+        self.head_drop = nn.Dropout(drop_rate)
+        self.head = self._make_head()
+        self._initialise(layers.linear, init_std)
+
+    def _make_head(self) -> nn.Module:
+        classes = self.num_classes
+        return nn.Linear(self.head_hidden_size, classes) if classes else nn.Identity()
+
+    def _initialise(self, linear: type[nn.Module], std: float) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear | linear):
+                for parameter in module.parameters(recurse=False):
+                    if parameter.ndim == 1:
+                        nn.init.zeros_(parameter)
+                    else:
+                        nn.init.trunc_normal_(parameter, std=std)
+        nn.init.trunc_normal_(self.cls_token, std=STD)
+        if self.reg_token is not None:
+            nn.init.normal_(self.reg_token, std=1e-6)
+        if self.mask_token is not None:
+            nn.init.zeros_(self.mask_token)
+
+    @staticmethod
+    def _checked(global_pool: str) -> str:
+        if global_pool not in get_args(Pool):
+            raise VitrineError(
+                f"unknown global_pool '{global_pool}'{did_you_mean(global_pool, get_args(Pool))}"
+            )
+        return global_pool
+
+    def no_weight_decay(self) -> set[str]:
+        """Return the parameters that are not decayed: positions, tokens, invariants' references."""
+        references = {name for name, _ in self.named_parameters() if ".invariant." in name}
+        return {"pos_embed.weight", "cls_token", "reg_token"} | references
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Recompute the blocks' activations in the backward pass, or keep them."""
+        self.grad_checkpointing = enable
+
+    def get_classifier(self) -> nn.Module:
+        """Return the last layer."""
+        return self.head
+
+    def reset_classifier(self, num_classes: int, global_pool: Pool | None = None) -> None:
+        """Give the model a new last layer, and another pooling if `global_pool` is given."""
+        self.num_classes = num_classes
+        if global_pool is not None:
+            self.global_pool = self._checked(global_pool)
+        self.head = self._make_head().to(self.cls_token)
+
+    def break_symmetry(self, x: Tensor) -> Tensor:
+        """Turn features ``(planes, B, N, c)`` into what standard blocks take, ``(B, N, C)``."""
+        return to_channels(x) if self.invariantisation is None else self.invariantisation(x)
+
+    def _grid(self, images: Tensor) -> tuple[int, int]:
+        """Return the tokens down and across.
+
+        Raises:
+            VitrineError: the model does not take images of this size.
+        """
+        height, width = images.shape[2:]
+        patch, side = self.patch_size, self.grid_size[0] * self.patch_size
+        if not self.dynamic_img_size and (height, width) != (side, side):
+            raise VitrineError(
+                f"the model takes images of {side} x {side} pixels, not {height} x {width}; "
+                "set img_size, or dynamic_img_size to true"
+            )
+        if height % patch or width % patch:
+            raise VitrineError(
+                f"an image of {height} x {width} pixels has no whole number of {patch}-pixel "
+                f"patches; give sides that are multiples of {2 * patch}"
+            )
+        grid = (height // patch, width // patch)
+        require_even(grid)
+        return grid
+
+    def _in_first_plane(self, tokens: Tensor) -> Tensor:
+        """Make ``(1, T, c)`` features ``(planes, 1, T, c)`` that are zero in all other planes."""
+        return functional.pad(tokens.unsqueeze(0), (0, 0, 0, 0, 0, 0, 0, self.planes - 1))
+
+    def embed(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Make features of images: patches, positions, class and register tokens.
+
+        Args:
+            images: ``(B, I, H, W)``.
+            mask: ``(B, h w)`` bool, true where the mask token takes a patch's place.
+
+        Returns:
+            ``(planes, B, 1 + R + h w, c)``.
+
+        Raises:
+            VitrineError: the model does not take images of this size, or has no mask token.
+        """
+        grid = self._grid(images)
+        x = self.patch_embed(images)
+        if mask is not None:
+            if self.mask_token is None:
+                raise VitrineError("the model has no mask token; build it with mask_token true")
+            x = torch.where(mask.unsqueeze(-1), self._in_first_plane(self.mask_token).to(x), x)
+        x = x + self.pos_embed(grid)
+        tokens: list[Tensor] = [t for t in (self.cls_token, self.reg_token) if t is not None]
+        prefix = self._in_first_plane(torch.cat(tokens, dim=1)).to(x)
+        return torch.cat([prefix.expand(-1, x.shape[1], -1, -1), x], dim=2).contiguous()
+
+    def _run(self, x: Tensor, taken: Collection[int] = ()) -> tuple[Tensor, list[Tensor]]:
+        """Apply all blocks; return the last one's output, and those of the blocks `taken`."""
+        outputs = []
+        for index, block in enumerate(self.blocks):
+            if index == self.octic_depth:
+                x = self.break_symmetry(x)
+            x = checkpoint(block, x) if self.grad_checkpointing and self.training else block(x)
+            if index in taken:
+                outputs.append(x)
+        return x, outputs
+
+    def _tokens(self, x: Tensor, norm: bool) -> Tensor:
+        """Make tokens ``(B, N, C)`` of any block's output."""
+        if self.equivariant:
+            return to_channels(self.norm(x) if norm else x)
+        if x.ndim == 4:
+            x = self.break_symmetry(x)
+        return self.norm(x) if norm else x
+
+    def forward_features(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the normalised tokens ``(B, 1 + R + h w, C)`` of images ``(B, I, H, W)``.
+
+        Those of an equivariant family still turn with the images, their channels plane by plane.
+        Masked patches are as in `embed`.
+        """
+        return self._tokens(self._run(self.embed(images, mask))[0], norm=True)
+
+    def forward_intermediates(
+        self,
+        images: Tensor,
+        indices: int | list[int] | None = None,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+        output_fmt: Literal["NCHW", "NLC"] = "NCHW",
+        intermediates_only: bool = False,
+    ) -> Any:
+        """Return the outputs of blocks, as timm's ViT does.
+
+        Args:
+            images: ``(B, I, H, W)``.
+            indices: the last so many blocks, or these, or all.
+            return_prefix_tokens: pair each output with its CLS and register tokens.
+            norm: whether the final norm is applied to each.
+            output_fmt: ``(B, C, h, w)`` or ``(B, h w, C)``.
+            intermediates_only: leave out the final features.
+
+        Returns:
+            (final features, outputs), or the outputs. Those of blocks before a break of symmetry
+            are what standard blocks would take.
+        """
+        taken, _ = feature_take_indices(len(self.blocks), indices)
+        x, outputs = self._run(self.embed(images), taken)
+        tokens = [self._tokens(output, norm) for output in outputs]
+        prefix, patches = (
+            [t[:, : self.num_prefix_tokens] for t in tokens],
+            [t[:, self.num_prefix_tokens :] for t in tokens],
+        )
+        if output_fmt == "NCHW":
+            patches = [p.mT.unflatten(2, self._grid(images)).contiguous() for p in patches]
+        result = list(zip(patches, prefix, strict=True)) if return_prefix_tokens else patches
+        return result if intermediates_only else (self._tokens(x, norm=True), result)
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """Return the logits of tokens ``(B, N, C)``, or what the last layer takes."""
+        if self.global_pool == "token":
+            x = x[:, 0]
+        elif self.global_pool == "avg":
+            x = x[:, self.num_prefix_tokens :].mean(dim=1)
+        if self.equivariant and self.invariantisation is not None:
+            x = self.invariantisation(x.unflatten(-1, (self.planes, -1)).movedim(-2, 0))
+        x = self.head_drop(x)
+        return x if pre_logits else self.head(x)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits ``(B, classes)`` of images ``(B, I, H, W)``."""
+        return self.forward_head(self.forward_features(images))
+
+
+class Invariantisation(Invariant):
+    """Invariants of octic features, mapped to C channels: ``(8, ..., c)`` to ``(..., C)``."""
+
+    def __init__(self, dim: int, name: str, act_layer: Callable[[], nn.Module]) -> None:
+        """Build it.
+
+        Args:
+            dim: C.
+            name: of `INVARIANTS`.
+            act_layer: what the channels go through.
+
+        Raises:
+            VitrineError: the name is unknown.
+        """
+        super().__init__()
+        if name not in INVARIANTS:
+            raise VitrineError(f"unknown invariant '{name}'{did_you_mean(name, INVARIANTS)}")
+        self.invariant = INVARIANTS[name](dim)
+        self.proj = nn.Linear(self.invariant.out_features, dim)
+        self.act = act_layer()
+        self.out_features = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to every token."""
+        return self.act(self.proj(self.invariant(x)))
+
+
+class OcticVisionTransformer(SteerableVisionTransformer):
+    """D8, H8 or I8."""
+
+    def __init__(
+        self,
+        family: Family = "d8",
+        invariant: str = "power_spectrum",
+        norm: NormConvention = "total",
+        **kwargs: Any,
+    ) -> None:
+        """Build it with random weights.
+
+        Args:
+            family: "d8", fully octic; "h8" and "i8", the first half by default. An I8 whose blocks
+                are all octic is what the paper trains with DINOv2 as D8.
+            invariant: of D8 and I8, a name of `INVARIANTS`.
+            norm: convention of the octic layer norms, see `OcticLayerNorm`.
+            **kwargs: those of `SteerableVisionTransformer`.
+
+        Raises:
+            VitrineError: an argument is impossible.
+        """
+        if family not in get_args(Family):
+            raise VitrineError(f"unknown family '{family}'{did_you_mean(family, get_args(Family))}")
+        eps = EPS.get(norm, EPS["total"])
+        act_layer = nn.GELU if family == "d8" else nn.Identity
+        layers = Layers(
+            planes=8,
+            patch_embed=OcticPatchEmbed,
+            pos_embed=OcticPositionEmbedding,
+            block=partial(OcticBlock, norm_eps=eps, norm=norm),
+            norm=partial(OcticLayerNorm, eps=eps, convention=norm),
+            linear=OcticLinear,
+            invariantise=(
+                None
+                if family == "h8"
+                else partial(Invariantisation, name=invariant, act_layer=act_layer)
+            ),
+        )
+        super().__init__(layers, equivariant=family == "d8", **kwargs)
