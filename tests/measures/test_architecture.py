@@ -56,6 +56,11 @@ def test_an_unknown_field_is_refused():
         architectures({"a": {"name": "x", "size": 3}})
 
 
+def test_arguments_without_names_are_refused():
+    with pytest.raises(VitrineError, match=r"args of model 'x' are \['depth'\] and not names"):
+        architectures({"a": {"name": "x", "args": ["depth"]}})
+
+
 def test_a_pair_must_be_measured():
     require_pairs({"a": "b"}, {"a": {}, "b": {}})
     with pytest.raises(VitrineError, match=r"`pairs` name 'c', which is not among .*: a, b"):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,13 @@ def test_weights_without_a_receipt_are_measured_as_a_rehearsal_leaves_none(train
     measurement.run.receipts[0].unlink()
     write_weights(measurement.run, 0)
     assert subject(measurement, catalog, 0).seed == 0
+
+
+def test_a_measure_of_trained_models_is_not_given_a_recipe(trained):
+    measurement, catalog = trained
+    described = replace(measurement, run=None, described=measurement.run)
+    with pytest.raises(VitrineError, match=r"takes a Trained and .* gives it a Described: write"):
+        take(described, catalog)
 
 
 def test_weights_of_another_seed_are_refused(trained):

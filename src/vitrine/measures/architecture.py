@@ -28,6 +28,13 @@ class Architecture:
     args: Mapping[str, Any] = field(default_factory=dict)
     image_size: int | None = None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.args, Mapping):
+            raise VitrineError(
+                f"args of model '{self.name}' are {self.args!r} and not names with values; "
+                "correct the measure's `models`"
+            )
+
     def build(self, seed: int) -> nn.Module:
         """Make the model on torch's default device; its initial weights follow from `seed`.
 
@@ -62,7 +69,7 @@ def architectures(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Architec
     """Read a measure's ``models`` argument: fields of `Architecture` by label.
 
     Raises:
-        VitrineError: a field is unknown, or `name` is missing.
+        VitrineError: a field is unknown or of another kind, or `name` is missing.
     """
     try:
         return {label: Architecture(**fields) for label, fields in models.items()}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -13,6 +16,8 @@ from vitrine.measures.context import Context, Described, Trained
 from vitrine.provenance import provenance
 from vitrine.training.model import build_model, load_weights
 from vitrine.training.receipts import require_own_weights
+
+ON = {Described.__name__: "recipe", Trained.__name__: "run"}
 
 
 def take(measurement: Measurement, catalog: Catalog) -> dict[str, object]:
@@ -31,10 +36,11 @@ def take(measurement: Measurement, catalog: Catalog) -> dict[str, object]:
     run, on = measurement.run, measurement.on
     origin = provenance(measurement.device)  # before measuring: HEAD may move meanwhile
     start = time.monotonic()
-    values = {
-        str(seed): dict(function(subject(measurement, catalog, seed), **measurement.args))
-        for seed in measurement.seeds
-    }
+    values = {}
+    for seed in measurement.seeds:
+        given = subject(measurement, catalog, seed)
+        _require_wanted(function, given, measurement)
+        values[str(seed)] = dict(function(given, **measurement.args))
     return {
         "paper": measurement.paper,
         "name": measurement.name,
@@ -47,6 +53,17 @@ def take(measurement: Measurement, catalog: Catalog) -> dict[str, object]:
         "values": values,
         "provenance": {**origin, "wall_seconds": round(time.monotonic() - start, 3)},
     }
+
+
+def _require_wanted(function: Callable[..., Any], given: Context, measurement: Measurement) -> None:
+    """Refuse to hand a recipe to a function that is written for a trained model, and the like."""
+    first = next(iter(inspect.signature(function).parameters.values())).annotation
+    wanted = getattr(first, "__name__", first)
+    if wanted in ON and wanted not in {one.__name__ for one in type(given).__mro__}:
+        raise VitrineError(
+            f"{measurement.function} takes a {wanted} and measure '{measurement.name}' gives it a "
+            f"{type(given).__name__}: write 'on: {ON[wanted]}' for it in artifacts.yaml"
+        )
 
 
 def subject(measurement: Measurement, catalog: Catalog, seed: int) -> Context:
