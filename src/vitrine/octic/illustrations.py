@@ -179,11 +179,11 @@ def _block(block: OcticBlock, shapes: Mapping[str, list[int]]) -> dict[str, Any]
     return values
 
 
-def cayley(context: Context, image_size: int = 112, patch_size: int = 8) -> Values:
+def cayley(context: Context, image_size: int = 80, patch_size: int = 8) -> Values:
     """Transform a photograph and its octic features by all eight elements (Fig. 5).
 
     Args:
-        context: its seed draws the eight filters of the patch embedding, smooth ones.
+        context: its seed draws the filters of the patch embedding, smooth and grey ones.
         image_size: pixels on a side.
         patch_size: pixels on a side of a patch.
 
@@ -196,11 +196,11 @@ def cayley(context: Context, image_size: int = 112, patch_size: int = 8) -> Valu
     """
     torch.manual_seed(context.seed)
     embed = OcticPatchEmbed(image_size, patch_size, embed_dim=8).double()
-    pixels = torch.tensor(photo_centre("flower", image_size)).permute(2, 0, 1)
+    pixels = torch.tensor(photo_centre("china", image_size)).permute(2, 0, 1)
     image = (pixels - pixels.double().mean((1, 2), keepdim=True))[None] / 255
     values: dict[str, Any] = {"patch": patch_size}
     with torch.no_grad():
-        coarse = torch.randn(6, 3, 3, 3, dtype=torch.float64)
+        coarse = torch.randn(6, 1, 3, 3, dtype=torch.float64)
         smooth = functional.interpolate(coarse, embed.weight.shape[-2:], mode="bicubic")
         embed.weight.copy_(smooth[:, None])
         embed.bias.zero_()
