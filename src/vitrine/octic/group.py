@@ -10,6 +10,7 @@ The Fourier transform takes one to the other.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -29,16 +30,37 @@ IRREPS: dict[str, tuple[list[list[float]], list[list[float]]]] = {
 _REGULAR = {"r": [1, 2, 3, 0, 7, 4, 5, 6], "m": [4, 5, 6, 7, 0, 1, 2, 3]}
 
 
-def _inverse_fourier() -> Tensor:
-    x0, x1, x2, x3, x4, x5, x6, x7 = torch.eye(8, dtype=torch.float64)
-    a, b, c, d = x0 + x1, x0 - x1, x2 + x3, x2 - x3
-    e, f, g, h = x4 + x5, x4 - x5, x6 + x7, x6 - x7
-    turns = [(a + c) + (e + h), (a - c) + (f - g), (a + c) - (e + h), (a - c) - (f - g)]
-    mirrored = [(b + d) - (f + g), (b - d) - (e - h), (b + d) + (f + g), (b - d) + (e - h)]
-    return torch.stack([*turns, *mirrored]) / (2 * math.sqrt(2))
+SCALE = 1 / (2 * math.sqrt(2))
+"""What the Fourier transforms multiply by, which makes them orthogonal."""
 
 
-INVERSE_FOURIER = _inverse_fourier()
+def inverse_fourier(x: Sequence[Tensor]) -> list[Tensor]:
+    """Transform eight isotypic planes to regular ones by 24 additions, without their `SCALE`."""
+    (a, b), (c, d) = _sum_and_difference(x[0], x[1]), _sum_and_difference(x[2], x[3])
+    (e, f), (g, h) = _sum_and_difference(x[4], x[5]), _sum_and_difference(x[6], x[7])
+    y0, y2 = _sum_and_difference(a + c, e + h)
+    y1, y3 = _sum_and_difference(a - c, f - g)
+    y6, y4 = _sum_and_difference(b + d, f + g)
+    y7, y5 = _sum_and_difference(b - d, e - h)
+    return [y0, y1, y2, y3, y4, y5, y6, y7]
+
+
+def fourier(y: Sequence[Tensor]) -> list[Tensor]:
+    """Transform eight regular planes to isotypic ones, the transpose of `inverse_fourier`."""
+    (p, q), (r, s) = _sum_and_difference(y[0], y[2]), _sum_and_difference(y[1], y[3])
+    (t, u), (v, w) = _sum_and_difference(y[6], y[4]), _sum_and_difference(y[7], y[5])
+    x0, x1 = _sum_and_difference(p + r, t + v)
+    x2, x3 = _sum_and_difference(p - r, t - v)
+    x4, x5 = _sum_and_difference(q + w, u + s)
+    x6, x7 = _sum_and_difference(u - s, q - w)
+    return [x0, x1, x2, x3, x4, x5, x6, x7]
+
+
+def _sum_and_difference(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    return u + v, u - v
+
+
+INVERSE_FOURIER = SCALE * torch.stack(inverse_fourier(torch.eye(8, dtype=torch.float64)))
 """``(8, 8)`` float64, isotypic to regular; orthogonal, so that `FOURIER` is its transpose."""
 FOURIER = INVERSE_FOURIER.T.contiguous()
 """``(8, 8)`` float64, regular to isotypic."""

@@ -3,12 +3,18 @@
 By Schur's lemma a plane of an irrep of one dimension only sees itself, and E's 2c columns [copy 1 |
 copy 2] are mixed by one matrix that both rows share: 12 c c' multiply-adds where a dense layer has
 64. A bias may only go where the group does nothing, to A1.
+
+The products are an operator of torch's own kind, since only then does each write its planes into
+the one output, also under autograd and `torch.compile`; concatenating them costs a fifth more.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import register_flop_formula
 
 from vitrine.errors import VitrineError
 
@@ -22,6 +28,56 @@ def octic_channels(features: int) -> int:
     if features % 8:
         raise VitrineError(f"octic features have {features} channels; give a multiple of 8")
     return features // 8
+
+
+@torch.library.custom_op("vitrine::octic_linear", mutates_args=())
+def octic_linear(x: Tensor, weight: Tensor, weight_e: Tensor, bias: Tensor | None) -> Tensor:
+    """Multiply ``(8, M, c)`` by ``(4, c', c)`` and ``(2c', 2c)``, see `OcticLinear`."""
+    c_out, c = weight.shape[1:]
+    y = x.new_empty(8, x.shape[1], c_out)
+    torch.bmm(x[1:4], weight[1:].mT, out=y[1:4])
+    if bias is None:
+        torch.mm(x[0], weight[0].mT, out=y[0])
+    else:
+        torch.addmm(bias, x[0], weight[0].mT, out=y[0])
+    copies = x[4:].unflatten(0, (2, 2)).flatten(1, 2)  # both rows of a copy in one product
+    for out, blocks in zip(y[4:].view(2, -1, c_out), weight_e.split(c_out), strict=True):
+        torch.mm(copies[0], blocks[:, :c].mT, out=out)
+        out.addmm_(copies[1], blocks[:, c:].mT)
+    return y
+
+
+@octic_linear.register_fake
+def _(x: Tensor, weight: Tensor, weight_e: Tensor, bias: Tensor | None) -> Tensor:
+    return x.new_empty(8, x.shape[1], weight.shape[1])
+
+
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:3])
+    ctx.has_bias = inputs[3] is not None
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    x, weight, weight_e = ctx.saved_tensors
+    needs_x, needs_weight, needs_weight_e, _ = ctx.needs_input_grad
+    grad = grad.contiguous()
+    grad_x = octic_linear(grad, weight.mT, weight_e.T, None) if needs_x else None
+    grad_weight = grad[:4].mT @ x[:4] if needs_weight else None
+    grad_weight_e = None
+    if needs_weight_e:
+        outs, copies = (t[4:].unflatten(0, (2, 2)).flatten(1, 2) for t in (grad, x))
+        blocks = outs.mT[:, None] @ copies  # (copy out, copy in, c', c)
+        grad_weight_e = blocks.transpose(1, 2).reshape(weight_e.shape)
+    return grad_x, grad_weight, grad_weight_e, grad[0].sum(0) if ctx.has_bias else None
+
+
+octic_linear.register_autograd(_backward, setup_context=_save_for_backward)
+
+
+@register_flop_formula(torch.ops.vitrine.octic_linear)
+def _flops(x: torch.Size, weight: torch.Size, *_: Any, **__: Any) -> int:
+    """Two for each multiply-add: four planes, and two rows of a matrix of 2c x 2c'."""
+    return 2 * 12 * x[1] * weight[1] * weight[2]
 
 
 class OcticLinear(nn.Module):
@@ -61,18 +117,12 @@ class OcticLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply it to ``(8, B, N, c)``."""
-        shape = x.shape[1:3]
-        c, c_out = self.in_features // 8, self.out_features // 8
-        planes = x.flatten(1, 2)
-        lines = torch.bmm(planes[:4], self.weight.mT)
-        if self.bias is not None:
-            lines[0] += self.bias
-        copy_1, copy_2 = planes[4:6].flatten(0, 1), planes[6:8].flatten(0, 1)
-        pairs = [
-            torch.addmm(copy_1 @ w[:, :c].mT, copy_2, w[:, c:].mT).view(2, -1, c_out)
-            for w in self.weight_e.split(c_out)
-        ]
-        return torch.cat([lines, *pairs]).unflatten(1, shape)
+        tensors = [x.flatten(1, 2), self.weight, self.weight_e, self.bias]
+        device = x.device.type
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+            tensors = [tensor if tensor is None else tensor.to(dtype) for tensor in tensors]
+        return octic_linear(*tensors).unflatten(1, x.shape[1:3])
 
     def extra_repr(self) -> str:
         """Show the sizes, as `nn.Linear` does."""
