@@ -43,6 +43,8 @@ def test_changes_are_relative_to_the_partner_and_unknown_where_a_number_is(conte
     )
     values = memory(context, {"a": {"name": "a"}, "b": {"name": "b"}}, {"b": "a"})
     assert values["b/training/reserved"] == 240
+    assert values["b/training/allocated/gain"] == pytest.approx(200 / 210)
+    assert values["b/training/resident/gain"] is None
     changes = {key: value for key, value in values.items() if key.endswith("/change")}
     assert changes == {
         "b/training/allocated/change": pytest.approx(5),
@@ -52,6 +54,32 @@ def test_changes_are_relative_to_the_partner_and_unknown_where_a_number_is(conte
         "b/inference/reserved/change": 50,
         "b/inference/resident/change": None,
     }
+
+
+def test_a_phase_that_is_not_asked_for_is_unknown_and_does_not_run(context, monkeypatch):
+    ran = []
+
+    def measure(model, phase, *settings):
+        ran.append((phase, *settings[2:]))
+        return {"allocated": 1.0, "reserved": 1.0, "resident": None}
+
+    monkeypatch.setattr(module, "_in_a_fresh_process", measure)
+    models = {"a": {"name": "a"}, "b": {"name": "b"}}
+    options = {"precision": "bf16", "compile": True}
+    values = memory(context, models, {"b": "a"}, phases=["inference"], **options)
+    assert ran == 2 * [("inference", "bf16", True)]
+    assert values["b/inference/allocated/gain"] == 1
+    assert values["b/training/allocated"] is values["b/training/allocated/gain"] is None
+
+
+def test_a_pass_runs_compiled_and_in_the_precision_asked_for(monkeypatch):
+    compiled, logits = [], []
+    monkeypatch.setattr(nn.Module, "compile", lambda model: compiled.append(model))
+    monkeypatch.setattr(module, "run", lambda model, images, _: logits.append(model(images)))
+    tiny = Architecture(VIT["name"], {"img_size": 32, "depth": 1}, 32)
+    module.peak(tiny, "inference", 1, "cpu", 0, "bf16", True)
+    assert logits[-1].dtype == torch.bfloat16
+    assert len(compiled) == 1
 
 
 def test_a_gpu_is_asked_for_its_own_peaks_and_not_for_resident_memory(monkeypatch):

@@ -10,7 +10,7 @@ quantity, which has a key of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from vitrine.errors import VitrineError
 from vitrine.measures.architecture import Architecture, architectures, require_pairs
 from vitrine.measures.context import Context, Values
+from vitrine.measures.precision import Precision, autocast
 
 Phase = Literal["training", "inference"]
 
@@ -37,6 +38,9 @@ def memory(
     models: Mapping[str, Mapping[str, Any]],
     pairs: Mapping[str, str] | None = None,
     batch_size: int = 64,
+    phases: Sequence[Phase] = get_args(Phase),
+    precision: Precision = "fp32",
+    compile: bool = False,
 ) -> Values:
     """Measure the peak memory of untrained models on noise.
 
@@ -45,12 +49,16 @@ def memory(
         models: fields of `vitrine.measures.architecture.Architecture` by label.
         pairs: for a label, that of the model that it is compared with.
         batch_size: images in a step or pass.
+        phases: those that are measured; the numbers of others are None.
+        precision: of the forward pass.
+        compile: let torch.compile at the models, as a recipe's `compile` does.
 
     Returns:
         ``"<label>/<phase>/<quantity>"`` in MiB, and of a model in `pairs` also
-        ``"<label>/<phase>/<quantity>/change"``, by how many percent it is higher. Phases are
-        ``training`` (forward, backward, AdamW) and ``inference``; quantities ``allocated`` and
-        ``reserved``, None on a CPU, and ``resident``, None on a GPU.
+        ``"<label>/<phase>/<quantity>/change"``, by how many percent it is higher, and ``.../gain``,
+        how many times as much the partner takes. Phases are ``training`` (forward, backward, AdamW)
+        and ``inference``; quantities ``allocated`` and ``reserved``, None on a CPU, and
+        ``resident``, None on a GPU.
 
     Raises:
         VitrineError: a model does not exist or refuses its arguments, a pair is not measured, or
@@ -61,21 +69,32 @@ def memory(
     values: dict[str, float | None] = {}
     for label, architecture in architectures(models).items():
         for phase in get_args(Phase):
-            peaks = _in_a_fresh_process(architecture, phase, batch_size, context)
+            peaks: Mapping[str, float | None] = dict.fromkeys(QUANTITIES)
+            if phase in phases:
+                peaks = _in_a_fresh_process(
+                    architecture, phase, batch_size, context, precision, compile
+                )
             values |= {f"{label}/{phase}/{quantity}": peak for quantity, peak in peaks.items()}
     for label, plain in pairs.items():
         for phase in get_args(Phase):
             for quantity in QUANTITIES:
                 before, after = (values[f"{name}/{phase}/{quantity}"] for name in (plain, label))
-                change = 100 * (after / before - 1) if before and after else None
-                values[f"{label}/{phase}/{quantity}/change"] = change
+                gain = before / after if before and after else None
+                key = f"{label}/{phase}/{quantity}"
+                values[f"{key}/gain"] = gain
+                values[f"{key}/change"] = 100 * (1 / gain - 1) if gain else None
     return values
 
 
 def _in_a_fresh_process(
-    architecture: Architecture, phase: Phase, batch_size: int, context: Context
+    architecture: Architecture,
+    phase: Phase,
+    batch_size: int,
+    context: Context,
+    precision: Precision,
+    compile: bool,
 ) -> dict[str, float | None]:
-    task = (architecture, phase, batch_size, context.device, context.seed)
+    task = (architecture, phase, batch_size, context.device, context.seed, precision, compile)
     fresh = get_context("forkserver")  # forks of a process that has imported torch and run nothing
     fresh.set_forkserver_preload([__name__])
     with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
@@ -89,7 +108,13 @@ def _in_a_fresh_process(
 
 
 def peak(
-    architecture: Architecture, phase: Phase, batch_size: int, device: str, seed: int
+    architecture: Architecture,
+    phase: Phase,
+    batch_size: int,
+    device: str,
+    seed: int,
+    precision: Precision = "fp32",
+    compile: bool = False,
 ) -> dict[str, float | None]:
     """Run a phase and say how much memory it took, in MiB; meant for a process of its own.
 
@@ -106,7 +131,11 @@ def peak(
         before = _resident("VmRSS")
     model = architecture.build(seed)
     images = architecture.images(batch_size, model, seed)
-    run(model.to(device), images.to(device), phase)
+    model, images = model.to(device), images.to(device)
+    if compile:
+        model.compile()
+    with autocast(device, precision):
+        run(model, images, phase)
     if on_gpu:
         allocated = torch.cuda.max_memory_allocated(device)
         reserved = torch.cuda.max_memory_reserved(device)
