@@ -9,6 +9,7 @@ from torch import nn
 from vitrine.data.registry import load_registry
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Context, Trained
+from vitrine.measures.flops import flops
 from vitrine.octic.measures import (
     arithmetic_intensity,
     block_operations,
@@ -98,13 +99,42 @@ def test_a_dense_block_is_counted_by_hand():
 
 
 def test_an_octic_block_is_counted_by_hand():
+    """By the paper's fast Fourier transform, and a layer norm that shifts an eighth."""
     dim, mlp, tokens = 16, 64, 5
     products = tokens * (4 * dim**2 + 2 * dim * mlp) * 12 // 64 + 2 * tokens**2 * dim
     transforms = 2 * (24 + 8) * mlp // 8
-    elementwise = tokens * (2 * 5 * dim + 8 * mlp + transforms + 4 * dim)
-    biases = tokens * (3 * dim + dim + mlp + dim) // 8  # of A1, which no product takes in
+    norms = 2 * (4 * dim + dim // 8)
+    elementwise = tokens * (norms + 8 * mlp + transforms + 4 * dim)
     _, octic = block_operations(dim, mlp, heads=2, tokens=tokens)
-    assert 0 <= octic - products - elementwise <= biases
+    assert octic == products + elementwise
+
+
+# Of Table 2; "unfused" are those that count attention's softmax.
+@pytest.mark.parametrize(
+    ("printed", "reading", "model", "args"),
+    [
+        (127.4, "gmacs", "h2_vit_huge_patch14_224", {}),
+        (103.95, "gmacs", "octic_i8_vit_huge_patch14_224", {"invariant": "polynomial"}),
+        (102.57, "gmacs", "octic_i8_vit_huge_patch14_224", {"invariant": "power_spectrum"}),
+        (102.3, "gmacs", "octic_h8_vit_huge_patch14_224", {}),
+        (87.3, "gmacs_unfused", "d2_vit_huge_patch14_224", {}),
+        (46.9, "gmacs", "h2_vit_large_patch16_224", {}),
+        (38.5, "gmacs", "octic_i8_vit_large_patch16_224", {"invariant": "polynomial"}),
+        (37.84, "gmacs", "octic_i8_vit_large_patch16_224", {"invariant": "power_spectrum"}),
+        (37.7, "gmacs", "octic_h8_vit_large_patch16_224", {}),
+        (32.2, "gmacs_unfused", "d2_vit_large_patch16_224", {}),
+    ],
+)
+def test_the_operations_of_table_2_are_the_printed_ones(context, printed, reading, model, args):
+    values = flops(context, {"model": {"name": model, "args": args}})
+    assert values[f"model/{reading}"] == pytest.approx(printed, abs=0.05)
+
+
+@pytest.mark.parametrize(("printed", "size"), [(36.6, "huge_patch14"), (13.5, "large_patch16")])
+def test_the_operations_of_d8_are_nearly_the_printed_ones(context, printed, size):
+    """The printed H8, half of whose blocks are D8's, says 36.8 and 13.6 as is found here."""
+    values = flops(context, {"d8": {"name": f"octic_d8_vit_{size}_224"}})
+    assert printed < values["d8/gmacs"] < printed + 0.15
 
 
 @pytest.mark.parametrize("shape", [{"dim": 64, "heads": 1}, {"dim": 64, "width": 1}])

@@ -30,7 +30,7 @@ from vitrine.measures.architecture import architectures
 from vitrine.measures.context import Context, Values
 
 ELEMENTWISE = {
-    **dict.fromkeys(["add", "sub", "rsub", "mul", "div", "neg", "square"], 1),
+    **dict.fromkeys(["add", "sub", "rsub", "mul", "div", "neg"], 1),
     **dict.fromkeys(["sqrt", "rsqrt", "sigmoid"], 4),
     **dict.fromkeys(["pow", "_softmax"], 5),
     "gelu": 8,
