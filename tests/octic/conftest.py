@@ -1,7 +1,10 @@
 import pytest
 import torch
 
+from tests.measures.conftest import trained_on_digits
 from vitrine.octic.group import ELEMENTS
+
+__all__ = ["trained_on_digits"]
 
 
 @pytest.fixture(params=ELEMENTS)
