@@ -48,6 +48,11 @@ def test_weights_are_measured_if_they_are_those_of_the_receipt(trained):
         assert str(path) in str(told.value)
 
 
+def test_the_measure_of_a_run_is_told_the_folder_of_its_seed(trained):
+    measurement, catalog = trained
+    assert subject(measurement, catalog, 0).folder == measurement.run.seed_folder(0)
+
+
 def test_weights_without_a_receipt_are_measured_as_a_rehearsal_leaves_none(trained):
     measurement, catalog = trained
     measurement.run.receipts[0].unlink()

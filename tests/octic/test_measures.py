@@ -15,6 +15,7 @@ from vitrine.octic.measures import (
     block_operations,
     block_ratios,
     compute,
+    invariance,
     module_runtime,
     quarter_turns,
     rotated_accuracy,
@@ -176,6 +177,20 @@ def test_a_model_of_one_corner_sees_the_turns(trained_on_digits):
 def test_batches_and_workers_do_not_change_the_turns(trained_on_digits):
     trained = trained_on_digits(Corner())
     assert rotated_accuracy(trained, 7, 50) == rotated_accuracy(trained, 50, 50)
+
+
+def test_d8_and_i8_are_invariant_and_h8_is_not(context):
+    shape = {"img_size": 32, "embed_dim": 32, "depth": 2, "num_heads": 2, "num_classes": 5}
+    args = {**shape, "init_values": 1.0}  # lest CLS, which carries the logits, see little else
+    models = {
+        family: {"name": f"octic_{family}_vit_small_patch16_224", "args": args, "image_size": 32}
+        for family in ("d8", "i8", "h8")
+    }
+    values = invariance(context, models)
+    assert values["d8/relative"] < 1e-12
+    assert values["i8/relative"] < 1e-12
+    assert values["h8/relative"] > 1e-3
+    assert values["h8/error"] > 1e3 * values["d8/error"]
 
 
 def test_every_module_of_table_4_is_timed_at_every_width(context):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from vitrine.data.transforms import eval_transform
 from vitrine.errors import VitrineError
 from vitrine.measures.accuracy import hits
+from vitrine.measures.architecture import architectures
 from vitrine.measures.consistency import validation_batches
 from vitrine.measures.context import Context, Trained, Values
 from vitrine.measures.flops import count
@@ -26,6 +28,7 @@ from vitrine.measures.precision import Precision, autocast
 from vitrine.measures.throughput import time_in_turns
 from vitrine.octic.activation import OcticGELU
 from vitrine.octic.block import OcticBlock
+from vitrine.octic.equivariance import invariance_error
 from vitrine.octic.mlp import OcticMlp
 from vitrine.provenance import read_provenance
 from vitrine.training.seeding import derive
@@ -129,6 +132,35 @@ def quarter_turns(seed: int, index: int) -> int:
 def turned(images: Tensor, turns: Sequence[int]) -> Tensor:
     """Turn each of ``(B, C, S, S)`` anticlockwise by its number of quarters."""
     return torch.stack([image.rot90(k, (-2, -1)) for image, k in zip(images, turns, strict=True)])
+
+
+def invariance(
+    context: Context, models: Mapping[str, Mapping[str, Any]], images: int = 2
+) -> Values:
+    """Turn and mirror noise before untrained models in float64: is invariance exact?
+
+    Args:
+        context: where to measure; its seed makes weights and noise.
+        models: fields of `vitrine.measures.architecture.Architecture` by label.
+        images: how many, each under all eight elements.
+
+    Returns:
+        ``"<label>/error"``, the largest change of a logit, and ``"<label>/relative"``, the same
+        over the largest logit: about 1e-15 for an invariant model.
+
+    Raises:
+        VitrineError: a model does not exist or refuses its arguments.
+    """
+    values: dict[str, float] = {}
+    for label, architecture in architectures(models).items():
+        model = architecture.build(context.seed).double().eval()
+        noise = architecture.images(images, model, context.seed).double().to(context.device)
+        model.to(context.device)
+        with torch.inference_mode():
+            largest = model(noise).abs().max().item()
+        error = invariance_error(model, noise)
+        values |= {f"{label}/error": error, f"{label}/relative": error / largest}
+    return values
 
 
 def module_runtime(
