@@ -12,7 +12,7 @@ reproduce: $(READY)
 	@$(BIN)/vitrine status --scale $(SCALE)
 
 test: $(READY)
-	@$(BIN)/python -m pytest -n auto -m "not cluster"
+	@$(BIN)/python -m pytest -n auto --dist loadscope -m "not cluster"
 
 ## a live two-node SLURM on this machine (root, Debian); skipped with a reason elsewhere
 test-cluster: $(READY)

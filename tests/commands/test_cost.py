@@ -115,5 +115,6 @@ def test_every_recipe_of_every_paper_can_be_counted(root, monkeypatch):
     monkeypatch.chdir(root)
     full = load_catalog(scale="full")
     costs = Costs(full, load_devices(root)["a100"])
-    for run in full.runs.values():
+    models = {run.recipe.model.model_dump_json(): run for run in full.runs.values()}
+    for run in models.values():
         assert costs.model(run).forward_flops > costs.model(run).parameters
