@@ -1,0 +1,85 @@
+import pytest
+import torch
+
+from vitrine.octic.features import on_planes
+from vitrine.octic.group import ELEMENTS, isotypic
+from vitrine.octic.invariants import INVARIANTS
+
+CHANNELS = 3
+WIDTHS = {  # M at c = 3, C = 24
+    "linear": 3,
+    "power_spectrum": 18,
+    "triple_correlation": 45,
+    "polynomial": 96,
+    "max_filtering": 48,
+    "canonisation": 24,
+}
+
+
+def features(tokens=5):
+    return torch.randn(8, 2, tokens, CHANNELS, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_invariants_do_not_see_the_group(name, element, scrambled):
+    invariant = scrambled(INVARIANTS[name](8 * CHANNELS))
+    x = features()
+    y = invariant(x)
+    assert y.shape == (2, 5, WIDTHS[name])
+    assert invariant.out_features == WIDTHS[name]
+    turned = invariant(on_planes(isotypic(element), x))
+    torch.testing.assert_close(turned, y, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_invariants_see_more_than_the_length(name, scrambled):
+    invariant = scrambled(INVARIANTS[name](8 * CHANNELS))
+    x = features()
+    shuffled = x[torch.tensor([1, 0, 3, 2, 4, 6, 5, 7])]
+    assert (invariant(x) - invariant(shuffled)).abs().amax() > 0.1
+
+
+def test_the_six_are_all():
+    assert set(INVARIANTS) == set(WIDTHS)
+
+
+@pytest.mark.parametrize(("name", "count"), [("triple_correlation", 15), ("polynomial", 32)])
+def test_polynomials_are_linearly_independent(name, count):
+    y = INVARIANTS[name](8)(torch.randn(8, 200, 1, dtype=torch.float64))
+    assert torch.linalg.matrix_rank(y / y.norm(dim=0)) == count
+
+
+def test_the_power_spectrum_is_the_norm_of_each_irrep():
+    x = torch.tensor([-2.0, -3, 4, -5, 3, 4, 6, -8]).view(8, 1, 1)
+    spectrum = INVARIANTS["power_spectrum"](8)(x)
+    torch.testing.assert_close(spectrum, torch.tensor([[-2.0, 3, 4, 5, 5, 10]]))
+
+
+def test_the_power_spectrum_has_a_gradient_at_zero():
+    x = torch.zeros(8, 1, 1, requires_grad=True)
+    INVARIANTS["power_spectrum"](8)(x).sum().backward()
+    assert x.grad.isfinite().all()
+
+
+def test_max_filtering_compares_with_every_image_of_every_reference(scrambled):
+    invariant = scrambled(INVARIANTS["max_filtering"](8 * CHANNELS))
+    x = features(tokens=1)[:, 0, 0]
+    for reference, found in zip(
+        invariant.references.movedim(1, 0), invariant(x.unsqueeze(1))[0], strict=True
+    ):
+        products = [(on_planes(isotypic(g), reference) * x).sum() for g in ELEMENTS]
+        torch.testing.assert_close(found, max(products))
+
+
+def test_canonisation_gives_the_image_closest_to_the_reference(scrambled):
+    invariant = scrambled(INVARIANTS["canonisation"](8 * CHANNELS))
+    x = features(tokens=1)[:, 0, 0]
+    images = [on_planes(isotypic(g), x) for g in ELEMENTS]
+    closest = max(images, key=lambda image: (image * invariant.reference).sum().item())
+    torch.testing.assert_close(invariant(x.unsqueeze(1))[0], closest.flatten())
+
+
+@pytest.mark.parametrize(("name", "of"), [("max_filtering", 48), ("canonisation", 1)])
+def test_references_are_drawn_of_unit_length(name, of):
+    (references,) = INVARIANTS[name](8 * CHANNELS).parameters()
+    torch.testing.assert_close(references.square().sum(), torch.tensor(float(of)))
