@@ -24,6 +24,7 @@ Point = tuple[float, float]
 # A family has one colour and marker in all figures; Figure 4b has H8 and I8, in this order.
 FAMILIES = {"ViT": 6, "H2": 3, "I8": 1, "H8": 0, "D2": 4, "D8": 2}
 LIMIT = 64 / 12  # multiplications of a dense linear layer against those of an octic one
+DIGITS = (1, 1.5, 2, 3, 5, 7)  # of the numbers that label a decade
 DIVERGING = mpl.colormaps["RdBu_r"]  # zero is white; blue and red are safe for all readers
 PLANES = ("$A_1$", "$A_2$", "$B_1$", "$B_2$", "$E$", "$E$", "$E$", "$E$")
 PLANE_COLOURS = (0, 5, 2, 4, 3, 3, 3, 3)  # of the palette, one for each irrep
@@ -61,7 +62,7 @@ def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
                 other[cost], other["Top-1 Acc."], linestyle="", mfc="white", markersize=5, **look
             )
         ax.set(xlabel=cost, xscale="log")
-        _label_powers(ax, [10.0**power * digit for power in range(-3, 6) for digit in (1, 2, 5)])
+        _label_places(ax, [10.0**power * digit for power in range(-3, 6) for digit in DIGITS])
     axes[0].set_ylabel("Top-1 accuracy (%)")
     handles, labels = axes[0].get_legend_handles_labels()
     for fill, _ in zip(("black", "white"), sizes, strict=False):
@@ -217,16 +218,16 @@ def _by_width(cells: pd.DataFrame, ylabel: str) -> tuple[Figure, Axes]:
     fig, ax = style.figure()
     style.lines(ax, cells)
     ax.set(xlabel="embedding dimension d", ylabel=ylabel, xscale="log")
-    _label_powers(ax, [2**power for power in range(4, 17)])
+    _label_places(ax, [2**power for power in range(4, 17)])
     if cells["row"].nunique() > 1:
         ax.legend()
     return fig, ax
 
 
-def _label_powers(axes: Axes, places: Sequence[float]) -> None:
+def _label_places(axes: Axes, places: Sequence[float]) -> None:
     """Label those `places` of a logarithmic x axis that the data cover, as plain numbers."""
     low, high = axes.dataLim.intervalx
-    shown = [place for place in places if 0.8 * low <= place <= 1.25 * high]
+    shown = [place for place in places if low <= place <= high]
     axes.set_xticks(shown, [f"{place:g}" for place in shown])
     axes.xaxis.set_minor_locator(NullLocator())
 
@@ -250,18 +251,17 @@ def _family(axes: Axes, y: float, family: str, values: Mapping[str, Any]) -> Non
         int(values[f"{family}/{quantity}"]) for quantity in ("tokens", "channels", "invariants")
     )
     planes = f"8 × {tokens} × {channels // 8}"
-    steps = [("PatchEmbed", 1.1, True), (f"{octic} octic blocks\n{planes}", 1.75, True)]
-    if standard:
-        steps.append((f"{invariants} invariants" if invariants else "concatenate", 1.3, False))
-        steps.append((f"{standard} standard blocks\n{tokens} × {channels}", 1.75, False))
-    else:
-        steps[-1] = (steps[-1][0], 5.2, True)
-        steps.append((f"{invariants} invariants", 1.3, False))
-    steps.append(("head", 0.6, False))
+    steps = [
+        ("PatchEmbed", 1.1, True),
+        (f"{octic} octic blocks\n{planes}", 1.75 if standard else 5.2, True),
+        (f"{invariants} invariants" if invariants else "concatenate", 1.3, False),
+        (f"{standard} standard blocks\n{tokens} × {channels}", 1.75 if standard else 0, False),
+        ("head", 0.6, False),
+    ]
     colour = style.colour(FAMILIES[family.upper()])
     axes.text(0.05, y, family.upper(), color=colour, weight="bold", va="center")
     left = 0.6
-    for text, width, is_octic in steps:
+    for text, width, is_octic in (step for step in steps if step[1]):
         _arrow(axes, (left, y), (left + 0.2, y))
         left += 0.2
         face = mpl.colors.to_rgba(colour, 0.25) if is_octic else "#EDEDED"
