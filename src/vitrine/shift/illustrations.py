@@ -13,10 +13,9 @@ from typing import Any
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 import timm
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
-from vitrine.data.photos import photos
+from vitrine.data.photos import photo_centre
 from vitrine.data.transforms import eval_transform
 from vitrine.measures.context import Context, Trained, Values
 from vitrine.shift.frame import Features
@@ -30,12 +29,8 @@ SHIFTS = ("image", "shifted")
 
 def photo(size: int) -> Tensor:
     """Return the centre of the photograph `flower`, scaled to ``(1, 3, size, size)`` in [0, 1]."""
-    pixels = Image.fromarray(photos()["flower"])
-    side = min(pixels.size)
-    left, top = (pixels.width - side) // 2, (pixels.height - side) // 2
-    square = pixels.resize((size, size), box=(left, top, left + side, top + side))
-    values = torch.frombuffer(bytearray(square.tobytes()), dtype=torch.uint8)
-    return values.view(1, size, size, 3).permute(0, 3, 1, 2).double() / 255
+    pixels = torch.tensor(photo_centre("flower", size))
+    return pixels[None].permute(0, 3, 1, 2).double() / 255
 
 
 def tokenizer(model: str, seed: int) -> nn.Conv2d:
