@@ -13,6 +13,7 @@ from typing import Any
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 import timm
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from vitrine.data.photos import photo_centre
@@ -161,7 +162,7 @@ def token_consistency(trained: Trained, shift: int = 1) -> Values:
     """
     model: Any = trained.model.double()
     transform = eval_transform(trained.recipe, trained.info)
-    pixels = (photo(trained.recipe.data.image_size)[0].permute(1, 2, 0) * 255).byte().numpy()
+    pixels = photo_centre("flower", trained.recipe.data.image_size)
     image = transform(Image.fromarray(pixels))[None].double().to(trained.device)
     offset = torch.full((1, 2), shift, device=image.device)
     with torch.inference_mode():
