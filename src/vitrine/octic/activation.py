@@ -19,8 +19,8 @@ CHUNK = 1 << 14
 def octic_gelu(x: Tensor) -> Tensor:
     """Apply the exact GELU to ``(8, ...)`` in the regular representation."""
     if torch.compiler.is_compiling():  # additions, which become one loop
-        y = [functional.gelu(SCALE * plane) for plane in inverse_fourier(x.unbind(0))]
-        return torch.stack([SCALE * plane for plane in fourier(y)])
+        regular = [functional.gelu(SCALE * plane) for plane in inverse_fourier(x.unbind())]
+        return torch.stack([SCALE * plane for plane in fourier(regular)])
     planes = x.flatten(1)
     to_regular, to_isotypic = INVERSE_FOURIER.to(x), FOURIER.to(x)
     if torch.is_grad_enabled() or not x.is_cpu:

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.octic.features import PLANES
@@ -62,8 +63,9 @@ class OcticLayerNorm(nn.Module):
             pairs = pairs / 4
         variance = (lines + pairs) / x.shape[-1]
         # An eighth of it, so that a channel's variance becomes one, as in a dense layer norm.
-        x = x * ((variance + self.eps) / 8).rsqrt() * self.weight[PLANES, None, None]
-        x[0] += self.bias
+        x = x * ((variance + self.eps) / 8).rsqrt()
+        shift = functional.pad(self.bias[None], (0, 0, 0, 7))[:, None, None]
+        x = torch.addcmul(shift, x, self.weight[PLANES, None, None])
         return x.to(dtype)
 
     def operations(self, x: Tensor) -> int:
