@@ -53,7 +53,7 @@ def test_d8_and_i8_are_invariant_with_every_invariant(micro, family, invariant):
         {"norm": "published"},
         {"reg_tokens": 3},
         {"global_pool": "avg"},
-        {"init_values": None},
+        {"init_values": 0},
         {"qkv_bias": False},
     ],
     ids=str,

@@ -189,7 +189,7 @@ class FlipBlock(nn.Module):
         qkv_bias: bool = True,
         proj_drop: float = 0.0,
         attn_drop: float = 0.0,
-        init_values: float | None = None,
+        init_values: float = 0.0,
         drop_path: float = 0.0,
     ) -> None:
         """Build it with random weights; the arguments are those of `OcticBlock`."""

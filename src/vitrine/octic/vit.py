@@ -79,7 +79,7 @@ class SteerableVisionTransformer(nn.Module):
         num_heads: int = 12,
         mlp_ratio: float = 4.0,
         qkv_bias: bool = True,
-        init_values: float | None = 1e-4,
+        init_values: float = 1e-4,
         reg_tokens: int = 0,
         mask_token: bool = False,
         dynamic_img_size: bool = False,
@@ -105,7 +105,7 @@ class SteerableVisionTransformer(nn.Module):
             num_heads: of every block.
             mlp_ratio: hidden channels of an MLP over C.
             qkv_bias: whether queries, keys and values have a bias.
-            init_values: of the layer scale (DeiT III's 1e-4; DINOv2 has 1e-5); None for no scale.
+            init_values: of the layer scale (DeiT III's 1e-4; DINOv2 has 1e-5); 0 for no scale.
             reg_tokens: number of register tokens.
             mask_token: whether there is one, for masked images.
             dynamic_img_size: whether images of other sizes are taken.
