@@ -6,6 +6,8 @@ features there, applies the exact GELU and transforms back.
 
 from __future__ import annotations
 
+import importlib.util
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -21,6 +23,10 @@ def octic_gelu(x: Tensor) -> Tensor:
     if torch.compiler.is_compiling():  # additions, which become one loop
         regular = [functional.gelu(SCALE * plane) for plane in inverse_fourier(x.unbind())]
         return torch.stack([SCALE * plane for plane in fourier(regular)])
+    if x.is_cuda and x.dtype != torch.float64 and importlib.util.find_spec("triton"):
+        from vitrine.octic import kernels
+
+        return kernels.octic_gelu(x)
     planes = x.flatten(1)
     to_regular, to_isotypic = INVERSE_FOURIER.to(x), FOURIER.to(x)
     if torch.is_grad_enabled() or not x.is_cpu:
