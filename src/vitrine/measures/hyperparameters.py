@@ -1,0 +1,74 @@
+"""A training's hyperparameters as numbers for a table (Nordström et al., Table 6).
+
+The one idea: optimiser, schedule, loss, mixing, transforms and model are built as training builds
+them, and those objects are asked. So a table prints what trains, whatever the recipe is called.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import vitrine.torchvision_compat  # noqa: F401  # isort: skip
+import torch
+from timm.data import Mixup
+from timm.loss import BinaryCrossEntropy
+from timm.scheduler import CosineLRScheduler
+from torch import nn
+from torchvision.transforms import ColorJitter
+
+from vitrine.data.transforms import train_transform
+from vitrine.measures.context import Described, Values
+from vitrine.training.mixing import build_loss, build_mixing
+from vitrine.training.model import build_model
+from vitrine.training.optimizer import build_optimizer, build_scheduler
+
+
+def hyperparameters(described: Described) -> Values:
+    """Say how a recipe trains.
+
+    Returns:
+        ``batch_size``, ``lr`` (the peak), ``weight_decay``, ``epochs``, ``warmup_epochs``,
+        ``drop_path`` (the highest rate of a block), ``repeats``, ``clip_grad`` (0 is none),
+        ``mixup`` and ``cutmix`` (alpha), ``color_jitter``; ``lamb``, ``adamw``, ``cosine``,
+        ``binary_cross_entropy``, ``repeated_augmentation`` as 1 or 0.
+
+    Raises:
+        VitrineError: there is no such model or optimiser, or it refuses its arguments.
+    """
+    recipe, info = described.recipe, described.info
+    with torch.device("meta"):
+        model = build_model(recipe, info.classes)
+    optimizer = build_optimizer(nn.Linear(1, 1), recipe)  # of the model's, some refuse meta
+    scheduler = build_scheduler(optimizer, recipe, steps_per_epoch=1)
+    mixing: Any = build_mixing(recipe, info.classes)
+    mixed = isinstance(mixing, Mixup)
+    kind = type(optimizer).__name__.lower()
+    return {
+        "batch_size": recipe.batch.size,
+        "lamb": int(kind == "lamb"),
+        "adamw": int(kind == "adamw"),
+        "lr": max(group["initial_lr"] for group in optimizer.param_groups),
+        "cosine": int(isinstance(scheduler, CosineLRScheduler)),
+        "weight_decay": max(group["weight_decay"] for group in optimizer.param_groups),
+        "epochs": recipe.schedule.epochs,
+        "warmup_epochs": getattr(scheduler, "warmup_t", 0),
+        "drop_path": _drop_path(model),
+        "repeats": recipe.augmentation.repeats,
+        "repeated_augmentation": int(recipe.augmentation.repeats > 1),
+        "clip_grad": recipe.optimizer.clip_grad or 0,
+        "mixup": mixing.mixup_alpha if mixed else 0,
+        "cutmix": mixing.cutmix_alpha if mixed else 0,
+        "color_jitter": _color_jitter(train_transform(recipe, info).transforms),
+        "binary_cross_entropy": int(isinstance(build_loss(recipe), BinaryCrossEntropy)),
+    }
+
+
+def _drop_path(model: nn.Module) -> float:
+    rates: list[Any] = [getattr(module, "drop_prob", 0.0) for module in model.modules()]
+    return max(rates)
+
+
+def _color_jitter(steps: list[object]) -> float:
+    """Brightness, as contrast and saturation, is changed by up to so much."""
+    jitters = [step for step in steps if isinstance(step, ColorJitter)]
+    return round(jitters[0].brightness[1] - 1, 6) if jitters else 0.0
