@@ -1,0 +1,223 @@
+"""The octic paper's printed facts: complete, consistent, and what our recipes say is what it says.
+
+Where the paper contradicts itself, the test says so: deviations.md lists the same places.
+"""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from vitrine.artifacts.claims import Place, read_claims, refuse_unknown_cells
+from vitrine.catalog import load_catalog
+from vitrine.measures.context import Described
+from vitrine.measures.hyperparameters import hyperparameters
+from vitrine.paper import read_reference
+
+FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "octic"
+PRINTED = {
+    "table1": 15, "table2": 80, "table4": 16, "table5": 12, "table6": 26, "table8": 13,
+    "table10": 37, "fig1": 36,
+}  # fmt: skip
+SCALES = ["smoke", "laptop", "gpu", "full"]
+SIZES = {"l": "ViT-L/16", "h": "ViT-H/14"}
+FAMILIES = ["vit", "h2", "i8", "h8", "d2", "d8"]
+
+
+def printed(table):
+    return read_reference(FOLDER / "reference" / f"{table}.csv")
+
+
+def value(table, row, column):
+    return printed(table)[row, column].value
+
+
+@pytest.fixture(scope="module")
+def full():
+    return load_catalog(scale="full").paper("octic")
+
+
+@pytest.fixture(scope="module")
+def laptop():
+    return load_catalog(scale="laptop").paper("octic")
+
+
+# What is printed
+
+
+@pytest.mark.parametrize("table", PRINTED)
+def test_every_printed_value_is_there_with_its_place(table):
+    cells = printed(table)
+    assert len(cells) == PRINTED[table]
+    assert all("App. " in cell.source or "Sec. " in cell.source for cell in cells.values())
+
+
+@pytest.mark.parametrize(("row", "size"), [("ViT-L", "ViT-L/16"), ("ViT-H", "ViT-H/14")])
+def test_table_1s_gains_follow_from_table_2_but_one_of_memory(row, size):
+    for gain, column, wide in (
+        ("Throughput", "Throughput (im/s)", False),
+        ("Peak Mem.", "Peak Mem. (MB)", True),
+    ):
+        plain, octic = (value("table2", name, column) for name in (size, f"D8({size})"))
+        computed = plain / octic if wide else octic / plain
+        if (row, gain) == ("ViT-L", "Peak Mem."):
+            assert (value("table1", row, gain), round(computed, 2)) == (2.44, 2.26)
+        else:
+            assert computed == pytest.approx(value("table1", row, gain), abs=0.006)
+
+
+def test_table_1s_flops_of_l_and_h_are_truncated():
+    for row, size in (("ViT-L", "ViT-L/16"), ("ViT-H", "ViT-H/14")):
+        plain, octic = (value("table2", name, "FLOPs (G)") for name in (size, f"D8({size})"))
+        assert math.floor(100 * plain / octic) / 100 == value("table1", row, "FLOPs")
+
+
+def test_the_invariant_models_alone_keep_their_accuracy():
+    changes = {
+        row: cell.value for (row, column), cell in printed("table2").items() if "OOD" in column
+    }
+    kept = {row for row, change in changes.items() if change == 0}
+    assert kept == {f"{family}({size})" for family in ("I8", "D8") for size in SIZES.values()}
+    assert max(change for row, change in changes.items() if row not in kept) == -12.6
+
+
+def test_figure_1_shows_table_2():
+    columns = {"GMACs": "FLOPs (G)"}
+    for (row, column), cell in printed("fig1").items():
+        family, size = row.split(", ")
+        in_table = size if family == "ViT" else f"{family}({size})"
+        assert value("table2", in_table, columns.get(column, column)) == cell.value
+
+
+def test_table_5s_power_spectrum_is_table_2s_d8():
+    d8 = value("table2", "D8(ViT-L/16)", "Top-1 Acc.")
+    assert value("table5", "Power Spec.", "Top-1") == d8
+
+
+def test_table_8s_total_is_10_000_more_than_its_rows():
+    counts = {row: cell.value for (row, column), cell in printed("table8").items() if "K" in column}
+    total = counts.pop("Total")
+    assert (total, sum(counts.values())) == (354, 344)
+
+
+def test_table_10s_units_are_hours_of_a_whole_number_of_gpus_and_add_up():
+    cells = printed("table10")
+    units = {row: cell.value for (row, column), cell in cells.items() if column == "RU"}
+    assert units.pop("Total") == sum(units.values())
+    for row, unit in units.items():
+        gpus = unit / cells[row, "Time (h)"].value
+        assert round(gpus) in (8, 16, 32)
+        assert gpus == pytest.approx(round(gpus), rel=0.03)
+
+
+# What our configuration says
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_printed_value_has_a_cell_where_its_artifact_exists(scale):
+    paper = load_catalog(scale=scale).paper("octic")
+    for name, artifact in paper.artifacts.items():
+        cells = [cell for cell in artifact.cells if cell.printed]
+        assert len(cells) == PRINTED.get(name, 0)
+        if name not in ("table8", "table10"):
+            assert all(cell.measurement for cell in cells)
+
+
+def test_training_has_the_hyperparameters_that_the_paper_prints(full):
+    for cell in full.artifacts["table6"].cells:
+        run = cell.measurement.described
+        described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.info)
+        measured = hyperparameters(described)[cell.key]
+        assert measured == (cell.printed.value if cell.printed else 3e-3), (cell.row, cell.column)
+
+
+def test_every_model_is_trained_as_the_one_in_table_6(full):
+    for name in full.recipes:
+        size = "h" if name.endswith("-h") else "l"
+        recipe, in_table = full.run(name).recipe, full.run(f"h8-{size}").recipe
+        assert recipe.model_copy(update={"model": in_table.model}) == in_table
+        assert recipe.model.args["drop_path_rate"] == {"l": 0.4, "h": 0.5}[size]
+        assert recipe.model.drop_path_rule == "constant"
+        assert recipe.model.args["init_values"] == 1e-4
+
+
+@pytest.mark.parametrize(("size", "gpus"), [("l", 16), ("h", 32)])
+def test_a_micro_batch_is_what_each_of_the_papers_gpus_took(full, size, gpus):
+    batch = full.run(f"d8-{size}").recipe.batch
+    assert batch.size / batch.micro == gpus
+
+
+def test_invariantisations_and_blocks_are_all_that_the_ablations_change(full):
+    d8, args = full.run("d8-l").recipe, {}
+    for name in full.recipes:
+        run = full.run(name)
+        if name.startswith("d8-l"):
+            args[name] = run.recipe.model.args["invariant"]
+            assert run.recipe.model.name == d8.model.name
+        elif "-k" in name:
+            family, _, k = name.split("-")
+            assert run.recipe.model.args["octic_depth"] == int(k.removeprefix("k"))
+            assert run.recipe.model.name == full.run(f"{family}-l").recipe.model.name
+    assert len(set(args.values())) == 6
+    assert full.run("d8-l-power_spectrum") is full.run("d8-l")
+
+
+def test_stand_ins_of_both_sizes_share_a_run(laptop):
+    for family in FAMILIES:
+        assert laptop.run(f"{family}-h") is laptop.run(f"{family}-l")
+        assert len(laptop.run(f"{family}-l").seeds) == 3
+    assert not any(cell.comparable for cell in laptop.artifacts["table5"].cells)
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu"])
+def test_stand_ins_are_not_mirrored_and_have_their_share_of_octic_blocks(scale):
+    paper = load_catalog(scale=scale).paper("octic")
+    depth = paper.run("h8-l").recipe.model.args["depth"]
+    for name in paper.recipes:
+        recipe = paper.run(name).recipe
+        assert recipe.augmentation.hflip == 0
+        if "-k" in name:
+            share = int(name.rpartition("-k")[2]) / 24
+            assert recipe.model.args["octic_depth"] == pytest.approx(share * depth, abs=0.4)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_parameters_and_operations_are_those_of_full_size_models(scale):
+    artifacts = load_catalog(scale=scale).paper("octic").artifacts
+    for cell in artifacts["table2"].cells:
+        if cell.metric in ("parameters", "multiply-adds"):
+            assert cell.measurement.device == "cpu"
+            assert cell.comparable
+        elif cell.metric in ("throughput", "peak memory"):
+            assert not cell.comparable
+
+
+# What the paper claims
+
+
+def test_every_claim_names_cells_that_exist(full):
+    refuse_unknown_cells(read_claims(FOLDER / "claims.yaml"), full.artifacts)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_claims_are_testable_where_their_artifacts_exist(scale):
+    artifacts = load_catalog(scale=scale).paper("octic").artifacts
+    claims = [claim for claim in read_claims(FOLDER / "claims.yaml") if scale in claim.scales]
+    assert claims
+    for claim in claims:
+        places = [place for place in (claim.left, claim.right) if isinstance(place, Place)]
+        assert all(place.artifact in artifacts for place in places), claim.id
+
+
+def test_the_paper_keeps_its_own_claims():
+    for claim in read_claims(FOLDER / "claims.yaml"):
+        if claim.left.artifact.startswith("fig") or claim.id.startswith("throughput-"):
+            continue  # nothing is printed, or the claim is to do better
+        left, right = (
+            value(side.artifact, side.row, side.column) if isinstance(side, Place) else side
+            for side in (claim.left, claim.right)
+        )
+        gap = {"above": left - right, "below": right - left, "equal": -abs(left - right)}
+        slack = claim.margin if claim.relation == "equal" else -claim.margin
+        assert gap[claim.relation] + slack >= -1e-9, claim.id
+        assert claim.relation == "equal" or gap[claim.relation] > claim.margin, claim.id
