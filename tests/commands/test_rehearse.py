@@ -1,5 +1,6 @@
 import pytest
 
+from vitrine.commands import rehearse
 from vitrine.commands.rehearse import miniature_recipe
 from vitrine.training.model import build_model, save_weights
 
@@ -83,8 +84,18 @@ def test_a_misspelt_key_of_a_cell_is_found_before_the_training(vitrine, checkout
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_only_batch_weights_and_a_precision_the_device_lacks_are_changed(catalog, device):
     recipe = catalog("full").paper("tiny").run("mixup").recipe
+    recipe = recipe.model_copy(update={"compile": True})
     small = miniature_recipe(recipe, device)
     assert (small.batch.size, small.batch.micro) == (2, 2)
     assert small.precision == ("bf16" if device == "cpu" else "fp16")
-    restored = small.model_copy(update={"batch": recipe.batch, "precision": recipe.precision})
-    assert restored == recipe
+    assert small.compile == (device != "cpu")
+    kept = {name: getattr(recipe, name) for name in ("batch", "precision", "compile")}
+    assert small.model_copy(update=kept) == recipe
+
+
+def test_the_largest_models_are_rehearsed_with_two_blocks(catalog, monkeypatch, vitrine):
+    recipe = catalog("full").paper("tiny").run("mixup").recipe
+    assert miniature_recipe(recipe, "cpu").model.args == recipe.model.args
+    monkeypatch.setattr(rehearse, "LARGEST", 1e3)
+    assert miniature_recipe(recipe, "cpu").model.args == {**recipe.model.args, "depth": 2}
+    assert "; 2 of its blocks" in vitrine("rehearse", "tiny_table1", "--device", "cpu").out

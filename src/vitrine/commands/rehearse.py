@@ -1,10 +1,10 @@
 """``vitrine rehearse``: two real steps of every recipe, before weeks of them are paid for.
 
 Each recipe behind a target is trained as it stands (model, classes, transforms, optimiser,
-schedule) on a miniature of its dataset in the dataset's own format on disk. Only the batch is
-smaller: two images. After one step comes a checkpoint, a new start resumes from it and takes the
-second, and the measures that the target takes on the run are taken: every cell that shows one
-must find its key in it.
+schedule) on a miniature of its dataset in the dataset's own format on disk. The batch is smaller,
+two images; the largest models are shallower, and a CPU compiles nothing. After one step comes a
+checkpoint, a new start resumes from it and takes the second, and the measures that the target
+takes on the run are taken: every cell that shows one must find its key in it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from vitrine.training.receipts import starting_weights
 SEED = 0
 IMAGES = 2  # of a step; Mixup pairs the images of a batch
 STEPS = 2
+LARGEST = 500e6  # parameters: with gradients, moments and a checkpoint they fit into 20 GB
+SHALLOW = 2  # blocks of a larger model
 
 
 def rehearse(catalog: Catalog, target: str, device: str | None = None) -> bool:
@@ -120,14 +122,21 @@ def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, devi
 
 
 def miniature_recipe(recipe: Recipe, device: str) -> Recipe:
-    """The recipe with a batch of two, bound to no weights, in a precision that the device has."""
-    changes: dict[str, object] = {
-        "batch": Batch(size=IMAGES, micro=min(IMAGES, recipe.batch.micro)),
-        "model": recipe.model.model_copy(update={"pretrained": False, "weights_from": None}),
-    }
-    if recipe.precision == "fp16" and device == "cpu":
-        changes["precision"] = "bf16"
+    """The recipe with a batch of two, bound to no weights, such that the device can take it."""
+    model = recipe.model.model_copy(update={"pretrained": False, "weights_from": None})
+    if _is_too_large(recipe):
+        model = model.model_copy(update={"args": {**model.args, "depth": SHALLOW}})
+    batch = Batch(size=IMAGES, micro=min(IMAGES, recipe.batch.micro))
+    changes: dict[str, object] = {"batch": batch, "model": model}
+    if device == "cpu":
+        changes["compile"] = False
+        if recipe.precision == "fp16":
+            changes["precision"] = "bf16"
     return recipe.model_copy(update=changes)
+
+
+def _is_too_large(recipe: Recipe) -> bool:
+    return count_model(recipe, classes=1).parameters > LARGEST
 
 
 def _weights_of_source(run: Run) -> Path | None:
@@ -172,10 +181,16 @@ def _notes(run: Run, device: str) -> list[str]:
         notes.append("initial weights in place of published ones")
     if run.source and _weights_of_source(run) is None:
         notes.append(f"initial weights in place of those of {run.source.folder.name}, not trained")
+    if _is_too_large(recipe):
+        notes.append(f"{SHALLOW} of its blocks")
     if recipe.schedule.epochs == 0:
         notes.append("zero epochs: only measured")
-    elif miniature_recipe(recipe, device).precision != recipe.precision:
+        return notes
+    rehearsed = miniature_recipe(recipe, device)
+    if rehearsed.precision != recipe.precision:
         notes.append(f"{recipe.precision} rehearsed as bf16")
+    if rehearsed.compile != recipe.compile:
+        notes.append("not compiled")
     return notes
 
 
