@@ -52,6 +52,7 @@ def test_deit_iii_trains_as_table_6_prints(described):
         "cosine": 1,
         "weight_decay": 0.02,
         "epochs": 400,
+        "thousand_images": 1281.167,
         "warmup_epochs": 5,
         "drop_path": 0.4,
         "repeats": 3,
@@ -72,6 +73,7 @@ def test_what_is_left_out_is_0(described):
         "lr": 3e-3,
         "weight_decay": 0.02,
         "epochs": 400,
+        "thousand_images": 1281.167,
         "repeats": 1,
     }
 

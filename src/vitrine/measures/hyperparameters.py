@@ -28,8 +28,9 @@ def hyperparameters(described: Described) -> Values:
 
     Returns:
         ``batch_size``, ``lr`` (the peak), ``weight_decay``, ``epochs``, ``warmup_epochs``,
-        ``drop_path`` (the highest rate of a block), ``repeats``, ``clip_grad`` (0 is none),
-        ``mixup`` and ``cutmix`` (alpha), ``color_jitter``; ``lamb``, ``adamw``, ``cosine``,
+        ``thousand_images`` (the training split), ``drop_path`` (the highest rate of a block),
+        ``repeats``, ``clip_grad`` (0 is none), ``mixup`` and ``cutmix`` (alpha),
+        ``color_jitter``; ``lamb``, ``adamw``, ``cosine``,
         ``binary_cross_entropy``, ``repeated_augmentation`` as 1 or 0.
 
     Raises:
@@ -51,6 +52,7 @@ def hyperparameters(described: Described) -> Values:
         "cosine": int(isinstance(scheduler, CosineLRScheduler)),
         "weight_decay": max(group["weight_decay"] for group in optimizer.param_groups),
         "epochs": recipe.schedule.epochs,
+        "thousand_images": info.train_images / 1000,
         "warmup_epochs": getattr(scheduler, "warmup_t", 0),
         "drop_path": _drop_path(model),
         "repeats": recipe.augmentation.repeats,
