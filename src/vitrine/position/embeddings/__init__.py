@@ -1,0 +1,57 @@
+"""The position embeddings that the paper compares, by name; each file names its source.
+
+`auto-<name>` is Auto-PE on an embedding that is added to the tokens, or on RoPE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.position.embeddings.ape import APE
+from vitrine.position.embeddings.auto import AutoPE, AutoRoPE
+from vitrine.position.embeddings.base import AdditiveEmbedding, Layout, PositionEmbedding
+from vitrine.position.embeddings.cape import CAPE
+from vitrine.position.embeddings.ff import FourierFeatures
+from vitrine.position.embeddings.irpe import IRPE
+from vitrine.position.embeddings.none import NoEmbedding
+from vitrine.position.embeddings.rope import RoPE
+from vitrine.position.embeddings.rpe import RPE
+from vitrine.position.embeddings.sin import Sinusoid
+
+__all__ = ["EMBEDDINGS", "Layout", "PositionEmbedding", "build_embedding"]
+
+_ADDITIVE: dict[str, type[AdditiveEmbedding]] = {
+    "ape": APE,
+    "sin": Sinusoid,
+    "ff": FourierFeatures,
+    "cape": CAPE,
+}
+
+
+def _auto(embedding: type[AdditiveEmbedding], layout: Layout) -> AutoPE:
+    return AutoPE(embedding(layout))
+
+
+EMBEDDINGS: dict[str, Callable[[Layout], PositionEmbedding]] = {
+    "none": NoEmbedding,
+    **_ADDITIVE,
+    "rpe": RPE,
+    "irpe": IRPE,
+    "rope": RoPE,
+    **{f"auto-{name}": partial(_auto, embedding) for name, embedding in _ADDITIVE.items()},
+    "auto-rope": AutoRoPE,
+}
+"""Makes each embedding for a model's layout."""
+
+
+def build_embedding(name: str, layout: Layout) -> PositionEmbedding:
+    """Make the embedding of a name of `EMBEDDINGS`.
+
+    Raises:
+        VitrineError: there is none of that name, or the model's channels do not suit it.
+    """
+    if name not in EMBEDDINGS:
+        raise VitrineError(f"unknown embedding '{name}'{did_you_mean(name, EMBEDDINGS)}")
+    return EMBEDDINGS[name](layout)

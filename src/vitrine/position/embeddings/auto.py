@@ -1,0 +1,63 @@
+"""Auto-PE (Sec. 4, Eq. 6; Appx. B): a learned factor on a position embedding.
+
+One number makes all of position count more or less, so that unlearning it is one step away. It is
+unconstrained, and meant to be trained at a rate of its own, 0.1 (`optimizer.group_lr`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from vitrine.position.embeddings.base import AdditiveEmbedding, Layout
+from vitrine.position.embeddings.rope import RoPE
+
+GAMMA_0 = 0.5
+
+
+class AutoPE(AdditiveEmbedding):
+    """``gamma P`` of an additive embedding P.
+
+    Attributes:
+        gamma: a number.
+        embedding: P.
+    """
+
+    def __init__(self, embedding: AdditiveEmbedding) -> None:
+        """Put a factor on an embedding."""
+        super().__init__(embedding.layout)
+        self.positions = embedding.positions
+        self.embedding = embedding
+        self.gamma = nn.Parameter(torch.tensor(GAMMA_0))
+
+    def content(self, patches: Tensor) -> Tensor:
+        """Leave content to the embedding."""
+        return self.embedding.content(patches)
+
+    def table(self, batch: int) -> Tensor:
+        """Return the embedding's own table times gamma."""
+        return self.gamma * self.embedding.table(batch)
+
+
+class AutoRoPE(RoPE):
+    """RoPE whose angles are multiplied by a factor for each layer (Eq. 11-12).
+
+    It is the frequencies that are multiplied: the angles stay linear in the position, and attention
+    relative, whatever gamma.
+
+    Attributes:
+        gamma: ``(layers,)``.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        """Build it as `RoPE`.
+
+        Raises:
+            VitrineError: a head's channels are no multiple of 4.
+        """
+        super().__init__(layout)
+        self.gamma = nn.Parameter(torch.full((layout.depth,), GAMMA_0))
+
+    def effective_frequencies(self, layer: int) -> Tensor:
+        """Return the angles of a layer for one step, gamma included."""
+        return self.gamma[layer] * super().effective_frequencies(layer)

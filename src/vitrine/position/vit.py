@@ -1,0 +1,227 @@
+"""The paper's small Vision Transformer (Appx. G), with any position embedding, which permutes.
+
+A pre-norm ViT with mean pooling by default. Its forward pass takes a permutation of positions for
+each image beside the images: what Position-SHAP replaces when it takes position away (Sec. 3).
+"""
+
+from __future__ import annotations
+
+import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # timm imports torchvision
+import torch
+from timm.layers import Mlp, to_2tuple
+from timm.models import checkpoint
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrine.errors import VitrineError
+from vitrine.position.embeddings import Layout, PositionEmbedding, build_embedding
+
+NORM_EPS = 1e-6
+MLP_BIAS_STD = 1e-6
+
+
+class PositionAttention(nn.Module):
+    """Multi-head self-attention whose queries, keys and scores a position embedding may change."""
+
+    def __init__(
+        self, dim: int, num_heads: int, layer: int, qkv_bias: bool, drop_rate: float
+    ) -> None:
+        """Build it with random weights.
+
+        Args:
+            dim: D, a multiple of `num_heads`.
+            num_heads: H.
+            layer: the layer's index, from 0.
+            qkv_bias: whether queries, keys and values have biases.
+            drop_rate: dropout of the attention and of the output.
+        """
+        super().__init__()
+        self.num_heads, self.layer, self.drop_rate = num_heads, layer, drop_rate
+        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
+        self.proj = nn.Linear(dim, dim)
+        self.proj_drop = nn.Dropout(drop_rate)
+
+    def forward(
+        self, x: Tensor, pos_embed: PositionEmbedding, permutation: Tensor | None
+    ) -> Tensor:
+        """Attend within ``(B, T, D)``."""
+        q, k, v = self.qkv(x).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        bias = pos_embed.bias(q, self.layer, permutation)
+        q, k = pos_embed.rotate(q, k, self.layer, permutation)
+        x = functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=bias, dropout_p=self.drop_rate if self.training else 0.0
+        )
+        output: Tensor = self.proj_drop(self.proj(x.transpose(1, 2).flatten(2)))
+        return output
+
+
+class PositionBlock(nn.Module):
+    """A pre-norm layer: attention and MLP, each beside a residual connection."""
+
+    def __init__(
+        self, dim: int, num_heads: int, hidden: int, layer: int, qkv_bias: bool, drop_rate: float
+    ) -> None:
+        """Build it with random weights; `hidden` is the width of the MLP."""
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim, eps=NORM_EPS)
+        self.attn = PositionAttention(dim, num_heads, layer, qkv_bias, drop_rate)
+        self.norm2 = nn.LayerNorm(dim, eps=NORM_EPS)
+        self.mlp = Mlp(dim, hidden, drop=drop_rate)
+        for name in ("fc1", "fc2"):
+            nn.init.xavier_uniform_(self.mlp.get_parameter(f"{name}.weight"))
+            nn.init.normal_(self.mlp.get_parameter(f"{name}.bias"), std=MLP_BIAS_STD)
+
+    def forward(
+        self, x: Tensor, pos_embed: PositionEmbedding, permutation: Tensor | None
+    ) -> Tensor:
+        """Apply the layer to tokens ``(B, T, D)``."""
+        x = x + self.attn(self.norm1(x), pos_embed, permutation)
+        output: Tensor = x + self.mlp(self.norm2(x))
+        return output
+
+
+class PositionViT(nn.Module):
+    """ViT whose positions can be permuted, for each image on its own.
+
+    Attributes:
+        positions: N, how many positions a permutation permutes: those of the patches, and the CLS
+            token's if the embedding has one for it.
+        pos_embed: the embedding.
+    """
+
+    def __init__(
+        self,
+        embedding: str = "ape",
+        class_token: bool = False,
+        img_size: int | tuple[int, int] = 32,
+        patch_size: int = 4,
+        in_chans: int = 3,
+        num_classes: int = 10,
+        embed_dim: int = 192,
+        depth: int = 9,
+        num_heads: int = 12,
+        mlp_ratio: float = 2.0,
+        drop_rate: float = 0.1,
+    ) -> None:
+        """Build it with random weights. Arguments that timm's ViT has too mean the same here.
+
+        Args:
+            embedding: a name of `EMBEDDINGS`.
+            class_token: whether a CLS token is classified, and not the patches' mean.
+            img_size: height and width of the images, or their one side.
+            patch_size: side of a patch.
+            in_chans: channels of an image.
+            num_classes: size of the head; 0 for none.
+            embed_dim: D.
+            depth: number of layers.
+            num_heads: of every layer.
+            mlp_ratio: hidden channels of an MLP over D.
+            drop_rate: dropout after the embedding, of the attention, of its output and twice in the
+                MLP.
+
+        Raises:
+            VitrineError: an argument is impossible.
+        """
+        super().__init__()
+        self.img_size = height, width = to_2tuple(img_size)
+        if height % patch_size or width % patch_size:
+            raise VitrineError(
+                f"img_size {img_size} is no whole number of patches; "
+                f"give a multiple of patch_size {patch_size}"
+            )
+        if embed_dim % num_heads:
+            raise VitrineError(
+                f"{num_heads} heads cannot share {embed_dim} channels; "
+                f"give embed_dim a multiple of num_heads"
+            )
+        self.grid_size = (height // patch_size, width // patch_size)
+        self.num_classes, self.num_prefix_tokens = num_classes, int(class_token)
+        self.num_features = self.head_hidden_size = self.embed_dim = embed_dim
+        self.grad_checkpointing = False
+
+        self.patch_embed = nn.Conv2d(in_chans, embed_dim, patch_size, stride=patch_size)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, embed_dim)) if class_token else None
+        self.pos_embed = build_embedding(
+            embedding, Layout(self.grid_size, class_token, embed_dim, depth, num_heads)
+        )
+        self.positions = self.pos_embed.positions
+        self.pos_drop = nn.Dropout(drop_rate)
+        hidden, qkv_bias = int(embed_dim * mlp_ratio), self.pos_embed.qkv_bias
+        self.blocks = nn.ModuleList(
+            PositionBlock(embed_dim, num_heads, hidden, layer, qkv_bias, drop_rate)
+            for layer in range(depth)
+        )
+        self.norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
+        self.head = self._make_head()
+
+    def _make_head(self) -> nn.Module:
+        classes = self.num_classes
+        return nn.Linear(self.num_features, classes) if classes else nn.Identity()
+
+    def no_weight_decay(self) -> set[str]:
+        """Return the parameters that are not decayed, by patterns: positions and CLS token."""
+        return {"pos_embed.*", "cls_token"}
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Recompute the layers' activations in the backward pass, or keep them."""
+        self.grad_checkpointing = enable
+
+    def get_classifier(self) -> nn.Module:
+        """Return the last layer."""
+        return self.head
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Give the model a new last layer."""
+        self.num_classes = num_classes
+        self.head = self._make_head().to(self.patch_embed.weight)
+
+    def _check(self, images: Tensor, permutation: Tensor | None) -> None:
+        if tuple(images.shape[2:]) != self.img_size:
+            taken, given = (
+                f"{height} x {width}" for height, width in (self.img_size, images.shape[2:])
+            )
+            raise VitrineError(
+                f"the model takes images of {taken} pixels, not {given}; set img_size"
+            )
+        expected = (len(images), self.positions)
+        if permutation is not None and permutation.shape != expected:
+            raise VitrineError(
+                f"permutation has the shape {tuple(permutation.shape)}; give {expected}, one row "
+                "of the model's positions for each image"
+            )
+
+    def forward_features(self, images: Tensor, permutation: Tensor | None = None) -> Tensor:
+        """Return the normalised tokens ``(B, T, D)``, the CLS token first if there is one.
+
+        Arguments and errors are those of `forward`.
+        """
+        self._check(images, permutation)
+        x = self.patch_embed(images).flatten(2).mT
+        if self.cls_token is not None:
+            x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
+        x = self.pos_drop(self.pos_embed.add(x, permutation))
+        for block in self.blocks:
+            if self.grad_checkpointing and self.training:
+                x = checkpoint(block, x, self.pos_embed, permutation)
+            else:
+                x = block(x, self.pos_embed, permutation)
+        output: Tensor = self.norm(x)
+        return output
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """Return the logits of tokens ``(B, T, D)``, or what the last layer takes."""
+        x = x.mean(dim=1) if self.cls_token is None else x[:, 0]
+        return x if pre_logits else self.head(x)
+
+    def forward(self, images: Tensor, permutation: Tensor | None = None) -> Tensor:
+        """Return the logits ``(B, classes)``.
+
+        Args:
+            images: ``(B, I, H, W)``.
+            permutation: ``(B, N)`` int64: in image b, token n has the position of token
+                ``permutation[b, n]``, in all layers; None is the identity.
+
+        Raises:
+            VitrineError: images or permutation have another shape.
+        """
+        return self.forward_head(self.forward_features(images, permutation))

@@ -1,0 +1,12 @@
+from torch.testing import assert_close
+
+from vitrine.position.embeddings.ape import APE
+from vitrine.position.embeddings.auto import AutoPE
+
+
+def test_an_embedding_begins_at_half(layout):
+    ape = APE(layout(class_token=True))
+    auto = AutoPE(ape)
+    assert auto.gamma.shape == ()
+    assert_close(auto.table(1), ape.weight / 2)
+    assert auto.positions == 16

@@ -1,0 +1,40 @@
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from vitrine.position.embeddings.cape import CAPE
+
+
+def test_it_has_sinusoids_of_places_between_minus_1_and_1(layout):
+    cape = CAPE(layout()).eval()
+    x, y = -1 + 2 * 4 / 4, -1 + 2 * 1 / 2  # column 4 of 5, row 1 of 3
+    row = cape.table(1)[1 * 5 + 4]
+    for i in range(8):
+        length = 10 ** (i / 7)
+        phase = math.pi * length * (math.cos(i) * x + math.sin(i) * y)
+        assert row[i].item() == pytest.approx(math.cos(phase), abs=1e-4)
+        assert row[8 + i].item() == pytest.approx(math.sin(phase), abs=1e-4)
+
+
+def test_it_scales_patches_but_no_class_token(layout):
+    cape = CAPE(layout(class_token=True)).eval()
+    x = torch.randn(2, 16, 16)
+    assert_close(cape.add(x, None)[:, 1:], 4 * x[:, 1:] + cape.table(2))
+    assert torch.equal(cape.add(x, None)[:, 0], x[:, 0])
+
+
+def test_in_training_every_image_has_its_own_shifts_and_scale(layout, monkeypatch):
+    cape = CAPE(layout()).train()
+    places = cape._augmented(2000)
+    assert places.shape == (2000, 15, 2)
+    # The shifts of an image's patches: by up to half of everything and of a neighbour's distance.
+    limit = 1.4 * (1 + 0.5 + 0.5 * cape.step)
+    assert (places.abs() <= limit).all()
+    assert (places.abs().amax((0, 1)) > 0.85 * limit).all()
+    assert places.mean((0, 1)).abs().max() < 0.03
+    # All of an image's places are about as far from each other as its scale says, and no more.
+    width = (places[:, 4::5, 0] - places[:, ::5, 0]).mean(1) / 2
+    assert width.max() < 1.4 * (1 + 0.25)
+    assert width.log().std().item() == pytest.approx(math.log(1.4) / math.sqrt(3), rel=0.3)

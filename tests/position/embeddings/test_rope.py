@@ -1,0 +1,50 @@
+import math
+
+import torch
+from torch.testing import assert_close
+
+from vitrine.position.embeddings.auto import AutoRoPE
+from vitrine.position.embeddings.rope import RoPE
+
+
+def complex_pairs(x):
+    return torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+
+
+def test_products_turn_with_the_distance_of_the_tokens(layout):
+    """Eq. 10, in complex numbers: Re q k* exp(i (m - n) theta)."""
+    rope = AutoRoPE(layout(class_token=True)).double()
+    torch.nn.init.normal_(rope.gamma)
+    q, k = torch.randn(2, 1, 2, 16, 8, dtype=torch.float64)
+    rotated_q, rotated_k = rope.rotate(q, k, 1, None)
+    scores = rotated_q @ rotated_k.mT
+    for head, m, n in [(0, 0, 14), (1, 14, 0), (1, 7, 3), (0, 5, 5)]:
+        x, y = m % 5 - n % 5, m // 5 - n // 5
+        theta = rope.gamma[1] * (rope.frequencies[1] * torch.tensor([x, y])[:, None, None]).sum(0)
+        pairs = complex_pairs(q[0, head, m + 1]) * complex_pairs(k[0, head, n + 1]).conj()
+        expected = (pairs * torch.exp(1j * theta[head])).real.sum()
+        assert_close(scores[0, head, m + 1, n + 1], expected)
+    assert torch.equal(rotated_q[:, :, 0], q[:, :, 0])
+    assert torch.equal(rotated_k[:, :, 0], k[:, :, 0])
+
+
+def test_frequencies_begin_as_two_axes_turned_at_random_in_every_head(layout):
+    rope = RoPE(layout())
+    assert rope.frequencies.shape == (2, 2, 2, 4)
+    lengths = rope.frequencies.norm(dim=1)
+    assert_close(lengths, torch.tensor([1.0, 10**-0.5] * 2).expand(2, 2, 4))
+    first, second = rope.frequencies[..., :2], rope.frequencies[..., 2:]
+    assert (first * second).sum(1).abs().max() < 1e-6  # at right angles
+    turns = torch.atan2(first[:, 1], first[:, 0])
+    assert_close(turns[..., 0], turns[..., 1])
+    assert len(turns[..., 0].unique()) == 4
+    assert turns.abs().max() <= math.pi
+
+
+def test_a_layer_turns_by_its_own_gamma(layout):
+    rope = AutoRoPE(layout())
+    assert rope.gamma.tolist() == [0.5, 0.5]
+    with torch.no_grad():
+        rope.gamma[1] = -3
+    assert_close(rope.effective_frequencies(0), rope.frequencies[0] / 2)
+    assert_close(rope.effective_frequencies(1), rope.frequencies[1] * -3)

@@ -1,0 +1,30 @@
+import pytest
+import torch
+from torch.testing import assert_close
+
+from vitrine.position.embeddings.rpe import RPE
+
+
+@pytest.mark.parametrize("class_token", [False, True])
+def test_a_query_scores_the_offsets_down_and_across(layout, class_token):
+    rpe = RPE(layout(class_token))
+    q = torch.randn(1, 2, 15 + class_token, 8)
+    bias = rpe.bias(q, 0, None)
+    for head, i, j in [(0, 0, 14), (1, 14, 0), (1, 7, 3), (0, 5, 5)]:
+        down, across = j // 5 - i // 5, j % 5 - i % 5
+        vector = rpe.height[down + 2] + rpe.width[across + 4]
+        expected = q[0, head, i + class_token] @ vector
+        assert_close(bias[0, head, i + class_token, j + class_token], expected)
+    if class_token:
+        assert not bias[:, :, 0].any()
+        assert not bias[:, :, :, 0].any()
+
+
+def test_it_acts_in_the_first_layer_only(layout):
+    rpe = RPE(layout())
+    assert rpe.bias(torch.randn(1, 2, 15, 8), 1, None) is None
+
+
+def test_its_vectors_begin_with_expected_squared_length_1(layout):
+    squares = torch.stack([RPE(layout()).width.square().sum(1).mean() for _ in range(100)])
+    assert squares.mean().item() == pytest.approx(1, abs=0.1)
