@@ -57,22 +57,36 @@ class Data(Strict):
     )
     interpolation: Literal["bicubic", "bilinear", "nearest"] = "bicubic"
     crop_pct: float = Field(0.875, gt=0, le=1, description="evaluation: resize to size / crop_pct")
+    crop_mode: Literal["center", "squash"] = Field(
+        "center", description="evaluation: resize the short side, or both and lose the proportions"
+    )
 
 
 class Augmentation(Strict):
     """Training-time transforms, in timm's vocabulary (`timm.data.create_transform`, `Mixup`)."""
 
-    crop: Literal["random_resized", "center"] = Field(
-        "random_resized", description="'center' augments the evaluation view"
+    crop: Literal["random_resized", "center", "random"] = Field(
+        "random_resized",
+        description="'center' augments the evaluation view, 'random' crops it at its own size",
+    )
+    crop_padding: int = Field(
+        4, ge=0, description="crop 'random': so many black pixels on each side"
     )
     scale: tuple[Fraction, Fraction] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     hflip: float = Field(0.5, ge=0, le=1)
+    vflip: float = Field(0.0, ge=0, le=1)
     color_jitter: float = Field(0.0, ge=0)
     auto_augment: str | None = None
+    auto_augment_spatial: bool = Field(
+        True, description="RandAugment may rotate, shear and translate too"
+    )
     erase_prob: float = Field(0.0, ge=0, le=1)
     erase_mode: Literal["pixel", "rand", "const"] = "pixel"
     erase_count: PositiveInt = 1
+    erase_scale: tuple[Fraction, Fraction] = Field(
+        (0.02, 1 / 3), description="share of the image that is erased, from and to"
+    )
     circular_shift: int = Field(0, ge=0, description="roll by up to so many pixels on each axis")
     mixup: float = Field(0.0, ge=0, description="alpha of the Beta distribution; 0 is off")
     cutmix: float = Field(0.0, ge=0, description="alpha of the Beta distribution; 0 is off")
@@ -82,6 +96,16 @@ class Augmentation(Strict):
         1,
         description="repeated augmentation: views of an image in a batch; epochs keep their size",
     )
+
+    @model_validator(mode="after")
+    def _has_operations_to_restrict(self) -> Augmentation:
+        policy = self.auto_augment or ""
+        if not self.auto_augment_spatial and (not policy.startswith("rand-") or "-t" in policy):
+            raise ValueError(
+                "auto_augment_spatial: false needs an unweighted auto_augment: rand-...; "
+                "set that too"
+            )
+        return self
 
 
 class Optimizer(Strict):

@@ -54,6 +54,24 @@ def test_a_margin_beyond_the_resized_image_is_refused(recipe, digits):
     assert eval_transform(recipe({"crop_pct": 0.682}), digits, margin=13)
 
 
+def test_a_squashed_evaluation_shows_all_of_an_oblong_image(recipe, digits):
+    made = recipe({"crop_pct": 1.0, "crop_mode": "squash"})
+    image = photo(80, 60)
+    whole = image.resize((28, 28), Image.Resampling.BICUBIC)
+    assert torch.equal(eval_transform(made, digits)(image), eval_transform(made, digits)(whole))
+    center = recipe({"crop_pct": 1.0})
+    assert not torch.equal(
+        eval_transform(made, digits)(image), eval_transform(center, digits)(image)
+    )
+
+
+def test_a_squashed_evaluation_takes_a_margin_like_another(recipe, digits):
+    made = recipe({"crop_pct": 0.7, "crop_mode": "squash"})
+    assert eval_transform(made, digits, margin=12)(photo(80, 60)).shape == (3, 40, 40)
+    with pytest.raises(VitrineError, match="resizes images to 40 pixels"):
+        eval_transform(made, digits, margin=13)
+
+
 @pytest.mark.parametrize(("size", "crop_pct", "resized"), [(224, 0.875, 256), (256, 0.8767, 292)])
 def test_a_central_crop_resizes_as_the_evaluation_does(recipe, digits, size, crop_pct, resized):
     made = recipe({"image_size": size, "crop_pct": crop_pct}, crop="center")
@@ -125,6 +143,80 @@ def test_circular_shifts_come_after_erasing(recipe, digits):
     assert names[-2:] == ["RandomErasing", "CircularShift"]
 
 
+def test_a_random_crop_moves_the_evaluation_view_by_up_to_its_padding_and_fills_with_black(
+    recipe, digits
+):
+    data = {"image_size": 8, "crop_pct": 1.0}
+    image = photo(8, 8)
+    see = train_transform(recipe(data, crop="random", crop_padding=1, hflip=0.0), digits)
+    seen_by_evaluation = eval_transform(recipe(data), digits)
+    framed = Image.new("RGB", (10, 10))
+    framed.paste(image, (1, 1))
+    crops = {
+        (left, top): seen_by_evaluation(framed.crop((left, top, left + 8, top + 8)))
+        for left in range(3)
+        for top in range(3)
+    }
+    torch.manual_seed(0)
+    seen = set()
+    for _ in range(120):
+        view = see(image)
+        (place,) = (place for place, crop in crops.items() if torch.equal(crop, view))
+        seen.add(place)
+    assert seen == crops.keys()
+
+
+def test_a_random_crop_is_of_the_resized_image(recipe, digits):
+    see = train_transform(recipe({"crop_pct": 1.0}, crop="random"), digits)
+    names = [type(step).__name__ for step in see.transforms]
+    assert names[:4] == ["Resize", "CenterCrop", "RandomCrop", "RandomHorizontalFlip"]
+    assert see(photo(80, 60)).shape == (3, 28, 28)
+
+
+POLICY = "rand-m9-mstd0.5-inc1"
+
+
+def operations(transform) -> list[str]:
+    """The names of the operations of a transform's RandAugment."""
+    (augment,) = (s for s in transform.transforms if type(s).__name__ == "RandAugment")
+    return [operation.name for operation in augment.ops]
+
+
+def test_rand_augment_without_spatial_operations_lacks_just_those_that_move_pixels(recipe, digits):
+    everything, restricted = (
+        operations(
+            train_transform(recipe(auto_augment=POLICY, auto_augment_spatial=spatial), digits)
+        )
+        for spatial in (True, False)
+    )
+    assert len(everything) == 15
+    assert [name for name in everything if name not in restricted] == [
+        "Rotate",
+        "ShearX",
+        "ShearY",
+        "TranslateXRel",
+        "TranslateYRel",
+    ]
+    assert len(restricted) == 10
+
+
+@pytest.mark.parametrize("spatial", [True, False])
+def test_only_spatial_operations_move_a_pixel(recipe, digits, spatial):
+    """Sharpening spreads it to its neighbours, and twice to theirs."""
+    image = Image.new("RGB", (28, 28), (90, 90, 90))
+    image.putpixel((20, 6), (255, 255, 255))
+    made = recipe(**whole(auto_augment=POLICY, auto_augment_spatial=spatial))
+    see = train_transform(made, digits)
+    random.seed(0)
+    np.random.seed(0)
+    farthest = 0
+    for _ in range(200):
+        view = see(image)
+        changed = (view != view[:, 14:15, :1]).any(0).nonzero()
+        farthest = max(farthest, *(changed - torch.tensor([6, 20])).abs().flatten().tolist(), 0)
+    assert (farthest > 2) == spatial
+
+
 def whole(**augmentation) -> dict:
     """Augmentation whose random crop is always the whole (square) image."""
     return {"scale": (1.0, 1.0), "ratio": (1.0, 1.0), "hflip": 0.0} | augmentation
@@ -153,6 +245,13 @@ def test_colour_jitter_changes_colours_within_its_strength(recipe, digits):
     assert ((ratios > 0.79) & (ratios < 1.21)).all()
 
 
+def test_vertical_flips_follow_their_probability(recipe, digits):
+    image = photo(28, 28)
+    plain = train_transform(recipe(**whole()), digits)(image)
+    flipped = train_transform(recipe(**whole(vflip=1.0)), digits)(image)
+    assert torch.equal(flipped, plain.flip(-2))
+
+
 @pytest.mark.parametrize("mode", ["pixel", "rand", "const"])
 def test_erasing_comes_after_normalisation_and_fills_by_its_mode(recipe, digits, mode):
     random.seed(0)
@@ -176,6 +275,30 @@ def test_the_number_of_erased_boxes_comes_from_the_recipe(recipe, digits):
     *_, erasing = train_transform(recipe(erase_prob=0.4, erase_count=3), digits).transforms
     assert type(erasing).__name__ == "RandomErasing"
     assert (erasing.probability, erasing.max_count) == (0.4, 3)
+
+
+def test_erasing_takes_its_share_of_the_image_at_its_rate(recipe, digits):
+    see = train_transform(
+        recipe(**whole(erase_prob=0.8, erase_mode="const", erase_scale=(0.02, 0.25))), digits
+    )
+    random.seed(0)
+    image = Image.new("RGB", (28, 28), "white")
+    shares = np.array([(see(image) == 0).all(0).float().mean().item() for _ in range(400)])
+    erased = shares[shares > 0]
+    assert len(erased) / 400 == pytest.approx(0.8, abs=0.06)
+    assert erased.mean() == pytest.approx((0.02 + 0.25) / 2, abs=0.015)
+    assert 0.01 < erased.min() < 0.04  # whole pixels
+    assert 0.22 < erased.max() < 0.27
+
+
+def test_erasing_unless_told_otherwise_takes_timms_share(recipe, digits):
+    (erasing,) = (
+        step
+        for step in train_transform(recipe(erase_prob=0.5), digits).transforms
+        if type(step).__name__ == "RandomErasing"
+    )
+    timms = type(erasing)()
+    assert (erasing.min_area, erasing.max_area) == (timms.min_area, timms.max_area)
 
 
 @pytest.mark.parametrize("policy", ["rand-m9-mstd0.5-inc1", "rand-m10-n8-inc1", "original", "3a"])

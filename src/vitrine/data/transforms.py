@@ -2,9 +2,10 @@
 
 Everything is built by `timm.data.create_transform`, so a name in a recipe means what it means in
 timm: in particular `color_jitter` is off beside an `auto_augment` other than 3-Augment (``3a``),
-and random erasing comes after normalisation. Two things timm has no name for are put together from
-its pieces: training on the evaluation's central crop, where that crop takes the place of timm's
-random one, and circular shifts, which come last of all.
+and random erasing comes after normalisation. What timm has no name for is put together from its
+pieces: training on the evaluation's central crop, whole or cropped at random from a black margin,
+in the place of timm's random crop; RandAugment without the operations that move pixels; the area
+that is erased; and circular shifts, which come last of all.
 
 timm imports torchvision, which does not import beside a CPU-only torch; `torchvision_compat` mends
 that and so comes first.
@@ -20,8 +21,9 @@ import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import torch
 from PIL import Image
 from timm.data import auto_augment, create_transform
+from timm.data.random_erasing import RandomErasing
 from torch import Tensor
-from torchvision.transforms import CenterCrop, Compose
+from torchvision.transforms import CenterCrop, Compose, RandomCrop
 
 from vitrine.errors import VitrineError
 
@@ -43,6 +45,10 @@ for _name, _operation in auto_augment.NAME_TO_OP.items():
         auto_augment.NAME_TO_OP[_name] = _posterize
 
 
+SPATIAL = {"Rotate", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel"}
+"""The operations of timm's RandAugment that move pixels."""
+
+
 class CircularShift:
     """Rolls ``(C, H, W)`` by an offset drawn anew, uniform in [-limit, limit] on each axis."""
 
@@ -59,7 +65,8 @@ def train_transform(recipe: Recipe, info: DatasetInfo) -> Compose:
     """Return the training view: PIL image -> float (3, H, W), random per call.
 
     With ``crop: center`` the evaluation view is flipped, jittered, auto-augmented and erased as a
-    random crop would be; `scale` and `ratio` are then without effect.
+    random crop would be, and ``crop: random`` first pads it and crops its size at a random place,
+    as is usual for images of 32 pixels; `scale` and `ratio` are then without effect.
     """
     augmentation = recipe.augmentation
     mean, std = info.normalization(recipe.data.normalization)
@@ -69,6 +76,7 @@ def train_transform(recipe: Recipe, info: DatasetInfo) -> Compose:
         scale=augmentation.scale,
         ratio=augmentation.ratio,
         hflip=augmentation.hflip,
+        vflip=augmentation.vflip,
         # A jitter of 0 would still cost its random numbers and copies; timm also takes None.
         color_jitter=augmentation.color_jitter or None,  # type: ignore[arg-type]
         auto_augment=augmentation.auto_augment,
@@ -79,9 +87,16 @@ def train_transform(recipe: Recipe, info: DatasetInfo) -> Compose:
         re_mode=augmentation.erase_mode,
         re_count=augmentation.erase_count,
     ).transforms
+    for step in steps:
+        if isinstance(step, auto_augment.RandAugment) and not augmentation.auto_augment_spatial:
+            step.ops = [operation for operation in step.ops if operation.name not in SPATIAL]
+        elif isinstance(step, RandomErasing):
+            step.min_area, step.max_area = augmentation.erase_scale
     crop = [random_crop]
-    if augmentation.crop == "center":
+    if augmentation.crop != "random_resized":
         crop = eval_transform(recipe, info).transforms[:2]  # resize, central crop
+    if augmentation.crop == "random":
+        crop.append(RandomCrop(recipe.data.image_size, padding=augmentation.crop_padding))
     shift = [CircularShift(augmentation.circular_shift)] if augmentation.circular_shift else []
     return Compose([*crop, *steps, *shift])
 
@@ -91,7 +106,8 @@ def eval_transform(
 ) -> Compose:
     """Return the evaluation view: resize the short side to size / crop_pct, crop the centre.
 
-    timm rounds the resized side down: 256 / 0.8767 is 292 pixels.
+    timm rounds the resized side down: 256 / 0.8767 is 292 pixels. With ``crop_mode: squash`` both
+    sides are resized to that.
 
     Args:
         recipe: its `data` says size, crop, interpolation and normalisation.
@@ -111,13 +127,15 @@ def eval_transform(
         is_training=False,
         interpolation=recipe.data.interpolation,
         crop_pct=recipe.data.crop_pct,
+        crop_mode=recipe.data.crop_mode,
         mean=mean,
         std=std,
     ).transforms
     if margin:
-        if size + margin > resize.size:
+        side = resize.size if isinstance(resize.size, int) else min(resize.size)  # squashed: both
+        if size + margin > side:
             raise VitrineError(
-                f"data.crop_pct is {recipe.data.crop_pct:g}, which resizes images to {resize.size} "
+                f"data.crop_pct is {recipe.data.crop_pct:g}, which resizes images to {side} "
                 f"pixels, and {size} pixels with a margin of {margin} do not fit into these; use "
                 f"a crop_pct of at most {math.floor(1000 * size / (size + margin)) / 1000:g}"
             )
