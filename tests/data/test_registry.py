@@ -4,16 +4,33 @@ import sys
 import pytest
 import yaml
 
-from vitrine.data.registry import DatasetInfo, find, load_registry
+from vitrine.data.registry import DatasetInfo, fetched_with, find, load_registry
 from vitrine.errors import VitrineError
 from vitrine.recipe import short_hash
 
-NAMES = ["digits", "cifar10", "cifar100", "svhn", "eurosat", "flowers102", "imagenette", "imagenet"]
+NAMES = [
+    "digits",
+    "digits-position",
+    "digits-anywhere",
+    "digits-middle",
+    "cifar10",
+    "cifar10-position",
+    "cifar100",
+    "svhn",
+    "eurosat",
+    "flowers102",
+    "imagenette",
+    "imagenet",
+]
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 DECISIVE = {"mean", "std", "split", "loader", "classes", "train_images", "val_images"}
 PINNED = {
     "digits": (1, "628f3cb1"),
+    "digits-position": (1, "4885e278"),
+    "digits-anywhere": (1, "4326ea98"),
+    "digits-middle": (1, "e1ff25d0"),
     "cifar10": (1, "1f4df2e5"),
+    "cifar10-position": (1, "71aaa49f"),
     "cifar100": (1, "c458951e"),
     "svhn": (1, "a7a3ae1b"),
     "eurosat": (1, "04531aa5"),
@@ -50,6 +67,7 @@ def test_everything_but_the_registry_works_without_the_workflows_packages():
         "for name in ('pydantic', 'snakemake'): sys.modules[name] = None\n"
         "import vitrine.data.loading, vitrine.data.miniature, vitrine.data.photos\n"
         "import vitrine.data.digits, vitrine.data.folders, vitrine.data.arrays\n"
+        "import vitrine.data.positions\n"
         "print('fine')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -74,6 +92,13 @@ def test_a_dataset_that_changes_gets_a_new_version(registry):
         name: (info.version, short_hash(info.model_dump(mode="json", include=DECISIVE)))
         for name, info in registry.items()
     } == PINNED
+
+
+def test_datasets_of_the_same_files_are_fetched_by_one_of_them(registry):
+    assert registry["cifar10-position"].files == registry["cifar10"].files
+    fetching = {name: fetched_with(name, registry) for name in registry}
+    others = {name: first for name, first in fetching.items() if first != name}
+    assert others == {"cifar10-position": "cifar10"}
 
 
 def test_image_folders_account_for_both_splits(registry):

@@ -45,6 +45,11 @@ def test_a_fifth_paper_is_two_folders(made):
     assert (made.path / "results/smoke/template/table1.md").read_text().count("Narrow") == 1
 
 
+def test_datasets_made_of_the_same_files_are_not_fetched_at_once(checkout):
+    planned = checkout.planned("data/.verified/cifar10-position.json", "--config", "scale=full")
+    assert planned == {"fetch_dataset": 2, "total": 2}
+
+
 def test_a_run_folder_says_what_it_is(made):
     folders = list((made.path / "runs" / "template").glob("wide-*/seed0"))
     assert len(folders) == 1

@@ -1,8 +1,18 @@
 # Datasets and published weights: fetched where that is allowed, verified always.
 
+from vitrine.data.registry import fetched_with
+
+
+def fetched_before(wildcards):
+    """The receipt of the dataset that is made of the same files, if that comes first."""
+    first = fetched_with(wildcards.dataset, CATALOG.datasets)
+    return [] if first == wildcards.dataset else [str(CATALOG.receipt_of(first))]
+
 
 rule fetch_dataset:
     """Fetch a dataset (or find it where it was placed) and verify it."""
+    input:
+        fetched_before,
     output:
         str(CATALOG.receipt_of("{dataset}")),
     localrule: True

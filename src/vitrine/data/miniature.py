@@ -73,6 +73,10 @@ def _write_cifar10(folder: Path, labels: list[int], paint: Picture) -> None:
     _write_pickle(base / "test_batch", {"data": _rows(labels, paint), "labels": labels})
 
 
+def _write_cifar10_position(folder: Path, labels: list[int], paint: Picture) -> None:
+    _write_cifar10(folder, [label % 10 for label in labels], paint)  # its own classes are CIFAR's
+
+
 def _write_cifar100(folder: Path, labels: list[int], paint: Picture) -> None:
     base = folder / "cifar-100-python"
     names = [f"class {label}" for label in range(100)]
@@ -117,6 +121,7 @@ def _write_imagenet(folder: Path, labels: list[int], paint: Picture) -> None:
 
 WRITERS: dict[str, Callable[[Path, list[int], Picture], None]] = {
     "vitrine.data.arrays:cifar10": _write_cifar10,
+    "vitrine.data.positions:cifar10_position": _write_cifar10_position,
     "vitrine.data.arrays:cifar100": _write_cifar100,
     "vitrine.data.arrays:svhn": _write_svhn,
     "vitrine.data.folders:eurosat": _write_eurosat,

@@ -120,3 +120,14 @@ def find(name: str, registry: Mapping[str, DatasetInfo]) -> DatasetInfo:
     if name not in registry:
         raise VitrineError(f"there is no dataset '{name}'{did_you_mean(name, registry)}")
     return registry[name]
+
+
+def fetched_with(name: str, registry: Mapping[str, DatasetInfo]) -> str:
+    """Name the dataset whose fetching also brings this one's files: the folder's first.
+
+    Two datasets may be made of the same files, which must not be fetched twice at once.
+    """
+    folder = registry[name].folder
+    if not folder:
+        return name
+    return next(other for other, info in registry.items() if info.folder == folder)

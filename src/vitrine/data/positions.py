@@ -1,0 +1,120 @@
+"""Datasets whose position bias is known, because they are built to have it.
+
+The controlled setting CIFAR-10-Position of Bruintjes and van Gemert, "Learning to Adapt to
+Position Bias in Vision Transformer Classifiers" (Sec. 5.1, Fig. 2), and stand-ins of real scans:
+`digits-position` (the same of digits), `digits-anywhere` (a place says nothing about the class)
+and `digits-middle` (only the place says which of three digits is asked for).
+
+The one idea: a sample's place is drawn once, from a fixed seed. It is part of the data, the same
+in every epoch, process and run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+from torch.utils.data import Dataset
+
+from vitrine.data.arrays import cifar10
+from vitrine.data.digits import Digits
+from vitrine.data.opening import SPLITS
+
+if TYPE_CHECKING:
+    from vitrine.data.opening import Split
+
+SEED = 0
+ORIGINALS = np.random.RandomState(SEED).permutation(10)
+"""The original classes as they are numbered anew: the first two depend on position."""
+
+DEPENDENT = range(8)
+"""Classes that depend on position: 4 * (place in `ORIGINALS`) + corner. The classes of the other
+originals follow. Corners count as one reads: upper left, upper right, lower left, lower right."""
+
+
+class Placed(Dataset[tuple[Image.Image, int]]):
+    """Images, each at its own place in a black square frame; what leaves it comes in opposite.
+
+    Attributes:
+        images: (N, h, w, 3) uint8
+        labels: (N,) int
+        places: (N, 2) int, row and column of each image's upper left pixel
+        side: of the frame, in pixels
+    """
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray, places: np.ndarray, side: int):
+        self.images = images
+        self.labels = labels
+        self.places = places
+        self.side = side
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        image = self.images[index]
+        frame = np.zeros((self.side, self.side, 3), dtype=np.uint8)
+        frame[: image.shape[0], : image.shape[1]] = image
+        moved = np.roll(frame, self.places[index], axis=(0, 1))
+        return Image.fromarray(moved), int(self.labels[index])
+
+
+def original_of(label: int) -> int:
+    """Return the class, in the original dataset, of a class that `in_corners` has made."""
+    return int(ORIGINALS[label // 4 if label in DEPENDENT else label - 6])
+
+
+def in_corners(images: np.ndarray, labels: np.ndarray, split: Split) -> Placed:
+    """Place each image in a random corner of a frame twice its size: ten classes become sixteen.
+
+    Args:
+        images: (N, s, s, 3) uint8.
+        labels: (N,) in range(10).
+        split: decides the corners, with `SEED`.
+    """
+    corners = _random(split).randint(4, size=len(labels))
+    rank = np.argsort(ORIGINALS)[labels]
+    side = images.shape[1]
+    return Placed(
+        images,
+        labels=np.where(rank < 2, 4 * rank + corners, rank + 6),
+        places=np.stack([corners // 2, corners % 2], axis=1) * side,
+        side=2 * side,
+    )
+
+
+def cifar10_position(folder: Path, split: Split) -> Placed:
+    """Open CIFAR-10-Position: CIFAR-10's images, halved by means of 2x2 pixels, in corners."""
+    whole = cifar10(folder, split)
+    sums = whole.images.reshape(-1, 16, 2, 16, 2, 3).sum((2, 4), dtype=np.uint16)
+    halved = ((sums + 2) // 4).astype(np.uint8)  # rounded
+    return in_corners(halved, np.array(whole.labels), split)
+
+
+def digits_position(folder: Path, split: Split) -> Placed:
+    """Open the digits in corners; they come with scikit-learn, so `folder` is not read."""
+    scans = Digits(split)
+    return in_corners(scans.images, scans.labels, split)
+
+
+def digits_anywhere(folder: Path, split: Split) -> Placed:
+    """Open the digits, each shifted circularly to any place of a frame twice its size."""
+    scans = Digits(split)
+    places = _random(split).randint(16, size=(len(scans), 2))
+    return Placed(scans.images, scans.labels, places, side=16)
+
+
+def digits_middle(folder: Path, split: Split) -> Placed:
+    """Open the digits, each between two others of the same split, in a frame of three digits."""
+    scans = Digits(split)
+    left, right = _random(split).randint(len(scans), size=(2, len(scans)))
+    rows = np.concatenate([scans.images[left], scans.images, scans.images[right]], axis=2)
+    places = np.broadcast_to((8, 0), (len(scans), 2))
+    return Placed(rows, scans.labels, places, side=24)
+
+
+def _random(split: Split) -> np.random.RandomState:
+    """A stream of its own for each split, which NumPy promises never to change (NEP 19)."""
+    return np.random.RandomState([SEED, SPLITS.index(split)])

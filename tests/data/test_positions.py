@@ -1,0 +1,176 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vitrine.data import build, verify
+from vitrine.data.arrays import cifar10
+from vitrine.data.digits import Digits
+from vitrine.data.miniature import write_miniature
+from vitrine.data.positions import DEPENDENT, ORIGINALS, in_corners, original_of
+from vitrine.errors import VitrineError
+
+STAND_INS = ["digits-position", "digits-anywhere", "digits-middle"]
+SPLITS = ("train", "val")
+NOWHERE = Path("nowhere")
+
+
+def opened(registry, name: str, split: str = "train"):
+    return build(registry[name], split, NOWHERE)
+
+
+def pixels(dataset) -> np.ndarray:
+    """All images of a dataset, (N, H, W, 3)."""
+    return np.stack([np.asarray(dataset[index][0]) for index in range(len(dataset))])
+
+
+def quadrants(images: np.ndarray) -> np.ndarray:
+    """The four corners of square images, in reading order: (N, 4, h, w, 3)."""
+    half = images.shape[1] // 2
+    return np.stack(
+        [images[:, r : r + half, c : c + half] for r in (0, half) for c in (0, half)], axis=1
+    )
+
+
+def filled_corner(images: np.ndarray) -> np.ndarray:
+    """The one corner of each image that is not black, (N,)."""
+    filled = quadrants(images).any((2, 3, 4))
+    assert (filled.sum(1) == 1).all()
+    return filled.argmax(1)
+
+
+@pytest.mark.parametrize("name", STAND_INS)
+def test_a_stand_in_has_the_images_and_classes_of_its_entry(registry, name):
+    info = registry[name]
+    assert verify(info, NOWHERE) == {"train": 1198, "val": 599}
+    for split in ("train", "val"):
+        dataset = opened(registry, name, split)
+        image, label = dataset[0]
+        assert (image.mode, type(label)) == ("RGB", int)
+        assert set(dataset.labels) == set(range(info.classes))
+
+
+@pytest.mark.parametrize("name", STAND_INS)
+def test_a_stand_in_is_normalised_by_its_own_statistics(registry, name):
+    images = pixels(opened(registry, name)) / 255
+    assert registry[name].mean == pytest.approx(images.mean((0, 1, 2)), abs=1e-5)
+    assert registry[name].std == pytest.approx(images.std((0, 1, 2)), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", STAND_INS)
+def test_places_are_drawn_once_and_differ_between_splits(registry, name):
+    first, again = opened(registry, name), opened(registry, name)
+    assert first[5][0].tobytes() == first[5][0].tobytes() == again[5][0].tobytes()
+    if name != "digits-middle":
+        val = opened(registry, name, "val")
+        assert (first.places[: len(val)] != val.places).any()
+
+
+@pytest.mark.parametrize("name", STAND_INS)
+def test_every_scan_in_an_image_is_of_its_own_split(registry, name):
+    scans = {split: {image.tobytes() for image in Digits(split).images} for split in SPLITS}
+    assert not scans["train"] & scans["val"]
+    for split in SPLITS:
+        dataset = opened(registry, name, split)
+        for index in range(len(dataset)):
+            image = dataset.images[index]
+            cells = np.split(image, image.shape[1] // 8, axis=1)
+            assert {cell.tobytes() for cell in cells} <= scans[split]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_in_corners_only_dependent_classes_say_where(registry, split):
+    dataset = opened(registry, "digits-position", split)
+    corners = filled_corner(pixels(dataset))
+    for label in range(16):
+        found = np.bincount(corners[dataset.labels == label], minlength=4)
+        if label in DEPENDENT:
+            assert np.flatnonzero(found).tolist() == [label % 4]
+        else:
+            assert found / found.sum() == pytest.approx(np.full(4, 0.25), abs=0.14)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_in_corners_every_digit_keeps_its_scan_and_its_class_can_be_told(registry, split):
+    dataset, scans = opened(registry, "digits-position", split), Digits(split)
+    images = pixels(dataset)
+    corners = filled_corner(images)
+    assert (quadrants(images)[np.arange(len(images)), corners] == scans.images).all()
+    assert [original_of(label) for label in dataset.labels] == scans.labels.tolist()
+
+
+def test_two_classes_become_eight_and_eight_become_eight():
+    originals = [original_of(label) for label in range(16)]
+    assert len(DEPENDENT) == 8
+    assert sorted(originals[8:] + originals[:8:4]) == list(range(10))
+    assert originals[:8] == [ORIGINALS[0]] * 4 + [ORIGINALS[1]] * 4
+    # Pinned: other classes would be another dataset under the same version.
+    assert ORIGINALS.tolist() == [2, 8, 4, 9, 1, 6, 7, 3, 0, 5]
+
+
+def test_corners_are_equally_likely():
+    placed = in_corners(np.ones((4000, 2, 2, 3), np.uint8), np.zeros(4000, int), "train")
+    _, counts = np.unique(placed.places, axis=0, return_counts=True)
+    assert counts / 4000 == pytest.approx(np.full(4, 0.25), abs=0.03)
+
+
+def test_anywhere_every_place_is_equally_likely_for_every_class(registry):
+    dataset = opened(registry, "digits-anywhere")
+    for label in range(10):
+        places = dataset.places[dataset.labels == label]
+        # The mean of n places on a ring of 16 is near its centre only if they are spread evenly.
+        ring = np.exp(2j * np.pi * places / 16).mean(0)
+        assert (np.abs(ring) < 3 / np.sqrt(len(places))).all()
+    assert {tuple(place) for place in dataset.places.tolist()} >= {(0, 0), (15, 15), (0, 15)}
+
+
+def test_anywhere_a_digit_is_shifted_circularly(registry):
+    dataset, scans = opened(registry, "digits-anywhere"), Digits("train")
+    assert dataset.labels.tolist() == scans.labels.tolist()
+    for index in range(200):
+        back = np.roll(np.asarray(dataset[index][0]), -dataset.places[index], axis=(0, 1))
+        assert (back[:8, :8] == scans.images[index]).all()
+        assert back.sum() == scans.images[index].sum()
+
+
+def test_in_the_middle_is_the_digit_that_is_asked_for(registry):
+    dataset, scans = opened(registry, "digits-middle"), Digits("train")
+    images = pixels(dataset)
+    assert (images[:, 8:16, 8:16] == scans.images).all()
+    assert dataset.labels.tolist() == scans.labels.tolist()
+    assert not images[:, :8].any()
+    assert not images[:, 16:].any()
+
+
+def test_beside_the_middle_the_digits_say_nothing_about_it(registry):
+    images, scans = pixels(opened(registry, "digits-middle")), Digits("train")
+    labels = scans.labels
+    label_of = {scan.tobytes(): label for scan, label in zip(scans.images, labels, strict=True)}
+    for columns in (slice(0, 8), slice(16, 24)):
+        beside = np.array([label_of[image[8:16, columns].tobytes()] for image in images])
+        assert np.mean(beside == labels) == pytest.approx(0.1, abs=0.03)
+        assert set(beside) == set(range(10))
+
+
+def test_cifar_10_position_is_cifar_10_halved_in_corners(registry, tmp_path):
+    info = registry["cifar10-position"]
+    folder = write_miniature(info, tmp_path, per_class=6, classes=16)
+    verify(info, tmp_path, counts=False)
+    for split in SPLITS:
+        dataset, whole = build(info, split, tmp_path), cifar10(folder, split)
+        images = pixels(dataset)
+        assert images.shape == (len(whole), 32, 32, 3)
+        corners = filled_corner(images)
+        inside = quadrants(images)[np.arange(len(whole)), corners].astype(float)
+        mean = sum(whole.images[:, r::2, c::2].astype(float) for r in (0, 1) for c in (0, 1)) / 4
+        assert np.abs(inside - mean).max() <= 0.5
+        assert [original_of(label) for label in dataset.labels] == whole.labels
+        dependent = dataset.labels < len(DEPENDENT)
+        assert (dataset.labels[dependent] % 4 == corners[dependent]).all()
+        assert 0 < dependent.sum() < len(whole)
+
+
+def test_a_miniature_does_not_pass_for_cifar_10_position(registry, tmp_path):
+    write_miniature(registry["cifar10-position"], tmp_path)
+    with pytest.raises(VitrineError, match=r"has \d+ images instead of 50000"):
+        verify(registry["cifar10-position"], tmp_path)
