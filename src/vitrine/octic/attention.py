@@ -113,7 +113,7 @@ class OcticAttention(nn.Module):
         """Attend with heads ``(B, H, N, 8d)``."""
         dropout = self.attn_drop.p if self.training else 0.0
         if q.is_cpu and q.dtype == torch.bfloat16:  # takes half the time of torch's own there
-            scores = (q * q.shape[-1] ** -0.5) @ k.mT
-            weights = (scores - scores.amax(-1, keepdim=True)).exp()
+            scores = q @ k.mT
+            weights = ((scores - scores.amax(-1, keepdim=True)) * q.shape[-1] ** -0.5).exp()
             return functional.dropout(weights, dropout) @ v / weights.sum(-1, keepdim=True)
         return functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout)

@@ -33,18 +33,22 @@ def octic_channels(features: int) -> int:
 @torch.library.custom_op("vitrine::octic_linear", mutates_args=())
 def octic_linear(x: Tensor, weight: Tensor, weight_e: Tensor, bias: Tensor | None) -> Tensor:
     """Multiply ``(8, M, c)`` by ``(4, c', c)`` and ``(2c', 2c)``, see `OcticLinear`."""
-    c_out, c = weight.shape[1:]
+    c_out = weight.shape[1]
     y = x.new_empty(8, x.shape[1], c_out)
     torch.bmm(x[1:4], weight[1:].mT, out=y[1:4])
     if bias is None:
         torch.mm(x[0], weight[0].mT, out=y[0])
     else:
         torch.addmm(bias, x[0], weight[0].mT, out=y[0])
-    copies = x[4:].unflatten(0, (2, 2)).flatten(1, 2)  # both rows of a copy in one product
-    for out, blocks in zip(y[4:].view(2, -1, c_out), weight_e.split(c_out), strict=True):
-        torch.mm(copies[0], blocks[:, :c].mT, out=out)
-        out.addmm_(copies[1], blocks[:, c:].mT)
+    pairs = _pairs(x)
+    for out, block in zip(y[4:].view(2, -1, c_out), weight_e.split(c_out), strict=True):
+        torch.mm(pairs, block.mT, out=out)
     return y
+
+
+def _pairs(x: Tensor) -> Tensor:
+    """Take E of ``(8, M, c)`` as its rows of 2c columns, ``(2M, 2c)``."""
+    return x[4:].unflatten(0, (2, 2)).permute(1, 2, 0, 3).flatten(2).flatten(0, 1)
 
 
 @octic_linear.register_fake
@@ -63,11 +67,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     grad = grad.contiguous()
     grad_x = octic_linear(grad, weight.mT, weight_e.T, None) if needs_x else None
     grad_weight = grad[:4].mT @ x[:4] if needs_weight else None
-    grad_weight_e = None
-    if needs_weight_e:
-        outs, copies = (t[4:].unflatten(0, (2, 2)).flatten(1, 2) for t in (grad, x))
-        blocks = outs.mT[:, None] @ copies  # (copy out, copy in, c', c)
-        grad_weight_e = blocks.transpose(1, 2).reshape(weight_e.shape)
+    grad_weight_e = _pairs(grad).mT @ _pairs(x) if needs_weight_e else None
     return grad_x, grad_weight, grad_weight_e, grad[0].sum(0) if ctx.has_bias else None
 
 
