@@ -166,6 +166,9 @@ def test_stand_ins_of_both_sizes_share_a_run(laptop):
     for family in FAMILIES:
         assert laptop.run(f"{family}-h") is laptop.run(f"{family}-l")
         assert len(laptop.run(f"{family}-l").seeds) == 3
+    for family in ("i8", "h8"):
+        for k in (8, 16):
+            assert laptop.run(f"{family}-l-k{k}") is laptop.run(f"{family}-l")
     assert not any(cell.comparable for cell in laptop.artifacts["table5"].cells)
 
 
@@ -178,7 +181,7 @@ def test_stand_ins_are_not_mirrored_and_have_their_share_of_octic_blocks(scale):
         assert recipe.augmentation.hflip == 0
         if "-k" in name:
             share = int(name.rpartition("-k")[2]) / 24
-            assert recipe.model.args["octic_depth"] == pytest.approx(share * depth, abs=0.4)
+            assert recipe.model.args["octic_depth"] == pytest.approx(share * depth, abs=0.7)
 
 
 @pytest.mark.parametrize("scale", SCALES)
