@@ -67,6 +67,7 @@ RELEASED_DEFAULTS = {
         "eps": None,
         "momentum": 0.9,
         "layer_decay": None,
+        "group_lr": {},
         "clip_grad": None,
     },
     "schedule": {

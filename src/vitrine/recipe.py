@@ -118,6 +118,9 @@ class Optimizer(Strict):
     eps: PositiveFloat | None = None
     momentum: float = 0.9
     layer_decay: float | None = None
+    group_lr: dict[str, PositiveFloat] = Field(
+        {}, description="peak rates by patterns of parameters' names; the last that matches counts"
+    )
     clip_grad: PositiveFloat | None = Field(None, description="maximum global gradient norm")
 
 

@@ -47,6 +47,61 @@ def test_layer_decay_scales_each_layer_by_its_depth_from_the_top(make_recipe):
         assert scale[id(model.get_parameter(name))] == expected
 
 
+def test_parameters_of_a_pattern_have_a_peak_of_their_own_under_the_same_schedule(make_recipe):
+    own = {"blocks.*": 1.0, "blocks.1.mlp.*": 0.1, "pos_embed": 0.01}
+    recipe = make_recipe(
+        {
+            "optimizer": {"group_lr": own},
+            "schedule": {"epochs": 10, "warmup_epochs": 2, "warmup_lr": 0.0},
+        }
+    )
+    model = build_model(recipe, 10)
+    optimizer = build_optimizer(model, recipe)
+    scheduler = build_scheduler(optimizer, recipe, steps_per_epoch=4)
+    peaks = {
+        "head.weight": 1e-3,
+        "blocks.1.attn.qkv.weight": 1.0,
+        "blocks.1.mlp.fc1.weight": 0.1,
+        "blocks.1.mlp.fc1.bias": 0.1,
+        "pos_embed": 0.01,
+    }
+    for step, share in [(4, 0.5), (20, 0.5), (30, (1 + math.cos(0.75 * math.pi)) / 2)]:
+        scheduler.step_update(step)
+        rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+        for name, peak in peaks.items():
+            assert rates[id(model.get_parameter(name))] == pytest.approx(peak * share)
+
+
+def test_a_rate_of_its_own_moves_a_parameter_and_takes_nothing_else_from_it(make_recipe):
+    recipe = make_recipe({"optimizer": {"group_lr": {"blocks.*": 0.1}, "layer_decay": 0.5}})
+    plain = make_recipe({"optimizer": {"layer_decay": 0.5}})
+    model = build_model(recipe, 10)
+    one, other = build_optimizer(model, recipe), build_optimizer(model, plain)
+
+    def options(optimizer):
+        return {
+            id(p): {key: group[key] for key in group if key not in ("params", "lr")}
+            for group in optimizer.param_groups
+            for p in group["params"]
+        }
+
+    assert options(one) == options(other)
+    assert len(options(one)) == len(list(model.parameters()))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    one.step()
+    change = {name: (p - before[name]).abs().mean().item() for name, p in model.named_parameters()}
+    assert change["blocks.0.attn.qkv.bias"] == pytest.approx(0.1, rel=1e-4)
+    assert change["head.bias"] == pytest.approx(1e-3, rel=1e-4)
+
+
+def test_a_pattern_that_matches_nothing_is_refused(make_recipe):
+    recipe = make_recipe({"optimizer": {"group_lr": {"*.gama": 0.1}}})
+    with pytest.raises(VitrineError, match=r"names '\*.gama', which matches no parameter"):
+        build_optimizer(build_model(recipe, 10), recipe)
+
+
 @pytest.mark.parametrize("name", ["adamw", "lamb", "sgd"])
 def test_the_optimisers_of_the_papers_start_from_the_peak_rate(make_recipe, name):
     recipe = make_recipe({"optimizer": {"name": name}})

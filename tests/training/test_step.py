@@ -151,6 +151,16 @@ def test_a_step_after_restoring_is_that_of_an_uninterrupted_training(recipe, bat
         assert torch.equal(value, resumed.weights()[name]), name
 
 
+def test_the_rate_of_a_step_is_that_of_parameters_without_one_of_their_own(make_recipe, batches):
+    recipe = make_recipe(SOBER, {"optimizer": {"group_lr": {"blocks.*": 0.1}}})
+    trainer = make_trainer(recipe)
+    trainer.step(4, changed(batches))
+    assert trainer.lr == pytest.approx(0.0005)  # half of the way down
+    restored = make_trainer(recipe, seed=1)
+    restored.restore(trainer.state())
+    assert restored.lr == trainer.lr
+
+
 def test_weights_that_are_not_finite_are_found(recipe):
     trainer = make_trainer(recipe)
     assert trainer.fault(3) is None

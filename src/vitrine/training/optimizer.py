@@ -1,12 +1,14 @@
 """The optimiser with its parameter groups, and the learning rate of every step, through timm.
 
 timm leaves biases, norms and what a model lists in `no_weight_decay()` without weight decay, and
-scales the learning rate of a layer by `layer_decay ** depth from the top`.
+scales the learning rate of a layer by `layer_decay ** depth from the top`. Parameters that the
+recipe gives a peak rate of their own follow the same schedule, scaled to that.
 """
 
 from __future__ import annotations
 
 import inspect
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # timm imports torchvision
@@ -19,6 +21,8 @@ from torch.optim import Optimizer
 from vitrine.errors import VitrineError, did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from vitrine.recipe import Recipe
 
 
@@ -26,7 +30,8 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
     """Make the recipe's optimiser over the parameter groups of `model`.
 
     Raises:
-        VitrineError: timm does not know the optimiser's name.
+        VitrineError: timm does not know the optimiser's name, or a pattern of `group_lr` matches no
+            parameter.
     """
     spec = recipe.optimizer
     known = [str(name) for name in list_optimizers()]
@@ -36,7 +41,7 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
     # One kernel for all parameters, where torch has it: a third of a small model's step else.
     if "fused" in inspect.signature(get_optimizer_class(spec.name)).parameters:
         options["fused"] = True
-    return create_optimizer_v2(
+    optimizer: Optimizer = create_optimizer_v2(
         model,
         opt=spec.name,
         lr=spec.lr,
@@ -45,6 +50,32 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
         layer_decay=spec.layer_decay,
         **{name: value for name, value in options.items() if value is not None},
     )
+    _set_own_rates(optimizer, _own_rates(model, spec.group_lr))
+    return optimizer
+
+
+def _own_rates(model: nn.Module, group_lr: Mapping[str, float]) -> dict[nn.Parameter, float]:
+    """Return the peak rate of every parameter that a pattern matches."""
+    rates: dict[nn.Parameter, float] = {}
+    for pattern, lr in group_lr.items():
+        matched = [p for name, p in model.named_parameters() if fnmatchcase(name, pattern)]
+        if not matched:
+            raise VitrineError(
+                f"optimizer.group_lr names '{pattern}', which matches no parameter of the model: "
+                "correct or remove the pattern"
+            )
+        rates.update(dict.fromkeys(matched, lr))
+    return rates
+
+
+def _set_own_rates(optimizer: Optimizer, rates: Mapping[nn.Parameter, float]) -> None:
+    """Move parameters with a rate of their own out of timm's groups, whose other options stay."""
+    for group in list(optimizer.param_groups):
+        members = group["params"]
+        group["params"] = [p for p in members if p not in rates]
+        for lr in sorted({rates[p] for p in members if p in rates}):
+            own = [p for p in members if rates.get(p) == lr]
+            optimizer.add_param_group({**group, "params": own, "lr": lr})
 
 
 def build_scheduler(optimizer: Optimizer, recipe: Recipe, steps_per_epoch: int) -> Scheduler:

@@ -128,8 +128,13 @@ class Trainer:
 
     @property
     def lr(self) -> float:
-        """The learning rate of the last step (of the top layer, under layer decay)."""
-        return max(group["lr"] for group in self.optimizer.param_groups)
+        """The learning rate of the last step (of the top layer, under layer decay).
+
+        Groups with a peak of their own (`optimizer.group_lr`) do not count.
+        """
+        peak = self.optimizer.defaults["lr"]
+        groups = self.optimizer.param_groups
+        return max(group["lr"] for group in groups if group["initial_lr"] == peak)
 
     def fault(self, step: int) -> str | None:
         """Say if the weights after `step` steps hold a number that is not finite.
