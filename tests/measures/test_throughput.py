@@ -6,7 +6,7 @@ import torch
 from vitrine.errors import VitrineError
 from vitrine.measures import throughput as module
 from vitrine.measures.context import Context
-from vitrine.measures.throughput import elapsed, throughput, time_in_turns
+from vitrine.measures.throughput import elapsed, every_one_compiled, throughput, time_in_turns
 
 
 def vit(**args):
@@ -106,10 +106,38 @@ def test_models_run_in_inference_mode_on_a_whole_batch_in_the_precision_asked_fo
     torch.testing.assert_close(full, half.float(), atol=0.02, rtol=0.02)
 
 
+class Deep(torch.nn.Module):
+    """So many layers, as the models of a family differ while they share their `forward`."""
+
+    def __init__(self, depth):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(depth))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_many_models_of_one_class_are_all_compiled():
+    compiled = []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph
+
+    models = [Deep(depth) for depth in range(1, 13)]
+    with every_one_compiled(), torch.inference_mode():
+        for model in models:
+            model.compile(backend=backend, dynamic=False)
+            model(torch.zeros(1, 2))
+    assert len(compiled) == len(models)
+
+
 @pytest.mark.parametrize("compile_it", [False, True])
 def test_models_are_compiled_where_it_is_asked_for(context, monkeypatch, compile_it):
     compiled = []
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda model: compiled.append(model))
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda model, dynamic: compiled.append(model))
     throughput(context, {"a": vit()}, batch_size=1, passes=1, warmup=0, compile=compile_it)
     assert len(compiled) == compile_it
 

@@ -81,5 +81,5 @@ def test_canonisation_gives_the_image_closest_to_the_reference(scrambled):
 
 @pytest.mark.parametrize(("name", "of"), [("max_filtering", 48), ("canonisation", 1)])
 def test_references_are_drawn_of_unit_length(name, of):
-    (references,) = INVARIANTS[name](8 * CHANNELS).parameters()
+    (references,) = INVARIANTS[name](8 * CHANNELS).state_dict().values()
     torch.testing.assert_close(references.square().sum(), torch.tensor(float(of)))

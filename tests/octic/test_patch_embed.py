@@ -20,7 +20,9 @@ def test_features_turn_with_the_image(embed, element):
     x = images()
     features = embed(x)
     assert features.shape == (8, 2, 4 * 6, 3)
-    torch.testing.assert_close(embed(transform(x, element)), act(features, element, (4, 6)))
+    torch.testing.assert_close(
+        embed(transform(x, element)), act(features, element, (4, 6)), rtol=0, atol=1e-12
+    )
 
 
 def test_filters_of_all_irreps_have_the_length_of_the_quarters():
@@ -31,21 +33,8 @@ def test_filters_of_all_irreps_have_the_length_of_the_quarters():
     torch.testing.assert_close(lengths, torch.full((8,), 0.25), rtol=0.1, atol=0)
 
 
-def test_filters_are_unfolded_once_for_evaluation_and_anew_for_other_weights(embed):
-    x = images()
-    with torch.no_grad():
-        first = embed(x)
-        assert embed._filters_once() is embed._filters_once()
-        embed.weight.mul_(2)
-        embed.bias.mul_(2)
-        torch.testing.assert_close(embed(x), 2 * first)
-    torch.testing.assert_close(embed.float()(x.float()), 2 * first.float(), rtol=1e-4, atol=1e-4)
-
-
 def test_gradients_reach_the_quarters(embed):
     embed.eval()
-    with torch.no_grad():
-        embed(images())
     embed(images()).square().sum().backward()
     assert embed.weight.grad.abs().flatten(1).sum(1).amin() > 1
 

@@ -15,7 +15,9 @@ def position(scrambled):
 def test_the_encoding_turns_with_the_grid(position, grid, element):
     turned = grid[::-1] if element.count("r") % 2 else grid
     assert position(grid).shape == (8, 1, grid[0] * grid[1], 2)
-    torch.testing.assert_close(act(position(grid), element, grid), position(turned))
+    torch.testing.assert_close(
+        act(position(grid), element, grid), position(turned), rtol=0, atol=1e-12
+    )
 
 
 def test_the_grid_of_the_weights_is_the_usual_one(position):

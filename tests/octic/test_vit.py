@@ -1,5 +1,8 @@
+import vitrine.octic.models  # noqa: F401  # isort: skip  # before timm
 import pytest
+import timm
 import torch
+from timm.optim import create_optimizer_v2
 
 from vitrine.errors import VitrineError
 from vitrine.octic.features import act, from_channels
@@ -94,7 +97,7 @@ def test_the_features_of_d8_turn_with_the_image(micro, element):
     x = images(16, 24)
     features = from_channels(model.forward_features(x))
     turned = from_channels(model.forward_features(transform(x, element)))
-    torch.testing.assert_close(turned, act(features, element, (4, 6), prefix=3))
+    torch.testing.assert_close(turned, act(features, element, (4, 6), prefix=3), rtol=0, atol=1e-12)
 
 
 def test_the_patch_tokens_of_i8_are_permuted_with_the_image(micro, element):
@@ -106,8 +109,8 @@ def test_the_patch_tokens_of_i8_are_permuted_with_the_image(micro, element):
     ((turned, turned_prefix),) = model.forward_intermediates(
         transform(x, element), 1, return_prefix_tokens=True, norm=True, intermediates_only=True
     )
-    torch.testing.assert_close(turned_prefix, prefix)
-    torch.testing.assert_close(turned, transform(patches, element))
+    torch.testing.assert_close(turned_prefix, prefix, rtol=0, atol=1e-12)
+    torch.testing.assert_close(turned, transform(patches, element), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("family", ["d8", "h8", "i8"])
@@ -141,7 +144,9 @@ def test_a_masked_patch_does_not_matter(micro):
     x = images()
     other = x.clone()
     other[:, :, :4, :4] += 1
-    torch.testing.assert_close(model.forward_features(other, mask), model.forward_features(x, mask))
+    torch.testing.assert_close(
+        model.forward_features(other, mask), model.forward_features(x, mask), rtol=0, atol=1e-12
+    )
     assert (model(other) - model(x)).abs().max() > 1e-3
 
 
@@ -167,22 +172,27 @@ def test_recomputing_activations_changes_no_gradient(micro, family):
         torch.testing.assert_close(parameter.grad, kept[name])
 
 
-def test_every_parameter_gets_a_gradient_from_the_start():
-    model = OcticVisionTransformer("d8", **MICRO, reg_tokens=1)
+@pytest.mark.parametrize("invariant", INVARIANTS)
+def test_every_parameter_gets_a_gradient_from_the_start(invariant):
+    model = OcticVisionTransformer("d8", invariant, **MICRO, reg_tokens=1)
     model(images().float()).square().sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_positions_tokens_and_references_are_not_decayed():
-    model = OcticVisionTransformer("d8", "max_filtering", reg_tokens=1, **MICRO)
-    names = {
-        "pos_embed.weight",
-        "cls_token",
-        "reg_token",
-        "invariantisation.invariant.references",
+@pytest.mark.parametrize("name", ["octic_d8_vit_small_patch16_224", "h2_vit_small_patch16_224"])
+def test_only_the_weights_of_products_are_decayed(name):
+    options = {"invariant": "max_filtering"} if "octic" in name else {}
+    model = timm.create_model(name, reg_tokens=1, **MICRO, **options)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = create_optimizer_v2(model, opt="lamb", lr=1e-3, weight_decay=0.02).param_groups
+    decayed = {names[id(p)] for group in groups if group["weight_decay"] for p in group["params"]}
+    scales = ("norm", ".ls1.", ".ls2.", ".invariant.", "pos_embed", "_token")
+    assert decayed == {
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.ndim > 1 and not any(part in name for part in scales)
     }
-    assert model.no_weight_decay() == names
-    assert names <= dict(model.named_parameters()).keys()
+    assert {"patch_embed.weight", "blocks.0.attn.qkv.weight", "head.weight"} <= decayed
 
 
 def test_a_small_model_may_begin_with_larger_weights():

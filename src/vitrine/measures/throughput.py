@@ -9,9 +9,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+import torch._dynamo
 
 from vitrine.errors import VitrineError
 from vitrine.measures.architecture import architectures, require_pairs
@@ -67,9 +69,9 @@ def throughput(
         values[f"{label}/batch_size"] = batch_size
         model.to(context.device)
         if compile:
-            model.compile()
+            model.compile(dynamic=False)
         calls[label] = lambda model=model, images=images: model(images)  # type: ignore[misc]
-    with torch.inference_mode(), autocast(context.device, precision):
+    with torch.inference_mode(), autocast(context.device, precision), every_one_compiled():
         seconds = time_in_turns(calls, context.device, passes, warmup)
     for label, times in seconds.items():
         values[f"{label}/images_per_second"] = batch_size / statistics.median(times)
@@ -79,6 +81,14 @@ def throughput(
         )
         values |= {f"{label}/gain": ratio, f"{label}/change": 100 * (1 - ratio)}
     return values
+
+
+def every_one_compiled() -> AbstractContextManager[object]:
+    """Have torch compile all models that share a `forward`, or raise.
+
+    By default it compiles eight and runs the others as they are, which only its log would tell.
+    """
+    return torch._dynamo.config.patch(recompile_limit=1000, fail_on_recompile_limit_hit=True)
 
 
 def time_in_turns(

@@ -1,7 +1,7 @@
 """Six ways from octic to invariant features (Sec. 3.3.3, Appendix D).
 
 The first four take polynomials, or norms, of the eight numbers (x0..x7) of a channel; they forget
-how the phases of two channels relate. The last two compare a token as a whole with learned ones.
+how the phases of two channels relate. The last two compare a token as a whole with others.
 """
 
 from __future__ import annotations
@@ -156,14 +156,19 @@ class MaxFiltering(Invariant):
 
 
 class Canonisation(Invariant):
-    """The image of a token that is closest to a learned one, M = C (Eq. 17).
+    """The image of a token that is closest to a reference, M = C (Eq. 17).
+
+    The paper calls the reference learnable. No gradient comes through the choice of an element, so
+    here it stays as it is drawn.
 
     Attributes:
-        reference: ``(8, c)``, of unit length when it is drawn.
+        reference: ``(8, c)``, of unit length, a buffer.
     """
 
+    reference: Tensor
+
     def __init__(self, dim: int) -> None:
-        """Draw the learned token.
+        """Draw the reference.
 
         Args:
             dim: C, channels of all planes together.
@@ -174,7 +179,7 @@ class Canonisation(Invariant):
         super().__init__()
         self.out_features = dim
         token = torch.randn(8, octic_channels(dim))
-        self.reference = nn.Parameter(token / token.norm())
+        self.register_buffer("reference", token / token.norm())
 
     def forward(self, x: Tensor) -> Tensor:
         """Turn each token ``(8, ..., c)`` to the image closest to the reference."""

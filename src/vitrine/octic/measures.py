@@ -25,7 +25,7 @@ from vitrine.measures.consistency import validation_batches
 from vitrine.measures.context import Context, Trained, Values
 from vitrine.measures.flops import count
 from vitrine.measures.precision import Precision, autocast
-from vitrine.measures.throughput import time_in_turns
+from vitrine.measures.throughput import every_one_compiled, time_in_turns
 from vitrine.octic.activation import OcticGELU
 from vitrine.octic.block import OcticBlock
 from vitrine.octic.equivariance import invariance_error
@@ -205,9 +205,9 @@ def module_runtime(
             x = torch.randn(shape, device=context.device)
             module.to(context.device).eval()
             if compile:
-                module.compile()
+                module.compile(dynamic=False)
             calls[f"{name}/{dim}"] = lambda module=module, x=x: module(x)  # type: ignore[misc]
-        with torch.inference_mode(), autocast(context.device, precision):
+        with torch.inference_mode(), autocast(context.device, precision), every_one_compiled():
             seconds = time_in_turns(calls, context.device, passes, warmup)
         values |= {name: 1e6 * statistics.median(times) for name, times in seconds.items()}
     return values

@@ -50,7 +50,6 @@ class OcticPatchEmbed(nn.Module):
         self.grid_size = (img_size // patch_size, img_size // patch_size)
         self.weight = nn.Parameter(torch.empty(6, c, in_chans, q, q))
         self.bias = nn.Parameter(torch.empty(c))
-        self._kept: tuple[tuple[object, ...], Tensor] | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -64,18 +63,8 @@ class OcticPatchEmbed(nn.Module):
         scales = self.weight.new_tensor(_SCALES).view(8, 1, 1, 1, 1)
         return scales * unfold_quarters(self.weight)
 
-    def _filters_once(self) -> Tensor:
-        """Return the filters, unfolded once for all evaluations with the same weights."""
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return self.filters()
-        weight = self.weight
-        state = (weight.data_ptr(), weight._version, weight.dtype, weight.device)
-        if self._kept is None or self._kept[0] != state:
-            self._kept = (state, self.filters())
-        return self._kept[1]
-
     def forward(self, images: Tensor) -> Tensor:
         """Embed images whose sides are multiples of the patch's."""
         bias = functional.pad(self.bias, (0, 7 * len(self.bias)))
-        x = functional.conv2d(images, self._filters_once().flatten(0, 1), bias, self.patch_size)
+        x = functional.conv2d(images, self.filters().flatten(0, 1), bias, self.patch_size)
         return x.unflatten(1, (8, -1)).flatten(3).permute(1, 0, 3, 2)

@@ -194,9 +194,14 @@ class SteerableVisionTransformer(nn.Module):
         return global_pool
 
     def no_weight_decay(self) -> set[str]:
-        """Return the parameters that are not decayed: positions, tokens, invariants' references."""
-        references = {name for name, _ in self.named_parameters() if ".invariant." in name}
-        return {"pos_embed.weight", "cls_token", "reg_token"} | references
+        """Return the parameters that are not decayed: positions, tokens, references, scales.
+
+        The scales of norms and layer scales are vectors elsewhere, which timm leaves out itself.
+        """
+        scales = (".norm", ".ls", ".invariant.")
+        names = [name for name, _ in self.named_parameters()]
+        exempt = {name for name in names if any(part in f".{name}" for part in scales)}
+        return exempt | {"pos_embed.weight", "cls_token", "reg_token"}
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recompute the blocks' activations in the backward pass, or keep them."""
