@@ -7,12 +7,7 @@ import timm
 import torch
 
 from vitrine.recipe import Recipe
-from vitrine.training.model import (
-    build_model,
-    check_image_size,
-    load_weights,
-    save_weights,
-)
+from vitrine.training.model import build_model, check_image_size, load_weights, save_weights
 from vitrine.training.optimizer import build_optimizer
 
 D, DEPTH, HEADS, HIDDEN, SIDE, CLASSES = 192, 9, 12, 384, 8, 10
@@ -23,12 +18,12 @@ FOURIER = 2 * D // 2 + (D * 4 * D + 4 * D) + (4 * D * D + D)
 ROTARY = DEPTH * HEADS * HEAD - DEPTH * 3 * D  # two for each pair of channels; no biases
 
 
-def recipe(**args):
+def recipe(optimizer=None, **args):
     return Recipe.model_validate(
         {
             "model": {"name": "position_vit", "args": args},
             "data": {"dataset": "digits", "image_size": 32},
-            "optimizer": {"name": "adam", "lr": 1e-3, "weight_decay": 0},
+            "optimizer": {"name": "adam", "lr": 1e-3, "weight_decay": 0, **(optimizer or {})},
             "schedule": {"epochs": 1},
             "batch": {"size": 8, "micro": 8},
         }
@@ -87,11 +82,24 @@ def test_a_micro_model_learns_from_a_few_steps(embedding):
     assert losses[-1] < losses[0] - 0.2
 
 
+@pytest.mark.parametrize("embedding", ["auto-ape", "auto-ff", "auto-rope"])
+def test_the_factors_of_auto_pe_and_nothing_else_get_their_own_rate(embedding):
+    args = {"embedding": embedding, "embed_dim": 16, "depth": 2, "num_heads": 2, "drop_rate": 0.0}
+    automatic = recipe({"group_lr": {"*.gamma": 0.1}}, **args)
+    model = build_model(automatic, 5)
+    optimizer = build_optimizer(model, automatic)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    model(torch.randn(4, 3, 32, 32)).square().sum().backward()
+    optimizer.step()
+    for name, parameter in model.named_parameters():
+        step = (parameter - before[name]).abs().max().item()  # Adam's first is the rate itself
+        expected = 0.1 if name == "pos_embed.gamma" else 1e-3
+        assert step == pytest.approx(expected, rel=0.01), name
+
+
 def test_positions_and_class_token_are_not_decayed():
-    decayed = recipe(embedding="irpe", embed_dim=16, depth=1, num_heads=2, class_token=True)
-    decayed = decayed.model_copy(
-        update={"optimizer": decayed.optimizer.model_copy(update={"weight_decay": 0.1})}
-    )
+    args = {"embedding": "irpe", "embed_dim": 16, "depth": 1, "num_heads": 2, "class_token": True}
+    decayed = recipe({"weight_decay": 0.1}, **args)
     model = build_model(decayed, 5)
     groups = build_optimizer(model, decayed).param_groups
     decay = {id(p): group["weight_decay"] for group in groups for p in group["params"]}

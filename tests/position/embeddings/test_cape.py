@@ -25,7 +25,7 @@ def test_it_scales_patches_but_no_class_token(layout):
     assert torch.equal(cape.add(x, None)[:, 0], x[:, 0])
 
 
-def test_in_training_every_image_has_its_own_shifts_and_scale(layout, monkeypatch):
+def test_in_training_every_image_has_its_own_shifts_and_scale(layout):
     cape = CAPE(layout()).train()
     places = cape._augmented(2000)
     assert places.shape == (2000, 15, 2)
@@ -34,7 +34,7 @@ def test_in_training_every_image_has_its_own_shifts_and_scale(layout, monkeypatc
     assert (places.abs() <= limit).all()
     assert (places.abs().amax((0, 1)) > 0.85 * limit).all()
     assert places.mean((0, 1)).abs().max() < 0.03
-    # All of an image's places are about as far from each other as its scale says, and no more.
+    # Patches of an image keep their distances, up to the scale and the shift of each.
     width = (places[:, 4::5, 0] - places[:, ::5, 0]).mean(1) / 2
     assert width.max() < 1.4 * (1 + 0.25)
     assert width.log().std().item() == pytest.approx(math.log(1.4) / math.sqrt(3), rel=0.3)

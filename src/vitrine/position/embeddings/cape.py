@@ -66,7 +66,7 @@ class CAPE(AdditiveEmbedding):
         """Return places ``(batch, N, 2)``, shifted together, each on its own, and scaled."""
 
         def uniform(*shape: int) -> Tensor:
-            return torch.rand(batch, *shape).to(self.places) * 2 - 1
+            return self.places.new_empty(batch, *shape).uniform_(-1, 1)
 
         shifted = self.places + GLOBAL_SHIFT * uniform(1, 2)
         shifted = shifted + LOCAL_SHIFT * self.step * uniform(self.positions, 2)

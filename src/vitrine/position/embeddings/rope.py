@@ -39,10 +39,8 @@ class RoPE(PositionEmbedding):
         dim = layout.head_dim
         layout.require_divisible("rope", dim, by=4)
         lengths = THETA ** -(torch.arange(0, dim, 4) / dim)
-        turn = 2 * math.pi * torch.rand(layout.depth, layout.num_heads, 1)
-        axes = torch.cat(
-            [turn.expand(-1, -1, dim // 4), (turn + math.pi / 2).expand(-1, -1, dim // 4)], -1
-        )
+        turns = 2 * math.pi * torch.rand(layout.depth, layout.num_heads, 1)
+        axes = turns + torch.tensor([0, math.pi / 2]).repeat_interleave(dim // 4)
         self.frequencies = nn.Parameter(
             torch.stack([axes.cos(), axes.sin()], dim=1) * lengths.repeat(2)
         )
