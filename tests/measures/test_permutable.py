@@ -1,0 +1,125 @@
+import pytest
+
+import vitrine.torchvision_compat  # noqa: F401  # isort: skip
+import timm
+import torch
+
+from vitrine.errors import VitrineError
+from vitrine.measures.permutable import PermutablePositions, permutable
+
+SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "num_heads": 2, "num_classes": 5}
+ADDITIVE = {
+    "class token": ("vit_tiny_patch16_224", {}),
+    "class token without a position": ("vit_tiny_patch16_224", {"no_embed_class": True}),
+    "mean pooling": ("vit_tiny_patch16_224", {"class_token": False, "global_pool": "avg"}),
+    "distilled": ("deit_tiny_distilled_patch16_224", {}),
+}
+ROTARY = {
+    "axial": ("vit_small_patch16_rope_224", {}),
+    "mixed": ("vit_small_patch16_rope_mixed_224", {}),
+    "axial and additive": ("vit_small_patch16_rope_ape_224", {}),
+    "mixed and additive": ("vit_small_patch16_rope_mixed_ape_224", {}),
+    "EVA-02, with a class token's position": ("eva02_tiny_patch14_224", {}),
+    "registers": ("vit_medium_patch16_rope_reg1_gap_256", {}),
+    "DINOv3": ("vit_small_patch16_dinov3", {}),
+}
+MODELS = ADDITIVE | ROTARY
+
+
+def small(name, **changes):
+    """A small model with random weights, large enough for positions to matter, in float64."""
+    torch.manual_seed(0)
+    model = timm.create_model(name, **(SMALL | {"depth": 2} | changes)).eval().double()
+    for key, value in model.named_parameters():
+        if value.ndim > 1:
+            torch.nn.init.normal_(value, std=0.4)
+        elif "gamma" in key:  # LayerScale
+            torch.nn.init.ones_(value)
+    return model.requires_grad_(False)
+
+
+@pytest.fixture(params=MODELS.values(), ids=MODELS)
+def model(request):
+    name, changes = request.param
+    return small(name, **changes)
+
+
+@pytest.fixture
+def images():
+    return torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1)).double()
+
+
+def permutations_of_patches(model, generator):
+    """Permutations ``(3, 16)`` of the patches, and what they are among all positions."""
+    patches = torch.stack([torch.randperm(16, generator=generator) for _ in range(3)])
+    kept = model.positions - 16
+    return patches, torch.cat([torch.arange(kept).expand(3, kept), patches + kept], dim=1)
+
+
+def test_the_identity_is_the_models_own_forward(model, images):
+    wrapped = PermutablePositions(model)
+    identity = torch.arange(wrapped.positions).expand(3, -1)
+    assert torch.equal(wrapped(images), model(images))
+    torch.testing.assert_close(wrapped(images, identity), model(images), rtol=0, atol=1e-12)
+
+
+def test_patches_that_move_with_their_positions_change_nothing(model, images):
+    wrapped = PermutablePositions(model)
+    patches, permutation = permutations_of_patches(wrapped, torch.Generator().manual_seed(2))
+    grid = images.unfold(2, 8, 8).unfold(3, 8, 8).flatten(2, 3)  # (B, 3, 16, 8, 8)
+    moved = torch.stack(
+        [image[:, places] for image, places in zip(grid, patches, strict=True)]
+    ).unflatten(2, (4, 4))
+    moved = moved.permute(0, 1, 2, 4, 3, 5).reshape(images.shape)
+    before, after = model(images), wrapped(moved, permutation)
+    torch.testing.assert_close(after, before, rtol=0, atol=1e-5)
+    assert (model(moved) - before).abs().max() > 1e-2
+    assert (wrapped(images, permutation) - before).abs().max() > 1e-2
+
+
+def test_each_image_has_a_permutation_of_its_own(model, images):
+    wrapped = PermutablePositions(model)
+    _, permutation = permutations_of_patches(wrapped, torch.Generator().manual_seed(3))
+    alone = torch.cat(
+        [wrapped(images[row : row + 1], permutation[row : row + 1]) for row in range(3)]
+    )
+    torch.testing.assert_close(wrapped(images, permutation), alone, rtol=0, atol=1e-5)
+
+
+def test_the_model_is_left_as_it_was(model, images):
+    before = model(images)
+    wrapped = PermutablePositions(model)
+    wrapped(images, torch.arange(wrapped.positions).flip(0).expand(3, -1))
+    assert torch.equal(model(images), before)
+
+
+def test_the_class_tokens_position_permutes_where_it_has_a_row():
+    assert PermutablePositions(small("vit_tiny_patch16_224")).positions == 17
+    assert PermutablePositions(small("vit_tiny_patch16_224", no_embed_class=True)).positions == 16
+    assert PermutablePositions(small("vit_small_patch16_rope_224")).positions == 16
+    assert PermutablePositions(small("eva02_tiny_patch14_224")).positions == 16
+
+
+def test_a_model_without_position_embeddings_ignores_the_permutation(images):
+    model = small("vit_tiny_patch16_224", pos_embed="none")
+    wrapped = PermutablePositions(model)
+    assert torch.equal(wrapped(images, torch.arange(16).flip(0).expand(3, -1)), model(images))
+
+
+def test_a_model_that_takes_permutations_is_taken_as_it_is():
+    wrapped = PermutablePositions(small("vit_tiny_patch16_224"))
+    assert permutable(wrapped) is wrapped
+    assert isinstance(permutable(wrapped.model), PermutablePositions)
+
+
+def test_a_model_whose_positions_it_does_not_know_is_refused():
+    with pytest.raises(VitrineError, match="positions of a ResNet cannot be permuted"):
+        permutable(timm.create_model("test_resnet"))
+
+
+def test_positions_that_would_be_interpolated_are_not_permuted():
+    wrapped = permutable(small("vit_tiny_patch16_224", dynamic_img_size=True))
+    larger = torch.zeros(1, 3, 48, 48).double()
+    assert wrapped(larger).shape == (1, 5)
+    with pytest.raises(VitrineError, match=r"create the model with img_size=\(48, 48\)"):
+        wrapped(larger, torch.arange(17)[None])
