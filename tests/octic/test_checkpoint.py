@@ -259,5 +259,14 @@ def test_weights_of_another_model_are_refused_in_a_sentence():
         load_published(OcticVisionTransformer("d8", **ARGUMENTS), state)
     with pytest.raises(VitrineError, match=r"'head.weight' of shape \(7, 32\) .* has \(5, 32\)"):
         load_published(OcticVisionTransformer("i8", **{**ARGUMENTS, "num_classes": 7}), state)
+    name = "blocks.0.mlp.fc1.lin_A1.weight"
+    turned = {**state, name: state[name].T}
+    with pytest.raises(VitrineError, match=r"takes 'blocks.0.mlp.fc1.lin_A1.weight' of shape"):
+        load_published(OcticVisionTransformer("i8", **ARGUMENTS), turned)
+    with pytest.raises(VitrineError, match=r"'blocks.0.gamma_1.alpha_A1', which the model lacks"):
+        load_published(OcticVisionTransformer("i8", **{**ARGUMENTS, "init_values": 0}), state)
+    other = {**state, "cls_token.1": torch.ones_like(state["cls_token.1"])}
+    with pytest.raises(VitrineError, match=r"'cls_token\.1' of the state dict is not zero"):
+        load_published(OcticVisionTransformer("i8", **ARGUMENTS), other)
     with pytest.raises(VitrineError, match="give norm: published"):
         load_published(OcticVisionTransformer("i8", **{**ARGUMENTS, "norm": "total"}), state)

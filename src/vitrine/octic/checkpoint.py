@@ -52,21 +52,33 @@ def load_published(model: OcticVisionTransformer, state: Mapping[str, Tensor]) -
     norms = [module for module in model.modules() if isinstance(module, OcticLayerNorm)]
     if any(norm.convention != "published" for norm in norms):
         raise VitrineError("published weights need the published norm; give norm: published")
-    left = {_deit(name): value for name, value in state.items() if not _FROZEN.fullmatch(name)}
+    frozen = {name: value for name, value in state.items() if _FROZEN.fullmatch(name)}
+    for name, token in frozen.items():
+        if token.any():
+            raise VitrineError(f"'{name}' of the state dict is not zero, and only A1 may be")
+    left = {_deit(name): value for name, value in state.items() if name not in frozen}
+    copies = []
     for name, view, shape in _published(model):
         value = left.pop(name, None)
-        if value is None or value.numel() != view.numel():
+        if value is None or _sides(value.shape) != _sides(shape):
             found = "lacks it" if value is None else f"has {tuple(value.shape)}"
             raise VitrineError(
                 f"the model takes '{name}' of shape {tuple(shape)} and the state dict {found}; "
                 "build the model with the published one's arguments"
             )
-        view.copy_(value.reshape(view.shape))
+        copies.append((view, value))
     if left:
         raise VitrineError(
             f"the state dict has '{min(left)}', which the model lacks; "
             "build the model with the published one's arguments"
         )
+    for view, value in copies:
+        view.copy_(value.reshape(view.shape))
+
+
+def _sides(shape: torch.Size) -> list[int]:
+    """The sides of a tensor but for those of one, which tokens have in different numbers."""
+    return [side for side in shape if side != 1]
 
 
 def to_published(model: OcticVisionTransformer) -> dict[str, Tensor]:
@@ -111,11 +123,11 @@ def _published(model: OcticVisionTransformer) -> Iterator[_Published]:
 def _block(name: str, block: nn.Module) -> Iterator[_Published]:
     for index in "12":
         yield from _norm(f"{name}.norm{index}", block.get_submodule(f"norm{index}"))
-        gamma = block.get_parameter(f"ls{index}.gamma")
-        if isinstance(block, OcticBlock):
-            yield from _scales(f"{name}.gamma_{index}", gamma)
-        else:
-            yield _as_is(f"{name}.gamma_{index}", gamma)
+        for _, gamma in block.get_submodule(f"ls{index}").named_parameters():
+            if isinstance(block, OcticBlock):
+                yield from _scales(f"{name}.gamma_{index}", gamma)
+            else:
+                yield _as_is(f"{name}.gamma_{index}", gamma)
     for layer in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"):
         parameters = dict(block.get_submodule(layer).named_parameters())
         if not isinstance(block, OcticBlock):
