@@ -30,3 +30,9 @@ def test_a_compiler_sees_additions_of_the_same_numbers(monkeypatch):
     expected = octic_gelu(x)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     torch.testing.assert_close(octic_gelu(x), expected, rtol=0, atol=1e-13)
+
+
+def test_under_autocast_the_output_keeps_the_inputs_precision():
+    x = torch.randn(8, 2, 3, 5)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(octic_gelu(x), octic_gelu(x.double()).float())

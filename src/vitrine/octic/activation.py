@@ -32,8 +32,9 @@ def octic_gelu(x: Tensor) -> Tensor:
     if torch.is_grad_enabled() or not x.is_cpu:
         return (to_isotypic @ functional.gelu(to_regular @ planes)).view_as(x)
     y = torch.empty_like(planes)
-    for chunk, out in zip(planes.split(CHUNK, 1), y.split(CHUNK, 1), strict=True):
-        torch.mm(to_isotypic, functional.gelu(to_regular @ chunk), out=out)
+    with torch.autocast("cpu", enabled=False):  # it would not write into the dtype of the input
+        for chunk, out in zip(planes.split(CHUNK, 1), y.split(CHUNK, 1), strict=True):
+            torch.mm(to_isotypic, functional.gelu(to_regular @ chunk), out=out)
     return y.view_as(x)
 
 

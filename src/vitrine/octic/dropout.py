@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrine.octic.features import PLANES
+from vitrine.octic.features import per_plane
 
 
 class OcticDropout(nn.Dropout):
@@ -16,7 +16,7 @@ class OcticDropout(nn.Dropout):
         """Drop entries in training, scaling the others up."""
         if not self.training or self.p == 0:
             return x
-        return x * functional.dropout(torch.ones_like(x[:6]), self.p)[PLANES]
+        return x * per_plane(functional.dropout(torch.ones_like(x[:6]), self.p))
 
 
 class OcticDropPath(nn.Module):

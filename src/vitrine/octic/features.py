@@ -12,8 +12,10 @@ from torch import Tensor
 
 from vitrine.octic.group import FOURIER, INVERSE_FOURIER, isotypic, transform
 
-PLANES = [0, 1, 2, 3, 4, 4, 5, 5]
-"""Of the parameters ``(6, c)`` that E's rows share, the row that belongs to each plane."""
+
+def per_plane(parameters: Tensor) -> Tensor:
+    """Give the rows of each copy of E what they share: ``(6, ...)`` to ``(8, ...)``."""
+    return torch.cat([parameters[:4], parameters[4:].repeat_interleave(2, dim=0)])
 
 
 def on_planes(matrix: Tensor, x: Tensor) -> Tensor:

@@ -137,7 +137,9 @@ class OcticGELUFunction(torch.autograd.Function):
 def _launch(kernel: Any, *tensors: Tensor) -> Tensor:
     out = torch.empty_like(tensors[0])
     size = out[0].numel()
-    kernel[(triton.cdiv(size, BLOCK),)](*tensors, out, size, block=BLOCK)
+    if size:
+        with torch.cuda.device_of(out):
+            kernel[(triton.cdiv(size, BLOCK),)](*tensors, out, size, block=BLOCK)
     return out
 
 

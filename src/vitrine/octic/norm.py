@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.octic.features import PLANES
+from vitrine.octic.features import per_plane
 from vitrine.octic.linear import octic_channels
 
 NormConvention = Literal["total", "published"]
@@ -65,7 +65,7 @@ class OcticLayerNorm(nn.Module):
         # An eighth of it, so that a channel's variance becomes one, as in a dense layer norm.
         x = x * ((variance + self.eps) / 8).rsqrt()
         shift = functional.pad(self.bias[None], (0, 0, 0, 7))[:, None, None]
-        x = torch.addcmul(shift, x, self.weight[PLANES, None, None])
+        x = torch.addcmul(shift, x, per_plane(self.weight)[:, None, None])
         return x.to(dtype)
 
     def operations(self, x: Tensor) -> int:
@@ -99,4 +99,4 @@ class OcticLayerScale(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scale ``(8, B, N, c)``."""
-        return x * self.gamma[PLANES, None, None]
+        return x * per_plane(self.gamma)[:, None, None]
