@@ -1,0 +1,514 @@
+"""Position-SHAP: how much of a prediction is owed to position (Bruintjes and van Gemert, Sec. 3).
+
+A sample's logit f of its own class is shared between two players, the image x and the position
+embedding P. A player who is absent is replaced by a background: other images x_b, and embeddings
+P_b whose tokens are permuted. The values of the four coalitions,
+
+    v(N) = f(x, P)            v(I) = mean_b f(x, P_b)
+    v(P) = mean_b f(x_b, P)   v(0) = mean_b f(x_b, P_b)
+
+give each player's Shapley value: phi_P + phi_I = v(N) - v(0). Kernel SHAP, which the paper runs,
+solves a least-squares problem whose solution with two players is this closed form.
+
+P-SHAP is |phi_P| / (|phi_P| + |phi_I|). The paper prints it without absolute values (Eq. 5); the
+authors' code takes them, and so do we: only then it lies between 0 and 1. A model's P-SHAP is the
+mean over the samples that it classifies correctly.
+
+The one idea: v(P) and v(0) do not depend on the sample, so one `sweep` over the data gives them for
+all samples and classes at once, at 1 + K forward passes a sample. `paired` is the authors' protocol
+of half batches, at three times the cost for half the background.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from scipy.stats import mannwhitneyu
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Subset
+from tqdm import tqdm
+
+from vitrine.data import build
+from vitrine.data.loading import EvaluationSamples
+from vitrine.data.transforms import eval_transform
+from vitrine.errors import VitrineError
+from vitrine.files import atomic_path
+from vitrine.measures.context import Trained, Values
+from vitrine.measures.permutable import Permutable, permutable
+from vitrine.training.seeding import derive
+
+UNKNOWN = -1
+"""The label of a sample whose predicted class is explained in the place of its true one."""
+RESAMPLES = 1000
+DRAWN_TOGETHER = 50
+SAVE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class PositionShap:
+    """P-SHAP of n samples, in their order; all tensors are float64 on the CPU.
+
+    Attributes:
+        values: ``(n,)``, P-SHAP from 0 to 1.
+        phi_position: ``(n,)``, the Shapley value of the position embedding.
+        phi_image: ``(n,)``, that of the image.
+        correct: ``(n,)`` booleans, which samples are classified correctly.
+        interval: bounds of the bootstrap's 95 % interval of `mean`; None of `paired`.
+        passes_per_sample: forward passes for each sample.
+        samples_per_second: of this call; a resumed one counts its own samples.
+    """
+
+    values: Tensor
+    phi_position: Tensor
+    phi_image: Tensor
+    correct: Tensor
+    interval: tuple[float, float] | None
+    passes_per_sample: float
+    samples_per_second: float
+
+    @property
+    def mean(self) -> float:
+        """The model's P-SHAP: the mean over correctly classified samples, NaN if none is."""
+        return self.values[self.correct].mean().item()
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Samples that `paired` explains with one background.
+
+    Attributes:
+        samples: ``(n,)``, indices in the dataset.
+        background: ``(m,)``, indices of the images x_b.
+        permutations: ``(m, N)``, the row b permutes the P_b that goes with x_b.
+    """
+
+    samples: Tensor
+    background: Tensor
+    permutations: Tensor
+
+
+def shapley(both: Tensor, image: Tensor, position: Tensor, none: Tensor) -> tuple[Tensor, Tensor]:
+    """Return phi_P and phi_I of the coalition values v(N), v(I), v(P) and v(0), elementwise."""
+    phi_position = ((position - none) + (both - image)) / 2
+    phi_image = ((image - none) + (both - position)) / 2
+    return phi_position, phi_image
+
+
+def position_share(phi_position: Tensor, phi_image: Tensor) -> Tensor:
+    """Return P-SHAP of Shapley values, 0 where both are 0: what moves nothing is no position."""
+    total = phi_position.abs() + phi_image.abs()
+    return torch.where(total == 0, 0, phi_position.abs() / total)
+
+
+def greater(first: Tensor, second: Tensor) -> float:
+    """Test by Mann and Whitney's U whether `first` is stochastically greater than `second`.
+
+    The arithmetic is in float64: in float32 a p-value below 1e-45 is 0.
+
+    Args:
+        first: ``(n,)``, such as P-SHAP of position-dependent samples (Sec. 5.1).
+        second: ``(m,)``, such as that of position-independent ones.
+
+    Returns:
+        The one-sided p-value; the null hypothesis is that both are distributed alike.
+
+    Raises:
+        VitrineError: one of them is empty.
+    """
+    if not len(first) or not len(second):
+        raise VitrineError(
+            f"a Mann-Whitney test of {len(first)} against {len(second)} samples says nothing: give "
+            "at least one of each"
+        )
+    test = mannwhitneyu(first.double().numpy(), second.double().numpy(), alternative="greater")
+    return float(test.pvalue)
+
+
+def sweep(
+    model: Permutable,
+    samples: Dataset[Any],
+    *,
+    permutations: int = 16,
+    batch_size: int = 128,
+    seed: int = 0,
+    device: str = "cpu",
+    workers: int = 0,
+    resume: Path | None = None,
+) -> PositionShap:
+    """Measure P-SHAP with all samples as the background of each.
+
+    Sample i is passed through the model once as it is and `permutations` times with its positions
+    permuted. Its permutations follow from the seed and i alone, and no two samples share them:
+    permutations common to all would not average out over samples.
+
+    Args:
+        model: what is measured, in evaluation mode on `device`.
+        samples: a sized dataset of (image ``(3, H, W)``, int label); `UNKNOWN` is a label too.
+        permutations: K, for each sample.
+        batch_size: images at a time; it does not change what is drawn.
+        seed: of the permutations and the bootstrap.
+        device: where the model is.
+        workers: processes that load samples; 0 does it here.
+        resume: a file that keeps what is done, for a later call to go on from; it is deleted at
+            the end.
+
+    Raises:
+        VitrineError: there are fewer than two samples or no permutations, the model is in training
+            mode or its logits are not finite, a label is not one of its classes, or `resume` is of
+            another sweep.
+    """
+    count: int = len(samples)  # type: ignore[arg-type]  # torch's Dataset declares no length
+    _require(model, count)
+    if permutations < 1:
+        raise VitrineError(f"permutations is {permutations}; give at least 1")
+    identity = {"samples": count, "permutations": permutations, "seed": seed}
+    progress = _Progress(resume, identity | {"positions": model.positions})
+    start = len(progress)
+    if start:
+        progress.require_same(_logits(model, samples[0][0][None], None, device))
+    loader = DataLoader(
+        Subset(samples, range(start, count)),
+        batch_size=batch_size,
+        num_workers=workers,
+        generator=torch.Generator(),
+    )
+    begin = time.perf_counter()
+    with tqdm(total=count, initial=start, desc="P-SHAP", unit="image", disable=None) as bar:
+        for images, labels in loader:
+            first = len(progress)
+            draws = torch.stack(
+                [
+                    draw_permutations(permutations, model.positions, "P-SHAP sweep", seed, index)
+                    for index in range(first, first + len(labels))
+                ]
+            )  # (B, K, N)
+            clean = _logits(model, images, None, device)
+            permuted = torch.zeros_like(clean)
+            for k, draw in enumerate(draws.unbind(1), start=1):
+                # A running mean, since the mean of equal numbers then is that number, bit for bit.
+                permuted += (_logits(model, images, draw, device) - permuted) / k
+            progress.add(clean, permuted, labels)
+            bar.update(len(labels))
+    seconds = time.perf_counter() - begin
+    clean, permuted, labels = progress.finish()
+    classes = _classes(clean, labels)
+    phi, values = _swept(clean, permuted, classes, clean.mean(dim=0), permuted.mean(dim=0))
+    correct = clean.argmax(dim=1) == classes
+    return PositionShap(
+        values=values,
+        phi_position=phi[0],
+        phi_image=phi[1],
+        correct=correct,
+        interval=bootstrap_interval(clean, permuted, classes, seed),
+        passes_per_sample=1 + permutations,
+        samples_per_second=(count - start) / seconds,
+    )
+
+
+def bootstrap_interval(
+    clean: Tensor, permuted: Tensor, classes: Tensor, seed: int, level: float = 0.95
+) -> tuple[float, float]:
+    """Return percentiles of the mean P-SHAP of correctly classified samples, drawn anew.
+
+    A draw of samples, with replacement, draws their share in the background too.
+
+    Args:
+        clean: ``(n, classes)``, logits f(x_i, P).
+        permuted: ``(n, classes)``, logits f(x_i, P_ik), averaged over k.
+        classes: ``(n,)``, whose logit is explained.
+        seed: of the draws.
+        level: how often the interval shall cover the mean of infinitely many samples.
+
+    Returns:
+        The lower and the upper bound, both NaN if no sample is classified correctly.
+    """
+    count = len(clean)
+    generator = torch.Generator().manual_seed(derive("P-SHAP bootstrap", seed))
+    correct = clean.argmax(dim=1) == classes
+    means = []
+    for _ in range(RESAMPLES // DRAWN_TOGETHER):
+        drawn = torch.randint(count, (DRAWN_TOGETHER, count), generator=generator)
+        ones = torch.ones(drawn.shape, dtype=torch.float64)
+        share = torch.zeros_like(ones).scatter_add_(1, drawn, ones) / count  # of each sample
+        _, values = _swept(clean, permuted, classes, share @ clean, share @ permuted)
+        weight = share * correct
+        means.append((weight * values).sum(dim=1) / weight.sum(dim=1))
+    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
+    # A draw without any correct sample has no mean.
+    low, high = torch.cat(means).nanquantile(tails).tolist()
+    return low, high
+
+
+def draw_folds(samples: int, positions: int, batch_size: int = 32, seed: int = 0) -> list[Fold]:
+    """Split batches into random halves, each the background of the other (Appx. E).
+
+    In a last batch that is not full, samples of the batch before complete the background, so that
+    it may have any size.
+
+    Args:
+        samples: how many there are.
+        positions: N, how many of the model's positions permute.
+        batch_size: samples of a batch.
+        seed: of the halves and the permutations.
+
+    Raises:
+        VitrineError: a batch has no two halves.
+    """
+    if batch_size < 2:
+        raise VitrineError(f"batch_size is {batch_size}; P-SHAP halves batches: give at least 2")
+    folds = []
+    previous = torch.empty(0, dtype=torch.long)
+    for number, batch in enumerate(torch.arange(samples).split(batch_size)):
+        generator = torch.Generator().manual_seed(derive("P-SHAP halves", seed, number))
+        batch = batch[torch.randperm(len(batch), generator=generator)]
+        halves = batch.tensor_split(2)
+        for explained, background in (halves, halves[::-1]):
+            if not len(explained):
+                continue
+            missing = len(previous) and max(batch_size // 2 - len(background), 0)
+            background = torch.cat([background, previous[:missing]])
+            draw = draw_permutations(
+                len(background), positions, "P-SHAP pairs", seed, int(explained[0])
+            )
+            folds.append(Fold(explained, background, draw))
+        previous = batch
+    return folds
+
+
+def paired(
+    model: Permutable,
+    samples: Dataset[Any],
+    *,
+    folds: Sequence[Fold] | None = None,
+    batch_size: int = 32,
+    seed: int = 0,
+    device: str = "cpu",
+) -> PositionShap:
+    """Measure P-SHAP by the authors' protocol: half a batch is the background of the other half.
+
+    Args:
+        model: what is measured, in evaluation mode on `device`.
+        samples: a sized dataset of (image ``(3, H, W)``, int label); `UNKNOWN` is a label too.
+        folds: what is explained with which background; by default `draw_folds` draws them.
+        batch_size: samples of a batch, where folds are drawn.
+        seed: of the folds, where they are drawn.
+        device: where the model is.
+
+    Raises:
+        VitrineError: there are fewer than two samples, the folds do not explain each of them once,
+            the model is in training mode or its logits are not finite, or a label is not one of
+            its classes.
+    """
+    count: int = len(samples)  # type: ignore[arg-type]  # torch's Dataset declares no length
+    _require(model, count)
+    folds = draw_folds(count, model.positions, batch_size, seed) if folds is None else folds
+    explained = torch.cat([fold.samples for fold in folds])
+    if not torch.equal(explained.sort().values, torch.arange(count)):
+        raise VitrineError(
+            f"the folds do not explain each of the {count} samples once: give every index from 0 "
+            f"to {count - 1} to one of them"
+        )
+    begin = time.perf_counter()
+    passes = 0
+    parts = []
+    with tqdm(total=count, desc="P-SHAP", unit="image", disable=None) as bar:
+        for fold in folds:
+            images, labels = _collate(samples, fold.samples)
+            others, _ = _collate(samples, fold.background)
+            both = _logits(model, images, None, device)
+            image = torch.stack(
+                [
+                    _logits(model, images, draw.expand(len(images), -1), device)
+                    for draw in fold.permutations
+                ]
+            ).mean(dim=0)
+            position = _logits(model, others, None, device).mean(dim=0).expand_as(both)
+            none = _logits(model, others, fold.permutations, device).mean(dim=0).expand_as(both)
+            classes = _classes(both, labels)
+            coalitions = [_own(logits, classes) for logits in (both, image, position, none)]
+            parts.append(torch.stack([*shapley(*coalitions), both.argmax(dim=1) == classes]))
+            passes += len(images) * (1 + len(others)) + 2 * len(others)
+            bar.update(len(images))
+    seconds = time.perf_counter() - begin
+    in_order = torch.cat(parts, dim=1)[:, explained.argsort()]  # (3, n)
+    return PositionShap(
+        values=position_share(in_order[0], in_order[1]),
+        phi_position=in_order[0],
+        phi_image=in_order[1],
+        correct=in_order[2].bool(),
+        interval=None,
+        passes_per_sample=passes / count,
+        samples_per_second=count / seconds,
+    )
+
+
+def position_shap(
+    trained: Trained, permutations: int = 16, batch_size: int = 128, images: int | None = None
+) -> Values:
+    """Measure P-SHAP of a run on its validation split by a `sweep`.
+
+    Args:
+        trained: the run; its model is one that `permutable` knows.
+        permutations: K, for each sample.
+        batch_size: images at a time.
+        images: use this many, spread evenly over the validation split; None is all.
+
+    Returns:
+        ``p_shap``, the mean over correctly classified samples, with ``ci_low`` and ``ci_high`` (all
+        None if there are none), ``top1`` (percent), ``images`` and ``passes_per_sample``.
+
+    Raises:
+        VitrineError: as `sweep`, or the model's positions cannot be permuted.
+    """
+    dataset: Any = build(trained.info, "val", trained.data_root)
+    count = len(dataset) if images is None else min(images, len(dataset))
+    chosen = Subset(dataset, [index * len(dataset) // count for index in range(count)])
+    result = sweep(
+        permutable(trained.model),
+        EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info)),
+        permutations=permutations,
+        batch_size=batch_size,
+        seed=trained.seed,
+        device=trained.device,
+        workers=trained.workers,
+    )
+    low, high = result.interval or (None, None)
+    some = bool(result.correct.any())
+    return {
+        "p_shap": result.mean if some else None,
+        "ci_low": low if some else None,
+        "ci_high": high if some else None,
+        "top1": 100 * result.correct.double().mean().item(),
+        "images": count,
+        "passes_per_sample": result.passes_per_sample,
+    }
+
+
+def draw_permutations(count: int, positions: int, purpose: str, *counters: int) -> Tensor:
+    """Draw ``(count, positions)`` permutations that follow from `purpose` and the counters."""
+    generator = torch.Generator().manual_seed(derive(purpose, *counters))
+    # Ranks of uniform numbers: one draw for all rows.
+    return torch.rand(count, positions, dtype=torch.float64, generator=generator).argsort(dim=1)
+
+
+def _swept(
+    clean: Tensor, permuted: Tensor, classes: Tensor, position: Tensor, none: Tensor
+) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Shapley values and P-SHAP ``(..., n)``; `position` and `none` are ``(..., classes)``."""
+    both, image = _own(clean, classes), _own(permuted, classes)
+    phi = shapley(both, image, position[..., classes], none[..., classes])
+    return phi, position_share(*phi)
+
+
+def _own(logits: Tensor, classes: Tensor) -> Tensor:
+    """Each row's logit of its own class: ``(n, classes)`` to ``(n,)``."""
+    return logits.gather(1, classes[:, None])[:, 0]
+
+
+def _classes(logits: Tensor, labels: Tensor) -> Tensor:
+    """The class whose logit is explained: the label, or the prediction where that is unknown."""
+    if labels.max() >= logits.shape[1]:
+        raise VitrineError(
+            f"a sample's label is {labels.max()}, but the model has {logits.shape[1]} classes: "
+            "measure it on a dataset with its own classes"
+        )
+    return torch.where(labels == UNKNOWN, logits.argmax(dim=1), labels)
+
+
+def _collate(samples: Any, indices: Tensor) -> tuple[Tensor, Tensor]:
+    images, labels = zip(*(samples[index] for index in indices.tolist()), strict=True)
+    return torch.stack(images), torch.tensor(labels)
+
+
+def _logits(model: Permutable, images: Tensor, permutation: Tensor | None, device: str) -> Tensor:
+    """Logits as float64 on the CPU, ``(B, classes)``."""
+    if permutation is not None:
+        permutation = permutation.to(device)
+    with torch.inference_mode():
+        logits = model(images.to(device), permutation).cpu().double()
+    if not logits.isfinite().all():
+        raise VitrineError(
+            "the model's logits are not finite, so they cannot be explained: check its weights and "
+            "the normalisation of the images"
+        )
+    return logits
+
+
+def _require(model: Permutable, samples: int) -> None:
+    if samples < 2:
+        raise VitrineError(
+            f"P-SHAP of {samples} images has no background: give at least two images"
+        )
+    if isinstance(model, nn.Module) and any(module.training for module in model.modules()):
+        raise VitrineError(
+            "the model is in training mode, where dropout changes its logits: call model.eval()"
+        )
+
+
+class _Progress:
+    """Rows of logits and labels of the samples done so far, and the file that keeps them."""
+
+    def __init__(self, path: Path | None, identity: dict[str, int]):
+        self.path = path
+        self.identity = identity
+        self.saved = time.monotonic()
+        self.rows: list[tuple[Tensor, Tensor, Tensor]] = []
+        if path is not None and path.exists():
+            self.rows.append(self._load(path))
+
+    def __len__(self) -> int:
+        return sum(len(labels) for *_, labels in self.rows)
+
+    def add(self, clean: Tensor, permuted: Tensor, labels: Tensor) -> None:
+        """Append a batch, and save all of them if the last time is long ago."""
+        self.rows.append((clean, permuted, labels))
+        if self.path is not None and time.monotonic() - self.saved >= SAVE_SECONDS:
+            clean, permuted, labels = self._joined()
+            content = save(
+                {"clean": clean, "permuted": permuted, "labels": labels},
+                metadata={"sweep": json.dumps(self.identity)},
+            )
+            with atomic_path(self.path) as partial:
+                partial.write_bytes(content)
+            self.saved = time.monotonic()
+
+    def finish(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the rows of all samples, and delete the file."""
+        if self.path is not None:
+            with suppress(FileNotFoundError):
+                self.path.unlink()
+        return self._joined()
+
+    def require_same(self, first: Tensor) -> None:
+        """Refuse the file if the first sample's logits were others: ``(1, classes)``."""
+        kept = self.rows[0][0][:1]
+        if kept.shape != first.shape or not torch.allclose(kept, first, rtol=1e-3, atol=1e-3):
+            raise VitrineError(
+                f"{self.path} was begun with another model or other images: delete it to begin anew"
+            )
+
+    def _joined(self) -> tuple[Tensor, Tensor, Tensor]:
+        clean, permuted, labels = (torch.cat(parts) for parts in zip(*self.rows, strict=True))
+        self.rows = [(clean, permuted, labels)]
+        return clean, permuted, labels
+
+    def _load(self, path: Path) -> tuple[Tensor, Tensor, Tensor]:
+        try:
+            with safe_open(path, framework="pt") as file:
+                identity = json.loads((file.metadata() or {}).get("sweep", "{}"))
+                if identity == self.identity:
+                    return tuple(file.get_tensor(key) for key in ("clean", "permuted", "labels"))
+        except (SafetensorError, OSError) as error:
+            raise VitrineError(f"{path} is damaged ({error}): delete it to begin anew") from None
+        raise VitrineError(
+            f"{path} is of a sweep with {identity}, not {self.identity}: delete it to begin anew"
+        )
