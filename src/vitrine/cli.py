@@ -10,6 +10,7 @@ when it runs, so that help and the light commands start without torch.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -195,6 +196,37 @@ def rehearse(
     from vitrine.commands import rehearse as command
 
     _exit(command.rehearse(_catalog(scale), target, device))
+
+
+@app.command()
+def pshap(
+    model: Annotated[str, typer.Option(help="Name of one of timm's Vision Transformers")],
+    data: Annotated[Path, typer.Option(help="Folder of images, of folders of classes if labelled")],
+    pretrained: Annotated[bool, typer.Option(help="Take timm's weights, or random ones")] = True,
+    images: Annotated[
+        int | None, typer.Option(min=2, help="How many, spread evenly; by default all")
+    ] = None,
+    permutations: Annotated[int, typer.Option(min=1, help="Of each image's positions")] = 16,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time")] = 64,
+    seed: Annotated[int, typer.Option(help="Of the permutations, and of random weights")] = 0,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda; by default cuda where there is one")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="File that keeps what is done until all is")
+    ] = None,
+) -> None:
+    """Measure how much of a model's predictions is owed to position: its P-SHAP, 0 to 1.
+
+    Additive and rotary position embeddings; an image takes 1 forward pass and 1 a permutation.
+
+    \b
+    vitrine pshap --model vit_tiny_patch16_224 --data data/imagenette2-320/val
+    vitrine pshap --model vit_small_patch16_rope_224 --data photos --images 500
+    """
+    from vitrine.commands import pshap as command
+
+    command.pshap(model, data, pretrained, images, permutations, batch_size, seed, device, resume)
 
 
 def main() -> None:

@@ -1,0 +1,147 @@
+"""``vitrine pshap``: P-SHAP of one of timm's Vision Transformers on a folder of images.
+
+Images need no labels of the model's: where the folder does not have them, the class that the model
+predicts is explained.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import vitrine.models  # noqa: F401  # isort: skip
+import timm
+import torch
+from PIL import Image
+from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
+from torchvision.datasets.folder import IMG_EXTENSIONS
+
+from vitrine.commands.console import count, say
+from vitrine.data.folders import read_image
+from vitrine.data.loading import EvaluationSamples
+from vitrine.errors import VitrineError
+from vitrine.measures.permutable import permutable
+from vitrine.measures.position_shap import UNKNOWN, sweep
+from vitrine.training.model import first_line, require_known
+
+
+class Folder:
+    """A folder's images, also those of its subfolders, in the order of their paths.
+
+    Labels are known where the images lie in folders of classes that are the model's own: named by
+    ImageNet's synsets where the model has its 1,000 classes, else as many as the model's.
+
+    Args:
+        folder: where the images are.
+        classes: how many classes the model has.
+        images: take this many, spread evenly; None is all.
+
+    Attributes:
+        labelled: whether labels are known; all are `UNKNOWN` if not.
+
+    Raises:
+        VitrineError: there is no such folder, or no image in it.
+    """
+
+    def __init__(self, folder: Path, classes: int, images: int | None = None):
+        found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMG_EXTENSIONS)
+        if not found:
+            raise VitrineError(f"{folder} has no images: give --data a folder with some")
+        own = sorted({str(path.parent.relative_to(folder)) for path in found})
+        synsets = ImageNetInfo().label_names()
+        names = synsets if classes == len(synsets) and set(own) <= set(synsets) else own
+        self.labelled = len(names) == classes
+        ranks = {name: rank for rank, name in enumerate(names)} if self.labelled else {}
+        taken = len(found) if images is None else min(images, len(found))
+        self.samples = [
+            (path, ranks.get(str(path.parent.relative_to(folder)), UNKNOWN))
+            for path in (found[index * len(found) // taken] for index in range(taken))
+        ]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        path, label = self.samples[index]
+        return read_image(path), label
+
+
+def pshap(
+    model: str,
+    data: Path,
+    pretrained: bool,
+    images: int | None,
+    permutations: int,
+    batch_size: int,
+    seed: int,
+    device: str | None,
+    resume: Path | None,
+) -> None:
+    """Print the model's P-SHAP with its interval, and what it cost.
+
+    Args:
+        model: timm's name, with a tag if there is one.
+        data: a folder of images, see `Folder`.
+        pretrained: take timm's weights; else random ones, that follow from the seed.
+        images: measure this many, spread evenly over the folder; None is all.
+        permutations: of each image.
+        batch_size: images at a time.
+        seed: of the permutations.
+        device: torch's name; None is a GPU where there is one.
+        resume: a file that keeps what is done, should the command be interrupted.
+
+    Raises:
+        VitrineError: the model, its weights or the images are not there, its positions cannot be
+            permuted, no image is classified correctly, or as `sweep`.
+    """
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(seed)
+    network = create(model, pretrained)
+    folder = Folder(data, network.num_classes, images)
+    transform = create_transform(**resolve_model_data_config(network))
+    result = sweep(
+        permutable(network.to(device)),
+        EvaluationSamples(folder, transform),  # type: ignore[arg-type]  # has a length and items
+        permutations=permutations,
+        batch_size=batch_size,
+        seed=seed,
+        device=device,
+        resume=resume,
+    )
+    correct = int(result.correct.sum())
+    if not correct:
+        raise VitrineError(
+            f"{model} classifies none of the {count(len(folder), 'image')} in {data} correctly, "
+            "and P-SHAP is of those: give it weights or images of its own classes"
+        )
+    low, high = result.interval or (result.mean, result.mean)
+    say(f"P-SHAP of {model}: {result.mean:.4f} (95 % interval {low:.4f} to {high:.4f})")
+    if folder.labelled:
+        say(
+            f"Mean over the {correct} of {count(len(folder), 'image')} that it classifies correctly"
+        )
+    else:
+        say(
+            f"Mean over {count(len(folder), 'image')}, each explained by the class predicted: the "
+            f"folders are not the model's {network.num_classes} classes"
+        )
+    say(
+        f"{result.passes_per_sample:g} forward passes an image, {result.samples_per_second:.3g} "
+        f"images/s on {device}"
+    )
+
+
+def create(name: str, pretrained: bool) -> Any:
+    """Make timm's model of that name, in evaluation mode.
+
+    Raises:
+        VitrineError: timm has no such model, or its weights cannot be fetched.
+    """
+    require_known(name)
+    try:
+        return timm.create_model(name, pretrained=pretrained).eval()
+    except (OSError, RuntimeError) as error:
+        raise VitrineError(
+            f"model '{name}' has no weights here, nor can they be fetched ({first_line(error)}): "
+            "run this once where there is a network, or give --no-pretrained for random weights"
+        ) from None

@@ -1,0 +1,122 @@
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vitrine.models  # noqa: F401  # isort: skip
+import timm
+import torch
+from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
+
+from vitrine.commands.pshap import Folder
+from vitrine.measures.permutable import permutable
+from vitrine.measures.position_shap import UNKNOWN, sweep
+
+MODEL = "test_vit"
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Six images of noise in a folder."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for number in range(6):
+        pixels = random.integers(256, size=(40, 40, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return folder
+
+
+def in_classes(photos, *names):
+    for path, name in zip(sorted(photos.glob("*.png")), names, strict=True):
+        (photos / name).mkdir(exist_ok=True)
+        path.rename(photos / name / path.name)
+
+
+def test_it_prints_the_p_shap_that_a_sweep_measures(vitrine, photos):
+    done = vitrine("pshap", "--model", MODEL, "--data", photos, "--no-pretrained")
+    assert done.code == 0
+    torch.manual_seed(0)
+    model = timm.create_model(MODEL).eval()
+    transform = create_transform(**resolve_model_data_config(model))
+    folder = [(transform(image), label) for image, label in Folder(photos, 1000)]
+    result = sweep(permutable(model), folder, batch_size=64)
+    low, high = result.interval
+    assert (
+        f"P-SHAP of test_vit: {result.mean:.4f} (95 % interval {low:.4f} to {high:.4f})" in done.out
+    )
+    assert "Mean over 6 images, each explained by the class predicted" in done.out
+    assert re.search(r"17 forward passes an image, \S+ images/s on cpu", done.out)
+
+
+def test_options_reach_the_sweep(vitrine, photos):
+    options = ["--images", 2, "--permutations", 3, "--batch-size", 1, "--seed", 4]
+    out = vitrine("pshap", "--model", MODEL, "--data", photos, "--no-pretrained", *options).out
+    assert "Mean over 2 images" in out
+    assert "4 forward passes an image" in out
+    again = vitrine("pshap", "--model", MODEL, "--data", photos, "--no-pretrained", *options).out
+    assert again.splitlines()[:2] == out.splitlines()[:2]
+
+
+def test_folders_of_classes_are_labels_where_they_are_the_models(photos):
+    in_classes(photos, "a", "a", "b", "b", "c", "c")
+    folder = Folder(photos, classes=3)
+    assert folder.labelled
+    assert [label for _, label in folder] == [0, 0, 1, 1, 2, 2]
+    other = Folder(photos, classes=4)
+    assert not other.labelled
+    assert {label for _, label in other} == {UNKNOWN}
+    assert [path.name for path, _ in Folder(photos, 3, images=3).samples] == [
+        "0.png",
+        "2.png",
+        "4.png",
+    ]
+
+
+def test_folders_of_synsets_are_imagenets_classes(photos):
+    synsets = ImageNetInfo().label_names()
+    in_classes(photos, *[synsets[7]] * 3, *[synsets[500]] * 3)
+    folder = Folder(photos, classes=1000)
+    assert folder.labelled
+    assert [label for _, label in folder] == [7] * 3 + [500] * 3
+
+
+def test_a_model_that_is_always_wrong_has_no_p_shap(vitrine, photos):
+    in_classes(photos, *[ImageNetInfo().label_names()[-1]] * 6)
+    done = vitrine("pshap", "--model", MODEL, "--data", photos, "--no-pretrained")
+    assert done.code == 2
+    assert "test_vit classifies none of the 6 images" in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--model", "test_vti"], "there is no model 'test_vti'; did you mean 'test_vit'?"),
+        (["--model", "test_resnet"], "positions of a ResNet cannot be permuted"),
+        (["--data", "nowhere"], "nowhere has no images: give --data a folder"),
+    ],
+)
+def test_a_mistake_is_one_sentence(vitrine, photos, options, sentence):
+    given = {"--model": MODEL, "--data": photos} | dict([options])
+    done = vitrine("pshap", "--no-pretrained", *[word for pair in given.items() for word in pair])
+    assert done.code == 2
+    assert sentence in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_weights_that_cannot_be_fetched_are_told(vitrine, photos, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise OSError("no network.")
+
+    monkeypatch.setattr(timm, "create_model", refuse)
+    done = vitrine("pshap", "--model", MODEL, "--data", photos)
+    assert done.code == 2
+    assert "nor can they be fetched (no network)" in done.err
+    assert "--no-pretrained" in done.err
+
+
+def test_help_has_an_example(vitrine):
+    out = vitrine("pshap", "--help").out
+    assert "vitrine pshap --model vit_tiny_patch16_224 --data" in out
+    assert "\b" not in out
