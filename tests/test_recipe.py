@@ -127,6 +127,14 @@ def test_the_hash_of_a_known_recipe_never_changes():
         ({"schedule": {"epochs": 3, "warmup_epochs": 3}}, "below epochs (3)"),
         ({"data": {"image_size": 0}}, "'data.image_size' is 0"),
         ({"bce_target_threshold": 0.0}, "needs loss: binary_cross_entropy"),
+        (
+            {
+                "loss": "binary_cross_entropy",
+                "bce_target_threshold": 0.0,
+                "label_smoothing": 0.1,
+            },
+            "lifts every class above",
+        ),
         ({"augmentation": {"auto_augment_spatial": False}}, "needs an unweighted auto_augment"),
         (
             {"augmentation": {"auto_augment_spatial": False, "auto_augment": "rand-m9-tweights"}},

@@ -180,6 +180,10 @@ class Recipe(Strict):
     def _threshold_has_its_loss(self) -> Recipe:
         if self.bce_target_threshold is not None and self.loss != "binary_cross_entropy":
             raise ValueError("bce_target_threshold needs loss: binary_cross_entropy; set that too")
+        if self.bce_target_threshold == 0 and self.label_smoothing:
+            raise ValueError(
+                "label_smoothing lifts every class above bce_target_threshold 0; drop one"
+            )
         return self
 
     def canonical_json(self) -> str:
