@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from vitrine.data import build, verify
 from vitrine.data.arrays import cifar10
@@ -140,6 +141,20 @@ def test_in_the_middle_is_the_digit_that_is_asked_for(registry):
     assert dataset.labels.tolist() == scans.labels.tolist()
     assert not images[:, :8].any()
     assert not images[:, 16:].any()
+
+
+@pytest.mark.parametrize(("size", "alike"), [(24, True), (16, False), (32, False)])
+def test_the_patches_of_the_middle_tell_it_apart_unless_they_tile_a_digit(registry, size, alike):
+    image, _ = opened(registry, "digits-middle")[0]
+    left, middle, right = np.split(np.asarray(image), 3, axis=1)
+    swapped = Image.fromarray(np.concatenate([middle, left, right], axis=1))
+
+    def patches(picture) -> list[bytes]:
+        grid = np.asarray(picture.resize((size, size), Image.Resampling.BICUBIC))
+        grid = grid.reshape(size // 4, 4, size // 4, 4, 3).swapaxes(1, 2).reshape(-1, 48)
+        return sorted(patch.tobytes() for patch in grid)
+
+    assert (patches(image) == patches(swapped)) == alike
 
 
 def test_beside_the_middle_the_digits_say_nothing_about_it(registry):

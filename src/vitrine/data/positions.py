@@ -107,7 +107,11 @@ def digits_anywhere(folder: Path, split: Split) -> Placed:
 
 
 def digits_middle(folder: Path, split: Split) -> Placed:
-    """Open the digits, each between two others of the same split, in a frame of three digits."""
+    """Open the digits, each between two others of the same split, in a frame of three digits.
+
+    Only in patches that tile a digit do the three look alike: at 24 pixels in patches of 2, 4 or 8,
+    but not at 16 or 32, where the cut through a digit tells its place.
+    """
     scans = Digits(split)
     left, right = _random(split).randint(len(scans), size=(2, len(scans)))
     rows = np.concatenate([scans.images[left], scans.images, scans.images[right]], axis=2)
