@@ -2,9 +2,10 @@ import importlib.util
 import itertools
 import math
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
+import vitrine.models  # noqa: F401  # isort: skip
 import numpy as np
 import pytest
+import timm
 import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
@@ -13,6 +14,7 @@ from torch.utils.data import TensorDataset
 from vitrine.errors import VitrineError
 from vitrine.measures import position_shap as module
 from vitrine.measures.accuracy import accuracy
+from vitrine.measures.permutable import permutable
 from vitrine.measures.position_shap import (
     UNKNOWN,
     Fold,
@@ -467,6 +469,25 @@ def test_a_p_value_below_what_float32_holds_is_not_zero():
     assert 0 < greater(dependent, independent) < 1e-90
     with pytest.raises(VitrineError, match="300 against 0 samples"):
         greater(dependent, independent[:0])
+
+
+@pytest.mark.parametrize("measure", [sweep, paired])
+@pytest.mark.parametrize("class_token", [False, True])
+def test_the_papers_vit_scores_zero_without_position_embeddings_only(measure, class_token):
+    images = torch.randn(9, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    data = TensorDataset(images, torch.full((9,), UNKNOWN))
+    size = {"img_size": 16, "embed_dim": 24, "depth": 2, "num_heads": 2}
+
+    def score(embedding):
+        torch.manual_seed(0)
+        model = timm.create_model(
+            "position_vit", embedding=embedding, class_token=class_token, **size
+        )
+        return measure(permutable(model.eval()), data, batch_size=4).mean
+
+    assert score("none") == 0
+    assert score("sin") > 0.01
+    assert score("rope") > 0.01
 
 
 def test_a_run_is_measured_on_its_validation_split(trained_on_digits):

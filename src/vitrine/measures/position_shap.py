@@ -15,8 +15,8 @@ authors' code takes them, and so do we: only then it lies between 0 and 1. A mod
 mean over the samples that it classifies correctly.
 
 The one idea: v(P) and v(0) do not depend on the sample, so one `sweep` over the data gives them for
-all samples and classes at once, at 1 + K forward passes a sample. `paired` is the authors' protocol
-of half batches, at three times the cost for half the background.
+all samples and classes at once, at 1 + K forward passes a sample, with all of the data as the
+background. `paired` is the authors' protocol, whose background is half a batch of 32.
 """
 
 from __future__ import annotations
