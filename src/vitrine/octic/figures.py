@@ -34,6 +34,7 @@ STAGE_LABELS = {
     "norm2": "LayerNorm",
     "GELU": "$F^{-1}$, GELU, $F$",
 }
+FILTERS_ACROSS = 4
 LINE = "#707070"
 # The two mirrorings that generate the group: each with its colour and words.
 MIRRORS = {"m": (style.colour(0), "left-right"), "mr": (style.colour(4), "diagonal")}
@@ -178,10 +179,11 @@ def fig6(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     The first measurement is `vitrine.octic.illustrations.learned_filters`.
     """
     values = _first_seed(measurements[0])
-    fig, axes = style.figure("text", aspect=0.74, rows=2, columns=3)
+    components = {bank: np.asarray(values[f"{bank}/components"]) for bank in BANKS}
+    rows = max(-(-len(bank) // FILTERS_ACROSS) for bank in components.values())
+    fig, axes = style.figure("text", aspect=0.14 + 0.15 * rows, rows=2, columns=3)
     for ax, bank in zip(axes.flat, BANKS, strict=True):
-        components = np.asarray(values[f"{bank}/components"])
-        style.picture(ax, _mosaic(components / 2 + 0.5, columns=4))
+        style.picture(ax, _mosaic(components[bank] / 2 + 0.5, FILTERS_ACROSS, rows))
         ax.set(title=bank, xlabel=f"{values[f'{bank}/explained']:.1f} % of the filters' energy")
     return fig
 
@@ -345,11 +347,11 @@ def _scale_of_irrep(planes: np.ndarray) -> np.ndarray:
     return scale[:, None, None]
 
 
-def _mosaic(tiles: np.ndarray, columns: int) -> np.ndarray:
-    """Put ``(n, h, w, 3)`` colours side by side in rows of `columns`, white lines between."""
+def _mosaic(tiles: np.ndarray, columns: int, rows: int | None = None) -> np.ndarray:
+    """Put ``(n, h, w, 3)`` colours side by side in rows of `columns`, white between and after."""
     n, height, width, _ = tiles.shape
     gap = max(1, round(width / 12))
-    rows = -(-n // columns)
+    rows = rows or -(-n // columns)
     image = np.ones((rows * (height + gap) - gap, columns * (width + gap) - gap, 3))
     for index, tile in enumerate(tiles):
         top, left = (height + gap) * (index // columns), (width + gap) * (index % columns)
