@@ -1,0 +1,339 @@
+"""Figures 2 to 9. Most are one drawing: each model's P-SHAP against what it gains over another.
+
+In all of them colour is the dataset and the marker is the model. Rows of the cells are
+"<dataset>, <model>", such as "SVHN, Auto-APE", with a model of `MODELS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from vitrine.artifacts import style
+from vitrine.data.positions import DEPENDENT
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.position.embeddings.auto import GAMMA_0
+from vitrine.position.measures import CLASSES
+
+Measurements = Sequence[Mapping[str, Any]]
+
+# The marker of a model, the same in all figures, and whether it is filled: with Auto-PE it is not.
+MODELS = {
+    "APE": ("o", True),
+    "no PE": ("X", True),
+    "SIN": ("s", True),
+    "RPE": ("^", True),
+    "FF": ("D", True),
+    "CAPE": ("v", True),
+    "iRPE": ("P", True),
+    "RoPE": ("*", True),
+    "Auto-APE": ("o", False),
+    "Auto-RoPE": ("*", False),
+    "position augm.": ("s", True),
+    "CLS token": ("^", True),
+    "scratch": ("o", True),
+    "pre-trained": ("D", True),
+}
+PLAIN = {"Auto-APE": "APE", "Auto-RoPE": "RoPE"}
+CHECKPOINT = "checkpoint"
+SIZES = {"*": 8.0}  # a star's area is small for its width
+GAIN = "accuracy gain over {} (points)"
+LINE = "#707070"
+CENTRED: Any = {"ha": "center", "va": "center"}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A model on a dataset: x is P-SHAP; errors are standard deviations over seeds."""
+
+    dataset: str
+    model: str
+    x: float
+    y: float
+    x_error: float
+    y_error: float
+
+
+def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw how a Position dataset is made: contents, corners, samples of all classes (Figure 2).
+
+    The first measurement is `vitrine.position.illustrations.position_samples`.
+    """
+    values = _seeds(measurements)[0]
+    shown = int(values["samples"])
+    fig, axes = style.figure(
+        "text", aspect=(shown + 2.6) / CLASSES, rows=shown + 2, columns=CLASSES
+    )
+    for ax in axes.flat:
+        ax.set_axis_off()
+    for label in range(CLASSES):
+        _, corners, *samples = axes[:, label]
+        columns = slice(label, label + 4 if label in DEPENDENT else label + 1)
+        if label not in DEPENDENT or label % 4 == 0:
+            # Four classes share the content of a class that depends on position.
+            content = fig.add_subplot(axes[0, 0].get_gridspec()[0, columns])
+            content.set_title(f"{int(values[f'{label}/original'])}", fontsize=7, pad=2)
+            style.picture(content, np.asarray(values[f"{label}/content"], dtype=np.uint8))
+        share = np.asarray(values[f"{label}/share"])
+        style.picture(corners, share, vmin=0, vmax=100)
+        for (row, column), percent in np.ndenumerate(share):
+            if percent:
+                colour = "black" if percent > 50 else "white"
+                corners.text(column, row, f"{percent:.0f}", fontsize=5, color=colour, **CENTRED)
+        for ax, pixels in zip(samples, values[f"{label}/pixels"], strict=False):
+            style.picture(ax, np.asarray(pixels, dtype=np.uint8))
+        last = axes[-1, label]
+        last.text(
+            0.5, -0.1, f"{label}", fontsize=7, ha="center", va="top", transform=last.transAxes
+        )
+    words = ("original\nclass", "corner\n(%)", "samples", "")
+    for ax, text in zip(axes[:, 0], words, strict=False):
+        ax.text(-0.15, 0.5, text, fontsize=7, ha="right", va="center", transform=ax.transAxes)
+    return fig
+
+
+def fig3a(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw what removing the embedding costs (Figure 3a).
+
+    Models are "APE" and "no PE"; columns are "P-SHAP" and "Accuracy".
+    """
+    return _gains(cells)
+
+
+def fig3b(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw what position-affecting augmentation and a CLS token change (Figure 3b).
+
+    Models are "APE", "position augm." and "CLS token"; columns are "P-SHAP" and "Accuracy".
+    """
+    return _gains(cells)
+
+
+def fig4a(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw the baseline embeddings (Figure 4a).
+
+    Models are "APE", "no PE", "SIN" and "RPE"; columns are "P-SHAP" and "Accuracy".
+    """
+    return _gains(cells)
+
+
+def fig4b(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw the advanced embeddings (Figure 4b).
+
+    Models are "APE", which the others are compared with, "FF", "CAPE", "iRPE" and "RoPE"; columns
+    are "P-SHAP" and "Accuracy".
+    """
+    return _gains(cells)
+
+
+def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw how P-SHAP is distributed in a Position dataset, by outcome and kind (Figure 5).
+
+    The first measurement is `vitrine.position.measures.controlled_test`; its seeds are pooled.
+    """
+    seeds = _seeds(measurements)
+    edges = np.asarray(seeds[0]["edges"])
+    fig, axes = style.figure(aspect=1.05, rows=2, sharex=True)
+    for ax, outcome in zip(axes, ("correct", "incorrect"), strict=True):
+        sizes = []
+        for index, kind in enumerate(("dependent", "independent")):
+            group, colour = f"{outcome}/{kind}", style.colour(index)
+            counts = np.sum([values[f"{group}/histogram"] for values in seeds], axis=0)
+            share = 100 * counts / max(counts.sum(), 1)
+            ax.stairs(share, edges, fill=True, alpha=0.3, color=colour)
+            ax.stairs(share, edges, color=colour, linewidth=0.9, label=f"position-{kind}")
+            total = sum(values[f"{group}/images"] for values in seeds)
+            if total:
+                parts = [
+                    values[f"{group}/images"] * (values[f"{group}/mean"] or 0) for values in seeds
+                ]
+                ax.axvline(sum(parts) / total, color=colour, linestyle="--", linewidth=0.9)
+            sizes.append(f"{total:,.0f} {kind}")
+        ax.set(ylabel="samples (%)", xlim=(0, 1), title=f"{outcome}: {', '.join(sizes)}")
+    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    axes[-1].set_xlabel("P-SHAP")
+    return fig
+
+
+def fig6(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw Figure 4b again, large (Figure 6)."""
+    return _gains(cells, width="text", aspect=0.6)
+
+
+def fig7(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw what pre-trained weights change, and the checkpoint's own P-SHAP (Figure 7).
+
+    Models are "scratch" and "pre-trained"; columns are "P-SHAP" and "Accuracy". A row "checkpoint"
+    has the P-SHAP of the weights before any fine-tuning; without it no line is drawn.
+    """
+    own = cells["row"] == CHECKPOINT
+    fig = _gains(cells[~own], reference="scratch", fit=False, links={"pre-trained": "scratch"})
+    line = cells[own & (cells["column"] == "P-SHAP")]["measured"].dropna()
+    for x in line:
+        ax = fig.axes[0]
+        ax.axvline(x, color="black", linestyle="-.", linewidth=0.9)
+        place: Any = {"xytext": (3, -3), "textcoords": "offset points", "va": "top", "fontsize": 7}
+        ax.annotate(CHECKPOINT, (x, 1), xycoords=ax.get_xaxis_transform(), **place)
+    return fig
+
+
+def fig8(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw what Auto-PE changes (Figure 8).
+
+    Models are "APE", "Auto-APE", "RoPE" and "Auto-RoPE"; columns are "P-SHAP" and "Accuracy".
+    """
+    return _gains(cells, fit=False, links=PLAIN)
+
+
+def fig9a(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw the learned factors of Auto-PE, absolute (Figure 9a).
+
+    Models are "Auto-APE" and "Auto-RoPE"; columns are "P-SHAP" and "|γ|".
+    """
+    points = _points(cells, "|γ|")
+    fig, ax = _scatter(points, "|γ|")
+    for height, text in ((1, "plain\nPE"), (GAMMA_0, "initial\nvalue")):
+        ax.axhline(height, color=LINE, linewidth=0.8, linestyle=":")
+        look: Any = {"color": LINE, "fontsize": 6, "va": "center"}
+        ax.text(1.01, height, text, transform=ax.get_yaxis_transform(), **look)
+    ax.set_ylim(bottom=0)
+    return fig
+
+
+def fig9b(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw the effective angles of RoPE with and without Auto-PE (Figure 9b).
+
+    Models are "RoPE" and "Auto-RoPE"; columns are "P-SHAP" and "Angle".
+    """
+    fig, ax = _scatter(_points(cells, "Angle"), "effective angle (rad a patch)", links=PLAIN)
+    ax.set_ylim(bottom=0)
+    return fig
+
+
+def _gains(
+    cells: pd.DataFrame,
+    reference: str = "APE",
+    fit: bool = True,
+    links: Mapping[str, str] | None = None,
+    **shape: Any,
+) -> Figure:
+    """Draw accuracy, as a gain over the model `reference` of the same dataset."""
+    points = _points(cells, "Accuracy")
+    base = {point.dataset: point.y for point in points if point.model == reference}
+    for point in points:
+        if point.dataset not in base:
+            raise VitrineError(
+                f"the row '{point.dataset}, {point.model}' has nothing to be compared with: add "
+                f"'{point.dataset}, {reference}'"
+            )
+    gains = [
+        Point(p.dataset, p.model, p.x, p.y - base[p.dataset], p.x_error, p.y_error) for p in points
+    ]
+    fig, ax = _scatter(gains, GAIN.format(reference), links or {}, **shape)
+    ax.axhline(0, color=LINE, linewidth=0.6, zorder=1)
+    if fit:
+        _draw_fits(ax, gains)
+    return fig
+
+
+def _points(cells: pd.DataFrame, height: str) -> list[Point]:
+    """Read the cells: "P-SHAP" is x and the column `height` is y.
+
+    Raises:
+        VitrineError: a row has no dataset or no model of `MODELS`, or lacks one of the columns.
+    """
+    numbers: dict[tuple[str, str], Any] = {
+        (cell["row"], cell["column"]): cell for cell in cells.to_dict("records")
+    }
+    points = []
+    for row in dict.fromkeys(cells["row"]):
+        dataset, _, model = row.rpartition(", ")
+        if model not in MODELS:
+            raise VitrineError(
+                f"the row '{row}' is not '<dataset>, <model>' with a model of the figures"
+                f"{did_you_mean(model, MODELS)}"
+            )
+        for column in ("P-SHAP", height):
+            if (row, column) not in numbers:
+                raise VitrineError(f"the row '{row}' has no column '{column}': add one")
+        x, y = numbers[row, "P-SHAP"], numbers[row, height]
+        points.append(Point(dataset, model, x["measured"], y["measured"], x["std"], y["std"]))
+    return points
+
+
+def _scatter(
+    points: Sequence[Point], ylabel: str, links: Mapping[str, str] | None = None, **shape: Any
+) -> tuple[Figure, Axes]:
+    """Draw points by dataset and model, and dotted lines to the models that `links` gives."""
+    fig, ax = style.figure(**{"aspect": 0.95} | shape)
+    ax.set(xlabel="P-SHAP", ylabel=ylabel)
+    colours = _colours(points)
+    places = {(point.dataset, point.model): point for point in points}
+    for point in points:
+        colour, (marker, filled) = colours[point.dataset], MODELS[point.model]
+        end = places.get((point.dataset, (links or {}).get(point.model, "")))
+        if end is not None:
+            ax.plot([point.x, end.x], [point.y, end.y], color=colour, linestyle=":", linewidth=1)
+        errors = {"xerr": point.x_error, "yerr": point.y_error}
+        ax.errorbar(point.x, point.y, **errors, color=colour, elinewidth=0.6, alpha=0.5)
+        ax.plot(
+            point.x,
+            point.y,
+            color=colour,
+            marker=marker,
+            markersize=SIZES.get(marker, 5.0),
+            markerfacecolor=colour if filled else "white",
+            linestyle="",
+            label=f"{point.dataset}, {point.model}",
+            zorder=3,
+        )
+    by_dataset = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
+    by_model = [
+        Line2D(
+            [],
+            [],
+            color="black",
+            marker=marker,
+            markersize=SIZES.get(marker, 5.0),
+            markerfacecolor="black" if filled else "white",
+            linestyle="",
+            label=model,
+        )
+        for model, (marker, filled) in MODELS.items()
+        if model in {point.model for point in points}
+    ]
+    room = 5 if shape.get("width") == "text" else 3
+    for handles, side in ((by_dataset, "upper"), (by_model, "lower")):
+        columns = 2 if len(handles) == 4 else room  # four of them look best in two rows of two
+        look: Any = {"loc": f"outside {side} center", "ncols": columns, "columnspacing": 1}
+        fig.legend(handles=handles, **look)
+    return fig, ax
+
+
+def _colours(points: Sequence[Point]) -> dict[str, str]:
+    """The colour of each dataset, in the order of the rows."""
+    names = dict.fromkeys(point.dataset for point in points)
+    return {name: style.colour(index) for index, name in enumerate(names)}
+
+
+def _draw_fits(axes: Axes, points: Sequence[Point]) -> None:
+    """Draw each dataset's least-squares line, over the P-SHAP of its models."""
+    for dataset, colour in _colours(points).items():
+        own = [(p.x, p.y) for p in points if p.dataset == dataset and np.isfinite([p.x, p.y]).all()]
+        x = np.array([place[0] for place in own])
+        if len(x) < 2 or np.ptp(x) == 0:
+            continue  # no line, or any
+        slope, intercept = np.polyfit(x, [place[1] for place in own], 1)
+        ends = np.array([x.min(), x.max()])
+        axes.plot(ends, slope * ends + intercept, color=colour, linestyle="--", linewidth=0.9)
+
+
+def _seeds(measurements: Measurements) -> list[Mapping[str, Any]]:
+    """The values of all seeds of the first measurement."""
+    return list(measurements[0]["values"].values())

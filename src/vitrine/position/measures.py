@@ -1,0 +1,288 @@
+"""What the paper asks of a trained model: how much position counts, and what was learned of it.
+
+The one idea: a single sweep of P-SHAP gives all that a run is asked. Its plain logits are the
+accuracy, its shares are the position bias (Sec. 3) and, where it is known which samples need
+position, the controlled test (Sec. 5.1) and the histograms (Appx. D).
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Subset
+
+from vitrine.data import build
+from vitrine.data.loading import EvaluationSamples, eval_loader
+from vitrine.data.positions import DEPENDENT, ORIGINALS, Placed
+from vitrine.data.transforms import eval_transform
+from vitrine.errors import VitrineError
+from vitrine.measures.context import Described, Trained, Values
+from vitrine.measures.permutable import Permutable, permutable
+from vitrine.measures.position_shap import PositionShap, greater, paired, sweep
+from vitrine.position.embeddings.auto import AutoPE, AutoRoPE
+from vitrine.position.embeddings.rope import RoPE
+from vitrine.training.seeding import derive
+
+CLASSES = len(DEPENDENT) + len(ORIGINALS) - 2
+"""Of a Position dataset: those that depend on position, and the originals that do not."""
+
+
+def position_bias(
+    trained: Trained, permutations: int = 16, batch_size: int = 128, images: int | None = None
+) -> Values:
+    """Measure accuracy, P-SHAP and what the embedding learned (Figs. 3, 4, 6 to 9, all tables).
+
+    Args:
+        trained: the run; its model is one that `permutable` knows.
+        permutations: K of the sweep, for each sample.
+        batch_size: images at a time.
+        images: use this many, spread evenly over the validation split; None is all.
+
+    Returns:
+        ``top1`` (percent); ``p_shap``, the mean over correctly classified samples, with ``ci_low``
+        and ``ci_high`` (bootstrap, 95 %) and ``std`` over these samples, all None without any;
+        ``images`` and ``passes_per_sample``. Also what `learned` returns of the embedding.
+
+    Raises:
+        VitrineError: as `vitrine.measures.position_shap.sweep`, or the model's positions cannot be
+            permuted.
+    """
+    result = _sweep(trained, _validation(trained, images), permutations, batch_size)
+    return _summary(result) | learned(trained.model)
+
+
+def learned(model: nn.Module) -> dict[str, Any]:
+    """Return the factors and angles that a model's embedding has learned (Fig. 9), if it has any.
+
+    Returns:
+        Of Auto-PE ``gamma``, the mean absolute factor, ``gamma/signed``, the mean, and
+        ``gamma/layers``, one of Auto-APE and one for each layer of Auto-RoPE. Of RoPE and Auto-RoPE
+        ``angle``, by how many radians a pair of channels turns from a patch to the next along the
+        direction of its frequency, the factor included: the mean of |gamma theta| over layers,
+        heads and pairs; and ``angle/layers``, for each layer.
+    """
+    embedding = getattr(model, "pos_embed", None)
+    values: dict[str, Any] = {}
+    with torch.no_grad():
+        if isinstance(embedding, AutoPE | AutoRoPE):
+            gamma = embedding.gamma.double().flatten()
+            values |= {
+                "gamma": gamma.abs().mean().item(),
+                "gamma/signed": gamma.mean().item(),
+                "gamma/layers": gamma.tolist(),
+            }
+        if isinstance(embedding, RoPE):
+            # The length of (x, y): unlike each of the two it does not hang on how a head's random
+            # axes are turned.
+            angles = [
+                embedding.effective_frequencies(layer).double().norm(dim=0).mean().item()
+                for layer in range(embedding.layout.depth)
+            ]
+            values |= {"angle": statistics.fmean(angles), "angle/layers": angles}
+    return values
+
+
+def controlled_test(
+    trained: Trained,
+    permutations: Sequence[int] = (1, 16),
+    bins: int = 40,
+    batch_size: int = 128,
+    images: int | None = None,
+) -> Values:
+    """Test whether samples that depend on position score higher (Sec. 5.1), by groups (Fig. 5).
+
+    Args:
+        trained: a run on a Position dataset, whose first eight classes depend on position.
+        permutations: K of each sweep; the last one's samples are described.
+        bins: of the histograms, over [0, 1].
+        batch_size: images at a time.
+        images: use this many, spread evenly over the validation split; None is all.
+
+    Returns:
+        For each K ``k<K>/p_value``, of Mann and Whitney's one-sided test over all samples,
+        ``k<K>/correct/p_value``, over those that are classified correctly (None where one kind has
+        none), and ``k<K>/p_shap``. Of the last K what `position_bias` returns, and for the groups
+        ``<correct|incorrect>/<dependent|independent>/`` their ``images``, ``mean``, ``std`` (None
+        where there are too few) and ``histogram``, a number of samples for each bin between
+        ``edges``.
+
+    Raises:
+        VitrineError: the run's dataset is no Position dataset or K is not given, or as
+            `position_bias`.
+    """
+    if not permutations:
+        raise VitrineError("permutations is empty; give K of at least one sweep, such as [1, 16]")
+    chosen = _validation(trained, images)
+    placed = require_position_dataset(chosen.dataset, trained)
+    labels = torch.as_tensor(placed.labels)[list(chosen.indices)]
+    dependent = torch.isin(labels, torch.tensor(DEPENDENT))
+    values: dict[str, Any] = {}
+    for count in permutations:
+        result = _sweep(trained, chosen, count, batch_size)
+        right = result.correct
+        first, second = result.values[dependent & right], result.values[~dependent & right]
+        values |= {
+            f"k{count}/p_value": greater(result.values[dependent], result.values[~dependent]),
+            f"k{count}/correct/p_value": (
+                greater(first, second) if len(first) and len(second) else None
+            ),
+            f"k{count}/p_shap": _mean(result.values[right]),
+        }
+    values |= _summary(result) | learned(trained.model)
+    values["edges"] = torch.linspace(0, 1, bins + 1, dtype=torch.float64).tolist()
+    for outcome, of_outcome in (("correct", right), ("incorrect", ~right)):
+        for kind, of_kind in (("dependent", dependent), ("independent", ~dependent)):
+            group = result.values[of_outcome & of_kind]
+            values |= {
+                f"{outcome}/{kind}/images": len(group),
+                f"{outcome}/{kind}/mean": _mean(group),
+                f"{outcome}/{kind}/std": _std(group),
+                f"{outcome}/{kind}/histogram": group.histc(bins, min=0, max=1).int().tolist(),
+            }
+    return values
+
+
+def require_position_dataset(dataset: Any, described: Described) -> Placed:
+    """Return the dataset if half of its classes depend on position.
+
+    Raises:
+        VitrineError: it is another.
+    """
+    if not isinstance(dataset, Placed) or described.info.classes != CLASSES:
+        raise VitrineError(
+            f"which samples of '{described.info.name}' depend on position is not known: give a "
+            "recipe on cifar10-position or digits-position"
+        )
+    return dataset
+
+
+def estimator_spread(
+    trained: Trained,
+    estimates: int = 6,
+    permutations: Sequence[int] = (1, 16),
+    paired_batches: Sequence[int] = (32,),
+    batch_size: int = 128,
+    images: int | None = None,
+) -> Values:
+    """Estimate P-SHAP of one checkpoint several times, and say what that costs (Appx. E).
+
+    Args:
+        trained: the run; only the estimators' own random numbers differ from time to time.
+        estimates: how often each estimator is asked.
+        permutations: K of each sweep.
+        paired_batches: batch sizes of the authors' protocol, half of which is background.
+        batch_size: images at a time, of sweeps and plain inference.
+        images: use this many, spread evenly over the validation split; None is all.
+
+    Returns:
+        For each estimator, ``sweep <K>`` and ``paired <batch>``, ``<estimator>/mean`` and ``/std``
+        over its estimates, ``/passes``, forward passes a sample, and ``/cost``, its time over that
+        of plain inference, loading included in both; ``seconds``, of plain inference on all
+        ``images``.
+
+    Raises:
+        VitrineError: there are fewer than two estimates, no sample is classified correctly, or as
+            `position_bias`.
+    """
+    if estimates < 2:
+        raise VitrineError(f"estimates is {estimates}; a spread needs at least 2")
+    chosen = _validation(trained, images)
+    samples, model = _transformed(trained, chosen), permutable(trained.model)
+
+    def swept(count: int, seed: int) -> PositionShap:
+        return _sweep(trained, chosen, count, batch_size, seed)
+
+    def in_pairs(batch: int, seed: int) -> PositionShap:
+        return paired(model, samples, batch_size=batch, seed=seed, device=trained.device)
+
+    asked: list[tuple[str, Callable[[int, int], PositionShap], int]] = [
+        *((f"sweep {count}", swept, count) for count in permutations),
+        *((f"paired {batch}", in_pairs, batch) for batch in paired_batches),
+    ]
+    seconds = _seconds_of_inference(trained, model, samples, batch_size)
+    values: dict[str, Any] = {"seconds": seconds, "images": len(samples)}
+    for name, estimate, size in asked:
+        results = [
+            estimate(size, derive("P-SHAP estimate", trained.seed, number))
+            for number in range(estimates)
+        ]
+        if not results[0].correct.any():
+            raise VitrineError(
+                f"'{trained.recipe.model.name}' classifies none of {len(samples)} images "
+                "correctly, so its P-SHAP has no spread: train it longer or give more images"
+            )
+        means = [result.mean for result in results]
+        rate = statistics.median(result.samples_per_second for result in results)
+        values |= {
+            f"{name}/mean": statistics.fmean(means),
+            f"{name}/std": statistics.stdev(means),
+            f"{name}/passes": results[0].passes_per_sample,
+            f"{name}/cost": len(samples) / rate / seconds,
+        }
+    return values
+
+
+def _validation(trained: Trained, images: int | None) -> Subset[Any]:
+    """So many samples of the validation split, spread evenly; None is all."""
+    dataset: Any = build(trained.info, "val", trained.data_root)
+    count = len(dataset) if images is None else min(images, len(dataset))
+    return Subset(dataset, [index * len(dataset) // count for index in range(count)])
+
+
+def _transformed(trained: Trained, chosen: Subset[Any]) -> EvaluationSamples:
+    return EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info))
+
+
+def _sweep(
+    trained: Trained, chosen: Subset[Any], count: int, batch_size: int, seed: int | None = None
+) -> PositionShap:
+    return sweep(
+        permutable(trained.model),
+        _transformed(trained, chosen),
+        permutations=count,
+        batch_size=batch_size,
+        seed=trained.seed if seed is None else seed,
+        device=trained.device,
+        workers=trained.workers,
+    )
+
+
+def _summary(result: PositionShap) -> dict[str, Any]:
+    """What `position_bias` says of a sweep."""
+    right = result.values[result.correct]
+    low, high = result.interval if result.interval and len(right) else (None, None)
+    return {
+        "top1": 100 * result.correct.double().mean().item(),
+        "p_shap": _mean(right),
+        "ci_low": low,
+        "ci_high": high,
+        "std": _std(right),
+        "images": len(result.values),
+        "passes_per_sample": result.passes_per_sample,
+    }
+
+
+def _mean(values: Tensor) -> float | None:
+    return values.mean().item() if len(values) else None
+
+
+def _std(values: Tensor) -> float | None:
+    return values.std().item() if len(values) > 1 else None
+
+
+def _seconds_of_inference(
+    trained: Trained, model: Permutable, samples: EvaluationSamples, batch_size: int
+) -> float:
+    """Time one plain pass over the samples, after a first batch that warms up."""
+    with torch.inference_mode():
+        warm, _ = next(iter(eval_loader(samples, batch_size)))
+        model(warm.to(trained.device)).cpu()
+        start = time.perf_counter()
+        for images, _ in eval_loader(samples, batch_size, trained.workers):
+            model(images.to(trained.device)).cpu()
+    return time.perf_counter() - start
