@@ -1,9 +1,12 @@
+from functools import partial
+
 import pytest
 import torch
 
 from vitrine.octic.block import OcticBlock
 from vitrine.octic.features import act
 from vitrine.octic.mlp import OcticMlp
+from vitrine.octic.norm import OcticLayerNorm
 
 GRID = (2, 3)
 
@@ -25,7 +28,12 @@ def test_the_mlp_commutes_with_the_group(scrambled, element):
 
 @pytest.mark.parametrize("norm", ["total", "published"])
 def test_it_commutes_with_the_group(scrambled, element, norm):
-    block, x = scrambled(OcticBlock(32, 2, init_values=0.1, norm=norm)), features()
+    block, x = (
+        scrambled(
+            OcticBlock(32, 2, init_values=0.1, norm_layer=partial(OcticLayerNorm, convention=norm))
+        ),
+        features(),
+    )
     difference = block(act(x, element, GRID, 1)) - act(block(x), element, GRID, 1)
     assert difference.abs().max() <= 1e-12
 

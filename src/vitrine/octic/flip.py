@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.octic.dropout import OcticDropPath
+from vitrine.octic.block import SteerableBlock
 from vitrine.octic.invariants import Invariant
 from vitrine.octic.position import STD, require_even, resize
 from vitrine.octic.vit import Layers, SteerableVisionTransformer
@@ -178,39 +178,13 @@ class FlipMlp(nn.Module):
         return self.drop2(self.fc2(self.drop1(torch.stack([left + right, left - right]))))
 
 
-class FlipBlock(nn.Module):
-    """Equivariant pre-norm block of ``(2, B, N, c)``, its parts named as timm names them."""
+class FlipBlock(SteerableBlock):
+    """Flip-equivariant transformer block, of ``(2, B, N, c)``."""
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        mlp_ratio: float = 4.0,
-        qkv_bias: bool = True,
-        proj_drop: float = 0.0,
-        attn_drop: float = 0.0,
-        init_values: float = 0.0,
-        drop_path: float = 0.0,
-    ) -> None:
-        """Build it with random weights; the arguments are those of `OcticBlock`."""
-        super().__init__()
-
-        def layer_scale() -> nn.Module:
-            return FlipLayerScale(dim, init_values) if init_values else nn.Identity()
-
-        self.norm1 = FlipLayerNorm(dim)
-        self.attn = FlipAttention(dim, num_heads, qkv_bias, attn_drop, proj_drop)
-        self.ls1 = layer_scale()
-        self.drop_path1 = OcticDropPath(drop_path)
-        self.norm2 = FlipLayerNorm(dim)
-        self.mlp = FlipMlp(dim, int(dim * mlp_ratio), proj_drop)
-        self.ls2 = layer_scale()
-        self.drop_path2 = OcticDropPath(drop_path)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        x = x + self.drop_path1(self.ls1(self.attn(self.norm1(x))))
-        return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))
+    attn_layer = FlipAttention
+    mlp_layer = FlipMlp
+    norm_layer = FlipLayerNorm
+    scale_layer = FlipLayerScale
 
 
 class FlipPatchEmbed(nn.Module):

@@ -402,13 +402,14 @@ class OcticVisionTransformer(SteerableVisionTransformer):
         if family not in get_args(Family):
             raise VitrineError(f"unknown family '{family}'{did_you_mean(family, get_args(Family))}")
         eps = EPS.get(norm, EPS["total"])
+        norm_layer = partial(OcticLayerNorm, eps=eps, convention=norm)
         act_layer = nn.GELU if family == "d8" else nn.Identity
         layers = Layers(
             planes=8,
             patch_embed=OcticPatchEmbed,
             pos_embed=OcticPositionEmbedding,
-            block=partial(OcticBlock, norm_eps=eps, norm=norm),
-            norm=partial(OcticLayerNorm, eps=eps, convention=norm),
+            block=partial(OcticBlock, norm_layer=norm_layer),
+            norm=norm_layer,
             linear=OcticLinear,
             invariantise=(
                 None
