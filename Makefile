@@ -11,8 +11,9 @@ reproduce: $(READY)
 	@$(BIN)/snakemake all --quiet rules host reason --config scale=$(SCALE)
 	@$(BIN)/vitrine status --scale $(SCALE)
 
+# One thread a worker: two that share a core wait for each other.
 test: $(READY)
-	@$(BIN)/python -m pytest -n auto --dist loadscope -m "not cluster"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope -m "not cluster"
 
 ## a live two-node SLURM on this machine (root, Debian); skipped with a reason elsewhere
 test-cluster: $(READY)
