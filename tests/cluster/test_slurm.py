@@ -18,6 +18,7 @@ import yaml
 
 from tests.checkout import Checkout
 from tests.cluster.conftest import until
+from vitrine.schema import read_yaml
 
 pytestmark = pytest.mark.cluster
 
@@ -33,7 +34,7 @@ HERE = [
 @contextmanager
 def edited(path):
     """Change a YAML file as plain data."""
-    content = yaml.safe_load(path.read_text())
+    content = read_yaml(path)
     yield content
     path.write_text(yaml.safe_dump(content, sort_keys=False))
 
