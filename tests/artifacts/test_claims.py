@@ -57,6 +57,14 @@ def test_below_is_above_turned_round(table):
     assert judge(table(A=([1.0], [2.0])), relation="below")["status"] == "held"
 
 
+@pytest.mark.parametrize(
+    ("ours", "status"), [(95.0, "held"), (90.0, "held"), (89.5, "held"), (89.4, "failed")]
+)
+def test_at_least_is_above_or_lower_by_up_to_the_margin(table, ours, status):
+    tables = table(A=([ours], [90.0]))
+    assert judge(tables, relation="at least", margin=0.5)["status"] == status
+
+
 def test_a_number_may_stand_on_the_right(table):
     tables = table(A=([100.0, 100.0], [1.0, 1.0]))
     assert judge(tables, relation="equal", right=100)["status"] == "held"

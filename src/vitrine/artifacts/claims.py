@@ -39,16 +39,17 @@ class Place(Strict):
 
 
 class Claim(Strict):
-    """One statement of a paper: `left` is above, below or equal to `right`.
+    """One statement of a paper: `left` is above, below, equal to or at least `right`.
 
-    `above` and `below` ask for more than `margin` between them, `equal` allows up to it.
+    `above` and `below` ask for more than `margin` between them, `equal` allows up to it, and
+    `at least` ("matches or improves") lets `left` be lower by up to it.
     """
 
     id: str
     statement: str = Field(description="the paper's own words, in short")
     source: str = Field(description="where the paper says it")
     left: Place
-    relation: Literal["above", "below", "equal"]
+    relation: Literal["above", "below", "equal", "at least"]
     right: Place | float
     margin: float = Field(0.0, ge=0)
     scales: tuple[str, ...]
@@ -239,12 +240,14 @@ def _slack(claim: Claim, left: Side, right: Side) -> float:
     difference = left.value - right.value
     if claim.relation == "equal":
         return claim.margin - abs(difference)
+    if claim.relation == "at least":
+        return claim.margin + difference
     return (difference if claim.relation == "above" else -difference) - claim.margin
 
 
 def _holds(claim: Claim, left: Side, right: Side) -> bool:
     slack = _slack(claim, left, right)
-    if claim.relation == "equal":
+    if claim.relation in ("equal", "at least"):
         return slack >= -1e-9 * max(1.0, abs(right.value))
     return slack > 0
 

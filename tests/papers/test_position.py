@@ -1,0 +1,258 @@
+"""The position paper's printed facts: complete, consistent, and our recipes say what it says.
+
+Where the paper contradicts itself, the test says so: deviations.md lists the same places.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from vitrine.artifacts.claims import Place, read_claims, refuse_unknown_cells
+from vitrine.catalog import load_catalog
+from vitrine.paper import read_reference
+
+FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "position"
+PRINTED = {"table1": 15, "table2": 20, "table3": 40, "tableE": 3}
+FIGURES = [f"fig{name}" for name in ("2", "3a", "3b", "4a", "4b", "5", "6", "7", "8", "9a", "9b")]
+DATASETS = {
+    "EuroSAT": "eurosat", "CIFAR-10": "cifar10", "Flowers-102": "flowers102",
+    "Imagenette": "imagenette", "SVHN": "svhn",
+}  # fmt: skip
+SCALES = ["smoke", "laptop", "full"]
+SETTINGS = 'settings of "tuned"'
+
+
+def printed(table):
+    return read_reference(FOLDER / "reference" / f"{table}.csv")
+
+
+def value(table, row, column):
+    return printed(table)[row, column].value
+
+
+@pytest.fixture(scope="module")
+def full():
+    return load_catalog(scale="full").paper("position")
+
+
+@pytest.fixture(scope="module")
+def laptop():
+    return load_catalog(scale="laptop").paper("position")
+
+
+def same_but(one, other, *fields):
+    """Whether two recipes agree in everything but the model's arguments and these fields."""
+    model = one.model.model_copy(update={"args": other.model.args})
+    theirs = {field: getattr(other, field) for field in fields}
+    return one.model_copy(update={"model": model, **theirs}) == other
+
+
+# What is printed
+
+
+@pytest.mark.parametrize("table", PRINTED)
+def test_every_printed_value_is_there_with_its_place(table):
+    cells = printed(table)
+    assert len(cells) == PRINTED[table]
+    assert all("Sec. " in cell.source or "Appx. " in cell.source for cell in cells.values())
+
+
+@pytest.mark.parametrize("table", ["table1", "table2", "table3"])
+def test_every_printed_accuracy_has_a_spread(table):
+    for (_, column), cell in printed(table).items():
+        assert (cell.std is None) == (column == SETTINGS)
+
+
+@pytest.mark.parametrize("row", DATASETS)
+def test_table_1s_models_are_table_3s_to_the_last_digit(row):
+    for first, last in (
+        ("default (APE)", "standard setting / APE"),
+        ("tuned", "+ tuned / APE/No PE"),
+    ):
+        assert value("table1", row, first) == pytest.approx(value("table3", row, last), abs=0.11)
+
+
+def test_table_1s_default_is_table_2s_ape_on_eurosat_only():
+    apart = {
+        row: round(value("table2", row, "APE / APE") - value("table1", row, "default (APE)"), 1)
+        for row in DATASETS
+    }
+    assert apart == {
+        "EuroSAT": 0.0, "CIFAR-10": 0.9, "Flowers-102": 45.7, "Imagenette": -3.4, "SVHN": 4.0
+    }  # fmt: skip
+
+
+def test_auto_pe_loses_more_than_its_spread_on_svhn_and_flowers_alone():
+    lost = set()
+    for row in DATASETS:
+        for plain in ("APE", "RoPE"):
+            before = printed("table2")[row, f"{plain} / {plain}"]
+            after = printed("table2")[row, f"{plain} / Auto-{plain} (ours)"]
+            if before.value - after.value > max(before.std, after.std):
+                lost.add((row, plain))
+    assert lost == {("SVHN", "APE"), ("Flowers-102", "RoPE")}
+
+
+# What our configuration says
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_printed_value_has_a_cell_and_all_but_words_are_measured(scale):
+    paper = load_catalog(scale=scale).paper("position")
+    assert {*paper.artifacts} == {*PRINTED, *FIGURES, "controlled"}
+    for name, artifact in paper.artifacts.items():
+        cells = [cell for cell in artifact.cells if cell.printed]
+        assert len(cells) == PRINTED.get(name, 0)
+        unmeasured = {cell.column for cell in artifact.cells if cell.measurement is None}
+        assert unmeasured == ({SETTINGS} if name == "table1" else set())
+
+
+def test_nothing_is_built_where_nothing_is_trained():
+    assert not load_catalog(scale="gpu").paper("position").artifacts
+
+
+@pytest.mark.parametrize("row", DATASETS)
+def test_the_default_recipe_is_appendix_gs(full, row):
+    run = full.run(f"{DATASETS[row]}-ape")
+    recipe, augmentation = run.recipe, run.recipe.augmentation
+    assert len(run.seeds) == 3
+    assert (recipe.schedule.epochs, recipe.batch.size, recipe.label_smoothing) == (400, 512, 0.1)
+    assert (recipe.optimizer.name, recipe.optimizer.lr) == ("adam", 1e-3)
+    assert (recipe.schedule.name, recipe.schedule.min_lr) == ("cosine", 0)
+    assert recipe.optimizer.weight_decay == recipe.schedule.warmup_epochs == 0
+    assert (recipe.data.dataset, recipe.data.image_size) == (DATASETS[row], 32)
+    assert recipe.model.args == {"embedding": "ape"}  # the model's defaults are Appx. G's
+    assert augmentation.mixup > 0
+    assert augmentation.cutmix > 0
+    assert augmentation.auto_augment == "rand-m9-mstd0.5-inc1"
+    assert (augmentation.erase_prob, augmentation.erase_scale) == (0.8, (0.02, 0.25))
+
+
+def test_only_what_is_called_augmented_affects_position(full):
+    for name in full.recipes:
+        augmentation = full.run(name).recipe.augmentation
+        moves = augmentation.crop != "center" or augmentation.hflip or augmentation.vflip
+        spatial = augmentation.auto_augment is not None and augmentation.auto_augment_spatial
+        assert bool(moves) == spatial == name.endswith("-augmented"), name
+
+
+@pytest.mark.parametrize("row", DATASETS)
+def test_a_tuned_model_is_what_table_1_prints(full, row):
+    settings = value("table1", row, SETTINGS)
+    cells = {(c.row, c.column): c for c in full.artifacts["table1"].cells}
+    recipe = cells[row, "tuned"].measurement.run.recipe
+    default = full.run(f"{DATASETS[row]}-ape").recipe
+    assert (recipe.model.args["embedding"] == "none") == settings.startswith("No PE")
+    assert recipe.model.args.get("class_token", False) == ("CLS token" in settings)
+    augmented = "position-affecting augm." in settings and "no position" not in settings
+    assert (recipe.augmentation != default.augmentation) == augmented
+    assert same_but(default, recipe, *(["augmentation"] if augmented else []))
+
+
+@pytest.mark.parametrize("row", DATASETS)
+def test_embeddings_are_compared_in_one_recipe(full, row):
+    reference = full.run(f"{DATASETS[row]}-ape").recipe
+    for name in ("none", "sin", "rpe", "ff", "cape", "irpe", "rope", "auto-ape", "auto-rope"):
+        recipe = full.run(f"{DATASETS[row]}-{name}").recipe
+        assert recipe.model.args == {"embedding": name}
+        own = {"*.gamma": 0.1} if name.startswith("auto-") else {}
+        assert recipe.optimizer.group_lr == own
+        assert same_but(reference, recipe, *(["optimizer"] if own else []))
+
+
+def test_table_3_measures_table_2s_runs_where_nothing_is_tuned(full):
+    def runs(table, columns):
+        cells = {(c.row, c.column): c.measurement for c in full.artifacts[table].cells}
+        return [cells[row, column] for row in DATASETS for column in columns]
+
+    two = ["APE / APE", "RoPE / RoPE", "APE / Auto-APE (ours)", "RoPE / Auto-RoPE (ours)"]
+    three = [f"standard setting / {name}" for name in ("APE", "RoPE")]
+    three += [f"+ Auto-PE / Auto-{name}" for name in ("APE", "RoPE")]
+    assert runs("table2", two) == runs("table3", three)
+
+
+def test_the_controlled_model_is_trained_without_dropout_and_augmentation(full):
+    run = full.run("controlled")
+    recipe = run.recipe
+    assert recipe.data.dataset == "cifar10-position"
+    assert recipe.model.args["drop_rate"] == 0
+    assert (recipe.schedule.epochs, recipe.batch.size) == (100, 32)
+    augmentation = recipe.augmentation
+    assert augmentation.auto_augment is None
+    assert augmentation.erase_prob == augmentation.mixup == augmentation.cutmix == 0
+
+
+def test_transfer_differs_from_scratch_by_its_weights_alone_and_trains_once(full):
+    for dataset in DATASETS.values():
+        scratch, transfer = (full.run(f"{dataset}-vit_tiny-{w}") for w in ("scratch", "pretrained"))
+        assert len(scratch.seeds) == len(transfer.seeds) == 1
+        assert transfer.recipe.model.pretrained
+        assert not scratch.recipe.model.pretrained
+        assert transfer.recipe.model_copy(update={"model": scratch.recipe.model}) == scratch.recipe
+    checkpoint = full.run("checkpoint").recipe
+    assert checkpoint.schedule.epochs == 0
+    assert checkpoint.model == full.run("svhn-vit_tiny-pretrained").recipe.model
+
+
+def test_stand_ins_of_datasets_between_share_their_runs(laptop):
+    for name in laptop.recipes:
+        dataset, _, model = name.partition("-")
+        if dataset in ("flowers102", "imagenette"):
+            assert laptop.run(name) is laptop.run(f"cifar10-{model}")
+    assert not any(cell.comparable for cell in laptop.artifacts["table2"].cells)
+
+
+def test_stand_ins_have_their_datasets_position_bias(laptop):
+    stand_ins = {
+        d: laptop.run(f"{d}-ape").recipe.data.dataset for d in ("eurosat", "cifar10", "svhn")
+    }
+    assert stand_ins == {
+        "eurosat": "digits-anywhere", "cifar10": "digits", "svhn": "digits-middle"
+    }  # fmt: skip
+    source = laptop.run("svhn-vit_tiny-pretrained").source
+    assert source is laptop.run("checkpoint") is laptop.run("cifar10-ape-cls")
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_run_is_measured_once_but_the_controlled_one(scale):
+    paper = load_catalog(scale=scale).paper("position")
+    measured = {}
+    for artifact in paper.artifacts.values():
+        for measurement in artifact.measurements:
+            if measurement.run:
+                measured.setdefault(measurement.run.name, set()).add(measurement.name)
+    assert measured.pop("controlled") == {"controlled_test", "estimator_spread"}
+    assert all(names == {"position_bias"} for names in measured.values())
+
+
+def test_cost_is_never_called_a_match(full):
+    for cell in full.artifacts["tableE"].cells:
+        assert cell.comparable == (cell.column != "Cost")
+
+
+# What the paper claims
+
+
+def test_every_claim_names_cells_that_exist(full):
+    refuse_unknown_cells(read_claims(FOLDER / "claims.yaml"), full.artifacts)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_claims_are_testable_where_their_artifacts_exist(scale):
+    artifacts = load_catalog(scale=scale).paper("position").artifacts
+    claims = [claim for claim in read_claims(FOLDER / "claims.yaml") if scale in claim.scales]
+    assert claims
+    for claim in claims:
+        places = [place for place in (claim.left, claim.right) if isinstance(place, Place)]
+        assert all(place.artifact in artifacts for place in places), claim.id
+
+
+def test_the_paper_keeps_its_own_claims_but_one_of_auto_rope():
+    broken = []
+    for claim in read_claims(FOLDER / "claims.yaml"):
+        if claim.left.artifact in ("table1", "table2"):
+            left, right = (value(p.artifact, p.row, p.column) for p in (claim.left, claim.right))
+            slack = claim.margin if claim.relation == "at least" else 0
+            if left + slack < right:
+                broken.append(claim.id)
+    assert broken == ["auto-RoPE-matches-flowers102"]
