@@ -7,6 +7,7 @@ from scipy.io import loadmat
 
 from vitrine.data import build, verify
 from vitrine.data.miniature import write_miniature
+from vitrine.data.positions import DEPENDENT
 from vitrine.errors import VitrineError
 
 ON_DISK = ["cifar10", "cifar100", "svhn", "eurosat", "flowers102", "imagenette", "imagenet"]
@@ -74,6 +75,15 @@ def test_eurosat_splits_each_class_four_to_one_without_overlap(registry, tmp_pat
     assert (len(train), len(val)) == (24, 6)
     assert not set(train.indices) & set(val.indices)
     assert sorted(val[index][1] for index in range(6)) == [0, 0, 0, 1, 1, 1]
+
+
+def test_two_classes_of_cifar10_position_have_both_kinds(registry, tmp_path):
+    """A rehearsal writes no more, and the controlled test compares the kinds."""
+    info = registry["cifar10-position"]
+    write_miniature(info, tmp_path, per_class=1, classes=2)
+    for split in ("train", "val"):
+        kinds = {label in DEPENDENT for label in build(info, split, tmp_path).labels}
+        assert kinds == {True, False}
 
 
 def test_a_bundled_dataset_has_no_miniature(registry, tmp_path):

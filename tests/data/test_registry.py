@@ -21,13 +21,17 @@ NAMES = [
     "flowers102",
     "imagenette",
     "imagenet",
+    "ade20k",
+    "cityscapes",
+    "loveda",
+    "scenes",
 ]
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 DECISIVE = {"mean", "std", "split", "loader", "classes", "train_images", "val_images"}
 PINNED = {
     "digits": (1, "628f3cb1"),
     "digits-position": (1, "4885e278"),
-    "digits-anywhere": (1, "4326ea98"),
+    "digits-anywhere": (2, "ade5b8c7"),
     "digits-middle": (1, "e1ff25d0"),
     "cifar10": (1, "1f4df2e5"),
     "cifar10-position": (1, "71aaa49f"),
@@ -37,6 +41,10 @@ PINNED = {
     "flowers102": (1, "1dd90e6d"),
     "imagenette": (1, "36b45b06"),
     "imagenet": (1, "c463b5d7"),
+    "ade20k": (1, "55fe3246"),
+    "cityscapes": (1, "6ca6e600"),
+    "loveda": (1, "f746a23a"),
+    "scenes": (1, "74f8a00c"),
 }
 
 
@@ -67,7 +75,7 @@ def test_everything_but_the_registry_works_without_the_workflows_packages():
         "for name in ('pydantic', 'snakemake'): sys.modules[name] = None\n"
         "import vitrine.data.loading, vitrine.data.miniature, vitrine.data.photos\n"
         "import vitrine.data.digits, vitrine.data.folders, vitrine.data.arrays\n"
-        "import vitrine.data.positions\n"
+        "import vitrine.data.positions, vitrine.data.segmentation, vitrine.data.scenes\n"
         "print('fine')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -82,7 +90,7 @@ def test_an_unknown_dataset_is_answered_with_the_closest(registry):
 def test_every_file_has_a_place_to_come_from_and_a_checksum(registry):
     for info in registry.values():
         for file in info.files:
-            assert file.checksum[0] == "sha256"
+            assert file.checksum[0] == ("md5" if info.name == "loveda" else "sha256")
             assert all(url.rpartition("/")[2] == file.name.rpartition("/")[2] for url in file.url)
 
 
@@ -121,6 +129,7 @@ def test_normalization_is_the_datasets_own_or_inceptions(registry):
         ({"mean": [0.5, 0.5]}, "'mean.2' is missing"),
         ({"files": []}, "files belong to source 'download'"),
         ({"source": "manual"}, "files belong to source 'download'"),
+        ({"source": "made", "files": []}, "source 'made' needs prepare"),
         ({"layout": ""}, "source 'download' needs folder and layout"),
         ({"loader": "vitrine.data.arrays"}, "'loader' is 'vitrine.data.arrays'"),
     ],

@@ -30,7 +30,7 @@ class DatasetNeed:
         """Whether the graph finds it, fetches it, or waits for a person."""
         if self.fault is None:
             return "present"
-        return "to download" if self.info.source == "download" else "missing"
+        return "missing" if self.info.source == "manual" else "to download"
 
     @property
     def download_bytes(self) -> int:
@@ -78,9 +78,9 @@ def weights_needed(artifacts: Iterable[Artifact], catalog: Catalog) -> list[Weig
     users: dict[str, dict[str, Artifact]] = {}
     for artifact in artifacts:
         for run in artifact.runs:
-            if run.recipe.model.pretrained:
+            if published := run.recipe.model.published:
                 name = f"{artifact.paper}_{artifact.name}"
-                users.setdefault(run.recipe.model.name, {})[name] = artifact
+                users.setdefault(published, {})[name] = artifact
     return [
         WeightsNeed(name, catalog.weights_of(name), tuple(users[name].values()))
         for name in sorted(users)

@@ -26,6 +26,7 @@ from tqdm import tqdm
 
 from vitrine.data.verification import verify
 from vitrine.errors import VitrineError
+from vitrine.functions import import_function
 
 if TYPE_CHECKING:
     from vitrine.data.registry import DatasetInfo, RemoteFile
@@ -40,9 +41,10 @@ class _MirrorFailed(Exception):
 
 
 def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
-    """Make sure that a dataset is below the data root: find it there, or download and unpack it.
+    """Make sure that a dataset is below the data root: find it there, or download or make it.
 
-    Files placed by hand where the download would put them are used.
+    Files placed by hand where the download would put them are used. What is made is made anew:
+    that takes seconds, and leaves no other version.
 
     Returns:
         Number of images of each split.
@@ -51,11 +53,12 @@ def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
         VitrineError: it must be placed by hand and is not there, no mirror serves it, what is
             there is damaged, or the disk is full or not writable.
     """
-    try:
-        return verify(info, root)
-    except VitrineError:
-        if info.source != "download":
-            raise
+    if info.source != "made":
+        try:
+            return verify(info, root)
+        except VitrineError:
+            if info.source != "download":
+                raise
     folder = root / info.folder
     with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,6 +67,9 @@ def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
             _obtain(info, file, folder / file.name)
         for file in info.files:
             _unpack(folder / file.name)
+        if info.prepare:
+            with _replacing(folder) as made:
+                import_function(info.prepare, "configs/datasets.yaml")(folder, made)
     return verify(info, root)
 
 
@@ -146,16 +152,10 @@ def _wrong(path: Path, file: RemoteFile) -> str:
 
 def _unpack(archive: Path) -> None:
     """Unpack an archive beside itself; files that are no archives stay as they are."""
-    folder = archive.parent
-    for leftover in folder.glob(".unpacking-*"):
-        shutil.rmtree(leftover)
-    with (
-        _writing(folder),
-        tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as temporary,
-    ):
+    with _replacing(archive.parent) as temporary:
         try:
             if archive.suffix == ".zip":
-                _unzip(archive, Path(temporary))
+                _unzip(archive, temporary)
             elif archive.suffix in (".tgz", ".gz", ".tar"):
                 with tarfile.open(archive) as tar:
                     tar.extractall(temporary, filter="data")
@@ -163,6 +163,18 @@ def _unpack(archive: Path) -> None:
             raise VitrineError(
                 f"cannot unpack {archive} ({error}); delete it and fetch it again"
             ) from error
+
+
+@contextmanager
+def _replacing(folder: Path) -> Iterator[Path]:
+    """Give an empty folder, whose content then takes the place of what has its names."""
+    for leftover in folder.glob(".unpacking-*"):
+        shutil.rmtree(leftover)
+    with (
+        _writing(folder),
+        tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as temporary,
+    ):
+        yield Path(temporary)
         for item in Path(temporary).iterdir():
             target = folder / item.name
             if target.is_dir():

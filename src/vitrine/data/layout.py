@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vitrine.errors import VitrineError
 
 if TYPE_CHECKING:
-    from vitrine.data.registry import DatasetInfo, Images
+    from vitrine.data.registry import DatasetInfo, Images, SegmentationFormat
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 
@@ -31,6 +31,8 @@ def check_layout(info: DatasetInfo, root: Path) -> None:
         for images in info.images:
             _check_folder(info, root, images)
         _check_same_classes(info, folder)
+        if info.segmentation:
+            _check_masks(info, info.segmentation, root)
     except OSError as error:
         raise VitrineError(
             f"cannot look into {error.filename} ({error.strerror}); check its permissions"
@@ -42,7 +44,8 @@ def remedy(info: DatasetInfo, root: Path) -> str:
     place = f"{root / info.folder}/{info.layout}"
     if info.source == "manual":
         return f"get it from {info.homepage} ({info.licence}) and place it as {place}"
-    return f"run `python -m vitrine.data {info.name} --data {root}` or place it as {place}"
+    command = f"run `python -m vitrine.data {info.name} --data {root}`"
+    return command if info.source == "made" else f"{command} or place it as {place}"
 
 
 def _check_file(info: DatasetInfo, root: Path, file: Path) -> None:
@@ -122,6 +125,63 @@ def check_counts(info: DatasetInfo, images: Images, root: Path) -> None:
         raise VitrineError(
             f"{folder} has {found} images instead of {images.images}; {remedy(info, root)}"
         )
+
+
+def _check_masks(info: DatasetInfo, form: SegmentationFormat, root: Path) -> None:
+    """Check that each split has images, and each image its mask."""
+    folder = root / info.folder
+    for split in (form.train, form.val):
+        images, masks = folder / split.img_path, folder / split.seg_map_path
+        for needed in (images, masks):
+            if not needed.is_dir():
+                raise VitrineError(f"{needed} is missing{_way_out(info, root, needed)}")
+        named, masked = stems(images, form.img_suffix), stems(masks, form.seg_map_suffix)
+        if not named:
+            raise VitrineError(f"{images} holds no *{form.img_suffix}; {remedy(info, root)}")
+        if not masked:
+            way_out = (
+                f"make them with `{form.if_no_masks.format(folder=folder)}`"
+                if form.if_no_masks
+                else remedy(info, root)
+            )
+            raise VitrineError(f"{masks} holds no *{form.seg_map_suffix}; {way_out}")
+        if bare := sorted(named - masked):
+            raise VitrineError(
+                f"image {images / bare[0]}{form.img_suffix} has no mask "
+                f"{masks / bare[0]}{form.seg_map_suffix}; restore it ({len(bare)} in all)"
+            )
+
+
+def check_mask_counts(info: DatasetInfo, form: SegmentationFormat, root: Path) -> None:
+    """Count the images and masks of both splits.
+
+    Raises:
+        VitrineError: there are more or fewer than there should be.
+    """
+    for split, expected in ((form.train, info.train_images), (form.val, info.val_images)):
+        for path, suffix in (
+            (split.img_path, form.img_suffix),
+            (split.seg_map_path, form.seg_map_suffix),
+        ):
+            folder = root / info.folder / path
+            if (found := len(stems(folder, suffix))) != expected:
+                raise VitrineError(
+                    f"{folder} has {found} *{suffix} instead of {expected}; {remedy(info, root)}"
+                )
+
+
+def stems(folder: Path, suffix: str) -> set[str]:
+    """Names of the files below a folder that end with `suffix`, without it, with their folders."""
+    return {
+        os.path.relpath(os.path.join(parent, name), folder).removesuffix(suffix)
+        for parent, _, names in os.walk(folder, onerror=_raise, followlinks=True)
+        for name in names
+        if name.endswith(suffix) and not name.startswith(".")
+    }
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _list(folder: Path) -> tuple[int, list[str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import numpy as np
@@ -17,10 +17,12 @@ from PIL import Image
 from scipy.io import savemat
 from torchvision.datasets import Imagenette
 
+from vitrine.data.positions import ORIGINALS
+from vitrine.data.segmentation import IGNORED
 from vitrine.errors import VitrineError
 
 if TYPE_CHECKING:
-    from vitrine.data.registry import DatasetInfo
+    from vitrine.data.registry import DatasetInfo, SegmentationFormat
 
 Picture = Callable[[int], np.ndarray]
 """Paints a new (32, 32, 3) uint8 image of a class."""
@@ -35,7 +37,8 @@ def write_miniature(
         info: the dataset whose format to write.
         root: the data root.
         per_class: images of each class in each split (EuroSAT, which is split 4 to 1 when it
-            is read, has four times as many for training).
+            is read, has four times as many for training). Where images have masks, all classes
+            are in each image, and each split has as many images as one of single labels would.
         classes: how many classes to write; at most those of the dataset.
         seed: decides the images.
 
@@ -45,7 +48,7 @@ def write_miniature(
     Raises:
         VitrineError: this dataset has no files.
     """
-    if info.loader not in WRITERS:
+    if info.loader not in WRITERS and not info.segmentation:
         raise VitrineError(
             f"dataset '{info.name}' has no format on disk to imitate; it comes with a package"
         )
@@ -58,7 +61,10 @@ def write_miniature(
 
     folder = root / info.folder
     labels = [label for label in range(min(classes, info.classes)) for _ in range(per_class)]
-    WRITERS[info.loader](folder, labels, paint)
+    if info.segmentation:
+        _write_masked(folder, info.segmentation, SCENERY[info.loader], labels, tint, random)
+    else:
+        WRITERS[info.loader](folder, labels, paint)
     return folder
 
 
@@ -74,7 +80,8 @@ def _write_cifar10(folder: Path, labels: list[int], paint: Picture) -> None:
 
 
 def _write_cifar10_position(folder: Path, labels: list[int], paint: Picture) -> None:
-    _write_cifar10(folder, [label % 10 for label in labels], paint)  # its own classes are CIFAR's
+    # On disk it is CIFAR. Counted from the other end, two classes have both kinds.
+    _write_cifar10(folder, [int(ORIGINALS[-label % 10]) for label in labels], paint)
 
 
 def _write_cifar100(folder: Path, labels: list[int], paint: Picture) -> None:
@@ -131,6 +138,47 @@ WRITERS: dict[str, Callable[[Path, list[int], Picture], None]] = {
 }
 
 
+class Scenery(NamedTuple):
+    """What images with masks look like: as wide for their height as the dataset's, but smaller."""
+
+    width: int
+    height: int
+    name: str
+    reduce_zero_label: bool
+
+
+SCENERY = {
+    "vitrine.data.segmentation:ade20k": Scenery(172, 128, "ADE_{split}_{number:08d}", True),
+    "vitrine.data.segmentation:cityscapes": Scenery(256, 128, "{city}/{city}_{number:06d}", False),
+    "vitrine.data.segmentation:loveda": Scenery(128, 128, "{number}", True),
+    "vitrine.data.segmentation:scenes": Scenery(80, 64, "{split}_{number:04d}", True),
+}
+
+
+def _write_masked(
+    folder: Path,
+    form: SegmentationFormat,
+    scenery: Scenery,
+    labels: list[int],
+    tint: np.ndarray,
+    random: np.random.RandomState,
+) -> None:
+    """Write as many images as labels, of 4x4 cells that show all of them and what is ignored."""
+    colours = np.concatenate([tint, np.full((256 - len(tint), 3), 128)])  # (256, 3)
+    cells = np.resize([IGNORED, *set(labels)], 16)
+    cell = (scenery.height // 4, scenery.width // 4)
+    for split, city, paths in (("train", "aachen", form.train), ("val", "munster", form.val)):
+        for number in range(len(labels)):
+            name = scenery.name.format(split=split, city=city, number=number)
+            mask = np.kron(random.permutation(cells).reshape(4, 4), np.ones(cell)).astype(np.uint8)
+            noise = random.randint(-40, 41, (*mask.shape, 3))
+            pixels = (colours[mask] + noise).clip(0, 255).astype(np.uint8)
+            _write_image(folder / paths.img_path / f"{name}{form.img_suffix}", pixels)
+            stored = np.where(mask == IGNORED, 0, mask + 1) if scenery.reduce_zero_label else mask
+            file = folder / paths.seg_map_path / f"{name}{form.seg_map_suffix}"
+            _write_image(file, stored.astype(np.uint8))
+
+
 def _write_synsets(folder: Path, labels: list[int], paint: Picture, synsets: list[str]) -> None:
     for split in ("train", "val"):
         for number, label in enumerate(labels, start=1):
@@ -151,4 +199,4 @@ def _write_pickle(path: Path, data: dict[str, Any]) -> None:
 
 def _write_image(path: Path, pixels: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels).save(path, format="JPEG")
+    Image.fromarray(pixels).save(path)

@@ -52,6 +52,28 @@ class Images(Strict):
     )
 
 
+class SegmentationSplit(Strict):
+    """Where one split's images and masks are, below the dataset's folder."""
+
+    img_path: str
+    seg_map_path: str
+
+
+class SegmentationFormat(Strict):
+    """How MMSegmentation reads the dataset, in its own words.
+
+    The mask of image ``<img_path>/x<img_suffix>`` is ``<seg_map_path>/x<seg_map_suffix>``, where x
+    may begin with folders.
+    """
+
+    type: str = Field(description="class of mmseg's datasets")
+    train: SegmentationSplit
+    val: SegmentationSplit
+    img_suffix: str = ".jpg"
+    seg_map_suffix: str = ".png"
+    if_no_masks: str | None = Field(None, description="command that makes the masks in {folder}")
+
+
 class DatasetInfo(Strict):
     """One dataset; `folder` is its place below the data root.
 
@@ -69,7 +91,7 @@ class DatasetInfo(Strict):
     split: str = Field(description="which images are train and which are val")
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
-    source: Literal["bundled", "download", "manual"]
+    source: Literal["bundled", "download", "made", "manual"]
     licence: str
     homepage: str
     loader: str = Field(pattern=r"^[\w.]+:\w+$", description="module:function")
@@ -77,12 +99,21 @@ class DatasetInfo(Strict):
     files: list[RemoteFile] = Field([], description="what `fetch` downloads")
     required: list[str] = Field([], description="files that the loader reads")
     images: list[Images] = Field([], description="folders of images that the loader reads")
+    segmentation: SegmentationFormat | None = None
+    prepare: str | None = Field(
+        None,
+        pattern=r"^[\w.]+:\w+$",
+        description="module:function of the folder, after the download if there is one, and of an "
+        "empty folder; what it leaves in the latter is moved to the former",
+    )
     layout: str = Field("", description="the tree below the folder, shown to people")
 
     @model_validator(mode="after")
     def _has_what_its_source_needs(self) -> DatasetInfo:
         if (self.source == "download") != bool(self.files):
             raise ValueError("files belong to source 'download', which needs them")
+        if self.source == "made" and not self.prepare:
+            raise ValueError("source 'made' needs prepare, the function that makes it")
         if self.source != "bundled" and not (self.folder and self.layout):
             raise ValueError(f"source '{self.source}' needs folder and layout")
         return self

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vitrine.data.layout import check_counts, check_layout
+from vitrine.data.layout import check_counts, check_layout, check_mask_counts
 from vitrine.data.opening import SPLITS, build
 from vitrine.errors import VitrineError
 
@@ -23,7 +23,7 @@ def verify(info: DatasetInfo, root: Path, counts: bool = True) -> dict[str, int]
     Args:
         info: the dataset.
         root: the data root; the dataset is in its subfolder ``info.folder``.
-        counts: also count classes and images (a miniature has fewer).
+        counts: also count classes, images and masks (a miniature has fewer).
 
     Returns:
         Number of images that each split must have, and with `counts` has.
@@ -33,7 +33,9 @@ def verify(info: DatasetInfo, root: Path, counts: bool = True) -> dict[str, int]
     """
     check_layout(info, root)
     expected = {"train": info.train_images, "val": info.val_images}
-    if counts and info.images:
+    if counts and info.segmentation:
+        check_mask_counts(info, info.segmentation, root)
+    elif counts and info.images:
         for images in info.images:
             check_counts(info, images, root)
     elif counts:  # a few large files: only their reader can count
