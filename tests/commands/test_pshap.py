@@ -55,6 +55,7 @@ def test_options_reach_the_sweep(vitrine, photos):
     out = vitrine("pshap", "--model", MODEL, "--data", photos, "--no-pretrained", *options).out
     assert "Mean over 2 images" in out
     assert "4 forward passes an image" in out
+    assert "With fewer than 50 images both are too high" in out
     again = vitrine("pshap", "--model", MODEL, "--data", photos, "--no-pretrained", *options).out
     assert again.splitlines()[:2] == out.splitlines()[:2]
 
@@ -94,7 +95,9 @@ def test_a_model_that_is_always_wrong_has_no_p_shap(vitrine, photos):
     [
         (["--model", "test_vti"], "there is no model 'test_vti'; did you mean 'test_vit'?"),
         (["--model", "test_resnet"], "positions of a ResNet cannot be permuted"),
-        (["--data", "nowhere"], "nowhere has no images: give --data a folder"),
+        (["--model", "eva02_tiny_patch14_224"], "eva02_tiny_patch14_224 has no classes"),
+        (["--device", "gpu"], "device 'gpu' is unknown: use 'cpu' or 'cuda'"),
+        (["--data", "nowhere"], "there is no folder nowhere: give --data a folder"),
     ],
 )
 def test_a_mistake_is_one_sentence(vitrine, photos, options, sentence):

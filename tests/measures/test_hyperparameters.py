@@ -65,6 +65,10 @@ def test_deit_iii_trains_as_table_6_prints(described):
     }
 
 
+def test_rates_of_single_parameters_are_no_hyperparameter_of_the_whole(described):
+    assert hyperparameters(described(optimizer={"group_lr": {"pos_embed": 0.1}}))["lr"] == 3e-3
+
+
 def test_what_is_left_out_is_0(described):
     values = hyperparameters(described(**PLAIN))
     assert {key: value for key, value in values.items() if value} == {

@@ -3,6 +3,7 @@ import pytest
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import timm
 import torch
+from torch import nn
 
 from vitrine.errors import VitrineError
 from vitrine.measures.permutable import PermutablePositions, permutable
@@ -123,3 +124,10 @@ def test_positions_that_would_be_interpolated_are_not_permuted():
     assert wrapped(larger).shape == (1, 5)
     with pytest.raises(VitrineError, match=r"create the model with img_size=\(48, 48\)"):
         wrapped(larger, torch.arange(17)[None])
+
+
+def test_a_model_with_positions_of_another_kind_is_refused():
+    other = nn.Linear(2, 2)
+    other.positions = 4  # and a forward without any permutation
+    with pytest.raises(VitrineError, match="positions of a Linear cannot be permuted"):
+        permutable(other)

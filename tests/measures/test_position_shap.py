@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+from safetensors.torch import save
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -28,6 +29,7 @@ from vitrine.measures.position_shap import (
     shapley,
     sweep,
 )
+from vitrine.training.seeding import derive
 
 
 class Tokens(nn.Module):
@@ -110,12 +112,12 @@ def kernel_explainer(f, instance, background):
     return explainer.shap_values(np.array(instance), silent=True, l1_reg=False)
 
 
-KERNEL_SHAP = [least_squares]
-if importlib.util.find_spec("shap"):
-    KERNEL_SHAP.append(kernel_explainer)
+ABSENT = pytest.mark.skipif(not importlib.util.find_spec("shap"), reason="shap is not installed")
 
 
-@pytest.mark.parametrize("kernel_shap", KERNEL_SHAP)
+@pytest.mark.parametrize(
+    "kernel_shap", [least_squares, pytest.param(kernel_explainer, marks=ABSENT)]
+)
 @pytest.mark.parametrize(("count", "batch_size"), [(12, 6), (7, 3)])
 def test_paired_is_kernel_shap_on_the_same_background(kernel_shap, count, batch_size):
     model, data = Tokens(), samples(count)
@@ -355,7 +357,7 @@ def test_a_sweep_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     resumed = sweep(model, data, permutations=4, batch_size=8, resume=file)
     assert_same(resumed, whole)
     assert resumed.interval == whole.interval
-    assert model.passes == 1 + (40 - 24) * 5  # one to know the model again
+    assert model.passes == 2 + (40 - 24) * 5  # two to know the model and the images again
     assert not file.exists()
 
 
@@ -368,11 +370,25 @@ def test_progress_of_another_sweep_is_refused(tmp_path, monkeypatch):
         sweep(Tokens(), data, permutations=5, resume=file)
     with pytest.raises(VitrineError, match="another model or other images: delete it"):
         sweep(Tokens(strength=2), data, permutations=4, resume=file)
-    with pytest.raises(VitrineError, match="another model or other images: delete it"):
-        sweep(Tokens(), samples(40, seed=2), permutations=4, resume=file)
-    file.write_bytes(b"nonsense")
-    with pytest.raises(VitrineError, match="is damaged"):
-        sweep(Tokens(), data, permutations=4, resume=file)
+    images, labels = data.tensors
+    others = samples(40, seed=2), TensorDataset(torch.cat([images[:1], -images[1:]]), labels)
+    for other in others:
+        with pytest.raises(VitrineError, match="another model or other images: delete it"):
+            sweep(Tokens(), other, permutations=4, resume=file)
+    for damaged in (b"nonsense", save({"clean": images}, metadata={"sweep": "no JSON"})):
+        file.write_bytes(damaged)
+        with pytest.raises(VitrineError, match="is damaged"):
+            sweep(Tokens(), data, permutations=4, resume=file)
+
+
+@pytest.mark.parametrize("label", [4, UNKNOWN - 1])
+def test_a_label_beyond_the_classes_is_refused_before_it_costs_passes(label):
+    images, labels = samples(12).tensors
+    labels[6] = label
+    model = Tokens()
+    with pytest.raises(VitrineError, match=f"label is {label}, but the model has 4 classes"):
+        sweep(model, TensorDataset(images, labels), permutations=2, batch_size=4)
+    assert model.passes == 4 * (1 + 2) + 4
 
 
 def test_nothing_is_shown_where_there_is_no_terminal(capfd):
@@ -410,6 +426,16 @@ def test_the_bootstrap_interval_covers_as_often_as_it_says():
     narrow = bootstrap_interval(*population(1600, generator), seed=0)
     width = sum(high - low for low, high in intervals) / 200
     assert (narrow[1] - narrow[0]) / width == pytest.approx(0.25, rel=0.2)
+
+
+def test_a_draw_of_samples_draws_their_share_in_the_background(monkeypatch):
+    clean, permuted, classes = population(30, torch.Generator().manual_seed(1))
+    monkeypatch.setattr(module, "RESAMPLES", 1)
+    monkeypatch.setattr(module, "DRAWN_TOGETHER", 1)
+    seeded = torch.Generator().manual_seed(derive("P-SHAP bootstrap", 7))
+    drawn = torch.randint(30, (1, 30), generator=seeded)[0]
+    expected = mean_share(clean[drawn], permuted[drawn], classes[drawn])
+    assert bootstrap_interval(clean, permuted, classes, seed=7) == pytest.approx((expected,) * 2)
 
 
 def test_the_interval_holds_the_mean():

@@ -12,6 +12,7 @@ from vitrine.functions import import_function
 from vitrine.measures import taking
 from vitrine.measures.context import Context, Described, Trained
 from vitrine.measures.taking import subject, take
+from vitrine.recipe import SegmentationRecipe
 from vitrine.training.model import build_model, save_weights
 
 
@@ -65,6 +66,17 @@ def test_a_measure_of_trained_models_is_not_given_a_recipe(trained):
     described = replace(measurement, run=None, described=measurement.run)
     with pytest.raises(VitrineError, match=r"takes a Trained and .* gives it a Described: write"):
         take(described, catalog)
+
+
+def test_a_measure_of_segmenters_is_not_given_a_classifier(trained, monkeypatch):
+    def measure(trained: "Trained[SegmentationRecipe]"):
+        return {}
+
+    monkeypatch.setattr(taking, "import_function", lambda *_: measure)
+    with pytest.raises(
+        VitrineError, match=r"measures a SegmentationRecipe and .* on a Recipe: correct"
+    ):
+        take(*trained)
 
 
 def test_weights_of_another_seed_are_refused(trained):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from vitrine.artifacts.claims import Place, read_claims, refuse_unknown_cells
 from vitrine.catalog import load_catalog
 from vitrine.paper import read_reference
 
@@ -228,31 +227,3 @@ def test_a_run_is_measured_once_but_the_controlled_one(scale):
 def test_cost_is_never_called_a_match(full):
     for cell in full.artifacts["tableE"].cells:
         assert cell.comparable == (cell.column != "Cost")
-
-
-# What the paper claims
-
-
-def test_every_claim_names_cells_that_exist(full):
-    refuse_unknown_cells(read_claims(FOLDER / "claims.yaml"), full.artifacts)
-
-
-@pytest.mark.parametrize("scale", SCALES)
-def test_claims_are_testable_where_their_artifacts_exist(scale):
-    artifacts = load_catalog(scale=scale).paper("position").artifacts
-    claims = [claim for claim in read_claims(FOLDER / "claims.yaml") if scale in claim.scales]
-    assert claims
-    for claim in claims:
-        places = [place for place in (claim.left, claim.right) if isinstance(place, Place)]
-        assert all(place.artifact in artifacts for place in places), claim.id
-
-
-def test_the_paper_keeps_its_own_claims():
-    tested = 0
-    for claim in read_claims(FOLDER / "claims.yaml"):
-        if claim.left.artifact in ("table1", "table2"):
-            left, right = (value(p.artifact, p.row, p.column) for p in (claim.left, claim.right))
-            slack = claim.margin if claim.relation == "at least" else 0
-            assert left + slack > right, claim.id
-            tested += 1
-    assert tested == 2 + 5 + 10

@@ -115,6 +115,17 @@ def test_the_fit_leaves_out_what_is_not_measured_and_needs_two_places():
     assert np.array(fits[style.colour(0)]) == pytest.approx(np.array([(0.1, 0), (0.2, 2)]))
 
 
+def test_datasets_that_share_their_runs_are_drawn_once_and_all_named():
+    rows = rows_of(["APE", "no PE"], lambda dataset, index: 80.0 + len(dataset) * index)
+    for model in ("APE", "no PE"):
+        rows[f"Twin, {model}"] = rows[f"SVHN, {model}"]
+    fig = fig3a(tidy(rows), [])
+    assert legends(fig)[0] == ["EuroSAT", "SVHN = Twin"]
+    assert len(drawn(fig.axes[0])) == 4
+    rows["Twin, no PE"] = (0.51, 80.0)
+    assert legends(fig3a(tidy(rows), []))[0] == ["EuroSAT", "SVHN", "Twin"]
+
+
 def test_the_spread_over_seeds_is_drawn_in_both_directions():
     rows = rows_of(["APE", "no PE"], lambda *_: 80.0)
     cells = tidy(rows, std=0.25)

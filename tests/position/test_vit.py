@@ -1,10 +1,14 @@
+import inspect
+
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 from torch.testing import assert_close
 
 from vitrine.errors import VitrineError
 from vitrine.position.embeddings import EMBEDDINGS
+from vitrine.position.vit import PositionAttention, PositionViT
 
 ALL = list(EMBEDDINGS)
 ADDITIVE = ["ape", "sin", "ff", "cape", "auto-ape", "auto-sin", "auto-ff", "auto-cape"]
@@ -146,6 +150,29 @@ def test_dropout_acts_in_training_only(micro, images):
     assert not torch.equal(model(images), model(images))
     model.eval()
     assert torch.equal(model(images), model(images))
+
+
+@pytest.mark.parametrize("place", ["attention", "projection", "mlp"])
+def test_dropout_acts_at_every_place_of_a_layer(micro, images, place):
+    """Alone, too: all other dropouts are turned off (Appx. G drops at each of them)."""
+    model = micro("ape", drop_rate=0.5).double()
+    own = {"projection": "proj_drop", "mlp": "mlp"}.get(place)
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Dropout) and (own is None or own not in name):
+            module.p = 0.0
+        if isinstance(module, PositionAttention) and place != "attention":
+            module.drop_rate = 0.0
+    assert not torch.equal(model(images), model(images))
+
+
+def test_the_defaults_are_those_of_appendix_g():
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(PositionViT).parameters.items()
+    }
+    expected = {"patch_size": 4, "embed_dim": 192, "depth": 9, "num_heads": 12, "drop_rate": 0.1}
+    assert {name: defaults[name] for name in expected} == expected
+    assert 192 * defaults["mlp_ratio"] == 384
 
 
 @TOKENS

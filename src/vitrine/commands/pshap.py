@@ -21,8 +21,11 @@ from vitrine.data.folders import read_image
 from vitrine.data.loading import EvaluationSamples
 from vitrine.errors import VitrineError
 from vitrine.measures.permutable import permutable
-from vitrine.measures.position_shap import UNKNOWN, sweep
+from vitrine.measures.position_shap import UNKNOWN, evenly_spread, sweep
 from vitrine.training.model import first_line, require_known
+from vitrine.training.team import Team
+
+FEW = 50  # with fewer images P-SHAP is too high by some percent of itself, or much more
 
 
 class Folder:
@@ -44,7 +47,13 @@ class Folder:
     """
 
     def __init__(self, folder: Path, classes: int, images: int | None = None):
-        found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMG_EXTENSIONS)
+        if not folder.is_dir():
+            raise VitrineError(f"there is no folder {folder}: give --data a folder of images")
+        found = sorted(
+            path
+            for path in folder.rglob("*")
+            if path.suffix.lower() in IMG_EXTENSIONS and path.is_file()
+        )
         if not found:
             raise VitrineError(f"{folder} has no images: give --data a folder with some")
         own = sorted({str(path.parent.relative_to(folder)) for path in found})
@@ -52,10 +61,9 @@ class Folder:
         names = synsets if classes == len(synsets) and set(own) <= set(synsets) else own
         self.labelled = len(names) == classes
         ranks = {name: rank for rank, name in enumerate(names)} if self.labelled else {}
-        taken = len(found) if images is None else min(images, len(found))
         self.samples = [
             (path, ranks.get(str(path.parent.relative_to(folder)), UNKNOWN))
-            for path in (found[index * len(found) // taken] for index in range(taken))
+            for path in (found[index] for index in evenly_spread(len(found), images))
         ]
 
     def __len__(self) -> int:
@@ -91,12 +99,19 @@ def pshap(
         resume: a file that keeps what is done, should the command be interrupted.
 
     Raises:
-        VitrineError: the model, its weights or the images are not there, its positions cannot be
-            permuted, no image is classified correctly, or as `sweep`.
+        VitrineError: the model, its weights, the images or the device are not there, the model has
+            no classes, its positions cannot be permuted, no image is classified correctly, or as
+            `sweep`.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    Team.assemble(device)  # refuses one that is not here
     torch.manual_seed(seed)
     network = create(model, pretrained)
+    if not network.num_classes:
+        raise VitrineError(
+            f"{model} has no classes, and P-SHAP explains the logit of one: give a model with a "
+            "classifier"
+        )
     folder = Folder(data, network.num_classes, images)
     transform = create_transform(**resolve_model_data_config(network))
     result = sweep(
@@ -116,6 +131,8 @@ def pshap(
         )
     low, high = result.interval or (result.mean, result.mean)
     say(f"P-SHAP of {model}: {result.mean:.4f} (95 % interval {low:.4f} to {high:.4f})")
+    if len(folder) < FEW:
+        say(f"With fewer than {FEW} images both are too high: an image is in its own background")
     if folder.labelled:
         say(
             f"Mean over the {correct} of {count(len(folder), 'image')} that it classifies correctly"

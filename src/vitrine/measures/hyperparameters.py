@@ -6,7 +6,7 @@ them, and those objects are asked. So a table prints what trains, whatever the r
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import torch
@@ -22,16 +22,19 @@ from vitrine.training.mixing import build_loss, build_mixing
 from vitrine.training.model import build_model
 from vitrine.training.optimizer import build_optimizer, build_scheduler
 
+if TYPE_CHECKING:
+    from vitrine.recipe import Recipe
+
 
 def hyperparameters(described: Described) -> Values:
     """Say how a recipe trains.
 
     Returns:
-        ``batch_size``, ``lr`` (the peak), ``weight_decay``, ``epochs``, ``warmup_epochs``,
-        ``thousand_images`` (the training split), ``drop_path`` (the highest rate of a block),
-        ``repeats``, ``clip_grad`` (0 is none), ``mixup`` and ``cutmix`` (alpha),
-        ``color_jitter``; ``lamb``, ``adamw``, ``cosine``,
-        ``binary_cross_entropy``, ``repeated_augmentation`` as 1 or 0.
+        ``batch_size``, ``lr`` (the peak; `group_lr` is left out), ``weight_decay``, ``epochs``,
+        ``warmup_epochs``, ``thousand_images`` (the training split), ``drop_path`` (the highest rate
+        of a block), ``repeats``, ``clip_grad`` (0 is none), ``mixup`` and ``cutmix`` (alpha),
+        ``color_jitter``; ``lamb``, ``adamw``, ``cosine``, ``binary_cross_entropy``,
+        ``repeated_augmentation`` as 1 or 0.
 
     Raises:
         VitrineError: there is no such model or optimiser, or it refuses its arguments.
@@ -39,7 +42,7 @@ def hyperparameters(described: Described) -> Values:
     recipe, info = described.recipe, described.info
     with torch.device("meta"):
         model = build_model(recipe, info.classes)
-    optimizer = build_optimizer(nn.Linear(1, 1), recipe)  # of the model's, some refuse meta
+    optimizer = _optimizer(recipe)
     scheduler = build_scheduler(optimizer, recipe, steps_per_epoch=1)
     mixing: Any = build_mixing(recipe, info.classes)
     mixed = isinstance(mixing, Mixup)
@@ -63,6 +66,15 @@ def hyperparameters(described: Described) -> Values:
         "color_jitter": _color_jitter(train_transform(recipe, info).transforms),
         "binary_cross_entropy": int(isinstance(build_loss(recipe), BinaryCrossEntropy)),
     }
+
+
+def _optimizer(recipe: Recipe) -> torch.optim.Optimizer:
+    """The optimiser, of a layer that stands for the model, whose meta tensors some would refuse.
+
+    Patterns of `group_lr` name parameters of the model, which that layer does not have.
+    """
+    plain = recipe.optimizer.model_copy(update={"group_lr": {}})
+    return build_optimizer(nn.Linear(1, 1), recipe.model_copy(update={"optimizer": plain}))
 
 
 def _drop_path(model: nn.Module) -> float:

@@ -9,6 +9,7 @@ call, a rotary one that of the angles which every block is handed. The model its
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any, Protocol
 
 import vitrine.torchvision_compat  # noqa: F401  # isort: skip
@@ -111,5 +112,6 @@ def permutable(model: nn.Module) -> Permutable:
     Raises:
         VitrineError: its positions cannot be permuted.
     """
-    permuting: Any = model if hasattr(model, "positions") else PermutablePositions(model)
+    takes = hasattr(model, "positions") and "permutation" in signature(model.forward).parameters
+    permuting: Any = model if takes else PermutablePositions(model)
     return permuting

@@ -16,7 +16,8 @@ mean over the samples that it classifies correctly.
 
 The one idea: v(P) and v(0) do not depend on the sample, so one `sweep` over the data gives them for
 all samples and classes at once, at 1 + K forward passes a sample, with all of the data as the
-background. `paired` is the authors' protocol, whose background is half a batch of 32.
+background. A sample then is the n-th part of its own background, which raises P-SHAP a little where
+n is below a hundred. `paired` is the authors' protocol, whose background is half a batch of 32.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -174,7 +174,8 @@ def sweep(
     progress = _Progress(resume, identity | {"positions": model.positions})
     start = len(progress)
     if start:
-        progress.require_same(_logits(model, samples[0][0][None], None, device))
+        ends = _collate(samples, torch.tensor([0, start - 1]))[0]
+        progress.require_same(_logits(model, ends, None, device))
     loader = DataLoader(
         Subset(samples, range(start, count)),
         batch_size=batch_size,
@@ -192,6 +193,7 @@ def sweep(
                 ]
             )  # (B, K, N)
             clean = _logits(model, images, None, device)
+            _classes(clean, labels)  # refused before they cost passes
             permuted = torch.zeros_like(clean)
             for k, draw in enumerate(draws.unbind(1), start=1):
                 # A running mean, since the mean of equal numbers then is that number, bit for bit.
@@ -199,19 +201,20 @@ def sweep(
             progress.add(clean, permuted, labels)
             bar.update(len(labels))
     seconds = time.perf_counter() - begin
-    clean, permuted, labels = progress.finish()
+    clean, permuted, labels = progress.joined()
     classes = _classes(clean, labels)
     phi, values = _swept(clean, permuted, classes, clean.mean(dim=0), permuted.mean(dim=0))
-    correct = clean.argmax(dim=1) == classes
-    return PositionShap(
+    result = PositionShap(
         values=values,
         phi_position=phi[0],
         phi_image=phi[1],
-        correct=correct,
+        correct=clean.argmax(dim=1) == classes,
         interval=bootstrap_interval(clean, permuted, classes, seed),
         passes_per_sample=1 + permutations,
         samples_per_second=(count - start) / seconds,
     )
+    progress.delete()
+    return result
 
 
 def bootstrap_interval(
@@ -274,7 +277,9 @@ def draw_folds(samples: int, positions: int, batch_size: int = 32, seed: int = 0
         for explained, background in (halves, halves[::-1]):
             if not len(explained):
                 continue
-            missing = len(previous) and max(batch_size // 2 - len(background), 0)
+            missing = max(
+                batch_size // 2 - len(background), 0
+            )  # none to take from before the first
             background = torch.cat([background, previous[:missing]])
             draw = draw_permutations(
                 len(background), positions, "P-SHAP pairs", seed, int(explained[0])
@@ -363,32 +368,67 @@ def position_shap(
         images: use this many, spread evenly over the validation split; None is all.
 
     Returns:
-        ``p_shap``, the mean over correctly classified samples, with ``ci_low`` and ``ci_high`` (all
-        None if there are none), ``top1`` (percent), ``images`` and ``passes_per_sample``.
+        ``top1`` (percent); ``p_shap``, the mean over correctly classified samples, with ``ci_low``
+        and ``ci_high`` (bootstrap, 95 %) and ``std`` over these samples, all None where there are
+        too few; ``images`` and ``passes_per_sample``.
+
+    Raises:
+        VitrineError: as `sweep_run`.
+    """
+    return summary(sweep_run(trained, validation(trained, images), permutations, batch_size))
+
+
+def validation(trained: Trained, images: int | None = None) -> Subset[Any]:
+    """So many samples of a run's validation split, spread evenly over it; None is all."""
+    dataset: Any = build(trained.info, "val", trained.data_root)
+    return Subset(dataset, evenly_spread(len(dataset), images))
+
+
+def evenly_spread(total: int, count: int | None) -> list[int]:
+    """So many of the indices below `total`, at equal distances from 0 on; None or too many: all."""
+    count = total if count is None else min(count, total)
+    return [index * total // count for index in range(count)]
+
+
+def transformed(trained: Trained, chosen: Dataset[Any]) -> EvaluationSamples:
+    """Show samples as a run's recipe evaluates them."""
+    return EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info))
+
+
+def sweep_run(
+    trained: Trained,
+    chosen: Dataset[Any],
+    permutations: int,
+    batch_size: int,
+    seed: int | None = None,
+) -> PositionShap:
+    """Measure P-SHAP of a run on samples of its dataset by a `sweep`, by default of its own seed.
 
     Raises:
         VitrineError: as `sweep`, or the model's positions cannot be permuted.
     """
-    dataset: Any = build(trained.info, "val", trained.data_root)
-    count = len(dataset) if images is None else min(images, len(dataset))
-    chosen = Subset(dataset, [index * len(dataset) // count for index in range(count)])
-    result = sweep(
+    return sweep(
         permutable(trained.model),
-        EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info)),
+        transformed(trained, chosen),
         permutations=permutations,
         batch_size=batch_size,
-        seed=trained.seed,
+        seed=trained.seed if seed is None else seed,
         device=trained.device,
         workers=trained.workers,
     )
-    low, high = result.interval or (None, None)
-    some = bool(result.correct.any())
+
+
+def summary(result: PositionShap) -> dict[str, Any]:
+    """What `position_shap` says of a sweep."""
+    right = result.values[result.correct]
+    low, high = result.interval if result.interval and len(right) else (None, None)
     return {
-        "p_shap": result.mean if some else None,
-        "ci_low": low if some else None,
-        "ci_high": high if some else None,
         "top1": 100 * result.correct.double().mean().item(),
-        "images": count,
+        "p_shap": result.mean if len(right) else None,
+        "ci_low": low,
+        "ci_high": high,
+        "std": right.std().item() if len(right) > 1 else None,
+        "images": len(result.values),
         "passes_per_sample": result.passes_per_sample,
     }
 
@@ -416,9 +456,10 @@ def _own(logits: Tensor, classes: Tensor) -> Tensor:
 
 def _classes(logits: Tensor, labels: Tensor) -> Tensor:
     """The class whose logit is explained: the label, or the prediction where that is unknown."""
-    if labels.max() >= logits.shape[1]:
+    wrong = labels[(labels >= logits.shape[1]) | (labels < UNKNOWN)]
+    if len(wrong):
         raise VitrineError(
-            f"a sample's label is {labels.max()}, but the model has {logits.shape[1]} classes: "
+            f"a sample's label is {wrong[0]}, but the model has {logits.shape[1]} classes: "
             "measure it on a dataset with its own classes"
         )
     return torch.where(labels == UNKNOWN, logits.argmax(dim=1), labels)
@@ -472,7 +513,7 @@ class _Progress:
         """Append a batch, and save all of them if the last time is long ago."""
         self.rows.append((clean, permuted, labels))
         if self.path is not None and time.monotonic() - self.saved >= SAVE_SECONDS:
-            clean, permuted, labels = self._joined()
+            clean, permuted, labels = self.joined()
             content = save(
                 {"clean": clean, "permuted": permuted, "labels": labels},
                 metadata={"sweep": json.dumps(self.identity)},
@@ -481,22 +522,21 @@ class _Progress:
                 partial.write_bytes(content)
             self.saved = time.monotonic()
 
-    def finish(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the rows of all samples, and delete the file."""
+    def delete(self) -> None:
+        """Delete the file, if there is one."""
         if self.path is not None:
-            with suppress(FileNotFoundError):
-                self.path.unlink()
-        return self._joined()
+            self.path.unlink(missing_ok=True)
 
-    def require_same(self, first: Tensor) -> None:
-        """Refuse the file if the first sample's logits were others: ``(1, classes)``."""
-        kept = self.rows[0][0][:1]
-        if kept.shape != first.shape or not torch.allclose(kept, first, rtol=1e-3, atol=1e-3):
+    def require_same(self, ends: Tensor) -> None:
+        """Refuse the file if its first and last sample have other logits: ``(2, classes)``."""
+        kept = self.rows[0][0][[0, -1]]
+        if kept.shape != ends.shape or not torch.allclose(kept, ends, rtol=1e-3, atol=1e-3):
             raise VitrineError(
                 f"{self.path} was begun with another model or other images: delete it to begin anew"
             )
 
-    def _joined(self) -> tuple[Tensor, Tensor, Tensor]:
+    def joined(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The rows of all samples done so far."""
         clean, permuted, labels = (torch.cat(parts) for parts in zip(*self.rows, strict=True))
         self.rows = [(clean, permuted, labels)]
         return clean, permuted, labels
@@ -507,7 +547,7 @@ class _Progress:
                 identity = json.loads((file.metadata() or {}).get("sweep", "{}"))
                 if identity == self.identity:
                     return tuple(file.get_tensor(key) for key in ("clean", "permuted", "labels"))
-        except (SafetensorError, OSError) as error:
+        except (SafetensorError, OSError, ValueError) as error:
             raise VitrineError(f"{path} is damaged ({error}): delete it to begin anew") from None
         raise VitrineError(
             f"{path} is of a sweep with {identity}, not {self.identity}: delete it to begin anew"

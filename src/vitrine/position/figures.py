@@ -1,11 +1,13 @@
 """Figures 2 to 9. Most are one drawing: each model's P-SHAP against what it gains over another.
 
-In all of them colour is the dataset and the marker is the model. Rows of the cells are
-"<dataset>, <model>", such as "SVHN, Auto-APE", with a model of `MODELS`.
+In all of them colour is the dataset and the marker is the model; datasets that share their runs, as
+stand-ins do, are drawn as one. Rows of the cells are "<dataset>, <model>", such as
+"SVHN, Auto-APE", with a model of `MODELS`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +48,7 @@ CHECKPOINT = "checkpoint"
 SIZES = {"*": 8.0}  # a star's area is small for its width
 GAIN = "accuracy gain over {} (points)"
 LINE = "#707070"
+LONG = 20  # characters of a name in the legend
 CENTRED: Any = {"ha": "center", "va": "center"}
 
 
@@ -178,7 +181,13 @@ def fig7(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     for x in line:
         ax = fig.axes[0]
         ax.axvline(x, color="black", linestyle="-.", linewidth=0.9)
-        place: Any = {"xytext": (3, -3), "textcoords": "offset points", "va": "top", "fontsize": 7}
+        # Above the axes, where no point is.
+        place: Any = {
+            "xytext": (0, 2),
+            "textcoords": "offset points",
+            "ha": "center",
+            "fontsize": 7,
+        }
         ax.annotate(CHECKPOINT, (x, 1), xycoords=ax.get_xaxis_transform(), **place)
     return fig
 
@@ -198,7 +207,7 @@ def fig9a(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """
     points = _points(cells, "|γ|")
     fig, ax = _scatter(points, "|γ|")
-    for height, text in ((1, "plain\nPE"), (GAMMA_0, "initial\nvalue")):
+    for height, text in ((1, "plain PE"), (GAMMA_0, "initial value")):
         ax.axhline(height, color=LINE, linewidth=0.8, linestyle=":")
         look: Any = {"color": LINE, "fontsize": 6, "va": "center"}
         ax.text(1.01, height, text, transform=ax.get_yaxis_transform(), **look)
@@ -264,7 +273,23 @@ def _points(cells: pd.DataFrame, height: str) -> list[Point]:
                 raise VitrineError(f"the row '{row}' has no column '{column}': add one")
         x, y = numbers[row, "P-SHAP"], numbers[row, height]
         points.append(Point(dataset, model, x["measured"], y["measured"], x["std"], y["std"]))
-    return points
+    return _without_copies(points)
+
+
+def _without_copies(points: Sequence[Point]) -> list[Point]:
+    """Points with one dataset, "A = B", for all that share their runs and would hide each other."""
+    numbers: dict[str, list[str]] = {}
+    for point in points:
+        place = str(dataclasses.replace(point, dataset=""))  # as text NaN equals NaN
+        numbers.setdefault(point.dataset, []).append(place)
+    alike = {
+        name: [other for other in numbers if numbers[other] == own] for name, own in numbers.items()
+    }
+    return [
+        dataclasses.replace(point, dataset=" = ".join(alike[point.dataset]))
+        for point in points
+        if alike[point.dataset][0] == point.dataset
+    ]
 
 
 def _scatter(
@@ -310,7 +335,9 @@ def _scatter(
     ]
     room = 5 if shape.get("width") == "text" else 3
     for handles, side in ((by_dataset, "upper"), (by_model, "lower")):
-        columns = 2 if len(handles) == 4 else room  # four of them look best in two rows of two
+        long = any(len(str(handle.get_label())) > LONG for handle in handles)
+        # Four look best in two rows of two, and three with a long name have no room in one.
+        columns = 2 if len(handles) == 4 or (long and room == 3) else room
         look: Any = {"loc": f"outside {side} center", "ncols": columns, "columnspacing": 1}
         fig.legend(handles=handles, **look)
     return fig, ax

@@ -14,16 +14,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Subset
 
-from vitrine.data import build
 from vitrine.data.loading import EvaluationSamples, eval_loader
 from vitrine.data.positions import DEPENDENT, ORIGINALS, Placed
-from vitrine.data.transforms import eval_transform
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Described, Trained, Values
 from vitrine.measures.permutable import Permutable, permutable
-from vitrine.measures.position_shap import PositionShap, greater, paired, sweep
+from vitrine.measures.position_shap import (
+    PositionShap,
+    greater,
+    paired,
+    position_shap,
+    summary,
+    sweep_run,
+    transformed,
+    validation,
+)
 from vitrine.position.embeddings.auto import AutoPE, AutoRoPE
 from vitrine.position.embeddings.rope import RoPE
 from vitrine.training.seeding import derive
@@ -44,16 +50,14 @@ def position_bias(
         images: use this many, spread evenly over the validation split; None is all.
 
     Returns:
-        ``top1`` (percent); ``p_shap``, the mean over correctly classified samples, with ``ci_low``
-        and ``ci_high`` (bootstrap, 95 %) and ``std`` over these samples, all None without any;
-        ``images`` and ``passes_per_sample``. Also what `learned` returns of the embedding.
+        What `vitrine.measures.position_shap.position_shap` returns, and what `learned` returns of
+        the embedding.
 
     Raises:
-        VitrineError: as `vitrine.measures.position_shap.sweep`, or the model's positions cannot be
-            permuted.
+        VitrineError: as `position_shap`.
     """
-    result = _sweep(trained, _validation(trained, images), permutations, batch_size)
-    return _summary(result) | learned(trained.model)
+    result = position_shap(trained, permutations, batch_size, images)
+    return {**result, **learned(trained.model)}
 
 
 def learned(model: nn.Module) -> dict[str, Any]:
@@ -117,13 +121,13 @@ def controlled_test(
     """
     if not permutations:
         raise VitrineError("permutations is empty; give K of at least one sweep, such as [1, 16]")
-    chosen = _validation(trained, images)
+    chosen = validation(trained, images)
     placed = require_position_dataset(chosen.dataset, trained)
     labels = torch.as_tensor(placed.labels)[list(chosen.indices)]
     dependent = torch.isin(labels, torch.tensor(DEPENDENT))
     values: dict[str, Any] = {}
     for count in permutations:
-        result = _sweep(trained, chosen, count, batch_size)
+        result = sweep_run(trained, chosen, count, batch_size)
         right = result.correct
         first, second = result.values[dependent & right], result.values[~dependent & right]
         values |= {
@@ -133,7 +137,7 @@ def controlled_test(
             ),
             f"k{count}/p_shap": _mean(result.values[right]),
         }
-    values |= _summary(result) | learned(trained.model)
+    values |= summary(result) | learned(trained.model)
     values["edges"] = torch.linspace(0, 1, bins + 1, dtype=torch.float64).tolist()
     for outcome, of_outcome in (("correct", right), ("incorrect", ~right)):
         for kind, of_kind in (("dependent", dependent), ("independent", ~dependent)):
@@ -191,11 +195,11 @@ def estimator_spread(
     """
     if estimates < 2:
         raise VitrineError(f"estimates is {estimates}; a spread needs at least 2")
-    chosen = _validation(trained, images)
-    samples, model = _transformed(trained, chosen), permutable(trained.model)
+    chosen = validation(trained, images)
+    samples, model = transformed(trained, chosen), permutable(trained.model)
 
     def swept(count: int, seed: int) -> PositionShap:
-        return _sweep(trained, chosen, count, batch_size, seed)
+        return sweep_run(trained, chosen, count, batch_size, seed)
 
     def in_pairs(batch: int, seed: int) -> PositionShap:
         return paired(model, samples, batch_size=batch, seed=seed, device=trained.device)
@@ -225,46 +229,6 @@ def estimator_spread(
             f"{name}/cost": len(samples) / rate / seconds,
         }
     return values
-
-
-def _validation(trained: Trained, images: int | None) -> Subset[Any]:
-    """So many samples of the validation split, spread evenly; None is all."""
-    dataset: Any = build(trained.info, "val", trained.data_root)
-    count = len(dataset) if images is None else min(images, len(dataset))
-    return Subset(dataset, [index * len(dataset) // count for index in range(count)])
-
-
-def _transformed(trained: Trained, chosen: Subset[Any]) -> EvaluationSamples:
-    return EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info))
-
-
-def _sweep(
-    trained: Trained, chosen: Subset[Any], count: int, batch_size: int, seed: int | None = None
-) -> PositionShap:
-    return sweep(
-        permutable(trained.model),
-        _transformed(trained, chosen),
-        permutations=count,
-        batch_size=batch_size,
-        seed=trained.seed if seed is None else seed,
-        device=trained.device,
-        workers=trained.workers,
-    )
-
-
-def _summary(result: PositionShap) -> dict[str, Any]:
-    """What `position_bias` says of a sweep."""
-    right = result.values[result.correct]
-    low, high = result.interval if result.interval and len(right) else (None, None)
-    return {
-        "top1": 100 * result.correct.double().mean().item(),
-        "p_shap": _mean(right),
-        "ci_low": low,
-        "ci_high": high,
-        "std": _std(right),
-        "images": len(result.values),
-        "passes_per_sample": result.passes_per_sample,
-    }
 
 
 def _mean(values: Tensor) -> float | None:

@@ -34,6 +34,9 @@ def test_in_training_every_image_has_its_own_shifts_and_scale(layout):
     assert (places.abs() <= limit).all()
     assert (places.abs().amax((0, 1)) > 0.85 * limit).all()
     assert places.mean((0, 1)).abs().max() < 0.03
+    # Each patch has a shift of its own: without, all of a row are at equal distances.
+    steps = places[:, 1:5, 0] - places[:, :4, 0]
+    assert (steps.std(1) > 0.05 * cape.step[0]).float().mean() > 0.9
     # Patches of an image keep their distances, up to the scale and the shift of each.
     width = (places[:, 4::5, 0] - places[:, ::5, 0]).mean(1) / 2
     assert width.max() < 1.4 * (1 + 0.25)
