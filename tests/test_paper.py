@@ -24,9 +24,20 @@ def test_a_family_is_the_product_of_its_axes_laid_over_the_base():
     recipes = recipes_file().expand("recipes.yaml")
     assert list(recipes) == ["s-low", "s-high", "b-low", "b-high"]
     assert recipes["b-low"] == {
+        "task": "classification",
         "optimizer": {"lr": 0.1, "name": "sgd"},
         "model": {"name": "base"},
         "x": 1,
+    }
+
+
+def test_segmenters_have_a_base_of_their_own():
+    family = {"name": "seg-{lr}", "task": "segmentation", "axes": ["lr"]}
+    recipes = recipes_file(segmentation={"batch": {"size": 16}}, recipes=[family]).expand("r.yaml")
+    low = {"task": "segmentation", "batch": {"size": 16}, "optimizer": {"lr": 0.1}}
+    assert recipes == {
+        "seg-low": low,
+        "seg-high": {"task": "segmentation", "batch": {"size": 16}},
     }
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from vitrine.data.registry import DatasetInfo, find, load_registry
 from vitrine.errors import VitrineError, did_you_mean
+from vitrine.mmseg_config import config_digest
 from vitrine.paper import (
     ArtifactsFile,
     ArtifactSpec,
@@ -30,7 +31,7 @@ from vitrine.paper import (
     RunScale,
     read_reference,
 )
-from vitrine.recipe import Recipe, short_hash
+from vitrine.recipe import RECIPES, AnyRecipe, Recipe, short_hash
 from vitrine.schema import load, merge, parse
 from vitrine.settings import (
     Resources,
@@ -52,7 +53,7 @@ class Run:
 
     paper: str
     name: str
-    recipe: Recipe
+    recipe: AnyRecipe
     info: DatasetInfo
     seeds: tuple[int, ...]
     seeds_per_job: int
@@ -335,7 +336,7 @@ class Paper:
 
     def _run(self, name: str, source: Run | None) -> Run:
         catalog, recipe = self._catalog, self._resolved(name)
-        if source:
+        if source and isinstance(recipe, Recipe):
             model = recipe.model.model_copy(update={"weights_from": source.folder.name})
             recipe = recipe.model_copy(update={"model": model})
         said = self._said_of(name)
@@ -390,7 +391,7 @@ class Paper:
             )
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
-    def _resolved(self, name: str) -> Recipe:
+    def _resolved(self, name: str) -> AnyRecipe:
         """A recipe at this scale, where what it starts from still goes by its recipe's name."""
         return self._recipe(name, self._at_scale(name))
 
@@ -398,7 +399,11 @@ class Paper:
         """Lay the scale's values over a recipe: deltas first, then stand-ins by name."""
         scale, own = self._catalog.scale, self._scale
         by_name = [delta for pattern, delta in own.recipes.items() if fnmatch(name, pattern)]
-        raw = merge(self.recipes[name], scale.recipe, own.recipe, *by_name)
+        raw = self.recipes[name]
+        if raw["task"] == "segmentation":
+            raw = merge(raw, scale.segmentation, own.segmentation, *by_name)
+        else:
+            raw = merge(raw, scale.recipe, own.recipe, *by_name)
         model, data = raw.get("model", {}), raw.get("data", {})
         dataset = data.get("dataset")
         return merge(
@@ -407,13 +412,16 @@ class Paper:
             {"data": {"dataset": scale.datasets.get(dataset, dataset)}},
         )
 
-    def _recipe(self, name: str, raw: Delta) -> Recipe:
+    def _recipe(self, name: str, raw: Delta) -> AnyRecipe:
         dataset = raw.get("data", {}).get("dataset")
         if dataset is not None:
             version = find(dataset, self._catalog.datasets).version
             raw = merge(raw, {"data": {"version": version}})
+        if raw["task"] == "segmentation":
+            digest = config_digest(raw.get("model", {}).get("name", ""), self._catalog.root)
+            raw = merge(raw, {"model": {"sha256": digest}})
         where = f"{self._recipes_path}, recipe '{name}' at scale '{self._catalog.scale.name}'"
-        return parse(Recipe, raw, where)
+        return parse(RECIPES[raw["task"]], raw, where)
 
     def _artifact(self, name: str, spec: ArtifactSpec) -> Artifact:
         where = f"{self._artifacts_path}, {name}"
@@ -580,7 +588,7 @@ class Catalog:
         if isinstance(job, Run):
             step: Step = "train"
             run: Run | None = job
-            on_cpu = not job.recipe.schedule.epochs
+            on_cpu = not job.recipe.steps(job.info.train_images)
         else:
             step = "evaluate" if job.run else "benchmark"
             run = job.on
@@ -592,9 +600,16 @@ class Catalog:
         """The file that says that a dataset is there and sound."""
         return self.data_root / ".verified" / f"{dataset}.json"
 
-    def weights_of(self, model: str) -> Path:
-        """The file that holds a model's published weights."""
-        return self.data_root / "weights" / f"{model}.safetensors"
+    def weights_of(self, published: str) -> Path:
+        """The file that holds published weights: those of a timm model, or at a URL."""
+        name = published.rpartition("/")[2] if "://" in published else f"{published}.safetensors"
+        return self.data_root / "weights" / name
+
+    @functools.cached_property
+    def checkpoint_urls(self) -> dict[str, str]:
+        """Where the checkpoints that runs start from are published, by the name of the file."""
+        published = [run.recipe.model.published or "" for run in self.runs.values()]
+        return {self.weights_of(url).name: url for url in published if "://" in url}
 
     @functools.cached_property
     def targets(self) -> dict[str, Target]:

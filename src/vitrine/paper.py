@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from vitrine.errors import VitrineError, did_you_mean
+from vitrine.recipe import Task
 from vitrine.schema import Strict, merge, parse
 from vitrine.settings import Resources, Step
 
@@ -36,6 +37,7 @@ class Family(Strict):
     """Recipes that are the product of some axes: `name` is formatted with each axis' choice."""
 
     name: str
+    task: Task = "classification"
     axes: tuple[str, ...] = ()
     delta: Delta = {}
 
@@ -51,20 +53,23 @@ class RunScale(Strict):
 class PaperScale(RunScale):
     """A paper's own values at one scale, laid over the scale's.
 
+    `recipe` is laid over every classifier's recipe and `segmentation` over every segmenter's.
     `recipes` and `runs` are by patterns of recipes' names, the later over the earlier; `models` by
     the model that stands in.
     """
 
     recipe: Delta = {}
+    segmentation: Delta = {}
     recipes: dict[str, Delta] = {}
     models: dict[str, Delta] = {}
     runs: dict[str, RunScale] = {}
 
 
 class RecipesFile(Strict):
-    """``recipes.yaml``."""
+    """``recipes.yaml``; `base` is that of classifiers, `segmentation` that of segmenters."""
 
     base: Delta
+    segmentation: Delta = {}
     axes: dict[str, dict[str, Delta]] = {}
     recipes: tuple[Family, ...]
     scales: dict[str, PaperScale] = {}
@@ -89,8 +94,12 @@ class RecipesFile(Strict):
                 if name in recipes:
                     raise VitrineError(f"{where}: two recipes are called '{name}'; rename one")
                 deltas = [self.axes[axis][value] for axis, value in names.items()]
-                recipes[name] = merge(self.base, *deltas, family.delta)
+                recipes[name] = merge(self._base_of(family.task), *deltas, family.delta)
         return recipes
+
+    def _base_of(self, task: Task) -> Delta:
+        base = self.segmentation if task == "segmentation" else self.base
+        return {"task": task, **base}
 
 
 class MeasureSpec(Strict):

@@ -4,20 +4,52 @@ A recipe is immutable; its canonical JSON has a hash that names the run folder a
 checkpoints. Fields left at their defaults stay out of the canonical JSON, so that a new field
 does not rename old runs: **a default, once released, must never change**.
 
-Resolution is a pure function of dictionaries: ``base + deltas (+ scale) -> Recipe``.
+Resolution is a pure function of dictionaries: ``base + deltas (+ scale) -> Recipe``. There is a
+kind of recipe for each task, and an engine that trains it (`vitrine.training.engine`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from vitrine.schema import Strict
 
 Fraction = float
+Task = Literal["classification", "segmentation"]
+Precision = Literal["fp32", "bf16", "fp16"]
+
+
+class Training(Strict, ABC):
+    """What the recipes of all tasks have in common; each also has `model`, `data` and `batch`."""
+
+    engine: ClassVar[str] = ""  # the module whose code trains and builds it
+
+    @abstractmethod
+    def steps(self, train_images: int) -> int:
+        """Optimiser steps of a training on so many images."""
+
+    @abstractmethod
+    def images(self, train_images: int) -> int:
+        """Images that a training takes in, those that it sees again included."""
+
+    @property
+    def averages_weights(self) -> bool:
+        """Whether a moving average of the weights is kept beside them."""
+        return False
+
+    def canonical_json(self) -> str:
+        """Return the one JSON text of this recipe: sorted keys, no defaults, no spaces."""
+        return canonical_json(self.model_dump(mode="json", exclude_defaults=True))
+
+    @property
+    def hash(self) -> str:
+        """First eight hex digits of the SHA-256 of the canonical JSON."""
+        return short_hash(self.model_dump(mode="json", exclude_defaults=True))
 
 
 class Model(Strict):
@@ -44,6 +76,11 @@ class Model(Strict):
         if self.pretrained and self.weights_from:
             raise ValueError("pretrained and weights_from are two origins of weights: keep one")
         return self
+
+    @property
+    def published(self) -> str | None:
+        """The name of the published weights that training starts from, if it does."""
+        return self.name if self.pretrained else None
 
 
 class Data(Strict):
@@ -157,9 +194,12 @@ class Batch(Strict):
         return self
 
 
-class Recipe(Strict):
-    """Everything that decides a training's outcome but the seed."""
+class Recipe(Training):
+    """Everything that decides the training of a classifier but the seed."""
 
+    engine: ClassVar[str] = "vitrine.training.classification"
+
+    task: Literal["classification"] = "classification"
     model: Model
     data: Data
     augmentation: Augmentation = Augmentation()
@@ -171,7 +211,7 @@ class Recipe(Strict):
     optimizer: Optimizer
     schedule: Schedule
     batch: Batch
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: Precision = "fp32"
     ema_decay: float | None = Field(None, gt=0, lt=1, description="weights average that is saved")
     grad_checkpointing: bool = False
     compile: bool = False
@@ -186,14 +226,88 @@ class Recipe(Strict):
             )
         return self
 
-    def canonical_json(self) -> str:
-        """Return the one JSON text of this recipe: sorted keys, no defaults, no spaces."""
-        return canonical_json(self.model_dump(mode="json", exclude_defaults=True))
+    def steps(self, train_images: int) -> int:
+        """Optimiser steps of a training: the last incomplete batch of an epoch is dropped."""
+        return self.schedule.epochs * (train_images // self.batch.size)
+
+    def images(self, train_images: int) -> int:
+        """Epochs x images."""
+        return self.schedule.epochs * train_images
 
     @property
-    def hash(self) -> str:
-        """First eight hex digits of the SHA-256 of the canonical JSON."""
-        return short_hash(self.model_dump(mode="json", exclude_defaults=True))
+    def averages_weights(self) -> bool:
+        """Whether a moving average of the weights is kept beside them."""
+        return self.ema_decay is not None
+
+
+class Segmenter(Strict):
+    """An MMSegmentation configuration, and what is laid over its `model`.
+
+    `name` is a file of ``configs/segmentation`` without its suffix, or one of MMSegmentation's own
+    as ``mmseg::swin/<file>``.
+    """
+
+    weights_from: ClassVar[None] = None  # it starts from published weights, never from a run's
+
+    name: str
+    args: dict[str, Any] = {}
+    pretrained: str | None = Field(
+        None, description="published weights of the backbone: a timm name, or a checkpoint's URL"
+    )
+    sha256: str = Field("", description="digest of our file and those of ours that it inherits")
+
+    @property
+    def published(self) -> str | None:
+        """The name of the published weights that training starts from, if it does."""
+        return self.pretrained
+
+
+class Scenes(Strict):
+    """The dataset; how its images become tensors is the configuration's."""
+
+    dataset: str
+    version: PositiveInt = 1
+
+
+class Steps(Strict):
+    """Optimiser steps; the configuration's learning rate schedule is stretched to them."""
+
+    steps: PositiveInt
+
+
+class Whole(Strict):
+    """`size` images make one optimiser step, in equal shares of the devices."""
+
+    size: PositiveInt
+
+
+class SegmentationRecipe(Training):
+    """Everything that decides the training of a segmenter but the seed."""
+
+    engine: ClassVar[str] = "vitrine.segmentation.engine"
+
+    task: Literal["segmentation"] = "segmentation"
+    model: Segmenter
+    data: Scenes
+    options: dict[str, Any] = Field({}, description="laid over the whole configuration")
+    schedule: Steps
+    batch: Whole
+    precision: Precision = "fp32"
+
+    def steps(self, train_images: int) -> int:
+        """As the recipe says, however many images there are."""
+        return self.schedule.steps
+
+    def images(self, train_images: int) -> int:
+        """Steps x batch."""
+        return self.schedule.steps * self.batch.size
+
+
+AnyRecipe = Recipe | SegmentationRecipe
+RECIPES: dict[str, type[AnyRecipe]] = {
+    "classification": Recipe,
+    "segmentation": SegmentationRecipe,
+}
 
 
 def canonical_json(value: Any) -> str:

@@ -48,7 +48,8 @@ class Scale(Strict):
     workers: NonNegativeInt = Field(0, description="data-loading processes of each device")
     checkpoint_minutes: PositiveFloat = 10
     datasets: dict[str, str] = Field({}, description="dataset -> the one that stands in for it")
-    recipe: dict[str, Any] = Field({}, description="delta over every recipe")
+    recipe: dict[str, Any] = Field({}, description="delta over every classifier's recipe")
+    segmentation: dict[str, Any] = Field({}, description="delta over every segmenter's recipe")
     resources: dict[Step, Resources] = {}
 
     def resources_of(self, step: Step) -> Resources:

@@ -4,6 +4,7 @@ import sys
 import pytest
 
 COMMANDS = ["plan", "doctor", "show", "status", "verify", "publish", "rehearse"]
+ALL = [*COMMANDS, "pshap"]
 
 
 def python(code, cwd):
@@ -36,14 +37,14 @@ def test_a_mistake_is_one_sentence_without_a_traceback(checkout):
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ALL)
 def test_every_command_has_help_with_an_example(vitrine, command):
     done = vitrine(command, "--help")
     assert done.code == 0
     assert f"vitrine {command}" in done.out.split("Usage")[1].split("\n", 1)[1]
 
 
-@pytest.mark.parametrize("arguments", [[], *([command] for command in COMMANDS)])
+@pytest.mark.parametrize("arguments", [[], *([command] for command in ALL)])
 def test_no_help_shows_how_it_is_marked_up(vitrine, arguments):
     out = vitrine(*arguments, "--help").out
     assert "\\b" not in out

@@ -289,7 +289,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint_before(
 def test_the_rate_told_with_a_fault_is_that_of_its_step_though_losses_are_read_later(
     make_recipe, run, monkeypatch
 ):
-    step, read = Trainer.step, loop._Losses.read
+    step, read = Trainer.step, loop.Losses.read
 
     def poisoned(self, at, batches):
         if at == 1:
@@ -298,7 +298,7 @@ def test_the_rate_told_with_a_fault_is_that_of_its_step_though_losses_are_read_l
 
     # As on a GPU, where the losses of an epoch are read at its end.
     monkeypatch.setattr(
-        loop._Losses, "read", lambda self: read(self) if len(self._unread) == 4 else None
+        loop.Losses, "read", lambda self: read(self) if len(self._unread) == 4 else None
     )
     monkeypatch.setattr(Trainer, "step", poisoned)
     warmup = {"optimizer": {"lr": 0.004}, "schedule": {"warmup_lr": 0.0}}  # 0.001 more each step

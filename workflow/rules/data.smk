@@ -29,3 +29,14 @@ rule fetch_weights:
     localrule: True
     shell:
         "python -m vitrine.training.weights {wildcards.model} --output {output:q}"
+
+
+rule fetch_checkpoint:
+    """Fetch a backbone's published checkpoint from its URL, where there is a network."""
+    output:
+        str(CATALOG.data_root / "weights" / "{file}.pth"),
+    localrule: True
+    params:
+        url=lambda wildcards: CATALOG.checkpoint_urls[f"{wildcards.file}.pth"],
+    shell:
+        "python -m vitrine.training.weights {params.url:q} --output {output:q}"

@@ -7,8 +7,8 @@ def training_inputs(wildcards):
     """The run's dataset, and the weights that it starts from: published, or another run's."""
     run = run_of(wildcards)
     inputs = dataset_receipts([run.recipe.data.dataset])
-    if run.recipe.model.pretrained:
-        inputs.append(str(CATALOG.weights_of(run.recipe.model.name)))
+    if run.recipe.model.published:
+        inputs.append(str(CATALOG.weights_of(run.recipe.model.published)))
     if run.source:
         seeds = map(int, wildcards.seeds.split("-"))
         inputs += map(str, run.source.receipts_of(list(seeds)))

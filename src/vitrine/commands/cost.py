@@ -22,8 +22,9 @@ from pathlib import Path
 from pydantic import PositiveFloat
 
 from vitrine.catalog import Catalog, Run
-from vitrine.recipe import Recipe, canonical_json
+from vitrine.recipe import Training, canonical_json
 from vitrine.schema import Strict, parse, read_yaml
+from vitrine.training.engine import engine_of
 
 TRAINING_OVER_FORWARD = 3
 BYTES_OF_FLOAT = 4
@@ -85,8 +86,8 @@ def load_devices(root: Path) -> dict[str, Device]:
 
 
 def training_images(run: Run) -> int:
-    """Images that the training of one seed takes in: epochs x training images."""
-    return run.recipe.schedule.epochs * run.info.train_images
+    """Images that the training of one seed takes in."""
+    return run.recipe.images(run.info.train_images)
 
 
 class Costs:
@@ -113,7 +114,8 @@ class Costs:
             VitrineError: there is no such model, or it refuses its arguments.
         """
         recipe, classes = run.recipe, run.info.classes
-        key = canonical_json([recipe.model.model_dump(), recipe.data.image_size, classes])
+        shape = engine_of(recipe).image_shape(recipe)
+        key = canonical_json([recipe.model.model_dump(), shape, classes])
         if key not in self._models:
             self._models[key] = count_model(recipe, classes)
         return self._models[key]
@@ -153,23 +155,21 @@ class Costs:
         """
         if not training_images(run):
             return 0
-        copies = 3 + (run.recipe.ema_decay is not None)
+        copies = 3 + run.recipe.averages_weights
         return CHECKPOINTS_KEPT * copies * self.weights_bytes(run)
 
 
-def count_model(recipe: Recipe, classes: int) -> ModelCost:
+def count_model(recipe: Training, classes: int) -> ModelCost:
     """Count a recipe's model on the meta device."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from vitrine.training.model import build_model
-
-    size = recipe.data.image_size
+    engine = engine_of(recipe)
     counter = FlopCounterMode(display=False)
     with torch.device("meta"), torch.no_grad():
-        model = build_model(recipe, classes).eval()
+        model = engine.build_model(recipe, classes).eval()
         with counter:
-            model(torch.empty(1, 3, size, size))
+            model(torch.empty(1, *engine.image_shape(recipe)))
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return ModelCost(parameters, counter.get_total_flops())
 

@@ -158,14 +158,15 @@ def _print_disk(
         ],
     ]
     datasets = datasets_needed(artifacts, catalog)
-    for need in datasets:
-        if need.state == "to download":
-            path = catalog.data_root / need.info.folder
-            rows.append([f"download of {need.info.name}", path, size(need.download_bytes)])
-    sizes = {run.recipe.model.name: costs.weights_bytes(run) for run in runs}
+    # Two datasets of one folder are made of the same files.
+    downloads = {need.info.folder: need for need in datasets if need.state == "to download"}
+    for folder, need in downloads.items():
+        what = f"download of {need.info.name}"
+        rows.append([what, catalog.data_root / folder, size(need.download_bytes)])
+    sizes = {run.recipe.model.published: costs.weights_bytes(run) for run in runs}
     for published in weights_needed(artifacts, catalog):
         if not published.present:
-            what = f"published weights of {published.model}"
+            what = f"published weights of {published.path.stem}"
             rows.append([what, published.path, size(sizes[published.model])])
     table(["what", "where", "size"], rows, right=["size"])
     present = [need.info.name for need in datasets if need.state == "present"]

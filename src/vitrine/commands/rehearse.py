@@ -31,9 +31,9 @@ from vitrine.errors import VitrineError
 from vitrine.files import write_atomically
 from vitrine.measures.taking import take
 from vitrine.provenance import provenance
-from vitrine.recipe import Batch, Recipe
+from vitrine.recipe import AnyRecipe, Batch, Recipe, SegmentationRecipe, Steps, Whole
 from vitrine.training.checkpoint import Checkpoints
-from vitrine.training.loop import train
+from vitrine.training.engine import engine_of
 from vitrine.training.model import save_weights
 from vitrine.training.receipts import starting_weights
 
@@ -124,8 +124,10 @@ def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, devi
                     numbers_of(artifact, cell, taken)
 
 
-def miniature_recipe(recipe: Recipe, device: str) -> Recipe:
+def miniature_recipe(recipe: AnyRecipe, device: str) -> AnyRecipe:
     """The recipe with a batch of two, bound to no weights, such that the device can take it."""
+    if isinstance(recipe, SegmentationRecipe):
+        return _miniature_segmentation(recipe, device)
     model = recipe.model.model_copy(update={"pretrained": False, "weights_from": None})
     if _is_too_large(recipe):
         model = model.model_copy(update={"args": {**model.args, "depth": SHALLOW}})
@@ -133,12 +135,28 @@ def miniature_recipe(recipe: Recipe, device: str) -> Recipe:
     changes: dict[str, object] = {"batch": batch, "model": model}
     if device == "cpu":
         changes["compile"] = False
-        if recipe.precision == "fp16":
-            changes["precision"] = "bf16"
+        changes["precision"] = _precision_on_cpu(recipe)
     return recipe.model_copy(update=changes)
 
 
-def _is_too_large(recipe: Recipe) -> bool:
+def _miniature_segmentation(recipe: SegmentationRecipe, device: str) -> SegmentationRecipe:
+    changes: dict[str, object] = {
+        "model": recipe.model.model_copy(update={"pretrained": None}),
+        "schedule": Steps(steps=STEPS),
+        "batch": Whole(size=IMAGES),
+    }
+    if device == "cpu":
+        changes["precision"] = _precision_on_cpu(recipe)
+    return recipe.model_copy(update=changes)
+
+
+def _precision_on_cpu(recipe: AnyRecipe) -> str:
+    return "bf16" if recipe.precision == "fp16" else recipe.precision
+
+
+def _is_too_large(recipe: AnyRecipe) -> bool:
+    if isinstance(recipe, SegmentationRecipe):
+        return False
     return count_model(recipe, classes=1).parameters > LARGEST
 
 
@@ -155,7 +173,7 @@ def _train_in_two_attempts(run: Run, data_root: Path, device: str, initial: Path
     for steps in range(1, STEPS + 1):
         # The journal's progress is of no use here; what goes wrong comes as an exception.
         with contextlib.redirect_stderr(io.StringIO()):
-            weights = train(
+            weights = engine_of(run.recipe).train(
                 run.recipe,
                 SEED,
                 folder,
@@ -182,19 +200,19 @@ def _train_in_two_attempts(run: Run, data_root: Path, device: str, initial: Path
 def _notes(run: Run, device: str) -> list[str]:
     """How the rehearsal differs from the recipe, beyond the batch."""
     recipe, notes = run.recipe, []
-    if recipe.model.pretrained:
+    if recipe.model.published:
         notes.append("initial weights in place of published ones")
     if run.source and _weights_of_source(run) is None:
         notes.append(f"initial weights in place of those of {run.source.folder.name}, not trained")
     if _is_too_large(recipe):
         notes.append(f"{SHALLOW} of its blocks")
-    if recipe.schedule.epochs == 0:
+    if not recipe.steps(run.info.train_images):
         notes.append("zero epochs: only measured")
         return notes
     rehearsed = miniature_recipe(recipe, device)
     if rehearsed.precision != recipe.precision:
         notes.append(f"{recipe.precision} rehearsed as bf16")
-    if rehearsed.compile != recipe.compile:
+    if isinstance(recipe, Recipe) and recipe.compile and device == "cpu":
         notes.append("not compiled")
     return notes
 

@@ -17,11 +17,6 @@ State = Literal["done", "resumable", "missing"]
 STATES: tuple[State, ...] = ("done", "resumable", "missing")
 
 
-def steps_per_epoch(run: Run) -> int:
-    """Optimiser steps of an epoch: the last incomplete batch is dropped."""
-    return run.info.train_images // run.recipe.batch.size
-
-
 def last_checkpoint(run: Run, seed: int) -> int | None:
     """The step of the newest checkpoint of a seed, None where there is none."""
     folder = run.seed_folder(seed) / "checkpoints"
@@ -40,7 +35,7 @@ def share_left(run: Run, seed: int) -> float:
     """The share of a seed's training that is still to do, from 0 to 1."""
     if state_of(run, seed) == "done":
         return 0.0
-    total = steps_per_epoch(run) * run.recipe.schedule.epochs
+    total = run.recipe.steps(run.info.train_images)
     return max(0.0, 1 - (last_checkpoint(run, seed) or 0) / total) if total else 1.0
 
 

@@ -18,6 +18,7 @@ from vitrine.data.miniature import write_miniature
 from vitrine.data.transforms import train_transform
 from vitrine.errors import VitrineError
 from vitrine.provenance import device_name
+from vitrine.recipe import Recipe
 from vitrine.training.model import build_model
 from vitrine.training.step import Trainer
 from vitrine.training.team import Team
@@ -71,6 +72,8 @@ def time_recipe(run: Run, catalog: Catalog, device: str) -> float:
     Raises:
         VitrineError: the recipe does not run on this device.
     """
+    if not isinstance(run.recipe, Recipe):
+        raise VitrineError("only classifiers can be timed; its logs will tell its speed")
     micro = run.recipe.batch.micro
     batch = run.recipe.batch.model_copy(update={"size": micro})
     recipe = run.recipe.model_copy(update={"batch": batch})

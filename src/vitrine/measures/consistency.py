@@ -97,8 +97,8 @@ def circular_consistency(
     side = trained.recipe.data.image_size
     transform = eval_transform(trained.recipe, trained.info)
     for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
-        shifts = _uniform(trained.seed, "circular shift", indices, pairs, 2, 2)
-        patches = _uniform(trained.seed, "erased patch", indices, 3)
+        shifts = draws(trained.seed, "circular shift", indices, pairs, 2, 2)
+        patches = draws(trained.seed, "erased patch", indices, 3)
         seen: dict[object, tuple[Tensor, Tensor]] = {}  # images and logits that conditions share
         for name, own in named.items():
             view = (own.erase, own.flip)
@@ -162,7 +162,7 @@ def standard_consistency(
         )
         tally = _Tally()
         for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
-            uniform = _uniform(trained.seed, "standard shift", indices, 2 * pairs, 2)
+            uniform = draws(trained.seed, "standard shift", indices, 2 * pairs, 2)
             views = _crops if mode == "crop" else _zero_padded
             unshifted, shifted = views(trained, batch, uniform, limit)
             tally.add(trained.logits(unshifted), labels, [trained.logits(view) for view in shifted])
@@ -239,6 +239,21 @@ def bitwise_equal(first: Tensor, second: Tensor) -> Tensor:
     return (first == second).all(dim=1)
 
 
+def spread(samples: int, images: int | None) -> list[int]:
+    """Indices of so many of the samples, evenly over all; None is all."""
+    count = samples if images is None else min(images, samples)
+    return [index * samples // count for index in range(count)]
+
+
+def draws(seed: int, purpose: str, indices: Sequence[int], *shape: int) -> Tensor:
+    """Draw float64 from [0, 1): ``(B, *shape)``, each row by its sample's own generator."""
+    rows = []
+    for index in indices:
+        generator = torch.Generator().manual_seed(derive(purpose, seed, index))
+        rows.append(torch.rand(shape, dtype=torch.float64, generator=generator))
+    return torch.stack(rows)
+
+
 def integers(uniform: Tensor, largest: int | Tensor) -> Tensor:
     """Turn float64 draws from [0, 1) into integers, uniform over 0, 1 ... `largest`."""
     return (uniform * (largest + 1)).long()
@@ -276,23 +291,12 @@ def _pixels(fraction: float, side: int) -> int:
     return round(fraction * side)
 
 
-def _uniform(seed: int, purpose: str, indices: Sequence[int], *shape: int) -> Tensor:
-    """Draw float64 from [0, 1): ``(B, *shape)``, each row by its sample's own generator."""
-    rows = []
-    for index in indices:
-        generator = torch.Generator().manual_seed(derive(purpose, seed, index))
-        rows.append(torch.rand(shape, dtype=torch.float64, generator=generator))
-    return torch.stack(rows)
-
-
 def validation_batches(
     trained: Trained, transform: Transform, batch_size: int, images: int | None
 ) -> Iterator[tuple[Sequence[int], Tensor, Tensor]]:
     """Yield indices in the validation split, images on the device, and labels."""
     dataset: Any = build(trained.info, "val", trained.data_root)
-    samples = len(dataset)
-    count = samples if images is None else min(images, samples)
-    chosen = [index * samples // count for index in range(count)]
+    chosen = spread(len(dataset), images)
     loader = eval_loader(
         EvaluationSamples(Subset(dataset, chosen), transform), batch_size, trained.workers
     )

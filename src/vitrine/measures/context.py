@@ -11,18 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Generic, TypeAlias
 
 import torch
+from typing_extensions import TypeVar
 
 if TYPE_CHECKING:
     from torch import nn
 
     from vitrine.data.registry import DatasetInfo
-    from vitrine.recipe import Recipe
+    from vitrine.recipe import Recipe, Training
 
 Value: TypeAlias = "float | Sequence[Value] | None"
 Values: TypeAlias = Mapping[str, Value]
+
+R = TypeVar("R", bound="Training", default="Recipe", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -36,15 +39,18 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Described(Context):
-    """A recipe with its dataset's entry: neither a trained model nor images need be there."""
+class Described(Context, Generic[R]):
+    """A recipe with its dataset's entry: neither a trained model nor images need be there.
 
-    recipe: Recipe
+    Without a parameter it is a classifier's; a measure of others says ``Described[...]``.
+    """
+
+    recipe: R
     info: DatasetInfo
 
 
 @dataclass(frozen=True)
-class Trained(Described):
+class Trained(Described[R]):
     """A finished run: `model` is in evaluation mode on `device`, `folder` is that of the seed."""
 
     model: nn.Module

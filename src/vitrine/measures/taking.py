@@ -14,7 +14,9 @@ from vitrine.errors import VitrineError
 from vitrine.functions import import_function
 from vitrine.measures.context import Context, Described, Trained
 from vitrine.provenance import provenance
-from vitrine.training.model import build_model, load_weights
+from vitrine.recipe import Recipe
+from vitrine.training.engine import engine_of
+from vitrine.training.model import load_weights
 from vitrine.training.receipts import require_own_weights
 
 ON = {Described.__name__: "recipe", Trained.__name__: "run"}
@@ -58,11 +60,19 @@ def take(measurement: Measurement, catalog: Catalog) -> dict[str, object]:
 def _require_wanted(function: Callable[..., Any], given: Context, measurement: Measurement) -> None:
     """Refuse to hand a recipe to a function that is written for a trained model, and the like."""
     first = next(iter(inspect.signature(function).parameters.values())).annotation
-    wanted = getattr(first, "__name__", first)
-    if wanted in ON and wanted not in {one.__name__ for one in type(given).__mro__}:
+    wanted, _, task = str(getattr(first, "__name__", first)).partition("[")
+    if wanted not in ON:
+        return
+    if wanted not in {one.__name__ for one in type(given).__mro__}:
         raise VitrineError(
             f"{measurement.function} takes a {wanted} and measure '{measurement.name}' gives it a "
             f"{type(given).__name__}: write 'on: {ON[wanted]}' for it in artifacts.yaml"
+        )
+    task, kind = task.rstrip("]") or Recipe.__name__, type(getattr(given, "recipe", None)).__name__
+    if task != kind:
+        raise VitrineError(
+            f"{measurement.function} measures a {task} and '{measurement.name}' is taken on a "
+            f"{kind}: correct the cell's measure or recipe in artifacts.yaml"
         )
 
 
@@ -84,7 +94,7 @@ def subject(measurement: Measurement, catalog: Catalog, seed: int) -> Context:
     described = Described(**vars(context), recipe=run.recipe, info=run.info)
     if measurement.run is None:
         return described
-    model = build_model(run.recipe, run.info.classes)
+    model = engine_of(run.recipe).build_model(run.recipe, run.info.classes)
     weights = run.weights(seed)
     load_weights(model, weights, run.recipe)
     require_own_weights(weights, run, seed)

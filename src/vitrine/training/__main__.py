@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vitrine.catalog import load_catalog
 from vitrine.errors import VitrineError, exit_on_error
-from vitrine.training.loop import train
+from vitrine.training.engine import engine_of
 from vitrine.training.receipts import starting_weights, write_receipt
 
 
@@ -31,16 +31,18 @@ def main() -> None:
             f"recipe '{run.name}' belongs in {run.folder}, not in {args.receipt.parent}: it was "
             "changed after this job was planned; start snakemake again"
         )
-    published = catalog.weights_of(run.recipe.model.name) if run.recipe.model.pretrained else None
+    engine = engine_of(run.recipe)
+    name = run.recipe.model.published
+    published = catalog.weights_of(name) if name else None
     weights = {
-        seed: train(
+        seed: engine.train(
             run.recipe,
             seed,
             run.seed_folder(seed),
             info=run.info,
             data_root=catalog.data_root,
             # A training of no epochs only copies weights, in a job that is given no GPU.
-            device=catalog.scale.device if run.recipe.schedule.epochs else "cpu",
+            device=catalog.scale.device if run.recipe.steps(run.info.train_images) else "cpu",
             workers=catalog.scale.workers,
             checkpoint_seconds=60 * catalog.scale.checkpoint_minutes,
             initial=published or starting_weights(run, seed),

@@ -111,7 +111,7 @@ class Journal:
         left = (now - self._start) / max(step - self._first, 1) * (self._steps - step)
         self._line = (
             f"{self._label}: step {step}/{self._steps}, "
-            f"epoch {step / self._steps_per_epoch:.4g}/{self._steps // self._steps_per_epoch}, "
+            f"epoch {step / self._steps_per_epoch:.4g}/{self._steps / self._steps_per_epoch:.4g}, "
             f"loss {loss:.4f}, lr {lr:.2e}, {speed:.0f} images/s, {_duration(left)} left"
         )
         if now - self._line_time >= SECONDS_BETWEEN_LINES:

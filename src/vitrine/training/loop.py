@@ -7,40 +7,31 @@ those of an uninterrupted run.
 
 from __future__ import annotations
 
-import json
-import math
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
-from functools import cached_property, partial
+from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import yaml
-from torch import Tensor, nn
+from torch import nn
 
 from vitrine import data
 from vitrine.data.loading import TrainingSamples, micro_batches, steps_per_epoch
 from vitrine.data.transforms import train_transform
 from vitrine.errors import VitrineError
-from vitrine.files import clear_temporaries, sha256, write_atomically
-from vitrine.provenance import peak_memory_bytes, provenance, read_provenance
-from vitrine.training.attempts import Attempts
-from vitrine.training.checkpoint import Checkpoints
 from vitrine.training.interruption import Interruption, shielded
 from vitrine.training.journal import Journal
-from vitrine.training.lock import exclusive
+from vitrine.training.losses import Losses
 from vitrine.training.model import (
     build_from,
     build_model,
     build_pretrained,
     check_image_size,
     first_line,
-    save_weights,
-    weights_owner,
 )
+from vitrine.training.run_folder import RunFolder
 from vitrine.training.seeding import seed_everything
 from vitrine.training.step import Trainer, accumulation
 from vitrine.training.team import Team
@@ -93,20 +84,14 @@ def train(
             writable or of another run; or the training has diverged.
         SystemExit: SIGTERM, SIGUSR1 or SIGINT came: 128 + its number, after a checkpoint.
     """
-    if (info.name, info.version) != (recipe.data.dataset, recipe.data.version):
-        raise VitrineError(
-            f"the recipe wants dataset {recipe.data.dataset} version {recipe.data.version} and was "
-            f"given {info.name} version {info.version}: correct data.dataset or data.version"
-        )
     if recipe.model.weights_from and initial is None:
         raise VitrineError(
             f"the recipe starts from the weights of {recipe.model.weights_from} and was given "
             "none: pass their file as `initial`"
         )
     run = _Run(recipe, seed, folder, info, initial, Team.assemble(device))
-    with ExitStack() as held:
-        run.team.from_lead(lambda: held.enter_context(exclusive(folder)))
-        if not run.team.from_lead(run.begin):
+    with run.held() as unfinished:
+        if unfinished:
             if recipe.schedule.epochs:
                 run.train(data_root, workers, checkpoint_seconds, stop_after)
             else:
@@ -114,63 +99,16 @@ def train(
     return run.weights
 
 
-class _Run:
-    """One run in its folder, where only the team's lead writes."""
+class _Run(RunFolder):
+    """One classifier in training."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        seed: int,
-        folder: Path,
-        info: DatasetInfo,
-        initial: Path | None,
-        team: Team,
-    ) -> None:
-        self.recipe, self.seed, self.folder, self.info, self.team = recipe, seed, folder, info, team
-        self.initial = initial
-        self.weights = folder / "weights.safetensors"
-        self.provenance = folder / "provenance.json"
-        self.checkpoints = Checkpoints(folder / "checkpoints", recipe.hash, seed)
-        self.attempts = Attempts(folder / "checkpoints" / "attempts.json", recipe.batch.size)
-        self.last_checkpoint: Path | None = None
-
-    def begin(self) -> bool:
-        """Return whether the run is finished already; if not, note its recipe."""
-        clear_temporaries(self.folder)
-        if self.weights.exists():
-            owner = weights_owner(self.weights)
-            if owner != {"recipe_hash": self.recipe.hash, "seed": self.seed}:
-                raise VitrineError(
-                    f"{self.weights} is of recipe {owner.get('recipe_hash')}, seed "
-                    f"{owner.get('seed')}, not of recipe {self.recipe.hash}, seed {self.seed}: "
-                    "delete it or train in another folder"
-                )
-            if self.provenance.exists():
-                started = (read_provenance(self.folder) or {}).get("initial_sha256")
-                self._require_same_start(started, self.weights)
-                self.checkpoints.clear()  # a kill may have come between writing and clearing
-                return True
-        resolved = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
-        write_atomically(self.folder / "recipe.yaml", resolved)
-        return False
-
-    def _require_same_start(self, started: str | None, trained: Path) -> None:
-        """Refuse what was trained from weights that another training has replaced since."""
-        if started != self.digest_of_start:
-            raise VitrineError(
-                f"{trained} was trained from other weights than {self.initial} holds now: "
-                f"delete {self.folder} to train it again"
-            )
-
-    @cached_property
-    def digest_of_start(self) -> str | None:
-        """The digest of the weights of another run that this one starts from, if it does."""
-        return sha256(self.initial) if self.initial and self.recipe.model.weights_from else None
+    recipe: Recipe
+    last_checkpoint: Path | None = None
 
     def keep_initial_weights(self) -> None:
         """Save the weights that training would start from as the run's result."""
         model = self.team.together(self._initial_model)
-        self.team.from_lead(lambda: self._finish(model.state_dict(), steps=0))
+        self.team.from_lead(lambda: self.finish(model.state_dict(), steps=0))
 
     def _initial_model(self) -> nn.Module:
         """Build the model that training starts from; the seed decides what no file does."""
@@ -247,12 +185,12 @@ class _Run:
             step, state = self.checkpoints.load(self.last_checkpoint)
             unlogged = state.pop("losses")
             self.team.together(partial(self._restore, state, self.last_checkpoint))
-        self.losses = _Losses(self.team, step, unlogged)
+        self.losses = Losses(self.team, step, unlogged)
         self.team.from_lead(partial(self.attempts.begin, step))
         return step
 
     def _restore(self, state: dict[str, Any], checkpoint: Path) -> None:
-        self._require_same_start(state.pop("initial_sha256", None), checkpoint)
+        self.require_same_start(state.pop("initial_sha256", None), checkpoint)
         try:
             self.trainer.restore(state)
         except (RuntimeError, ValueError, KeyError) as error:
@@ -285,7 +223,7 @@ class _Run:
         """Save the results of a finished run, a checkpoint of another."""
         self._require(self.trainer.fault(step), step)
         if finished:
-            self.team.from_lead(lambda: self._finish(self.trainer.weights(), step))
+            self.team.from_lead(lambda: self.finish(self.trainer.weights(), step))
         else:
             state = {
                 **self.trainer.state(),
@@ -293,58 +231,3 @@ class _Run:
                 "initial_sha256": self.digest_of_start,
             }
             self.last_checkpoint = self.team.from_lead(lambda: self.checkpoints.save(step, state))
-
-    def _finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
-        """Write the results, then drop the checkpoints, which they make worthless."""
-        self.attempts.note(steps)
-        save_weights(weights, self.weights, self.recipe, self.seed)
-        origin = provenance(
-            str(self.team.device),
-            recipe_hash=self.recipe.hash,
-            seed=self.seed,
-            dataset=self.info.name,
-            dataset_version=self.info.version,
-            steps=steps,
-            processes=self.team.world,
-            peak_memory_bytes=peak_memory_bytes(str(self.team.device)),
-            initial_sha256=self.digest_of_start,
-            **self.attempts.summary(),
-        )
-        write_atomically(self.provenance, json.dumps(origin, indent=2) + "\n")
-        self.checkpoints.clear()
-
-
-class _Losses:
-    """The losses of the steps: kept on the device until they are read, all at once.
-
-    Args:
-        team: the processes whose losses are averaged.
-        step: steps taken before; later, the last step whose loss was read.
-        unlogged: losses of those of them that no entry of the log has covered yet.
-    """
-
-    def __init__(self, team: Team, step: int, unlogged: list[float]) -> None:
-        self.unlogged = unlogged
-        self._team = team
-        self.step = step
-        self._unread: list[Tensor] = []
-
-    def add(self, loss: Tensor) -> None:
-        """Take the loss of the next step."""
-        self._unread.append(loss)
-
-    def read(self) -> str | None:
-        """Average the losses over the team; return what is wrong with them, if anything is."""
-        for loss in self._team.mean(torch.stack(self._unread)).tolist():
-            self.step += 1
-            self.unlogged.append(loss)
-            if not math.isfinite(loss):
-                return f"the loss is {loss} at step {self.step}"
-        self._unread.clear()
-        return None
-
-    def mean(self) -> float:
-        """Return the mean over the steps since the last call."""
-        mean = sum(self.unlogged) / len(self.unlogged)
-        self.unlogged.clear()
-        return mean

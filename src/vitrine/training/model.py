@@ -26,7 +26,7 @@ from vitrine.errors import VitrineError, did_you_mean
 from vitrine.files import atomic_path
 
 if TYPE_CHECKING:
-    from vitrine.recipe import Recipe
+    from vitrine.recipe import AnyRecipe, Recipe
 
 
 def build_model(recipe: Recipe, classes: int) -> nn.Module:
@@ -153,7 +153,7 @@ def check_image_size(model: nn.Module, recipe: Recipe, device: torch.device) -> 
         ) from None
 
 
-def save_weights(weights: Mapping[str, Tensor], path: Path, recipe: Recipe, seed: int) -> None:
+def save_weights(weights: Mapping[str, Tensor], path: Path, recipe: AnyRecipe, seed: int) -> None:
     """Write a state dict to `path`, all or nothing, with the run that it belongs to.
 
     Raises:
@@ -168,7 +168,7 @@ def save_weights(weights: Mapping[str, Tensor], path: Path, recipe: Recipe, seed
         partial.write_bytes(content)
 
 
-def load_weights(model: nn.Module, path: Path, recipe: Recipe) -> None:
+def load_weights(model: nn.Module, path: Path, recipe: AnyRecipe) -> None:
     """Load a run's weights into its model.
 
     Args:
@@ -188,7 +188,7 @@ def load_weights(model: nn.Module, path: Path, recipe: Recipe) -> None:
     )
 
 
-def require_recipe(path: Path, recipe: Recipe) -> None:
+def require_recipe(path: Path, recipe: AnyRecipe) -> None:
     """Refuse weights in a run's folder that are not there or not of its recipe.
 
     Raises:
@@ -208,7 +208,7 @@ def require_recipe(path: Path, recipe: Recipe) -> None:
         )
 
 
-def _fill(model: nn.Module, path: Path, recipe: Recipe, remedy: str) -> None:
+def _fill(model: nn.Module, path: Path, recipe: AnyRecipe, remedy: str) -> None:
     try:
         model.load_state_dict(load_file(path))
     except RuntimeError as error:

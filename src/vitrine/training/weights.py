@@ -1,4 +1,4 @@
-"""``python -m vitrine.training.weights``: fetch a model's published weights from timm's hub.
+"""``python -m vitrine.training.weights``: fetch published weights, by timm's name or their URL.
 
 Done once where there is a network, so that jobs on nodes without one find the weights in a file.
 """
@@ -6,10 +6,12 @@ Done once where there is a network, so that jobs on nodes without one find the w
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import vitrine.models  # noqa: F401  # isort: skip  # registers ours; makes torchvision importable
 import timm
+import torch
 from safetensors.torch import save
 
 from vitrine.errors import VitrineError, exit_on_error
@@ -42,13 +44,35 @@ def fetch(model: str, output: Path | None = None) -> None:
             partial.write_bytes(save(tensors, metadata={"model": model}))
 
 
+def download(url: str, output: Path) -> None:
+    """Fetch a checkpoint; digits after a hyphen at the end of its name begin its SHA-256.
+
+    Raises:
+        VitrineError: it cannot be fetched or written, or is not what its name says.
+    """
+    digits = re.search(r"-([0-9a-f]{8,})\.", output.name)
+    with atomic_path(output) as partial:
+        try:
+            torch.hub.download_url_to_file(
+                url, str(partial), hash_prefix=digits[1] if digits else None, progress=False
+            )
+        except (OSError, RuntimeError) as error:  # urllib's own errors are OSErrors
+            raise VitrineError(
+                f"{url} cannot be fetched ({first_line(error)}): check the connection, or place "
+                f"the file as {output}"
+            ) from None
+
+
 def main() -> None:
     """Fetch one model's weights."""
     parser = argparse.ArgumentParser(prog="python -m vitrine.training.weights", description=__doc__)
-    parser.add_argument("model", help="a timm name such as vit_small_patch16_224.dino")
-    parser.add_argument("--output", type=Path, help="a safetensors file")
+    parser.add_argument("model", help="a timm name such as vit_small_patch16_224.dino, or a URL")
+    parser.add_argument("--output", type=Path, help="a safetensors file, of a URL the same file")
     args = parser.parse_args()
-    fetch(args.model, args.output)
+    if "://" in args.model:
+        download(args.model, args.output or Path(args.model.rpartition("/")[2]))
+    else:
+        fetch(args.model, args.output)
 
 
 if __name__ == "__main__":

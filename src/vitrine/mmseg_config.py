@@ -1,0 +1,77 @@
+"""Our MMSegmentation configurations as files: which there are, and what they say.
+
+They are Python, read here without running them, so that the catalogue needs neither mmengine nor
+torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from pathlib import Path
+
+from vitrine.errors import VitrineError, did_you_mean
+
+FOLDER = Path("configs") / "segmentation"
+THEIRS = "mmseg::"  # mmengine's prefix of MMSegmentation's own files
+
+
+def config_path(name: str, root: Path = Path()) -> str:
+    """Return what mmengine opens for a configuration's name: a path, or ``mmseg::<file>``.
+
+    Raises:
+        VitrineError: there is no such file among ours.
+    """
+    if name.startswith(THEIRS):
+        return name
+    path = root / FOLDER / f"{name}.py"
+    if not path.is_file():
+        known = [file.stem for file in (root / FOLDER).glob("*.py")]
+        raise VitrineError(
+            f"{root / FOLDER} has no configuration '{name}'{did_you_mean(name, known)}"
+        )
+    return str(path)
+
+
+def config_digest(name: str, root: Path) -> str:
+    """Return 16 hex digits that change with what a configuration of ours says.
+
+    Comments do not count. MMSegmentation's own files are pinned by its version and give "".
+
+    Raises:
+        VitrineError: there is no such file, or it is not Python.
+    """
+    if name.startswith(THEIRS):
+        return ""
+    digest = hashlib.sha256()
+    for file in _with_bases(Path(config_path(name, root))):
+        digest.update(ast.dump(_tree(file)).encode())
+    return digest.hexdigest()[:16]
+
+
+def _with_bases(path: Path) -> list[Path]:
+    """A file and those of ours that it inherits, the most basic first."""
+    bases = [
+        file
+        for base in _bases(_tree(path))
+        if not base.startswith(THEIRS)
+        for file in _with_bases(path.parent / base)
+    ]
+    return list(dict.fromkeys([*bases, path]))
+
+
+def _bases(tree: ast.Module) -> list[str]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_base_":
+            value = ast.literal_eval(node.value)
+            return [value] if isinstance(value, str) else list(value)
+    return []
+
+
+def _tree(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise VitrineError(f"cannot read {path}: {error.strerror or error}") from None
+    except (SyntaxError, ValueError) as error:
+        raise VitrineError(f"{path} is no Python configuration ({error})") from None
