@@ -1,0 +1,115 @@
+"""How well a segmenter labels pixels: mIoU, mAcc and aAcc, as MMSegmentation defines them.
+
+Predictions are resized to the image's original size, pixels of 255 are not judged, and areas are
+summed over the whole split before they are divided: no image has an IoU of its own. Classes that
+occur in neither masks nor predictions do not count.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import vitrine.segmentation  # noqa: F401  # isort: skip  # registers ours; imports mmengine quietly
+import torch
+from mmseg.evaluation.metrics import IoUMetric
+from torch import Tensor
+
+from vitrine.data.segmentation import IGNORED
+from vitrine.errors import VitrineError
+from vitrine.measures.consistency import spread
+from vitrine.measures.context import Trained, Values
+from vitrine.recipe import SegmentationRecipe
+from vitrine.segmentation.evaluation import Sample, test_samples
+from vitrine.segmentation.vit import TimmViT
+
+CALIBRATIONS = {"baseline": "none", "iid": "iid", "empirical": "empirical"}
+
+
+class Areas:
+    """Areas of each class, summed over images: intersection, union, prediction and label."""
+
+    def __init__(self, classes: int) -> None:
+        self.classes = classes
+        self.totals = torch.zeros(4, classes, dtype=torch.float64)
+
+    def add(self, prediction: Tensor, mask: Tensor) -> None:
+        """Count an image: classes ``(h, w)`` as predicted, and as labelled."""
+        areas = IoUMetric.intersect_and_union(prediction, mask, self.classes, IGNORED)
+        self.totals += torch.stack(areas).double()
+
+    def values(self) -> dict[str, float]:
+        """``mIoU``, ``mAcc`` and ``aAcc``, in percent."""
+        metrics = IoUMetric.total_area_to_metrics(*self.totals)
+        means = {name: 100 * torch.tensor(value).nanmean() for name, value in metrics.items()}
+        named = {"mIoU": means["IoU"], "mAcc": means["Acc"], "aAcc": means["aAcc"]}
+        return {name: value.item() for name, value in named.items()}
+
+
+def segmentation_accuracy(
+    trained: Trained[SegmentationRecipe], images: int | None = None
+) -> Values:
+    """Judge the predictions on the validation split.
+
+    Args:
+        trained: the run.
+        images: judge this many, spread evenly over the split; None is all.
+
+    Returns:
+        ``mIoU``, ``mAcc`` and ``aAcc`` (percent), ``images``.
+    """
+    samples = test_samples(trained.recipe, trained.info, trained.data_root)
+    chosen = spread(len(samples), images)
+    areas = Areas(trained.info.classes)
+    for sample in map(samples.__getitem__, chosen):
+        areas.add(predict(trained, sample), sample.mask)
+    return {**areas.values(), "images": len(chosen)}
+
+
+def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None = None) -> Values:
+    """Judge a Vision Transformer with its positions calibrated at test time (variance, Table 4).
+
+    The weights are the same each time. Whether one axis of the table grows or both, and so which
+    of the paper's constants divides it, follows from each image's size.
+
+    Args:
+        trained: the run, of a `TimmViT`.
+        images: judge this many, spread evenly over the split; None is all.
+
+    Returns:
+        ``"<metric>/<method>"`` (percent) for the metrics mIoU, mAcc and aAcc, and the methods
+        baseline, UP(P), iid, UP(P) / sqrt(k), and empirical; ``"<metric>/<method>-baseline"``, the
+        gain in points; ``images``.
+
+    Raises:
+        VitrineError: the backbone has no positions to calibrate.
+    """
+    backbone: Any = trained.model.backbone
+    if not isinstance(backbone, TimmViT):
+        raise VitrineError(
+            f"configuration '{trained.recipe.model.name}' has a {type(backbone).__name__}, which "
+            "adds no table of positions: calibrated_accuracy needs a TimmViT"
+        )
+    samples = test_samples(trained.recipe, trained.info, trained.data_root)
+    chosen = spread(len(samples), images)
+    areas = {method: Areas(trained.info.classes) for method in CALIBRATIONS}
+    for sample in map(samples.__getitem__, chosen):
+        for method, calibration in CALIBRATIONS.items():
+            backbone.model.calibration = calibration
+            areas[method].add(predict(trained, sample), sample.mask)
+    results = {method: own.values() for method, own in areas.items()}
+    values: dict[str, float] = {"images": len(chosen)}
+    for method, own in results.items():
+        values |= {f"{metric}/{method}": value for metric, value in own.items()}
+    for method in ("iid", "empirical"):
+        for metric, before in results["baseline"].items():
+            values[f"{metric}/{method}-baseline"] = results[method][metric] - before
+    return values
+
+
+def predict(trained: Trained[SegmentationRecipe], sample: Sample) -> Tensor:
+    """Return the classes that the segmenter sees, ``(h, w)`` at the original size, on the CPU."""
+    model: Any = trained.model
+    with torch.inference_mode():
+        (told,) = model.predict(sample.image[None].to(trained.device), [sample.told])
+    classes: Tensor = told.pred_sem_seg.data[0].cpu()
+    return classes

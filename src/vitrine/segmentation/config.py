@@ -1,0 +1,191 @@
+"""From a recipe to an mmengine configuration: the file that it names, and what it lays over it.
+
+What our graph decides (where the data lie, how many classes there are, steps, batch, precision) is
+set here, so that a configuration may be written for MMSegmentation's own tools and still train
+under our rules.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import vitrine.segmentation  # noqa: F401  # isort: skip  # registers ours; imports mmengine quietly
+from mmengine.config import Config
+
+from vitrine.errors import VitrineError
+from vitrine.mmseg_config import THEIRS, config_path
+from vitrine.segmentation import sampling  # noqa: F401 - registers what the loaders name
+from vitrine.training.model import first_line
+
+if TYPE_CHECKING:
+    from vitrine.data.registry import DatasetInfo
+    from vitrine.recipe import SegmentationRecipe
+
+SCOPE = "mmseg"
+HEADS = ("decode_head", "auxiliary_head")
+LOADERS = {"train_dataloader": "train", "val_dataloader": "val", "test_dataloader": "val"}
+VALIDATION = ("val_cfg", "val_dataloader", "val_evaluator")
+TESTING = ("test_cfg", "test_dataloader", "test_evaluator")
+
+
+def load_config(recipe: SegmentationRecipe, classes: int) -> Config:
+    """Read the recipe's configuration, with its own values laid over it, for so many classes.
+
+    The model starts from no published weights, and its batch norms are of one process.
+
+    Raises:
+        VitrineError: there is no such configuration, it cannot be read, or the recipe's values do
+            not fit it.
+    """
+    name = recipe.model.name
+    try:
+        # Not mmengine.hub.get_config, which would install packages.
+        path = Config._get_cfg_path(name, "")[0] if name.startswith(THEIRS) else config_path(name)
+        config = Config.fromfile(path)
+        config.merge_from_dict(_with_tuples({"model": recipe.model.args, **recipe.options}))
+        _set_classes(config.model, classes)
+    except VitrineError:
+        raise
+    except Exception as error:  # a configuration is code: it may raise anything
+        raise VitrineError(
+            f"configuration '{name}' cannot be used ({first_line(error)}): correct the file, or "
+            "model.args and options of the recipe"
+        ) from None
+    config.model.pretrained = None
+    config.model.backbone.init_cfg = None
+    _replace_type(config.model, "SyncBN", "BN")
+    return config
+
+
+def training_config(
+    recipe: SegmentationRecipe,
+    seed: int,
+    *,
+    info: DatasetInfo,
+    data_root: Path,
+    initial: Path | None,
+    world: int,
+    workers: int,
+    on_gpu: bool,
+) -> Config:
+    """Make the configuration that mmengine's Runner trains by, in one of `world` processes.
+
+    Raises:
+        VitrineError: as `load_config`, or the processes cannot share the batch.
+    """
+    size = recipe.batch.size
+    if size % world:
+        raise VitrineError(
+            f"batch.size {size} cannot be shared by {world} processes: start a divisor of it"
+        )
+    config = load_config(recipe, info.classes)
+    _place_data(config, info, data_root)
+    if initial is not None:
+        config.model.backbone.init_cfg = {"type": "Pretrained", "checkpoint": str(initial)}
+    if world > 1 and on_gpu:
+        _replace_type(config.model, "BN", "SyncBN")
+    # Where the parameters are, as the default, LOCAL_RANK's GPU, is wrong on a CPU.
+    wrapper = {"type": "MMDistributedDataParallel", "broadcast_buffers": False, "device_ids": None}
+    config.model_wrapper_cfg = wrapper
+    _stretch(config, recipe.schedule.steps)
+    _count_samples(config, seed, size // world, workers)
+    _set_precision(config, recipe, on_gpu)
+    for key in (*VALIDATION, *TESTING):  # evaluation is a job of its own
+        config[key] = None
+    config.default_hooks = {
+        "timer": {"type": "IterTimerHook"},
+        "param_scheduler": {"type": "ParamSchedulerHook"},
+        **dict.fromkeys(("logger", "checkpoint", "sampler_seed")),  # None: not mmengine's own
+    }
+    config.visualizer = None
+    config.randomness = {"seed": seed}
+    config.launcher = "pytorch" if world > 1 else "none"
+    config.log_level = "ERROR"  # the journal tells of progress
+    return config
+
+
+def test_config(recipe: SegmentationRecipe, info: DatasetInfo, data_root: Path) -> Config:
+    """Make the configuration that the recipe's segmenter is evaluated by.
+
+    Raises:
+        VitrineError: as `load_config`.
+    """
+    config = load_config(recipe, info.classes)
+    _place_data(config, info, data_root)
+    return config
+
+
+def _with_tuples(value: Any) -> Any:
+    """Make pairs of numbers tuples: MMSegmentation insists on them for sizes; YAML has none."""
+    if isinstance(value, dict):
+        return {key: _with_tuples(one) for key, one in value.items()}
+    if not isinstance(value, list):
+        return value
+    if len(value) == 2 and all(isinstance(one, int | float) for one in value):
+        return tuple(value)
+    return [_with_tuples(one) for one in value]
+
+
+def _set_classes(model: Any, classes: int) -> None:
+    for name in HEADS:
+        heads = model.get(name) or []
+        for head in heads if isinstance(heads, list) else [heads]:
+            head.num_classes = classes
+
+
+def _replace_type(node: Any, old: str, new: str) -> None:
+    """Rename a registered type wherever it stands; SyncBN, for one, needs GPUs."""
+    if isinstance(node, dict):
+        if node.get("type") == old:
+            node["type"] = new
+        node = list(node.values())
+    if isinstance(node, list | tuple):
+        for value in node:
+            _replace_type(value, old, new)
+
+
+def _place_data(config: Config, info: DatasetInfo, data_root: Path) -> None:
+    """Let every loader read the registry's dataset, whatever the configuration was written for."""
+    if info.segmentation is None:
+        raise VitrineError(
+            f"dataset '{info.name}' has no masks: name one with 'segmentation' in "
+            "configs/datasets.yaml"
+        )
+    for loader, split in LOADERS.items():
+        dataset = config[loader].dataset
+        dataset.type = info.segmentation.type
+        dataset.data_root = str(data_root / info.folder)
+        dataset.data_prefix = getattr(info.segmentation, split).model_dump()
+
+
+def _stretch(config: Config, steps: int) -> None:
+    """Scale the schedule of the learning rate from the configuration's length to `steps`."""
+    ratio = steps / config.train_cfg.max_iters
+    config.train_cfg = {"type": "IterBasedTrainLoop", "max_iters": steps}
+    for scheduler in config.param_scheduler:
+        begin = round(scheduler.begin * ratio)
+        # mmengine's warm-up of one step would never end.
+        scheduler.update(begin=begin, end=max(round(scheduler.end * ratio), begin + 2))
+
+
+def _count_samples(config: Config, seed: int, batch: int, workers: int) -> None:
+    """Draw samples by counting, so that a resumed run draws what it would have drawn."""
+    loader = config.train_dataloader
+    config.train_dataloader = {
+        **loader,
+        "batch_size": batch,
+        "num_workers": workers,
+        "persistent_workers": False,
+        "sampler": {"type": "CountedSampler", "batch_size": batch},
+        "worker_init_fn": {"type": "ignore_signals"},
+        "dataset": {"type": "CountedDataset", "dataset": loader.dataset, "seed": seed},
+    }
+
+
+def _set_precision(config: Config, recipe: SegmentationRecipe, on_gpu: bool) -> None:
+    if recipe.precision == "fp32":
+        return
+    dtype = {"fp16": "float16", "bf16": "bfloat16"}[recipe.precision]
+    scale = {"loss_scale": "dynamic"} if recipe.precision == "fp16" and on_gpu else {}
+    config.optim_wrapper.update(type="AmpOptimWrapper", dtype=dtype, **scale)

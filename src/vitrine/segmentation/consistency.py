@@ -1,0 +1,132 @@
+"""mASCC: how many pixels keep their predicted class when the image is shifted (Eq. 26).
+
+Two shifted views of an image are segmented and the predictions shifted back; pixels agree or they
+do not. A circular shift only moves pixels, so a truly shift-equivariant segmenter agrees on all. A
+standard shift changes what is at the border: only pixels that both views show are compared.
+
+As in `vitrine.measures.consistency`, what is drawn for an image follows from the seed and its index
+in the split alone, and an offset o is the exponent of S in Eq. 1: shifted[i] = x[(i + o) mod M].
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.measures.consistency import (
+    circular_shift,
+    draws,
+    integers,
+    spread,
+    zero_padded_shift,
+)
+from vitrine.measures.context import Trained, Values
+from vitrine.recipe import SegmentationRecipe
+from vitrine.segmentation.evaluation import Sample, test_samples
+
+Mode = Literal["circular", "standard"]
+STANDARD_SIDE = 512
+"""Short side of the images whose pixels `max_shift` counts."""
+
+
+def segmentation_consistency(
+    trained: Trained[SegmentationRecipe],
+    mode: Mode,
+    max_shift: int = 32,
+    images: int | None = None,
+) -> Values:
+    """Compare the predictions of two shifted views of each image, at the network's resolution.
+
+    Args:
+        trained: the run.
+        mode: ``circular``: any offsets at all. ``standard``: up to `max_shift` either way, on each
+            axis; pixels that are left empty are the colour that MMSegmentation pads with.
+        max_shift: in pixels of an image whose short side is 512; others shift by the same part of
+            theirs, rounded down.
+        images: judge this many, spread evenly over the validation split; None is all.
+
+    Returns:
+        ``mascc`` (percent: the mean over images of the share of pixels that agree), ``identical``
+        (percent of images of which all pixels agree), ``bitwise`` (of which all logits do, in
+        every bit), ``images``; for standard shifts also ``max_shift_pixels``, the largest limit.
+
+    Raises:
+        VitrineError: there is no such mode.
+    """
+    if mode not in get_args(Mode):
+        raise VitrineError(f"there is no mode '{mode}'{did_you_mean(mode, get_args(Mode))}")
+    samples = test_samples(trained.recipe, trained.info, trained.data_root)
+    chosen = spread(len(samples), images)
+    shares, bitwise, limits = [], [], [0]
+    for index in chosen:
+        sample = samples[index]
+        uniform = draws(trained.seed, f"{mode} shift of a scene", [index], 2, 2)[0]
+        if mode == "circular":
+            offsets = integers(uniform, torch.tensor(sample.image.shape[1:]) - 1)
+        else:
+            limits.append(shift_limit(sample, max_shift))
+            offsets = integers(uniform, 2 * limits[-1]) - limits[-1]
+        logits, seen = shifted_back(trained, sample, offsets, mode)
+        both = seen.all(dim=0)
+        first, second = logits.argmax(dim=1)
+        shares.append((first == second)[both].double().mean().item())
+        bitwise.append((logits[0] == logits[1])[:, both].all().item())
+    values = {
+        "mascc": 100 * sum(shares) / len(chosen),
+        "identical": 100 * shares.count(1.0) / len(chosen),
+        "bitwise": 100 * sum(bitwise) / len(chosen),
+        "images": len(chosen),
+    }
+    return values if mode == "circular" else {**values, "max_shift_pixels": max(limits)}
+
+
+def shift_limit(sample: Sample, max_shift: int) -> int:
+    """`max_shift` of 512 pixels, in pixels of this sample."""
+    return max_shift * min(shown_size(sample)) // STANDARD_SIDE
+
+
+def shown_size(sample: Sample) -> tuple[int, int]:
+    """Height and width of what the image shows, without what pads it below and to the right."""
+    height, width = sample.told.img_shape[:2]
+    return height, width
+
+
+def shifted_back(
+    trained: Trained[SegmentationRecipe], sample: Sample, offsets: Tensor, mode: Mode
+) -> tuple[Tensor, Tensor]:
+    """Segment an image's shifted views, and shift the predictions back.
+
+    Args:
+        trained: the run.
+        sample: the image.
+        offsets: int64 ``(views, 2)``.
+        mode: of the shifts.
+
+    Returns:
+        logits ``(views, classes, h, w)`` at the pixels of the image, and which of these pixels a
+        view shows, ``(views, h, w)``.
+    """
+    height, width = shown_size(sample)
+    padding = sample.image.shape[2] - width, sample.image.shape[1] - height
+    shown = sample.image[:, :height, :width].to(trained.device).expand(len(offsets), -1, -1, -1)
+    inside = torch.ones_like(shown[:, :1])
+    if mode == "circular":
+        views = circular_shift(shown, offsets)
+    else:
+        views = zero_padded_shift(shown, offsets, torch.zeros(len(sample.image)))
+        inside = circular_shift(zero_padded_shift(inside, offsets, torch.zeros(1)), -offsets)
+    logits = logits_of(trained, functional.pad(views, (0, padding[0], 0, padding[1])))
+    return circular_shift(logits[:, :, :height, :width], -offsets), inside[:, 0] > 0
+
+
+def logits_of(trained: Trained[SegmentationRecipe], images: Tensor) -> Tensor:
+    """Run the segmenter as MMSegmentation tests it: ``(B, 3, H, W)`` to ``(B, classes, H, W)``."""
+    model: Any = trained.model
+    told = {"img_shape": images.shape[2:], "ori_shape": images.shape[2:]}
+    with torch.inference_mode():
+        logits: Tensor = model.inference(images, [dict(told) for _ in images])
+    return logits

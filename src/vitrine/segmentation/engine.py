@@ -1,0 +1,261 @@
+"""The engine of segmentation: MMSegmentation's models, trained by mmengine's Runner.
+
+The Runner takes the steps. Around them stand the same rules as around a classifier's: the run
+folder and its lock, sealed checkpoints, the journal, signals, provenance. Model and optimiser of a
+resumed run are those that it had, and all else follows from the seed and the step's number, so on
+a CPU it ends with the same bits as an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import vitrine.segmentation  # noqa: F401  # isort: skip  # registers ours; imports mmengine quietly
+import mmengine.device.utils
+import torch
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.registry import DefaultScope
+from mmengine.runner import Runner
+from mmseg.registry import MODELS
+from torch import nn
+
+from vitrine.errors import VitrineError
+from vitrine.files import write_atomically
+from vitrine.segmentation.config import SCOPE, load_config, training_config
+from vitrine.training.interruption import Interruption
+from vitrine.training.journal import Journal
+from vitrine.training.loop import LOG_STEPS
+from vitrine.training.losses import Losses
+from vitrine.training.model import first_line
+from vitrine.training.run_folder import RunFolder
+from vitrine.training.seeding import seed_everything
+from vitrine.training.team import Team
+
+if TYPE_CHECKING:
+    from vitrine.data.registry import DatasetInfo
+    from vitrine.recipe import SegmentationRecipe
+
+
+def build_model(recipe: SegmentationRecipe, classes: int) -> nn.Module:
+    """Make the recipe's segmenter without published weights.
+
+    Called with images (B, 3, H, W) it returns logits (B, classes, h, w).
+
+    Raises:
+        VitrineError: there is no such configuration, or the model refuses an argument.
+    """
+    config = load_config(recipe, classes)
+    try:
+        # On the CPU: mmseg's Swin reads values of tensors, which the meta device does not have.
+        with DefaultScope.overwrite_default_scope(SCOPE), torch.device("cpu"):
+            model: nn.Module = MODELS.build(config.model)
+    except Exception as error:  # a model may raise anything about its arguments
+        raise VitrineError(
+            f"configuration '{recipe.model.name}' refuses model.args {recipe.model.args} "
+            f"({first_line(error)}): correct model.args"
+        ) from None
+    return model.to(torch.get_default_device())
+
+
+def image_shape(recipe: SegmentationRecipe) -> tuple[int, int, int]:
+    """(channels, height, width) of the crops that it is trained on."""
+    height, width = load_config(recipe, classes=1).model.data_preprocessor.size
+    return 3, height, width
+
+
+def train(
+    recipe: SegmentationRecipe,
+    seed: int,
+    folder: Path,
+    *,
+    info: DatasetInfo,
+    data_root: Path,
+    device: str = "cpu",
+    workers: int = 0,
+    checkpoint_seconds: float = 600.0,
+    initial: Path | None = None,
+    stop_after: int | None = None,
+) -> Path:
+    """Train the recipe with a seed in a run folder, or go on where an earlier attempt ended.
+
+    As `vitrine.training.loop.train`, whose arguments and errors these are; `initial` holds the
+    published weights of the backbone, without which the seed decides its weights, too. The run
+    folder also gets config.py, as mmengine resolved it.
+    """
+    run = _Run(recipe, seed, folder, info, initial, Team.assemble(device))
+    with run.held() as unfinished:
+        if unfinished:
+            run.train(data_root, workers, checkpoint_seconds, stop_after)
+    return run.weights
+
+
+class _Run(RunFolder):
+    """One segmenter in training."""
+
+    recipe: SegmentationRecipe
+
+    def train(
+        self, data_root: Path, workers: int, checkpoint_seconds: float, stop_after: int | None
+    ) -> None:
+        """Take the steps that remain, and save the weights after the last."""
+        config = self.team.together(
+            lambda: training_config(
+                self.recipe,
+                self.seed,
+                info=self.info,
+                data_root=data_root,
+                initial=self.initial,
+                world=self.team.world,
+                workers=workers,
+                on_gpu=self.team.device.type == "cuda",
+            )
+        )
+        steps, size = self.recipe.schedule.steps, self.recipe.batch.size
+        per_epoch = max(1, self.info.train_images // size)
+        checkpoint = self.team.from_lead(self.checkpoints.latest)
+        first, state = self.checkpoints.load(checkpoint) if checkpoint else (0, None)
+        with (
+            tempfile.TemporaryDirectory(prefix="vitrine-") as config.work_dir,
+            Interruption() as interruption,
+            Journal(
+                self.folder, first, steps, per_epoch, size, silent=not self.team.leads
+            ) as journal,
+        ):
+            keeper = _Keeper(
+                self, journal, interruption, state, checkpoint, checkpoint_seconds, stop_after
+            )
+            runner = self.team.together(partial(self._runner, config))
+            runner.register_hook(keeper, "LOWEST")
+            try:
+                runner.train()
+            finally:  # ends the workers, which would not end by a signal
+                runner.train_loop.dataloader_iterator = None
+            if keeper.signal:
+                journal.say(f"stopped by signal {keeper.signal}; step {keeper.done} is saved")
+                raise SystemExit(128 + keeper.signal)
+
+    def _runner(self, config: Any) -> Runner:
+        if self.team.leads:
+            write_atomically(self.folder / "config.py", config.pretty_text)
+        mmengine.device.utils.DEVICE = self.team.device.type  # else a GPU wherever there is one
+        try:
+            return Runner.from_cfg(config)
+        except Exception as error:  # the configuration's parts may raise anything
+            raise VitrineError(
+                f"configuration '{self.recipe.model.name}' cannot be trained "
+                f"({first_line(error)}): correct the file, or model.args and options of the recipe"
+            ) from None
+
+
+class _Keeper(Hook):
+    """Around each step of the Runner: its randomness before, our records and checkpoints after."""
+
+    def __init__(
+        self,
+        run: _Run,
+        journal: Journal,
+        interruption: Interruption,
+        state: dict[str, Any] | None,
+        checkpoint: Path | None,
+        checkpoint_seconds: float,
+        stop_after: int | None,
+    ) -> None:
+        self.run, self.team, self.journal, self.interruption = run, run.team, journal, interruption
+        self.state, self.checkpoint = state, checkpoint
+        self.checkpoint_seconds, self.stop_after = checkpoint_seconds, stop_after
+        self.signal, self.done, self.lr = 0, 0, 0.0
+
+    def before_train(self, runner: Runner) -> None:
+        """Go back to where the run was."""
+        losses: list[float] = []
+        if self.state is not None:
+            losses = self.state.pop("losses")
+            self.team.together(partial(self._restore, runner))
+        self.done = runner.iter
+        self.losses = Losses(self.team, self.done, losses)
+        self.team.from_lead(partial(self.run.attempts.begin, self.done))
+        self.saved_at = time.monotonic()
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        """Let the step's randomness follow from its number."""
+        seed_everything("step", self.run.seed, batch_idx, self.team.rank)
+        self.lr = runner.optim_wrapper.get_lr()["lr"][0]
+
+    def after_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None
+    ) -> None:
+        """Note the loss; log, save and stop where it is time to."""
+        self.done = done = batch_idx + 1
+        self.losses.add(outputs["loss"].detach().float())
+        end = done in (runner.max_iters, self.stop_after)
+        due = end or time.monotonic() - self.saved_at >= self.checkpoint_seconds
+        signal = self.interruption.signal
+        self.signal, save = self.team.largest(signal, due or signal > 0)
+        log = done % LOG_STEPS == 0 or done == runner.max_iters
+        if save or log or self.team.device.type == "cpu":
+            self._require(self.losses.read())
+        if log:
+            self.journal.record(done, self.losses.mean(), self.lr)
+        if log or save:
+            self.team.from_lead(partial(self.run.attempts.note, done))
+        if save:
+            self._save(runner)
+        runner.train_loop.stop_training = end or self.signal > 0
+
+    def _restore(self, runner: Runner) -> None:
+        assert self.state is not None
+        try:
+            _model_of(runner).load_state_dict(self.state["state_dict"])
+            runner.optim_wrapper.load_state_dict(self.state["optimizer"])
+            pairs = zip(runner.param_schedulers, self.state["param_schedulers"], strict=True)
+            for scheduler, state in pairs:
+                scheduler.load_state_dict(state)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise VitrineError(
+                f"{self.checkpoint} does not fit configuration '{self.run.recipe.model.name}' "
+                f"({first_line(error)}): the code has changed since; delete "
+                f"{self.run.checkpoints.folder} to train from the start"
+            ) from None
+        runner.train_loop._iter = self.state["meta"]["iter"]
+        self.state = None
+
+    def _save(self, runner: Runner) -> None:
+        """Save the results of a finished run, else a checkpoint in mmengine's own format."""
+        weights = _model_of(runner).state_dict()
+        fault = next((name for name, value in weights.items() if not _finite(value)), None)
+        self._require(f"{fault} is not finite after step {self.done}" if fault else None)
+        if self.done == runner.max_iters:
+            self.team.from_lead(lambda: self.run.finish(weights, self.done))
+            return
+        state = {
+            "meta": {"iter": self.done, "epoch": 0, "seed": self.run.seed},
+            "state_dict": weights,
+            "optimizer": runner.optim_wrapper.state_dict(),
+            "param_schedulers": [one.state_dict() for one in runner.param_schedulers],
+            "message_hub": {"log_scalars": {}, "runtime_info": {}, "resumed_keys": {}},
+            "losses": self.losses.unlogged,
+        }
+        self.checkpoint = self.team.from_lead(lambda: self.run.checkpoints.save(self.done, state))
+        self.saved_at = time.monotonic()
+
+    def _require(self, fault: str | None) -> None:
+        """Stop a training that has diverged; what it saved before then stays."""
+        if fault:
+            raise VitrineError(
+                f"{self.run.folder}: {fault} (lr {self.lr:.3g}), the last good checkpoint is "
+                f"{self.checkpoint}: lower options.optim_wrapper.optimizer.lr, or lengthen the "
+                "warm-up in options.param_scheduler"
+            )
+
+
+def _model_of(runner: Runner) -> nn.Module:
+    return runner.model.module if is_model_wrapper(runner.model) else runner.model
+
+
+def _finite(value: torch.Tensor) -> bool:
+    return not value.is_floating_point() or bool(torch.isfinite(value).all())

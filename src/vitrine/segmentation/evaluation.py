@@ -1,0 +1,73 @@
+"""The validation images of a recipe as its segmenter sees them, with their masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import vitrine.segmentation  # noqa: F401  # isort: skip  # registers ours; imports mmengine quietly
+from mmengine.registry import DefaultScope
+from mmseg.registry import DATASETS, MODELS
+from torch import Tensor
+
+from vitrine.segmentation.config import SCOPE, test_config
+
+if TYPE_CHECKING:
+    from mmseg.structures import SegDataSample
+
+    from vitrine.data.registry import DatasetInfo
+    from vitrine.recipe import SegmentationRecipe
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image with its mask.
+
+    Attributes:
+        image: (3, H, W) float, resized and normalised as the test pipeline says.
+        mask: (h, w) long, at the original size; 255 is not judged.
+        name: the file's name without its suffix.
+        told: MMSegmentation's own record of the image, which its `predict` wants.
+    """
+
+    image: Tensor
+    mask: Tensor
+    name: str
+    told: SegDataSample
+
+
+class TestSamples:
+    """The validation split under the recipe's test pipeline, in the order of file names."""
+
+    __test__ = False  # pytest: it is no test
+
+    def __init__(self, recipe: SegmentationRecipe, info: DatasetInfo, data_root: Path) -> None:
+        config = test_config(recipe, info, data_root)
+        with DefaultScope.overwrite_default_scope(SCOPE):
+            self._images: Any = DATASETS.build(config.test_dataloader.dataset)
+            self._preprocessor: Any = MODELS.build(config.model.data_preprocessor)
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> Sample:
+        item = self._images[index]
+        told = item["data_samples"]
+        batch = {"inputs": [item["inputs"]], "data_samples": [told]}
+        image = self._preprocessor(batch, training=False)["inputs"][0]
+        mask = told.gt_sem_seg.data[0].long()
+        return Sample(image, mask, Path(told.img_path).stem, told)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (self[index] for index in range(len(self)))
+
+
+def test_samples(recipe: SegmentationRecipe, info: DatasetInfo, data_root: Path) -> TestSamples:
+    """Open the validation split of a recipe's dataset.
+
+    Raises:
+        VitrineError: the configuration cannot be used.
+    """
+    return TestSamples(recipe, info, data_root)

@@ -1,0 +1,124 @@
+"""UperNet's heads, truly shift-equivariant (Sec. 4, "Segmentation with equivariant upsampling").
+
+They are mmseg's, with the same parameters under the same names, and differ where a head resizes
+its features: each time they are unpooled to the place that the backbone says (`unpooling`). All
+convolutions are circular. Logits come out at the size of the image.
+
+Their inputs are lists of `vitrine.shift.frame.Features`, one for each stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import torch
+from mmseg.models.decode_heads import FCNHead, UPerHead
+from mmseg.registry import MODELS
+from torch import Tensor, nn
+
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.segmentation.pooling import Pooling, anchor, box_means
+from vitrine.segmentation.unpooling import to_pixels, unpool
+from vitrine.shift.frame import Features
+from vitrine.shift.polyphase import roll_image
+
+CIRCULAR = {"type": "CircularConv2d"}
+
+
+@MODELS.register_module()
+class AdaptiveUPerHead(UPerHead):
+    """mmseg's `UPerHead`, shift-equivariant.
+
+    Args:
+        pooling: how pyramid pooling is made so, "anchor" or "box": see
+            `vitrine.segmentation.pooling`.
+        conv_cfg: of its convolutions.
+        kwargs: of `UPerHead`.
+
+    Raises:
+        VitrineError: `pooling` is unknown.
+    """
+
+    def __init__(
+        self, pooling: Pooling = "anchor", conv_cfg: dict[str, Any] = CIRCULAR, **kwargs: Any
+    ) -> None:
+        super().__init__(conv_cfg=conv_cfg, **kwargs)
+        if pooling not in get_args(Pooling):
+            known = did_you_mean(pooling, get_args(Pooling))
+            raise VitrineError(f"decode_head.pooling '{pooling}' is unknown{known}")
+        self.pooling = pooling
+
+    def forward(self, inputs: Sequence[Features]) -> Tensor:
+        """Return logits ``(B, classes, height, width)``, one a pixel.
+
+        Raises:
+            VitrineError: the backbone does not say where its features sit.
+        """
+        _require_places(inputs)
+        features = self._forward_feature(inputs)
+        return to_pixels(features._replace(tokens=self.cls_seg(features.tokens)))
+
+    def predict_by_feat(self, seg_logits: Tensor, batch_img_metas: list[dict[str, Any]]) -> Tensor:
+        """Return the logits, which need no resizing to the image."""
+        return seg_logits
+
+    def psp_forward(self, inputs: Sequence[Tensor]) -> Tensor:
+        """Pool the last of the maps ``(B, C, H, W)`` in a pyramid, and fuse it with that."""
+        coarsest = inputs[-1]
+        if self.pooling == "anchor":
+            offset = anchor(coarsest)
+            return roll_image(super().psp_forward([roll_image(coarsest, offset)]), -offset)
+        pooled = [conv(box_means(coarsest, pool.output_size)) for pool, conv in self.psp_modules]
+        return self.bottleneck(torch.cat([coarsest, *pooled], dim=1))
+
+    def _forward_feature(self, inputs: Sequence[Features]) -> Features:
+        """Return the fused features, on the grid of the finest stage."""
+        stages = self._transform_inputs(inputs)
+        finest, coarsest = stages[0], len(stages) - 1
+        tokens = [
+            conv(stage.tokens) for conv, stage in zip(self.lateral_convs, stages, strict=False)
+        ]
+        tokens.append(self.psp_forward([stage.tokens for stage in stages]))
+        for index in range(coarsest, 0, -1):  # from coarse to fine
+            above = stages[index]._replace(tokens=tokens[index])
+            below = stages[index - 1]
+            tokens[index - 1] = tokens[index - 1] + unpool(above, below.offset, below.stride)
+
+        convs = [*self.fpn_convs, nn.Identity()]
+        outputs = [conv(x) for conv, x in zip(convs, tokens, strict=True)]
+        for index in range(1, coarsest + 1):
+            above = stages[index]._replace(tokens=outputs[index])
+            outputs[index] = unpool(above, finest.offset, finest.stride)
+        return finest._replace(tokens=self.fpn_bottleneck(torch.cat(outputs, dim=1)))
+
+
+@MODELS.register_module()
+class AdaptiveFCNHead(FCNHead):
+    """mmseg's `FCNHead`, shift-equivariant.
+
+    Args:
+        conv_cfg: of its convolutions.
+        kwargs: of `FCNHead`.
+    """
+
+    def __init__(self, conv_cfg: dict[str, Any] = CIRCULAR, **kwargs: Any) -> None:
+        super().__init__(conv_cfg=conv_cfg, **kwargs)
+
+    def forward(self, inputs: Sequence[Features]) -> Tensor:
+        """Return logits ``(B, classes, height, width)``, one a pixel.
+
+        Raises:
+            VitrineError: the backbone does not say where its features sit.
+        """
+        _require_places(inputs)
+        logits = super().forward([stage.tokens for stage in inputs])
+        return to_pixels(inputs[self.in_index]._replace(tokens=logits))
+
+
+def _require_places(inputs: Sequence[Any]) -> None:
+    if not all(isinstance(stage, Features) for stage in inputs):
+        raise VitrineError(
+            "an adaptive head needs features that say where they sit: use AdaptiveSwin or "
+            "AdaptiveSwinV2 for model.backbone, without a neck, or mmseg's own heads"
+        )

@@ -1,0 +1,84 @@
+"""Samples by counting: draw n of a training follows from the seed and n alone.
+
+mmengine's samplers and MMSegmentation's transforms take their randomness from generators whose
+state lives as long as the process. Here each draw seeds them anew, as for classifiers
+(`vitrine.training.seeding`), so that nothing needs to be saved: neither a resumed run, nor more
+workers or processes, draw anything else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Iterator, Mapping, Sized
+from typing import Any
+
+import numpy as np
+from mmengine.dist import get_dist_info
+from mmengine.registry import FUNCTIONS
+from mmseg.registry import DATA_SAMPLERS, DATASETS
+from torch.utils.data import Dataset, Sampler
+
+from vitrine.training.interruption import SIGNALS
+from vitrine.training.seeding import derive, seed_everything
+
+
+@DATA_SAMPLERS.register_module()
+class CountedSampler(Sampler[int]):
+    """Counts the draws of this process, without end, instead of naming images.
+
+    Args:
+        dataset: its size is that of an epoch.
+        batch_size: images of this process in a step.
+        seed: not used; mmengine hands it over.
+    """
+
+    def __init__(self, dataset: Sized, batch_size: int, seed: int | None = None) -> None:
+        self.dataset, self.batch_size = dataset, batch_size
+        self.rank, self.world = get_dist_info()
+        self.start = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for count in itertools.count(self.start):
+            step, place = divmod(count, self.batch_size)
+            yield (step * self.world + self.rank) * self.batch_size + place
+
+    def __len__(self) -> int:
+        return len(self.dataset) // self.world
+
+    def skip(self, num_samples: int) -> None:
+        """Start after so many draws of this process; mmengine calls it to resume."""
+        self.start = num_samples
+
+
+@DATASETS.register_module()
+class CountedDataset(Dataset[Any]):
+    """A dataset by draws: draw n is an image of epoch n // size, in the order of that epoch.
+
+    Args:
+        dataset: configuration of the dataset whose images are drawn.
+        seed: decides the order, and all randomness of the transforms.
+    """
+
+    def __init__(self, dataset: Mapping[str, Any], seed: int) -> None:
+        self.dataset = DATASETS.build(dataset)
+        self.metainfo = self.dataset.metainfo
+        self.seed = seed
+        self._epoch, self._order = -1, np.empty(0, dtype=int)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, draw: int) -> Any:
+        epoch, place = divmod(draw, len(self))
+        if epoch != self._epoch:
+            generator = np.random.default_rng(derive("order", self.seed, epoch))
+            self._epoch, self._order = epoch, generator.permutation(len(self))
+        seed_everything("sample", self.seed, draw)
+        return self.dataset[int(self._order[place])]
+
+
+@FUNCTIONS.register_module()
+def ignore_signals(worker_id: int, **told: Any) -> None:
+    """Let a loader's worker outlive the signals that ask the training to stop and save."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

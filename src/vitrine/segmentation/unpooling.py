@@ -1,0 +1,88 @@
+"""Adaptive unpooling: features go back to where they come from (Sec. 4, Appendix A2.2).
+
+Token n of an adaptive stage sits at pixel ``offset + stride * n`` of the image, modulo its size,
+with an offset for each sample (`vitrine.shift.frame.Features`). To put the tokens on the finer grid
+of another stage, or on the pixels, they are upsampled around the borders and then rolled by
+
+    (offset of the source - offset of the target) / stride of the target.
+
+What is upsampled is the image's whichever way the image was shifted, and the roll brings it in
+line with the target: so unpooling commutes with circular shifts. Away from the borders of an image
+that no offset moves it is what dense heads do, `F.interpolate(align_corners=False)`.
+
+The encoder and decoder of Appendix A2.2, as functions of an image ``x`` of ``(B, H, W, C)``:
+
+    dense, phase = adaptive_merge(x, project, "paper")
+    offset = window_offset(dense, (7, 7))
+    frame = Frame.of(x.permute(0, 3, 1, 2)).sampled(phase, 2).rolled(offset)
+    y = to_pixels(frame.place(roll(dense, offset)), mode="zero_insert")
+
+A shift of ``x`` shifts ``y``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from vitrine.shift.frame import Features
+
+Mode = Literal["bilinear", "zero_insert"]
+
+
+def unpool(features: Features, offset: Tensor, stride: int, mode: Mode = "bilinear") -> Tensor:
+    """Put features on a grid as fine or finer.
+
+    Args:
+        features: tokens ``(B, C, H, W)`` and their grid.
+        offset: int64 ``(B, 2)``, the pixel (row, column) of the target's first token; its distance
+            to the features' own is a multiple of `stride`.
+        stride: pixels between the target's tokens, a divisor of the features' own.
+        mode: ``bilinear`` interpolates, ``zero_insert`` leaves zeros between the tokens (A2.2).
+
+    Returns:
+        ``(B, C, factor * H, factor * W)`` with ``factor = features.stride / stride``.
+    """
+    factor = features.stride // stride
+    if mode == "bilinear":
+        finer, margin = _interpolated(features.tokens, factor), factor
+    else:
+        finer, margin = _with_zeros(features.tokens, factor), 0
+    return _rolled(finer, (offset - features.offset) // stride, margin)
+
+
+def to_pixels(features: Features, mode: Mode = "bilinear") -> Tensor:
+    """Put features on the pixels of their image: ``(B, C, image height, image width)``."""
+    return unpool(features, features.offset.new_zeros(features.offset.shape), 1, mode)
+
+
+def _interpolated(x: Tensor, factor: int) -> Tensor:
+    """Interpolate ``(B, C, H, W)``, continued by a token around the borders, by half pixels."""
+    padded = functional.pad(x, (1, 1, 1, 1), mode="circular")
+    size = (padded.shape[2] * factor, padded.shape[3] * factor)
+    return functional.interpolate(padded, size, mode="bilinear", align_corners=False)
+
+
+def _with_zeros(x: Tensor, factor: int) -> Tensor:
+    """Put ``(B, C, H, W)`` on every `factor`-th row and column of zeros."""
+    batch, channels, height, width = x.shape
+    finer = x.new_zeros(batch, channels, height * factor, width * factor)
+    finer[:, :, ::factor, ::factor] = x
+    return finer
+
+
+def _rolled(x: Tensor, offset: Tensor, margin: int) -> Tensor:
+    """Roll each sample of ``(B, C, H, W)`` by its `offset`, without the margin around it.
+
+    It is `vitrine.shift.polyphase.roll_image` of what the margin encloses, in one copy.
+    """
+    batch, channels, *padded = x.shape
+    height, width = (side - 2 * margin for side in padded)
+    rows = (torch.arange(height, device=x.device) + offset[:, :1]) % height + margin
+    columns = (torch.arange(width, device=x.device) + offset[:, 1:]) % width + margin
+    index = (rows[:, :, None] * padded[1] + columns[:, None, :]).flatten(1)
+    rolled = x.flatten(2).gather(2, index[:, None].expand(-1, channels, -1))
+    return rolled.view(batch, channels, height, width)

@@ -1,0 +1,122 @@
+"""timm's Vision Transformer as a backbone of mmseg, with calibrated position embeddings.
+
+A segmenter learns a table of positions at the size of its crops, and is tested on whole images.
+There the table is interpolated, UP(P), and the variance paper divides it by sqrt(k) ("Semantic
+Segmentation", Table 4): with the constant of one axis where one axis grows, as on ADE20K and
+Cityscapes, and of both where both do, as on LoveDA. In training nothing is calibrated.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, cast, get_args
+
+import vitrine.models  # noqa: F401  # isort: skip
+import timm
+import torch
+from mmengine.model import BaseModule
+from mmseg.registry import MODELS
+from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
+from torch import Tensor
+from torch.nn import functional
+
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.segmentation.weights import load_weights
+from vitrine.variance.rescaling import Calibration, rescaled_table
+
+# mmseg interpolates the table of positions so, and the paper's constants are those of this.
+filter_fn = functools.partial(checkpoint_filter_fn, interpolation="bicubic", antialias=False)
+
+
+class CalibratedViT(VisionTransformer):
+    """timm's, with the table of positions resized and calibrated for the image at hand."""
+
+    calibration: Calibration
+
+    def _pos_embed(self, x: Tensor) -> Tensor:
+        """Add positions to patches ``(B, h, w, C)``: ``(B, prefix + h * w, C)``."""
+        batch, rows, columns, _ = x.shape
+        table = rescaled_table(
+            cast(Tensor, self.pos_embed),
+            self.patch_embed.grid_size,
+            (rows, columns),
+            antialias=False,
+            calibration="none" if self.training else self.calibration,
+        )
+        tokens = [
+            t.expand(batch, -1, -1) for t in (self.cls_token, self.reg_token) if t is not None
+        ]
+        tokens.append(x.flatten(1, 2))
+        if self.no_embed_class:
+            tokens[-1] = tokens[-1] + table
+            return cast(Tensor, self.pos_drop(torch.cat(tokens, dim=1)))
+        return cast(Tensor, self.pos_drop(torch.cat(tokens, dim=1) + table))
+
+
+@MODELS.register_module()
+class TimmViT(BaseModule):
+    """A Vision Transformer of timm's, by default DeiT-S/16, for mmseg's ``MultiLevelNeck``.
+
+    Args:
+        model_name: timm's name.
+        img_size: of the crops, whose grid the table of positions has.
+        out_indices: after which blocks features are taken.
+        calibration: of the table in evaluation, where the grid is another: ``none``, ``iid`` (the
+            paper's) or ``empirical``, see `vitrine.variance.rescaling`.
+        init_cfg: None, or mmengine's ``dict(type="Pretrained", checkpoint=...)`` with the published
+            weights, see `vitrine.segmentation.weights`.
+        kwargs: of timm's model.
+
+    Raises:
+        VitrineError: the model is no plain Vision Transformer, or the calibration is unknown.
+    """
+
+    def __init__(
+        self,
+        model_name: str = "deit_small_patch16_224",
+        img_size: int | tuple[int, int] = 512,
+        out_indices: Sequence[int] = (2, 5, 8, 11),
+        calibration: Calibration = "none",
+        init_cfg: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(init_cfg)
+        if calibration not in get_args(Calibration):
+            known = did_you_mean(calibration, get_args(Calibration))
+            raise VitrineError(f"backbone.calibration '{calibration}' is unknown{known}")
+        model = timm.create_model(
+            model_name, img_size=img_size, num_classes=0, dynamic_img_size=True, **kwargs
+        )
+        if type(model) is not VisionTransformer or model.pos_embed is None:
+            raise VitrineError(
+                f"backbone.model_name '{model_name}' is no Vision Transformer with a table of "
+                "positions; use one such as deit_small_patch16_224"
+            )
+        self.model = cast(Any, model)
+        self.model.__class__ = CalibratedViT
+        self.model.calibration = calibration
+        self.out_indices = tuple(out_indices)
+        # What is not needed would get no gradient, which distributed training refuses.
+        self.model.prune_intermediate_layers(list(out_indices), prune_norm=True)
+
+    def init_weights(self) -> None:
+        """Load the weights of `init_cfg`, if it names any; timm has drawn random ones."""
+        if self.init_cfg:
+            load_weights(self.model, self.init_cfg, filter_fn)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Return the features of each of the blocks, ``(B, C, h, w)``, of images ``(B, 3, H, W)``.
+
+        Images are padded with zeros to whole patches, below and to the right, as mmseg's are.
+        """
+        below, right = (
+            -side % patch
+            for side, patch in zip(images.shape[2:], self.model.patch_embed.patch_size, strict=True)
+        )
+        features = self.model.forward_intermediates(
+            functional.pad(images, (0, right, 0, below)),
+            indices=list(self.out_indices),
+            intermediates_only=True,
+        )
+        return tuple(features)

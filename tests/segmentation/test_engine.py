@@ -1,0 +1,202 @@
+"""Segmenters are trained under the same rules as classifiers: resumed to the same bits, locked."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import vitrine.segmentation  # noqa: F401  # isort: skip
+import pytest
+import torch
+from mmseg.models import EncoderDecoder
+from safetensors.torch import load_file
+
+from vitrine.errors import VitrineError
+from vitrine.segmentation import engine
+from vitrine.segmentation.config import training_config
+from vitrine.segmentation.evaluation import test_samples as open_samples
+from vitrine.training.lock import exclusive
+from vitrine.training.model import load_weights
+
+STEPS = 6
+
+
+@pytest.fixture
+def run(info, data_root, tmp_path):
+    def run(recipe, name="run", **options):
+        engine.train(recipe, 0, tmp_path / name, info=info, data_root=data_root, **options)
+        return tmp_path / name
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def straight(recipe, info, data_root, tmp_path_factory):
+    """A run that nothing has interrupted."""
+    folder = tmp_path_factory.mktemp("straight")
+    engine.train(recipe, 0, folder, info=info, data_root=data_root)
+    return folder
+
+
+def weights_of(folder):
+    return load_file(folder / "weights.safetensors")
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
+
+
+def losses_of(folder):
+    return [json.loads(line)["loss"] for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def test_a_run_leaves_what_every_run_leaves(straight, recipe):
+    provenance = json.loads((straight / "provenance.json").read_text())
+    assert provenance["steps"] == STEPS
+    assert provenance["recipe_hash"] == recipe.hash
+    assert provenance["dataset"] == "ade20k"
+    assert not (straight / "checkpoints").exists()
+    assert (straight / "recipe.yaml").exists()
+    assert "UPerHead" in (straight / "config.py").read_text()
+    assert len(losses_of(straight)) == 1
+
+
+def test_a_stopped_run_resumes_to_the_same_bits(straight, recipe, run):
+    folder = run(recipe, stop_after=2)
+    assert not (folder / "weights.safetensors").exists()
+    assert [file.name for file in (folder / "checkpoints").glob("*.pt")] == ["step-00000002.pt"]
+    run(recipe, stop_after=5)
+    run(recipe)
+    assert same(weights_of(straight), weights_of(folder))
+    assert losses_of(straight) == losses_of(folder)
+    assert json.loads((folder / "provenance.json").read_text())["attempts"] == 3
+
+
+def test_workers_change_nothing(straight, recipe, run):
+    assert same(weights_of(straight), weights_of(run(recipe, workers=2)))
+
+
+def test_a_checkpoint_is_one_of_mmengines(recipe, run):
+    file = run(recipe, stop_after=2) / "checkpoints" / "step-00000002.pt"
+    state = torch.load(file, weights_only=True)
+    assert state["meta"]["iter"] == 2
+    model = engine.build_model(recipe, 150)
+    model.load_state_dict(state["state_dict"])
+    assert {"optimizer", "param_schedulers", "message_hub"} <= state.keys()
+
+
+def test_another_seed_is_another_run(straight, recipe, info, data_root, tmp_path):
+    engine.train(recipe, 1, tmp_path, info=info, data_root=data_root)
+    assert not same(weights_of(straight), weights_of(tmp_path))
+
+
+def test_a_finished_run_is_left_as_it_is(straight, recipe, info, data_root):
+    before = (straight / "provenance.json").stat().st_mtime_ns
+    engine.train(recipe, 0, straight, info=info, data_root=data_root)
+    assert (straight / "provenance.json").stat().st_mtime_ns == before
+
+
+def test_a_second_start_in_the_same_folder_is_refused(recipe, run, tmp_path):
+    with exclusive(tmp_path / "run"), pytest.raises(VitrineError, match="is being trained by"):
+        run(recipe)
+
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from vitrine.data.registry import DatasetInfo
+from vitrine.recipe import SegmentationRecipe
+from vitrine.segmentation.engine import train
+recipe, info, folder, data = map(json.loads, sys.argv[1:])
+train(SegmentationRecipe.model_validate(recipe), 0, Path(folder), workers=1,
+      info=DatasetInfo.model_validate(info), data_root=Path(data), checkpoint_seconds=0.0)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_run_resumes_at_its_last_checkpoint(
+    straight, recipe, info, data_root, run, tmp_path, number
+):
+    given = [recipe.model_dump(mode="json"), info.model_dump(mode="json")]
+    paths = [str(tmp_path / "run"), str(data_root)]
+    # Saving after each step makes it slow enough to be caught in the middle.
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, *map(json.dumps, [*given, *paths])],
+        stderr=subprocess.PIPE,
+    )
+    checkpoints = tmp_path / "run" / "checkpoints"
+    while process.poll() is None and not list(checkpoints.glob("step-*.pt")):
+        time.sleep(0.005)
+    process.send_signal(number)
+    process.wait()
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
+    assert not (tmp_path / "run" / "weights.safetensors").exists()
+    folder = run(recipe)
+    provenance = json.loads((folder / "provenance.json").read_text())
+    assert provenance["steps"] == STEPS
+    assert provenance["interruptions"] == 1
+    assert same(weights_of(straight), weights_of(folder))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(recipe, run, monkeypatch):
+    parse, calls = EncoderDecoder.parse_losses, []
+
+    def poisoned(self, losses):
+        calls.append(None)
+        loss, told = parse(self, losses)
+        bad = loss * float("nan") if len(calls) == 4 else loss
+        return bad, {**told, "loss": bad}
+
+    monkeypatch.setattr(EncoderDecoder, "parse_losses", poisoned)
+    with pytest.raises(VitrineError, match=r"loss is nan at step 4 .*step-00000003\.pt: lower"):
+        run(recipe, checkpoint_seconds=0.0)
+
+
+def test_a_checkpoint_that_the_code_no_longer_fits_is_named(make_recipe, recipe, run, monkeypatch):
+    run(recipe, stop_after=2)
+    wider = make_recipe({"model": {"args": {"decode_head": {"channels": 12}}}})
+    name = recipe.hash
+    monkeypatch.setattr(type(wider), "hash", property(lambda self: name))
+    with pytest.raises(VitrineError, match=r"step-00000002\.pt does not fit configuration"):
+        run(wider)
+
+
+def test_the_model_is_built_and_filled_again(straight, recipe, info, data_root):
+    model = engine.build_model(recipe, info.classes)
+    load_weights(model, straight / "weights.safetensors", recipe)
+    sample = open_samples(recipe, info, data_root)[0]
+    with torch.inference_mode():
+        logits = model.eval()(sample.image[None])
+    assert logits.shape[:2] == (1, info.classes)
+    assert engine.image_shape(recipe) == (3, 64, 64)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"model": {"args": {"backbone": {"depht": [1]}}}}, "refuses model.args"),
+        ({"model": {"name": "mmseg::swin/none.py"}}, "'mmseg::swin/none.py' cannot be used"),
+        ({"model": {"name": "none"}}, "has no configuration 'none'"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(make_recipe, changes, sentence):
+    with pytest.raises(VitrineError) as error:
+        engine.build_model(make_recipe(changes), 150)
+    assert sentence in str(error.value)
+
+
+def test_a_batch_that_processes_cannot_share_is_refused(recipe, info, data_root):
+    with pytest.raises(VitrineError, match=r"batch\.size 2 cannot be shared by 3 processes"):
+        training_config(
+            recipe,
+            0,
+            info=info,
+            data_root=data_root,
+            initial=None,
+            world=3,
+            workers=0,
+            on_gpu=False,
+        )

@@ -1,0 +1,113 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from vitrine.segmentation.unpooling import to_pixels, unpool
+from vitrine.shift.frame import Features, Frame
+from vitrine.shift.merging import adaptive_merge
+from vitrine.shift.polyphase import roll, roll_image
+from vitrine.shift.windows import window_offset
+
+
+def noise(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def features(tokens: torch.Tensor, offset: list[list[int]], stride: int) -> Features:
+    return Features(tokens, torch.tensor(offset), stride)
+
+
+@pytest.mark.parametrize("factor", [1, 2, 3, 4, 8])
+def test_away_from_borders_it_is_torchs_interpolation(factor):
+    tokens = noise(2, 3, 5, 7)
+    unpooled = to_pixels(features(tokens, [[0, 0], [0, 0]], factor))
+    expected = functional.interpolate(
+        tokens, scale_factor=factor, mode="bilinear", align_corners=False
+    )
+    inside = slice(factor, -factor)
+    torch.testing.assert_close(
+        unpooled[:, :, inside, inside], expected[:, :, inside, inside], rtol=0, atol=1e-14
+    )
+
+
+def test_around_the_borders_it_interpolates_between_the_last_and_the_first():
+    line = torch.tensor([0.0, 4.0, 8.0])[None, None, None].expand(1, 1, 3, 3)
+    unpooled = to_pixels(features(line, [[0, 0]], 2))
+    torch.testing.assert_close(unpooled[0, 0, 0], torch.tensor([2.0, 1.0, 3.0, 5.0, 7.0, 6.0]))
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "zero_insert"])
+def test_every_token_comes_to_the_pixels_that_it_stands_for(mode):
+    """Token n of an axis of stride s covers the s pixels from offset + s n on."""
+    tokens = torch.zeros(2, 1, 4, 6)
+    tokens[:, :, 1, 2] = 1
+    grid = features(tokens, [[2, 0], [13, 21]], 4)
+    for pixels, offset in zip(to_pixels(grid, mode), grid.offset, strict=True):
+        mass = pixels[0].nonzero().double()
+        heaviest = (pixels[0] == pixels[0].max()).nonzero()
+        corner = (offset + 4 * torch.tensor([1, 2])) % torch.tensor([16, 24])
+        if mode == "zero_insert":
+            assert mass.tolist() == [corner.tolist()]
+        else:  # the four pixels in the middle of the token's sixteen
+            middle = [[(corner[0] + i) % 16, (corner[1] + j) % 24] for i in (1, 2) for j in (1, 2)]
+            assert sorted(heaviest.tolist()) == sorted([[int(i), int(j)] for i, j in middle])
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "zero_insert"])
+@pytest.mark.parametrize("stride", [1, 2, 4, 8])
+def test_it_commutes_with_shifts_of_the_image(mode, stride):
+    """Moving the features' grid and the target's by as many pixels moves the result by as many."""
+    tokens = noise(3, 2, 4, 3)
+    source = features(tokens, [[0, 0], [16, 8], [24, 16]], 8)
+    target = torch.tensor([[0, 0], [8, 0], [0, 16]])
+    unpooled = unpool(source, target, stride, mode)
+    rolled = torch.tensor([[1, 2], [3, 0], [2, 1]])  # tokens
+    moved = Features(roll_image(tokens, rolled), source.offset + 8 * rolled, 8)
+    torch.testing.assert_close(unpool(moved, target, stride, mode), unpooled, rtol=0, atol=1e-14)
+    shifted = unpool(source._replace(offset=source.offset - 8), target, stride, mode)
+    torch.testing.assert_close(shifted, unpooled.roll((-8 // stride,) * 2, (2, 3)))
+
+
+def test_two_steps_put_features_where_one_does():
+    """Offsets are in pixels at every stage, so the way that features take does not matter."""
+    tokens = torch.ones(1, 1, 3, 3)
+    source = features(tokens, [[20, 12]], 8)
+    between = torch.tensor([[4, 16]])
+    halfway = Features(unpool(source, between, 4, "zero_insert"), between, 4)
+    assert torch.equal(to_pixels(halfway, "zero_insert"), to_pixels(source, "zero_insert"))
+
+
+def test_gradients_flow_to_every_token():
+    tokens = noise(2, 1, 3, 3).requires_grad_()
+    to_pixels(features(tokens, [[1, 5], [0, 3]], 4)).sum().backward()
+    torch.testing.assert_close(tokens.grad, torch.full_like(tokens, 16))
+
+
+class EncDec(nn.Module):
+    """The simple encoder-decoder of Appendix A2.2: A-PMerge with A-WSA, then unpooling."""
+
+    def __init__(self, dim: int, window: int) -> None:
+        super().__init__()
+        self.project = nn.Sequential(nn.LayerNorm(4 * dim), nn.Linear(4 * dim, 2 * dim))
+        self.window = window, window
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        merged, phase = adaptive_merge(x.permute(0, 2, 3, 1), self.project, "paper")
+        offset = window_offset(merged, self.window)
+        frame = Frame.of(x).sampled(phase, 2).rolled(offset)
+        return to_pixels(frame.place(roll(merged, offset)), "zero_insert")
+
+
+def test_the_papers_encoder_decoder_is_shift_equivariant():
+    """Appendix A2.2, with its sizes: 28x28 pixels, 3 channels, stride 2, windows of 7, 6 pixels."""
+    torch.manual_seed(0)
+    model = EncDec(dim=3, window=7).double().eval()
+    x = torch.randn(1, 3, 28, 28, dtype=torch.float64)
+    for _ in range(10):
+        s01, s02 = torch.randint(-6, 6, (2, 2))
+        y01 = model(x.roll(tuple(s01), (-1, -2)))
+        y02 = model(x.roll(tuple(s02), (-1, -2)))
+        assert torch.allclose(y01.roll(tuple(s02 - s01), (-1, -2)), y02)
+    assert y01.shape == (1, 6, 28, 28)
+    assert (y01 != 0).any(dim=1).sum() == 14 * 14
