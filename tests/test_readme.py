@@ -15,6 +15,24 @@ CHECKS = {
 }
 
 
+CONFIGURATION = """
+import sys
+import vitrine.segmentation
+import torch
+from mmengine.config import Config
+from mmseg.registry import MODELS
+
+config = Config.fromfile(sys.argv[1])
+config.model.decode_head.norm_cfg.type = config.model.auxiliary_head.norm_cfg.type = "BN"
+model = MODELS.build(config.model).eval()
+image = torch.randn(1, 3, 256, 256)
+with torch.inference_mode():
+    shifted, logits = model(image.roll((7, 30), (2, 3))), model(image)
+assert logits.shape == (1, 150, 256, 256)
+torch.testing.assert_close(shifted, logits.roll((7, 30), (2, 3)))
+"""
+
+
 def snippets(root):
     return re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
 
@@ -34,8 +52,20 @@ def test_the_snippet_of_a_method_runs(root, what):
     assert done.returncode == 0, done.stderr
 
 
+def test_the_configuration_is_one_of_a_shift_equivariant_segmenter(root, tmp_path):
+    (snippet,) = [snippet for snippet in snippets(root) if snippet.startswith("_base_")]
+    (tmp_path / "config.py").write_text(snippet)
+    done = subprocess.run(
+        [sys.executable, "-c", CONFIGURATION, str(tmp_path / "config.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_snippet_is_checked(root):
-    assert len(snippets(root)) == len(CHECKS)
+    assert len(snippets(root)) == len(CHECKS) + 1
 
 
 def test_every_target_of_the_readme_exists(root):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from vitrine.artifacts.claims import Place, read_claims, refuse_unknown_cells
 from vitrine.catalog import load_catalog
 from vitrine.measures.context import Described
 from vitrine.measures.hyperparameters import hyperparameters
@@ -193,34 +192,3 @@ def test_parameters_and_operations_are_those_of_full_size_models(scale):
             assert cell.comparable
         elif cell.metric in ("throughput", "peak memory"):
             assert not cell.comparable
-
-
-# What the paper claims
-
-
-def test_every_claim_names_cells_that_exist(full):
-    refuse_unknown_cells(read_claims(FOLDER / "claims.yaml"), full.artifacts)
-
-
-@pytest.mark.parametrize("scale", SCALES)
-def test_claims_are_testable_where_their_artifacts_exist(scale):
-    artifacts = load_catalog(scale=scale).paper("octic").artifacts
-    claims = [claim for claim in read_claims(FOLDER / "claims.yaml") if scale in claim.scales]
-    assert claims
-    for claim in claims:
-        places = [place for place in (claim.left, claim.right) if isinstance(place, Place)]
-        assert all(place.artifact in artifacts for place in places), claim.id
-
-
-def test_the_paper_keeps_its_own_claims():
-    for claim in read_claims(FOLDER / "claims.yaml"):
-        if claim.left.artifact.startswith("fig") or claim.id.startswith("throughput-"):
-            continue  # nothing is printed, or the claim is to do better
-        left, right = (
-            value(side.artifact, side.row, side.column) if isinstance(side, Place) else side
-            for side in (claim.left, claim.right)
-        )
-        gap = {"above": left - right, "below": right - left, "equal": -abs(left - right)}
-        slack = claim.margin if claim.relation == "equal" else -claim.margin
-        assert gap[claim.relation] + slack >= -1e-9, claim.id
-        assert claim.relation == "equal" or gap[claim.relation] > claim.margin, claim.id
