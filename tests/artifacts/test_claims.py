@@ -3,7 +3,14 @@
 import pandas as pd
 import pytest
 
-from vitrine.artifacts.claims import Claim, Place, evaluate, read_claims, refuse_unknown_cells
+from vitrine.artifacts.claims import (
+    Claim,
+    Place,
+    evaluate,
+    read_claims,
+    refuse_unknown_cells,
+    refuse_unknown_scales,
+)
 from vitrine.artifacts.comparison import compare
 from vitrine.errors import VitrineError
 
@@ -200,3 +207,10 @@ def test_an_entry_with_lists_is_a_claim_for_each_combination(tmp_path):
     path.write_text(text.replace('[{n: "1"}, {n: "2"}]', "3"))
     with pytest.raises(VitrineError, match=r"claims\.yaml.*each"):
         read_claims(path)
+
+
+def test_a_claim_of_a_scale_that_there_is_not_is_refused():
+    known = ["laptop", "full"]
+    refuse_unknown_scales([Claim.model_validate(CLAIM)], known)
+    with pytest.raises(VitrineError, match="scale 'labtop' is unknown; did you mean 'laptop'"):
+        refuse_unknown_scales([Claim.model_validate({**CLAIM, "scales": ["labtop"]})], known)

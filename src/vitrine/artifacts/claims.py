@@ -20,6 +20,7 @@ from vitrine.artifacts.comparison import difference_half_width
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.paper import fill
 from vitrine.schema import Strict, parse, read_yaml
+from vitrine.settings import known_scales
 
 if TYPE_CHECKING:
     from vitrine.catalog import Artifact, Paper
@@ -127,11 +128,27 @@ def claims_of_paper(paper: Paper, tables: Tables, scale: str) -> pd.DataFrame:
     """Judge a paper's claims, built or not: their cells must exist wherever their artifact does.
 
     Raises:
-        VitrineError: as `read_claims`, `refuse_unknown_cells` and `evaluate` do.
+        VitrineError: as `read_claims`, `refuse_unknown_cells` and `evaluate` do, or a claim names a
+            scale that there is not.
     """
     claims = read_claims(paper.folder / "claims.yaml")
+    refuse_unknown_scales(claims, known_scales(paper.folder.parents[2]))
     refuse_unknown_cells(claims, paper.artifacts)
     return evaluate(claims, tables, scale)
+
+
+def refuse_unknown_scales(claims: Sequence[Claim], known: Sequence[str]) -> None:
+    """Refuse scales that there are not, lest their claim be never testable.
+
+    Raises:
+        VitrineError: a claim names such a scale.
+    """
+    for claim in claims:
+        for scale in claim.scales:
+            if scale not in known:
+                raise VitrineError(
+                    f"claim '{claim.id}': scale '{scale}' is unknown{did_you_mean(scale, known)}"
+                )
 
 
 def refuse_unknown_cells(claims: Sequence[Claim], artifacts: Mapping[str, Artifact]) -> None:
