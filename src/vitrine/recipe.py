@@ -21,7 +21,6 @@ from vitrine.schema import Strict
 
 Fraction = float
 Task = Literal["classification", "segmentation"]
-Precision = Literal["fp32", "bf16", "fp16"]
 
 
 class Training(Strict, ABC):
@@ -211,7 +210,7 @@ class Recipe(Training):
     optimizer: Optimizer
     schedule: Schedule
     batch: Batch
-    precision: Precision = "fp32"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     ema_decay: float | None = Field(None, gt=0, lt=1, description="weights average that is saved")
     grad_checkpointing: bool = False
     compile: bool = False
@@ -292,7 +291,6 @@ class SegmentationRecipe(Training):
     options: dict[str, Any] = Field({}, description="laid over the whole configuration")
     schedule: Steps
     batch: Whole
-    precision: Precision = "fp32"
 
     def steps(self, train_images: int) -> int:
         """As the recipe says, however many images there are."""

@@ -99,11 +99,34 @@ def test_values_are_laid_over_the_configuration_and_sizes_are_tuples(recipe, ori
     assert config.model.backbone.mlp_ratio == original.model.backbone.mlp_ratio
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("bf16", "bfloat16"), ("fp16", "float16")])
-def test_half_precision_is_mmengines(plain, info, tmp_path, precision, dtype):
-    half = plain.model_copy(update={"precision": precision})
-    wrapper = train_config(half, info, tmp_path).optim_wrapper
-    assert (wrapper.type, wrapper.dtype) == ("AmpOptimWrapper", dtype)
+def test_args_of_the_model_are_laid_over_its_options(recipe):
+    both = recipe.model_copy(
+        update={"options": {"model": {"decode_head": {"channels": 12, "dropout_ratio": 0.5}}}}
+    )
+    head = load_config(both, 150).model.decode_head
+    assert (head.channels, head.dropout_ratio) == (8, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"optim_wraper": {}}, "options.optim_wraper is unknown; did you mean 'optim_wrapper'?"),
+        ({"train_cfg": {"max_iters": 5}}, "options.train_cfg is for the graph to set"),
+        ({"optim_wrapper": {"accumulative_counts": 2}}, "a resumed training would lose"),
+    ],
+)
+def test_options_that_would_do_nothing_or_harm_are_refused(
+    plain, info, tmp_path, options, sentence
+):
+    with pytest.raises(VitrineError) as error:
+        train_config(plain.model_copy(update={"options": options}), info, tmp_path)
+    assert sentence in str(error.value)
+
+
+def test_published_weights_must_be_given(plain, info, tmp_path):
+    model = plain.model.model_copy(update={"pretrained": "swin.ms_in1k"})
+    with pytest.raises(VitrineError, match=r"published weights swin\.ms_in1k and was given none"):
+        train_config(plain.model_copy(update={"model": model}), info, tmp_path)
 
 
 def test_published_weights_fill_the_backbone(plain, info, tmp_path):

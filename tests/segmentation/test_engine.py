@@ -188,6 +188,29 @@ def test_a_wrong_configuration_is_refused(make_recipe, changes, sentence):
     assert sentence in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"train_dataloader": {"dataset": {"pipeline": [{"type": "LoadImageFromFiel"}]}}},
+        {"optim_wrapper": {"optimizer": {"learning_rate": 1.0}}},
+    ],
+)
+def test_parts_that_mmengine_cannot_build_are_one_sentence(make_recipe, run, options):
+    with pytest.raises(VitrineError, match=r"cannot be trained \(.*\): correct the file, or"):
+        run(make_recipe({"options": options}))
+
+
+def test_missing_data_are_one_sentence(recipe, info, tmp_path):
+    with pytest.raises(VitrineError, match=r"dataset 'ade20k' is not in .*place it as"):
+        engine.train(recipe, 0, tmp_path / "run", info=info, data_root=tmp_path)
+
+
+def test_a_run_that_has_come_so_far_takes_no_step_more(recipe, run):
+    folder = run(recipe, stop_after=3)
+    run(recipe, stop_after=3)
+    assert [file.name for file in (folder / "checkpoints").glob("*.pt")] == ["step-00000003.pt"]
+
+
 def test_a_batch_that_processes_cannot_share_is_refused(recipe, info, data_root):
     with pytest.raises(VitrineError, match=r"batch\.size 2 cannot be shared by 3 processes"):
         training_config(

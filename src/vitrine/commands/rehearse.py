@@ -127,7 +127,13 @@ def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, devi
 def miniature_recipe(recipe: AnyRecipe, device: str) -> AnyRecipe:
     """The recipe with a batch of two, bound to no weights, such that the device can take it."""
     if isinstance(recipe, SegmentationRecipe):
-        return _miniature_segmentation(recipe, device)
+        return recipe.model_copy(
+            update={
+                "model": recipe.model.model_copy(update={"pretrained": None}),
+                "schedule": Steps(steps=STEPS),
+                "batch": Whole(size=IMAGES),
+            }
+        )
     model = recipe.model.model_copy(update={"pretrained": False, "weights_from": None})
     if _is_too_large(recipe):
         model = model.model_copy(update={"args": {**model.args, "depth": SHALLOW}})
@@ -135,23 +141,9 @@ def miniature_recipe(recipe: AnyRecipe, device: str) -> AnyRecipe:
     changes: dict[str, object] = {"batch": batch, "model": model}
     if device == "cpu":
         changes["compile"] = False
-        changes["precision"] = _precision_on_cpu(recipe)
+        if recipe.precision == "fp16":
+            changes["precision"] = "bf16"
     return recipe.model_copy(update=changes)
-
-
-def _miniature_segmentation(recipe: SegmentationRecipe, device: str) -> SegmentationRecipe:
-    changes: dict[str, object] = {
-        "model": recipe.model.model_copy(update={"pretrained": None}),
-        "schedule": Steps(steps=STEPS),
-        "batch": Whole(size=IMAGES),
-    }
-    if device == "cpu":
-        changes["precision"] = _precision_on_cpu(recipe)
-    return recipe.model_copy(update=changes)
-
-
-def _precision_on_cpu(recipe: AnyRecipe) -> str:
-    return "bf16" if recipe.precision == "fp16" else recipe.precision
 
 
 def _is_too_large(recipe: AnyRecipe) -> bool:
@@ -209,11 +201,11 @@ def _notes(run: Run, device: str) -> list[str]:
     if not recipe.steps(run.info.train_images):
         notes.append("zero epochs: only measured")
         return notes
-    rehearsed = miniature_recipe(recipe, device)
-    if rehearsed.precision != recipe.precision:
-        notes.append(f"{recipe.precision} rehearsed as bf16")
-    if isinstance(recipe, Recipe) and recipe.compile and device == "cpu":
-        notes.append("not compiled")
+    if isinstance(recipe, Recipe) and device == "cpu":
+        if recipe.precision == "fp16":
+            notes.append("fp16 rehearsed as bf16")
+        if recipe.compile:
+            notes.append("not compiled")
     return notes
 
 

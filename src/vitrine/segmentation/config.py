@@ -1,19 +1,21 @@
 """From a recipe to an mmengine configuration: the file that it names, and what it lays over it.
 
-What our graph decides (where the data lie, how many classes there are, steps, batch, precision) is
+What our graph decides (where the data lie, how many classes there are, steps, batch) is
 set here, so that a configuration may be written for MMSegmentation's own tools and still train
 under our rules.
 """
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import vitrine.segmentation  # noqa: F401  # isort: skip  # registers ours; imports mmengine quietly
 from mmengine.config import Config
+from mmengine.runner import Runner
 
-from vitrine.errors import VitrineError
+from vitrine.errors import VitrineError, did_you_mean
 from vitrine.mmseg_config import THEIRS, config_path
 from vitrine.segmentation import sampling  # noqa: F401 - registers what the loaders name
 from vitrine.training.model import first_line
@@ -26,13 +28,25 @@ SCOPE = "mmseg"
 HEADS = ("decode_head", "auxiliary_head")
 LOADERS = {"train_dataloader": "train", "val_dataloader": "val", "test_dataloader": "val"}
 VALIDATION = ("val_cfg", "val_dataloader", "val_evaluator")
+SET_HERE = {
+    "train_cfg": "schedule.steps",
+    "work_dir": "runs_root",
+    "randomness": "the number of seeds",
+    "launcher": "the processes that are started",
+    "load_from": "model.pretrained",
+}
 TESTING = ("test_cfg", "test_dataloader", "test_evaluator")
 
 
-def load_config(recipe: SegmentationRecipe, classes: int) -> Config:
+def load_config(recipe: SegmentationRecipe, classes: int, synchronised: bool = False) -> Config:
     """Read the recipe's configuration, with its own values laid over it, for so many classes.
 
-    The model starts from no published weights, and its batch norms are of one process.
+    The model starts from no published weights.
+
+    Args:
+        recipe: names it, and lays `options` and then `model.args` over it.
+        classes: of every head.
+        synchronised: leave SyncBN as it is written, which needs GPUs; else BN takes its place.
 
     Raises:
         VitrineError: there is no such configuration, it cannot be read, or the recipe's values do
@@ -43,7 +57,9 @@ def load_config(recipe: SegmentationRecipe, classes: int) -> Config:
         # Not mmengine.hub.get_config, which would install packages.
         path = Config._get_cfg_path(name, "")[0] if name.startswith(THEIRS) else config_path(name)
         config = Config.fromfile(path)
-        config.merge_from_dict(_with_tuples({"model": recipe.model.args, **recipe.options}))
+        _refuse_unknown(recipe.options, config)
+        for values in (recipe.options, {"model": recipe.model.args}):
+            config.merge_from_dict(_with_tuples(values))
         _set_classes(config.model, classes)
     except VitrineError:
         raise
@@ -54,7 +70,8 @@ def load_config(recipe: SegmentationRecipe, classes: int) -> Config:
         ) from None
     config.model.pretrained = None
     config.model.backbone.init_cfg = None
-    _replace_type(config.model, "SyncBN", "BN")
+    if not synchronised:
+        _replace_type(config.model, "SyncBN", "BN")
     return config
 
 
@@ -72,25 +89,34 @@ def training_config(
     """Make the configuration that mmengine's Runner trains by, in one of `world` processes.
 
     Raises:
-        VitrineError: as `load_config`, or the processes cannot share the batch.
+        VitrineError: as `load_config`; the processes cannot share the batch; published weights are
+            missing; or the configuration accumulates gradients.
     """
     size = recipe.batch.size
     if size % world:
         raise VitrineError(
             f"batch.size {size} cannot be shared by {world} processes: start a divisor of it"
         )
-    config = load_config(recipe, info.classes)
+    if recipe.model.pretrained and initial is None:
+        raise VitrineError(
+            f"the recipe starts from the published weights {recipe.model.pretrained} and was given "
+            "none: pass their file as `initial`"
+        )
+    config = load_config(recipe, info.classes, synchronised=world > 1 and on_gpu)
+    if config.optim_wrapper.get("accumulative_counts", 1) != 1:
+        raise VitrineError(
+            "optim_wrapper.accumulative_counts is "
+            f"{config.optim_wrapper.accumulative_counts}, and a resumed training would lose what "
+            "is accumulated: set it to 1 and lower batch.size, or start more processes"
+        )
     _place_data(config, info, data_root)
     if initial is not None:
         config.model.backbone.init_cfg = {"type": "Pretrained", "checkpoint": str(initial)}
-    if world > 1 and on_gpu:
-        _replace_type(config.model, "BN", "SyncBN")
     # Where the parameters are, as the default, LOCAL_RANK's GPU, is wrong on a CPU.
     wrapper = {"type": "MMDistributedDataParallel", "broadcast_buffers": False, "device_ids": None}
     config.model_wrapper_cfg = wrapper
     _stretch(config, recipe.schedule.steps)
     _count_samples(config, seed, size // world, workers)
-    _set_precision(config, recipe, on_gpu)
     for key in (*VALIDATION, *TESTING):  # evaluation is a job of its own
         config[key] = None
     config.default_hooks = {
@@ -114,6 +140,18 @@ def test_config(recipe: SegmentationRecipe, info: DatasetInfo, data_root: Path) 
     config = load_config(recipe, info.classes)
     _place_data(config, info, data_root)
     return config
+
+
+def _refuse_unknown(options: dict[str, Any], config: Config) -> None:
+    """Refuse what neither the configuration nor mmengine's Runner has: it would do nothing."""
+    known = {*config, *inspect.signature(Runner).parameters}
+    for key in options:
+        if key not in known:
+            raise VitrineError(f"options.{key} is unknown{did_you_mean(key, known)}")
+        if key in SET_HERE:
+            raise VitrineError(
+                f"options.{key} is for the graph to set: remove it, or use {SET_HERE[key]}"
+            )
 
 
 def _with_tuples(value: Any) -> Any:
@@ -181,11 +219,3 @@ def _count_samples(config: Config, seed: int, batch: int, workers: int) -> None:
         "worker_init_fn": {"type": "ignore_signals"},
         "dataset": {"type": "CountedDataset", "dataset": loader.dataset, "seed": seed},
     }
-
-
-def _set_precision(config: Config, recipe: SegmentationRecipe, on_gpu: bool) -> None:
-    if recipe.precision == "fp32":
-        return
-    dtype = {"fp16": "float16", "bf16": "bfloat16"}[recipe.precision]
-    scale = {"loss_scale": "dynamic"} if recipe.precision == "fp16" and on_gpu else {}
-    config.optim_wrapper.update(type="AmpOptimWrapper", dtype=dtype, **scale)

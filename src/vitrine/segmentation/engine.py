@@ -24,6 +24,7 @@ from mmengine.runner import Runner
 from mmseg.registry import MODELS
 from torch import nn
 
+from vitrine.data.layout import check_layout
 from vitrine.errors import VitrineError
 from vitrine.files import write_atomically
 from vitrine.segmentation.config import SCOPE, load_config, training_config
@@ -129,7 +130,7 @@ class _Run(RunFolder):
             keeper = _Keeper(
                 self, journal, interruption, state, checkpoint, checkpoint_seconds, stop_after
             )
-            runner = self.team.together(partial(self._runner, config))
+            runner = self.team.together(partial(self._runner, config, data_root))
             runner.register_hook(keeper, "LOWEST")
             try:
                 runner.train()
@@ -139,17 +140,25 @@ class _Run(RunFolder):
                 journal.say(f"stopped by signal {keeper.signal}; step {keeper.done} is saved")
                 raise SystemExit(128 + keeper.signal)
 
-    def _runner(self, config: Any) -> Runner:
+    def _runner(self, config: Any, data_root: Path) -> Runner:
         if self.team.leads:
             write_atomically(self.folder / "config.py", config.pretty_text)
+        check_layout(self.info, data_root)
         mmengine.device.utils.DEVICE = self.team.device.type  # else a GPU wherever there is one
+        # Else runs that begin in one second, in one process, share the Runner's global objects.
+        config.experiment_name = Path(config.work_dir).name
         try:
-            return Runner.from_cfg(config)
+            runner = Runner.from_cfg(config)
+            # What the Runner would build when it trains may be as wrong as what it builds now.
+            runner.train_loop  # noqa: B018 - a property that builds
+            runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
+            runner.param_schedulers = runner.build_param_scheduler(runner.param_schedulers)
         except Exception as error:  # the configuration's parts may raise anything
             raise VitrineError(
                 f"configuration '{self.recipe.model.name}' cannot be trained "
                 f"({first_line(error)}): correct the file, or model.args and options of the recipe"
             ) from None
+        return runner
 
 
 class _Keeper(Hook):
@@ -180,6 +189,9 @@ class _Keeper(Hook):
         self.losses = Losses(self.team, self.done, losses)
         self.team.from_lead(partial(self.run.attempts.begin, self.done))
         self.saved_at = time.monotonic()
+        runner.train_loop.stop_training = (
+            self.stop_after is not None and self.done >= self.stop_after
+        )
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         """Let the step's randomness follow from its number."""

@@ -12,6 +12,7 @@ from mmengine.registry import DefaultScope
 from mmseg.registry import DATASETS, MODELS
 from torch import Tensor
 
+from vitrine.data.layout import check_layout
 from vitrine.segmentation.config import SCOPE, test_config
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class TestSamples:
     __test__ = False  # pytest: it is no test
 
     def __init__(self, recipe: SegmentationRecipe, info: DatasetInfo, data_root: Path) -> None:
+        check_layout(info, data_root)
         config = test_config(recipe, info, data_root)
         with DefaultScope.overwrite_default_scope(SCOPE):
             self._images: Any = DATASETS.build(config.test_dataloader.dataset)
@@ -68,6 +70,6 @@ def test_samples(recipe: SegmentationRecipe, info: DatasetInfo, data_root: Path)
     """Open the validation split of a recipe's dataset.
 
     Raises:
-        VitrineError: the configuration cannot be used.
+        VitrineError: the dataset is not there, or the configuration cannot be used.
     """
     return TestSamples(recipe, info, data_root)
