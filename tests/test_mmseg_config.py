@@ -34,7 +34,7 @@ def test_the_digest_follows_what_it_says_and_what_it_inherits(write):
     root = write("base", "lr = 1.0")
     write("child", "_base_ = ['base.py', 'mmseg::a/b.py']\nx = 2")
     digest = config_digest("child", root)
-    write("child", "# why\n_base_ = ['base.py', 'mmseg::a/b.py']\nx  =  2")
+    write("child", '"""What."""\n# why\n_base_ = [\'base.py\', \'mmseg::a/b.py\']\nx  =  2')
     assert config_digest("child", root) == digest
     write("base", "lr = 2.0")
     assert config_digest("child", root) != digest
@@ -45,7 +45,12 @@ def test_the_digest_follows_what_it_says_and_what_it_inherits(write):
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("x = ", "is no Python configuration"), ("_base_ = 'none.py'", "cannot read")],
+    [
+        ("x = ", "is no Python configuration"),
+        ("_base_ = 'none.py'", "cannot read"),
+        ("_base_ = ['child.py']", "inherits itself"),
+        ("_base_ = [f'{x}.py']", "as plain strings"),
+    ],
 )
 def test_a_file_that_cannot_be_read_is_named(write, text, sentence):
     with pytest.raises(VitrineError, match=sentence):

@@ -36,36 +36,49 @@ def config_path(name: str, root: Path = Path()) -> str:
 def config_digest(name: str, root: Path) -> str:
     """Return 16 hex digits that change with what a configuration of ours says.
 
-    Comments do not count. MMSegmentation's own files are pinned by its version and give "".
+    Comments and docstrings do not count. MMSegmentation's own files are pinned by its version and
+    give "".
 
     Raises:
-        VitrineError: there is no such file, or it is not Python.
+        VitrineError: there is no such file, or it is no configuration.
     """
     if name.startswith(THEIRS):
         return ""
     digest = hashlib.sha256()
     for file in _with_bases(Path(config_path(name, root))):
-        digest.update(ast.dump(_tree(file)).encode())
+        digest.update(ast.unparse(_without_docstring(_tree(file))).encode())
     return digest.hexdigest()[:16]
 
 
-def _with_bases(path: Path) -> list[Path]:
+def _with_bases(path: Path, heirs: tuple[Path, ...] = ()) -> list[Path]:
     """A file and those of ours that it inherits, the most basic first."""
+    if path.resolve() in heirs:
+        raise VitrineError(f"{path} inherits itself; correct one _base_")
     bases = [
         file
-        for base in _bases(_tree(path))
+        for base in _bases(path)
         if not base.startswith(THEIRS)
-        for file in _with_bases(path.parent / base)
+        for file in _with_bases(path.parent / base, (*heirs, path.resolve()))
     ]
     return list(dict.fromkeys([*bases, path]))
 
 
-def _bases(tree: ast.Module) -> list[str]:
-    for node in tree.body:
+def _bases(path: Path) -> list[str]:
+    for node in _tree(path).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_base_":
-            value = ast.literal_eval(node.value)
+            try:
+                value = ast.literal_eval(node.value)
+            except ValueError:
+                raise VitrineError(f"{path}: write the files of _base_ as plain strings") from None
             return [value] if isinstance(value, str) else list(value)
     return []
+
+
+def _without_docstring(tree: ast.Module) -> ast.Module:
+    first = tree.body[0] if tree.body else None
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        tree.body = tree.body[1:]
+    return tree
 
 
 def _tree(path: Path) -> ast.Module:

@@ -113,6 +113,7 @@ def test_args_of_the_model_are_laid_over_its_options(recipe):
         ({"optim_wraper": {}}, "options.optim_wraper is unknown; did you mean 'optim_wrapper'?"),
         ({"train_cfg": {"max_iters": 5}}, "options.train_cfg is for the graph to set"),
         ({"optim_wrapper": {"accumulative_counts": 2}}, "a resumed training would lose"),
+        ({"param_scheduler": [{"type": "PolyLR", "end": 9}]}, "PolyLR cannot be stretched"),
     ],
 )
 def test_options_that_would_do_nothing_or_harm_are_refused(

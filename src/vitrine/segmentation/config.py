@@ -201,7 +201,13 @@ def _stretch(config: Config, steps: int) -> None:
     """Scale the schedule of the learning rate from the configuration's length to `steps`."""
     ratio = steps / config.train_cfg.max_iters
     config.train_cfg = {"type": "IterBasedTrainLoop", "max_iters": steps}
-    for scheduler in config.param_scheduler:
+    schedulers = config.get("param_scheduler") or []
+    for scheduler in schedulers if isinstance(schedulers, list) else [schedulers]:
+        if scheduler.get("by_epoch", True) or not {"begin", "end"} <= scheduler.keys():
+            raise VitrineError(
+                f"param_scheduler {scheduler.type} cannot be stretched to {steps} steps: give it "
+                "by_epoch=False, begin and end"
+            )
         begin = round(scheduler.begin * ratio)
         # mmengine's warm-up of one step would never end.
         scheduler.update(begin=begin, end=max(round(scheduler.end * ratio), begin + 2))

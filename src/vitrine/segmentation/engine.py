@@ -130,20 +130,26 @@ class _Run(RunFolder):
             keeper = _Keeper(
                 self, journal, interruption, state, checkpoint, checkpoint_seconds, stop_after
             )
-            runner = self.team.together(partial(self._runner, config, data_root))
+            self.team.together(lambda: check_layout(self.info, data_root))
+            runner = self._runner(config)
             runner.register_hook(keeper, "LOWEST")
             try:
                 runner.train()
+            except torch.OutOfMemoryError:
+                raise VitrineError(
+                    f"{self.team.device} has too little memory for {size // self.team.world} "
+                    "images: start more processes or lower batch.size"
+                ) from None
             finally:  # ends the workers, which would not end by a signal
                 runner.train_loop.dataloader_iterator = None
             if keeper.signal:
                 journal.say(f"stopped by signal {keeper.signal}; step {keeper.done} is saved")
                 raise SystemExit(128 + keeper.signal)
 
-    def _runner(self, config: Any, data_root: Path) -> Runner:
+    def _runner(self, config: Any) -> Runner:
+        """Build all that trains; processes talk to each other meanwhile."""
         if self.team.leads:
             write_atomically(self.folder / "config.py", config.pretty_text)
-        check_layout(self.info, data_root)
         mmengine.device.utils.DEVICE = self.team.device.type  # else a GPU wherever there is one
         # Else runs that begin in one second, in one process, share the Runner's global objects.
         config.experiment_name = Path(config.work_dir).name
