@@ -2,6 +2,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -284,6 +286,30 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint_before(
         run(recipe, checkpoint_seconds=0.0)
     monkeypatch.undo()
     assert same_weights(straight, run(recipe))
+
+
+def test_a_training_that_fails_ends_with_its_workers(make_recipe, info, tmp_path):
+    diverging = {"optimizer": {"lr": 1e30, "clip_grad": None}, "schedule": {"epochs": 20}}
+    recipe = make_recipe(diverging)
+    given = [recipe.model_dump(mode="json"), info.model_dump(mode="json"), str(tmp_path)]
+    code = (
+        "import json, sys\n"
+        "from pathlib import Path\n"
+        "from vitrine.data.registry import DatasetInfo\n"
+        "from vitrine.recipe import Recipe\n"
+        "from vitrine.training.loop import train\n"
+        "recipe, info, folder = map(json.loads, sys.argv[1:])\n"
+        "train(Recipe.model_validate(recipe), 0, Path(folder, 'run'), data_root=Path(folder),\n"
+        "      info=DatasetInfo.model_validate(info), workers=2)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(json.dumps, given)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "the loss is nan" in done.stderr
 
 
 def test_the_rate_told_with_a_fault_is_that_of_its_step_though_losses_are_read_later(

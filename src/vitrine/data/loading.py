@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import random
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -122,12 +122,12 @@ def micro_batches(
     world: int = 1,
     workers: int = 0,
     pin_memory: bool = False,
-) -> Iterator[MicroBatch]:
+) -> Generator[MicroBatch, None, None]:
     """Yield this rank's micro-batches of the steps from `start` up to (not with) `stop`.
 
     A step is one global batch of `size` images in size / micro micro-batches; rank r of w takes
     those numbered r, r + w, ... One process and many see the same micro-batches. Views of one image
-    go to different micro-batches, as far as there are some.
+    go to different micro-batches, as far as there are some. To close it ends the workers.
 
     Args:
         samples: what to draw from; its seed decides the order.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -149,6 +150,7 @@ class _Run(RunFolder):
             )
         saved_at = time.monotonic()
         with (
+            closing(stream),  # however it ends: workers that are shielded outlive its process
             Interruption() as interruption,
             Journal(self.folder, first, steps, per_epoch, size, silent=not team.leads) as journal,
         ):
