@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -13,7 +13,7 @@ from vitrine import data
 from vitrine.catalog import Catalog, Run
 from vitrine.commands.console import say
 from vitrine.commands.cost import Device, training_images
-from vitrine.data.loading import TrainingSamples, micro_batches
+from vitrine.data.loading import MicroBatch, TrainingSamples, micro_batches
 from vitrine.data.miniature import write_miniature
 from vitrine.data.transforms import train_transform
 from vitrine.errors import VitrineError
@@ -91,7 +91,7 @@ def time_recipe(run: Run, catalog: Catalog, device: str) -> float:
         per_epoch = len(samples) // micro
         trainer = Trainer(model, recipe, 0, run.info.classes, per_epoch, team)
         on_gpu = device == "cuda"
-        batches = micro_batches(
+        batches: Iterator[MicroBatch] = micro_batches(
             samples, size=micro, micro=micro, start=0, stop=TIMED_STEPS + 1, pin_memory=on_gpu
         )
         if on_gpu:
