@@ -96,6 +96,7 @@ def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None
         for method, calibration in CALIBRATIONS.items():
             backbone.model.calibration = calibration
             areas[method].add(predict(trained, sample), sample.mask)
+    backbone.model.calibration = "none"
     results = {method: own.values() for method, own in areas.items()}
     values: dict[str, float] = {"images": len(chosen)}
     for method, own in results.items():

@@ -122,7 +122,8 @@ def training_config(
     config.default_hooks = {
         "timer": {"type": "IterTimerHook"},
         "param_scheduler": {"type": "ParamSchedulerHook"},
-        **dict.fromkeys(("logger", "checkpoint", "sampler_seed")),  # None: not mmengine's own
+        # None leaves mmengine's own out; runtime_info would wait for the loss of every step.
+        **dict.fromkeys(("runtime_info", "logger", "checkpoint", "sampler_seed")),
     }
     config.visualizer = None
     config.randomness = {"seed": seed}
