@@ -158,6 +158,7 @@ def test_when_no_mirror_serves_each_reason_and_the_way_by_hand_are_told(cifar10,
     assert "refused" in said
     assert "HTTP Error 404" in said
     assert f"place the file at {tmp_path}/cifar10/cifar-10-python.tar.gz" in said
+    assert f"the tree as {tmp_path}/cifar10/cifar-10-batches-py/" in said
     assert "\n" not in said
 
 

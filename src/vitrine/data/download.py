@@ -64,7 +64,7 @@ def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
         folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
         for file in info.files:
-            _obtain(info, file, folder / file.name)
+            _obtain(info, file, folder)
         for file in info.files:
             _unpack(folder / file.name)
         if info.prepare:
@@ -73,8 +73,9 @@ def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
     return verify(info, root)
 
 
-def _obtain(info: DatasetInfo, file: RemoteFile, target: Path) -> None:
-    """Leave the file at `target`, with the right hash."""
+def _obtain(info: DatasetInfo, file: RemoteFile, folder: Path) -> None:
+    """Leave the file in the dataset's folder, with the right hash."""
+    target = folder / file.name
     if target.exists():
         if problem := _wrong(target, file):
             raise VitrineError(f"{target} is damaged or another file ({problem}); delete it")
@@ -94,7 +95,8 @@ def _obtain(info: DatasetInfo, file: RemoteFile, target: Path) -> None:
             return
     raise VitrineError(
         f"cannot download {file.name} of '{info.name}' ({'; '.join(problems)}): "
-        f"try again later to go on, or place the file at {target}"
+        f"try again later to go on, place the file at {target}, or the tree as "
+        f"{folder}/{info.layout}"
     )
 
 
