@@ -45,12 +45,12 @@ def engine_of(recipe: Training) -> Engine:
     """Import the engine that a recipe names.
 
     Raises:
-        VitrineError: packages that it stands on are not installed.
+        VitrineError: packages that it stands on cannot be imported.
     """
     try:
         return cast(Engine, importlib.import_module(recipe.engine))
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise VitrineError(
-            f"{recipe.engine} needs the package '{error.name}', which is not installed: install "
-            "envs/requirements.lock"
+            f"{recipe.engine} cannot be imported ({error}): install envs/requirements.lock, and "
+            "where libGL is missing opencv-python-headless in place of opencv-python"
         ) from None

@@ -1,0 +1,22 @@
+"""A recipe names the code that trains it; where that cannot be imported, a sentence says why."""
+
+import pytest
+
+from vitrine.errors import VitrineError
+from vitrine.recipe import Recipe
+from vitrine.training.engine import engine_of
+from vitrine.training.loop import train
+from vitrine.training.model import build_model
+
+
+def test_a_classifier_is_trained_by_our_own_loop(recipe):
+    engine = engine_of(recipe)
+    assert engine.train is train
+    assert engine.build_model is build_model
+    assert engine.image_shape(recipe) == (3, 8, 8)
+
+
+def test_an_engine_that_cannot_be_imported_is_one_sentence(recipe, monkeypatch):
+    monkeypatch.setattr(Recipe, "engine", "vitrine.no_such_engine")
+    with pytest.raises(VitrineError, match=r"no_such_engine cannot be imported .*requirements"):
+        engine_of(recipe)
