@@ -1,4 +1,3 @@
-import importlib.util
 import itertools
 import math
 
@@ -8,6 +7,7 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save
+from shap import KernelExplainer
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 from torch.utils.data import TensorDataset
@@ -106,18 +106,11 @@ def least_squares(f, instance, background):
 
 def kernel_explainer(f, instance, background):
     """The same by the shap package."""
-    from shap import KernelExplainer
-
     explainer = KernelExplainer(f, np.array(background))
     return explainer.shap_values(np.array(instance), silent=True, l1_reg=False)
 
 
-ABSENT = pytest.mark.skipif(not importlib.util.find_spec("shap"), reason="shap is not installed")
-
-
-@pytest.mark.parametrize(
-    "kernel_shap", [least_squares, pytest.param(kernel_explainer, marks=ABSENT)]
-)
+@pytest.mark.parametrize("kernel_shap", [least_squares, kernel_explainer])
 @pytest.mark.parametrize(("count", "batch_size"), [(12, 6), (7, 3)])
 def test_paired_is_kernel_shap_on_the_same_background(kernel_shap, count, batch_size):
     model, data = Tokens(), samples(count)
