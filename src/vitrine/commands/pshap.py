@@ -19,9 +19,10 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 from vitrine.commands.console import count, say
 from vitrine.data.folders import read_image
 from vitrine.data.loading import EvaluationSamples
+from vitrine.data.splits import evenly_spread
 from vitrine.errors import VitrineError
 from vitrine.measures.permutable import permutable
-from vitrine.measures.position_shap import UNKNOWN, evenly_spread, sweep
+from vitrine.measures.position_shap import UNKNOWN, sweep
 from vitrine.training.model import first_line, require_known
 from vitrine.training.team import Team
 

@@ -1,4 +1,4 @@
-"""Fixed train/validation splits for datasets that come without one."""
+"""Which images: fixed splits for datasets that come without one, and a few out of many."""
 
 from __future__ import annotations
 
@@ -28,3 +28,9 @@ def stratified_split(
         train += members[:cut].tolist()
         val += members[cut:].tolist()
     return sorted(train), sorted(val)
+
+
+def evenly_spread(total: int, count: int | None) -> list[int]:
+    """So many of the indices below `total`, at equal distances from 0 on; None or too many: all."""
+    count = total if count is None else min(count, total)
+    return [index * total // count for index in range(count)]

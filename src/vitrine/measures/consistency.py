@@ -25,6 +25,7 @@ from torch.utils.data import Subset
 
 from vitrine.data import build
 from vitrine.data.loading import EvaluationSamples, eval_loader
+from vitrine.data.splits import evenly_spread
 from vitrine.data.transforms import Transform, eval_transform
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.measures.context import Trained, Values
@@ -239,12 +240,6 @@ def bitwise_equal(first: Tensor, second: Tensor) -> Tensor:
     return (first == second).all(dim=1)
 
 
-def spread(samples: int, images: int | None) -> list[int]:
-    """Indices of so many of the samples, evenly over all; None is all."""
-    count = samples if images is None else min(images, samples)
-    return [index * samples // count for index in range(count)]
-
-
 def draws(seed: int, purpose: str, indices: Sequence[int], *shape: int) -> Tensor:
     """Draw float64 from [0, 1): ``(B, *shape)``, each row by its sample's own generator."""
     rows = []
@@ -296,7 +291,7 @@ def validation_batches(
 ) -> Iterator[tuple[Sequence[int], Tensor, Tensor]]:
     """Yield indices in the validation split, images on the device, and labels."""
     dataset: Any = build(trained.info, "val", trained.data_root)
-    chosen = spread(len(dataset), images)
+    chosen = evenly_spread(len(dataset), images)
     loader = eval_loader(
         EvaluationSamples(Subset(dataset, chosen), transform), batch_size, trained.workers
     )

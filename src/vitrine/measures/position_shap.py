@@ -39,6 +39,7 @@ from tqdm import tqdm
 
 from vitrine.data import build
 from vitrine.data.loading import EvaluationSamples
+from vitrine.data.splits import evenly_spread
 from vitrine.data.transforms import eval_transform
 from vitrine.errors import VitrineError
 from vitrine.files import atomic_path
@@ -382,12 +383,6 @@ def validation(trained: Trained, images: int | None = None) -> Subset[Any]:
     """So many samples of a run's validation split, spread evenly over it; None is all."""
     dataset: Any = build(trained.info, "val", trained.data_root)
     return Subset(dataset, evenly_spread(len(dataset), images))
-
-
-def evenly_spread(total: int, count: int | None) -> list[int]:
-    """So many of the indices below `total`, at equal distances from 0 on; None or too many: all."""
-    count = total if count is None else min(count, total)
-    return [index * total // count for index in range(count)]
 
 
 def transformed(trained: Trained, chosen: Dataset[Any]) -> EvaluationSamples:

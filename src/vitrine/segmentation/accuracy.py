@@ -15,8 +15,8 @@ from mmseg.evaluation.metrics import IoUMetric
 from torch import Tensor
 
 from vitrine.data.segmentation import IGNORED
+from vitrine.data.splits import evenly_spread
 from vitrine.errors import VitrineError
-from vitrine.measures.consistency import spread
 from vitrine.measures.context import Trained, Values
 from vitrine.recipe import SegmentationRecipe
 from vitrine.segmentation.evaluation import Sample, test_samples
@@ -58,7 +58,7 @@ def segmentation_accuracy(
         ``mIoU``, ``mAcc`` and ``aAcc`` (percent), ``images``.
     """
     samples = test_samples(trained.recipe, trained.info, trained.data_root)
-    chosen = spread(len(samples), images)
+    chosen = evenly_spread(len(samples), images)
     areas = Areas(trained.info.classes)
     for sample in map(samples.__getitem__, chosen):
         areas.add(predict(trained, sample), sample.mask)
@@ -90,7 +90,7 @@ def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None
             "adds no table of positions: calibrated_accuracy needs a TimmViT"
         )
     samples = test_samples(trained.recipe, trained.info, trained.data_root)
-    chosen = spread(len(samples), images)
+    chosen = evenly_spread(len(samples), images)
     areas = {method: Areas(trained.info.classes) for method in CALIBRATIONS}
     for sample in map(samples.__getitem__, chosen):
         for method, calibration in CALIBRATIONS.items():

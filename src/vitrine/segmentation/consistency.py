@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from vitrine.data.splits import evenly_spread
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.measures.consistency import (
     circular_shift,
     draws,
     integers,
-    spread,
     zero_padded_shift,
 )
 from vitrine.measures.context import Trained, Values
@@ -60,7 +60,7 @@ def segmentation_consistency(
     if mode not in get_args(Mode):
         raise VitrineError(f"there is no mode '{mode}'{did_you_mean(mode, get_args(Mode))}")
     samples = test_samples(trained.recipe, trained.info, trained.data_root)
-    chosen = spread(len(samples), images)
+    chosen = evenly_spread(len(samples), images)
     shares, bitwise, limits = [], [], [0]
     for index in chosen:
         sample = samples[index]
