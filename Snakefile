@@ -14,9 +14,9 @@ from pathlib import Path
 from snakemake.cli import get_argument_parser
 from snakemake.utils import min_version
 
-from vitrine.catalog import is_target_name, load_catalog, rerun_trigger
+from vitrine.plan.catalog import is_target_name, load_catalog, rerun_trigger
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.functions import source_digest
+from vitrine.plan.functions import source_digest
 
 min_version("9.0")
 

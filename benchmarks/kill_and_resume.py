@@ -22,8 +22,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from vitrine.data.registry import load_registry
-from vitrine.recipe import Recipe
+from vitrine.plan.datasets import load_registry
+from vitrine.plan.recipe import Recipe
 
 RECIPE = {
     "model": {

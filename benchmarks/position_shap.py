@@ -16,13 +16,13 @@ import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
-import vitrine.models  # noqa: F401  # isort: skip
 import numpy as np
 import pandas as pd
 import timm
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+import vitrine.models  # noqa: F401
 from vitrine.measures.permutable import Permutable
 from vitrine.measures.position_shap import draw_folds, paired, sweep
 from vitrine.measures.throughput import time_in_turns

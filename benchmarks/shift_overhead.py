@@ -13,12 +13,12 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-import vitrine.models  # noqa: F401  # isort: skip
 import pandas as pd
 import timm
 import torch
 from torch import nn
 
+import vitrine.models  # noqa: F401
 from vitrine.measures.throughput import time_in_turns
 from vitrine.provenance import provenance
 

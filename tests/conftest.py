@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from vitrine.plan.datasets import DatasetInfo, load_registry
+
 ROOT = Path(__file__).parent.parent
 FIFTH_PAPER = ROOT / "tests" / "workflow" / "fifth_paper"
 
@@ -13,6 +15,12 @@ FIFTH_PAPER = ROOT / "tests" / "workflow" / "fifth_paper"
 def root():
     """The checkout that is tested."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def registry() -> dict[str, DatasetInfo]:
+    """Every dataset of the papers and every stand-in, by name."""
+    return load_registry(ROOT / "configs" / "datasets.yaml")
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_every_snippet_is_checked(root):
 
 
 def test_every_target_of_the_readme_exists(root):
-    from vitrine.catalog import load_catalog
+    from vitrine.plan.catalog import load_catalog
 
     named = set(re.findall(r"`(\w+_(?:table|fig|sweep)\w*)`", (root / "README.md").read_text()))
     assert named

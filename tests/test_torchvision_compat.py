@@ -1,15 +1,13 @@
 import subprocess
 import sys
 
-import pytest
-
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
 
 
-def test_torchvision_and_timm_import_after_it():
-    done = python("import vitrine.torchvision_compat, torchvision, timm; print('both')")
+def test_torchvision_and_timm_import_after_vitrine():
+    done = python("import vitrine, timm, torchvision; print('both')")
     assert done.stdout == "both\n", done.stderr
 
 
@@ -18,7 +16,7 @@ def test_it_declares_the_operators_when_the_extension_does_not_load():
         "import torch\n"
         "def refuse(path): raise OSError('wrong CUDA')\n"
         "torch.ops.load_library = refuse\n"
-        "import vitrine.torchvision_compat, torchvision\n"
+        "import vitrine, torchvision\n"
         "print(torch.ops.torchvision.nms.default._schema)\n"
         "print(torch.ops.torchvision.qnms.default._schema)\n"
     )
@@ -27,15 +25,16 @@ def test_it_declares_the_operators_when_the_extension_does_not_load():
     assert done.stdout == expected, done.stderr
 
 
-@pytest.mark.parametrize("reason", ["the extension loads", "torchvision is already imported"])
-def test_it_does_nothing_when_nothing_is_missing(reason):
-    arrange = {
-        "the extension loads": "torch.ops.load_library = lambda path: None",
-        "torchvision is already imported": "import sys; sys.modules['torchvision'] = sys",
-    }[reason]
+def test_it_declares_nothing_when_the_extension_loads():
     done = python(
-        f"import torch\n{arrange}\n"
-        "import vitrine.torchvision_compat\n"
+        "import importlib.util, torch, vitrine\n"
+        "torch.ops.load_library = lambda path: None\n"
+        "importlib.util.find_spec('torchvision')\n"
         "print(hasattr(torch.ops.torchvision, 'nms'))\n"
     )
     assert done.stdout == "False\n", done.stderr
+
+
+def test_importing_vitrine_imports_neither_torch_nor_torchvision():
+    done = python("import sys, vitrine; print({'torch', 'torchvision'} & set(sys.modules))")
+    assert done.stdout == "set()\n", done.stderr

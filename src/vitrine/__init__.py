@@ -4,4 +4,8 @@ Importing this package imports nothing heavy: the catalogue must load without to
 models (`import vitrine.models`) without pydantic or Snakemake.
 """
 
+from vitrine import torchvision_compat
+
 __version__ = "0.1.0"
+
+torchvision_compat.install()

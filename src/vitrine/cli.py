@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from vitrine.errors import VitrineError, sentence
 
 if TYPE_CHECKING:
-    from vitrine.catalog import Catalog
+    from vitrine.plan.catalog import Catalog
 
 
 class _Commands(TyperGroup):
@@ -241,7 +241,7 @@ def _catalog(
     results: str | None = None,
 ) -> Catalog:
     """The catalogue of the working directory, with what the options say instead of the default."""
-    from vitrine.catalog import load_catalog
+    from vitrine.plan.catalog import load_catalog
 
     options = {"scale": scale, "data_root": data, "runs_root": runs, "results_root": results}
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}

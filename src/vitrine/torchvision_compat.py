@@ -3,29 +3,50 @@
 torchvision's wheel on PyPI is built for CUDA. Beside a CPU-only torch its extension does not
 load, and `import torchvision` (and with it timm's) then dies with "operator torchvision::nms does
 not exist", because torchvision gives these operators a fake kernel without asking whether they
-exist. Importing this module first declares the two missing schemas, and only when the extension
-really does not load; `torchvision.ops.nms` and `torchvision.io` stay unavailable there.
+exist. So an import hook, which costs nothing until torchvision is imported, declares the two
+missing schemas first, and only when the extension really does not load; `torchvision.ops.nms` and
+`torchvision.io` stay unavailable there.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from importlib.machinery import EXTENSION_SUFFIXES
+from collections.abc import Sequence
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
-
-import torch
+from types import ModuleType
+from typing import Any
 
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
-def _extension_loads() -> bool:
+class _Hook:
+    """A finder that finds nothing: it only acts before the finders that do."""
+
+    library: Any = None  # kept for the life of the process: the schemas vanish with their owner
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> None:
+        """Declare what torchvision lacks, when it is about to be imported."""
+        if name == "torchvision" and self.library is None:
+            spec = PathFinder.find_spec(name)
+            if spec is not None and not _extension_loads(spec):
+                self.library = _declare_missing_operators()
+
+
+def install() -> None:
+    """Put the hook before all finders, once."""
+    if not any(isinstance(finder, _Hook) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Hook())
+
+
+def _extension_loads(spec: ModuleSpec) -> bool:
     """Try what torchvision's own import does first: load its `_C` library."""
-    spec = importlib.util.find_spec("torchvision")
-    if spec is None or spec.origin is None:
-        return False
+    import torch
+
     for suffix in EXTENSION_SUFFIXES:
-        library = Path(spec.origin).with_name(f"_C{suffix}")
+        library = Path(spec.origin or "").with_name(f"_C{suffix}")
         if library.exists():
             try:
                 torch.ops.load_library(library)
@@ -35,15 +56,11 @@ def _extension_loads() -> bool:
     return False
 
 
-def _declare_missing_operators() -> torch.library.Library | None:
-    """Declare `nms` and `qnms` and return their owner, or None where nothing is missing."""
-    if "torchvision" in sys.modules or _extension_loads():
-        return None
+def _declare_missing_operators() -> Any:
+    """Declare `nms` and `qnms` and return their owner."""
+    import torch
+
     library = torch.library.Library("torchvision", "FRAGMENT")
     for name in ("nms", "qnms"):
         library.define(name + _SCHEMA)
     return library
-
-
-# Kept for the life of the process: the schemas vanish with their owner.
-_library = _declare_missing_operators()

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from vitrine.catalog import Artifact, Cell, Column, Measurement
-from vitrine.paper import Printed
+from vitrine.plan.catalog import Artifact, Cell, Column, Measurement
+from vitrine.plan.paper import Printed
 
 PATH = Path("runs/paper/accuracy.json")
 

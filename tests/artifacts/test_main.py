@@ -10,9 +10,9 @@ import yaml
 
 from vitrine.artifacts.__main__ import render
 from vitrine.artifacts.report import Cost, cost_of, format_duration, report
-from vitrine.catalog import load_catalog
 from vitrine.errors import VitrineError
-from vitrine.schema import read_yaml
+from vitrine.plan.catalog import load_catalog
+from vitrine.plan.schema import read_yaml
 
 DEVICE = "cpu: a processor, 1 thread"
 

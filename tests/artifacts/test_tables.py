@@ -6,7 +6,7 @@ import pytest
 
 from vitrine.artifacts.comparison import compare
 from vitrine.artifacts.tables import ALLOWED, format_number, latex, markdown, panels
-from vitrine.catalog import Column
+from vitrine.plan.catalog import Column
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import yaml
 
 from tests.checkout import Checkout
 from tests.cluster.conftest import until
-from vitrine.schema import read_yaml
+from vitrine.plan.schema import read_yaml
 
 pytestmark = pytest.mark.cluster
 

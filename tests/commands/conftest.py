@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from tests.conftest import ROOT
 from vitrine.artifacts.comparison import COLUMNS
-from vitrine.catalog import load_catalog
 from vitrine.cli import app
-from vitrine.schema import read_yaml
+from vitrine.plan.catalog import load_catalog
+from vitrine.plan.schema import read_yaml
 
 PAPER = {"title": "Tiny", "authors": "Nobody", "venue": "nowhere", "url": "https://example.org"}
 RECIPES = {

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from vitrine.catalog import load_catalog
 from vitrine.commands.cost import Costs, Range, count_model, load_devices, training_images
-from vitrine.recipe import Recipe
+from vitrine.plan.catalog import load_catalog
+from vitrine.plan.recipe import Recipe
 
 DAY = 86400
 

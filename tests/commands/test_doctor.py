@@ -2,7 +2,7 @@ import pytest
 import yaml
 
 from vitrine.commands.doctor import slurm, version_differences
-from vitrine.schema import read_yaml
+from vitrine.plan.schema import read_yaml
 
 
 @pytest.fixture

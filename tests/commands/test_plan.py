@@ -8,7 +8,7 @@ from vitrine.commands import timing
 from vitrine.commands.cost import Costs, load_devices, training_images
 from vitrine.commands.plan import device_seconds, runs_of_row
 from vitrine.commands.state import share_left
-from vitrine.schema import read_yaml
+from vitrine.plan.schema import read_yaml
 
 
 def line(text, start):

@@ -2,13 +2,12 @@ import re
 
 import numpy as np
 import pytest
-from PIL import Image
-
-import vitrine.models  # noqa: F401  # isort: skip
 import timm
 import torch
+from PIL import Image
 from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
 
+import vitrine.models  # noqa: F401
 from vitrine.commands.pshap import Folder
 from vitrine.measures.permutable import permutable
 from vitrine.measures.position_shap import UNKNOWN, sweep

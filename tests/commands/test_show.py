@@ -3,7 +3,7 @@ import shutil
 import pytest
 import yaml
 
-from vitrine.schema import read_yaml
+from vitrine.plan.schema import read_yaml
 
 
 def test_a_cell_is_shown_with_run_measure_printed_value_and_place(vitrine, catalog):

@@ -1,16 +1,7 @@
-from pathlib import Path
-
 import pytest
 
-from vitrine.data.registry import DatasetInfo, load_registry
-from vitrine.recipe import Recipe
-
-REGISTRY = Path(__file__).parents[2] / "configs" / "datasets.yaml"
-
-
-@pytest.fixture(scope="session")
-def registry() -> dict[str, DatasetInfo]:
-    return load_registry(REGISTRY)
+from vitrine.plan.datasets import DatasetInfo
+from vitrine.plan.recipe import Recipe
 
 
 @pytest.fixture(scope="session")

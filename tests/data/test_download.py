@@ -13,8 +13,8 @@ import pytest
 
 from vitrine.data import build, download, fetch
 from vitrine.data.miniature import write_miniature
-from vitrine.data.registry import RemoteFile
 from vitrine.errors import VitrineError
+from vitrine.plan.datasets import RemoteFile
 
 
 class Server(ThreadingHTTPServer):

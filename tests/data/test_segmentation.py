@@ -2,7 +2,6 @@ import hashlib
 import shutil
 import zipfile
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import numpy as np
 import pytest
 from mmcv.transforms import LoadImageFromFile
@@ -12,9 +11,9 @@ from PIL import Image
 
 from vitrine.data import build, fetch, verify
 from vitrine.data.miniature import write_miniature
-from vitrine.data.registry import RemoteFile
 from vitrine.data.segmentation import MaskedImages
 from vitrine.errors import VitrineError
+from vitrine.plan.datasets import RemoteFile
 
 MASKED = ["ade20k", "cityscapes", "loveda", "scenes"]
 MMSEG = {"ade20k": ADE20KDataset, "cityscapes": CityscapesDataset, "loveda": LoveDADataset}

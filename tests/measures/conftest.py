@@ -3,10 +3,10 @@
 import pytest
 from torch import nn
 
-from vitrine.data.registry import load_registry
 from vitrine.measures.context import Trained
-from vitrine.recipe import Recipe
-from vitrine.schema import parse
+from vitrine.plan.datasets import load_registry
+from vitrine.plan.recipe import Recipe
+from vitrine.plan.schema import parse
 
 
 @pytest.fixture

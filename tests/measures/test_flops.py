@@ -1,13 +1,11 @@
 """Operations are counted as the papers count them, and as torch does."""
 
 import pytest
+import timm
 import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
-
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
-import timm
 
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Context

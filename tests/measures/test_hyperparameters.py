@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from vitrine.data.registry import load_registry
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Described
 from vitrine.measures.hyperparameters import hyperparameters
-from vitrine.recipe import Recipe
-from vitrine.schema import merge, parse
+from vitrine.plan.datasets import load_registry
+from vitrine.plan.recipe import Recipe
+from vitrine.plan.schema import merge, parse
 
 DEIT_III = {
     "model": {

@@ -1,6 +1,4 @@
 import pytest
-
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import timm
 import torch
 from torch import nn

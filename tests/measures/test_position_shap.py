@@ -1,7 +1,6 @@
 import itertools
 import math
 
-import vitrine.models  # noqa: F401  # isort: skip
 import numpy as np
 import pytest
 import timm
@@ -12,6 +11,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 from torch.utils.data import TensorDataset
 
+import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError
 from vitrine.measures import position_shap as module
 from vitrine.measures.accuracy import accuracy

@@ -2,17 +2,16 @@
 
 import json
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import pytest
 from torchvision.transforms import CenterCrop, Compose, GaussianBlur, Resize
 
-from vitrine.data.registry import load_registry
 from vitrine.errors import VitrineError
 from vitrine.measures import preprocessing as module
 from vitrine.measures.context import Described
 from vitrine.measures.preprocessing import describe, preprocessing
-from vitrine.recipe import Recipe
-from vitrine.schema import parse
+from vitrine.plan.datasets import load_registry
+from vitrine.plan.recipe import Recipe
+from vitrine.plan.schema import parse
 
 
 @pytest.fixture

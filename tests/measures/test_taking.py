@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from vitrine.catalog import load_catalog
 from vitrine.errors import VitrineError
-from vitrine.functions import import_function
 from vitrine.measures import taking
 from vitrine.measures.context import Context, Described, Trained
 from vitrine.measures.taking import subject, take
-from vitrine.recipe import SegmentationRecipe
+from vitrine.plan.catalog import load_catalog
+from vitrine.plan.functions import import_function
+from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.training.model import build_model, save_weights
 
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from vitrine.data.registry import load_registry
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Context, Trained
 from vitrine.measures.flops import flops
@@ -21,8 +20,9 @@ from vitrine.octic.measures import (
     rotated_accuracy,
     turned,
 )
-from vitrine.recipe import Recipe
-from vitrine.schema import parse
+from vitrine.plan.datasets import load_registry
+from vitrine.plan.recipe import Recipe
+from vitrine.plan.schema import parse
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
 import math
 
 import pytest
-
-import vitrine.models  # noqa: F401  # isort: skip  # registers the models
 import timm
 import torch
 
+import vitrine.models  # noqa: F401
 from vitrine.octic.equivariance import invariance_error
 
 H, L = "huge_patch14_224", "large_patch16_224"

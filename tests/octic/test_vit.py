@@ -1,9 +1,9 @@
-import vitrine.octic.models  # noqa: F401  # isort: skip  # before timm
 import pytest
 import timm
 import torch
 from timm.optim import create_optimizer_v2
 
+import vitrine.octic.models  # noqa: F401
 from vitrine.errors import VitrineError
 from vitrine.octic.features import act, from_channels
 from vitrine.octic.group import ELEMENTS, transform

@@ -11,8 +11,8 @@ from vitrine.artifacts.claims import (
     refuse_unknown_cells,
     refuse_unknown_scales,
 )
-from vitrine.catalog import load_catalog
-from vitrine.paper import read_reference
+from vitrine.plan.catalog import load_catalog
+from vitrine.plan.paper import read_reference
 
 SCALES = ["smoke", "laptop", "gpu", "full"]
 PAPERS = ["octic", "position", "shift", "variance"]

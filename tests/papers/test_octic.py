@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from vitrine.catalog import load_catalog
 from vitrine.measures.context import Described
 from vitrine.measures.hyperparameters import hyperparameters
-from vitrine.paper import read_reference
+from vitrine.plan.catalog import load_catalog
+from vitrine.plan.paper import read_reference
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "octic"
 PRINTED = {

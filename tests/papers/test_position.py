@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vitrine.catalog import load_catalog
-from vitrine.paper import read_reference
+from vitrine.plan.catalog import load_catalog
+from vitrine.plan.paper import read_reference
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "position"
 PRINTED = {"table1": 15, "table2": 20, "table3": 40, "tableE": 3}

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from vitrine.artifacts.claims import read_claims
-from vitrine.catalog import load_catalog
 from vitrine.measures.context import Described
 from vitrine.measures.preprocessing import preprocessing
-from vitrine.paper import read_reference
-from vitrine.recipe import Recipe
+from vitrine.plan.catalog import load_catalog
+from vitrine.plan.paper import read_reference
+from vitrine.plan.recipe import Recipe
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "shift"
 PRINTED = {

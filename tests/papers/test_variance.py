@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from vitrine.catalog import load_catalog
-from vitrine.paper import read_reference
+from vitrine.plan.catalog import load_catalog
+from vitrine.plan.paper import read_reference
 from vitrine.variance.upsampling import axis_variance_ratio
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "variance"

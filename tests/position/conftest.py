@@ -1,9 +1,8 @@
 import pytest
-
-import vitrine.models  # noqa: F401  # isort: skip  # registers the models
 import timm
 import torch
 
+import vitrine.models  # noqa: F401
 from vitrine.position.embeddings import Layout
 
 MICRO = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2}

@@ -8,9 +8,9 @@ import pytest
 from matplotlib.colors import same_color
 
 from vitrine.artifacts import style
-from vitrine.data.registry import load_registry
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Described
+from vitrine.plan.datasets import load_registry
 from vitrine.position.figures import (
     MODELS,
     fig2,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from vitrine.data import build
-from vitrine.data.registry import load_registry
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Described
+from vitrine.plan.datasets import load_registry
 from vitrine.position.illustrations import position_samples
 
 

@@ -10,11 +10,11 @@ from torch import nn
 
 from tests.measures.conftest import trained_on_digits
 from vitrine.data import build
-from vitrine.data.registry import load_registry
 from vitrine.data.transforms import eval_transform
 from vitrine.errors import VitrineError
 from vitrine.measures.accuracy import accuracy
 from vitrine.measures.position_shap import position_shap
+from vitrine.plan.datasets import load_registry
 from vitrine.position.measures import controlled_test, estimator_spread, learned, position_bias
 
 __all__ = ["trained_on_digits"]

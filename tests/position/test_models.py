@@ -1,12 +1,11 @@
 import math
 
 import pytest
-
-import vitrine.models  # noqa: F401  # isort: skip  # registers the models
 import timm
 import torch
 
-from vitrine.recipe import Recipe
+import vitrine.models  # noqa: F401
+from vitrine.plan.recipe import Recipe
 from vitrine.training.model import build_model, check_image_size, load_weights, save_weights
 from vitrine.training.optimizer import build_optimizer
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from vitrine.data.miniature import write_miniature
-from vitrine.data.registry import DatasetInfo, load_registry
-from vitrine.recipe import SegmentationRecipe
-from vitrine.schema import merge
+from vitrine.plan.datasets import DatasetInfo, load_registry
+from vitrine.plan.recipe import SegmentationRecipe
+from vitrine.plan.schema import merge
 
 REGISTRY = Path(__file__).parents[2] / "configs" / "datasets.yaml"
 SWIN = "mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py"

@@ -7,9 +7,9 @@ from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
 from tests.segmentation.conftest import SIZE, SWIN
-from vitrine.data.registry import load_registry
 from vitrine.errors import VitrineError
-from vitrine.recipe import SegmentationRecipe
+from vitrine.plan.datasets import load_registry
+from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation.config import load_config, training_config
 from vitrine.segmentation.config import test_config as config_of_test
 

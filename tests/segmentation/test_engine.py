@@ -107,8 +107,8 @@ def test_a_second_start_in_the_same_folder_is_refused(recipe, run, tmp_path):
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from vitrine.data.registry import DatasetInfo
-from vitrine.recipe import SegmentationRecipe
+from vitrine.plan.datasets import DatasetInfo
+from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation.engine import train
 recipe, info, folder, data = map(json.loads, sys.argv[1:])
 train(SegmentationRecipe.model_validate(recipe), 0, Path(folder), workers=1,

@@ -1,9 +1,8 @@
 import pytest
+import timm
 import torch
 
-import vitrine.models  # noqa: F401  # isort: skip
-import timm
-
+import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError
 from vitrine.shift.conversion import FAMILIES, make_shift_equivariant
 from vitrine.shift.equivariance import invariance_error

@@ -3,8 +3,6 @@
 import itertools
 
 import pytest
-
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 import timm
 import torch
 from torch import nn

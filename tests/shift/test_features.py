@@ -1,9 +1,8 @@
 import pytest
+import timm
 import torch
 
-import vitrine.models  # noqa: F401  # isort: skip
-import timm
-
+import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError
 
 SWIN = {"img_size": 12, "patch_size": 2, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2)}

@@ -1,9 +1,7 @@
 import pytest
 import torch
-from torch import nn
-
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 from timm.models.swin_transformer import PatchMerging
+from torch import nn
 
 from vitrine.shift.merging import adaptive_merge, merged_patches, overlapping_patches
 

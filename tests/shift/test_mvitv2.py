@@ -1,6 +1,5 @@
 import copy
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import pytest
 import timm
 import torch

@@ -3,14 +3,12 @@
 import copy
 
 import pytest
-import torch
-from torch import nn
-from torch.nn import functional
-
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import timm
+import torch
 from timm.models.swin_transformer import SwinTransformer
 from timm.models.swin_transformer_v2 import SwinTransformerV2
+from torch import nn
+from torch.nn import functional
 
 from vitrine.errors import VitrineError
 from vitrine.shift import swin, swinv2, windows

@@ -1,11 +1,9 @@
 """Where A-SwinV2 differs from A-Swin; what they have in common is in test_swin.py."""
 
 import pytest
+import timm
 import torch
 from torch import nn
-
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
-import timm
 
 from vitrine.shift.equivariance import invariance_error
 

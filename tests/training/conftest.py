@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from vitrine.data.registry import DatasetInfo, load_registry
-from vitrine.recipe import Recipe
-from vitrine.schema import merge
+from vitrine.plan.datasets import DatasetInfo, load_registry
+from vitrine.plan.recipe import Recipe
+from vitrine.plan.schema import merge
 
 REGISTRY = Path(__file__).parents[2] / "configs" / "datasets.yaml"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from vitrine.errors import VitrineError
-from vitrine.recipe import Recipe
+from vitrine.plan.recipe import Recipe
 from vitrine.training.engine import engine_of
 from vitrine.training.loop import train
 from vitrine.training.model import build_model

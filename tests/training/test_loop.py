@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from vitrine.errors import VitrineError
 from vitrine.files import sha256
-from vitrine.recipe import Recipe
+from vitrine.plan.recipe import Recipe
 from vitrine.training import loop
 from vitrine.training.loop import train
 from vitrine.training.model import build_model, load_weights
@@ -295,8 +295,8 @@ def test_a_training_that_fails_ends_with_its_workers(make_recipe, info, tmp_path
     code = (
         "import json, sys\n"
         "from pathlib import Path\n"
-        "from vitrine.data.registry import DatasetInfo\n"
-        "from vitrine.recipe import Recipe\n"
+        "from vitrine.plan.datasets import DatasetInfo\n"
+        "from vitrine.plan.recipe import Recipe\n"
         "from vitrine.training.loop import train\n"
         "recipe, info, folder = map(json.loads, sys.argv[1:])\n"
         "train(Recipe.model_validate(recipe), 0, Path(folder, 'run'), data_root=Path(folder),\n"

@@ -6,10 +6,10 @@ import sys
 import pytest
 import yaml
 
-from vitrine.catalog import load_catalog
 from vitrine.errors import VitrineError
 from vitrine.files import sha256
-from vitrine.schema import read_yaml
+from vitrine.plan.catalog import load_catalog
+from vitrine.plan.schema import read_yaml
 from vitrine.training import __main__ as command
 from vitrine.training.model import build_model, save_weights
 from vitrine.training.receipts import starting_weights, write_receipt

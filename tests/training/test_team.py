@@ -16,9 +16,9 @@ from vitrine.training.team import Team
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from vitrine.data.registry import DatasetInfo
+from vitrine.plan.datasets import DatasetInfo
 from vitrine.errors import VitrineError
-from vitrine.recipe import Batch, Recipe
+from vitrine.plan.recipe import Batch, Recipe
 from vitrine.training.loop import train
 from vitrine.training.team import Team
 

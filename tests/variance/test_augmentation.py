@@ -1,8 +1,6 @@
 import numpy as np
 import pytest
 import torch
-
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 from timm.data import Mixup
 
 from vitrine.variance.augmentation import (

@@ -5,7 +5,7 @@ import importlib
 import pandas as pd
 import pytest
 
-from vitrine.catalog import load_catalog
+from vitrine.plan.catalog import load_catalog
 from vitrine.variance.figures import fig1, fig2, fig3, sweep
 
 CALIBRATIONS = ("baseline", "iid", "empirical")

@@ -6,13 +6,13 @@ from torch import nn
 
 from vitrine.data import build
 from vitrine.data.loading import TrainingSamples
-from vitrine.data.registry import load_registry
 from vitrine.data.transforms import eval_transform, train_transform
 from vitrine.errors import VitrineError
 from vitrine.measures.accuracy import accuracy
 from vitrine.measures.context import Context, Trained
-from vitrine.recipe import Recipe
-from vitrine.schema import parse
+from vitrine.plan.datasets import load_registry
+from vitrine.plan.recipe import Recipe
+from vitrine.plan.schema import parse
 from vitrine.training.model import build_model
 from vitrine.variance.measures import (
     amplification,

@@ -1,9 +1,7 @@
 import pytest
+import timm
 import torch
 from torch import nn
-
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
-import timm
 
 from vitrine.errors import VitrineError
 from vitrine.variance.rescaling import (

@@ -9,7 +9,7 @@ import yaml
 from safetensors.torch import load_file
 
 from tests.checkout import Checkout
-from vitrine.schema import read_yaml
+from vitrine.plan.schema import read_yaml
 
 SMOKE = ("--config", "scale=smoke")
 AT_LAPTOP = ("--config", "scale=laptop")

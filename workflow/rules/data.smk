@@ -1,6 +1,6 @@
 # Datasets and published weights: fetched where that is allowed, verified always.
 
-from vitrine.data.registry import fetched_with
+from vitrine.plan.datasets import fetched_with
 
 
 def fetched_before(wildcards):

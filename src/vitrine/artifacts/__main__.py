@@ -8,10 +8,10 @@ from pathlib import Path
 from vitrine.artifacts.comparison import compare, read_measurement
 from vitrine.artifacts.report import report
 from vitrine.artifacts.tables import latex, markdown
-from vitrine.catalog import Artifact, Catalog, load_catalog
 from vitrine.errors import VitrineError, exit_on_error
 from vitrine.files import write_atomically
-from vitrine.functions import import_function
+from vitrine.plan.catalog import Artifact, Catalog, load_catalog
+from vitrine.plan.functions import import_function
 
 
 def main() -> None:

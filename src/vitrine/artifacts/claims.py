@@ -18,12 +18,12 @@ from pydantic import Field
 
 from vitrine.artifacts.comparison import difference_half_width
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.paper import fill
-from vitrine.schema import Strict, parse, read_yaml
-from vitrine.settings import known_scales
+from vitrine.plan.paper import fill
+from vitrine.plan.schema import Strict, parse, read_yaml
+from vitrine.plan.settings import known_scales
 
 if TYPE_CHECKING:
-    from vitrine.catalog import Artifact, Paper
+    from vitrine.plan.catalog import Artifact, Paper
 
 EVERY_ROW = "*"
 COLUMNS = ["id", "statement", "source", "status", "left", "right", "margin", "detail"]

@@ -23,7 +23,7 @@ from scipy.special import ndtri, stdtrit  # as scipy.stats, which takes a second
 from vitrine.errors import VitrineError, did_you_mean
 
 if TYPE_CHECKING:
-    from vitrine.catalog import Artifact, Cell
+    from vitrine.plan.catalog import Artifact, Cell
 
 COLUMNS = [
     *("paper", "artifact", "row", "column", "metric", "unit"),

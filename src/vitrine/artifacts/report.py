@@ -16,7 +16,7 @@ from vitrine.artifacts.tables import markdown_escape, pipe_table, short_commit
 from vitrine.provenance import read_provenance
 
 if TYPE_CHECKING:
-    from vitrine.catalog import Artifact, Catalog
+    from vitrine.plan.catalog import Artifact, Catalog
 
 VERDICTS = {
     "exact": "exact",

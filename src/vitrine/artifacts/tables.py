@@ -19,7 +19,7 @@ import pandas as pd
 from vitrine.artifacts.comparison import YES_NO, decimals_of
 
 if TYPE_CHECKING:
-    from vitrine.catalog import Artifact, Column
+    from vitrine.plan.catalog import Artifact, Column
 
 PANEL_WIDTH = 120  # characters: a text column of a printed page, or of a code host
 NOT_RUN = "—"

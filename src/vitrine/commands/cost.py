@@ -21,9 +21,9 @@ from pathlib import Path
 
 from pydantic import PositiveFloat
 
-from vitrine.catalog import Catalog, Run
-from vitrine.recipe import Training, canonical_json
-from vitrine.schema import Strict, parse, read_yaml
+from vitrine.plan.catalog import Catalog, Run
+from vitrine.plan.recipe import Training, canonical_json
+from vitrine.plan.schema import Strict, parse, read_yaml
 from vitrine.training.engine import engine_of
 
 TRAINING_OVER_FORWARD = 3

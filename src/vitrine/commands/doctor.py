@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from vitrine.catalog import Artifact, Catalog
 from vitrine.commands.console import heading, say, size, table
 from vitrine.commands.needs import DatasetNeed, datasets_needed, weights_needed
 from vitrine.errors import VitrineError
+from vitrine.plan.catalog import Artifact, Catalog
 
 PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 SECONDS_FOR_SLURM = 10

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from vitrine.catalog import Artifact, Catalog
 from vitrine.data import verify
-from vitrine.data.registry import DatasetInfo, find
 from vitrine.errors import VitrineError
+from vitrine.plan.catalog import Artifact, Catalog
+from vitrine.plan.datasets import DatasetInfo, find
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vitrine.catalog import Artifact, Catalog, Run, with_sources
 from vitrine.commands.console import count, duration, heading, say, size, table
 from vitrine.commands.cost import ZERO, Costs, Range, load_devices, training_images
 from vitrine.commands.needs import datasets_needed, weights_needed
@@ -19,6 +18,7 @@ from vitrine.commands.state import (
     state_of,
 )
 from vitrine.errors import VitrineError, did_you_mean
+from vitrine.plan.catalog import Artifact, Catalog, Run, with_sources
 
 # The papers trained on A100s.
 ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}

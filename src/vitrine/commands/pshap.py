@@ -9,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import vitrine.models  # noqa: F401  # isort: skip
 import timm
 import torch
 from PIL import Image
 from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
+import vitrine.models  # noqa: F401
 from vitrine.commands.console import count, say
 from vitrine.data.folders import read_image
 from vitrine.data.loading import EvaluationSamples

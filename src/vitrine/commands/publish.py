@@ -19,11 +19,11 @@ from pathlib import Path
 import pandas as pd
 
 from vitrine.artifacts.comparison import read_cells
-from vitrine.catalog import Artifact, Catalog, with_sources
 from vitrine.commands.console import count, say
 from vitrine.commands.results import published_folder
 from vitrine.commands.state import is_rendered
 from vitrine.errors import VitrineError
+from vitrine.plan.catalog import Artifact, Catalog, with_sources
 from vitrine.provenance import read_provenance
 
 CODE = ("src", "configs", "workflow", "envs")

@@ -22,7 +22,6 @@ from pathlib import Path
 import torch
 
 from vitrine.artifacts.comparison import numbers_of
-from vitrine.catalog import Artifact, Catalog, Run
 from vitrine.commands.console import count, duration, say
 from vitrine.commands.cost import count_model
 from vitrine.commands.state import runs_behind
@@ -30,8 +29,9 @@ from vitrine.data.miniature import write_miniature
 from vitrine.errors import VitrineError
 from vitrine.files import write_atomically
 from vitrine.measures.taking import take
+from vitrine.plan.catalog import Artifact, Catalog, Run
+from vitrine.plan.recipe import AnyRecipe, Batch, Recipe, SegmentationRecipe, Steps, Whole
 from vitrine.provenance import provenance
-from vitrine.recipe import AnyRecipe, Batch, Recipe, SegmentationRecipe, Steps, Whole
 from vitrine.training.checkpoint import Checkpoints
 from vitrine.training.engine import engine_of
 from vitrine.training.model import save_weights

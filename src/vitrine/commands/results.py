@@ -8,7 +8,7 @@ import pandas as pd
 
 from vitrine.artifacts.claims import claims_of_paper
 from vitrine.artifacts.report import cells_of
-from vitrine.catalog import Catalog
+from vitrine.plan.catalog import Catalog
 
 
 def published_folder(catalog: Catalog) -> Path:

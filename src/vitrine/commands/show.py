@@ -5,10 +5,10 @@ from __future__ import annotations
 import yaml
 
 from vitrine.artifacts.tables import format_answer
-from vitrine.catalog import Artifact, Catalog, Cell, Measurement
 from vitrine.commands.console import heading, say, table
 from vitrine.commands.state import runs_behind
 from vitrine.errors import VitrineError, did_you_mean
+from vitrine.plan.catalog import Artifact, Catalog, Cell, Measurement
 
 
 def show(catalog: Catalog, target: str) -> None:

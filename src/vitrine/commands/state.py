@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
-from vitrine.catalog import Artifact, Catalog, Run
+from vitrine.plan.catalog import Artifact, Catalog, Run
 
 State = Literal["done", "resumable", "missing"]
 STATES: tuple[State, ...] = ("done", "resumable", "missing")

@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 
 from vitrine.artifacts.report import cells_of
-from vitrine.catalog import Artifact, Catalog
 from vitrine.commands.console import say, table
 from vitrine.commands.results import claims_of
 from vitrine.commands.state import count_states, is_rendered, state_of
+from vitrine.plan.catalog import Artifact, Catalog
 
 VERDICTS = ("exact", "within", "outside", "not_comparable", "unprinted", "not_run")
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import torch
 
 from vitrine import data
-from vitrine.catalog import Catalog, Run
 from vitrine.commands.console import say
 from vitrine.commands.cost import Device, training_images
 from vitrine.data.loading import MicroBatch, TrainingSamples, micro_batches
 from vitrine.data.miniature import write_miniature
 from vitrine.data.transforms import train_transform
 from vitrine.errors import VitrineError
+from vitrine.plan.catalog import Catalog, Run
+from vitrine.plan.recipe import Recipe
 from vitrine.provenance import device_name
-from vitrine.recipe import Recipe
 from vitrine.training.model import build_model
 from vitrine.training.step import Trainer
 from vitrine.training.team import Team

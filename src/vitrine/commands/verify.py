@@ -18,10 +18,10 @@ import pandas as pd
 
 from vitrine.artifacts.comparison import difference_half_width, rounding_of
 from vitrine.artifacts.report import cells_of
-from vitrine.catalog import Artifact, Catalog, Cell
 from vitrine.commands.console import heading, say, table
 from vitrine.commands.results import claims_of, published_folder
 from vitrine.errors import VitrineError
+from vitrine.plan.catalog import Artifact, Catalog, Cell
 
 Agreement = Literal["same", "within", "differs", "no spread", "not run here", "not published"]
 AGREEMENTS: tuple[Agreement, ...] = (

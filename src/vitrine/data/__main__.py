@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 from vitrine.data import fetch, verify
-from vitrine.data.registry import find, load_registry
 from vitrine.errors import exit_on_error
 from vitrine.files import write_atomically
+from vitrine.plan.datasets import find, load_registry
 
 
 def main() -> None:

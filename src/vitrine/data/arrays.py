@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import numpy as np
 from PIL import Image
 from torch.utils.data import Dataset

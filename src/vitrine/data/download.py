@@ -26,10 +26,10 @@ from tqdm import tqdm
 
 from vitrine.data.verification import verify
 from vitrine.errors import VitrineError
-from vitrine.functions import import_function
+from vitrine.plan.functions import import_function
 
 if TYPE_CHECKING:
-    from vitrine.data.registry import DatasetInfo, RemoteFile
+    from vitrine.plan.datasets import DatasetInfo, RemoteFile
 
 TIMEOUT = 30.0  # seconds without a byte
 CHUNK = 1 << 20

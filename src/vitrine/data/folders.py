@@ -9,7 +9,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset, Subset
 from torchvision import datasets

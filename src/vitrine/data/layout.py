@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vitrine.errors import VitrineError
 
 if TYPE_CHECKING:
-    from vitrine.data.registry import DatasetInfo, Images, SegmentationFormat
+    from vitrine.plan.datasets import DatasetInfo, Images, SegmentationFormat
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import numpy as np
 from PIL import Image
 from scipy.io import savemat
@@ -22,7 +21,7 @@ from vitrine.data.segmentation import IGNORED
 from vitrine.errors import VitrineError
 
 if TYPE_CHECKING:
-    from vitrine.data.registry import DatasetInfo, SegmentationFormat
+    from vitrine.plan.datasets import DatasetInfo, SegmentationFormat
 
 Picture = Callable[[int], np.ndarray]
 """Paints a new (32, 32, 3) uint8 image of a class."""

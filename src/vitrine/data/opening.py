@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vitrine.data.layout import check_layout
 from vitrine.errors import VitrineError
-from vitrine.functions import import_function
+from vitrine.plan.functions import import_function
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-    from vitrine.data.registry import DatasetInfo
+    from vitrine.plan.datasets import DatasetInfo
 
 Split = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = ("train", "val")

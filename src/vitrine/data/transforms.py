@@ -6,9 +6,6 @@ and random erasing comes after normalisation. What timm has no name for is put t
 pieces: training on the evaluation's central crop, whole or cropped at random from a black margin,
 in the place of timm's random crop; RandAugment without the operations that move pixels; the area
 that is erased; and circular shifts, which come last of all.
-
-timm imports torchvision, which does not import beside a CPU-only torch; `torchvision_compat` mends
-that and so comes first.
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import torch
 from PIL import Image
 from timm.data import auto_augment, create_transform
@@ -28,8 +24,8 @@ from torchvision.transforms import CenterCrop, Compose, RandomCrop
 from vitrine.errors import VitrineError
 
 if TYPE_CHECKING:
-    from vitrine.data.registry import DatasetInfo
-    from vitrine.recipe import Recipe
+    from vitrine.plan.datasets import DatasetInfo
+    from vitrine.plan.recipe import Recipe
 
 Transform = Callable[[Image.Image], Tensor]
 

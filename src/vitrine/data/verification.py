@@ -14,7 +14,7 @@ from vitrine.data.opening import SPLITS, build
 from vitrine.errors import VitrineError
 
 if TYPE_CHECKING:
-    from vitrine.data.registry import DatasetInfo
+    from vitrine.plan.datasets import DatasetInfo
 
 
 def verify(info: DatasetInfo, root: Path, counts: bool = True) -> dict[str, int]:

@@ -6,10 +6,10 @@ import argparse
 import json
 from pathlib import Path
 
-from vitrine.catalog import load_catalog
 from vitrine.errors import VitrineError, exit_on_error
 from vitrine.files import write_atomically
 from vitrine.measures.taking import take
+from vitrine.plan.catalog import load_catalog
 
 
 def main() -> None:

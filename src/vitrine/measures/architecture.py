@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import vitrine.models  # noqa: F401  # isort: skip  # makes torchvision importable, registers ours
 import timm
 import torch
 from torch import Tensor, nn
 
+import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError
 from vitrine.training.model import first_line, require_known
 from vitrine.training.seeding import seed_everything

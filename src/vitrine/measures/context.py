@@ -19,8 +19,8 @@ from typing_extensions import TypeVar
 if TYPE_CHECKING:
     from torch import nn
 
-    from vitrine.data.registry import DatasetInfo
-    from vitrine.recipe import Recipe, Training
+    from vitrine.plan.datasets import DatasetInfo
+    from vitrine.plan.recipe import Recipe, Training
 
 Value: TypeAlias = "float | Sequence[Value] | None"
 Values: TypeAlias = Mapping[str, Value]

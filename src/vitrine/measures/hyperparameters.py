@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import torch
 from timm.data import Mixup
 from timm.loss import BinaryCrossEntropy
@@ -23,7 +22,7 @@ from vitrine.training.model import build_model
 from vitrine.training.optimizer import build_optimizer, build_scheduler
 
 if TYPE_CHECKING:
-    from vitrine.recipe import Recipe
+    from vitrine.plan.recipe import Recipe
 
 
 def hyperparameters(described: Described) -> Values:

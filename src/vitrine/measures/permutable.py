@@ -12,7 +12,6 @@ from __future__ import annotations
 from inspect import signature
 from typing import Any, Protocol
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import torch
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer

@@ -2,15 +2,12 @@
 
 The one idea: nothing is read off the recipe. The transforms are built as training and evaluation
 build them, and the objects that then process images are asked. So a table can only print what runs.
-
-timm imports torchvision; `torchvision_compat` makes that work beside a CPU-only torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 from timm.data.auto_augment import RandAugment
 from timm.data.random_erasing import RandomErasing
 from timm.data.transforms import MaybeToTensor, RandomResizedCropAndInterpolation

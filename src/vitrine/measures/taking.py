@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from vitrine.catalog import Catalog, Measurement
 from vitrine.errors import VitrineError
-from vitrine.functions import import_function
 from vitrine.measures.context import Context, Described, Trained
+from vitrine.plan.catalog import Catalog, Measurement
+from vitrine.plan.functions import import_function
+from vitrine.plan.recipe import Recipe
 from vitrine.provenance import provenance
-from vitrine.recipe import Recipe
 from vitrine.training.engine import engine_of
 from vitrine.training.model import load_weights
 from vitrine.training.receipts import require_own_weights

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 import torch
 from timm.models.vision_transformer import Block
 from torch import Tensor

@@ -11,7 +11,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import torch
 from timm.layers import Mlp
 from timm.models.vision_transformer import Block

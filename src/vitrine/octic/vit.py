@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 import torch
 from timm.layers import LayerNorm, to_2tuple
 from timm.models import checkpoint

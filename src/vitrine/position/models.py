@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 
 from vitrine.position.vit import PositionViT

@@ -6,7 +6,6 @@ each image beside the images: what Position-SHAP replaces when it takes position
 
 from __future__ import annotations
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # timm imports torchvision
 import torch
 from timm.layers import Mlp, to_2tuple
 from timm.models import checkpoint

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import vitrine.segmentation  # noqa: F401  # isort: skip  # registers ours; imports mmengine quietly
 import torch
 from mmseg.evaluation.metrics import IoUMetric
 from torch import Tensor
@@ -18,7 +17,7 @@ from vitrine.data.segmentation import IGNORED
 from vitrine.data.splits import evenly_spread
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Trained, Values
-from vitrine.recipe import SegmentationRecipe
+from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation.evaluation import Sample, test_samples
 from vitrine.segmentation.vit import TimmViT
 

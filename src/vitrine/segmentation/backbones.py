@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-import vitrine.models  # noqa: F401  # isort: skip  # registers the adaptive ones with timm
 import timm
 from mmengine.model import BaseModule
 from mmseg.registry import MODELS

@@ -11,18 +11,17 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import vitrine.segmentation  # noqa: F401  # isort: skip  # registers ours; imports mmengine quietly
 from mmengine.config import Config
 from mmengine.runner import Runner
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.mmseg_config import THEIRS, config_path
+from vitrine.plan.mmseg_config import THEIRS, config_path
 from vitrine.segmentation import sampling  # noqa: F401 - registers what the loaders name
 from vitrine.training.model import first_line
 
 if TYPE_CHECKING:
-    from vitrine.data.registry import DatasetInfo
-    from vitrine.recipe import SegmentationRecipe
+    from vitrine.plan.datasets import DatasetInfo
+    from vitrine.plan.recipe import SegmentationRecipe
 
 SCOPE = "mmseg"
 HEADS = ("decode_head", "auxiliary_head")

@@ -25,7 +25,7 @@ from vitrine.measures.consistency import (
     zero_padded_shift,
 )
 from vitrine.measures.context import Trained, Values
-from vitrine.recipe import SegmentationRecipe
+from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation.evaluation import Sample, test_samples
 
 Mode = Literal["circular", "standard"]

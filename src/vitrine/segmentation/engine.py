@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import vitrine.segmentation  # noqa: F401  # isort: skip  # registers ours; imports mmengine quietly
 import mmengine.device.utils
 import torch
 from mmengine.hooks import Hook
@@ -38,8 +37,8 @@ from vitrine.training.seeding import seed_everything
 from vitrine.training.team import Team
 
 if TYPE_CHECKING:
-    from vitrine.data.registry import DatasetInfo
-    from vitrine.recipe import SegmentationRecipe
+    from vitrine.plan.datasets import DatasetInfo
+    from vitrine.plan.recipe import SegmentationRecipe
 
 
 def build_model(recipe: SegmentationRecipe, classes: int) -> nn.Module:

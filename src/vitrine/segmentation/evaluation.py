@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import vitrine.segmentation  # noqa: F401  # isort: skip  # registers ours; imports mmengine quietly
 from mmengine.registry import DefaultScope
 from mmseg.registry import DATASETS, MODELS
 from torch import Tensor
@@ -18,8 +17,8 @@ from vitrine.segmentation.config import SCOPE, test_config
 if TYPE_CHECKING:
     from mmseg.structures import SegDataSample
 
-    from vitrine.data.registry import DatasetInfo
-    from vitrine.recipe import SegmentationRecipe
+    from vitrine.plan.datasets import DatasetInfo
+    from vitrine.plan.recipe import SegmentationRecipe
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitrine.measures.consistency import draws, integers
 from vitrine.measures.context import Trained, Values
-from vitrine.recipe import SegmentationRecipe
+from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation.consistency import shift_limit, shifted_back, shown_size
 from vitrine.segmentation.evaluation import Sample, test_samples
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import vitrine.segmentation  # noqa: F401  # isort: skip  # registers ours; imports mmengine quietly
 from mmcv.transforms import LoadImageFromFile, RandomFlip, RandomResize, Resize
 from mmengine.registry import DefaultScope
 from mmseg.datasets.transforms import (
@@ -22,7 +21,7 @@ from mmseg.registry import MODELS, TRANSFORMS
 
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Described, Values
-from vitrine.recipe import SegmentationRecipe
+from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation.config import SCOPE, test_config
 
 NOTHING = {

@@ -12,7 +12,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any, cast, get_args
 
-import vitrine.models  # noqa: F401  # isort: skip
 import timm
 import torch
 from mmengine.model import BaseModule

@@ -20,7 +20,6 @@ import copy
 import math
 from typing import Any, cast
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 

@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 import timm
 import torch
 from PIL import Image

@@ -12,7 +12,6 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-import vitrine.torchvision_compat  # isort: skip  # lets its users import timm next
 import timm
 import torch
 from timm.models.mvitv2 import cal_rel_pos_type

@@ -27,7 +27,6 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Literal, cast
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 import torch
 from timm.layers import to_2tuple, trunc_normal_tf_
 from timm.models import build_model_with_cfg, checkpoint, register_model

@@ -21,7 +21,6 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 import torch
 from timm.models import build_model_with_cfg, checkpoint_seq, register_model
 from timm.models.swin_transformer import (

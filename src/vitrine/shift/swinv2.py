@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 from timm.models import register_model
 from timm.models.swin_transformer_v2 import (
     SwinTransformerV2,

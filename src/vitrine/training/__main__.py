@@ -6,8 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from vitrine.catalog import load_catalog
 from vitrine.errors import VitrineError, exit_on_error
+from vitrine.plan.catalog import load_catalog
 from vitrine.training.engine import engine_of
 from vitrine.training.receipts import starting_weights, write_receipt
 

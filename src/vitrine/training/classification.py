@@ -8,7 +8,7 @@ from vitrine.training.loop import train
 from vitrine.training.model import build_model
 
 if TYPE_CHECKING:
-    from vitrine.recipe import Recipe
+    from vitrine.plan.recipe import Recipe
 
 __all__ = ["build_model", "image_shape", "train"]
 

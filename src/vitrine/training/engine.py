@@ -11,8 +11,8 @@ from vitrine.errors import VitrineError
 if TYPE_CHECKING:
     from torch import nn
 
-    from vitrine.data.registry import DatasetInfo
-    from vitrine.recipe import Training
+    from vitrine.plan.datasets import DatasetInfo
+    from vitrine.plan.recipe import Training
 
 
 class Engine(Protocol):

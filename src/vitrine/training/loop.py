@@ -39,8 +39,8 @@ from vitrine.training.team import Team
 
 if TYPE_CHECKING:
     from vitrine.data.loading import MicroBatch
-    from vitrine.data.registry import DatasetInfo
-    from vitrine.recipe import Recipe
+    from vitrine.plan.datasets import DatasetInfo
+    from vitrine.plan.recipe import Recipe
 
 LOG_STEPS = 50  # between entries of the log; the end of an epoch makes one too
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # timm imports torchvision
 from timm.data import Mixup
 from timm.loss import BinaryCrossEntropy, LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
 from torch import Tensor, nn
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from vitrine.errors import VitrineError
 
 if TYPE_CHECKING:
-    from vitrine.recipe import Recipe
+    from vitrine.plan.recipe import Recipe
 
 Mixing = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 

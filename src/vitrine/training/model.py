@@ -2,8 +2,6 @@
 
 Weights are safetensors with the recipe's hash and the seed in their metadata, so that a file that
 strayed into another run's folder is refused.
-
-`vitrine.models` is imported before timm: it makes torchvision importable, and registers ours.
 """
 
 from __future__ import annotations
@@ -15,18 +13,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import vitrine.models  # noqa: F401  # isort: skip
 import timm
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
+import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.files import atomic_path
 
 if TYPE_CHECKING:
-    from vitrine.recipe import AnyRecipe, Recipe
+    from vitrine.plan.recipe import AnyRecipe, Recipe
 
 
 def build_model(recipe: Recipe, classes: int) -> nn.Module:

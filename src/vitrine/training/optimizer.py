@@ -11,7 +11,6 @@ import inspect
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # timm imports torchvision
 from timm.optim import create_optimizer_v2, get_optimizer_class, list_optimizers
 from timm.scheduler import create_scheduler_v2
 from timm.scheduler.scheduler import Scheduler
@@ -23,7 +22,7 @@ from vitrine.errors import VitrineError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vitrine.recipe import Recipe
+    from vitrine.plan.recipe import Recipe
 
 
 def build_optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:

@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from vitrine.catalog import Run
 from vitrine.errors import VitrineError
 from vitrine.files import sha256, write_atomically
+from vitrine.plan.catalog import Run
 from vitrine.training.model import require_recipe, weights_owner
 
 

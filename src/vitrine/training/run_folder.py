@@ -22,8 +22,8 @@ from vitrine.training.model import save_weights, weights_owner
 from vitrine.training.team import Team
 
 if TYPE_CHECKING:
-    from vitrine.data.registry import DatasetInfo
-    from vitrine.recipe import AnyRecipe
+    from vitrine.plan.datasets import DatasetInfo
+    from vitrine.plan.recipe import AnyRecipe
 
 
 class RunFolder:

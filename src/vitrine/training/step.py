@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # timm imports torchvision
 import torch
 from timm.utils import ModelEmaV3
 from torch import Tensor, nn
@@ -28,7 +27,7 @@ from vitrine.training.team import Team
 
 if TYPE_CHECKING:
     from vitrine.data.loading import MicroBatch
-    from vitrine.recipe import Recipe
+    from vitrine.plan.recipe import Recipe
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -9,11 +9,11 @@ import argparse
 import re
 from pathlib import Path
 
-import vitrine.models  # noqa: F401  # isort: skip  # registers ours; makes torchvision importable
 import timm
 import torch
 from safetensors.torch import save
 
+import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError, exit_on_error
 from vitrine.files import atomic_path
 from vitrine.training.model import first_line, require_known

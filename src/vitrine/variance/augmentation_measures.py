@@ -3,15 +3,12 @@
 What is measured is what is trained with: `timm.data.Mixup` and `timm.data.RandomErasing`, not a
 re-implementation. Beside each measured ratio stands the theory of `vitrine.variance.augmentation`,
 filled with the photographs' own means, variances and correlations.
-
-timm imports torchvision; `torchvision_compat` makes that work beside a CPU-only torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip
 import torch
 from timm.data import Mixup
 from timm.data.constants import (

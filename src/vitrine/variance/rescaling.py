@@ -18,7 +18,6 @@ import copy
 from collections.abc import Callable
 from typing import Any, Literal, cast, get_args
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # lets its users import timm next
 import torch
 from torch import Tensor, nn
 

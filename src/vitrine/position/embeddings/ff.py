@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 
-import vitrine.torchvision_compat  # noqa: F401  # isort: skip  # timm imports torchvision
 import torch
 from timm.layers import Mlp
 from torch import Tensor, nn

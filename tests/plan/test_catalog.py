@@ -7,9 +7,9 @@ import sys
 import pytest
 import yaml
 
-from vitrine.catalog import load_catalog, rerun_trigger
 from vitrine.errors import VitrineError
-from vitrine.schema import merge, read_yaml
+from vitrine.plan.catalog import load_catalog, rerun_trigger
+from vitrine.plan.schema import merge, read_yaml
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def template(checkout, **overrides):
 
 
 def test_the_catalogue_loads_without_torch(root):
-    code = "import sys; import vitrine.catalog; sys.exit('torch' in sys.modules)"
+    code = "import sys; import vitrine.plan.catalog; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from vitrine.errors import VitrineError
-from vitrine.recipe import Recipe, canonical_json
-from vitrine.schema import merge, parse
+from vitrine.plan.recipe import Recipe, canonical_json
+from vitrine.plan.schema import merge, parse
 
 MINIMAL = {
     "model": {"name": "vit_tiny_patch16_224"},

@@ -2,7 +2,7 @@
 
 ``paper.yaml`` is who wrote it, ``recipes.yaml`` how its models are trained (a base and deltas),
 ``artifacts.yaml`` which tables and figures it has and what each cell measures, ``reference/*.csv``
-the values it printed. Linking them into jobs is the catalogue's work (`vitrine.catalog`).
+the values it printed. Linking them into jobs is the catalogue's work (`vitrine.plan.catalog`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.recipe import Task
-from vitrine.schema import Strict, merge, parse
-from vitrine.settings import Resources, Step
+from vitrine.plan.recipe import Task
+from vitrine.plan.schema import Strict, merge, parse
+from vitrine.plan.settings import Resources, Step
 
 Delta = dict[str, Any]
 

@@ -4,9 +4,9 @@ import sys
 import pytest
 import yaml
 
-from vitrine.data.registry import DatasetInfo, fetched_with, find, load_registry
 from vitrine.errors import VitrineError
-from vitrine.recipe import short_hash
+from vitrine.plan.datasets import DatasetInfo, fetched_with, find, load_registry
+from vitrine.plan.recipe import short_hash
 
 NAMES = [
     "digits",
@@ -64,7 +64,7 @@ def test_the_registry_knows_the_datasets_of_the_papers(registry):
 
 
 def test_reading_the_registry_imports_no_torch():
-    code = "import sys, vitrine.data.registry, vitrine.data; print('torch' in sys.modules)"
+    code = "import sys, vitrine.plan.datasets, vitrine.data; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
 

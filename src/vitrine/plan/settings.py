@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.schema import Strict, parse, read_yaml
+from vitrine.plan.schema import Strict, parse, read_yaml
 
 STEPS = ("train", "evaluate", "benchmark")
 Step = Literal["train", "evaluate", "benchmark"]

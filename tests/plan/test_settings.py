@@ -5,12 +5,12 @@ import json
 import pytest
 
 from vitrine.errors import VitrineError
-from vitrine.schema import read_yaml
-from vitrine.settings import Settings, load_scale, load_settings
+from vitrine.plan.schema import read_yaml
+from vitrine.plan.settings import Settings, load_scale, load_settings
 
 
 def test_the_json_schema_is_in_step_with_the_model(root):
-    """Refresh it with: python -m vitrine.settings > workflow/schemas/config.schema.json."""
+    """Refresh it with: python -m vitrine.plan.settings > workflow/schemas/config.schema.json."""
     written = json.loads((root / "workflow" / "schemas" / "config.schema.json").read_text())
     assert written == Settings.model_json_schema()
 

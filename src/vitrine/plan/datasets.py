@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.schema import Strict, parse, read_yaml
+from vitrine.plan.schema import Strict, parse, read_yaml
 
 Hex64 = Field(None, pattern="^[0-9a-f]{64}$")
 Hex32 = Field(None, pattern="^[0-9a-f]{32}$")

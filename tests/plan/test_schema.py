@@ -1,6 +1,6 @@
 """YAML is read as YAML 1.2, whose only booleans are true and false."""
 
-from vitrine.schema import read_yaml
+from vitrine.plan.schema import read_yaml
 
 
 def test_on_and_no_are_words_and_true_and_false_are_booleans(tmp_path):

@@ -3,14 +3,14 @@
 import pytest
 
 from vitrine.errors import VitrineError
-from vitrine.functions import import_function, source_digest
+from vitrine.plan.functions import import_function, source_digest
 
 
 def test_a_function_is_found_by_name():
-    assert import_function("vitrine.functions:import_function", "here") is import_function
+    assert import_function("vitrine.plan.functions:import_function", "here") is import_function
 
 
-@pytest.mark.parametrize("name", ["vitrine.nowhere:f", "vitrine.functions:f", "vitrine.functions"])
+@pytest.mark.parametrize("name", ["vitrine.nowhere:f", "vitrine.errors:f", "vitrine.errors"])
 def test_an_unknown_function_is_one_sentence(name):
     with pytest.raises(VitrineError, match=r"cannot be imported .* correct artifacts\.yaml"):
         import_function(name, "artifacts.yaml")

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from vitrine.schema import Strict
+from vitrine.plan.schema import Strict
 
 Fraction = float
 Task = Literal["classification", "segmentation"]

@@ -3,8 +3,8 @@
 import pytest
 
 from vitrine.errors import VitrineError
-from vitrine.paper import ArtifactSpec, Labelled, RecipesFile, fill, read_reference
-from vitrine.schema import parse
+from vitrine.plan.paper import ArtifactSpec, Labelled, RecipesFile, fill, read_reference
+from vitrine.plan.schema import parse
 
 
 def recipes_file(**changes):

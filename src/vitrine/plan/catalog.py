@@ -15,10 +15,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal
 
-from vitrine.data.registry import DatasetInfo, find, load_registry
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.mmseg_config import config_digest
-from vitrine.paper import (
+from vitrine.plan.datasets import DatasetInfo, find, load_registry
+from vitrine.plan.mmseg_config import config_digest
+from vitrine.plan.paper import (
     ArtifactsFile,
     ArtifactSpec,
     ArtifactsScale,
@@ -31,9 +31,9 @@ from vitrine.paper import (
     RunScale,
     read_reference,
 )
-from vitrine.recipe import RECIPES, AnyRecipe, Recipe, short_hash
-from vitrine.schema import load, merge, parse
-from vitrine.settings import (
+from vitrine.plan.recipe import RECIPES, AnyRecipe, Recipe, short_hash
+from vitrine.plan.schema import load, merge, parse
+from vitrine.plan.settings import (
     Resources,
     Scale,
     Settings,

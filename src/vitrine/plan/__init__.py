@@ -1,0 +1,7 @@
+"""Planning: from the files under ``configs/`` to the jobs that make every number.
+
+To read it in order: `schema` (strict typed YAML), `settings` and `datasets` (what one may change,
+which datasets there are), `recipe` (everything that decides a training but the seed), `paper` (what
+a paper's folder says), `catalog` (the papers at one scale, linked into runs, measurements and
+artifacts). Nothing here imports torch, so that building the graph stays fast.
+"""
