@@ -1,5 +1,8 @@
 # Artifacts: measurements set beside the paper's printed values, as tables and figures.
 
+from vitrine.plan.catalog import rerun_trigger
+from vitrine.plan.code import rendering_digest
+
 
 def names_of(kind):
     """A pattern that matches the names of all artifacts of a kind."""
@@ -19,15 +22,11 @@ def artifact_inputs(wildcards):
     return measurements + ([str(reference)] if reference.is_file() else [])
 
 
-def rendering_digest(artifact):
-    """Changes with the code that renders, so that a mended table or figure is rendered again."""
-    return source_digest("vitrine.artifacts", *([artifact.draw] if artifact.draw else []))
-
-
 RENDER = (
     "python -m vitrine.artifacts render {wildcards.paper} {wildcards.artifact}"
-    " --scale {config[scale]:q} --runs {config[runs_root]:q} --results {config[results_root]:q}"
+    " --scale {config[scale]:q} --runs {config[runs_root]:q} --results {config[results_root]:q} &> {log:q}"
 )
+LOG = str(RUNS / "logs" / CATALOG.scale.name / "{paper}_{artifact}")
 
 
 rule table:
@@ -43,6 +42,10 @@ rule table:
             labels={"artifact": "{artifact}", "kind": "table"},
         ),
         tex=str(RESULTS / "{paper}" / "{artifact}.tex"),
+    log:
+        LOG + ".log",
+    benchmark:
+        LOG + ".tsv"
     wildcard_constraints:
         artifact=names_of("table"),
     priority: 2
@@ -50,7 +53,7 @@ rule table:
     params:
         written=lambda wildcards: rerun_trigger(artifact_of(wildcards)),
         caption=lambda wildcards: artifact_of(wildcards).caption,
-        code=lambda wildcards: rendering_digest(artifact_of(wildcards)),
+        code=lambda wildcards: rendering_digest(artifact_of(wildcards).draw),
     shell:
         RENDER
 
@@ -68,6 +71,10 @@ rule figure:
             labels={"artifact": "{artifact}", "kind": "figure"},
         ),
         png=str(RESULTS / "{paper}" / "{artifact}.png"),
+    log:
+        LOG + ".log",
+    benchmark:
+        LOG + ".tsv"
     wildcard_constraints:
         artifact=names_of("figure"),
     priority: 2
@@ -75,6 +82,6 @@ rule figure:
     params:
         written=lambda wildcards: rerun_trigger(artifact_of(wildcards)),
         caption=lambda wildcards: artifact_of(wildcards).caption,
-        code=lambda wildcards: rendering_digest(artifact_of(wildcards)),
+        code=lambda wildcards: rendering_digest(artifact_of(wildcards).draw),
     shell:
         RENDER
