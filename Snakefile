@@ -6,7 +6,7 @@ snakemake variance_table5 --profile slurm    the same at full scale, on a cluste
 snakemake --list-target-rules                what there is to ask for
 """
 
-import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -20,7 +20,7 @@ min_version("9.0")
 
 # The rules call `python` and `torchrun`: those that stand beside the Python that runs snakemake,
 # on this machine and on a cluster's nodes, whether or not the environment was activated.
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
 
 
 configfile: "configs/default.yaml"

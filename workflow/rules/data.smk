@@ -1,13 +1,5 @@
 # Datasets and published weights: fetched where that is allowed, verified always.
 
-from vitrine.plan.datasets import fetched_with
-
-
-def fetched_before(wildcards):
-    """The receipt of the dataset that is made of the same files, if that comes first."""
-    first = fetched_with(wildcards.dataset, CATALOG.datasets)
-    return [] if first == wildcards.dataset else [str(CATALOG.receipt_of(first))]
-
 
 rule fetch_dataset:
     """Fetch a dataset (or find it where it was placed) and verify it."""
@@ -20,11 +12,14 @@ rule fetch_dataset:
     benchmark:
         str(CATALOG.data_root / "logs" / "{dataset}.tsv")
     localrule: True
+    conda:
+        "../../envs/environment.yml"
     params:
+        data=lambda wildcards, output: Path(output[0]).parents[1],
         version=lambda wildcards: CATALOG.datasets[wildcards.dataset].version,
     # A download tells of its progress on the terminal, too.
     shell:
-        "python -m vitrine.data {wildcards.dataset} --data {config[data_root]:q} --receipt {output:q}"
+        "python -m vitrine.data {wildcards.dataset} --data {params.data:q} --receipt {output:q}"
         " 2>&1 | tee {log:q}"
 
 
@@ -37,6 +32,8 @@ rule fetch_weights:
     benchmark:
         str(CATALOG.data_root / "logs" / "{model}.tsv")
     localrule: True
+    conda:
+        "../../envs/environment.yml"
     shell:
         "python -m vitrine.training.weights {wildcards.model} --output {output:q} 2>&1 | tee {log:q}"
 
@@ -50,6 +47,8 @@ rule fetch_checkpoint:
     benchmark:
         str(CATALOG.data_root / "logs" / "{file}.tsv")
     localrule: True
+    conda:
+        "../../envs/environment.yml"
     params:
         url=lambda wildcards: CATALOG.checkpoint_urls[f"{wildcards.file}.pth"],
     shell:

@@ -20,6 +20,8 @@ rule evaluate:
         paper=r"[^/]+",
         run=r"[^/]+-[0-9a-f]{8}",
         measurement=r"[^/]+",
+    conda:
+        "../../envs/environment.yml"
     threads: need(EVALUATION, "threads")
     resources:
         gpu=need(EVALUATION, "gpus"),
@@ -46,6 +48,8 @@ rule benchmark:
         paper=r"[^/]+",
         measurement=r"[^/]+",
     priority: 1  # seconds each: the first tables come first
+    conda:
+        "../../envs/environment.yml"
     threads: need(BENCHMARK, "threads")
     resources:
         gpu=need(BENCHMARK, "gpus"),

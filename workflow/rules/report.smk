@@ -1,13 +1,6 @@
 # The report: every artifact on one page, which of the papers' claims hold, and what it all cost.
 
 
-def report_inputs(wildcards):
-    """Every artifact's CSV, and the claims that are judged on them."""
-    tables = [str(CATALOG.files(artifact)[0]) for artifact in CATALOG.artifacts]
-    claims = [paper.folder / "claims.yaml" for paper in CATALOG.papers.values()]
-    return tables + [str(file) for file in claims if file.is_file()]
-
-
 rule report_page:
     """Link every artifact, judge the claims, add up the cost."""
     input:
@@ -19,11 +12,13 @@ rule report_page:
     benchmark:
         str(RUNS / "logs" / CATALOG.scale.name / "report.tsv")
     localrule: True
+    conda:
+        "../../envs/environment.yml"
     params:
+        where=WHERE,
         code=rendering_digest("vitrine.artifacts.report"),
     shell:
-        "python -m vitrine.artifacts report --scale {config[scale]:q} --runs {config[runs_root]:q}"
-        " --results {config[results_root]:q} &> {log:q}"
+        "python -m vitrine.artifacts report {params.where} &> {log:q}"
 
 
 onstart:

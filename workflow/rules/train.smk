@@ -20,6 +20,8 @@ rule train:
         paper=r"[^/]+",
         run=r"[^/]+-[0-9a-f]{8}",
         seeds=r"\d+(-\d+)*",
+    conda:
+        "../../envs/environment.yml"
     threads: need(RECEIPT, "threads")
     resources:
         gpu=need(RECEIPT, "gpus"),
