@@ -150,10 +150,11 @@ def status(scale: Scale = None, runs: Runs = None, results: Results = None) -> N
 
 
 @app.command()
-def verify(scale: Scale = None, results: Results = None) -> None:
+def verify(scale: Scale = None, runs: Runs = None, results: Results = None) -> None:
     """Compare your results with the published ones, cell by cell, claim by claim.
 
-    Exits with status 1 when an exact cell differs, or a claim that held as published fails.
+    Exits with status 1 when cells are missing, altered, or differ by more than their spread over
+    seeds explains, and when a claim that held as published fails.
 
     \b
     vitrine verify
@@ -161,19 +162,28 @@ def verify(scale: Scale = None, results: Results = None) -> None:
     """
     from vitrine.commands import verify as command
 
-    _exit(command.verify(_catalog(scale, None, None, results)))
+    _exit(command.verify(_catalog(scale, None, runs, results)))
 
 
 @app.command()
-def publish(scale: Scale = None, runs: Runs = None, results: Results = None) -> None:
-    """Copy results to results/published/, if a clean commit made every number.
+def publish(
+    scale: Scale = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete what is published and not built here")
+    ] = False,
+    runs: Runs = None,
+    results: Results = None,
+) -> None:
+    """Copy results to results/published/, if all that they hang on is as it says.
+
+    What is rendered is compared with its measurements, these with their weights and code.
 
     \b
     vitrine publish --scale laptop
     """
     from vitrine.commands import publish as command
 
-    command.publish(_catalog(scale, runs=runs, results=results))
+    command.publish(_catalog(scale, runs=runs, results=results), prune)
 
 
 @app.command()

@@ -163,7 +163,8 @@ class Cell:
     """One number of an artifact: where it stands, what measures it, what the paper printed.
 
     `exact` marks a deterministic fact; `digits` are the decimals that the paper prints;
-    `comparable` says that nothing stands in for the paper's recipe, arguments and hardware.
+    `comparable` says that nothing stands in for the paper's recipe, arguments and hardware;
+    `of_hardware` marks times and memory, which another machine changes.
     """
 
     row: str
@@ -175,6 +176,7 @@ class Cell:
     digits: int | None
     exact: bool
     comparable: bool
+    of_hardware: bool
     printed: Printed | None
 
 
@@ -487,6 +489,7 @@ class Paper:
                     and cell.comparable
                     and measurement.as_printed
                     and (cell.recipe is None or self.as_printed(cell.recipe)),
+                    of_hardware=not cell.comparable,
                     printed=printed.get(labels),
                 )
 
