@@ -74,7 +74,7 @@ def test_everything_but_the_registry_works_without_the_workflows_packages():
         "import sys\n"
         "for name in ('pydantic', 'snakemake'): sys.modules[name] = None\n"
         "import vitrine.data.loading, vitrine.data.miniature, vitrine.data.photos\n"
-        "import vitrine.data.digits, vitrine.data.folders, vitrine.data.arrays\n"
+        "import vitrine.data.folders, vitrine.data.arrays\n"
         "import vitrine.data.positions, vitrine.data.segmentation, vitrine.data.scenes\n"
         "print('fine')"
     )

@@ -23,20 +23,9 @@ rule fetch_dataset:
 
 
 rule fetch_weights:
-    """Fetch a model's published weights from timm's hub, where there is a network."""
+    """Fetch published weights as the registry says, where there is a network."""
     output:
-        str(CATALOG.weights_of("{model}")),
+        str(CATALOG.weights_of("{name}")),
     localrule: True
     shell:
-        "python -m vitrine.training.weights {wildcards.model} --output {output:q}"
-
-
-rule fetch_checkpoint:
-    """Fetch a backbone's published checkpoint from its URL, where there is a network."""
-    output:
-        str(CATALOG.data_root / "weights" / "{file}.pth"),
-    localrule: True
-    params:
-        url=lambda wildcards: CATALOG.checkpoint_urls[f"{wildcards.file}.pth"],
-    shell:
-        "python -m vitrine.training.weights {params.url:q} --output {output:q}"
+        "python -m vitrine.training.weights {wildcards.name} --output {output:q}"
