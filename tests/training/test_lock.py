@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -5,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from vitrine.data.fetching import alone
 from vitrine.errors import VitrineError
 from vitrine.training.lock import exclusive
 
@@ -49,6 +52,26 @@ def test_a_holder_that_has_no_note_yet_or_no_longer_is_another_process(holder, t
         pytest.raises(VitrineError, match="is being trained by another process: wait"),
         exclusive(tmp_path / "run"),
     ):
+        pytest.fail("entered")
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, number):
+    def refuse(*args):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    said = rf"cannot lock {tmp_path}/run/\.lock \({os.strerror(number)}\), .*choose another folder"
+    with pytest.raises(VitrineError, match=said), exclusive(tmp_path / "run"):
+        pytest.fail("entered")
+    with pytest.raises(VitrineError, match=r"cannot lock .*\.fetching"), alone(tmp_path):
+        pytest.fail("entered")
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    said = rf"cannot write to {tmp_path}/file/run \(Not a directory\): correct"
+    with pytest.raises(VitrineError, match=said), exclusive(tmp_path / "file" / "run"):
         pytest.fail("entered")
 
 

@@ -1,7 +1,7 @@
 """EuroSAT, Flowers, Imagenette and ImageNet: datasets of one file per image.
 
-torchvision lists them; an image or a mask that cannot be decoded is named in the error. The labels of a
-folder of class folders are the ranks of their names.
+torchvision lists them; an image or a mask that cannot be decoded is named in the error. The labels
+of a folder of class folders are the ranks of their names.
 """
 
 from __future__ import annotations

@@ -77,6 +77,6 @@ def find_weights(
         if name == weights.name or name in weights.url:
             return weights
     raise VitrineError(
-        f"{path} has no weights '{name}'{did_you_mean(name, registry)}; add their url, sha256 and "
-        "licence there"
+        f"{path} has no weights '{name}' (add their url, sha256 and licence there)"
+        f"{did_you_mean(name, registry)}"
     )

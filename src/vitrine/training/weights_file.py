@@ -51,8 +51,10 @@ def read_checkpoint(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except VitrineError:
         raise
-    except FileNotFoundError:
-        raise VitrineError(f"{path} does not exist: correct the path or fetch the file") from None
+    except OSError as error:
+        raise VitrineError(
+            f"cannot read {path} ({error.strerror or error}): correct the path or its permissions"
+        ) from None
     except pickle.UnpicklingError as error:
         called = re.search(r"GLOBAL ([\w.]+)", str(error))
         reason = f"it calls {called[1]}" if called else "it is no plain pickle of tensors"
