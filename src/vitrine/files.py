@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from vitrine.errors import VitrineError
 
@@ -57,6 +58,9 @@ def clear_temporaries(folder: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
+_held: set[TextIO] = set()  # the files of this process's locks
+
+
 class Locked(Exception):
     """Another process holds the lock."""
 
@@ -65,8 +69,8 @@ class Locked(Exception):
 def lock(path: Path) -> Iterator[None]:
     """Hold the kernel's lock on a file (made if absent, folder and all) while the block runs.
 
-    It ends with its process, however that ends. The empty file stays: deleting it could free a lock
-    just taken anew.
+    It ends with its process, however that ends and whatever children it leaves. The empty file
+    stays: deleting it could free a lock just taken anew.
 
     Raises:
         Locked: another process holds it.
@@ -90,7 +94,21 @@ def lock(path: Path) -> Iterator[None]:
                 f"cannot lock {path} ({error.strerror or error}), which keeps two processes out of "
                 f"{path.parent}: mount that file system with locks (flock) or choose another folder"
             ) from None
-        yield
+        _held.add(file)
+        try:
+            yield
+        finally:
+            _held.discard(file)
+
+
+def _let_go() -> None:
+    """Close the locks of the parent: a loader's worker must not hold on to them after its death."""
+    for file in _held:
+        file.close()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,8 +1,10 @@
 import errno
 import fcntl
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,37 @@ def test_a_killed_holder_holds_nothing(holder, tmp_path):
     holder.wait()
     with exclusive(tmp_path / "run"):
         assert (tmp_path / "run" / ".lock-holder").read_text().startswith("process ")
+
+
+ORPHAN = """
+import os, sys, time
+from pathlib import Path
+from vitrine.training.lock import exclusive
+with exclusive(Path(sys.argv[1])):
+    child = os.fork()
+    if child == 0:
+        time.sleep(30)
+        os._exit(0)
+    print(child, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_child_that_outlives_a_killed_holder_holds_nothing(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", ORPHAN, str(tmp_path / "run")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    child = int(process.stdout.readline())
+    time.sleep(0.1)  # the child's first thing is to let go
+    with pytest.raises(VitrineError, match="is being trained"), exclusive(tmp_path / "run"):
+        pytest.fail("entered")
+    process.kill()
+    process.wait()
+    os.kill(child, 0)  # it lives
+    with exclusive(tmp_path / "run"):
+        os.kill(child, signal.SIGKILL)
 
 
 def test_a_folder_is_free_again_after_an_error(tmp_path):

@@ -15,6 +15,7 @@ from vitrine.data import verify
 from vitrine.errors import VitrineError
 from vitrine.plan.catalog import Artifact, Catalog
 from vitrine.plan.datasets import DatasetInfo, find
+from vitrine.plan.weights import REGISTRY, find_weights, load_weights_registry
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class WeightsNeed:
     model: str
     path: Path
     artifacts: tuple[Artifact, ...]
+    pinned: bool
+    """Whether the registry names their digest."""
 
     @property
     def present(self) -> bool:
@@ -81,8 +84,15 @@ def weights_needed(artifacts: Iterable[Artifact], catalog: Catalog) -> list[Weig
             if published := run.recipe.model.published:
                 name = f"{artifact.paper}_{artifact.name}"
                 users.setdefault(published, {})[name] = artifact
+    path = catalog.root / REGISTRY
+    registry = load_weights_registry(path)
     return [
-        WeightsNeed(name, catalog.weights_of(name), tuple(users[name].values()))
+        WeightsNeed(
+            name,
+            catalog.weights_of(name),
+            tuple(users[name].values()),
+            find_weights(name, registry, path).pinned,
+        )
         for name in sorted(users)
     ]
 
