@@ -118,6 +118,12 @@ def test_weights_that_cannot_be_fetched_are_told(vitrine, photos, monkeypatch):
     assert "--no-pretrained" in done.err
 
 
+def test_a_negative_seed_is_refused(vitrine, photos):
+    done = vitrine("pshap", "--model", MODEL, "--data", photos, "--no-pretrained", "--seed", -1)
+    assert done.code == 2
+    assert "Invalid value for '--seed'" in done.err
+
+
 def test_images_are_looked_for_before_weights_are_fetched(vitrine, tmp_path, monkeypatch):
     monkeypatch.setattr(timm, "create_model", lambda *args, **options: pytest.fail("fetched"))
     for folder, said in ((tmp_path / "none", "there is no folder"), (tmp_path, "has no images")):
