@@ -126,3 +126,13 @@ def test_every_training_process_forbids_code_in_weights():
         [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ)
     )
     assert done.stdout == "1\n", done.stderr
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_attacks_of_these_tests_work_where_nothing_stops_them(tmp_path, attack):
+    attack(tmp_path / "evil.pth", tmp_path / "made")
+    code = "import sys, torch; torch.load(sys.argv[1], weights_only=False)"
+    environment = {**os.environ, "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "0"}
+    command = [sys.executable, "-c", code, str(tmp_path / "evil.pth")]
+    subprocess.run(command, capture_output=True, env=environment)
+    assert (tmp_path / "made").exists()
