@@ -218,7 +218,9 @@ def pshap(
     ] = None,
     permutations: Annotated[int, typer.Option(min=1, help="Of each image's positions")] = 16,
     batch_size: Annotated[int, typer.Option(min=1, help="Images at a time")] = 64,
-    seed: Annotated[int, typer.Option(help="Of the permutations, and of random weights")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the permutations, and of random weights")
+    ] = 0,
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda; by default cuda where there is one")
     ] = None,

@@ -72,6 +72,7 @@ class Build:
                 "name": "accuracy",
                 "dataset": "digits",
                 "recipe_hash": "abcd1234",
+                "sha256": "fedcba9876543210",
                 "values": {str(seed): values for seed, values in enumerate(seeds)},
                 "provenance": {
                     "device": "cpu: a processor, 1 thread",

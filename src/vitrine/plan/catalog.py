@@ -713,14 +713,8 @@ class Catalog:
 
     def weights_of(self, published: str) -> Path:
         """The file that holds published weights: those of a timm model, or at a URL."""
-        name = published.rpartition("/")[2] if "://" in published else f"{published}.safetensors"
-        return self.data_root / "weights" / name
-
-    @functools.cached_property
-    def checkpoint_urls(self) -> dict[str, str]:
-        """Where the checkpoints that runs start from are published, by the name of the file."""
-        published = [run.recipe.model.published or "" for run in self.runs.values()]
-        return {self.weights_of(url).name: url for url in published if "://" in url}
+        name = Path(published.rpartition("/")[2]).stem if "://" in published else published
+        return self.data_root / "weights" / f"{name}.safetensors"
 
     @functools.cached_property
     def targets(self) -> dict[str, Target]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -20,11 +20,14 @@ Hex64 = Field(None, pattern="^[0-9a-f]{64}$")
 Hex32 = Field(None, pattern="^[0-9a-f]{32}$")
 
 
+Url = Annotated[str, Field(pattern=r"^(https?|ftp|file)://\S+$")]
+
+
 class RemoteFile(Strict):
     """A file to download; an archive is unpacked into the folder where it lies."""
 
     name: str = Field(description="path inside the dataset's folder")
-    url: list[str] = Field(min_length=1, description="mirrors of the same bytes, best first")
+    url: list[Url] = Field(min_length=1, description="mirrors of the same bytes, best first")
     size: PositiveInt = Field(description="bytes")
     sha256: str | None = Hex64
     md5: str | None = Hex32

@@ -19,6 +19,7 @@ from mmengine.registry import FUNCTIONS
 from mmseg.registry import DATA_SAMPLERS, DATASETS
 from torch.utils.data import Dataset, Sampler
 
+from vitrine.segmentation.datasets import read_sample
 from vitrine.training.interruption import SIGNALS
 from vitrine.training.seeding import derive, seed_everything
 
@@ -75,7 +76,7 @@ class CountedDataset(Dataset[Any]):
             generator = np.random.default_rng(derive("order", self.seed, epoch))
             self._epoch, self._order = epoch, generator.permutation(len(self))
         seed_everything("sample", self.seed, draw)
-        return self.dataset[int(self._order[place])]
+        return read_sample(self.dataset, int(self._order[place]))
 
 
 @FUNCTIONS.register_module()
