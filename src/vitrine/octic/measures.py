@@ -25,10 +25,8 @@ from vitrine.measures.context import Context, Trained, Values
 from vitrine.measures.flops import count
 from vitrine.measures.precision import Precision, autocast
 from vitrine.measures.throughput import every_one_compiled, time_in_turns
-from vitrine.octic.activation import OcticGELU
-from vitrine.octic.block import OcticBlock
-from vitrine.octic.equivariance import invariance_error
-from vitrine.octic.mlp import OcticMlp
+from vitrine.octic.invariants import invariance_error
+from vitrine.octic.layers import OcticBlock, OcticGELU, OcticMlp
 from vitrine.provenance import read_provenance
 from vitrine.training.seeding import derive
 
