@@ -21,8 +21,8 @@ from tests.segmentation.segmenters import (
 from vitrine.errors import VitrineError
 from vitrine.segmentation import heads
 from vitrine.segmentation.heads import AdaptiveUPerHead
-from vitrine.shift.frame import Features
 from vitrine.shift.polyphase import roll_image
+from vitrine.shift.torus import Features
 
 pytestmark = pytest.mark.filterwarnings("ignore:Default ``avg_non_ignore``")  # mmseg's own
 both_families = pytest.mark.parametrize("family", ["swin", "swinv2"])

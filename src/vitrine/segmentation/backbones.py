@@ -22,7 +22,7 @@ from timm.models import swin_transformer, swin_transformer_v2
 from torch import Tensor
 
 from vitrine.segmentation.weights import load_weights
-from vitrine.shift.frame import Features
+from vitrine.shift.torus import Features
 
 EPS = 1e-5  # of the norms, as in mmseg's SwinTransformer
 

@@ -4,7 +4,7 @@ They are mmseg's, with the same parameters under the same names, and differ wher
 its features: each time they are unpooled to the place that the backbone says (`unpooling`). All
 convolutions are circular. Logits come out at the size of the image.
 
-Their inputs are lists of `vitrine.shift.frame.Features`, one for each stage.
+Their inputs are lists of `vitrine.shift.torus.Features`, one for each stage.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.segmentation.pooling import Pooling, anchor, box_means
 from vitrine.segmentation.unpooling import to_pixels, unpool
-from vitrine.shift.frame import Features
 from vitrine.shift.polyphase import roll_image
+from vitrine.shift.torus import Features
 
 CIRCULAR = {"type": "CircularConv2d"}
 

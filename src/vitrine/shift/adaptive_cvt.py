@@ -24,7 +24,6 @@ from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
 from vitrine.shift.cvt import CVT_21_DEPTHS, ConvAttention, CvT, create_cvt, default_cfg
-from vitrine.shift.frame import Frame
 from vitrine.shift.polyphase import roll, sample, strongest, strongest_phase
 from vitrine.shift.tokenization import (
     Selection,
@@ -32,14 +31,19 @@ from vitrine.shift.tokenization import (
     projection_energies,
     require_selection,
 )
+from vitrine.shift.torus import Frame
 from vitrine.shift.windows import window_offset
 
 
 class AdaptiveConvAttention(ConvAttention):
-    """Attention to the strongest phase of the keys."""
+    """Attention to the strongest phase of the keys, or with "fast" to the first."""
+
+    selection: Selection
 
     def keys_and_values(self, grid: Tensor, padding: int) -> tuple[Tensor, Tensor]:
         """Convolve padded ``(B, H, W, C)`` at every token, sample both at the phase of the keys."""
+        if self.selection == "fast":
+            return super().keys_and_values(grid, padding)
         stride = self.key.conv.stride[0]
         key, value = (
             projection.convolve(grid, padding, stride=1) for projection in (self.key, self.value)
@@ -68,9 +72,10 @@ class AdaptiveCvT(CvT):
         """Complete a model that `CvT` has built; `selection` as for the class."""
         self.selection = require_selection(selection)
         self.set_padding_mode("circular")
-        attention = AdaptiveConvAttention if selection == "paper" else ConvAttention
         for block in (block for stage in self.stages for block in stage.blocks):
-            block.attn.__class__ = attention
+            attention = cast(AdaptiveConvAttention, block.attn)
+            attention.__class__ = AdaptiveConvAttention
+            attention.selection = self.selection
         # What reads a stage's tokens: its keys and values, and the next stage's embedding.
         ahead = (*self.strides[1:], 1)
         self.periods = [math.lcm(*pair) for pair in zip(self.kv_strides, ahead, strict=True)]

@@ -28,8 +28,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.shift.features import stage_features
-from vitrine.shift.frame import Features, Frame
-from vitrine.shift.padding import circular_pad
+from vitrine.shift.torus import Features, Frame, circular_pad
 
 PaddingMode = Literal["zeros", "circular"]
 Size = tuple[int, int]
@@ -310,6 +309,21 @@ class CvT(nn.Module):
     def no_weight_decay(self) -> set[str]:
         """Return the names of parameters besides norms and biases that should not decay."""
         return {name for name, _ in self.named_parameters() if name.endswith("cls_token")}
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Say which layer each parameter belongs to, as timm's Swin does: stem, blocks, then head.
+
+        A later stage's embedding belongs to its first block.
+
+        Args:
+            coarse: group by stages and not by blocks.
+        """
+        blocks: list[tuple[str, Any]] = [
+            (r"^stages\.(\d+)\.(?:embed|cls_token)", (0,)),
+            (r"^stages\.(\d+)\.blocks\.(\d+)", None),
+            ("^norm", (99999,)),
+        ]
+        return {"stem": r"^stages\.0\.embed", "blocks": r"^stages\.(\d+)" if coarse else blocks}
 
     def get_classifier(self) -> nn.Module:
         """Return the head's linear layer."""

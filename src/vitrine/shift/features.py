@@ -10,7 +10,7 @@ from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
-from vitrine.shift.frame import Features
+from vitrine.shift.torus import Features
 
 
 class StageFeatures(nn.Module):

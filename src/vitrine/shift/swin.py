@@ -34,10 +34,16 @@ from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
 from vitrine.shift.features import intermediates, stage_features
-from vitrine.shift.frame import Features, Frame
-from vitrine.shift.merging import STRIDE, adaptive_merge, merged_patches
 from vitrine.shift.polyphase import roll
-from vitrine.shift.tokenization import Selection, adaptive_conv, require_selection
+from vitrine.shift.tokenization import (
+    MERGED,
+    Selection,
+    adaptive_conv,
+    adaptive_merge,
+    merged_patches,
+    require_selection,
+)
+from vitrine.shift.torus import Features, Frame
 from vitrine.shift.windows import Size, window_offset
 
 Projection = Callable[[Tensor], Tensor]
@@ -165,7 +171,7 @@ class AdaptiveStages(nn.Module):
             else:
                 project, norm = self._merging_parts(stage.downsample)
                 x, phase = self._merge(x, project)
-                stride = STRIDE
+                stride = MERGED
             frame = frame.sampled(phase, stride)
             if self.adaptive_windows:
                 offset = window_offset(x, self._period(index))
@@ -215,7 +221,7 @@ class AdaptiveStages(nn.Module):
         rows, columns = self._window(index)
         merged_next = self.adaptive_merging and index + 1 < len(self.layers)
         if merged_next and self._windows_settle_merging:
-            return math.lcm(rows, STRIDE), math.lcm(columns, STRIDE)
+            return math.lcm(rows, MERGED), math.lcm(columns, MERGED)
         return rows, columns
 
     def _check_input(self, images: Tensor) -> None:
@@ -230,7 +236,7 @@ class AdaptiveStages(nn.Module):
     def _check_fit(self, size: Size) -> None:
         """Refuse images that the windows of a stage do not divide."""
         stages = range(len(self.layers))
-        strides = [self._patch * STRIDE**index for index in stages]
+        strides = [self._patch * MERGED**index for index in stages]
         windows = [self._window(index) for index in stages]
         if all(
             pixels % (stride * side) == 0
