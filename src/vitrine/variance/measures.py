@@ -19,6 +19,7 @@ from torch.utils.data import Subset
 
 from vitrine.data import build
 from vitrine.data.loading import EvaluationSamples, TrainingSamples, eval_loader
+from vitrine.data.splits import evenly_spread
 from vitrine.data.transforms import eval_transform, train_transform
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Context, Trained, Values
@@ -169,7 +170,7 @@ def embedding_variance(
         train_transform(trained.recipe, trained.info),
         trained.seed,
     )
-    first_epoch = [(0, index) for index in _spread(train, images)]
+    first_epoch = [(0, index) for index in evenly_spread(len(train), images)]
     seen = (
         torch.stack(
             [image for image, _ in train.__getitems__(first_epoch[start : start + batch_size])]
@@ -237,18 +238,11 @@ def _pixels(trained: Trained, size: int, trained_at: int) -> int:
     return pixels
 
 
-def _spread(dataset: Any, images: int | None) -> list[int]:
-    """Indices of `images` samples, evenly over the dataset whatever its order."""
-    samples = len(dataset)
-    count = samples if images is None else min(images, samples)
-    return [index * samples // count for index in range(count)]
-
-
 def _test_batches(
     trained: Trained, pixels: int, batch_size: int, images: int | None
 ) -> Iterable[tuple[Tensor, Tensor]]:
-    dataset = build(trained.info, "val", trained.data_root)
-    chosen = Subset(dataset, _spread(dataset, images))
+    dataset: Any = build(trained.info, "val", trained.data_root)
+    chosen = Subset(dataset, evenly_spread(len(dataset), images))
     samples = EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info, pixels))
     return eval_loader(samples, batch_size, trained.workers)
 
