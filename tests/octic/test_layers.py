@@ -66,7 +66,7 @@ def test_a_layer_commutes_with_the_group(scrambled, element, name):
     ],
 )
 def test_channels_that_are_no_multiple_of_eight_are_refused(build):
-    with pytest.raises(VitrineError, match="12 channels; give a multiple of 8"):
+    with pytest.raises(VitrineError, match="cannot share 12 channels; give a multiple of 8"):
         build()
 
 

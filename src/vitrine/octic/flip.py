@@ -24,6 +24,7 @@ from vitrine.octic.layers import (
     SteerableMlp,
     SteerablePatchEmbed,
     SteerablePositionEmbedding,
+    channels_of_plane,
 )
 from vitrine.octic.shapes import SHAPES, build, default_cfg
 from vitrine.octic.vit import Layers, SteerableVisionTransformer
@@ -42,17 +43,6 @@ def flip_features(x: Tensor, grid: tuple[int, int], prefix: int = 0) -> Tensor:
     x = torch.stack([x[0], -x[1]])
     patches = x[:, :, prefix:].unflatten(2, grid).flip(3).flatten(2, 3)
     return torch.cat([x[:, :, :prefix], patches], dim=2)
-
-
-def half(features: int) -> int:
-    """Return how many channels a plane has.
-
-    Raises:
-        VitrineError: two planes cannot share them equally.
-    """
-    if features % 2:
-        raise VitrineError(f"flip features have {features} channels; give an even number")
-    return features // 2
 
 
 def unfold_halves(halves: Tensor) -> Tensor:
@@ -74,8 +64,10 @@ class FlipLinear(nn.Module):
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         """Build it; the features are those of both planes."""
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(2, half(out_features), half(in_features)))
-        self.bias = nn.Parameter(torch.zeros(half(out_features))) if bias else None
+        self.weight = nn.Parameter(
+            torch.empty(2, channels_of_plane(out_features, 2), channels_of_plane(in_features, 2))
+        )
+        self.bias = nn.Parameter(torch.zeros(channels_of_plane(out_features, 2))) if bias else None
         nn.init.trunc_normal_(self.weight, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -96,8 +88,8 @@ class FlipLayerNorm(nn.Module):
         """Build it for C = `dim` channels of both planes."""
         super().__init__()
         self.eps = eps
-        self.weight = nn.Parameter(torch.ones(2, half(dim)))
-        self.bias = nn.Parameter(torch.zeros(half(dim)))
+        self.weight = nn.Parameter(torch.ones(2, channels_of_plane(dim, 2)))
+        self.bias = nn.Parameter(torch.zeros(channels_of_plane(dim, 2)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise each token by itself."""
@@ -121,7 +113,7 @@ class FlipLayerScale(nn.Module):
     def __init__(self, dim: int, init_values: float) -> None:
         """Build it for C = `dim` channels of both planes."""
         super().__init__()
-        self.gamma = nn.Parameter(torch.full((2, half(dim)), float(init_values)))
+        self.gamma = nn.Parameter(torch.full((2, channels_of_plane(dim, 2)), float(init_values)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Scale it."""
@@ -180,7 +172,7 @@ class FlipPatchEmbed(SteerablePatchEmbed):
             VitrineError: `patch_size` or `embed_dim` is odd.
         """
         super().__init__(img_size, patch_size)
-        c = half(embed_dim)
+        c = channels_of_plane(embed_dim, 2)
         self.weight = nn.Parameter(torch.empty(2, c, in_chans, patch_size, patch_size // 2))
         self.bias = nn.Parameter(torch.empty(c))
         bound = 1 / math.sqrt(in_chans * patch_size * patch_size)
@@ -204,7 +196,7 @@ class FlipPositionEmbedding(SteerablePositionEmbedding):
     @staticmethod
     def shape(grid: int, dim: int) -> tuple[int, ...]:
         """Return the shape of `weight`."""
-        return 2, half(dim), grid, grid // 2
+        return 2, channels_of_plane(dim, 2), grid, grid // 2
 
 
 class EvenPlane(Invariant):
@@ -213,7 +205,7 @@ class EvenPlane(Invariant):
     def __init__(self, dim: int) -> None:
         """Build it for C = `dim` channels of both planes."""
         super().__init__()
-        self.out_features = half(dim)
+        self.out_features = channels_of_plane(dim, 2)
 
     def forward(self, x: Tensor) -> Tensor:
         """Take it."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.octic.group import ELEMENTS, isotypic, transform
-from vitrine.octic.layers import octic_channels
+from vitrine.octic.layers import channels_of_plane
 
 _ACTIONS = torch.stack([isotypic(element) for element in ELEMENTS])
 
@@ -116,7 +116,7 @@ class Channelwise(Invariant):
         """
         super().__init__()
         self.function = function
-        self.out_features = count * octic_channels(dim)
+        self.out_features = count * channels_of_plane(dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """Concatenate the invariants of all channels."""
@@ -147,7 +147,7 @@ class MaxFiltering(Invariant):
         """
         super().__init__()
         self.out_features = references or 2 * dim
-        tokens = torch.randn(8, self.out_features, octic_channels(dim))
+        tokens = torch.randn(8, self.out_features, channels_of_plane(dim))
         self.references = nn.Parameter(tokens / tokens.square().sum((0, 2), keepdim=True).sqrt())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ class Canonisation(Invariant):
         """
         super().__init__()
         self.out_features = dim
-        token = torch.randn(8, octic_channels(dim))
+        token = torch.randn(8, channels_of_plane(dim))
         self.register_buffer("reference", token / token.norm())
 
     def forward(self, x: Tensor) -> Tensor:

@@ -30,15 +30,17 @@ TOKEN_STD = 8 * 0.02
 """Of the CLS token, as published: an A1 plane alone carries what all channels would."""
 
 
-def octic_channels(features: int) -> int:
+def channels_of_plane(features: int, planes: int = 8) -> int:
     """Return how many channels a plane has.
 
     Raises:
-        VitrineError: eight planes cannot share them equally.
+        VitrineError: the planes cannot share them equally.
     """
-    if features % 8:
-        raise VitrineError(f"octic features have {features} channels; give a multiple of 8")
-    return features // 8
+    if features % planes:
+        raise VitrineError(
+            f"{planes} planes cannot share {features} channels; give a multiple of {planes}"
+        )
+    return features // planes
 
 
 @torch.library.custom_op("vitrine::octic_linear", mutates_args=())
@@ -118,7 +120,7 @@ class OcticLinear(nn.Module):
         """
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        c, c_out = octic_channels(in_features), octic_channels(out_features)
+        c, c_out = channels_of_plane(in_features), channels_of_plane(out_features)
         self.weight = nn.Parameter(torch.empty(4, c_out, c))
         self.weight_e = nn.Parameter(torch.empty(2 * c_out, 2 * c))
         self.bias = nn.Parameter(torch.empty(c_out)) if bias else None
@@ -176,7 +178,7 @@ class OcticLayerNorm(nn.Module):
         if convention not in get_args(NormConvention):
             known = did_you_mean(convention, get_args(NormConvention))
             raise VitrineError(f"unknown norm convention '{convention}'{known}")
-        c = octic_channels(dim)
+        c = channels_of_plane(dim)
         self.eps, self.convention = eps, convention
         self.weight = nn.Parameter(torch.ones(6, c))
         self.bias = nn.Parameter(torch.zeros(c))
@@ -227,7 +229,7 @@ class OcticLayerScale(nn.Module):
             VitrineError: `dim` is no multiple of 8.
         """
         super().__init__()
-        self.gamma = nn.Parameter(torch.full((6, octic_channels(dim)), float(init_values)))
+        self.gamma = nn.Parameter(torch.full((6, channels_of_plane(dim)), float(init_values)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Scale ``(8, B, N, c)``."""
@@ -659,7 +661,7 @@ class OcticPatchEmbed(SteerablePatchEmbed):
             VitrineError: `patch_size` is odd, or `embed_dim` is no multiple of 8.
         """
         super().__init__(img_size, patch_size)
-        c, q = octic_channels(embed_dim), patch_size // 2
+        c, q = channels_of_plane(embed_dim), patch_size // 2
         self.weight = nn.Parameter(torch.empty(6, c, in_chans, q, q))
         self.bias = nn.Parameter(torch.empty(c))
         bound = 1 / math.sqrt(in_chans * q * q)
@@ -729,7 +731,7 @@ class OcticPositionEmbedding(SteerablePositionEmbedding):
     @staticmethod
     def shape(grid: int, dim: int) -> tuple[int, ...]:
         """Return the shape of `weight`."""
-        return 6, octic_channels(dim), grid // 2, grid // 2
+        return 6, channels_of_plane(dim), grid // 2, grid // 2
 
 
 def require_even(grid: tuple[int, int]) -> None:

@@ -23,7 +23,8 @@ from typing import Any, cast
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
-from vitrine.shift.cvt import CVT_21_DEPTHS, ConvAttention, CvT, create_cvt, default_cfg
+from vitrine.shift.cvt import CVT_21_DEPTHS, ConvAttention, CvT, default_cfg
+from vitrine.shift.features import build
 from vitrine.shift.polyphase import roll, sample, strongest, strongest_phase
 from vitrine.shift.tokenization import (
     Selection,
@@ -108,10 +109,10 @@ default_cfgs = generate_default_cfgs({"a_cvt_13": default_cfg(), "a_cvt_21": def
 @register_model
 def a_cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """A-CvT-13: the parameters of CvT-13 (Sec. 5.1)."""
-    return create_cvt("a_cvt_13", AdaptiveCvT, pretrained, **kwargs)
+    return build(AdaptiveCvT, "a_cvt_13", pretrained, 3, **kwargs)
 
 
 @register_model
 def a_cvt_21(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """A-CvT-21: the parameters of CvT-21."""
-    return create_cvt("a_cvt_21", AdaptiveCvT, pretrained, **{"depths": CVT_21_DEPTHS, **kwargs})
+    return build(AdaptiveCvT, "a_cvt_21", pretrained, 3, **{"depths": CVT_21_DEPTHS, **kwargs})

@@ -26,7 +26,7 @@ from typing import Any, cast
 
 import torch
 from timm.layers import to_2tuple, trunc_normal_tf_
-from timm.models import build_model_with_cfg, checkpoint, register_model
+from timm.models import checkpoint, register_model
 from timm.models.mvitv2 import (
     MultiScaleAttention,
     MultiScaleBlock,
@@ -39,11 +39,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError
-from vitrine.shift.features import intermediates, stage_features
+from vitrine.shift.features import PlacedStages, build
 from vitrine.shift.mvitv2 import BASE, SMALL, TINY, configured
 from vitrine.shift.polyphase import roll, sample, strongest_phase
 from vitrine.shift.tokenization import Selection, adaptive_conv, require_selection
-from vitrine.shift.torus import Features, Frame, circular_pad
+from vitrine.shift.torus import Frame, circular_pad
 from vitrine.shift.windows import window_offset
 
 Size = tuple[int, int]
@@ -264,7 +264,7 @@ class AdaptiveStage(MultiScaleVitStage):
         return x, frame
 
 
-class AdaptiveMultiScaleVit(MultiScaleVit):
+class AdaptiveMultiScaleVit(PlacedStages, MultiScaleVit):
     """A-MViTv2.
 
     Args:
@@ -279,6 +279,7 @@ class AdaptiveMultiScaleVit(MultiScaleVit):
 
     stages: Any
     feature_info: Any
+    final_is_flat = True
 
     def __init__(
         self,
@@ -329,23 +330,6 @@ class AdaptiveMultiScaleVit(MultiScaleVit):
         """Return the last tokens ``(B, L, C)`` of images ``(B, 3, height, width)``, normalised."""
         tokens, _ = self._stages(x)[-1]
         return cast(Tensor, self.norm(tokens.flatten(1, 2)))
-
-    def forward_stages(self, images: Tensor) -> list[Features]:
-        """Return the tokens of every stage, not normalised, and where they sit in the images."""
-        return [frame.place(tokens) for tokens, frame in self._stages(images)]
-
-    def forward_intermediates(
-        self,
-        x: Tensor,
-        indices: int | list[int] | None = None,
-        norm: bool = False,
-        stop_early: bool = False,
-        output_fmt: str = "NCHW",
-        intermediates_only: bool = False,
-    ) -> Any:
-        """Return what timm's does: the tokens of `forward_stages`, without their places."""
-        found = intermediates(self, x, indices, norm, intermediates_only)
-        return found if intermediates_only else (found[0].flatten(1, 2), found[1])
 
     def _stages(self, images: Tensor) -> list[tuple[Tensor, Frame]]:
         size = tuple(images.shape[2:])
@@ -402,17 +386,8 @@ def _resized(table: Tensor, length: int) -> Tensor:
 
 def _adaptive(plain: str, pretrained: bool, **options: Any) -> nn.Module:
     cfg, kwargs = configured(options)
-    stages = range(len(cfg.depths))
-    model: nn.Module = build_model_with_cfg(
-        AdaptiveMultiScaleVit,
-        plain,
-        pretrained,
-        model_cfg=cfg,
-        pretrained_filter_fn=adaptive_filter,
-        feature_cfg={"out_indices": tuple(stages), "feature_cls": stage_features},
-        **kwargs,
-    )
-    return model
+    kwargs = {"model_cfg": cfg, "pretrained_filter_fn": adaptive_filter, **kwargs}
+    return build(AdaptiveMultiScaleVit, plain, pretrained, len(cfg.depths), **kwargs)
 
 
 @register_model

@@ -21,13 +21,13 @@ from typing import Any, Literal, cast, get_args
 import torch
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.layers import DropPath, to_2tuple
-from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.shift.features import stage_features
+from vitrine.shift.features import build
 from vitrine.shift.torus import Features, Frame, circular_pad
 
 PaddingMode = Literal["zeros", "circular"]
@@ -412,15 +412,6 @@ def default_cfg(**kwargs: Any) -> dict[str, Any]:
     }
 
 
-def create_cvt(variant: str, model_type: type[CvT], pretrained: bool, **kwargs: Any) -> nn.Module:
-    """Build a registered model, or with ``features_only`` its stages' features."""
-    feature_cfg = {"feature_cls": stage_features, "out_indices": (0, 1, 2)}
-    model: nn.Module = build_model_with_cfg(
-        model_type, variant, pretrained, feature_cfg=feature_cfg, **kwargs
-    )
-    return model
-
-
 default_cfgs = generate_default_cfgs({"cvt_13": default_cfg(), "cvt_21": default_cfg()})
 
 CVT_21_DEPTHS = (1, 4, 16)
@@ -429,10 +420,10 @@ CVT_21_DEPTHS = (1, 4, 16)
 @register_model
 def cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """CvT-13: 19,997,480 parameters (CvT, Table 2)."""
-    return create_cvt("cvt_13", CvT, pretrained, **kwargs)
+    return build(CvT, "cvt_13", pretrained, 3, **kwargs)
 
 
 @register_model
 def cvt_21(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """CvT-21 (CvT, Table 2)."""
-    return create_cvt("cvt_21", CvT, pretrained, **{"depths": CVT_21_DEPTHS, **kwargs})
+    return build(CvT, "cvt_21", pretrained, 3, **{"depths": CVT_21_DEPTHS, **kwargs})

@@ -25,8 +25,8 @@ from vitrine.shift.polyphase import roll_image
 from vitrine.shift.tokenization import Selection
 
 FAMILIES: dict[type[nn.Module], Callable[[Any, Selection], nn.Module]] = {
-    SwinTransformer: swin.adapt,
-    SwinTransformerV2: swinv2.adapt,
+    SwinTransformer: swin.AdaptiveSwin.of,
+    SwinTransformerV2: swinv2.AdaptiveSwinV2.of,
     cvt.CvT: adaptive_cvt.adapt,
     MultiScaleVit: adaptive_mvitv2.adapt,
 }
