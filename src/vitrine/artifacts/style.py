@@ -1,4 +1,4 @@
-"""One look for every figure: safe for colour-blind readers, legible at the width of a column.
+"""The style of all figures: safe for colour-blind readers, legible at the width of a column.
 
 Text stays text in the SVG, and neither file carries a date or a random identifier, so that the same
 numbers give the same bytes. The primitives draw tidy cells (`vitrine.artifacts.comparison`) or
@@ -25,7 +25,7 @@ from vitrine.files import atomic_path
 Measurements = Sequence[Mapping[str, Any]]
 """What a figure's function gets beside the cells: what its measurements' files hold."""
 
-# Okabe and Ito (2008), told apart under every common colour vision; yellow last, faint on white.
+# Okabe and Ito (2008), distinct under every common colour vision; yellow is last, faint on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 SEQUENTIAL = "cividis"  # perceptually uniform, and the same to colour-blind readers

@@ -33,12 +33,12 @@ FlipFamily = Literal["d2", "h2"]
 
 
 def flip_features(x: Tensor, grid: tuple[int, int], prefix: int = 0) -> Tensor:
-    """Mirror features as the image that they come from.
+    """Mirror features as if their image were mirrored.
 
     Args:
         x: ``(2, B, prefix + h w, c)``.
         grid: (h, w) of the tokens.
-        prefix: tokens in front that have no place in the image.
+        prefix: tokens in front that are no patches.
     """
     x = torch.stack([x[0], -x[1]])
     patches = x[:, :, prefix:].unflatten(2, grid).flip(3).flatten(2, 3)

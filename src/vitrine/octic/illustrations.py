@@ -1,7 +1,7 @@
 """The paper's Figures 2, 3, 5 and 6, measured on its own layers.
 
-The paper draws what the octic group does to layers, blocks, images and filters. Here a real linear
-layer, real models and a real photograph are asked, and the figures draw what they answer.
+The paper draws what the octic group does to layers, blocks, images and filters. Here they are
+computed from a real linear layer, real models and a real photograph.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What octic layers save, in theory and on this device, and what a turned image does to a model.
+"""The savings of octic layers, counted and timed, and the accuracy of models on turned images.
 
 The one idea: a saving is a property of a layer's shape, so it is counted on real blocks without
 weights (Table 1, Fig. 4a), while accuracy on turned images (Table 2) needs a trained model and

@@ -45,10 +45,10 @@ EPS = {"total": 1e-6, "published": 1e-5}
 
 
 class Layers(NamedTuple):
-    """The layers of a family: of its group, whose features have so many planes, and beyond.
+    """The layers of a family; the features of its group have so many `planes`.
 
-    `invariantise` makes, from C, the layer that ends the features as invariants; without it they
-    end as plain channels.
+    `invariantise` makes, from C, the layer that turns the features into invariants; without it they
+    become plain channels.
     """
 
     planes: int
@@ -63,8 +63,8 @@ class Layers(NamedTuple):
 class SteerableVisionTransformer(nn.Module):
     """A ViT whose first k blocks keep features ``(planes, B, N, c)`` that a group acts on.
 
-    Tokens without a place in the image (CLS, registers, mask) live in the first plane, which the
-    group leaves as it is; CLS and registers come in front after the position encoding.
+    CLS, register and mask tokens only have a first plane, on which the group acts trivially; CLS
+    and registers are put in front after the position encoding.
 
     Attributes:
         octic_depth: k.

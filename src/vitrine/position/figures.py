@@ -291,7 +291,7 @@ def _points(cells: pd.DataFrame, height: str) -> list[Point]:
 
 
 def _without_copies(points: Sequence[Point]) -> list[Point]:
-    """Points with one dataset, "A = B", for all that share their runs and would hide each other."""
+    """Merge datasets that share their runs, and so all points, into one named "A = B"."""
     numbers: dict[str, list[str]] = {}
     for point in points:
         place = str(dataclasses.replace(point, dataset=""))  # as text NaN equals NaN
@@ -350,7 +350,7 @@ def _scatter(
     room = 5 if shape.get("width") == "text" else 3
     for handles, side in ((by_dataset, "upper"), (by_model, "lower")):
         long = any(len(str(handle.get_label())) > LONG for handle in handles)
-        # Four look best in two rows of two, and three with a long name have no room in one.
+        # Four are laid out in two rows of two, and three with a long name do not fit in one row.
         columns = 2 if len(handles) == 4 or (long and room == 3) else room
         look: Any = {"loc": f"outside {side} center", "ncols": columns, "columnspacing": 1}
         fig.legend(handles=handles, **look)

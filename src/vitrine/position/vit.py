@@ -1,7 +1,7 @@
 """The paper's small Vision Transformer (Appx. G), with any position embedding, which permutes.
 
 A pre-norm ViT with mean pooling by default. Its forward pass takes a permutation of positions for
-each image beside the images: what Position-SHAP replaces when it takes position away (Sec. 3).
+each image beside the images: Position-SHAP draws it at random to remove position (Sec. 3).
 """
 
 from __future__ import annotations

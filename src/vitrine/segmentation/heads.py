@@ -5,11 +5,11 @@ its features: each time they are unpooled to the place that the backbone says (`
 convolutions are circular. Logits come out at the size of the image.
 
 UperNet's pyramid pooling averages the coarsest features over grids of 1, 2, 3 and 6 bins a side,
-which are fixed to the map: a shift moves the features from bin to bin. The paper does not say what
-it does about that. Here are two ways, both with the parameters of the original:
+which are fixed to the map: a shift moves the features from bin to bin. The paper does not say how
+it avoids this. Two ways are implemented, both with the parameters of the original:
 
-- ``anchor``: the bins are laid where the features say, as A-WSA lays a single window that covers
-  the map (Eq. 20): roll there, pool as before, roll back.
+- ``anchor``: the bins begin where A-WSA would begin a single window that covers the map (Eq. 20):
+  roll there, pool as before, roll back.
 - ``box``: each token gets the mean of the box around it that is as large as a bin.
 
 Their inputs are lists of `vitrine.shift.torus.Features`, one for each stage.

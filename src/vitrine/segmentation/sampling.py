@@ -1,7 +1,7 @@
-"""Datasets and samplers: draw n of a training follows from the seed and n alone.
+"""Datasets and samplers: the image drawn at position n depends on the seed and n alone.
 
 mmengine's samplers and MMSegmentation's transforms take their randomness from generators whose
-state lives as long as the process. Here each draw seeds them anew, as for classifiers
+state lives as long as the process. Here each draw seeds them again, as for classifiers
 (`vitrine.training.seeding`), so that nothing needs to be saved: neither a resumed run, nor more
 workers or processes, draw anything else.
 """
@@ -40,7 +40,7 @@ class ScenesDataset(BaseSegDataset):
 
 @DATA_SAMPLERS.register_module()
 class CountedSampler(Sampler[int]):
-    """Counts the draws of this process, without end, instead of naming images.
+    """Yields the numbers of this process's draws, without end, instead of indices of images.
 
     Args:
         dataset: its size is that of an epoch.
@@ -95,5 +95,5 @@ class CountedDataset(Dataset[Any]):
 
 @FUNCTIONS.register_module()
 def ignore_signals(worker_id: int, **told: Any) -> None:
-    """Let a loader's worker outlive the signals that ask the training to stop and save."""
+    """Make a loader's worker ignore the signals that ask the training to stop and save."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

@@ -8,8 +8,8 @@ polyphase sampling, Eq. 13 and 23). All convolutions are circular.
   keys are convolved at every token and sampled at their strongest phase, values at the same one.
 - ``selection="fast"``: once per stage. Its tokens are rolled so that the strongest phase, modulo a
   common multiple of the strides that follow, comes first. From there on a circular convolution at
-  any of these strides commutes with the shifts that remain, multiples of it, so neither keys nor
-  values nor the next embedding have anything left to choose.
+  any of these strides commutes with the shifts that remain, multiples of it, so keys, values and
+  the next embedding all take the first phase.
 
 Parameters and their names are CvT's, so weights interchange both ways.
 """

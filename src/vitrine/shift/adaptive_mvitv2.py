@@ -3,8 +3,8 @@
 MViTv2 (Li et al., CVPR 2022) pools the queries, keys and values of its attention by strided
 convolutions, and its skip connections by strided maxima. The one idea: all these grids are chosen
 by the energy of what lies on them. Queries and their skip share a grid, as do keys and values, for
-all heads; the relative position embedding is told which grids were chosen, and counts its distances
-on the circle (Eq. 24).
+all heads; the relative position embedding takes the phases of both grids into account, and its
+distances are circular (Eq. 24).
 
     model = timm.create_model("a_mvitv2_tiny", selection="fast")
 
@@ -274,7 +274,7 @@ class AdaptiveMultiScaleVit(PlacedStages, MultiScaleVit):
         kwargs: of timm's model.
 
     Raises:
-        VitrineError: strides do not divide the image, or `cfg` or `selection` is not for us.
+        VitrineError: strides do not divide the image, or `cfg` or `selection` is not supported.
     """
 
     stages: Any

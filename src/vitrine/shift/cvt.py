@@ -2,8 +2,8 @@
 
 https://arxiv.org/abs/2103.15808. The two ideas: every stage begins with a strided convolution whose
 patches overlap (convolutional token embedding, Sec. 3.2), and queries, keys and values are
-depthwise convolutions of the map of tokens (convolutional projection, Sec. 3.3). Convolutions know
-what is next to what, so there is no position embedding.
+depthwise convolutions of the map of tokens (convolutional projection, Sec. 3.3). As convolutions
+encode relative positions, there is no position embedding.
 
 Tokens stay channels-last throughout: ``(B, H, W, C)``, or ``(B, P + H W, C)`` behind P class
 tokens, in the last stage one, else none. Seen as ``(B, C, H, W)`` they are what torch calls

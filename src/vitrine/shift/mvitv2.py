@@ -1,4 +1,8 @@
-"""MViTv2 (Li et al., CVPR 2022) as the paper's baselines: timm's models with another padding."""
+"""MViTv2 (Li et al., CVPR 2022) as the paper's baselines: timm's models with another padding.
+
+Its configuration and sizes are those of `adaptive_mvitv2` too, which adds the paper's modules. A
+module of its own keeps the baselines independent of these.
+"""
 
 from __future__ import annotations
 

@@ -3,13 +3,13 @@
 The one idea: a stage begins with a strided operation (tokenisation, later merging) and then lays a
 grid of windows over its tokens. Both choose where by the energy of the tokens, once, and roll them
 there. What follows is timm's blocks, on a circle: a window that wraps around the border is one like
-the others, so nothing is masked. `AdaptiveStages` says so for Swin and SwinV2 alike.
+the others, so nothing is masked. `AdaptiveStages` implements this for Swin and SwinV2.
 
     model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="fast")
 
 ``selection="paper"`` scores every grid as the paper does. ``"fast"`` scores images along one
 direction of their tokens, and has each stage's windows settle the phase of the next merging too:
-they are chosen modulo a common multiple of both, so that merging has nothing left to choose.
+they are chosen modulo a common multiple of both, so that merging always takes the first phase.
 
 Parameters and their names are timm's: weights interchange both ways.
 """

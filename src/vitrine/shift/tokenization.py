@@ -185,7 +185,7 @@ def projection_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
         [functional.pad(projection, (j, last - j, i, last - i)) for i, j in phases]
     )
     after = max(0, kernel - 1 - before)
-    # Half precision would make ties of what is none.
+    # Half precision would create ties.
     with torch.autocast(x.device.type, enabled=False):
         padded = functional.pad(x.to(weight.dtype), (before, after, before, after), mode="circular")
         tokens = functional.conv2d(padded, weight, stride=stride)

@@ -1,8 +1,8 @@
 """What the paper's tables and figures measure, as functions that `artifacts.yaml` names.
 
-Table 2 `upsampling`, Table 3 `rescaling`, and `amplification`, which asks whether Table 3's gain is
-one of variance; Figures 1 and 2 `embedding_variance` and `position_maps`. Table 1 and Figure 3 are
-in `augmentation_measures`; Tables 5 and 6 need accuracy alone.
+Table 2 `upsampling`, Table 3 `rescaling`, and `amplification`, which tests whether Table 3's gain
+comes from the variance; Figures 1 and 2 `embedding_variance` and `position_maps`. Table 1 and
+Figure 3 are in `augmentation_measures`; Tables 5 and 6 need accuracy alone.
 
 Test sizes are the paper's (224 ... 864, trained at 224). A recipe that was trained on images of n
 pixels is tested at n / 224 of them, so that the ratio to the training size is the paper's.
@@ -195,14 +195,7 @@ def embedding_variance(
 def position_maps(
     trained: Trained, size: int, trained_at: int, mode: Mode, antialias: bool
 ) -> Values:
-    """Figure 2: the variance of P over channels at every position, before and after upsampling.
-
-    Args:
-        trained: the run.
-        size: the paper's test size.
-        trained_at: the paper's training size.
-        mode: of interpolation.
-        antialias: of interpolation.
+    """Figure 2: the variance of P over channels at every position; arguments as in `rescaling`.
 
     Returns:
         For P and each method (baseline, iid, empirical): ``"<table>/variance"`` and
