@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitrine.data.layout import check_layout
 from vitrine.segmentation.config import SCOPE, test_config
-from vitrine.segmentation.datasets import read_sample
+from vitrine.segmentation.sampling import read_sample
 
 if TYPE_CHECKING:
     from mmseg.structures import SegDataSample

@@ -1,7 +1,9 @@
+import pytest
 import torch
+from torch.nn import functional
 
-from vitrine.shift.frame import Frame
 from vitrine.shift.polyphase import roll, sample
+from vitrine.shift.torus import Frame, circular_pad
 
 
 def test_a_token_sits_where_the_frame_says():
@@ -32,3 +34,15 @@ def test_placed_tokens_are_channels_first():
     features = frame.place(torch.randn(2, 4, 2, 7))
     assert features.tokens.shape == (2, 7, 4, 2)
     assert features.offset.tolist() == [[0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 0), (1, 0), (1, 1), (2, 1), (0, 3)])
+def test_circular_padding_and_its_gradient_are_those_of_torch(before, after):
+    x = torch.randn(2, 5, 4, 3, dtype=torch.float64, requires_grad=True)
+    mine = circular_pad(x, before, after)
+    sides = (before, after, before, after)
+    theirs = functional.pad(x.permute(0, 3, 1, 2), sides, mode="circular").permute(0, 2, 3, 1)
+    assert torch.equal(mine, theirs)
+    upstream = torch.randn_like(mine)
+    (gradient,) = torch.autograd.grad(mine, x, upstream)
+    torch.testing.assert_close(gradient, torch.autograd.grad(theirs, x, upstream)[0])
