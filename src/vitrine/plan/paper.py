@@ -92,8 +92,9 @@ class RecipesFile(Strict):
 
     def _base_of(self, family: Family, where: str) -> Delta:
         base = self.segmentation if family.task == "segmentation" else self.base
-        task = Placed({"task": family.task}, {"task": f"{where}: recipes '{family.name}'"})
-        return merge(task, base)
+        place = f"{where}: the recipes '{family.name}'"
+        places = {"task": place} if "task" in family.model_fields_set else {}
+        return merge(Placed({"task": family.task}, places), base)
 
 
 class MeasureSpec(Strict):

@@ -167,10 +167,10 @@ class PaperAtScale:
             version = find(dataset, self.datasets).version
             place = f"configs/datasets.yaml: the version of {dataset}"
             more["data"] = Placed({"version": version}, {"version": place})
-        if written["task"] == "segmentation":
-            name = written.get("model", {}).get("name", "")
+        name = written.get("model", {}).get("name", "")
+        if written["task"] == "segmentation" and (digest := config_digest(name, self.root)):
             place = f"computed from {FOLDER / name}.py"
-            more["model"] = Placed({"sha256": config_digest(name, self.root)}, {"sha256": place})
+            more["model"] = Placed({"sha256": digest}, {"sha256": place})
         return merge(written, more)
 
 
