@@ -101,6 +101,17 @@ def test_a_row_or_column_may_say_a_cells_field_itself():
     assert (cell.unit, cell.exact, cell.digits) == ("ratio", True, 4)
 
 
+def test_a_row_may_leave_out_a_variable_that_has_a_default():
+    cell = {"measure": "{taken}", "recipe": "{model}"}
+    table = artifact(cell=cell, defaults={"taken": "", "model": "vit_s"})
+    plain = Labelled.model_validate({"label": "Plain"})
+    taken = Labelled.model_validate({"label": "Taken", "taken": "accuracy"})
+    column = Labelled.model_validate({"label": "S"})
+    assert table.cell_at(plain, column, "here").measure == ""
+    assert table.cell_at(taken, column, "here").measure == "accuracy"
+    assert table.cell_at(taken, column, "here").recipe == "vit_s"
+
+
 def test_a_template_with_an_unknown_variable_names_the_cell():
     row = Labelled.model_validate({"label": "Mixup", "mixx": "m"})
     column = Labelled.model_validate({"label": "S", "model": "s"})

@@ -157,6 +157,7 @@ class ArtifactSpec(Strict):
     metric: str = ""
     unit: str = ""
     digits: int | None = None
+    defaults: Delta = Field({}, description="variables that rows and columns may leave out")
     rows: tuple[Labelled, ...] = ()
     columns: tuple[Labelled, ...] = ()
     cell: CellSpec = CellSpec()
@@ -176,6 +177,7 @@ class ArtifactSpec(Strict):
         for source in (row.variables, column.variables):
             fields.update({key: value for key, value in source.items() if key in own})
         variables = {
+            **self.defaults,
             **{key: value for key, value in row.variables.items() if key not in own},
             **{key: value for key, value in column.variables.items() if key not in own},
         }
