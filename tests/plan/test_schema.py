@@ -2,6 +2,7 @@
 
 import pytest
 
+from vitrine.errors import VitrineError
 from vitrine.plan.schema import match, merge, place_of, read_placed, read_yaml
 
 
@@ -28,6 +29,13 @@ def test_every_key_is_placed_also_those_of_anchors_and_of_what_is_merged(tmp_pat
     assert [place_of(read["b"], key) for key in "xy"] == [f"{path}:{line}" for line in (2, 6)]
     assert merged == {"x": 1, "y": 2, "z": 4}
     assert [place_of(merged, key) for key in "xyz"] == [f"{path}:2", f"{path}:3", None]
+
+
+def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
+    path = tmp_path / "file.yaml"
+    path.write_text('a: 1\n"*": {b: 1}\nc: 2\n"*": {d: 1}\n')
+    with pytest.raises(VitrineError, match=r"file\.yaml:4: '\*' stands twice; keep one"):
+        read_placed(path)
 
 
 @pytest.mark.parametrize(

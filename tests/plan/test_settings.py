@@ -4,7 +4,7 @@ import pytest
 
 from vitrine.errors import VitrineError
 from vitrine.plan.schema import read_yaml
-from vitrine.plan.settings import Settings, load_scale, load_settings
+from vitrine.plan.settings import Settings, known_scales, load_scale, load_settings
 
 
 def test_the_default_file_says_what_the_model_says(root):
@@ -40,7 +40,9 @@ def test_a_lead_paper_that_there_is_not_is_refused(root):
 
 def test_a_scale_may_extend_another(small_checkout):
     scales = small_checkout / "configs" / "scales"
-    (scales / "mine.yaml").write_text("extends: full\nresources: {train: {gpus: 4}}\nworkers: 3\n")
+    (scales / "_part.yaml").write_text("extends: full\nresources: {train: {gpus: 4}}\n")
+    (scales / "mine.yaml").write_text("extends: _part\nworkers: 3\n")
+    assert {"mine", "_part"} & {*known_scales(small_checkout)} == {"mine"}
     mine, full = (load_scale(small_checkout, name) for name in ("mine", "full"))
     assert (mine.name, mine.workers, mine.device) == ("mine", 3, full.device)
     train = full.resources_of("train")

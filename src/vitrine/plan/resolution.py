@@ -197,9 +197,8 @@ def read_paper_at_scale(
 
 
 def _read_layers(folder: Path, scale: str, scales: Iterable[str]) -> dict[Path, PaperScale]:
-    for file in folder.glob("*.yaml"):
-        if not file.stem.startswith("_"):  # else it is there only to be extended
-            refuse_unmatched(f"{file}: scale", file.stem, scales)
+    for file in folder.glob("[!_]*.yaml"):  # those that begin so are there only to be extended
+        refuse_unmatched(f"{file}: scale", file.stem, scales)
     path = folder / f"{scale}.yaml"
     if not path.is_file():
         return {}

@@ -82,16 +82,27 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_placed(path: Path) -> Any:
-    """Parse a YAML file into data whose mappings know the line of each key."""
+    """Parse a YAML file into data whose mappings know the line of each key.
+
+    Raises:
+        VitrineError: as `read_yaml` does, or a mapping has a key twice.
+    """
 
     class Loader(_Loader):
         def construct_yaml_map(self, node: yaml.MappingNode) -> Any:
             values = Placed({}, {})
             yield values
-            values.update(self.construct_mapping(node))  # which first writes out each `<<`
+            written: set[str] = set()
             for key, _ in node.value:
-                place = f"{path}:{key.start_mark.line + 1}"
-                values.places[self.construct_object(key)] = place
+                if key.value in written:
+                    raise VitrineError(f"{self.place(key)}: '{key.value}' stands twice; keep one")
+                written.add(key.value)
+            values.update(self.construct_mapping(node))  # which writes out each `<<`
+            for key, _ in node.value:
+                values.places[self.construct_object(key)] = self.place(key)
+
+        def place(self, key: yaml.Node) -> str:
+            return f"{path}:{key.start_mark.line + 1}"
 
     Loader.add_constructor("tag:yaml.org,2002:map", Loader.construct_yaml_map)
     return _read(path, Loader)

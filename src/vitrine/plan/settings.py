@@ -91,8 +91,8 @@ def load_settings(root: Path, overrides: dict[str, Any] | None = None) -> Settin
 
 
 def known_scales(root: Path) -> list[str]:
-    """Return the names of all scales."""
-    return sorted(file.stem for file in (root / "configs" / "scales").glob("*.yaml"))
+    """Return the names of all scales; a file called ``_x.yaml`` is there only to be extended."""
+    return sorted(file.stem for file in (root / "configs" / "scales").glob("[!_]*.yaml"))
 
 
 def load_scale(root: Path, name: str) -> Scale:
