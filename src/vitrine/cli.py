@@ -115,6 +115,9 @@ def show(
     recipe: Annotated[
         str | None, typer.Option(help="Print this recipe, NAME or PAPER/NAME, as YAML instead")
     ] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Beside each value of the recipe, name what set it")
+    ] = False,
     scale: Scale = None,
     runs: Runs = None,
     results: Results = None,
@@ -123,13 +126,15 @@ def show(
 
     \b
     vitrine show variance_table5 --scale full
-    vitrine show --recipe variance/vit_s-mixup0.0-cutmix1.0
+    vitrine show --recipe variance/vit_s-mixup0.0-cutmix1.0 --why
     """
     from vitrine.commands import show as command
 
     catalog = _catalog(scale, None, runs, results)
     if recipe is not None:
-        command.show_recipe(catalog, target, recipe)
+        command.show_recipe(catalog, target, recipe, why=why)
+    elif why:
+        raise VitrineError("--why explains a recipe; add --recipe NAME")
     elif target is not None:
         command.show(catalog, target)
     else:

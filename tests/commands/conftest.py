@@ -2,14 +2,13 @@
 
 import csv
 import json
-import shutil
 from types import SimpleNamespace
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.conftest import ROOT
+from tests.conftest import copy_configs_without_papers
 from vitrine.artifacts.__main__ import render
 from vitrine.artifacts.comparison import COLUMNS
 from vitrine.cli import app
@@ -44,6 +43,15 @@ RECIPES = {
         }
     },
     "recipes": [{"name": "{mix}", "axes": ["mix"]}],
+}
+SMOKE = {
+    "recipes": {
+        "*": {
+            "schedule": {"epochs": 1, "warmup_epochs": 0},
+            "precision": "fp32",
+            "ema_decay": None,
+        }
+    }
 }
 ARTIFACTS = {
     "measures": {
@@ -99,16 +107,17 @@ CELL = {"metric": "m", "measured": 1.0, "n_seeds": 1, "verdict": "not_comparable
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     """The working directory: a checkout with the tiny paper."""
-    configs = tmp_path / "configs"
-    shutil.copytree(ROOT / "configs", configs, ignore=shutil.ignore_patterns("papers"))
+    configs = copy_configs_without_papers(tmp_path, lead_paper="tiny")
     paper = configs / "papers" / "tiny"
     (paper / "reference").mkdir(parents=True)
+    (paper / "scales").mkdir()
     (paper / "reference" / "table1.csv").write_text(REFERENCE)
     for name, content in (
         ("paper", PAPER),
         ("recipes", RECIPES),
         ("artifacts", ARTIFACTS),
         ("claims", CLAIMS),
+        ("scales/smoke", SMOKE),
     ):
         (paper / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     monkeypatch.chdir(tmp_path)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.plan.schema import Strict, parse, read_yaml
@@ -85,7 +86,7 @@ class DatasetInfo(Strict):
     raises the version; else runs on the old data would pass for runs on the new.
     """
 
-    name: str
+    name: SkipJsonSchema[str]  # the entry's key
     version: PositiveInt = 1
     title: str
     classes: PositiveInt
