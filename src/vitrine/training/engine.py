@@ -51,6 +51,6 @@ def engine_of(recipe: Training) -> Engine:
         return cast(Engine, importlib.import_module(recipe.engine))
     except ImportError as error:
         raise VitrineError(
-            f"{recipe.engine} cannot be imported ({error}): install envs/requirements.lock, and "
-            "where libGL is missing opencv-python-headless in place of opencv-python"
+            f"{recipe.engine} cannot be imported ({error}): install "
+            "envs/requirements.lock with envs/install.sh"
         ) from None
