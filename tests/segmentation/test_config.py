@@ -12,7 +12,9 @@ from vitrine.plan.datasets import load_registry
 from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation.config import load_config, training_config
 from vitrine.segmentation.config import test_config as config_of_test
+from vitrine.training.engine import Job
 
+ALONE = {"world": 1, "on_gpu": False}
 PLAIN = {
     "model": {"name": SWIN},
     "data": {"dataset": "ade20k"},
@@ -22,8 +24,8 @@ PLAIN = {
 
 
 def train_config(recipe, info, tmp_path, **changes):
-    given = {"initial": None, "world": 1, "workers": 0, "on_gpu": False, **changes}
-    return training_config(recipe, 0, info=info, data_root=tmp_path, **given)
+    team = {name: changes.pop(name, default) for name, default in ALONE.items()}
+    return training_config(Job(recipe, 0, tmp_path, info, tmp_path, **changes), **team)
 
 
 @pytest.fixture(scope="module")

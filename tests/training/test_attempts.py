@@ -3,16 +3,17 @@ import json
 import pytest
 
 from vitrine.training import attempts as module
+from vitrine.training import run_folder
 from vitrine.training.attempts import Attempts
 
 
 def test_the_cost_of_a_run_includes_its_killed_attempts(tmp_path, monkeypatch):
     now = iter([0.0, 0.0, 50.0, 1000.0, 1000.0, 1030.0])
     monkeypatch.setattr(module.time, "monotonic", lambda: next(now))
-    killed = Attempts(tmp_path / "attempts.json", images_per_step=64)
+    killed = Attempts(tmp_path / "attempts.json", 64, "a1", "c0de")
     killed.begin(0)
     killed.note(120)
-    last = Attempts(tmp_path / "attempts.json", images_per_step=64)
+    last = Attempts(tmp_path / "attempts.json", 64, "a1", "c0de")
     last.begin(100)
     last.note(180)
     summary = last.summary()
@@ -24,29 +25,27 @@ def test_the_cost_of_a_run_includes_its_killed_attempts(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def at(tmp_path, monkeypatch):
-    """Begin an attempt at one run while git says a commit."""
+def at(tmp_path):
+    """Begin an attempt at one run at a commit, by some code."""
 
-    def begin(commit):
-        monkeypatch.setattr(module, "commit", lambda: commit)
-        attempts = Attempts(tmp_path / "attempts.json", images_per_step=64)
+    def begin(commit, code="c0de"):
+        attempts = Attempts(tmp_path / "attempts.json", 64, commit, code)
         attempts.begin(0)
         return attempts
 
     return begin
 
 
-def test_a_run_is_of_the_commit_at_which_it_began(at, monkeypatch):
-    attempts = at("a1")
-    monkeypatch.setattr(module, "commit", lambda: "b2")
-    attempts.note(100)
-    assert attempts.summary()["commit"] == "a1"
-
-
 def test_every_commit_that_a_run_was_trained_at_is_named_in_order(at):
     for commit in ("b2", "b2", "a1-dirty", None):
         attempts = at(commit)
     assert attempts.summary()["commit"] == "b2+a1-dirty+unknown"
+
+
+def test_all_code_that_a_run_was_trained_by_is_named_in_order(at):
+    for code in ("c1", "c0", "c1"):
+        attempts = at("a1", code)
+    assert attempts.summary()["code"] == "c1+c0"
 
 
 def test_an_attempt_that_noted_no_commit_still_counts(at, tmp_path):
@@ -57,9 +56,9 @@ def test_an_attempt_that_noted_no_commit_still_counts(at, tmp_path):
 
 
 def test_a_runs_provenance_names_the_commit_at_which_each_attempt_began(recipe, run, monkeypatch):
-    monkeypatch.setattr(module, "commit", lambda: "a1")
+    monkeypatch.setattr(run_folder, "commit", lambda: "a1")
     run(recipe, stop_after=3)
-    monkeypatch.setattr(module, "commit", lambda: "b2")
+    monkeypatch.setattr(run_folder, "commit", lambda: "b2")
     folder = run(recipe)
     assert json.loads((folder / "provenance.json").read_text())["commit"] == "a1+b2"
 
@@ -68,6 +67,6 @@ def test_a_runs_provenance_names_the_commit_at_which_each_attempt_began(recipe, 
 def test_a_record_that_cannot_be_read_counts_as_empty(tmp_path, content):
     if content is not None:
         (tmp_path / "attempts.json").write_text(content)
-    attempts = Attempts(tmp_path / "attempts.json", images_per_step=64)
+    attempts = Attempts(tmp_path / "attempts.json", 64, "a1", "c0de")
     attempts.begin(0)
     assert attempts.summary()["attempts"] == 1

@@ -1,6 +1,7 @@
 """A training that starts from another run takes the weights that this run's receipt names."""
 
 import json
+import shutil
 import sys
 
 import pytest
@@ -28,11 +29,15 @@ def tuned(small_checkout):
     }
     recipes["scales"] = {"laptop": {"seeds": 2, "seeds_per_job": 1}}
     path.write_text(yaml.safe_dump(recipes))
-    catalog = load_catalog(small_checkout, runs_root=str(small_checkout / "runs"))
+    catalog = load_catalog(
+        small_checkout,
+        runs_root=str(small_checkout / "runs"),
+        data_root=str(small_checkout / "data"),
+    )
     run = catalog.paper("template").run("tuned")
     write_weights(run.source, 1)
-    write_receipt(run.source.receipt((1,)), run.source, {1: run.source.weights(1)})
-    return run
+    write_receipt(catalog.training_job(run.source, (1,)), {1: run.source.weights(1)})
+    return catalog.training_job(run, (1,)), run.source
 
 
 def write_weights(run, seed, **changes):
@@ -42,7 +47,7 @@ def write_weights(run, seed, **changes):
 
 
 def test_a_receipt_names_run_recipe_and_weights(tuned):
-    source = tuned.source
+    _, source = tuned
     assert json.loads(source.receipt((1,)).read_text()) == {
         "paper": "template",
         "recipe": "wide",
@@ -52,37 +57,39 @@ def test_a_receipt_names_run_recipe_and_weights(tuned):
 
 
 def test_a_run_starts_from_its_sources_weights_of_the_same_seed(tuned):
-    assert starting_weights(tuned, 1) == tuned.source.weights(1)
-    assert starting_weights(tuned.source, 1) is None
+    job, source = tuned
+    assert starting_weights(job.start, 1) == source.weights(1)
 
 
-def test_the_command_hands_the_sources_weights_on(tuned, small_checkout, monkeypatch):
-    arguments = ["template", "tuned", "--seeds", "1", "--scale", "laptop"]
-    receipt, runs = tuned.receipt((1,)), small_checkout / "runs"
-    places = ["--receipt", str(receipt), "--data", str(small_checkout), "--runs", str(runs)]
-    monkeypatch.setattr(sys, "argv", ["training", *arguments, *places])
-    monkeypatch.chdir(small_checkout)
+def test_a_training_is_repeated_from_its_file_alone(tuned, small_checkout, monkeypatch):
+    job, source = tuned
+    path = job.write()
+    shutil.rmtree(small_checkout / "configs")
+    monkeypatch.setattr(sys, "argv", ["training", str(path)])
     command.main()
-    provenance = json.loads((tuned.seed_folder(1) / "provenance.json").read_text())
-    assert provenance["initial_sha256"] == sha256(tuned.source.weights(1))
+    weights = job.folder / "seed1" / "weights.safetensors"
+    provenance = json.loads((weights.parent / "provenance.json").read_text())
+    assert provenance["initial_sha256"] == sha256(source.weights(1))
     assert provenance["steps"] == 0
-    assert json.loads(receipt.read_text())["sha256"] == {"1": sha256(tuned.weights(1))}
+    assert json.loads(job.output.read_text())["sha256"] == {"1": sha256(weights)}
 
 
 def test_a_source_that_is_not_trained_is_told(tuned):
+    job, _ = tuned
     with pytest.raises(VitrineError, match=r"seed0/weights\.safetensors does not exist: delete"):
-        starting_weights(tuned, 0)
+        starting_weights(job.start, 0)
 
 
 def test_weights_of_another_recipe_are_no_start(tuned):
-    run, seed = tuned.source, 1
-    weights = build_model(run.recipe, run.info.classes).state_dict()
-    save_weights(weights, run.weights(seed), tuned.recipe, seed)
-    with pytest.raises(VitrineError, match=f"of recipe {tuned.recipe.hash}, not of recipe"):
-        starting_weights(tuned, seed)
+    job, source = tuned
+    weights = build_model(source.recipe, source.info.classes).state_dict()
+    save_weights(weights, source.weights(1), job.recipe, 1)
+    with pytest.raises(VitrineError, match=f"of recipe {job.recipe.hash}, not of recipe"):
+        starting_weights(job.start, 1)
 
 
 def test_weights_that_the_sources_receipt_does_not_name_are_no_start(tuned):
-    write_weights(tuned.source, 1)
+    job, source = tuned
+    write_weights(source, 1)
     with pytest.raises(VitrineError, match="has not the SHA-256 of the weights"):
-        starting_weights(tuned, 1)
+        starting_weights(job.start, 1)

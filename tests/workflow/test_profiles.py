@@ -185,7 +185,7 @@ def test_jobs_use_the_python_that_runs_snakemake(checkout):
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", "data/.verified/digits.json"],
         cwd=checkout.path,
-        env={"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"]},
+        env={"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "PYTHONPATH": "src"},
         capture_output=True,
         text=True,
         check=False,

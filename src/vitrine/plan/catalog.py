@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vitrine.errors import VitrineError, did_you_mean
+from vitrine.plan.code import measuring_digest, training_digest
 from vitrine.plan.datasets import DatasetInfo, find, load_registry
+from vitrine.plan.jobs import MeasurementJob, TrainedRun, TrainingJob, identity_of
 from vitrine.plan.mmseg_config import config_digest
 from vitrine.plan.paper import (
     ArtifactsFile,
@@ -42,6 +44,7 @@ from vitrine.plan.settings import (
     load_scale,
     load_settings,
 )
+from vitrine.provenance import read_provenance
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,20 @@ class Run:
         return (*(self.source.lineage if self.source else ()), self)
 
 
+def trained_run(run: Run) -> TrainedRun:
+    """Where the trained models of a run lie, as jobs are told it."""
+    receipts = {seed: run.receipt(job) for job in run.jobs for seed in job}
+    return TrainedRun(
+        name=run.name, recipe_hash=run.recipe.hash, folder=run.folder, receipts=receipts
+    )
+
+
+def recorded_code(seed_folder: Path) -> str | None:
+    """The digest of the code that trained a seed, several joined by "+", None if untrained."""
+    facts = read_provenance(seed_folder)
+    return str(facts.get("code", "unknown")) if facts else None
+
+
 def with_sources(runs: Iterable[Run]) -> tuple[Run, ...]:
     """Some runs and those that they start from, each once."""
     return tuple({one.folder: one for run in runs for one in run.lineage}.values())
@@ -109,7 +126,6 @@ class Measurement:
     paper: str
     name: str
     function: str
-    sources: tuple[str, ...]
     args: Delta
     seeds: tuple[int, ...]
     device: str
@@ -307,7 +323,6 @@ class Paper:
             paper=self.name,
             name=name,
             function=spec.function,
-            sources=spec.sources,
             args=args,
             seeds=seeds,
             device=device,
@@ -575,6 +590,23 @@ class Catalog:
         """The runs behind all artifacts of this scale, by folder."""
         return {run.folder: run for artifact in self.artifacts for run in artifact.runs}
 
+    def job(self, output: Path) -> TrainingJob | MeasurementJob:
+        """The job that makes a receipt or a measurement.
+
+        Raises:
+            VitrineError: no recipe or artifact of this scale has it.
+        """
+        if output in self.measurements:
+            return self.measurement_job(self.measurements[output])
+        run = self.runs.get(output.parent)
+        seeds = next((job for job in run.jobs if run.receipt(job) == output), None) if run else None
+        if run is None or seeds is None:
+            raise VitrineError(
+                f"{output} belongs to no recipe and no artifact at scale '{self.scale.name}'; "
+                "ask for a target (snakemake --list-target-rules)"
+            )
+        return self.training_job(run, seeds)
+
     @functools.cached_property
     def measurements(self) -> dict[Path, Measurement]:
         """The measurements behind all artifacts of this scale, by path."""
@@ -595,6 +627,82 @@ class Catalog:
             on_cpu = job.device == "cpu"
         resources = self.paper(job.paper).resources(step, run.name if run else None)
         return resources.model_copy(update={"gpus": 0, "threads": 1}) if on_cpu else resources
+
+    def training_job(self, run: Run, seeds: tuple[int, ...]) -> TrainingJob:
+        """The job that trains some seeds of a run.
+
+        The code counts in its identity as it was when the run was trained, for trainings are not
+        repeated because code has changed, unless `retrain` asks for it.
+        """
+        published = run.recipe.model.published
+        weights = self.weights_of(published) if published else None
+        start = trained_run(run.source) if run.source else None
+        inputs = [self.receipt_of(run.recipe.data.dataset), *([weights] if weights else [])]
+        if start:
+            inputs += [start.receipts[seed] for seed in seeds]
+        code = training_digest(run.recipe, run.info)
+        recorded = [recorded_code(run.seed_folder(seed)) for seed in seeds]
+        trained_by = {one for one in recorded if one is not None}
+        retrain = self.settings.retrain == "changed" and bool(trained_by - {code})
+        if trained_by and not retrain:  # of one that other code has resumed, the last planned it
+            code = "+".join(sorted({one.rpartition("+")[2] for one in trained_by}))
+        return TrainingJob(
+            paper=run.paper,
+            name=run.name,
+            output=run.receipt(seeds),
+            inputs=tuple(dict.fromkeys(inputs)),
+            resources=self.resources(run),
+            identity=identity_of(recipe=run.recipe.canonical_json(), seeds=seeds, code=code),
+            # A training of no epochs only copies weights, in a job that is given no GPU.
+            device=self.scale.device if run.recipe.steps(run.info.train_images) else "cpu",
+            data_root=self.data_root,
+            workers=self.scale.workers,
+            recipe=run.recipe,
+            dataset=run.info,
+            seeds=seeds,
+            checkpoint_seconds=60 * self.scale.checkpoint_minutes,
+            published=weights,
+            start=start,
+            retrain=retrain,
+        )
+
+    def measurement_job(self, measurement: Measurement) -> MeasurementJob:
+        """The job that takes a measurement."""
+        run, on = measurement.run, measurement.on
+        read = list(measurement.datasets) + ([run.recipe.data.dataset] if run else [])
+        receipts = run.receipts_of(measurement.seeds) if run else ()
+        inputs = (*receipts, *map(self.receipt_of, sorted(set(read))))
+        named = tuple(find(name, self.datasets) for name in measurement.datasets)
+        reads = (*((on.info,) if on else ()), *named)
+        recipe = on.recipe if on else None
+        code = measuring_digest(measurement.function, measurement.args, recipe, reads)
+        fields: dict[str, Any] = {
+            "function": measurement.function,
+            "args": measurement.args,
+            "seeds": measurement.seeds,
+            "device": measurement.device,
+        }
+        return MeasurementJob(
+            paper=measurement.paper,
+            name=measurement.name,
+            output=measurement.path,
+            inputs=inputs,
+            resources=self.resources(measurement),
+            identity=identity_of(
+                **fields,
+                datasets=measurement.datasets,
+                recipe=recipe.hash if recipe else None,
+                code=code,
+            ),
+            data_root=self.data_root,
+            workers=self.scale.workers,
+            recipe=recipe,
+            recipe_name=on.name if on else None,
+            dataset=on.info if on else None,
+            datasets=named,
+            run=trained_run(run) if run else None,
+            **fields,
+        )
 
     def receipt_of(self, dataset: str) -> Path:
         """The file that says that a dataset is there and sound."""

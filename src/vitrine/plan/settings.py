@@ -26,6 +26,9 @@ class Settings(Strict):
     data_root: str = Field("data", description="datasets and pretrained weights")
     runs_root: str = Field("runs", description="checkpoints, logs, weights, measurements")
     results_root: str = Field("results", description="tables, figures, reports")
+    retrain: Literal["never", "changed"] = Field(
+        "never", description="changed: train anew the runs that other code has trained"
+    )
 
 
 class Resources(Strict):

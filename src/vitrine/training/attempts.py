@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from vitrine.files import write_atomically
-from vitrine.provenance import commit
 
-UNKNOWN = "unknown"  # the commit of an attempt that did not note one
+UNKNOWN = "unknown"  # the commit or the code of an attempt that did not note it
 
 
 @dataclass
@@ -28,6 +27,7 @@ class Attempt:
     last_step: int
     seconds: float
     commit: str = UNKNOWN
+    code: str = UNKNOWN
 
 
 class Attempts:
@@ -36,13 +36,15 @@ class Attempts:
     Args:
         path: the file that holds them; one that cannot be read counts as empty.
         images_per_step: images of one step, over all processes.
+        commit: where the code that trains is from, None if it is in no repository.
+        code: the digest of that code.
     """
 
-    def __init__(self, path: Path, images_per_step: int) -> None:
+    def __init__(self, path: Path, images_per_step: int, commit: str | None, code: str) -> None:
         self._path = path
         self._images_per_step = images_per_step
         self._start = time.monotonic()
-        self._all = [*_read(path), Attempt(now(), 0, 0, 0.0, commit() or UNKNOWN)]
+        self._all = [*_read(path), Attempt(now(), 0, 0, 0.0, commit or UNKNOWN, code)]
 
     def begin(self, step: int) -> None:
         """Write down where the present attempt starts."""
@@ -58,13 +60,14 @@ class Attempts:
     def summary(self) -> dict[str, Any]:
         """Return the cost of the run so far, all attempts added up.
 
-        `commit` is that of the code when each attempt began, which may not be HEAD any more by the
+        `commit` and `code` are of the code when each attempt began, which may have changed by the
         end; several are joined by "+" in order.
         """
         seconds = sum(attempt.seconds for attempt in self._all)
         steps = sum(attempt.last_step - attempt.first_step for attempt in self._all)
         return {
             "commit": "+".join(dict.fromkeys(attempt.commit for attempt in self._all)),
+            "code": "+".join(dict.fromkeys(attempt.code for attempt in self._all)),
             "started": self._all[0].started,
             "finished": now(),
             "attempts": len(self._all),

@@ -38,6 +38,11 @@ def build_model(recipe: Recipe, classes: int) -> nn.Module:
     return _create(recipe, classes)
 
 
+def image_shape(recipe: Recipe) -> tuple[int, int, int]:
+    """(channels, height, width) of an image as the model sees it in training."""
+    return 3, recipe.data.image_size, recipe.data.image_size
+
+
 def build_pretrained(recipe: Recipe, classes: int, file: Path | None) -> nn.Module:
     """Make the recipe's model with published weights; a head of another size stays initial.
 
@@ -177,7 +182,7 @@ def load_weights(model: nn.Module, path: Path, recipe: AnyRecipe) -> None:
     Raises:
         VitrineError: the file is missing, damaged, of another recipe, or of another architecture.
     """
-    require_recipe(path, recipe)
+    require_recipe(path, recipe.hash)
     _fill(
         model,
         path,
@@ -186,7 +191,7 @@ def load_weights(model: nn.Module, path: Path, recipe: AnyRecipe) -> None:
     )
 
 
-def require_recipe(path: Path, recipe: AnyRecipe) -> None:
+def require_recipe(path: Path, recipe_hash: str) -> None:
     """Refuse weights in a run's folder that are not there or not of its recipe.
 
     Raises:
@@ -199,10 +204,10 @@ def require_recipe(path: Path, recipe: AnyRecipe) -> None:
             "and start snakemake again to train this run"
         )
     owner = weights_owner(path)
-    if owner.get("recipe_hash") != recipe.hash:
+    if owner.get("recipe_hash") != recipe_hash:
         raise VitrineError(
             f"{path} holds weights of recipe {owner.get('recipe_hash')}, not of recipe "
-            f"{recipe.hash}: train again, or point to this recipe's run folder"
+            f"{recipe_hash}: train again, or point to this recipe's run folder"
         )
 
 

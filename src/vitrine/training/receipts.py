@@ -12,57 +12,68 @@ from pathlib import Path
 
 from vitrine.errors import VitrineError
 from vitrine.files import sha256, write_atomically
-from vitrine.plan.catalog import Run
+from vitrine.plan.jobs import TrainedRun, TrainingJob
 from vitrine.training.model import require_recipe, weights_owner
 
 
-def write_receipt(path: Path, run: Run, weights: Mapping[int, Path]) -> None:
-    """Write down the weights of some seeds of a run."""
+def write_receipt(job: TrainingJob, weights: Mapping[int, Path]) -> None:
+    """Write down the weights that a job has trained."""
     receipt = {
-        "paper": run.paper,
-        "recipe": run.name,
-        "recipe_hash": run.recipe.hash,
+        "paper": job.paper,
+        "recipe": job.name,
+        "recipe_hash": job.recipe.hash,
         "sha256": {str(seed): sha256(file) for seed, file in weights.items()},
     }
-    write_atomically(path, json.dumps(receipt, indent=2) + "\n")
+    write_atomically(job.output, json.dumps(receipt, indent=2) + "\n")
 
 
-def starting_weights(run: Run, seed: int) -> Path | None:
-    """Find the weights of the same seed that a run starts from, None if it starts from no run.
+def starting_weights(start: TrainedRun, seed: int) -> Path:
+    """Find the weights of a seed of the run that a training starts from.
 
     Raises:
-        VitrineError: the run it starts from is not trained, or its weights are not its own.
+        VitrineError: that run is not trained, or its weights are not its own.
     """
-    if run.source is None:
-        return None
-    weights = run.source.weights(seed)
-    require_recipe(weights, run.source.recipe)
-    require_own_weights(weights, run.source, seed)
+    weights = start.weights(seed)
+    require_recipe(weights, start.recipe_hash)
+    require_own_weights(start, seed)
     return weights
 
 
-def require_own_weights(weights: Path, run: Run, seed: int) -> None:
+def require_own_weights(run: TrainedRun, seed: int) -> str:
     """Refuse weights of another seed, or others than the run's receipt says were trained.
 
     A rehearsal leaves no receipt; its weights need only name the seed.
 
+    Returns:
+        The SHA-256 of the weights.
+
     Raises:
         VitrineError: they are not the seed's own, or the receipt is damaged.
     """
-    receipt = next(iter(run.receipts_of([seed])), None)
+    weights, receipt = run.weights(seed), run.receipts.get(seed)
     remedy = f"delete {receipt or run.folder} and {weights.parent} to train seed {seed} again"
     owner = weights_owner(weights).get("seed")
     if owner != seed:
         raise VitrineError(f"{weights} holds weights of seed {owner}, not of seed {seed}; {remedy}")
-    if receipt is None or not receipt.is_file():
-        return
-    try:
-        trained = json.loads(receipt.read_text(encoding="utf-8"))["sha256"][str(seed)]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise VitrineError(
-            f"{receipt} does not say which weights seed {seed} was trained to; {remedy}"
-        ) from None
-    if sha256(weights) != trained:
+    digest = sha256(weights)
+    if receipt is not None and receipt.is_file() and trained_weights(receipt).get(seed) != digest:
         raise VitrineError(
             f"{weights} has not the SHA-256 of the weights that {receipt} names; {remedy}"
         )
+    return digest
+
+
+def trained_weights(receipt: Path) -> dict[int, str]:
+    """Read a receipt: the SHA-256 of the weights of each seed.
+
+    Raises:
+        VitrineError: it is damaged.
+    """
+    try:
+        digests = json.loads(receipt.read_text(encoding="utf-8"))["sha256"]
+        return {int(seed): str(digest) for seed, digest in digests.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise VitrineError(
+            f"{receipt} does not say which weights were trained; delete it and "
+            f"{receipt.parent}/seed* to train again"
+        ) from None
