@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Resolve requirements.in for Python 3.11 on Linux; write requirements.lock and cuda.lock.
-# cpu.lock is kept by hand. Pins stay as they are where they can; `envs/lock.sh --upgrade` takes the newest of everything.
+# Resolve requirements.in for Python 3.11 on Linux; write requirements.lock, cuda.lock and
+# environment.yml (cpu.lock is kept by hand). Pins stay as they are where they can;
+# `envs/lock.sh --upgrade` takes the newest of everything.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -21,3 +22,11 @@ while IFS= read -r line; do
     [[ $line =~ ^(nvidia|cuda|triton)[-=] ]] && file=cuda.lock
     printf '%s\n' "$line" >>"$file"
 done <"$fresh/all.lock"
+
+{
+    echo "# The pins of requirements.lock for conda: Python from conda, packages from PyPI. Made by \`make lock\`."
+    echo "# pip installs what packages ask for here, so it is opencv-python, which wants libGL."
+    printf 'name: vitrine\nchannels: [conda-forge, nodefaults]\ndependencies:\n'
+    printf '  - python=3.11\n  - pip\n  - pip:\n'
+    sed -n 's/^\([a-z][^ ]*\) .*/      - \1/p' requirements.lock | sed 's/opencv-python-headless/opencv-python/'
+} >environment.yml

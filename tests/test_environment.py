@@ -4,6 +4,7 @@ import re
 import tomllib
 
 import pytest
+import yaml
 
 LOCKS = ["requirements.lock", "cuda.lock"]
 
@@ -53,3 +54,10 @@ def test_the_tools_that_build_packages_are_those_of_the_lock(root):
 def test_the_cuda_libraries_are_not_installed_where_torch_needs_none(root):
     assert not [n for n in packages(root, "requirements.lock") if n.startswith(("nvidia", "cuda"))]
     assert "nvidia-cublas" in packages(root, "cuda.lock")
+
+
+def test_the_conda_environment_has_the_same_pins(root):
+    environment = yaml.safe_load((root / "envs" / "environment.yml").read_text())
+    pins = {name: pin for name, (pin, _) in packages(root, "requirements.lock").items()}
+    pins["opencv-python"] = pins.pop("opencv-python-headless")
+    assert dict(line.split("==") for line in environment["dependencies"][-1]["pip"]) == pins
