@@ -108,7 +108,7 @@ def _waiting(jobs: list[str]) -> list[tuple[str, str]]:
 
 
 def _ask(*command: str) -> str:
-    """What one of SLURM's commands prints; nothing where it fails, as when the controller is busy."""
+    """What one of SLURM's commands prints: nothing where it fails, as with a busy controller."""
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 

@@ -1,11 +1,12 @@
-"""What the executor decides without asking SLURM; the rest is seen on a live one (tests/cluster)."""
+"""What the executor decides without asking SLURM; tests/cluster has the rest."""
 
 from types import SimpleNamespace
 
 import pytest
-import snakemake_executor_plugin_vitrine_slurm as plugin
 from snakemake.iocontainers import ResourceList
 from snakemake_executor_plugin_slurm.partitions import Partition, PartitionLimits
+
+import snakemake_executor_plugin_vitrine_slurm as plugin
 
 
 @pytest.fixture
@@ -40,7 +41,12 @@ def test_a_job_that_never_started_is_not_judged_by_an_older_log(logs):
 
 @pytest.mark.parametrize(
     "reason",
-    ["PartitionTimeLimit", "BadConstraints", "QOSMaxWallDurationPerJobLimit", "AssocMaxNodePerJobLimit"],
+    [
+        "PartitionTimeLimit",
+        "BadConstraints",
+        "QOSMaxWallDurationPerJobLimit",
+        "AssocMaxNodePerJobLimit",
+    ],
 )
 def test_a_reason_that_stays_is_known(reason):
     assert plugin.LASTING.fullmatch(reason)
