@@ -7,6 +7,7 @@ snakemake --list-target-rules                what there is to ask for
 """
 
 import shlex
+import signal
 import sys
 from pathlib import Path
 
@@ -19,8 +20,14 @@ min_version("9.0")
 
 
 # The rules call `python` and `torchrun`: those that stand beside the Python that runs snakemake,
-# on this machine and on a cluster's nodes, whether or not the environment was activated.
-shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
+# on this machine and on a cluster's nodes, whether or not the environment was activated. With
+# --sdm they are those of the rules' own environment.
+if not workflow.deployment_settings.deployment_method:
+    shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
+
+# SLURM warns all processes of a job before its time is up. The warning is for the training, which
+# saves; the snakemake around it would die of it, and SLURM would end the training before that.
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 configfile: "configs/default.yaml"

@@ -23,15 +23,20 @@ if TYPE_CHECKING:
 
 
 class _Commands(TyperGroup):
-    """Tells a `VitrineError` in one line and exits with status 2."""
+    """Tells a `VitrineError`, or which package is missing, in one line and exits with status 2."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the chosen command."""
         try:
             return super().invoke(ctx)
         except VitrineError as error:
-            print(f"vitrine: {sentence(error)}", file=sys.stderr)
-            raise typer.Exit(2) from None
+            told = sentence(error)
+        except ModuleNotFoundError as error:
+            if not error.name or error.name.split(".")[0] == "vitrine":
+                raise
+            told = f"this command needs {error.name}: pip install 'vitrine[cli]'"
+        print(f"vitrine: {told}", file=sys.stderr)
+        raise typer.Exit(2) from None
 
 
 app = typer.Typer(

@@ -94,7 +94,7 @@ def _software(root: Path) -> list[str]:
     absent = [f"{name}=={locked}" for name, locked, installed in differences if installed is None]
     if not absent:
         return []
-    return [f"packages of the lock: {', '.join(absent)}; pip install -r {lock}"]
+    return [f"packages of the lock: {', '.join(absent)}; install them with envs/install.sh"]
 
 
 def _hardware(catalog: Catalog) -> list[str]:

@@ -93,6 +93,6 @@ def _import(module: str) -> object:
         return importlib.import_module(module)
     except ImportError as error:
         raise VitrineError(
-            f"{module} cannot be imported ({error}): install envs/requirements.lock, and "
-            "where libGL is missing opencv-python-headless in place of opencv-python"
+            f"{module} cannot be imported ({error}): install envs/requirements.lock with "
+            "envs/install.sh"
         ) from None
