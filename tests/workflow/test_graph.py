@@ -2,6 +2,9 @@
 
 import csv
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -188,6 +191,9 @@ def test_a_changed_source_trains_its_fine_tunings_anew(tuned):
         (("template_tabel1",), "did you mean 'template_table1'"),
         (("all", "--config", "scale=lapotp"), "scale 'lapotp' is unknown; did you mean 'laptop'"),
         (("all", "--config", "scael=full"), "unknown key 'scael'; did you mean 'scale'"),
+        (("all", "--config", "lead_paper=shfit"), "did you mean 'shift'"),
+        (("results/laptop/shift/table99.csv",), "no file that scale 'laptop' makes"),
+        (("runs/shift/measurements/none-01234567.json",), "no file that scale 'laptop' makes"),
     ],
 )
 def test_a_users_mistake_is_one_sentence_and_status_two(checkout, arguments, sentence):
@@ -205,6 +211,90 @@ def test_missing_data_is_told_before_any_job_starts(checkout):
     assert "data/imagenet/" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list((checkout.path / "runs").glob("variance/*/trained*"))
+
+
+def test_runs_that_cannot_be_written_are_one_sentence_and_status_two(made):
+    (made.path / "taken").write_text("")
+    done = made.snakemake("template_table1", "--config", "scale=smoke", "runs_root=taken")
+    assert done.returncode == 2
+    assert "cannot write taken/" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_failed_job_leaves_its_log_and_it_is_shown(made):
+    path = made.path / "src" / "vitrine" / "template" / "models.py"
+    before = path.read_text()
+    path.write_text(before + "raise RuntimeError('broken on purpose')\n")
+    try:
+        done = made.snakemake("template_table1", *SMOKE)
+    finally:
+        path.write_text(before)
+    assert done.returncode != 0
+    assert "broken on purpose" in done.stdout + done.stderr
+    logs = [file.read_text() for file in (made.path / "runs/template").rglob("logs/*.log")]
+    assert any("broken on purpose" in text for text in logs)
+    assert made.snakemake("template_table1", *SMOKE).returncode == 0
+
+
+IMPORTED = """
+import sys
+from snakemake.cli import main
+try:
+    main(["-n", "-q", "all", "--config", "scale=full"])
+except SystemExit as done:
+    print(done.code, sorted({"torch", "timm", "mmseg", "mmengine", "cv2"} & set(sys.modules)))
+"""
+
+
+def test_planning_imports_no_torch_no_timm_and_no_mmsegmentation(checkout):
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED],
+        cwd=checkout.path,
+        env={**os.environ, "PYTHONPATH": "src"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "0 []", done.stderr
+
+
+def test_a_planned_job_goes_on_after_the_yaml_has_changed(made):
+    """What a cluster's job runs reads the job's file, and no catalogue."""
+    (folder,) = (path.parent for path in (made.path / "runs/template").glob("wide-*/seed0"))
+    path = folder / "jobs" / "trained-0.json"
+    papers = made.path / "configs" / "papers"
+    papers.rename(papers.with_name("elsewhere"))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "vitrine.training", str(path.relative_to(made.path))],
+            cwd=made.path,
+            env={**os.environ, "PYTHONPATH": "src"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        papers.with_name("elsewhere").rename(papers)
+    assert done.returncode == 0, done.stderr
+
+
+def test_trainings_are_repeated_for_changed_code_only_if_asked(made):
+    retrain = ("--config", "scale=smoke", "retrain=changed")
+    assert made.planned("template_table1", *retrain) == {}
+    path = made.path / "src" / "vitrine" / "template" / "models.py"
+    before = path.read_text()
+    path.write_text(before + "CHANGED = True\n")
+    try:
+        assert "train" not in made.planned("template_table1", *SMOKE)
+        assert made.planned("template_table1", *retrain)["train"] == 2
+        done = made.snakemake("template_table1", *retrain)
+        assert done.returncode == 0, done.stderr
+        assert made.planned("template_table1", *retrain) == {}
+        assert made.planned("template_table1", *SMOKE) == {}
+    finally:
+        path.write_text(before)
+    again = made.snakemake("template_table1", *SMOKE)
+    assert again.returncode == 0, again.stderr
 
 
 def test_a_full_scale_plan_needs_no_data(checkout):

@@ -9,8 +9,11 @@ NEEDS = {}
 def needs(output):
     """What the file of the job that makes `output` says; the process that plans writes it first."""
     if output not in NEEDS:
-        path = CATALOG.job(output).write() if CATALOG else job_path(output)
-        NEEDS[output] = {"job": str(path), **read_needs(path)}
+        try:
+            path = CATALOG.job(output).write() if CATALOG else job_path(output)
+            NEEDS[output] = {"job": str(path), **read_needs(path)}
+        except VitrineError as error:
+            stop(error)
     return NEEDS[output]
 
 

@@ -72,3 +72,8 @@ for target in TARGETS.values():
 for name in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets:
     if is_target_name(name) and not workflow.is_rule(name) and not Path(name).exists():
         stop(f"target '{name}' is unknown{did_you_mean(name, TARGETS)}")
+    if not is_target_name(name) and not CATALOG.makes(Path(name)):
+        stop(
+            f"'{name}' is no file that scale '{CATALOG.scale.name}' makes; name a target "
+            "(snakemake --list-target-rules) or one of its files (vitrine show TARGET)"
+        )

@@ -569,6 +569,16 @@ class Catalog:
             **fields,
         )
 
+    def makes(self, file: Path) -> bool:
+        """Tell whether some rule makes a file at this scale."""
+        rendered = (path for artifact in self.artifacts for path in self.files(artifact))
+        receipts = (receipt for run in self.runs.values() for receipt in run.receipts)
+        fetched = map(self.receipt_of, self.datasets)
+        published = filter(None, (run.recipe.model.published for run in self.runs.values()))
+        weights = map(self.weights_of, published)
+        known = (*self.measurements, self.report, *rendered, *receipts, *fetched, *weights)
+        return file in known
+
     def receipt_of(self, dataset: str) -> Path:
         """The file that says that a dataset is there and sound."""
         return self.data_root / ".verified" / f"{dataset}.json"
