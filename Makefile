@@ -4,7 +4,7 @@ SCALE ?= laptop
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: reproduce test test-cluster lint lock
+.PHONY: reproduce test test-cluster test-lower-bounds lint lock
 
 ## every table and figure at SCALE (laptop), then where they are
 reproduce: $(READY)
@@ -19,6 +19,10 @@ test: $(READY)
 test-cluster: $(READY)
 	@$(BIN)/python -m pytest -m cluster -rs
 
+## models, measures and the plan, with the lowest versions that pyproject.toml allows
+test-lower-bounds:
+	@PYTHON=$(PYTHON) envs/lower_bounds.sh
+
 lint: $(READY)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -30,11 +34,10 @@ lint: $(READY)
 lock:
 	@PYTHON=$(PYTHON) envs/lock.sh
 
-# torch, torchvision and timm are pinned together: one pip command installs the whole lock.
-$(READY): envs/requirements.lock pyproject.toml
+$(READY): envs/requirements.lock envs/cuda.lock envs/build.txt envs/install.sh pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11, 4) or sys.exit("vitrine needs Python 3.11.4 or newer, and $(PYTHON) is older; run make PYTHON=/path/to/python3.11")'
 	@echo "making .venv from envs/requirements.lock (a few minutes, once)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r envs/requirements.lock
+	@envs/install.sh "$(CURDIR)/$(BIN)/python"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -6,27 +6,34 @@ snakemake variance_table5 --profile slurm    the same at full scale, on a cluste
 snakemake --list-target-rules                what there is to ask for
 """
 
-import os
 import shlex
+import signal
 import sys
 from pathlib import Path
 
 from snakemake.cli import get_argument_parser
 from snakemake.utils import min_version
 
-from vitrine.plan.catalog import is_target_name, load_catalog, rerun_trigger
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.plan.functions import source_digest
 
 min_version("9.0")
 
 
 # The rules call `python` and `torchrun`: those that stand beside the Python that runs snakemake,
-# on this machine and on a cluster's nodes, whether or not the environment was activated.
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+# on this machine and on a cluster's nodes, whether or not the environment was activated. With
+# --sdm they are those of the rules' own environment.
+if not workflow.deployment_settings.deployment_method:
+    shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
+
+# SLURM warns all processes of a job before its time is up. The warning is for the training, which
+# saves; the snakemake around it would die of it, and SLURM would end the training before that.
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 configfile: "configs/default.yaml"
+
+
+RUNS = Path(config["runs_root"])
 
 
 def stop(error):
@@ -35,37 +42,21 @@ def stop(error):
     sys.exit(2)
 
 
-try:
-    CATALOG = load_catalog(**config)
-    TARGETS = CATALOG.targets
-except VitrineError as error:
-    stop(error)
-
-RUNS, DATA, RESULTS = CATALOG.runs_root, CATALOG.data_root, CATALOG.results
-
-
-wildcard_constraints:
-    paper="|".join(CATALOG.papers),
-
-
 include: "workflow/rules/common.smk"
-include: "workflow/rules/targets.smk"
-include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
-include: "workflow/rules/evaluate.smk"
-include: "workflow/rules/benchmark.smk"
-include: "workflow/rules/artifacts.smk"
-include: "workflow/rules/report.smk"
+include: "workflow/rules/measure.smk"
+
+
+# A job that a cluster runs knows all from its file: only the process that plans reads the catalogue.
+if workflow.is_main_process:
+
+    include: "workflow/rules/plan.smk"
+    include: "workflow/rules/data.smk"
+    include: "workflow/rules/artifacts.smk"
+    include: "workflow/rules/report.smk"
+
+    # `snakemake` alone makes everything.
+    workflow.default_target = "all"
 
 
 report: "workflow/report/workflow.rst"
-
-
-# `snakemake` alone makes everything.
-workflow.default_target = "all"
-
-
-# Snakemake would say of an unknown target only that no rule makes it.
-for name in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets:
-    if is_target_name(name) and not workflow.is_rule(name) and not Path(name).exists():
-        stop(f"target '{name}' is unknown{did_you_mean(name, TARGETS)}")

@@ -50,11 +50,12 @@ TRAIN = "--train"  # this script, called by itself, to train
 
 
 def train(folder: Path) -> None:
+    from vitrine.training.engine import Job
     from vitrine.training.loop import train
 
     info = load_registry(DATASETS)["digits"]
     recipe = Recipe.model_validate(RECIPE)
-    train(recipe, 0, folder, info=info, data_root=folder, checkpoint_seconds=0.0)
+    train(Job(recipe, 0, folder, info, folder, checkpoint_seconds=0.0))
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:

@@ -1,30 +1,63 @@
-"""The pins are written once for pip and once for conda, and hold what the project asks for."""
+"""The lock holds what the project asks for, and pip can check every file against it."""
 
 import re
+import tomllib
 
+import pytest
 import yaml
 
-
-def pins(root):
-    lines = (root / "envs" / "requirements.lock").read_text().splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+LOCKS = ["requirements.lock", "cuda.lock"]
 
 
-def test_every_package_is_pinned(root):
-    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", pin) for pin in pins(root))
+def packages(root, name):
+    """What a lock says of each package: its version and its hashes."""
+    text = (root / "envs" / name).read_text().replace("\\\n", " ")
+    entries = [line.split() for line in text.splitlines() if line and line[0] != "#"]
+    return {pin.partition("==")[0]: (pin.partition("==")[2], hashes) for pin, *hashes in entries}
 
 
-def test_the_conda_environment_has_the_same_pins(root):
-    environment = yaml.safe_load((root / "envs" / "environment.yml").read_text())
-    assert environment["dependencies"][-1]["pip"] == pins(root)
+def asked(lines):
+    """The names of requirements, as a lock writes them."""
+    names = [re.match(r"[\w.-]+", line)[0] for line in lines if line and line[0] != "#"]
+    return {name.lower().replace("_", "-") for name in names}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_package_is_pinned_with_hashes(root, lock):
+    for version, hashes in packages(root, lock).values():
+        assert re.fullmatch(r"[\w.]+", version)  # no "+cpu": both builds of torch satisfy the pin
+        assert hashes
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes)
 
 
 def test_the_lock_holds_what_is_asked_for(root):
     lines = (root / "envs" / "requirements.in").read_text().splitlines()
-    asked = {re.split(r"[=<>]", line)[0].lower() for line in lines if line and line[0] != "#"}
-    assert asked <= {pin.split("==")[0].lower() for pin in pins(root)}
+    assert asked(lines) <= set(packages(root, "requirements.lock"))
 
 
-def test_torch_is_pinned_without_a_build(root):
-    """The CPU and the CUDA build satisfy the same pin."""
-    assert not any("+" in pin for pin in pins(root))
+def test_the_lock_holds_what_the_package_depends_on(root):
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    wanted = asked([*project["dependencies"], *(line for extra in extras for line in extra)])
+    assert wanted - {"vitrine"} <= set(packages(root, "requirements.lock"))
+
+
+def test_the_tools_that_build_packages_are_those_of_the_lock(root):
+    lines = (root / "envs" / "build.txt").read_text().splitlines()
+    tools = dict(line.split("==") for line in lines if line[0] != "#")
+    locked = packages(root, "requirements.lock")
+    assert {"setuptools", "wheel"} <= set(tools)
+    for name in set(tools) & set(locked):
+        assert tools[name] == locked[name][0]
+
+
+def test_the_cuda_libraries_are_not_installed_where_torch_needs_none(root):
+    assert not [n for n in packages(root, "requirements.lock") if n.startswith(("nvidia", "cuda"))]
+    assert "nvidia-cublas" in packages(root, "cuda.lock")
+
+
+def test_the_conda_environment_has_the_same_pins(root):
+    environment = yaml.safe_load((root / "envs" / "environment.yml").read_text())
+    pins = {name: pin for name, (pin, _) in packages(root, "requirements.lock").items()}
+    pins["opencv-python"] = pins.pop("opencv-python-headless")
+    assert dict(line.split("==") for line in environment["dependencies"][-1]["pip"]) == pins

@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from vitrine.provenance import commit, device_name, peak_memory_bytes, provenance
+from vitrine import provenance as module
+from vitrine.errors import VitrineError
+from vitrine.provenance import (
+    commit,
+    device_name,
+    peak_memory_bytes,
+    provenance,
+    read_provenance,
+    require_own_package,
+)
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -22,11 +31,11 @@ def repository(tmp_path, monkeypatch) -> Path:
     (tmp_path / "tracked").write_text("one")
     git(tmp_path, "add", "tracked")
     git(tmp_path, "commit", "-q", "-m", "first")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "PACKAGE", tmp_path / "src" / "vitrine")
     return tmp_path
 
 
-def test_the_commit_is_the_head_of_the_working_directory(repository):
+def test_the_commit_is_the_head_of_the_checkout_that_is_imported(repository):
     assert commit() == git(repository, "rev-parse", "HEAD")
 
 
@@ -50,9 +59,30 @@ def test_a_commit_is_dirty_where_git_cannot_tell(repository):
     assert commit() == git(repository, "rev-parse", "HEAD") + "-dirty"
 
 
-def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_published_results_leave_the_commit_clean(repository):
+    (repository / "results" / "published").mkdir(parents=True)
+    (repository / "results" / "published" / "report.md").write_text("new")
+    assert commit() == git(repository, "rev-parse", "HEAD")
+
+
+def test_an_installed_copy_below_a_repository_has_no_commit(repository, monkeypatch):
+    monkeypatch.setattr(module, "PACKAGE", repository / ".venv" / "lib" / "packages" / "vitrine")
     assert commit() is None
+
+
+def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "PACKAGE", tmp_path / "src" / "vitrine")
+    assert commit() is None
+
+
+def test_a_checkout_refuses_the_package_of_another(repository, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    require_own_package(other)  # has none of its own
+    (other / "src" / "vitrine").mkdir(parents=True)
+    with pytest.raises(VitrineError, match=r"is imported from .*, and this checkout has its own"):
+        require_own_package(other)
+    (repository / "src" / "vitrine").mkdir(parents=True)
+    require_own_package(repository)
 
 
 def test_without_git_there_is_no_commit(repository, monkeypatch):
@@ -90,3 +120,13 @@ def test_peak_memory_grows_with_what_is_allocated():
     block = torch.ones(before // 4 + 25_000_000)  # four bytes each: beyond any peak so far
     assert peak_memory_bytes("cpu") > before
     del block
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[1]", b"null", b"\xff", b"[" * 100_000, b'{"commit": "x"}']
+)
+def test_a_broken_provenance_is_one_sentence_with_its_path(tmp_path, content):
+    (tmp_path / "provenance.json").write_bytes(content)
+    with pytest.raises(VitrineError, match=f"cannot read {tmp_path}/provenance.json ") as error:
+        read_provenance(tmp_path)
+    assert "\n" not in str(error.value)

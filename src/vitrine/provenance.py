@@ -16,6 +16,8 @@ from typing import Any
 
 from vitrine.errors import VitrineError
 
+PACKAGE = Path(__file__).parent
+DIRTY = "-dirty"
 PACKAGES = ("vitrine", "torch", "torchvision", "timm", "numpy", "scikit-learn", "snakemake")
 
 
@@ -48,7 +50,7 @@ def read_provenance(folder: Path) -> dict[str, Any] | None:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         facts, fault = None, str(error)
     if not isinstance(facts, dict) or "device" not in facts:
         raise VitrineError(f"cannot read {path} ({fault}); delete {folder.parent} and train again")
@@ -67,16 +69,42 @@ def package_versions() -> Mapping[str, str]:
 
 
 def commit() -> str | None:
-    """Return git's HEAD of the working directory, None outside a repository.
+    """Return git's HEAD of the checkout that this package is imported from, None outside of one.
 
     "-dirty" is appended unless git vouches that nothing differs from it. A new file counts, if it
-    is not ignored: a paper's folder that was never committed makes numbers too.
+    is not ignored: a paper's folder that was never committed makes numbers too. Published results
+    do not count: no number depends on them.
     """
     head = _git("rev-parse", "HEAD")
     if head is None:
         return None
-    clean = _git("status", "--porcelain", "--untracked-files=normal") == ""
-    return head if clean else f"{head}-dirty"
+    return f"{head}{DIRTY}" if changed_files() != [] else head
+
+
+def changed_files() -> list[str] | None:
+    """Return the files of the checkout that differ from HEAD or are new, None if git cannot tell.
+
+    The published results, and what git ignores, are left out.
+    """
+    status = _git(
+        *("status", "--porcelain", "--untracked-files=normal", "--"),
+        *(".", ":(top,exclude)results/published"),
+    )
+    return None if status is None else [line[3:] for line in status.splitlines()]
+
+
+def require_own_package(root: Path) -> None:
+    """Refuse to work in a checkout with the package of another: it would be named as the origin.
+
+    Raises:
+        VitrineError: `root` has a package of its own, and this one is elsewhere.
+    """
+    own = (root / "src" / "vitrine").resolve()
+    if own.is_dir() and own != PACKAGE.resolve():
+        raise VitrineError(
+            f"vitrine is imported from {PACKAGE}, and this checkout has its own in {own}: activate "
+            "this checkout's environment (make .venv/.ready) or set PYTHONPATH=src"
+        )
 
 
 def device_name(device: str) -> str:
@@ -101,13 +129,16 @@ def _processor() -> str:
 
 
 def _git(*arguments: str) -> str | None:
+    """Ask git about the checkout that this package is imported from."""
+    checkout = PACKAGE.parents[1]
+    if not (checkout / ".git").exists():  # an installed copy, be it below some repository
+        return None
+    command = ["git", "-C", str(checkout), *arguments]
     try:
-        answer = subprocess.run(
-            ["git", *arguments], capture_output=True, text=True, check=True, timeout=30
-        )
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip()
+    return answer.stdout.rstrip("\n")
 
 
 def peak_memory_bytes(device: str) -> int:

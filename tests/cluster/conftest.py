@@ -28,6 +28,10 @@ class Cluster:
         lines = (self.folder / "jobcomp.txt").read_text().splitlines()
         return next(record for record in map(_fields, lines) if record["JobId"] == job["JobId"])
 
+    def limit(self, partition, minutes):
+        """Give jobs that are submitted to a partition from now on at most so much time."""
+        self.ask("scontrol", "update", f"PartitionName={partition}", f"MaxTime={minutes}")
+
     def ask(self, *command):
         """Run one of SLURM's commands."""
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout

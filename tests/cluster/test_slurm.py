@@ -1,8 +1,13 @@
-"""One table's chain on a real SLURM, its training cancelled half-way.
+"""One table's chain on a real SLURM: its training is cancelled, runs out of time, and goes on.
 
 The command is the reader's own, `snakemake variance_table5 --profile slurm`, at smoke scale, in a
 copy of the checkout whose Table 5 has one cell, and whose training is long enough to be cut. That
 one asks for two (fake) GPUs, so that two processes share it, as they do at full scale.
+
+Its partition gives less time than it asks for. After the first attempt, which is cancelled, the
+partition gives so little that SLURM warns the second attempt soon after it has started. The third
+has the time of the first. Then the run is trained anew while somebody else holds its folder, and
+the job has to wait for a reason that cannot pass.
 """
 
 import csv
@@ -19,15 +24,18 @@ import yaml
 from tests.checkout import Checkout
 from tests.cluster.conftest import until
 from vitrine.plan.schema import read_yaml
+from vitrine.training.run_folder import exclusive
 
 pytestmark = pytest.mark.cluster
 
-EPOCHS = 10  # of 24 steps
+EPOCHS = 100  # of 24 steps
 CUT_FROM = 48  # steps
+ASKED, GIVEN, SHORT = 10, 9, 2  # minutes: by the training, by the partition, and for a while
+WARNED = 60  # seconds before the end, give or take the half minute between two looks of SLURM
 COMMAND = ["variance_table5", "--profile", "slurm", "--config", "scale=smoke"]
 HERE = [
     *("--set-threads", "evaluate=16"),  # more than the cores of a machine that tests this
-    *("--slurm-init-seconds-before-status-checks", "1"),
+    *("--vitrine-slurm-init-seconds-before-status-checks", "1"),
 ]
 
 
@@ -48,43 +56,59 @@ def folder(tmp_path_factory):
     with edited(paper / "artifacts.yaml") as artifacts:
         table = artifacts["artifacts"]["table5"]
         table["rows"], table["columns"] = table["rows"][:1], table["columns"][:1]
-    with edited(paper / "recipes.yaml") as recipes:
-        smoke = recipes["scales"]["smoke"]
-        smoke["recipe"]["schedule"] = {"epochs": EPOCHS, "warmup_epochs": 1}
-        smoke["recipe"]["batch"] = {"size": 48, "micro": 24}
+    with edited(paper / "scales" / "smoke.yaml") as scale:
+        scale["recipes"]["vit_*"] = {
+            "schedule": {"epochs": EPOCHS, "warmup_epochs": 1},
+            "batch": {"size": 48, "micro": 24},
+        }
     with edited(copy / "configs" / "scales" / "smoke.yaml") as scale:
-        scale["resources"]["train"]["gpus"] = 2
+        scale["resources"]["train"] |= {"gpus": 2, "runtime": ASKED}
+    with edited(copy / "workflow" / "profiles" / "slurm" / "config.yaml") as profile:
+        profile["default-resources"]["slurm_extra"] = f"'--signal=USR1@{WARNED}'"
     return copy
 
 
-@pytest.fixture(scope="module")
-def story(cluster, folder):
-    """What happened: the jobs by the scheduler's records, the attempts by the training's own."""
-    output = folder / "snakemake.txt"
-
-    def attempts():
-        files = [*folder.glob("runs/variance/*/seed0/checkpoints/attempts.json")]
-        return json.loads(files[0].read_text()) if files else []
-
-    with output.open("w") as file:
-        snakemake = subprocess.Popen(
-            [sys.executable, "-m", "snakemake", *COMMAND, *HERE],
+@contextmanager
+def snakemake(folder, *arguments):
+    """Run the command; `output` in the folder is what it prints."""
+    with (folder / "snakemake.txt").open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "snakemake", *COMMAND, *HERE, *arguments],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(folder / "src")},
             stdout=file,
             stderr=subprocess.STDOUT,
         )
     try:
-        until(lambda: attempts() and attempts()[0]["last_step"] >= CUT_FROM, 150, "training")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        print((folder / "snakemake.txt").read_text())
+
+
+@pytest.fixture(scope="module")
+def story(cluster, folder):
+    """What happened: the jobs by the scheduler's records, the attempts by the training's own."""
+
+    def attempts():
+        files = [*folder.glob("runs/variance/*/seed0/checkpoints/attempts.json")]
+        return json.loads(files[0].read_text()) if files else []
+
+    def reached(attempt):
+        return len(attempts()) > attempt and attempts()[attempt]["last_step"] >= CUT_FROM
+
+    cluster.limit("gpu", GIVEN)
+    with snakemake(folder) as process:
+        until(lambda: reached(0), 150, "training")
+        cluster.limit("gpu", SHORT)
         (first,) = cluster.jobs("train")
         cluster.ask("scancel", first["JobId"])
         until(lambda: len(attempts()) == 2, 120, "starting anew")
+        cluster.limit("gpu", GIVEN)
+        until(lambda: len(attempts()) == 3, 180, "saving and starting once more")
         seen = attempts()
-        status = snakemake.wait(timeout=200)
-    finally:
-        snakemake.kill()
-        snakemake.wait()
-        print(output.read_text())
+        status = process.wait(timeout=400)
     jobs = {rule: cluster.jobs(rule) for rule in ("train", "evaluate")}
     states = {job["JobId"]: cluster.ended(job)["JobState"] for rule in jobs for job in jobs[rule]}
     return SimpleNamespace(status=status, jobs=jobs, states=states, attempts=seen)
@@ -116,20 +140,60 @@ def test_the_threads_of_a_job_are_not_capped_by_the_cores_of_this_machine(story)
     assert {job["NumCPUs"] for job in story.jobs["evaluate"]} == {"16"}
 
 
-def test_a_cancelled_training_is_submitted_anew_with_more_time(story):
-    first, second = story.jobs["train"]
-    assert story.states[first["JobId"]] == "CANCELLED"
-    assert story.states[second["JobId"]] == "COMPLETED"
-    assert (first["TimeLimit"], second["TimeLimit"]) == ("00:10:00", "00:20:00")
+def test_a_training_is_submitted_anew_with_the_time_that_its_partition_gives(story):
+    cancelled, warned, last = story.jobs["train"]
+    assert story.states[cancelled["JobId"]] == "CANCELLED"
+    assert story.states[warned["JobId"]] == "FAILED"  # of itself, before its time was up
+    assert story.states[last["JobId"]] == "COMPLETED"
+    limits = [job["TimeLimit"] for job in (cancelled, warned, last)]
+    assert limits == [f"00:0{minutes}:00" for minutes in (GIVEN, SHORT, GIVEN)]
 
 
 def test_a_cancelled_training_goes_on_from_its_checkpoint(story, folder):
-    first, second = story.attempts
+    first, second, _ = story.attempts
     assert second["first_step"] >= first["last_step"] >= CUT_FROM
     (run,) = folder.glob("runs/variance/*/seed0")
     origin = json.loads((run / "provenance.json").read_text())
-    assert (origin["attempts"], origin["interruptions"], origin["processes"]) == (2, 1, 2)
+    assert (origin["attempts"], origin["interruptions"], origin["processes"]) == (3, 2, 2)
     steps = [json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()]
     assert steps == sorted(set(steps))
     assert len([step for step in steps if step <= first["last_step"]]) > 1
     assert steps[-1] == origin["steps"]
+
+
+def test_a_training_that_runs_out_of_time_saves_first(story):
+    _, second, third = story.attempts
+    assert second["last_step"] > second["first_step"]
+    assert third["first_step"] == second["last_step"]
+
+
+@pytest.fixture(scope="module")
+def refused(story, cluster, folder):
+    """The training anew, queued in vain at first, then of a run that somebody else trains."""
+    (run,) = folder.glob("runs/variance/*/seed0")
+    before = len(cluster.jobs("train"))
+    output = folder / "snakemake.txt"
+    cluster.ask("scontrol", "update", "PartitionName=gpu", "State=DOWN")
+    with exclusive(run), snakemake(folder, "--forcerun", "train") as process:
+        (job,) = until(lambda: cluster.jobs("train")[before:], 60, "submitting")
+        cluster.limit("gpu", SHORT)
+        cluster.ask("scontrol", "update", "PartitionName=gpu", "State=UP")
+        until(lambda: "cannot start" in output.read_text(), 90, "telling of it")
+        cluster.ask("scontrol", "update", f"JobId={job['JobId']}", f"TimeLimit={SHORT}")
+        status = process.wait(timeout=120)
+    return SimpleNamespace(
+        status=status, jobs=cluster.jobs("train")[before:], output=output.read_text()
+    )
+
+
+def test_a_job_that_cannot_start_is_told(refused):
+    (job,) = refused.jobs
+    assert f"SLURM job {job['JobId']} (rule train) cannot start: PartitionTimeLimit" in (
+        refused.output
+    )
+
+
+def test_an_error_that_will_not_pass_is_not_retried(refused):
+    assert refused.status == 1
+    assert len(refused.jobs) == 1
+    assert "Trying to restart" not in refused.output

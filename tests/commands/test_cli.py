@@ -88,3 +88,26 @@ def test_a_piped_table_is_folded_and_never_cut(vitrine, checkout):
 def test_folders_can_be_chosen(vitrine):
     out = vitrine("show", "tiny", "--scale", "smoke", "--runs", "elsewhere/runs").out
     assert "elsewhere/runs/tiny/plain-" in out
+
+
+def test_a_bare_installation_has_help_and_says_what_a_command_needs(checkout):
+    """Without the extras torch, timm and typer are there, the workflow's packages are not."""
+    absent = ["yaml", "filelock", "pandas", "matplotlib", "sklearn", "grimp", "snakemake"]
+
+    def bare(argument):
+        return python(
+            "import sys\n"
+            f"for name in {absent}: sys.modules[name] = None\n"
+            "import vitrine.cli\n"
+            f"sys.argv = ['vitrine', {argument!r}]\n"
+            "vitrine.cli.main()",
+            checkout,
+        )
+
+    shown = bare("--help")
+    assert shown.returncode == 0
+    assert "plan" in shown.stdout
+    command = bare("status")
+    assert command.returncode == 2
+    assert command.stderr.startswith("vitrine: this command needs ")
+    assert command.stderr.endswith("pip install 'vitrine[cli]'\n")

@@ -1,71 +1,71 @@
 """A measurement says what it was taken on, or in one sentence why it cannot be taken."""
 
-import hashlib
 import json
-from dataclasses import replace
+import sys
 
 import pytest
 
 from vitrine.errors import VitrineError
+from vitrine.files import sha256
+from vitrine.measures import __main__ as command
 from vitrine.measures import taking
 from vitrine.measures.context import Context, Described, Trained
 from vitrine.measures.taking import subject, take
 from vitrine.plan.catalog import load_catalog
+from vitrine.plan.code import measuring_digest
 from vitrine.plan.functions import import_function
+from vitrine.plan.jobs import MeasurementJob, read_job
 from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.training.model import build_model, save_weights
 
 
 @pytest.fixture
 def trained(root, tmp_path):
-    """A measurement on a run whose seed 0 has weights and a receipt, and the catalogue."""
-    catalog = load_catalog(root, runs_root=str(tmp_path), scale="smoke")
-    measurement = catalog.paper("variance").measurement("accuracy", "vit_s-mixup0.0-cutmix0.0")
-    run = measurement.run
-    write_weights(run, 0)
-    digest = hashlib.sha256(weights_of(run).read_bytes()).hexdigest()
-    run.receipts[0].write_text(json.dumps({"sha256": {"0": digest}}))
-    return measurement, catalog
+    """A job that measures a run whose seed 0 has weights and a receipt."""
+    job = job_of(root, tmp_path, "accuracy", "vit_s-mixup0.0-cutmix0.0")
+    write_weights(job, 0)
+    receipt_of(job).write_text(json.dumps({"sha256": {"0": sha256(job.run.weights(0))}}))
+    return job
 
 
-def weights_of(run):
-    return run.seed_folder(0) / "weights.safetensors"
+def job_of(root, runs, measure, recipe=None, scale="smoke"):
+    catalog = load_catalog(root, runs_root=str(runs), scale=scale)
+    return catalog.measurement_job(catalog.paper("variance").measurement(measure, recipe))
 
 
-def write_weights(run, seed):
+def receipt_of(job):
+    return job.run.receipts[0]
+
+
+def write_weights(job, seed):
     """Initial weights of the run's model that name `seed`, in the folder of seed 0."""
-    save_weights(
-        build_model(run.recipe, run.info.classes).state_dict(), weights_of(run), run.recipe, seed
-    )
+    weights = build_model(job.recipe, job.dataset.classes).state_dict()
+    save_weights(weights, job.run.weights(0), job.recipe, seed)
 
 
 def test_weights_are_measured_if_they_are_those_of_the_receipt(trained):
-    measurement, catalog = trained
-    assert subject(measurement, catalog, 0).seed == 0
-    write_weights(measurement.run, 0)  # other initial weights
+    assert subject(trained, 0).seed == 0
+    write_weights(trained, 0)  # other initial weights
     with pytest.raises(VitrineError, match=r"has not the SHA-256 .* to train seed 0 again") as told:
-        subject(measurement, catalog, 0)
-    for path in (weights_of(measurement.run), measurement.run.receipts[0]):
+        subject(trained, 0)
+    for path in (trained.run.weights(0), receipt_of(trained)):
         assert str(path) in str(told.value)
 
 
 def test_the_measure_of_a_run_is_told_the_folder_of_its_seed(trained):
-    measurement, catalog = trained
-    assert subject(measurement, catalog, 0).folder == measurement.run.seed_folder(0)
+    assert subject(trained, 0).folder == trained.run.seed_folder(0)
 
 
 def test_weights_without_a_receipt_are_measured_as_a_rehearsal_leaves_none(trained):
-    measurement, catalog = trained
-    measurement.run.receipts[0].unlink()
-    write_weights(measurement.run, 0)
-    assert subject(measurement, catalog, 0).seed == 0
+    receipt_of(trained).unlink()
+    write_weights(trained, 0)
+    assert subject(trained, 0).seed == 0
 
 
 def test_a_measure_of_trained_models_is_not_given_a_recipe(trained):
-    measurement, catalog = trained
-    described = replace(measurement, run=None, described=measurement.run)
+    described = trained.model_copy(update={"run": None})
     with pytest.raises(VitrineError, match=r"takes a Trained and .* gives it a Described: write"):
-        take(described, catalog)
+        take(described)
 
 
 def test_a_measure_of_segmenters_is_not_given_a_classifier(trained, monkeypatch):
@@ -76,45 +76,79 @@ def test_a_measure_of_segmenters_is_not_given_a_classifier(trained, monkeypatch)
     with pytest.raises(
         VitrineError, match=r"measures a SegmentationRecipe and .* on a Recipe: correct"
     ):
-        take(*trained)
+        take(trained)
 
 
 def test_weights_of_another_seed_are_refused(trained):
-    measurement, catalog = trained
-    measurement.run.receipts[0].unlink()
-    write_weights(measurement.run, 1)
+    receipt_of(trained).unlink()
+    write_weights(trained, 1)
     with pytest.raises(VitrineError, match="holds weights of seed 1, not of seed 0; delete"):
-        subject(measurement, catalog, 0)
+        subject(trained, 0)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"sha256": {"1": "ab"}}'])
-def test_a_receipt_that_does_not_name_the_seeds_weights_is_refused(trained, content):
-    measurement, catalog = trained
-    measurement.run.receipts[0].write_text(content)
-    with pytest.raises(VitrineError, match="does not say which weights seed 0"):
-        subject(measurement, catalog, 0)
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"sha256": {"x": "ab"}}'])
+def test_a_damaged_receipt_is_refused(trained, content):
+    receipt_of(trained).write_text(content)
+    with pytest.raises(VitrineError, match="does not say which weights were trained"):
+        subject(trained, 0)
 
 
-def test_a_measurement_is_of_the_commit_at_which_it_began(root, tmp_path, monkeypatch):
+def test_a_receipt_of_another_seed_vouches_for_nothing(trained):
+    receipt_of(trained).write_text('{"sha256": {"1": "ab"}}')
+    with pytest.raises(VitrineError, match="has not the SHA-256 of the weights"):
+        subject(trained, 0)
+
+
+def test_a_measurement_is_of_the_commit_and_the_code_at_which_it_began(root, tmp_path, monkeypatch):
     def measure(context, **args):
         monkeypatch.setattr("vitrine.provenance.commit", lambda: "b2")
+        monkeypatch.setattr(taking, "measuring_digest", lambda *_: "later")
         return {}
 
     monkeypatch.setattr("vitrine.provenance.commit", lambda: "a1")
+    monkeypatch.setattr(taking, "measuring_digest", lambda *_: "earlier")
     monkeypatch.setattr(taking, "import_function", lambda *_: measure)
-    catalog = load_catalog(root, runs_root=str(tmp_path), scale="smoke")
-    taken = take(catalog.paper("variance").measurement("upsampling", None), catalog)
-    assert taken["provenance"]["commit"] == "a1"
+    taken = take(job_of(root, tmp_path, "upsampling"))
+    assert (taken["provenance"]["commit"], taken["code"]) == ("a1", "earlier")
 
 
-def test_a_measurement_says_what_it_was_taken_on(root, tmp_path, monkeypatch):
-    catalog = load_catalog(root, runs_root=str(tmp_path), scale="smoke")
-    measurement = catalog.paper("variance").measurement("upsampling", None)
-    taken = take(measurement, catalog)
+def test_a_measurement_says_what_it_was_taken_on(root, tmp_path):
+    job = job_of(root, tmp_path, "upsampling")
+    taken = take(job)
     assert list(taken["values"]) == ["0"]
-    assert taken["args"] == measurement.args
+    assert taken["args"] == job.args
+    assert taken["identity"] == job.identity
+    assert taken["weights"] == {}
     assert taken["provenance"]["wall_seconds"] >= 0
     json.dumps(taken, allow_nan=False)
+
+
+def test_a_measurement_names_code_and_weights_by_their_digests(trained, monkeypatch):
+    monkeypatch.setattr(taking, "import_function", lambda *_: lambda given, **args: {})
+    taken = take(trained)
+    assert taken["weights"] == {"0": sha256(trained.run.weights(0))}
+    assert taken["code"] == measuring_digest(
+        trained.function, trained.args, trained.recipe, [trained.dataset]
+    )
+
+
+def test_a_measurement_is_repeated_from_its_file_alone(trained, monkeypatch, capsys):
+    """From another folder, without the YAML: the job's file says all."""
+    monkeypatch.chdir(trained.run.folder.parent)
+    monkeypatch.setattr(sys, "argv", ["measures", str(trained.write())])
+    command.main()
+    taken = json.loads(trained.output.read_text())
+    assert taken["values"]["0"]["images"] == 599
+    assert taken["weights"] == {"0": sha256(trained.run.weights(0))}
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", "[1]", '{"identity": 1, "inputs": []}'])
+def test_a_damaged_job_is_one_sentence(tmp_path, content):
+    path = tmp_path / "job.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(VitrineError, match=r"job\.json is no job .*start snakemake again"):
+        read_job(MeasurementJob, path)
 
 
 def test_a_measure_of_a_recipe_gets_it_untrained_and_says_which(small_checkout, monkeypatch):
@@ -126,7 +160,7 @@ def test_a_measure_of_a_recipe_gets_it_untrained_and_says_which(small_checkout, 
     monkeypatch.setattr(taking, "import_function", lambda *_: measure)
     catalog = load_catalog(small_checkout)
     measurement = catalog.paper("template").measurement("parameters", "wide")
-    taken = take(measurement, catalog)
+    taken = take(catalog.measurement_job(measurement))
     assert taken["values"] == {"0": {"width": 64, "classes": 10}}
     assert taken["recipe"] == "wide"
     assert taken["recipe_hash"] == measurement.described.recipe.hash
@@ -140,18 +174,16 @@ def test_every_measure_of_every_paper_can_be_imported(root):
 
 
 def test_an_untrained_run_is_one_sentence(root, tmp_path):
-    catalog = load_catalog(root, runs_root=str(tmp_path))
-    measurement = catalog.paper("variance").measurement("accuracy", "vit_s-mixup0.0-cutmix0.0")
+    job = job_of(root, tmp_path, "accuracy", "vit_s-mixup0.0-cutmix0.0", scale="laptop")
     with pytest.raises(VitrineError, match=r"weights\.safetensors does not exist"):
-        take(measurement, catalog)
+        take(job)
 
 
 def test_a_gpus_measurement_is_refused_without_one(root, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    catalog = load_catalog(root, runs_root=str(tmp_path), scale="full")
-    measurement = catalog.paper("variance").measurement("accuracy", "vit_s-mixup0.0-cutmix0.0")
+    job = job_of(root, tmp_path, "accuracy", "vit_s-mixup0.0-cutmix0.0", scale="full")
     with pytest.raises(VitrineError, match="this machine has none; choose another scale"):
-        take(measurement, catalog)
+        take(job)
 
 
 def test_a_context_is_plain_data():

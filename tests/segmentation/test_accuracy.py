@@ -9,7 +9,7 @@ import torch
 
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Trained
-from vitrine.segmentation import accuracy, engine
+from vitrine.segmentation import accuracy, config
 from vitrine.segmentation.accuracy import Areas, calibrated_accuracy, segmentation_accuracy
 
 IGNORED = 255
@@ -61,7 +61,7 @@ def test_what_is_ignored_is_not_judged():
 def trained(make_recipe, info, data_root):
     recipe = make_recipe({"options": {"test_dataloader": {"dataset": {"pipeline": SMALL}}}})
     torch.manual_seed(0)
-    model = engine.build_model(recipe, info.classes).eval()
+    model = config.build_model(recipe, info.classes).eval()
     return Trained("cpu", data_root, 0, recipe=recipe, info=info, model=model)
 
 

@@ -13,11 +13,12 @@ from mmseg.models import EncoderDecoder
 from safetensors.torch import load_file
 
 from vitrine.errors import VitrineError
-from vitrine.segmentation import engine
+from vitrine.segmentation import config, engine
 from vitrine.segmentation.config import training_config
 from vitrine.segmentation.evaluation import test_samples as open_samples
-from vitrine.training.lock import exclusive
+from vitrine.training.engine import Job
 from vitrine.training.model import load_weights
+from vitrine.training.run_folder import exclusive
 
 STEPS = 6
 
@@ -25,7 +26,7 @@ STEPS = 6
 @pytest.fixture
 def run(info, data_root, tmp_path):
     def run(recipe, name="run", **options):
-        engine.train(recipe, 0, tmp_path / name, info=info, data_root=data_root, **options)
+        engine.train(Job(recipe, 0, tmp_path / name, info, data_root, **options))
         return tmp_path / name
 
     return run
@@ -35,7 +36,7 @@ def run(info, data_root, tmp_path):
 def straight(recipe, info, data_root, tmp_path_factory):
     """A run that nothing has interrupted."""
     folder = tmp_path_factory.mktemp("straight")
-    engine.train(recipe, 0, folder, info=info, data_root=data_root)
+    engine.train(Job(recipe, 0, folder, info, data_root))
     return folder
 
 
@@ -83,19 +84,19 @@ def test_a_checkpoint_is_one_of_mmengines(recipe, run):
     file = run(recipe, stop_after=2) / "checkpoints" / "step-00000002.pt"
     state = torch.load(file, weights_only=True)
     assert state["meta"]["iter"] == 2
-    model = engine.build_model(recipe, 150)
+    model = config.build_model(recipe, 150)
     model.load_state_dict(state["state_dict"])
     assert {"optimizer", "param_schedulers", "message_hub"} <= state.keys()
 
 
 def test_another_seed_is_another_run(straight, recipe, info, data_root, tmp_path):
-    engine.train(recipe, 1, tmp_path, info=info, data_root=data_root)
+    engine.train(Job(recipe, 1, tmp_path, info, data_root))
     assert not same(weights_of(straight), weights_of(tmp_path))
 
 
 def test_a_finished_run_is_left_as_it_is(straight, recipe, info, data_root):
     before = (straight / "provenance.json").stat().st_mtime_ns
-    engine.train(recipe, 0, straight, info=info, data_root=data_root)
+    engine.train(Job(recipe, 0, straight, info, data_root))
     assert (straight / "provenance.json").stat().st_mtime_ns == before
 
 
@@ -110,9 +111,10 @@ from pathlib import Path
 from vitrine.plan.datasets import DatasetInfo
 from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation.engine import train
+from vitrine.training.engine import Job
 recipe, info, folder, data = map(json.loads, sys.argv[1:])
-train(SegmentationRecipe.model_validate(recipe), 0, Path(folder), workers=1,
-      info=DatasetInfo.model_validate(info), data_root=Path(data), checkpoint_seconds=0.0)
+train(Job(SegmentationRecipe.model_validate(recipe), 0, Path(folder),
+          DatasetInfo.model_validate(info), Path(data), workers=1, checkpoint_seconds=0.0))
 """
 
 
@@ -165,13 +167,13 @@ def test_a_checkpoint_that_the_code_no_longer_fits_is_named(make_recipe, recipe,
 
 
 def test_the_model_is_built_and_filled_again(straight, recipe, info, data_root):
-    model = engine.build_model(recipe, info.classes)
+    model = config.build_model(recipe, info.classes)
     load_weights(model, straight / "weights.safetensors", recipe)
     sample = open_samples(recipe, info, data_root)[0]
     with torch.inference_mode():
         logits = model.eval()(sample.image[None])
     assert logits.shape[:2] == (1, info.classes)
-    assert engine.image_shape(recipe) == (3, 64, 64)
+    assert config.image_shape(recipe) == (3, 64, 64)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ def test_the_model_is_built_and_filled_again(straight, recipe, info, data_root):
 )
 def test_a_wrong_configuration_is_refused(make_recipe, changes, sentence):
     with pytest.raises(VitrineError) as error:
-        engine.build_model(make_recipe(changes), 150)
+        config.build_model(make_recipe(changes), 150)
     assert sentence in str(error.value)
 
 
@@ -202,7 +204,7 @@ def test_parts_that_mmengine_cannot_build_are_one_sentence(make_recipe, run, opt
 
 def test_missing_data_are_one_sentence(recipe, info, tmp_path):
     with pytest.raises(VitrineError, match=r"dataset 'ade20k' is not in .*place it as"):
-        engine.train(recipe, 0, tmp_path / "run", info=info, data_root=tmp_path)
+        engine.train(Job(recipe, 0, tmp_path / "run", info, tmp_path))
 
 
 def test_a_run_that_has_come_so_far_takes_no_step_more(recipe, run):
@@ -213,13 +215,4 @@ def test_a_run_that_has_come_so_far_takes_no_step_more(recipe, run):
 
 def test_a_batch_that_processes_cannot_share_is_refused(recipe, info, data_root):
     with pytest.raises(VitrineError, match=r"batch\.size 2 cannot be shared by 3 processes"):
-        training_config(
-            recipe,
-            0,
-            info=info,
-            data_root=data_root,
-            initial=None,
-            world=3,
-            workers=0,
-            on_gpu=False,
-        )
+        training_config(Job(recipe, 0, data_root, info, data_root), world=3, on_gpu=False)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from vitrine.measures.context import Trained
-from vitrine.segmentation import engine
+from vitrine.segmentation import config
 from vitrine.segmentation.illustrations import UNSEEN, changed_boxes, shift_illustration
 
 IMAGES = 5  # more than the split has
@@ -31,7 +31,7 @@ def test_boxes_surround_the_largest_regions():
 def values(make_recipe, info, data_root):
     recipe = make_recipe({"options": {"test_dataloader": {"dataset": {"pipeline": SMALL}}}})
     torch.manual_seed(0)
-    model = engine.build_model(recipe, info.classes).eval()
+    model = config.build_model(recipe, info.classes).eval()
     trained = Trained("cpu", data_root, 0, recipe=recipe, info=info, model=model)
     return shift_illustration(trained, images=IMAGES, max_shift=128, boxes=2, largest=30)
 

@@ -55,10 +55,11 @@ def info() -> DatasetInfo:
 @pytest.fixture
 def run(info: DatasetInfo, tmp_path: Path) -> Callable[..., Path]:
     """Train in the test's own folder; returns the run folder."""
+    from vitrine.training.engine import Job
     from vitrine.training.loop import train
 
     def run(recipe: Recipe, name: str = "run", seed: int = 0, **options: Any) -> Path:
-        train(recipe, seed, tmp_path / name, info=info, data_root=tmp_path, **options)
+        train(Job(recipe, seed, tmp_path / name, info, tmp_path, **options))
         return tmp_path / name
 
     return run

@@ -4,16 +4,15 @@ import pytest
 
 from vitrine.errors import VitrineError
 from vitrine.plan.recipe import Recipe
-from vitrine.training.engine import engine_of
+from vitrine.training.engine import builder_of, engine_of
 from vitrine.training.loop import train
 from vitrine.training.model import build_model
 
 
 def test_a_classifier_is_trained_by_our_own_loop(recipe):
-    engine = engine_of(recipe)
-    assert engine.train is train
-    assert engine.build_model is build_model
-    assert engine.image_shape(recipe) == (3, 8, 8)
+    assert engine_of(recipe).train is train
+    assert builder_of(recipe).build_model is build_model
+    assert builder_of(recipe).image_shape(recipe) == (3, 8, 8)
 
 
 def test_an_engine_that_cannot_be_imported_is_one_sentence(recipe, monkeypatch):

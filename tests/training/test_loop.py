@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from vitrine.errors import VitrineError
 from vitrine.files import sha256
 from vitrine.plan.recipe import Recipe
-from vitrine.training import loop
+from vitrine.training import loop, run_folder
+from vitrine.training.engine import Job
 from vitrine.training.loop import train
 from vitrine.training.model import build_model, load_weights
 from vitrine.training.step import Trainer
@@ -39,7 +40,7 @@ def same_weights(one: Path, other: Path) -> bool:
 def straight(tmp_path_factory, recipe, info) -> Path:
     """An uninterrupted run of the base recipe, seed 0: 8 steps."""
     folder = tmp_path_factory.mktemp("straight") / "run"
-    train(recipe, 0, folder, info=info, data_root=folder)
+    train(Job(recipe, 0, folder, info, folder))
     return folder
 
 
@@ -297,10 +298,11 @@ def test_a_training_that_fails_ends_with_its_workers(make_recipe, info, tmp_path
         "from pathlib import Path\n"
         "from vitrine.plan.datasets import DatasetInfo\n"
         "from vitrine.plan.recipe import Recipe\n"
+        "from vitrine.training.engine import Job\n"
         "from vitrine.training.loop import train\n"
         "recipe, info, folder = map(json.loads, sys.argv[1:])\n"
-        "train(Recipe.model_validate(recipe), 0, Path(folder, 'run'), data_root=Path(folder),\n"
-        "      info=DatasetInfo.model_validate(info), workers=2)\n"
+        "train(Job(Recipe.model_validate(recipe), 0, Path(folder, 'run'),\n"
+        "          DatasetInfo.model_validate(info), Path(folder), workers=2))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *map(json.dumps, given)],
@@ -370,7 +372,25 @@ def test_too_little_memory_is_told_with_the_micro_batch(recipe, run, monkeypatch
 def test_the_dataset_must_be_the_recipes_own(recipe, run, info, tmp_path):
     newer = info.model_copy(update={"version": 2})
     with pytest.raises(VitrineError, match=r"wants dataset digits version 1 and was given .* 2"):
-        train(recipe, 0, tmp_path / "run", info=newer, data_root=tmp_path)
+        train(Job(recipe, 0, tmp_path / "run", newer, tmp_path))
+
+
+def test_a_dataset_of_another_size_than_was_planned_for_is_refused(recipe, info, tmp_path):
+    larger = info.model_copy(update={"train_images": info.train_images + 1})
+    with pytest.raises(VitrineError, match=r"has 1198 training images .* says 1199: complete it"):
+        train(Job(recipe, 0, tmp_path / "run", larger, tmp_path))
+
+
+def test_a_run_that_other_code_has_trained_is_trained_anew_if_asked(recipe, run, monkeypatch):
+    folder = run(recipe)
+    before = provenance(folder)
+    run(recipe, retrain=True)
+    assert provenance(folder) == before
+    monkeypatch.setattr(run_folder, "training_digest", lambda *_: "0123456789abcdef")
+    run(recipe)
+    assert provenance(folder) == before
+    run(recipe, retrain=True)
+    assert provenance(folder)["code"] == "0123456789abcdef"
 
 
 def test_a_batch_larger_than_the_dataset_is_refused(make_recipe, run):

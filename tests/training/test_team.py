@@ -19,6 +19,7 @@ from pathlib import Path
 from vitrine.plan.datasets import DatasetInfo
 from vitrine.errors import VitrineError
 from vitrine.plan.recipe import Batch, Recipe
+from vitrine.training.engine import Job
 from vitrine.training.loop import train
 from vitrine.training.team import Team
 
@@ -29,7 +30,7 @@ facts = {}
 unshared = {"recipe": recipe.model_copy(update={"batch": Batch(size=256, micro=256)})}
 
 def go(name, seed=0, recipe=recipe, **options):
-    train(recipe, seed, folder / name, info=info, data_root=folder, **options)
+    train(Job(recipe, seed, folder / name, info, folder, **options))
 
 # Two seeds in one process, the first of them interrupted and resumed.
 go("two", stop_after=3)

@@ -94,7 +94,7 @@ def test_a_changed_caption_renders_again_and_trains_nothing(made):
 def test_changed_code_of_what_is_measured_measures_again_and_trains_nothing(made):
     path = made.path / "src" / "vitrine" / "template" / "models.py"
     before = path.read_text()
-    path.write_text(before + "# changed\n")
+    path.write_text(before + "CHANGED = True\n")
     try:
         planned = made.planned("template_table1", *SMOKE)
     finally:
@@ -102,6 +102,17 @@ def test_changed_code_of_what_is_measured_measures_again_and_trains_nothing(made
     assert planned == {
         "evaluate": 2, "benchmark": 2, "table": 1, "template_table1": 1, "total": 6
     }  # fmt: skip
+
+
+def test_a_comment_changes_no_number(made):
+    path = made.path / "src" / "vitrine" / "template" / "models.py"
+    before = path.read_text()
+    path.write_text(before + "# a comment\n")
+    try:
+        planned = made.planned("template_table1", *SMOKE)
+    finally:
+        path.write_text(before)
+    assert planned == {}
 
 
 @pytest.fixture(scope="module")

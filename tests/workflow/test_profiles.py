@@ -96,9 +96,9 @@ def test_the_gpus_of_a_job_are_on_one_node(full):
     assert {job.resources["nodes"] for job in full} == {"1"}
 
 
-def test_a_site_can_cap_the_time_of_trainings(checkout):
-    jobs = dry_run(checkout, "variance_table5", *SLURM, "--set-resources", "train:runtime=600")
-    assert {job.resources["runtime"] for job in of_rule(jobs, "train")} == {"600"}
+def test_a_job_asks_to_be_warned_before_its_time_is_up(full):
+    for job in of_rule(full, "train"):
+        assert re.fullmatch(r"--signal=USR1@\d+", job.resources["slurm_extra"])
 
 
 def test_a_partition_has_the_gpus_of_a_full_scale_training(root):
@@ -128,6 +128,31 @@ def default_profile(root, monkeypatch, *words, profile=None):
 @pytest.mark.parametrize("words", [["variance_table5"], ["all", "-n"], ["all", "--config", "a=-e"]])
 def test_jobs_on_this_machine_use_all_its_cores(root, monkeypatch, words):
     assert default_profile(root, monkeypatch, *words)["cores"] == "all"
+
+
+@pytest.mark.parametrize("words", [["all"], ["all", "-j8"], ["all", "--jobs", "8"]])
+def test_jobs_on_this_machine_share_its_memory_and_one_gpu(root, monkeypatch, words):
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    gpu, memory = default_profile(root, monkeypatch, *words)["resources"]
+    assert gpu == "gpu=1"
+    assert 0 < int(memory.removeprefix("mem_mb=")) <= machine
+
+
+def test_jobs_that_need_all_the_memory_run_one_at_a_time(tmp_path):
+    """That `mem_mb` bounds the jobs that run together, however many cores there are."""
+    (tmp_path / "Snakefile").write_text(
+        "rule all:\n    input: 'a', 'b'\n"
+        "rule one:\n    output: '{name}'\n    resources: mem_mb=600\n"
+        "    shell: 'mkdir alone && sleep 0.5 && rmdir alone && touch {output}'\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--cores", "8", "--resources", "mem_mb=1000"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -160,7 +185,7 @@ def test_jobs_use_the_python_that_runs_snakemake(checkout):
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", "data/.verified/digits.json"],
         cwd=checkout.path,
-        env={"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"]},
+        env={"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "PYTHONPATH": "src"},
         capture_output=True,
         text=True,
         check=False,

@@ -1,32 +1,8 @@
 # Artifacts: measurements set beside the paper's printed values, as tables and figures.
 
-
-def names_of(kind):
-    """A pattern that matches the names of all artifacts of a kind."""
-    names = {artifact.name for artifact in CATALOG.artifacts if artifact.kind == kind}
-    return "|".join(sorted(names)) or "(?!)"
-
-
-def artifact_of(wildcards):
-    """The artifact that the wildcards name."""
-    return CATALOG.artifact(wildcards.paper, wildcards.artifact)
-
-
-def artifact_inputs(wildcards):
-    """The measurements behind an artifact, and its printed values."""
-    measurements = [str(m.path) for m in artifact_of(wildcards).measurements]
-    reference = CATALOG.paper(wildcards.paper).folder / "reference" / f"{wildcards.artifact}.csv"
-    return measurements + ([str(reference)] if reference.is_file() else [])
-
-
-def rendering_digest(artifact):
-    """Changes with the code that renders, so that a mended table or figure is rendered again."""
-    return source_digest("vitrine.artifacts", *([artifact.draw] if artifact.draw else []))
-
-
 RENDER = (
-    "python -m vitrine.artifacts render {wildcards.paper} {wildcards.artifact}"
-    " --scale {config[scale]:q} --runs {config[runs_root]:q} --results {config[results_root]:q}"
+    "python -m vitrine.artifacts render {wildcards.paper} {wildcards.artifact} {params.where}"
+    " &> {log:q}"
 )
 
 
@@ -43,14 +19,21 @@ rule table:
             labels={"artifact": "{artifact}", "kind": "table"},
         ),
         tex=str(RESULTS / "{paper}" / "{artifact}.tex"),
+    log:
+        str(RUNS / "logs" / CATALOG.scale.name / "{paper}_{artifact}.log"),
+    benchmark:
+        str(RUNS / "logs" / CATALOG.scale.name / "{paper}_{artifact}.tsv")
     wildcard_constraints:
         artifact=names_of("table"),
     priority: 2
     localrule: True
+    conda:
+        "../../envs/environment.yml"
     params:
+        where=WHERE,
         written=lambda wildcards: rerun_trigger(artifact_of(wildcards)),
         caption=lambda wildcards: artifact_of(wildcards).caption,
-        code=lambda wildcards: rendering_digest(artifact_of(wildcards)),
+        code=lambda wildcards: rendering_digest(artifact_of(wildcards).draw),
     shell:
         RENDER
 
@@ -68,13 +51,20 @@ rule figure:
             labels={"artifact": "{artifact}", "kind": "figure"},
         ),
         png=str(RESULTS / "{paper}" / "{artifact}.png"),
+    log:
+        str(RUNS / "logs" / CATALOG.scale.name / "{paper}_{artifact}.log"),
+    benchmark:
+        str(RUNS / "logs" / CATALOG.scale.name / "{paper}_{artifact}.tsv")
     wildcard_constraints:
         artifact=names_of("figure"),
     priority: 2
     localrule: True
+    conda:
+        "../../envs/environment.yml"
     params:
+        where=WHERE,
         written=lambda wildcards: rerun_trigger(artifact_of(wildcards)),
         caption=lambda wildcards: artifact_of(wildcards).caption,
-        code=lambda wildcards: rendering_digest(artifact_of(wildcards)),
+        code=lambda wildcards: rendering_digest(artifact_of(wildcards).draw),
     shell:
         RENDER

@@ -1,13 +1,5 @@
 # Datasets and published weights: fetched where that is allowed, verified always.
 
-from vitrine.plan.datasets import fetched_with
-
-
-def fetched_before(wildcards):
-    """The receipt of the dataset that is made of the same files, if that comes first."""
-    first = fetched_with(wildcards.dataset, CATALOG.datasets)
-    return [] if first == wildcards.dataset else [str(CATALOG.receipt_of(first))]
-
 
 rule fetch_dataset:
     """Fetch a dataset (or find it where it was placed) and verify it."""
@@ -15,28 +7,32 @@ rule fetch_dataset:
         fetched_before,
     output:
         str(CATALOG.receipt_of("{dataset}")),
+    log:
+        str(CATALOG.data_root / "logs" / "{dataset}.log"),
+    benchmark:
+        str(CATALOG.data_root / "logs" / "{dataset}.tsv")
     localrule: True
+    conda:
+        "../../envs/environment.yml"
     params:
+        data=lambda wildcards, output: Path(output[0]).parents[1],
         version=lambda wildcards: CATALOG.datasets[wildcards.dataset].version,
+    # A download tells of its progress on the terminal, too.
     shell:
-        "python -m vitrine.data {wildcards.dataset} --data {config[data_root]:q} --receipt {output:q}"
+        "python -m vitrine.data {wildcards.dataset} --data {params.data:q} --receipt {output:q}"
+        " 2>&1 | tee {log:q}"
 
 
 rule fetch_weights:
-    """Fetch a model's published weights from timm's hub, where there is a network."""
+    """Fetch published weights as the registry says, where there is a network."""
     output:
-        str(CATALOG.weights_of("{model}")),
+        str(CATALOG.weights_of("{name}")),
+    log:
+        str(CATALOG.data_root / "logs" / "{name}.log"),
+    benchmark:
+        str(CATALOG.data_root / "logs" / "{name}.tsv")
     localrule: True
+    conda:
+        "../../envs/environment.yml"
     shell:
-        "python -m vitrine.training.weights {wildcards.model} --output {output:q}"
-
-
-rule fetch_checkpoint:
-    """Fetch a backbone's published checkpoint from its URL, where there is a network."""
-    output:
-        str(CATALOG.data_root / "weights" / "{file}.pth"),
-    localrule: True
-    params:
-        url=lambda wildcards: CATALOG.checkpoint_urls[f"{wildcards.file}.pth"],
-    shell:
-        "python -m vitrine.training.weights {params.url:q} --output {output:q}"
+        "python -m vitrine.training.weights {wildcards.name} --output {output:q} 2>&1 | tee {log:q}"

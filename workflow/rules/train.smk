@@ -2,42 +2,33 @@
 # Checkpoints, logs and weights lie beside the receipt, undeclared: Snakemake deletes the declared
 # outputs of a failed job, and a job that was cut off must find its checkpoints again.
 
-
-def training_inputs(wildcards):
-    """The run's dataset, and the weights that it starts from: published, or another run's."""
-    run = run_of(wildcards)
-    inputs = dataset_receipts([run.recipe.data.dataset])
-    if run.recipe.model.published:
-        inputs.append(str(CATALOG.weights_of(run.recipe.model.published)))
-    if run.source:
-        seeds = map(int, wildcards.seeds.split("-"))
-        inputs += map(str, run.source.receipts_of(list(seeds)))
-    return inputs
-
-
-def training_resources(wildcards):
-    """What the paper or the scale gives a training."""
-    return CATALOG.resources(run_of(wildcards))
+RECEIPT = str(RUNS / "{paper}" / "{run}" / "trained-{seeds}.json")
 
 
 rule train:
     """Train some seeds of a recipe, or go on from their checkpoints."""
     input:
-        training_inputs,
+        need(RECEIPT, "inputs"),
+        job=job_file(RECEIPT),
     output:
-        str(RUNS / "{paper}" / "{run}" / "trained-{seeds}.json"),
+        RECEIPT,
+    log:
+        str(RUNS / "{paper}" / "{run}" / "logs" / "trained-{seeds}.log"),
+    benchmark:
+        str(RUNS / "{paper}" / "{run}" / "logs" / "trained-{seeds}.tsv")
     wildcard_constraints:
+        paper=r"[^/]+",
         run=r"[^/]+-[0-9a-f]{8}",
         seeds=r"\d+(-\d+)*",
-    threads: ask(training_resources, "threads")
+    conda:
+        "../../envs/environment.yml"
+    threads: need(RECEIPT, "threads")
     resources:
-        gpu=ask(training_resources, "gpus"),
-        mem_mb=ask(training_resources, "mem_mb"),
-        runtime=ask(training_resources, "runtime"),
+        gpu=need(RECEIPT, "gpus"),
+        mem_mb=need(RECEIPT, "mem_mb"),
+        runtime=need(RECEIPT, "runtime"),
     params:
-        recipe=lambda wildcards: run_of(wildcards).recipe.canonical_json(),
-        name=lambda wildcards: run_of(wildcards).name,
-        seeds=lambda wildcards: wildcards.seeds.split("-"),
+        identity=need(RECEIPT, "identity"),
     # One process for each GPU that the job was given, and its share of the threads.
     shell:
         "processes=$(( {resources.gpu} > 1 ? {resources.gpu} : 1 ))\n"
@@ -46,5 +37,4 @@ rule train:
         "if (( processes > 1 )); then\n"
         '    launch="torchrun --standalone --nproc-per-node=$processes"\n'
         "fi\n"
-        "$launch -m vitrine.training {wildcards.paper} {params.name:q}"
-        " --seeds {params.seeds} --receipt {output:q} " + WHERE
+        "$launch -m vitrine.training {input.job:q} &> {log:q}"

@@ -24,7 +24,7 @@ from pydantic import PositiveFloat
 from vitrine.plan.catalog import Catalog, Run
 from vitrine.plan.recipe import Training, canonical_json
 from vitrine.plan.schema import Strict, parse, read_yaml
-from vitrine.training.engine import engine_of
+from vitrine.training.engine import builder_of
 
 TRAINING_OVER_FORWARD = 3
 BYTES_OF_FLOAT = 4
@@ -114,7 +114,7 @@ class Costs:
             VitrineError: there is no such model, or it refuses its arguments.
         """
         recipe, classes = run.recipe, run.info.classes
-        shape = engine_of(recipe).image_shape(recipe)
+        shape = builder_of(recipe).image_shape(recipe)
         key = canonical_json([recipe.model.model_dump(), shape, classes])
         if key not in self._models:
             self._models[key] = count_model(recipe, classes)
@@ -164,12 +164,12 @@ def count_model(recipe: Training, classes: int) -> ModelCost:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    engine = engine_of(recipe)
+    builder = builder_of(recipe)
     counter = FlopCounterMode(display=False)
     with torch.device("meta"), torch.no_grad():
-        model = engine.build_model(recipe, classes).eval()
+        model = builder.build_model(recipe, classes).eval()
         with counter:
-            model(torch.empty(1, *engine.image_shape(recipe)))
+            model(torch.empty(1, *builder.image_shape(recipe)))
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return ModelCost(parameters, counter.get_total_flops())
 

@@ -18,9 +18,11 @@ import tempfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from vitrine import data
 from vitrine.artifacts.comparison import numbers_of
 from vitrine.commands.console import count, duration, say
 from vitrine.commands.cost import count_model
@@ -29,13 +31,12 @@ from vitrine.data.miniature import write_miniature
 from vitrine.errors import VitrineError
 from vitrine.files import write_atomically
 from vitrine.measures.taking import take
-from vitrine.plan.catalog import Artifact, Catalog, Run
+from vitrine.plan.catalog import Artifact, Catalog, Run, trained_run
 from vitrine.plan.recipe import AnyRecipe, Batch, Recipe, SegmentationRecipe, Steps, Whole
 from vitrine.provenance import provenance
 from vitrine.training.checkpoint import Checkpoints
-from vitrine.training.engine import engine_of
-from vitrine.training.model import save_weights
-from vitrine.training.receipts import starting_weights
+from vitrine.training.engine import Job, engine_of
+from vitrine.training.model import save_weights, starting_weights
 
 SEED = 0
 IMAGES = 2  # of a step; Mixup pairs the images of a batch
@@ -113,12 +114,16 @@ def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, devi
         for name in sorted(needed):
             if here.datasets[name].source != "bundled":
                 write_miniature(here.datasets[name], here.data_root, per_class=1, classes=IMAGES)
+        if isinstance(recipe, Recipe):
+            images: Any = data.build(run.info, "train", here.data_root)
+            info = run.info.model_copy(update={"train_images": len(images)})
+            run = dataclasses.replace(run, info=info)
         _progress("training")
         _train_in_two_attempts(run, here.data_root, device, initial)
         for path, measurement in measurements.items():
             _progress(f"measuring {measurement.name}")
             small = dataclasses.replace(measurement, run=run, seeds=(SEED,), device=device)
-            taken = take(small, here)
+            taken = take(here.measurement_job(small))
             for artifact, cell, of_cell in shown:
                 if of_cell.path == path:
                     numbers_of(artifact, cell, taken)
@@ -156,7 +161,7 @@ def _weights_of_source(run: Run) -> Path | None:
     """The weights that the run starts from, None where it starts from none or they are not here."""
     if run.source is None or not run.source.weights(SEED).is_file():
         return None
-    return starting_weights(run, SEED)
+    return starting_weights(trained_run(run.source), SEED)
 
 
 def _train_in_two_attempts(run: Run, data_root: Path, device: str, initial: Path | None) -> None:
@@ -165,16 +170,17 @@ def _train_in_two_attempts(run: Run, data_root: Path, device: str, initial: Path
     for steps in range(1, STEPS + 1):
         # The journal's progress is of no use here; what goes wrong comes as an exception.
         with contextlib.redirect_stderr(io.StringIO()):
-            weights = engine_of(run.recipe).train(
-                run.recipe,
-                SEED,
-                folder,
-                info=run.info,
+            job = Job(
+                recipe=run.recipe,
+                seed=SEED,
+                folder=folder,
+                dataset=run.info,
                 data_root=data_root,
                 device=device,
                 initial=initial,
                 stop_after=steps,
             )
+            weights = engine_of(run.recipe).train(job)
     if not weights.is_file():
         checkpoints = Checkpoints(folder / "checkpoints", run.recipe.hash, SEED)
         newest = checkpoints.latest()

@@ -50,6 +50,28 @@ def config_digest(name: str, root: Path) -> str:
     return digest.hexdigest()[:16]
 
 
+def config_strings(name: str, root: Path = Path()) -> set[str]:
+    """Return every string in a configuration of ours and in those of ours that it inherits.
+
+    Among them are the types that it names; MMSegmentation's own files name none of ours.
+
+    Raises:
+        VitrineError: there is no such file, or it is no configuration.
+    """
+    if name.startswith(THEIRS):
+        return set()
+    nodes = (
+        node
+        for file in _with_bases(Path(config_path(name, root)))
+        for node in ast.walk(_tree(file))
+    )
+    return {
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
 def _with_bases(path: Path, heirs: tuple[Path, ...] = ()) -> list[Path]:
     """A file and those of ours that it inherits, the most basic first."""
     if path.resolve() in heirs:

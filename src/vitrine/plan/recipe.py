@@ -26,7 +26,8 @@ Task = Literal["classification", "segmentation"]
 class Training(Strict, ABC):
     """What the recipes of all tasks have in common; each also has `model`, `data` and `batch`."""
 
-    engine: ClassVar[str] = ""  # the module whose code trains and builds it
+    engine: ClassVar[str] = ""  # the module that trains it
+    builder: ClassVar[str] = ""  # the module that builds its model
 
     @abstractmethod
     def steps(self, train_images: int) -> int:
@@ -196,7 +197,8 @@ class Batch(Strict):
 class Recipe(Training):
     """Everything that decides the training of a classifier but the seed."""
 
-    engine: ClassVar[str] = "vitrine.training.classification"
+    engine: ClassVar[str] = "vitrine.training.loop"
+    builder: ClassVar[str] = "vitrine.training.model"
 
     task: Literal["classification"] = "classification"
     model: Model
@@ -284,6 +286,7 @@ class SegmentationRecipe(Training):
     """Everything that decides the training of a segmenter but the seed."""
 
     engine: ClassVar[str] = "vitrine.segmentation.engine"
+    builder: ClassVar[str] = "vitrine.segmentation.config"
 
     task: Literal["segmentation"] = "segmentation"
     model: Segmenter

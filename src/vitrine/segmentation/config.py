@@ -1,4 +1,4 @@
-"""From a recipe to an mmengine configuration: the file that it names, and what it lays over it.
+"""From a recipe to a segmenter: the mmengine configuration that it names, and what it lays over it.
 
 What our graph decides (where the data lie, how many classes there are, steps, batch) is
 set here, so that a configuration may be written for MMSegmentation's own tools and still train
@@ -11,17 +11,22 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from mmengine.config import Config
+from mmengine.registry import DefaultScope
 from mmengine.runner import Runner
+from mmseg.registry import MODELS
+from torch import nn
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, did_you_mean, first_line
 from vitrine.plan.mmseg_config import THEIRS, config_path
 from vitrine.segmentation import sampling  # noqa: F401 - registers what the loaders name
-from vitrine.training.model import first_line
+from vitrine.training.weights_file import require_as_noted
 
 if TYPE_CHECKING:
     from vitrine.plan.datasets import DatasetInfo
     from vitrine.plan.recipe import SegmentationRecipe
+    from vitrine.training.engine import Job
 
 SCOPE = "mmseg"
 HEADS = ("decode_head", "auxiliary_head")
@@ -74,24 +79,41 @@ def load_config(recipe: SegmentationRecipe, classes: int, synchronised: bool = F
     return config
 
 
-def training_config(
-    recipe: SegmentationRecipe,
-    seed: int,
-    *,
-    info: DatasetInfo,
-    data_root: Path,
-    initial: Path | None,
-    world: int,
-    workers: int,
-    on_gpu: bool,
-) -> Config:
+def build_model(recipe: SegmentationRecipe, classes: int) -> nn.Module:
+    """Make the recipe's segmenter without published weights.
+
+    Called with images (B, 3, H, W) it returns logits (B, classes, h, w).
+
+    Raises:
+        VitrineError: there is no such configuration, or the model refuses an argument.
+    """
+    config = load_config(recipe, classes)
+    try:
+        # On the CPU: mmseg's Swin reads values of tensors, which the meta device does not have.
+        with DefaultScope.overwrite_default_scope(SCOPE), torch.device("cpu"):
+            model: nn.Module = MODELS.build(config.model)
+    except Exception as error:  # a model may raise anything about its arguments
+        raise VitrineError(
+            f"configuration '{recipe.model.name}' refuses model.args {recipe.model.args} "
+            f"({first_line(error)}): correct model.args"
+        ) from None
+    return model.to(torch.get_default_device())
+
+
+def image_shape(recipe: SegmentationRecipe) -> tuple[int, int, int]:
+    """(channels, height, width) of the crops that it is trained on."""
+    height, width = load_config(recipe, classes=1).model.data_preprocessor.size
+    return 3, height, width
+
+
+def training_config(job: Job[SegmentationRecipe], world: int, on_gpu: bool) -> Config:
     """Make the configuration that mmengine's Runner trains by, in one of `world` processes.
 
     Raises:
         VitrineError: as `load_config`; the processes cannot share the batch; published weights are
-            missing; or the configuration accumulates gradients.
+            missing or not those that were fetched; or the configuration accumulates gradients.
     """
-    size = recipe.batch.size
+    recipe, initial, size = job.recipe, job.initial, job.recipe.batch.size
     if size % world:
         raise VitrineError(
             f"batch.size {size} cannot be shared by {world} processes: start a divisor of it"
@@ -101,21 +123,23 @@ def training_config(
             f"the recipe starts from the published weights {recipe.model.pretrained} and was given "
             "none: pass their file as `initial`"
         )
-    config = load_config(recipe, info.classes, synchronised=world > 1 and on_gpu)
+    if initial is not None:
+        require_as_noted(initial)
+    config = load_config(recipe, job.dataset.classes, synchronised=world > 1 and on_gpu)
     if config.optim_wrapper.get("accumulative_counts", 1) != 1:
         raise VitrineError(
             "optim_wrapper.accumulative_counts is "
             f"{config.optim_wrapper.accumulative_counts}, and a resumed training would lose what "
             "is accumulated: set it to 1 and lower batch.size, or start more processes"
         )
-    _place_data(config, info, data_root)
+    _place_data(config, job.dataset, job.data_root)
     if initial is not None:
         config.model.backbone.init_cfg = {"type": "Pretrained", "checkpoint": str(initial)}
     # Where the parameters are, as the default, LOCAL_RANK's GPU, is wrong on a CPU.
     wrapper = {"type": "MMDistributedDataParallel", "broadcast_buffers": False, "device_ids": None}
     config.model_wrapper_cfg = wrapper
     _stretch(config, recipe.schedule.steps)
-    _count_samples(config, seed, size // world, workers)
+    _count_samples(config, job.seed, size // world, job.workers)
     for key in (*VALIDATION, *TESTING):  # evaluation is a job of its own
         config[key] = None
     config.default_hooks = {
@@ -125,7 +149,7 @@ def training_config(
         **dict.fromkeys(("runtime_info", "logger", "checkpoint", "sampler_seed")),
     }
     config.visualizer = None
-    config.randomness = {"seed": seed}
+    config.randomness = {"seed": job.seed}
     config.launcher = "pytorch" if world > 1 else "none"
     config.log_level = "ERROR"  # the journal tells of progress
     return config

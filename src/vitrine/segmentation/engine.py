@@ -18,118 +18,64 @@ import mmengine.device.utils
 import torch
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
-from mmengine.registry import DefaultScope
 from mmengine.runner import Runner
-from mmseg.registry import MODELS
 from torch import nn
 
 from vitrine.data.layout import check_layout
-from vitrine.errors import VitrineError
+from vitrine.errors import VitrineError, first_line
 from vitrine.files import write_atomically
-from vitrine.segmentation.config import SCOPE, load_config, training_config
-from vitrine.training.interruption import Interruption
-from vitrine.training.journal import Journal
+from vitrine.segmentation.config import training_config
+from vitrine.training.journal import Journal, Losses
 from vitrine.training.loop import LOG_STEPS
-from vitrine.training.losses import Losses
-from vitrine.training.model import first_line
 from vitrine.training.run_folder import RunFolder
 from vitrine.training.seeding import seed_everything
-from vitrine.training.team import Team
+from vitrine.training.team import Interruption, Team
 
 if TYPE_CHECKING:
-    from vitrine.plan.datasets import DatasetInfo
     from vitrine.plan.recipe import SegmentationRecipe
+    from vitrine.training.engine import Job
 
 
-def build_model(recipe: SegmentationRecipe, classes: int) -> nn.Module:
-    """Make the recipe's segmenter without published weights.
+def train(job: Job[SegmentationRecipe]) -> Path:
+    """Train a run, or go on where an earlier attempt ended.
 
-    Called with images (B, 3, H, W) it returns logits (B, classes, h, w).
-
-    Raises:
-        VitrineError: there is no such configuration, or the model refuses an argument.
+    As `vitrine.training.loop.train`, whose errors these are; `job.initial` holds the published
+    weights of the backbone, without which the seed decides its weights, too. The run folder also
+    gets config.py, as mmengine resolved it.
     """
-    config = load_config(recipe, classes)
-    try:
-        # On the CPU: mmseg's Swin reads values of tensors, which the meta device does not have.
-        with DefaultScope.overwrite_default_scope(SCOPE), torch.device("cpu"):
-            model: nn.Module = MODELS.build(config.model)
-    except Exception as error:  # a model may raise anything about its arguments
-        raise VitrineError(
-            f"configuration '{recipe.model.name}' refuses model.args {recipe.model.args} "
-            f"({first_line(error)}): correct model.args"
-        ) from None
-    return model.to(torch.get_default_device())
-
-
-def image_shape(recipe: SegmentationRecipe) -> tuple[int, int, int]:
-    """(channels, height, width) of the crops that it is trained on."""
-    height, width = load_config(recipe, classes=1).model.data_preprocessor.size
-    return 3, height, width
-
-
-def train(
-    recipe: SegmentationRecipe,
-    seed: int,
-    folder: Path,
-    *,
-    info: DatasetInfo,
-    data_root: Path,
-    device: str = "cpu",
-    workers: int = 0,
-    checkpoint_seconds: float = 600.0,
-    initial: Path | None = None,
-    stop_after: int | None = None,
-) -> Path:
-    """Train the recipe with a seed in a run folder, or go on where an earlier attempt ended.
-
-    As `vitrine.training.loop.train`, whose arguments and errors these are; `initial` holds the
-    published weights of the backbone, without which the seed decides its weights, too. The run
-    folder also gets config.py, as mmengine resolved it.
-    """
-    run = _Run(recipe, seed, folder, info, initial, Team.assemble(device))
+    run = _Run(job, Team.assemble(job.device))
     with run.held() as unfinished:
         if unfinished:
-            run.train(data_root, workers, checkpoint_seconds, stop_after)
+            run.train()
     return run.weights
 
 
 class _Run(RunFolder):
     """One segmenter in training."""
 
-    recipe: SegmentationRecipe
+    job: Job[SegmentationRecipe]
 
-    def train(
-        self, data_root: Path, workers: int, checkpoint_seconds: float, stop_after: int | None
-    ) -> None:
+    def train(self) -> None:
         """Take the steps that remain, and save the weights after the last."""
+        job = self.job
         config = self.team.together(
             lambda: training_config(
-                self.recipe,
-                self.seed,
-                info=self.info,
-                data_root=data_root,
-                initial=self.initial,
-                world=self.team.world,
-                workers=workers,
-                on_gpu=self.team.device.type == "cuda",
+                job, world=self.team.world, on_gpu=self.team.device.type == "cuda"
             )
         )
-        steps, size = self.recipe.schedule.steps, self.recipe.batch.size
-        per_epoch = max(1, self.info.train_images // size)
+        steps, size = job.recipe.steps(job.dataset.train_images), job.recipe.batch.size
+        per_epoch = max(1, job.dataset.train_images // size)
         checkpoint = self.team.from_lead(self.checkpoints.latest)
         first, state = self.checkpoints.load(checkpoint) if checkpoint else (0, None)
         with (
             tempfile.TemporaryDirectory(prefix="vitrine-") as config.work_dir,
             Interruption() as interruption,
             Journal(
-                self.folder, first, steps, per_epoch, size, silent=not self.team.leads
+                job.folder, first, steps, per_epoch, size, silent=not self.team.leads
             ) as journal,
         ):
-            keeper = _Keeper(
-                self, journal, interruption, state, checkpoint, checkpoint_seconds, stop_after
-            )
-            self.team.together(lambda: check_layout(self.info, data_root))
+            keeper = _Keeper(self, journal, interruption, state, checkpoint)
+            self.team.together(lambda: check_layout(job.dataset, job.data_root))
             runner = self._runner(config)
             runner.register_hook(keeper, "LOWEST")
             try:
@@ -148,7 +94,7 @@ class _Run(RunFolder):
     def _runner(self, config: Any) -> Runner:
         """Build all that trains; processes talk to each other meanwhile."""
         if self.team.leads:
-            write_atomically(self.folder / "config.py", config.pretty_text)
+            write_atomically(self.job.folder / "config.py", config.pretty_text)
         mmengine.device.utils.DEVICE = self.team.device.type  # else a GPU wherever there is one
         # Else runs that begin in one second, in one process, share the Runner's global objects.
         config.experiment_name = Path(config.work_dir).name
@@ -160,7 +106,7 @@ class _Run(RunFolder):
             runner.param_schedulers = runner.build_param_scheduler(runner.param_schedulers)
         except Exception as error:  # the configuration's parts may raise anything
             raise VitrineError(
-                f"configuration '{self.recipe.model.name}' cannot be trained "
+                f"configuration '{self.job.recipe.model.name}' cannot be trained "
                 f"({first_line(error)}): correct the file, or model.args and options of the recipe"
             ) from None
         return runner
@@ -176,12 +122,10 @@ class _Keeper(Hook):
         interruption: Interruption,
         state: dict[str, Any] | None,
         checkpoint: Path | None,
-        checkpoint_seconds: float,
-        stop_after: int | None,
     ) -> None:
         self.run, self.team, self.journal, self.interruption = run, run.team, journal, interruption
         self.state, self.checkpoint = state, checkpoint
-        self.checkpoint_seconds, self.stop_after = checkpoint_seconds, stop_after
+        self.checkpoint_seconds, self.stop_after = run.job.checkpoint_seconds, run.job.stop_after
         self.signal, self.done, self.lr = 0, 0, 0.0
 
     def before_train(self, runner: Runner) -> None:
@@ -200,7 +144,7 @@ class _Keeper(Hook):
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         """Let the step's randomness follow from its number."""
-        seed_everything("step", self.run.seed, batch_idx, self.team.rank)
+        seed_everything("step", self.run.job.seed, batch_idx, self.team.rank)
         self.lr = runner.optim_wrapper.get_lr()["lr"][0]
 
     def after_train_iter(
@@ -234,7 +178,7 @@ class _Keeper(Hook):
                 scheduler.load_state_dict(state)
         except (RuntimeError, ValueError, KeyError) as error:
             raise VitrineError(
-                f"{self.checkpoint} does not fit configuration '{self.run.recipe.model.name}' "
+                f"{self.checkpoint} does not fit configuration '{self.run.job.recipe.model.name}' "
                 f"({first_line(error)}): the code has changed since; delete "
                 f"{self.run.checkpoints.folder} to train from the start"
             ) from None
@@ -250,7 +194,7 @@ class _Keeper(Hook):
             self.team.from_lead(lambda: self.run.finish(weights, self.done))
             return
         state = {
-            "meta": {"iter": self.done, "epoch": 0, "seed": self.run.seed},
+            "meta": {"iter": self.done, "epoch": 0, "seed": self.run.job.seed},
             "state_dict": weights,
             "optimizer": runner.optim_wrapper.state_dict(),
             "param_schedulers": [one.state_dict() for one in runner.param_schedulers],
@@ -264,7 +208,7 @@ class _Keeper(Hook):
         """Stop a training that has diverged; what it saved before then stays."""
         if fault:
             raise VitrineError(
-                f"{self.run.folder}: {fault} (lr {self.lr:.3g}), the last good checkpoint is "
+                f"{self.run.job.folder}: {fault} (lr {self.lr:.3g}), the last good checkpoint is "
                 f"{self.checkpoint}: lower options.optim_wrapper.optimizer.lr, or lengthen the "
                 "warm-up in options.param_scheduler"
             )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import signal
 from collections.abc import Iterator, Mapping, Sized
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from mmengine.registry import FUNCTIONS
 from mmseg.registry import DATA_SAMPLERS, DATASETS
 from torch.utils.data import Dataset, Sampler
 
-from vitrine.training.interruption import SIGNALS
+from vitrine.data.folders import read_image, read_mask
+from vitrine.errors import VitrineError, first_line
 from vitrine.training.seeding import derive, seed_everything
+from vitrine.training.team import SIGNALS
 
 
 @DATA_SAMPLERS.register_module()
@@ -75,10 +78,30 @@ class CountedDataset(Dataset[Any]):
             generator = np.random.default_rng(derive("order", self.seed, epoch))
             self._epoch, self._order = epoch, generator.permutation(len(self))
         seed_everything("sample", self.seed, draw)
-        return self.dataset[int(self._order[place])]
+        return read_sample(self.dataset, int(self._order[place]))
 
 
 @FUNCTIONS.register_module()
 def ignore_signals(worker_id: int, **told: Any) -> None:
     """Make a loader's worker ignore the signals that ask the training to stop and save."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def read_sample(dataset: Any, index: int) -> Any:
+    """Return one sample of a dataset of mmseg's, as its pipeline makes it.
+
+    Raises:
+        VitrineError: its image or its mask cannot be read, or the pipeline fails on them.
+    """
+    try:
+        return dataset[index]
+    except Exception as error:  # OpenCV and mmseg fail in many ways, none of which names the file
+        told = dataset.get_data_info(index)
+        image, mask = Path(told["img_path"]), told.get("seg_map_path")
+        read_image(image)
+        if mask:
+            read_mask(Path(mask))
+        raise VitrineError(
+            f"image {image} with mask {mask} cannot be used ({type(error).__name__}: "
+            f"{first_line(error)}): restore them, or correct the pipeline of the configuration"
+        ) from error

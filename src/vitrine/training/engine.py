@@ -1,10 +1,13 @@
-"""The engine of a recipe: the code that builds its model and trains it, by the recipe's task."""
+"""What trains a recipe, and what builds its model: modules that the recipe's task names."""
 
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Generic, Protocol, cast
+
+from typing_extensions import TypeVar
 
 from vitrine.errors import VitrineError
 
@@ -12,27 +15,53 @@ if TYPE_CHECKING:
     from torch import nn
 
     from vitrine.plan.datasets import DatasetInfo
-    from vitrine.plan.recipe import Training
+    from vitrine.plan.recipe import Recipe, Training
+
+R = TypeVar("R", bound="Training", default="Recipe", covariant=True)
+
+
+@dataclass(frozen=True)
+class Job(Generic[R]):
+    """One run to train: a recipe with a seed, in a folder of its own.
+
+    Args:
+        recipe: what to train.
+        seed: decides all randomness.
+        folder: the run folder; gets recipe.yaml, log.jsonl, weights.safetensors and
+            provenance.json.
+        dataset: the recipe's dataset.
+        data_root: where the datasets lie.
+        device: torch's name of the device.
+        workers: processes that read and transform images, for each training process.
+        checkpoint_seconds: time between checkpoints.
+        initial: file of the weights that the recipe starts from: published ones, which None takes
+            from timm's own store, or those of another run.
+        retrain: train a finished run anew if other code has trained it.
+        stop_after: stop, with a checkpoint, once this many steps of the run are taken.
+    """
+
+    recipe: R
+    seed: int
+    folder: Path
+    dataset: DatasetInfo
+    data_root: Path
+    device: str = "cpu"
+    workers: int = 0
+    checkpoint_seconds: float = 600.0
+    initial: Path | None = None
+    retrain: bool = False
+    stop_after: int | None = None
 
 
 class Engine(Protocol):
-    """What a module must offer to be named by a recipe."""
+    """What the module offers that a recipe names as its `engine`."""
 
-    def train(
-        self,
-        recipe: Training,
-        seed: int,
-        folder: Path,
-        *,
-        info: DatasetInfo,
-        data_root: Path,
-        device: str = "cpu",
-        workers: int = 0,
-        checkpoint_seconds: float = 600.0,
-        initial: Path | None = None,
-        stop_after: int | None = None,
-    ) -> Path:
+    def train(self, job: Job[Training]) -> Path:
         """Train as `vitrine.training.loop.train` does; return the path of the weights."""
+
+
+class Builder(Protocol):
+    """What the module offers that a recipe names as its `builder`."""
 
     def build_model(self, recipe: Training, classes: int) -> nn.Module:
         """Make the recipe's model without published weights."""
@@ -47,10 +76,23 @@ def engine_of(recipe: Training) -> Engine:
     Raises:
         VitrineError: packages that it stands on cannot be imported.
     """
+    return cast(Engine, _import(recipe.engine))
+
+
+def builder_of(recipe: Training) -> Builder:
+    """Import the builder that a recipe names.
+
+    Raises:
+        VitrineError: packages that it stands on cannot be imported.
+    """
+    return cast(Builder, _import(recipe.builder))
+
+
+def _import(module: str) -> object:
     try:
-        return cast(Engine, importlib.import_module(recipe.engine))
+        return importlib.import_module(module)
     except ImportError as error:
         raise VitrineError(
-            f"{recipe.engine} cannot be imported ({error}): install envs/requirements.lock, and "
-            "where libGL is missing opencv-python-headless in place of opencv-python"
+            f"{module} cannot be imported ({error}): install envs/requirements.lock with "
+            "envs/install.sh"
         ) from None

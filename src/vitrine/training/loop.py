@@ -22,9 +22,8 @@ from vitrine import data
 from vitrine.data.loading import TrainingSamples, micro_batches, steps_per_epoch
 from vitrine.data.transforms import train_transform
 from vitrine.errors import VitrineError
-from vitrine.training.interruption import Interruption, shielded
-from vitrine.training.journal import Journal
-from vitrine.training.losses import Losses
+from vitrine.training.engine import Job
+from vitrine.training.journal import Journal, Losses
 from vitrine.training.model import (
     build_from,
     build_model,
@@ -35,47 +34,20 @@ from vitrine.training.model import (
 from vitrine.training.run_folder import RunFolder
 from vitrine.training.seeding import seed_everything
 from vitrine.training.step import Trainer, accumulation
-from vitrine.training.team import Team
+from vitrine.training.team import Interruption, Team, shielded
 
 if TYPE_CHECKING:
     from vitrine.data.loading import MicroBatch
-    from vitrine.plan.datasets import DatasetInfo
-    from vitrine.plan.recipe import Recipe
 
 LOG_STEPS = 50  # between entries of the log; the end of an epoch makes one too
 
 
-def train(
-    recipe: Recipe,
-    seed: int,
-    folder: Path,
-    *,
-    info: DatasetInfo,
-    data_root: Path,
-    device: str = "cpu",
-    workers: int = 0,
-    checkpoint_seconds: float = 600.0,
-    initial: Path | None = None,
-    stop_after: int | None = None,
-) -> Path:
-    """Train the recipe with a seed in a run folder, or go on where an earlier attempt ended.
+def train(job: Job) -> Path:
+    """Train a run, or go on where an earlier attempt ended.
 
     Started by torchrun, its processes share each step. A finished run is left as it is. With zero
-    epochs the weights that training would start from are the result.
-
-    Args:
-        recipe: what to train.
-        seed: decides all randomness.
-        folder: the run folder; gets recipe.yaml, log.jsonl, weights.safetensors (the moving
-            average if the recipe has one) and provenance.json.
-        info: the recipe's dataset.
-        data_root: where the datasets lie.
-        device: torch's name of the device.
-        workers: processes that read and transform images, for each training process.
-        checkpoint_seconds: time between checkpoints.
-        initial: file of the weights that the recipe starts from: published ones, which None takes
-            from timm's own store, or those of another run.
-        stop_after: stop, with a checkpoint, once this many steps of the run are taken.
+    epochs the weights that training would start from are the result. The weights are the moving
+    average if the recipe has one.
 
     Returns:
         The path of the weights (which `stop_after` may leave unwritten).
@@ -85,16 +57,16 @@ def train(
             writable or of another run; or the training has diverged.
         SystemExit: SIGTERM, SIGUSR1 or SIGINT came: 128 + its number, after a checkpoint.
     """
-    if recipe.model.weights_from and initial is None:
+    if job.recipe.model.weights_from and job.initial is None:
         raise VitrineError(
-            f"the recipe starts from the weights of {recipe.model.weights_from} and was given "
+            f"the recipe starts from the weights of {job.recipe.model.weights_from} and was given "
             "none: pass their file as `initial`"
         )
-    run = _Run(recipe, seed, folder, info, initial, Team.assemble(device))
+    run = _Run(job, Team.assemble(job.device))
     with run.held() as unfinished:
         if unfinished:
-            if recipe.schedule.epochs:
-                run.train(data_root, workers, checkpoint_seconds, stop_after)
+            if job.recipe.schedule.epochs:
+                run.train()
             else:
                 run.keep_initial_weights()
     return run.weights
@@ -103,7 +75,7 @@ def train(
 class _Run(RunFolder):
     """One classifier in training."""
 
-    recipe: Recipe
+    job: Job
     last_checkpoint: Path | None = None
 
     def keep_initial_weights(self) -> None:
@@ -113,28 +85,27 @@ class _Run(RunFolder):
 
     def _initial_model(self) -> nn.Module:
         """Build the model that training starts from; the seed decides what no file does."""
-        seed_everything("initial weights", self.seed)
-        if self.recipe.model.pretrained:
-            model = build_pretrained(self.recipe, self.info.classes, self.initial)
-        elif self.initial is not None:
-            model = build_from(self.recipe, self.info.classes, self.initial)
+        recipe, classes, initial = self.job.recipe, self.job.dataset.classes, self.job.initial
+        seed_everything("initial weights", self.job.seed)
+        if recipe.model.pretrained:
+            model = build_pretrained(recipe, classes, initial)
+        elif initial is not None:
+            model = build_from(recipe, classes, initial)
         else:
-            model = build_model(self.recipe, self.info.classes)
-        check_image_size(model.to(self.team.device), self.recipe, self.team.device)
+            model = build_model(recipe, classes)
+        check_image_size(model.to(self.team.device), recipe, self.team.device)
         return model
 
-    def train(
-        self, data_root: Path, workers: int, checkpoint_seconds: float, stop_after: int | None
-    ) -> None:
+    def train(self) -> None:
         """Take the steps that remain, and save the weights after the last."""
-        recipe, team, size = self.recipe, self.team, self.recipe.batch.size
+        job, recipe, team, size = self.job, self.job.recipe, self.team, self.job.recipe.batch.size
         share = team.together(lambda: accumulation(recipe, team.world))
-        samples = team.together(lambda: self._samples(data_root))
+        samples = team.together(self._samples)
         per_epoch = team.together(lambda: steps_per_epoch(len(samples), size))
-        steps = recipe.schedule.epochs * per_epoch
-        end = min(steps, stop_after or steps)
+        steps = recipe.steps(len(samples))
+        end = min(steps, job.stop_after or steps)
         model = team.together(self._initial_model)
-        self.trainer = Trainer(model, recipe, self.seed, self.info.classes, per_epoch, team)
+        self.trainer = Trainer(model, recipe, job.seed, job.dataset.classes, per_epoch, team)
         first = self._resume()
         with shielded():  # it starts the workers
             stream = micro_batches(
@@ -145,18 +116,18 @@ class _Run(RunFolder):
                 stop=end,
                 rank=team.rank,
                 world=team.world,
-                workers=workers,
+                workers=job.workers,
                 pin_memory=team.device.type == "cuda",
             )
         saved_at = time.monotonic()
         with (
             closing(stream),  # however it ends: workers that are shielded outlive its process
             Interruption() as interruption,
-            Journal(self.folder, first, steps, per_epoch, size, silent=not team.leads) as journal,
+            Journal(job.folder, first, steps, per_epoch, size, silent=not team.leads) as journal,
         ):
             for done in range(first + 1, end + 1):
                 self._step(done - 1, islice(stream, share))
-                due = done == end or time.monotonic() - saved_at >= checkpoint_seconds
+                due = done == end or time.monotonic() - saved_at >= job.checkpoint_seconds
                 signal, save = team.largest(interruption.signal, due or interruption.signal > 0)
                 log = done % LOG_STEPS == 0 or done % per_epoch == 0
                 # On a GPU, reading a loss waits for all that is queued there: not at every step.
@@ -173,11 +144,24 @@ class _Run(RunFolder):
                     journal.say(f"stopped by signal {signal}; step {done} of {steps} is saved")
                     raise SystemExit(128 + signal)
 
-    def _samples(self, data_root: Path) -> TrainingSamples:
-        """Open the training split under the recipe's augmentation."""
-        images = data.build(self.info, "train", data_root)
-        transform = train_transform(self.recipe, self.info)
-        return TrainingSamples(images, transform, self.seed, self.recipe.augmentation.repeats)
+    def _samples(self) -> TrainingSamples:
+        """Open the training split under the recipe's augmentation.
+
+        Raises:
+            VitrineError: there are more or fewer images than the dataset's entry says, by which
+                the training was planned.
+        """
+        recipe, dataset = self.job.recipe, self.job.dataset
+        images = data.build(dataset, "train", self.job.data_root)
+        transform = train_transform(recipe, dataset)
+        samples = TrainingSamples(images, transform, self.job.seed, recipe.augmentation.repeats)
+        if len(samples) != dataset.train_images:
+            raise VitrineError(
+                f"dataset '{dataset.name}' has {len(samples)} training images in "
+                f"{self.job.data_root / dataset.folder}, and configs/datasets.yaml says "
+                f"{dataset.train_images}: complete it, or correct train_images"
+            )
+        return samples
 
     def _resume(self) -> int:
         """Go back to the newest sound checkpoint; return the number of steps taken."""
@@ -197,7 +181,7 @@ class _Run(RunFolder):
             self.trainer.restore(state)
         except (RuntimeError, ValueError, KeyError) as error:
             raise VitrineError(
-                f"{checkpoint} does not fit model '{self.recipe.model.name}' and its optimiser "
+                f"{checkpoint} does not fit model '{self.job.recipe.model.name}' and its optimiser "
                 f"({first_line(error)}): their code has changed since; delete {checkpoint.parent} "
                 "to train from the start"
             ) from None
@@ -208,7 +192,7 @@ class _Run(RunFolder):
         except torch.OutOfMemoryError:
             raise VitrineError(
                 f"{self.team.device} has too little memory for micro-batches of "
-                f"{self.recipe.batch.micro} images: set grad_checkpointing or lower batch.micro"
+                f"{self.job.recipe.batch.micro} images: set grad_checkpointing or lower batch.micro"
             ) from None
 
     def _require(self, fault: str | None, step: int) -> None:
@@ -216,9 +200,9 @@ class _Run(RunFolder):
         if fault:
             self.trainer.scheduler.step_update(step - 1)  # on a GPU, later steps are taken already
             raise VitrineError(
-                f"{self.folder}: {fault} (lr {self.trainer.lr:.3g}), the last good checkpoint is "
-                f"{self.last_checkpoint}: lower optimizer.lr, lengthen schedule.warmup_epochs or "
-                "set optimizer.clip_grad"
+                f"{self.job.folder}: {fault} (lr {self.trainer.lr:.3g}), the last good checkpoint "
+                f"is {self.last_checkpoint}: lower optimizer.lr, lengthen schedule.warmup_epochs "
+                "or set optimizer.clip_grad"
             )
 
     def _save(self, step: int, finished: bool) -> None:

@@ -1,7 +1,9 @@
 """From a recipe to a model, and a model's weights to and from disk.
 
 Weights are safetensors with the recipe's hash and the seed in their metadata, so that a file that
-strayed into another run's folder is refused.
+strayed into another run's folder is refused. A receipt names the weights that the seeds of a run
+were trained to, by their SHA-256: the graph waits for it, and what stands on a run (its
+measurements, and the trainings that start from its weights) takes only the weights that it names.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ from typing import TYPE_CHECKING, Any
 import timm
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 import vitrine.models  # noqa: F401
-from vitrine.errors import VitrineError, did_you_mean
-from vitrine.files import atomic_path
+from vitrine.errors import VitrineError, did_you_mean, first_line
+from vitrine.files import atomic_path, sha256, write_atomically
+from vitrine.training.weights_file import read_weights, require_as_noted
 
 if TYPE_CHECKING:
+    from vitrine.plan.jobs import TrainedRun, TrainingJob
     from vitrine.plan.recipe import AnyRecipe, Recipe
 
 
@@ -38,6 +42,11 @@ def build_model(recipe: Recipe, classes: int) -> nn.Module:
     return _create(recipe, classes)
 
 
+def image_shape(recipe: Recipe) -> tuple[int, int, int]:
+    """(channels, height, width) of an image as the model sees it in training."""
+    return 3, recipe.data.image_size, recipe.data.image_size
+
+
 def build_pretrained(recipe: Recipe, classes: int, file: Path | None) -> nn.Module:
     """Make the recipe's model with published weights; a head of another size stays initial.
 
@@ -47,18 +56,14 @@ def build_pretrained(recipe: Recipe, classes: int, file: Path | None) -> nn.Modu
         file: the weights as `vitrine.training.weights` writes them, or None for timm's own store.
 
     Raises:
-        VitrineError: as `build_model`, or the weights cannot be read or do not fit.
+        VitrineError: as `build_model`, or the weights cannot be read, do not fit, or are not those
+            that were fetched.
     """
     if file is None:
         return _create(recipe, classes, pretrained=True)
-    if not file.exists():
-        raise VitrineError(
-            f"{file} does not exist: where there is a network run 'python -m "
-            f"vitrine.training.weights {recipe.model.name} --output {file}'"
-        )
-    weights_owner(file)  # refuses a damaged file
+    require_as_noted(file)
     return _create(
-        recipe, classes, pretrained=True, pretrained_cfg_overlay={"state_dict": load_file(file)}
+        recipe, classes, pretrained=True, pretrained_cfg_overlay={"state_dict": read_weights(file)}
     )
 
 
@@ -88,9 +93,9 @@ def _create(recipe: Recipe, classes: int, **options: Any) -> nn.Module:
     except OSError as error:  # huggingface_hub's own errors are OSErrors
         raise VitrineError(
             f"the pretrained weights of '{spec.name}' are neither here nor can they be fetched "
-            f"({first_line(error)}): where there is a network run 'python -m "
-            f"vitrine.training.weights {spec.name}' with HF_HOME on storage that this machine "
-            "sees, then set HF_HOME and HF_HUB_OFFLINE=1 here"
+            f"({first_line(error)}): where there is a network run this "
+            "once with HF_HOME on storage that this machine sees, then set HF_HOME and "
+            "HF_HUB_OFFLINE=1 here"
         ) from None
     except Exception as error:  # a model may raise anything about its arguments
         raise VitrineError(
@@ -177,7 +182,7 @@ def load_weights(model: nn.Module, path: Path, recipe: AnyRecipe) -> None:
     Raises:
         VitrineError: the file is missing, damaged, of another recipe, or of another architecture.
     """
-    require_recipe(path, recipe)
+    require_recipe(path, recipe.hash)
     _fill(
         model,
         path,
@@ -186,7 +191,7 @@ def load_weights(model: nn.Module, path: Path, recipe: AnyRecipe) -> None:
     )
 
 
-def require_recipe(path: Path, recipe: AnyRecipe) -> None:
+def require_recipe(path: Path, recipe_hash: str) -> None:
     """Refuse weights in a run's folder that are not there or not of its recipe.
 
     Raises:
@@ -199,16 +204,16 @@ def require_recipe(path: Path, recipe: AnyRecipe) -> None:
             "and start snakemake again to train this run"
         )
     owner = weights_owner(path)
-    if owner.get("recipe_hash") != recipe.hash:
+    if owner.get("recipe_hash") != recipe_hash:
         raise VitrineError(
             f"{path} holds weights of recipe {owner.get('recipe_hash')}, not of recipe "
-            f"{recipe.hash}: train again, or point to this recipe's run folder"
+            f"{recipe_hash}: train again, or point to this recipe's run folder"
         )
 
 
 def _fill(model: nn.Module, path: Path, recipe: AnyRecipe, remedy: str) -> None:
     try:
-        model.load_state_dict(load_file(path))
+        model.load_state_dict(read_weights(path))
     except RuntimeError as error:
         # The first line only says of which class of modules; what does not fit stands below it.
         reason = " ".join(str(error).partition("\n")[2].partition("\n")[0].split()).rstrip(".")
@@ -230,11 +235,76 @@ def weights_owner(path: Path) -> dict[str, Any]:
         raise VitrineError(
             f"{path} is damaged ({first_line(error)}): delete it and make it again"
         ) from None
-    owner: dict[str, Any] = json.loads(metadata.get("run", "{}"))
+    try:
+        owner = json.loads(metadata.get("run", "{}"))
+    except ValueError:
+        owner = None
+    if not isinstance(owner, dict):
+        raise VitrineError(
+            f"{path} names no run as its own (its metadata 'run' is {metadata['run']!r}): delete "
+            "it and make it again"
+        )
     return owner
 
 
-def first_line(error: Exception) -> str:
-    """Return the error's first line, without its full stop, or its type if it says nothing."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".: ") if lines else type(error).__name__
+def write_receipt(job: TrainingJob, weights: Mapping[int, Path]) -> None:
+    """Write down the weights that a job has trained."""
+    receipt = {
+        "paper": job.paper,
+        "recipe": job.name,
+        "recipe_hash": job.recipe.hash,
+        "sha256": {str(seed): sha256(file) for seed, file in weights.items()},
+    }
+    write_atomically(job.output, json.dumps(receipt, indent=2) + "\n")
+
+
+def starting_weights(start: TrainedRun, seed: int) -> Path:
+    """Find the weights of a seed of the run that a training starts from.
+
+    Raises:
+        VitrineError: that run is not trained, or its weights are not its own.
+    """
+    weights = start.weights(seed)
+    require_recipe(weights, start.recipe_hash)
+    require_own_weights(start, seed)
+    return weights
+
+
+def require_own_weights(run: TrainedRun, seed: int) -> str:
+    """Refuse weights of another seed, or others than the run's receipt says were trained.
+
+    A rehearsal leaves no receipt; its weights need only name the seed.
+
+    Returns:
+        The SHA-256 of the weights.
+
+    Raises:
+        VitrineError: they are not the seed's own, or the receipt is damaged.
+    """
+    weights, receipt = run.weights(seed), run.receipts.get(seed)
+    remedy = f"delete {receipt or run.folder} and {weights.parent} to train seed {seed} again"
+    owner = weights_owner(weights).get("seed")
+    if owner != seed:
+        raise VitrineError(f"{weights} holds weights of seed {owner}, not of seed {seed}; {remedy}")
+    digest = sha256(weights)
+    if receipt is not None and receipt.is_file() and trained_weights(receipt).get(seed) != digest:
+        raise VitrineError(
+            f"{weights} has not the SHA-256 of the weights that {receipt} names; {remedy}"
+        )
+    return digest
+
+
+def trained_weights(receipt: Path) -> dict[int, str]:
+    """Read a receipt: the SHA-256 of the weights of each seed.
+
+    Raises:
+        VitrineError: it is damaged.
+    """
+    try:
+        digests = json.loads(receipt.read_text(encoding="utf-8"))["sha256"]
+        return {int(seed): str(digest) for seed, digest in digests.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise VitrineError(
+            f"{receipt} does not say which weights were trained; delete it and "
+            f"{receipt.parent}/seed* to train again"
+        ) from None

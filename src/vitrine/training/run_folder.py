@@ -1,67 +1,70 @@
-"""The folder of a run: what lies in it when training begins, goes on and has ended."""
+"""The folder of a run: its lock, what lies in it when training begins and has ended, and its cost.
+
+The lock is the kernel's, so it ends with its holder however that ends. Beside it lies a note of
+who holds it: a workflow manager that was killed and unlocked can start a job while the first one
+still runs, and the person must know which to cancel.
+
+Each start of a training is an attempt; it notes its commit, its code, how far it came and how long
+it took beside the checkpoints, where its successor finds it. The sum goes into the provenance.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from torch import Tensor
 
 from vitrine.errors import VitrineError
-from vitrine.files import clear_temporaries, sha256, write_atomically
-from vitrine.provenance import peak_memory_bytes, provenance, read_provenance
-from vitrine.training.attempts import Attempts
+from vitrine.files import Locked, clear_temporaries, lock, sha256, write_atomically
+from vitrine.plan.code import training_digest
+from vitrine.provenance import commit, peak_memory_bytes, provenance, read_provenance
 from vitrine.training.checkpoint import Checkpoints
-from vitrine.training.lock import exclusive
 from vitrine.training.model import save_weights, weights_owner
 from vitrine.training.team import Team
 
 if TYPE_CHECKING:
-    from vitrine.plan.datasets import DatasetInfo
     from vitrine.plan.recipe import AnyRecipe
+    from vitrine.training.engine import Job
 
 
 class RunFolder:
     """One run in its folder, where only the team's lead writes.
 
     Args:
-        recipe: what is trained.
-        seed: decides all randomness.
-        folder: gets recipe.yaml, log.jsonl, weights.safetensors and provenance.json.
-        info: the recipe's dataset.
-        initial: file of the weights that training starts from, None where the seed decides them.
+        job: the run to train.
         team: the processes that train.
 
     Raises:
         VitrineError: the recipe wants another dataset.
     """
 
-    def __init__(
-        self,
-        recipe: AnyRecipe,
-        seed: int,
-        folder: Path,
-        info: DatasetInfo,
-        initial: Path | None,
-        team: Team,
-    ) -> None:
-        if (info.name, info.version) != (recipe.data.dataset, recipe.data.version):
+    def __init__(self, job: Job[AnyRecipe], team: Team) -> None:
+        wanted, given = job.recipe.data, job.dataset
+        if (given.name, given.version) != (wanted.dataset, wanted.version):
             raise VitrineError(
-                f"the recipe wants dataset {recipe.data.dataset} version {recipe.data.version} and "
-                f"was given {info.name} version {info.version}: correct data.dataset or "
-                "data.version"
+                f"the recipe wants dataset {wanted.dataset} version {wanted.version} and was given "
+                f"{given.name} version {given.version}: correct data.dataset or data.version"
             )
-        self.recipe, self.seed, self.folder, self.info, self.team = recipe, seed, folder, info, team
-        self.initial = initial
-        self.weights = folder / "weights.safetensors"
-        self.provenance = folder / "provenance.json"
-        self.checkpoints = Checkpoints(folder / "checkpoints", recipe.hash, seed)
-        self.attempts = Attempts(folder / "checkpoints" / "attempts.json", recipe.batch.size)
+        self.job, self.team = job, team
+        self.weights = job.folder / "weights.safetensors"
+        self.provenance = job.folder / "provenance.json"
+        self.code = training_digest(job.recipe, job.dataset)
+        checkpoints = job.folder / "checkpoints"
+        self.checkpoints = Checkpoints(checkpoints, job.recipe.hash, job.seed)
+        self.attempts = Attempts(
+            checkpoints / "attempts.json", job.recipe.batch.size, commit(), self.code
+        )
 
     @contextmanager
     def held(self) -> Iterator[bool]:
@@ -72,52 +75,55 @@ class RunFolder:
                 others than it starts from now; or another process trains in it.
         """
         with ExitStack() as lock:
-            self.team.from_lead(lambda: lock.enter_context(exclusive(self.folder)))
+            self.team.from_lead(lambda: lock.enter_context(exclusive(self.job.folder)))
             yield not self.team.from_lead(self._is_finished)
 
     def _is_finished(self) -> bool:
         """Return whether the run is finished already; if not, note its recipe."""
-        clear_temporaries(self.folder)
+        clear_temporaries(self.job.folder)
         if self.weights.exists():
+            recipe, seed = self.job.recipe.hash, self.job.seed
             owner = weights_owner(self.weights)
-            if owner != {"recipe_hash": self.recipe.hash, "seed": self.seed}:
+            if owner != {"recipe_hash": recipe, "seed": seed}:
                 raise VitrineError(
                     f"{self.weights} is of recipe {owner.get('recipe_hash')}, seed "
-                    f"{owner.get('seed')}, not of recipe {self.recipe.hash}, seed {self.seed}: "
-                    "delete it or train in another folder"
+                    f"{owner.get('seed')}, not of recipe {recipe}, seed {seed}: delete it or train "
+                    "in another folder"
                 )
-            if self.provenance.exists():
-                started = (read_provenance(self.folder) or {}).get("initial_sha256")
-                self.require_same_start(started, self.weights)
+            facts = read_provenance(self.job.folder)
+            if facts is not None and not (self.job.retrain and facts.get("code") != self.code):
+                self.require_same_start(facts.get("initial_sha256"), self.weights)
                 self.checkpoints.clear()  # a kill may have come between writing and clearing
                 return True
-        resolved = yaml.safe_dump(self.recipe.model_dump(mode="json"), sort_keys=False)
-        write_atomically(self.folder / "recipe.yaml", resolved)
+            self.provenance.unlink(missing_ok=True)  # what it is about begins anew
+        resolved = yaml.safe_dump(self.job.recipe.model_dump(mode="json"), sort_keys=False)
+        write_atomically(self.job.folder / "recipe.yaml", resolved)
         return False
 
     def require_same_start(self, started: str | None, trained: Path) -> None:
         """Refuse what was trained from weights that another training has replaced since."""
         if started != self.digest_of_start:
             raise VitrineError(
-                f"{trained} was trained from other weights than {self.initial} holds now: "
-                f"delete {self.folder} to train it again"
+                f"{trained} was trained from other weights than {self.job.initial} holds now: "
+                f"delete {self.job.folder} to train it again"
             )
 
     @cached_property
     def digest_of_start(self) -> str | None:
         """The digest of the weights of another run that this one starts from, if it does."""
-        return sha256(self.initial) if self.initial and self.recipe.model.weights_from else None
+        initial = self.job.initial
+        return sha256(initial) if initial and self.job.recipe.model.weights_from else None
 
     def finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
         """Write the results, then drop the checkpoints, which they make worthless."""
         self.attempts.note(steps)
-        save_weights(weights, self.weights, self.recipe, self.seed)
+        save_weights(weights, self.weights, self.job.recipe, self.job.seed)
         origin = provenance(
             str(self.team.device),
-            recipe_hash=self.recipe.hash,
-            seed=self.seed,
-            dataset=self.info.name,
-            dataset_version=self.info.version,
+            recipe_hash=self.job.recipe.hash,
+            seed=self.job.seed,
+            dataset=self.job.dataset.name,
+            dataset_version=self.job.dataset.version,
             steps=steps,
             processes=self.team.world,
             peak_memory_bytes=peak_memory_bytes(str(self.team.device)),
@@ -126,3 +132,112 @@ class RunFolder:
         )
         write_atomically(self.provenance, json.dumps(origin, indent=2) + "\n")
         self.checkpoints.clear()
+
+
+UNKNOWN = "unknown"  # the commit or the code of an attempt that did not note it
+
+
+@dataclass
+class Attempt:
+    """One start of a training: by which code, from which step to which, how long that took."""
+
+    started: str
+    first_step: int
+    last_step: int
+    seconds: float
+    commit: str = UNKNOWN
+    code: str = UNKNOWN
+
+
+class Attempts:
+    """All attempts at one run; the present one, the last, begins with this object.
+
+    Args:
+        path: the file that holds them; one that cannot be read counts as empty.
+        images_per_step: images of one step, over all processes.
+        commit: where the code that trains is from, None if it is in no repository.
+        code: the digest of that code.
+    """
+
+    def __init__(self, path: Path, images_per_step: int, commit: str | None, code: str) -> None:
+        self._path = path
+        self._images_per_step = images_per_step
+        self._start = time.monotonic()
+        self._all = [*_read(path), Attempt(now(), 0, 0, 0.0, commit or UNKNOWN, code)]
+
+    def begin(self, step: int) -> None:
+        """Write down where the present attempt starts."""
+        self._all[-1].first_step = step
+        self.note(step)
+
+    def note(self, step: int) -> None:
+        """Write down that the present attempt has come to `step`."""
+        self._all[-1].last_step = step
+        self._all[-1].seconds = round(time.monotonic() - self._start, 3)
+        write_atomically(self._path, json.dumps([asdict(attempt) for attempt in self._all]))
+
+    def summary(self) -> dict[str, Any]:
+        """Return the cost of the run so far, all attempts added up.
+
+        `commit` and `code` are of the code when each attempt began, which may have changed by the
+        end; several are joined by "+" in order.
+        """
+        seconds = sum(attempt.seconds for attempt in self._all)
+        steps = sum(attempt.last_step - attempt.first_step for attempt in self._all)
+        return {
+            "commit": "+".join(dict.fromkeys(attempt.commit for attempt in self._all)),
+            "code": "+".join(dict.fromkeys(attempt.code for attempt in self._all)),
+            "started": self._all[0].started,
+            "finished": now(),
+            "attempts": len(self._all),
+            "interruptions": len(self._all) - 1,
+            "wall_seconds": round(seconds, 3),
+            "steps_repeated": steps - self._all[-1].last_step,
+            "images_per_second": round(steps * self._images_per_step / seconds, 1) if steps else 0,
+        }
+
+
+def now() -> str:
+    """Return the present time, UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _read(path: Path) -> list[Attempt]:
+    try:
+        return [Attempt(**entry) for entry in json.loads(path.read_text())]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold the run folder (made if absent) while the block runs.
+
+    Raises:
+        VitrineError: another process holds it, or the folder cannot be written or locked.
+    """
+    note = folder / ".lock-holder"
+    with ExitStack() as held:
+        try:
+            held.enter_context(lock(folder / ".lock"))
+        except Locked:
+            raise VitrineError(
+                f"{folder} is being trained by {_holder(note)}: wait for it to end, or cancel it "
+                "and start again"
+            ) from None
+        write_atomically(note, _myself())
+        held.callback(note.unlink, missing_ok=True)
+        yield
+
+
+def _holder(note: Path) -> str:
+    try:
+        return note.read_text() or "another process"  # which has not written it yet,
+    except OSError:  # or has ended since
+        return "another process"
+
+
+def _myself() -> str:
+    job = os.environ.get("SLURM_JOB_ID")
+    process = f"process {os.getpid()} on {socket.gethostname()}"
+    return f"SLURM job {job} ({process})" if job else process

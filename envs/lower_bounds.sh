@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Install the lowest versions that pyproject.toml allows in a fresh environment, and test with them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+fresh=$(mktemp -d)
+trap 'rm -rf "$fresh"' EXIT
+"${PYTHON:-python3}" -m venv "$fresh"
+"$fresh/bin/python" - >"$fresh/lowest.txt" <<'END'
+import tomllib
+from pathlib import Path
+
+project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+extras = project["optional-dependencies"]
+for requirement in [*project["dependencies"], *extras["cli"], *extras["workflow"]]:
+    if not requirement.startswith("vitrine"):
+        print(requirement.replace(">=", "=="))
+END
+"$fresh/bin/pip" install --quiet --disable-pip-version-check \
+    -r "$fresh/lowest.txt" pytest hypothesis shap
+PYTHONPATH=src OMP_NUM_THREADS=1 "$fresh/bin/python" -m pytest -p no:cacheprovider \
+    tests/octic tests/shift tests/position tests/variance tests/measures tests/artifacts tests/plan

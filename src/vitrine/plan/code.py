@@ -1,0 +1,189 @@
+"""What a number depends on in this package's code, as one digest.
+
+A number depends on the modules that compute it: the function that measures and the one that builds
+its model, the modules that register the models and layers it names, the one that opens its dataset,
+and all that these import. The imports are read from the source (by grimp), so nothing is imported
+to find them, and files are resolved by path. Comments and docstrings do not count.
+
+Two modules import others only to register them by name: `REGISTRIES`. Their imports are not
+followed; a model counts where a job names it.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grimp
+
+import vitrine
+from vitrine.errors import VitrineError
+from vitrine.plan.datasets import DatasetInfo
+from vitrine.plan.mmseg_config import config_strings
+from vitrine.plan.recipe import AnyRecipe, SegmentationRecipe, Training
+
+PACKAGE = Path(vitrine.__file__).parent
+REGISTRIES = ("vitrine.models", "vitrine.segmentation")
+REGISTERING = ("register_model", "register_module")  # the decorators of timm and of mmengine
+OPENING = "vitrine.data.opening"  # imports the function that a dataset's entry names
+TAKING = "vitrine.measures.taking"
+RENDERING = ("vitrine.artifacts.comparison", "vitrine.artifacts.tables", "vitrine.artifacts.style")
+
+
+def measuring_digest(
+    function: str, args: Any, recipe: AnyRecipe | None, datasets: Iterable[DatasetInfo]
+) -> str:
+    """Return the digest of the code behind a measurement.
+
+    Args:
+        function: ``module:function`` that measures.
+        args: its arguments, which may name models.
+        recipe: what it is taken on, trained or not, if it is on something.
+        datasets: those whose images it may read.
+    """
+    return digest(modules_of_measurement(function, args, recipe, datasets))
+
+
+def training_digest(recipe: AnyRecipe, dataset: DatasetInfo) -> str:
+    """Return the digest of the code that trains a recipe."""
+    roots = {recipe.engine, *_named_in(recipe), *_openers([dataset])}
+    return digest(closure(roots))
+
+
+def rendering_digest(draw: str | None) -> str:
+    """Return the digest of the code that renders: what all share, and a figure's own function."""
+    return digest(closure({*RENDERING, *([_module(draw)] if draw else [])}))
+
+
+def modules_of_measurement(
+    function: str, args: Any, recipe: AnyRecipe | None, datasets: Iterable[DatasetInfo]
+) -> frozenset[str]:
+    """The modules behind a measurement, see `measuring_digest`."""
+    roots = {TAKING, _module(function), *_named_in(args)}
+    if recipe is not None:
+        roots |= {recipe.builder, *_named_in(recipe)}
+    if isinstance(recipe, SegmentationRecipe) or OPENING in closure(roots):
+        roots |= _openers(datasets)
+    return closure(roots)
+
+
+def closure(roots: Iterable[str]) -> frozenset[str]:
+    """Some modules of the package and all that they import, directly or not."""
+    return _closure(frozenset(roots))
+
+
+@functools.cache
+def digest(modules: frozenset[str]) -> str:
+    """Return 16 hex digits of the SHA-256 of what these modules say."""
+    text = "".join(f"{name} {_digest_of(name)}\n" for name in sorted(modules))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@functools.cache
+def _closure(roots: frozenset[str]) -> frozenset[str]:
+    graph = _graph()
+    found: set[str] = set()
+    waiting = [root for root in roots if root in graph.modules]
+    while waiting:
+        module = waiting.pop()
+        if module not in found:
+            found.add(module)
+            if module not in REGISTRIES:
+                waiting += graph.find_modules_directly_imported_by(module)
+    return frozenset(found)
+
+
+@functools.cache
+def _graph() -> grimp.ImportGraph:
+    """The imports among the package's modules; those that only a type checker follows left out."""
+    return grimp.build_graph("vitrine", exclude_type_checking_imports=True, cache_dir=None)
+
+
+@functools.cache
+def _digest_of(module: str) -> str:
+    """The digest of a module's code, without comments and docstrings."""
+    tree = _tree(_file(module))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = node.body[_has_docstring(node) :] or [ast.Pass()]
+    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()
+
+
+def _has_docstring(
+    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
+) -> bool:
+    first = node.body[0] if node.body else None
+    return (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    )
+
+
+def _file(module: str) -> Path:
+    path = PACKAGE.joinpath(*module.split(".")[1:])
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _tree(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise VitrineError(f"cannot read {path}: {error.strerror or error}") from None
+    except (SyntaxError, ValueError) as error:
+        raise VitrineError(f"{path} is not valid Python ({error}); correct it") from None
+
+
+@functools.cache
+def registering_modules() -> dict[str, str]:
+    """The module that registers each model of timm's kind, and each type of mmengine's, by name."""
+    found = {}
+    for module in sorted(_graph().modules):
+        path = _file(module)
+        if any(word in path.read_text(encoding="utf-8") for word in REGISTERING):
+            found.update(dict.fromkeys(_registered_in(_tree(path)), module))
+    return found
+
+
+def _registered_in(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            for decorator in node.decorator_list:
+                if any(word in ast.unparse(decorator) for word in REGISTERING):
+                    yield node.name
+
+
+def _named_in(value: Any) -> set[str]:
+    """The modules that register what a recipe, or a measure's arguments, name."""
+    if isinstance(value, SegmentationRecipe):
+        strings = {*_strings(value.model_dump()), *config_strings(value.model.name)}
+    else:
+        strings = set(_strings(value.model_dump() if isinstance(value, Training) else value))
+    known = registering_modules()
+    # A name may carry the tag of its weights, as timm's do.
+    return {known[name] for name in (one.partition(".")[0] for one in strings) if name in known}
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _strings(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _strings(one)
+
+
+def _openers(datasets: Iterable[DatasetInfo]) -> set[str]:
+    """The modules that open these datasets: our function, and mmseg's class where it is ours."""
+    types = {info.segmentation.type for info in datasets if info.segmentation}
+    return {*(_module(info.loader) for info in datasets), *_named_in(sorted(types))}
+
+
+def _module(function: str) -> str:
+    return function.partition(":")[0]

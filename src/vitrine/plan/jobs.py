@@ -1,0 +1,170 @@
+"""A job is a file: all that the training of a run, or a measurement, needs to know.
+
+Planning writes one small JSON for each. The rules take their inputs and resources from it, the job
+reads nothing else, and it can be repeated from it alone, whatever the YAML has come to say since.
+
+`identity` is the part that decides the result: where it changes, the job is due again. Where the
+data lie, how many workers read them and what the scheduler is asked for changes no result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field, NonNegativeInt, PositiveFloat
+
+from vitrine.errors import VitrineError
+from vitrine.files import write_atomically
+from vitrine.plan.datasets import DatasetInfo
+from vitrine.plan.recipe import AnyRecipe, short_hash
+from vitrine.plan.schema import Strict, parse
+from vitrine.plan.settings import Resources
+
+
+class TrainedRun(Strict):
+    """A run as those find it who use its weights: where they lie, and what vouches for them.
+
+    `receipts` are by seed; a rehearsal leaves none.
+    """
+
+    name: str
+    recipe_hash: str
+    folder: Path
+    receipts: Mapping[int, Path] = {}
+
+    def seed_folder(self, seed: int) -> Path:
+        """Where the run of one seed keeps its weights, log and provenance."""
+        return self.folder / f"seed{seed}"
+
+    def weights(self, seed: int) -> Path:
+        """The file that a seed is trained to."""
+        return self.seed_folder(seed) / "weights.safetensors"
+
+
+class Job(Strict):
+    """What both kinds have in common.
+
+    `inputs` are the files that must be there before it starts, `output` is the one that it writes.
+    """
+
+    paper: str
+    name: str
+    output: Path
+    inputs: tuple[Path, ...]
+    resources: Resources
+    identity: str
+    device: str
+    data_root: Path
+    workers: NonNegativeInt
+
+    @property
+    def path(self) -> Path:
+        """Where the job's own file lies."""
+        return job_path(self.output)
+
+    def write(self) -> Path:
+        """Write the job's file, unless it says the same already; return its path.
+
+        Raises:
+            VitrineError: it cannot be written.
+        """
+        text = self.model_dump_json(indent=1) + "\n"
+        if not self.path.is_file() or self.path.read_text(encoding="utf-8") != text:
+            write_atomically(self.path, text)
+        return self.path
+
+
+class TrainingJob(Job):
+    """Some seeds of one recipe, trained in turn; the output is the receipt.
+
+    `published` is the file of the published weights that training starts from, `start` the run from
+    whose weights of the same seed it does. With `retrain`, what other code has trained is trained
+    anew.
+    """
+
+    recipe: AnyRecipe = Field(discriminator="task")
+    dataset: DatasetInfo
+    seeds: tuple[NonNegativeInt, ...]
+    checkpoint_seconds: PositiveFloat
+    published: Path | None = None
+    start: TrainedRun | None = None
+    retrain: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self.output.parent
+
+
+class MeasurementJob(Job):
+    """A function with its arguments, on trained models, on a recipe or on nothing.
+
+    `run` says where the trained models lie; without it a `recipe` is measured untrained. `datasets`
+    are those that the measure reads besides the recipe's own.
+    """
+
+    function: str
+    args: dict[str, Any] = {}
+    seeds: tuple[NonNegativeInt, ...]
+    datasets: tuple[DatasetInfo, ...] = ()
+    recipe: AnyRecipe | None = Field(None, discriminator="task")
+    recipe_name: str | None = None
+    dataset: DatasetInfo | None = None
+    run: TrainedRun | None = None
+
+    @property
+    def reads(self) -> tuple[DatasetInfo, ...]:
+        """The datasets whose images may be read."""
+        return (*((self.dataset,) if self.dataset else ()), *self.datasets)
+
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+
+
+def job_path(output: Path) -> Path:
+    """Where the file of the job lies that makes `output`: in the folder ``jobs`` of its run."""
+    folder = output.parent.parent if output.parent.name == "measurements" else output.parent
+    return folder / "jobs" / output.name
+
+
+def read_job(kind: type[AnyJob], path: Path) -> AnyJob:
+    """Read a job's file.
+
+    Raises:
+        VitrineError: it is missing or damaged.
+    """
+    return parse(kind, _content(path), str(path))
+
+
+def read_needs(path: Path) -> dict[str, Any]:
+    """Read a job's file as the rules need it: its inputs and its identity, and its resources.
+
+    Raises:
+        VitrineError: it is missing or damaged.
+    """
+    content = _content(path)
+    return {
+        "inputs": content["inputs"],
+        "identity": content["identity"],
+        **content["resources"],
+    }
+
+
+def identity_of(**parts: Any) -> str:
+    """Return the digest of what decides a job's result."""
+    return short_hash(parts)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content["identity"], content["inputs"], content["resources"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise VitrineError(
+            f"{path} is no job ({type(error).__name__}: {error}); start snakemake again to have it "
+            "planned anew"
+        ) from None
+    return content

@@ -1,0 +1,61 @@
+# Measurements: of the trained models of a run, or of what needs no training (variances, parameters,
+# FLOPs, throughput).
+
+EVALUATION = str(RUNS / "{paper}" / "{run}" / "measurements" / "{measurement}.json")
+BENCHMARK = str(RUNS / "{paper}" / "measurements" / "{measurement}.json")
+
+
+rule evaluate:
+    """Take one measurement on the trained models of a run."""
+    input:
+        need(EVALUATION, "inputs"),
+        job=job_file(EVALUATION),
+    output:
+        EVALUATION,
+    log:
+        str(RUNS / "{paper}" / "{run}" / "logs" / "{measurement}.log"),
+    benchmark:
+        str(RUNS / "{paper}" / "{run}" / "logs" / "{measurement}.tsv")
+    wildcard_constraints:
+        paper=r"[^/]+",
+        run=r"[^/]+-[0-9a-f]{8}",
+        measurement=r"[^/]+",
+    conda:
+        "../../envs/environment.yml"
+    threads: need(EVALUATION, "threads")
+    resources:
+        gpu=need(EVALUATION, "gpus"),
+        mem_mb=need(EVALUATION, "mem_mb"),
+        runtime=need(EVALUATION, "runtime"),
+    params:
+        identity=need(EVALUATION, "identity"),
+    shell:
+        "python -m vitrine.measures {input.job:q} &> {log:q}"
+
+
+rule benchmark:
+    """Take one measurement that needs no trained model."""
+    input:
+        need(BENCHMARK, "inputs"),
+        job=job_file(BENCHMARK),
+    output:
+        BENCHMARK,
+    log:
+        str(RUNS / "{paper}" / "logs" / "{measurement}.log"),
+    benchmark:
+        str(RUNS / "{paper}" / "logs" / "{measurement}.tsv")
+    wildcard_constraints:
+        paper=r"[^/]+",
+        measurement=r"[^/]+",
+    priority: 1  # seconds each: the first tables come first
+    conda:
+        "../../envs/environment.yml"
+    threads: need(BENCHMARK, "threads")
+    resources:
+        gpu=need(BENCHMARK, "gpus"),
+        mem_mb=need(BENCHMARK, "mem_mb"),
+        runtime=need(BENCHMARK, "runtime"),
+    params:
+        identity=need(BENCHMARK, "identity"),
+    shell:
+        "python -m vitrine.measures {input.job:q} &> {log:q}"

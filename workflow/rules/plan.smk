@@ -1,0 +1,74 @@
+# Planning: the catalogue of everything that can be made, and one rule for each thing one may ask for
+# by name (artifact, paper, collection).
+
+from vitrine.plan.catalog import is_target_name, load_catalog, rerun_trigger
+from vitrine.plan.code import rendering_digest
+from vitrine.plan.datasets import fetched_with
+from vitrine.provenance import require_own_package
+
+try:
+    require_own_package(Path())
+    CATALOG = load_catalog(**config)
+    TARGETS = CATALOG.targets
+except VitrineError as error:
+    stop(error)
+
+DATA, RESULTS = CATALOG.data_root, CATALOG.results
+WHERE = shlex.join(
+    ["--scale", CATALOG.scale.name]
+    + ["--runs", config["runs_root"]]
+    + ["--results", config["results_root"]]
+)
+
+
+wildcard_constraints:
+    paper="|".join(CATALOG.papers),
+
+
+def fetched_before(wildcards):
+    """The receipt of the dataset that is made of the same files, if that comes first."""
+    first = fetched_with(wildcards.dataset, CATALOG.datasets)
+    return [] if first == wildcards.dataset else [str(CATALOG.receipt_of(first))]
+
+
+def names_of(kind):
+    """A pattern that matches the names of all artifacts of a kind."""
+    names = {artifact.name for artifact in CATALOG.artifacts if artifact.kind == kind}
+    return "|".join(sorted(names)) or "(?!)"
+
+
+def artifact_of(wildcards):
+    """The artifact that the wildcards name."""
+    return CATALOG.artifact(wildcards.paper, wildcards.artifact)
+
+
+def artifact_inputs(wildcards):
+    """The measurements behind an artifact, and its printed values."""
+    measurements = [str(m.path) for m in artifact_of(wildcards).measurements]
+    reference = CATALOG.paper(wildcards.paper).folder / "reference" / f"{wildcards.artifact}.csv"
+    return measurements + ([str(reference)] if reference.is_file() else [])
+
+
+def report_inputs(wildcards):
+    """Every artifact's CSV, and the claims that are judged on them."""
+    tables = [str(CATALOG.files(artifact)[0]) for artifact in CATALOG.artifacts]
+    claims = [paper.folder / "claims.yaml" for paper in CATALOG.papers.values()]
+    return tables + [str(file) for file in claims if file.is_file()]
+
+
+for target in TARGETS.values():
+
+    rule:
+        name:
+            target.name
+        input:
+            list(map(str, target.files)),
+        localrule: True
+
+    workflow.get_rule(target.name).docstring = target.caption
+
+
+# Snakemake would say of an unknown target only that no rule makes it.
+for name in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets:
+    if is_target_name(name) and not workflow.is_rule(name) and not Path(name).exists():
+        stop(f"target '{name}' is unknown{did_you_mean(name, TARGETS)}")
