@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from vitrine.data.transforms import eval_transform
 from vitrine.errors import VitrineError
 from vitrine.measures.accuracy import hits
-from vitrine.measures.architecture import Precision, architectures, autocast
+from vitrine.measures.architecture import architectures
 from vitrine.measures.consistency import validation_batches
 from vitrine.measures.context import Context, Trained, Values
 from vitrine.measures.flops import count
+from vitrine.measures.precision import Precision, autocast
 from vitrine.measures.throughput import every_one_compiled, time_in_turns
 from vitrine.octic.invariants import invariance_error
 from vitrine.octic.layers import OcticBlock, OcticGELU, OcticMlp

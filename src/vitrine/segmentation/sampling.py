@@ -1,4 +1,4 @@
-"""Datasets and samplers: the image drawn at position n depends on the seed and n alone.
+"""Samples by counting: the image drawn at position n depends on the seed and n alone.
 
 mmengine's samplers and MMSegmentation's transforms take their randomness from generators whose
 state lives as long as the process. Here each draw seeds them again, as for classifiers
@@ -17,28 +17,13 @@ from typing import Any
 import numpy as np
 from mmengine.dist import get_dist_info
 from mmengine.registry import FUNCTIONS
-from mmseg.datasets import BaseSegDataset
 from mmseg.registry import DATA_SAMPLERS, DATASETS
 from torch.utils.data import Dataset, Sampler
 
 from vitrine.data.folders import read_image, read_mask
-from vitrine.data.scenes import CLASSES, PALETTE
 from vitrine.errors import VitrineError, first_line
 from vitrine.training.seeding import derive, seed_everything
 from vitrine.training.team import SIGNALS
-
-
-@DATASETS.register_module()
-class ScenesDataset(BaseSegDataset):
-    """The laptop stand-in for ADE20K (`vitrine.data.scenes`), in files as ADE20K has them.
-
-    A mask's 0 is unlabelled, and class c is c + 1.
-    """
-
-    METAINFO = {"classes": CLASSES, "palette": [list(color) for color in PALETTE]}
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(img_suffix=".jpg", seg_map_suffix=".png", reduce_zero_label=True, **kwargs)
 
 
 @DATA_SAMPLERS.register_module()
