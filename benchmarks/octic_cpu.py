@@ -33,7 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import vitrine.models  # isort: skip
+import vitrine.models  # noqa: F401  # isort: skip
 import pandas as pd
 import timm
 import torch
@@ -41,10 +41,9 @@ from timm.layers import set_fused_attn
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
-import vitrine.octic.models  # noqa: F401
 from vitrine.measures.throughput import time_in_turns
-from vitrine.octic.block import OcticBlock
 from vitrine.octic.features import from_channels
+from vitrine.octic.layers import OcticBlock
 from vitrine.provenance import provenance
 
 DIM, HEADS, TOKENS = 1024, 16, 197  # of ViT-L at 224 pixels

@@ -26,7 +26,15 @@ def registry() -> dict[str, DatasetInfo]:
 @pytest.fixture
 def small_checkout(tmp_path):
     """The configuration of a checkout whose only paper is the template of a fifth one."""
-    configs = tmp_path / "configs"
-    shutil.copytree(ROOT / "configs", configs, ignore=shutil.ignore_patterns("papers"))
+    configs = copy_configs_without_papers(tmp_path, lead_paper="template")
     shutil.copytree(FIFTH_PAPER / "configs", configs / "papers" / "template")
     return tmp_path
+
+
+def copy_configs_without_papers(checkout, lead_paper):
+    """Copy what is the same for every paper; the folder is returned."""
+    configs = checkout / "configs"
+    shutil.copytree(ROOT / "configs", configs, ignore=shutil.ignore_patterns("papers"))
+    settings = configs / "default.yaml"
+    settings.write_text(settings.read_text().replace("shift ", f"{lead_paper} "))
+    return configs

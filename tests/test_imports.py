@@ -28,7 +28,7 @@ def test_models_and_measures_import_without_the_workflows_packages(root):
     modules = [name for name in library(root) if name not in FOR_CUDA]
     assert "vitrine.variance.augmentation_measures" in modules
     assert "vitrine.shift.polyphase" in modules
-    assert "vitrine.octic.linear" in modules
+    assert "vitrine.octic.layers" in modules
     done = python(
         "import importlib, sys\n"
         f"for name in {BLOCKED}: sys.modules[name] = None\n"

@@ -120,6 +120,9 @@ def show(
     recipe: Annotated[
         str | None, typer.Option(help="Print this recipe, NAME or PAPER/NAME, as YAML instead")
     ] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Beside each value of the recipe, name what set it")
+    ] = False,
     scale: Scale = None,
     runs: Runs = None,
     results: Results = None,
@@ -128,13 +131,15 @@ def show(
 
     \b
     vitrine show variance_table5 --scale full
-    vitrine show --recipe variance/vit_s-mixup0.0-cutmix1.0
+    vitrine show --recipe variance/vit_s-mixup0.0-cutmix1.0 --why
     """
     from vitrine.commands import show as command
 
     catalog = _catalog(scale, None, runs, results)
     if recipe is not None:
-        command.show_recipe(catalog, target, recipe)
+        command.show_recipe(catalog, target, recipe, why=why)
+    elif why:
+        raise VitrineError("--why explains a recipe; add --recipe NAME")
     elif target is not None:
         command.show(catalog, target)
     else:
@@ -155,10 +160,11 @@ def status(scale: Scale = None, runs: Runs = None, results: Results = None) -> N
 
 
 @app.command()
-def verify(scale: Scale = None, results: Results = None) -> None:
+def verify(scale: Scale = None, runs: Runs = None, results: Results = None) -> None:
     """Compare your results with the published ones, cell by cell, claim by claim.
 
-    Exits with status 1 when an exact cell differs, or a claim that held as published fails.
+    Exits with status 1 when cells are missing, altered, or differ by more than their spread over
+    seeds explains, and when a claim that held as published fails.
 
     \b
     vitrine verify
@@ -166,19 +172,28 @@ def verify(scale: Scale = None, results: Results = None) -> None:
     """
     from vitrine.commands import verify as command
 
-    _exit(command.verify(_catalog(scale, None, None, results)))
+    _exit(command.verify(_catalog(scale, None, runs, results)))
 
 
 @app.command()
-def publish(scale: Scale = None, runs: Runs = None, results: Results = None) -> None:
-    """Copy results to results/published/, if a clean commit made every number.
+def publish(
+    scale: Scale = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete what is published and not built here")
+    ] = False,
+    runs: Runs = None,
+    results: Results = None,
+) -> None:
+    """Copy results to results/published/, if all that they hang on is as it says.
+
+    What is rendered is compared with its measurements, these with their weights and code.
 
     \b
     vitrine publish --scale laptop
     """
     from vitrine.commands import publish as command
 
-    command.publish(_catalog(scale, runs=runs, results=results))
+    command.publish(_catalog(scale, runs=runs, results=results), prune)
 
 
 @app.command()
@@ -213,7 +228,9 @@ def pshap(
     ] = None,
     permutations: Annotated[int, typer.Option(min=1, help="Of each image's positions")] = 16,
     batch_size: Annotated[int, typer.Option(min=1, help="Images at a time")] = 64,
-    seed: Annotated[int, typer.Option(help="Of the permutations, and of random weights")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the permutations, and of random weights")
+    ] = 0,
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda; by default cuda where there is one")
     ] = None,

@@ -24,6 +24,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(known)}"
 
 
+def first_line(error: Exception) -> str:
+    """Return the error's first line, without its full stop, or its type if it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".: ") if lines else type(error).__name__
+
+
 def sentence(error: VitrineError) -> str:
     """Return the error's own sentence, also where a loader's worker has raised it.
 

@@ -1,12 +1,14 @@
-"""Files that are either whole or not there, whatever happens while they are written."""
+"""Files that are either whole or not there, whatever happens while they are written; locks."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from vitrine.errors import VitrineError
 
@@ -54,6 +56,59 @@ def clear_temporaries(folder: Path) -> None:
     """Delete the files that a killed process left half written in `folder`."""
     for leftover in folder.glob(".*.tmp"):
         leftover.unlink(missing_ok=True)
+
+
+_held: set[TextIO] = set()  # the files of this process's locks
+
+
+class Locked(Exception):
+    """Another process holds the lock."""
+
+
+@contextmanager
+def lock(path: Path) -> Iterator[None]:
+    """Hold the kernel's lock on a file (made if absent, folder and all) while the block runs.
+
+    It ends with its process, however that ends and whatever children it leaves. The empty file
+    stays: deleting it could free a lock just taken anew.
+
+    Raises:
+        Locked: another process holds it.
+        VitrineError: the folder cannot be written, or lies on a file system without such locks.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError as error:
+        raise VitrineError(
+            f"cannot write to {path.parent} ({error.strerror or error}): correct its permissions "
+            "or choose another folder"
+        ) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Locked from None
+        except OSError as error:  # ENOLCK, EOPNOTSUPP, ENOSYS: some network file systems
+            raise VitrineError(
+                f"cannot lock {path} ({error.strerror or error}), which keeps two processes out of "
+                f"{path.parent}: mount that file system with locks (flock) or choose another folder"
+            ) from None
+        _held.add(file)
+        try:
+            yield
+        finally:
+            _held.discard(file)
+
+
+def _let_go() -> None:
+    """Close the locks of the parent: a loader's worker must not hold on to them after its death."""
+    for file in _held:
+        file.close()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def _sync_folder(folder: Path) -> None:

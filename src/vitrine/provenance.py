@@ -50,7 +50,7 @@ def read_provenance(folder: Path) -> dict[str, Any] | None:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         facts, fault = None, str(error)
     if not isinstance(facts, dict) or "device" not in facts:
         raise VitrineError(f"cannot read {path} ({fault}); delete {folder.parent} and train again")

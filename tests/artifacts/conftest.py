@@ -19,7 +19,6 @@ class Build:
             paper="paper",
             name="accuracy",
             function="module:function",
-            sources=(),
             args={},
             seeds=(0, 1, 2),
             device="cpu",
@@ -40,6 +39,7 @@ class Build:
             "digits": 1,
             "exact": False,
             "comparable": True,
+            "of_hardware": False,
             "printed": None if printed is None else Printed(printed, std, "Table 1, p. 2"),
         }
         return Cell(row=row, column=column, **{**defaults, **fields})
@@ -72,6 +72,7 @@ class Build:
                 "name": "accuracy",
                 "dataset": "digits",
                 "recipe_hash": "abcd1234",
+                "sha256": "fedcba9876543210",
                 "values": {str(seed): values for seed, values in enumerate(seeds)},
                 "provenance": {
                     "device": "cpu: a processor, 1 thread",

@@ -19,6 +19,7 @@ from vitrine.artifacts.comparison import (
     tolerance,
 )
 from vitrine.errors import VitrineError
+from vitrine.files import sha256
 
 
 @pytest.fixture
@@ -156,6 +157,7 @@ def test_every_row_says_what_was_measured_where(build):
         "device": "cpu: a processor, 1 thread",
         "recipe_hash": "abcd1234",
         "commit": "0123456789abcdef",
+        "measurement": "fedcba9876543210",
         "source": "Table 1, p. 2",
     }
 
@@ -206,7 +208,7 @@ def test_a_measurement_is_read_with_the_values_of_its_seeds(tmp_path):
     path = tmp_path / "accuracy.json"
     measurement = {"seeds": [0, 1], "values": {"0": {"top1": 1.0}, "1": {"top1": 2.0}}}
     path.write_text(json.dumps(measurement))
-    assert read_measurement(path) == measurement
+    assert read_measurement(path) == {**measurement, "sha256": sha256(path)}
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,11 @@ def folder(tmp_path_factory):
     with edited(paper / "artifacts.yaml") as artifacts:
         table = artifacts["artifacts"]["table5"]
         table["rows"], table["columns"] = table["rows"][:1], table["columns"][:1]
-    with edited(paper / "recipes.yaml") as recipes:
-        smoke = recipes["scales"]["smoke"]
-        smoke["recipe"]["schedule"] = {"epochs": EPOCHS, "warmup_epochs": 1}
-        smoke["recipe"]["batch"] = {"size": 48, "micro": 24}
+    with edited(paper / "scales" / "smoke.yaml") as scale:
+        scale["recipes"]["vit_*"] = {
+            "schedule": {"epochs": EPOCHS, "warmup_epochs": 1},
+            "batch": {"size": 48, "micro": 24},
+        }
     with edited(copy / "configs" / "scales" / "smoke.yaml") as scale:
         scale["resources"]["train"] |= {"gpus": 2, "runtime": ASKED}
     with edited(copy / "workflow" / "profiles" / "slurm" / "config.yaml") as profile:

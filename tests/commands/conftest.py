@@ -1,17 +1,21 @@
 """A small checkout whose one paper trains micro ViTs, and the command line run in it."""
 
 import csv
-import shutil
+import json
 from types import SimpleNamespace
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.conftest import ROOT
+from tests.conftest import copy_configs_without_papers
+from vitrine.artifacts.__main__ import render
 from vitrine.artifacts.comparison import COLUMNS
 from vitrine.cli import app
+from vitrine.commands.results import sha256_once
+from vitrine.files import sha256
 from vitrine.plan.catalog import load_catalog
+from vitrine.plan.code import measuring_digest, training_digest
 from vitrine.plan.schema import read_yaml
 
 PAPER = {"title": "Tiny", "authors": "Nobody", "venue": "nowhere", "url": "https://example.org"}
@@ -39,6 +43,15 @@ RECIPES = {
         }
     },
     "recipes": [{"name": "{mix}", "axes": ["mix"]}],
+}
+SMOKE = {
+    "recipes": {
+        "*": {
+            "schedule": {"epochs": 1, "warmup_epochs": 0},
+            "precision": "fp32",
+            "ema_decay": None,
+        }
+    }
 }
 ARTIFACTS = {
     "measures": {
@@ -94,16 +107,17 @@ CELL = {"metric": "m", "measured": 1.0, "n_seeds": 1, "verdict": "not_comparable
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     """The working directory: a checkout with the tiny paper."""
-    configs = tmp_path / "configs"
-    shutil.copytree(ROOT / "configs", configs, ignore=shutil.ignore_patterns("papers"))
+    configs = copy_configs_without_papers(tmp_path, lead_paper="tiny")
     paper = configs / "papers" / "tiny"
     (paper / "reference").mkdir(parents=True)
+    (paper / "scales").mkdir()
     (paper / "reference" / "table1.csv").write_text(REFERENCE)
     for name, content in (
         ("paper", PAPER),
         ("recipes", RECIPES),
         ("artifacts", ARTIFACTS),
         ("claims", CLAIMS),
+        ("scales/smoke", SMOKE),
     ):
         (paper / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     monkeypatch.chdir(tmp_path)
@@ -151,6 +165,59 @@ def catalog(checkout):
         return load_catalog(scale=scale)
 
     return load
+
+
+@pytest.fixture
+def make(checkout, monkeypatch):
+    """Leave what a whole graph would: weights, receipts, measurements, rendered tables.
+
+    `top1` are the accuracies of each run's seeds, `ratio` is the exact fact; None takes none.
+    """
+
+    def make(top1, ratio=0.5, commit="a" * 40, scale="laptop", results="results", code=None):
+        catalog = load_catalog(scale=scale, results_root=results)
+        paper = catalog.paper("tiny")
+        for name, numbers in top1.items():
+            run = paper.run(name)
+            digests = {}
+            for seed, number in zip(run.seeds, numbers, strict=True):
+                run.seed_folder(seed).mkdir(parents=True, exist_ok=True)
+                run.weights(seed).write_text(f"{name} {seed} {number}")
+                digests[seed] = sha256(run.weights(seed))
+                facts = {"device": "cpu: a processor, 1 thread", "commit": commit}
+                facts["code"] = code or training_digest(run.recipe, run.info)
+                (run.seed_folder(seed) / "provenance.json").write_text(json.dumps(facts))
+            for job in run.jobs:
+                told = {"sha256": {str(seed): digests[seed] for seed in job}}
+                run.receipt(job).write_text(json.dumps(told))
+            measurement = paper.measurement("accuracy", name)
+            values = {str(seed): {"top1": number} for seed, number in enumerate(numbers)}
+            take(catalog, measurement, values, commit, {str(s): d for s, d in digests.items()})
+        if ratio is not None:
+            take(catalog, paper.measurement("facts", None), {"0": {"ratio": ratio}}, commit, {})
+        for artifact in paper.artifacts.values():
+            if any(one.path.is_file() for one in artifact.measurements):
+                render(catalog, artifact)
+        return catalog
+
+    def take(catalog, measurement, values, commit, weights):
+        job = catalog.measurement_job(measurement)
+        taken = {
+            "name": measurement.name,
+            "seeds": list(measurement.seeds),
+            "recipe_hash": job.recipe.hash if job.recipe else None,
+            "dataset": "digits",
+            "values": values,
+            "identity": job.identity,
+            "code": measuring_digest(job.function, job.args, job.recipe, job.reads),
+            "weights": weights,
+            "provenance": {"device": "cpu", "commit": commit, "wall_seconds": 1.0},
+        }
+        measurement.path.parent.mkdir(parents=True, exist_ok=True)
+        measurement.path.write_text(json.dumps(taken))
+
+    sha256_once.cache_clear()
+    return make
 
 
 @pytest.fixture

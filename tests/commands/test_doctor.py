@@ -33,6 +33,22 @@ def test_a_missing_dataset_is_told_with_its_licence_tree_and_whom_it_blocks(doct
     assert "dataset imagenet; it blocks tiny_table1, tiny_table2" in done.out
 
 
+@pytest.mark.parametrize(
+    ("digest", "state"),
+    [("null", "to download, not pinned"), ("a" * 64, "to download"), (None, "missing")],
+)
+def test_weights_are_told_to_be_pinned_or_not(doctor, checkout, digest, state):
+    entry = "vit_tiny_patch16_224: {licence: MIT-0, url: ['http://a/w.pth'], sha256: "
+    text = "{}" if digest is None else f"{entry}{digest}}}"
+    (checkout / "configs" / "weights.yaml").write_text(text)
+    row = next(
+        line for line in doctor("--scale", "full").out.splitlines() if "vit_tiny_patch16" in line
+    )
+    assert state in row
+    assert ("MIT-0" in row) == (digest is not None)
+    assert ("not pinned" in row) == (digest == "null")
+
+
 def test_the_dataset_of_a_source_is_needed_too(doctor, checkout, fine_tuning):
     recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
     written = read_yaml(recipes)

@@ -2,13 +2,11 @@ import itertools
 import time
 
 import pytest
-import yaml
 
 from vitrine.commands import timing
 from vitrine.commands.cost import Costs, load_devices, training_images
 from vitrine.commands.plan import device_seconds, runs_of_row
 from vitrine.commands.state import share_left
-from vitrine.plan.schema import read_yaml
 
 
 def line(text, start):
@@ -67,10 +65,8 @@ def test_a_shared_run_counts_once_and_a_source_counts_too(vitrine, catalog, fine
 
 
 def test_the_time_of_a_job_is_that_of_the_gpus_of_its_own_pattern(vitrine, checkout):
-    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
-    gpus = {"full": {"runs": {"mix*": {"resources": {"train": {"gpus": 2}}}}}}
-    written = read_yaml(recipes) | {"scales": gpus}
-    recipes.write_text(yaml.safe_dump(written, sort_keys=False))
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    full.write_text('runs: {"mix*": {resources: {train: {gpus: 2}}}}')
     out = vitrine("plan", "tiny_table1", "--scale", "full").out
     assert line(out, "mixup")[-2:] == ["on", "2"]
     assert line(out, "plain")[-2:] == ["on", "8"]

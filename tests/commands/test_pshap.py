@@ -118,6 +118,29 @@ def test_weights_that_cannot_be_fetched_are_told(vitrine, photos, monkeypatch):
     assert "--no-pretrained" in done.err
 
 
+def test_a_negative_seed_is_refused(vitrine, photos):
+    done = vitrine("pshap", "--model", MODEL, "--data", photos, "--no-pretrained", "--seed", -1)
+    assert done.code == 2
+    assert "Invalid value for '--seed'" in done.err
+
+
+def test_images_are_looked_for_before_weights_are_fetched(vitrine, tmp_path, monkeypatch):
+    monkeypatch.setattr(timm, "create_model", lambda *args, **options: pytest.fail("fetched"))
+    for folder, said in ((tmp_path / "none", "there is no folder"), (tmp_path, "has no images")):
+        done = vitrine("pshap", "--model", MODEL, "--data", folder)
+        assert done.code == 2
+        assert said in done.err
+
+
+def test_a_damaged_image_is_one_sentence_with_its_path(vitrine, photos):
+    damaged = photos / "3.png"
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    done = vitrine("pshap", "--model", MODEL, "--data", photos, "--no-pretrained")
+    assert done.code == 2
+    assert f"cannot read image {damaged} (" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
 def test_help_has_an_example(vitrine):
     out = vitrine("pshap", "--help").out
     assert "vitrine pshap --model vit_tiny_patch16_224 --data" in out

@@ -1,13 +1,20 @@
+"""Only what hangs on its measurements, weights and code, at clean commits, is published."""
+
 import json
+import shutil
 import subprocess
 
 import pytest
 
-PLAIN, MIXUP = ("Plain", "Top-1"), ("Mixup", "Top-1")
+from vitrine import provenance
+from vitrine.commands import publish as command
+from vitrine.commands.results import sha256_once
+
+NUMBERS = {"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 71.0, 72.0]}
 
 
 @pytest.fixture
-def git(checkout):
+def git(checkout, monkeypatch):
     """Git in the checkout, whose first commit holds everything there."""
 
     def run(*arguments):
@@ -16,6 +23,8 @@ def git(checkout):
         done = subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True)
         return done.stdout.strip()
 
+    monkeypatch.setattr(provenance, "PACKAGE", checkout / "src" / "vitrine")
+    command.fault_of_commits.cache_clear()
     (checkout / ".gitignore").write_text("/runs/\n/results/*\n!/results/published/\n")
     (checkout / "README.md").write_text("Read me.\n")
     run("init", "--quiet")
@@ -25,23 +34,23 @@ def git(checkout):
 
 
 @pytest.fixture
-def trained(catalog):
-    """Leave a run's provenance in the folder of each seed; returns the cell measured on it."""
-
-    def leave(commits, name="plain"):
-        run = catalog().paper("tiny").run(name)
-        for seed, commit in zip(run.seeds, commits, strict=True):
-            run.seed_folder(seed).mkdir(parents=True, exist_ok=True)
-            facts = {"device": "cpu: a processor, 1 thread", "commit": commit}
-            (run.seed_folder(seed) / "provenance.json").write_text(json.dumps(facts))
-        return {"recipe_hash": run.recipe.hash}
-
-    return leave
+def made(make, git):
+    """Results of a clean commit, and the catalogue."""
+    return make(NUMBERS, commit=git("rev-parse", "HEAD"))
 
 
 @pytest.fixture
 def published(checkout):
-    return checkout / "results" / "published" / "smoke"
+    return checkout / "results" / "published" / "laptop"
+
+
+@pytest.fixture
+def publish(vitrine):
+    def run(*options):
+        sha256_once.cache_clear()
+        return vitrine("publish", "--scale", "laptop", *options)
+
+    return run
 
 
 def refusal(done):
@@ -50,210 +59,194 @@ def refusal(done):
     return done.err
 
 
-def test_results_of_a_clean_commit_are_copied_whole(vitrine, git, write_results, published):
-    head = git("rev-parse", "HEAD")
-    csv = write_results({PLAIN: {"commit": head}})
-    done = vitrine("publish", "--scale", "smoke")
+def files_of(folder):
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+
+
+def test_results_of_a_clean_commit_are_copied_with_a_report_and_a_manifest(
+    made, publish, published
+):
+    done = publish()
     assert done.code == 0, done.err
-    files = sorted(file.name for file in published.rglob("*") if file.is_file())
-    assert files == ["table1.csv", "table1.md", "table1.tex"]
-    assert (published / "tiny" / "table1.csv").read_text() == csv.read_text()
+    names = ["tiny/table1.csv", "tiny/table1.md", "tiny/table1.tex"]
+    assert files_of(published) == ["manifest.json", "report.md", *names]
+    ours = made.results / "tiny" / "table1.csv"
+    assert (published / "tiny" / "table1.csv").read_bytes() == ours.read_bytes()
     assert "tiny_table2: not built" in done.out
-    assert [path.name for path in published.parent.iterdir()] == ["smoke"]
+    assert [path.name for path in published.parent.iterdir()] == ["laptop"]
 
 
-def test_a_stale_file_of_the_scale_is_removed_and_other_scales_stay(
-    vitrine, git, write_results, published
+def test_the_manifest_names_measurements_weights_and_code_by_their_digests(
+    made, publish, published
 ):
-    write_results({PLAIN: {"commit": git("rev-parse", "HEAD")}})
-    stale, other = published / "tiny" / "old.csv", published.parent / "full" / "tiny" / "kept.csv"
-    for path in (stale, other):
-        path.parent.mkdir(parents=True)
-        path.write_text("x")
-    assert (
-        f"Removed {stale.relative_to(published.parents[2])}"
-        in vitrine("publish", "--scale", "smoke").out
-    )
-    assert not stale.exists()
+    publish()
+    entry = json.loads((published / "manifest.json").read_text())["tiny_table1"]
+    measurement = made.paper("tiny").measurement("accuracy", "plain")
+    told = entry["measurements"][str(measurement.path.relative_to("runs"))]
+    taken = json.loads(measurement.path.read_text())
+    assert told["code"] == taken["code"]
+    assert told["weights"] == taken["weights"]
+    assert set(entry["files"]) == {f"tiny/table1.{end}" for end in ("csv", "md", "tex")}
+
+
+def test_what_was_not_built_here_stays_published_until_it_is_pruned(made, publish, published):
+    publish()
+    other = published / "tiny" / "table9.csv"
+    other.write_text("x")
+    assert publish().code == 0
     assert other.exists()
+    done = publish("--prune")
+    assert not other.exists()
+    assert "Deleted results/published/laptop/tiny/table9.csv" in " ".join(done.out.split())
 
 
-def test_changed_files_are_refused_but_the_published_ones_are_not(
-    vitrine, git, write_results, published, checkout
-):
-    write_results({PLAIN: {"commit": git("rev-parse", "HEAD")}})
-    vitrine("publish", "--scale", "smoke")
-    git("add", ".")
-    git("commit", "--quiet", "-m", "Publish")
-    (published / "tiny" / "table1.md").write_text("changed\n")
-    assert vitrine("publish", "--scale", "smoke").code == 0
-    (checkout / "README.md").write_text("Changed.\n")
-    assert "README.md differs from the last commit" in refusal(
-        vitrine("publish", "--scale", "smoke")
-    )
+def test_a_publication_that_was_killed_between_its_renames_is_put_back(made, publish, published):
+    publish()
+    before = (published / "tiny" / "table1.csv").read_bytes()
+    published.rename(published.with_name(".laptop.123.old"))
+    (published.parents[1] / "laptop" / "tiny" / "table1.md").unlink()  # now nothing is built
+    assert "nothing to publish" in refusal(publish())
+    assert (published / "tiny" / "table1.csv").read_bytes() == before
 
 
-def test_a_number_measured_with_uncommitted_changes_is_refused(vitrine, git, write_results):
-    head = git("rev-parse", "HEAD")
-    write_results({PLAIN: {"commit": head}, MIXUP: {"commit": f"{head}-dirty"}})
-    text = refusal(vitrine("publish", "--scale", "smoke"))
-    assert "results/smoke/tiny/table1.csv, row 'Mixup'" in text
-    assert "uncommitted" in text
-
-
-@pytest.mark.parametrize("name", ["new.py", "configs/papers/new/notes.md"])
-def test_a_new_file_is_refused_unless_git_ignores_it(vitrine, git, write_results, checkout, name):
-    git("config", "status.showUntrackedFiles", "no")
-    write_results({PLAIN: {"commit": git("rev-parse", "HEAD")}})
-    (checkout / name).parent.mkdir(exist_ok=True)
-    (checkout / name).write_text("{}\n")
-    assert f"{name} differs from the last commit or is not in it" in refusal(
-        vitrine("publish", "--scale", "smoke")
-    )
-    (checkout / ".git" / "info" / "exclude").write_text(f"{name}\n")
-    assert vitrine("publish", "--scale", "smoke").code == 0
-
-
-def test_results_outside_of_the_repository_do_not_hide_a_change(
-    vitrine, git, write_results, checkout, tmp_path_factory
-):
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    write_results({PLAIN: {"commit": git("rev-parse", "HEAD")}}, elsewhere / "smoke")
-    done = vitrine("publish", "--scale", "smoke", "--results", elsewhere)
-    assert done.code == 0, done.err
-    assert (elsewhere / "published" / "smoke" / "tiny" / "table1.csv").is_file()
-    (checkout / "README.md").write_text("Changed.\n")
-    assert "README.md differs" in refusal(
-        vitrine("publish", "--scale", "smoke", "--results", elsewhere)
-    )
-
-
-def test_a_failing_git_is_told_and_nothing_is_published(
-    vitrine, git, write_results, published, checkout
-):
-    write_results({PLAIN: {"commit": git("rev-parse", "HEAD")}})
-    (checkout / ".git" / "index").write_text("damaged")
-    assert "git status failed" in refusal(vitrine("publish", "--scale", "smoke"))
+@pytest.mark.parametrize("name", ["table1.csv", "table1.md", "table1.tex"])
+def test_a_file_edited_by_hand_is_refused(made, publish, published, name):
+    file = made.results / "tiny" / name
+    file.write_text(file.read_text().replace("81.0", "99.9"))
+    assert f"{file} is not what its measurements give" in refusal(publish())
     assert not published.exists()
 
 
-def test_weights_trained_at_clean_commits_of_the_same_code_are_published(
-    vitrine, git, write_results, trained, checkout
-):
-    first = git("rev-parse", "HEAD")
-    (checkout / "README.md").write_text("Corrected.\n")
-    git("commit", "--quiet", "-am", "Correct the README")
-    head = git("rev-parse", "HEAD")
-    write_results({PLAIN: {"commit": head, **trained([f"{first}+{head}"])}})
-    done = vitrine("publish", "--scale", "smoke")
+def test_a_measurement_edited_by_hand_is_refused(made, publish):
+    path = made.paper("tiny").measurement("accuracy", "plain").path
+    path.write_text(path.read_text().replace("81.0", "99.9"))
+    assert "is not what its measurements give" in refusal(publish())
+
+
+def test_numbers_of_other_weights_are_refused(made, publish):
+    run = made.paper("tiny").run("plain")
+    run.weights(1).write_text("others")
+    assert f"was measured on other weights than {run.weights(1)} holds" in refusal(publish())
+
+
+def test_weights_that_no_receipt_names_are_refused(made, publish):
+    run = made.paper("tiny").run("plain")
+    run.receipts[0].unlink()
+    assert "is not there or untold" in refusal(publish())
+
+
+def test_numbers_of_other_code_are_refused(made, publish):
+    path = made.paper("tiny").measurement("accuracy", "plain").path
+    taken = json.loads(path.read_text())
+    path.write_text(json.dumps({**taken, "code": "0123456789abcdef"}))
+    shutil.rmtree(made.results)
+    from vitrine.artifacts.__main__ import render
+
+    render(made, made.artifact("tiny", "table1"))
+    assert f"{path} was measured by other code than is here" in refusal(publish())
+
+
+def test_numbers_of_a_recipe_that_has_changed_since_are_not_there(made, publish, checkout, git):
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    recipes.write_text(recipes.read_text().replace("lr: 0.001", "lr: 0.002"))
+    git("commit", "--quiet", "-am", "Change a recipe")
+    assert "is not what its measurements give" in refusal(publish())
+
+
+def test_a_sentence_in_a_document_asks_for_no_new_measurement(made, publish, checkout, git):
+    for name in ("README.md", "configs/papers/tiny/claims.yaml", "configs/hardware.yaml"):
+        path = checkout / name
+        path.write_text(path.read_text() + "# a sentence\n")
+    git("commit", "--quiet", "-am", "Say more")
+    assert publish().code == 0
+
+
+def test_a_training_by_older_code_is_published_and_named(make, git, publish, published):
+    catalog = make(NUMBERS, commit=git("rev-parse", "HEAD"), code="0123456789abcdef")
+    done = publish()
     assert done.code == 0, done.err
+    folder = catalog.paper("tiny").run("plain").folder.name
+    assert f"tiny/{folder} was trained by older code" in " ".join(done.out.split())
+    trained = json.loads((published / "manifest.json").read_text())["tiny_table1"]
+    assert trained["trained by code"][f"tiny/{folder}/seed0"] == "0123456789abcdef"
 
 
 @pytest.mark.parametrize(
     ("commit", "fault"),
     [
         ("{head}-dirty", "with uncommitted changes"),
-        ("{head}-dirty+{head}", "with uncommitted changes"),
-        ("{head}+unknown", "its commit unknown is no ancestor of HEAD"),
-        (None, "does not say at which commit"),
+        ("{head}+unknown", "'unknown' is no commit"),
+        ("HEAD", "'HEAD' is no commit"),
+        ("0" * 40, "is not in the history of HEAD"),
+        ("", "does not say at which commit"),
     ],
 )
-def test_weights_trained_by_other_code_are_refused_though_measured_at_head(
-    vitrine, git, write_results, trained, published, catalog, commit, fault
+def test_only_clean_commits_in_the_history_of_head_pass(make, git, publish, commit, fault):
+    make(NUMBERS, commit=commit.format(head=git("rev-parse", "HEAD")))
+    assert fault in refusal(publish())
+
+
+def test_the_weights_must_be_of_such_commits_too(made, publish):
+    folder = made.paper("tiny").run("plain").seed_folder(2)
+    facts = json.loads((folder / "provenance.json").read_text())
+    facts["commit"] += "-dirty"
+    (folder / "provenance.json").write_text(json.dumps(facts))
+    text = refusal(publish())
+    assert f"{folder}: it was made at" in text
+    assert "and train again" in text
+
+
+def test_every_seed_behind_a_number_must_say_what_trained_it(made, publish):
+    folder = made.paper("tiny").run("plain").seed_folder(0)
+    (folder / "provenance.json").unlink()
+    assert f"{folder} has no provenance.json" in refusal(publish())
+
+
+@pytest.mark.parametrize("name", ["README.md", "new.py", "configs/papers/new/notes.md"])
+def test_changed_and_new_files_are_refused_unless_git_ignores_them(
+    made, publish, git, checkout, name
 ):
-    head = git("rev-parse", "HEAD")
-    cell = trained([commit and commit.format(head=head)])
-    write_results({PLAIN: {"commit": head, **cell}})
-    text = refusal(vitrine("publish", "--scale", "smoke"))
-    folder = catalog().paper("tiny").run("plain").folder
-    assert f"{folder}/seed0: " in text
-    assert fault in text
-    assert f"delete {folder} and train again" in text
+    git("config", "status.showUntrackedFiles", "no")
+    (checkout / name).parent.mkdir(exist_ok=True)
+    (checkout / name).write_text("{}\n")
+    assert "differs from the last commit or is not in it" in refusal(publish())
+    git("add", name)
+    git("commit", "--quiet", "-m", "Add")
+    assert publish().code == 0
+
+
+def test_published_files_may_differ_from_the_last_commit(made, publish, git, published):
+    publish()
+    git("add", ".")
+    git("commit", "--quiet", "-m", "Publish")
+    (published / "tiny" / "table1.md").write_text("changed\n")
+    assert publish().code == 0
+
+
+def test_another_folder_of_results_does_not_move_the_published_one(make, git, vitrine, published):
+    make(NUMBERS, commit=git("rev-parse", "HEAD"), results="elsewhere")
+    (published.parents[2] / ".git" / "info" / "exclude").write_text("elsewhere\n")
+    done = vitrine("publish", "--scale", "laptop", "--results", "elsewhere")
+    assert done.code == 0, done.err
+    assert (published / "tiny" / "table1.csv").is_file()
+
+
+def test_a_git_that_cannot_tell_is_said_and_nothing_is_published(
+    made, publish, published, checkout
+):
+    (checkout / ".git" / "index").write_text("damaged")
+    assert "is no git repository" in refusal(publish())
     assert not published.exists()
 
 
-def test_every_seed_behind_a_number_must_be_there(vitrine, git, write_results, trained, catalog):
-    head = git("rev-parse", "HEAD")
-    cell = trained([head])
-    run = catalog().paper("tiny").run("plain")
-    (run.seed_folder(0) / "provenance.json").unlink()
-    write_results({PLAIN: {"commit": head, **cell}})
-    text = refusal(vitrine("publish", "--scale", "smoke"))
-    assert f"{run.seed_folder(0)} has no provenance.json" in text
-
-
-def test_the_weights_that_a_fine_tuning_starts_from_must_be_of_the_code_too(
-    vitrine, git, write_results, trained, fine_tuning
-):
-    git("commit", "--quiet", "-am", "Tune")
-    head = git("rev-parse", "HEAD")
-    cell = trained([head], "tuned")
-    write_results({("Tuned", "Top-1"): {**cell, "commit": head}}, artifact="table2")
-    assert "plain-" in refusal(vitrine("publish", "--scale", "smoke"))
-    trained([head], "plain")
-    assert vitrine("publish", "--scale", "smoke").code == 0
-
-
-def test_a_recipes_own_number_needs_no_weights(vitrine, git, write_results, catalog, fine_tuning):
-    git("commit", "--quiet", "-am", "Tune")
-    size = {
-        "recipe_hash": catalog().paper("tiny").run("tuned").recipe.hash,
-        "commit": git("rev-parse", "HEAD"),
-    }
-    write_results({("Tuned", "Size"): size}, artifact="table2")
-    done = vitrine("publish", "--scale", "smoke")
+def test_a_cell_that_was_not_run_is_published_and_reported(make, git, publish):
+    make({"plain": NUMBERS["plain"]}, commit=git("rev-parse", "HEAD"))
+    done = publish()
     assert done.code == 0, done.err
-
-
-def test_a_run_that_no_number_comes_from_yet_is_no_obstacle(vitrine, git, write_results, trained):
-    head = git("rev-parse", "HEAD")
-    not_run = {"measured": "", "verdict": "not_run", "n_seeds": 0}
-    trained([f"{head}-dirty"], name="mixup")
-    write_results({PLAIN: {"commit": head, **trained([head])}, MIXUP: not_run})
-    done = vitrine("publish", "--scale", "smoke")
-    assert done.code == 0, done.err
-
-
-def test_a_number_of_a_recipe_that_has_changed_since_is_refused(vitrine, git, write_results):
-    write_results({PLAIN: {"commit": git("rev-parse", "HEAD"), "recipe_hash": "0123abcd"}})
-    text = refusal(vitrine("publish", "--scale", "smoke"))
-    assert "tiny_table1 was measured on recipe 0123abcd" in text
-
-
-def test_a_number_without_a_commit_is_refused(vitrine, git, write_results, published):
-    write_results({PLAIN: {}})
-    assert "row 'Plain'" in refusal(vitrine("publish", "--scale", "smoke"))
-    assert not published.exists()
-
-
-def test_an_ancestor_passes_as_long_as_no_code_has_changed_since(
-    vitrine, git, write_results, checkout
-):
-    write_results({PLAIN: {"commit": git("rev-parse", "HEAD")}})
-    (checkout / "README.md").write_text("Corrected.\n")
-    git("commit", "--quiet", "-am", "Correct the README")
-    assert vitrine("publish", "--scale", "smoke").code == 0
-    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
-    recipes.write_text(recipes.read_text() + "# changed\n")
-    git("commit", "--quiet", "-am", "Change a recipe")
-    text = refusal(vitrine("publish", "--scale", "smoke"))
-    assert "configs/papers/tiny/recipes.yaml has changed" in text
-
-
-def test_a_commit_that_is_no_ancestor_is_refused(vitrine, git, write_results):
-    write_results({PLAIN: {"commit": "0" * 40}})
-    assert "no ancestor of HEAD" in refusal(vitrine("publish", "--scale", "smoke"))
-
-
-def test_a_cell_that_was_not_run_is_published_and_reported(vitrine, git, write_results):
-    head = git("rev-parse", "HEAD")
-    not_run = {"measured": "", "verdict": "not_run", "n_seeds": 0}
-    write_results({PLAIN: {"commit": head}, MIXUP: not_run})
-    done = vitrine("publish", "--scale", "smoke")
-    assert done.code == 0
     assert "tiny_table1: 1 cell not run." in done.out
 
 
-def test_outside_of_a_repository_it_says_so(vitrine, write_results):
-    write_results({PLAIN: {"commit": "abc"}})
-    assert "is no git repository" in refusal(vitrine("publish", "--scale", "smoke"))
+def test_outside_of_a_repository_it_says_so(make, publish, checkout, monkeypatch):
+    monkeypatch.setattr(provenance, "PACKAGE", checkout / "src" / "vitrine")
+    make(NUMBERS)
+    assert "is no git repository" in refusal(publish())

@@ -76,6 +76,33 @@ def test_a_recipe_of_several_papers_needs_the_paper(vitrine, checkout):
     assert "# other, recipe mixup" in vitrine("show", "--recipe", "other/mixup").out
 
 
+def test_why_names_beside_each_value_what_set_it(vitrine, catalog, checkout):
+    out = vitrine("show", "--recipe", "mixup", "--why", "--scale", "smoke").out
+    recipe = catalog().paper("tiny").run("mixup").recipe
+    assert yaml.safe_load(out) == recipe.model_dump(mode="json")
+    said = dict(line.split("  # ") for line in out.splitlines()[1:] if "  # " in line)
+    said = {value.strip(): place for value, place in said.items()}
+    paper = "configs/papers/tiny"
+    for value, place in {
+        "mixup: 0.8": f"{paper}/recipes.yaml",
+        "depth: 1": f"{paper}/recipes.yaml",
+        "epochs: 1": f"{paper}/scales/smoke.yaml",
+        "dataset: digits": "configs/scales/laptop.yaml",
+    }.items():
+        file, _, number = said[value].rpartition(":")
+        assert file == place
+        line = (checkout / file).read_text().splitlines()[int(number) - 1]
+        assert line.strip() in (value, "imagenet: digits")
+    assert said["version: 1"] == "configs/datasets.yaml: the version of digits"
+    assert said["cutmix: 0.0"] == "default"
+
+
+def test_why_needs_a_recipe(vitrine):
+    done = vitrine("show", "tiny", "--why")
+    assert done.code == 2
+    assert "--why explains a recipe; add --recipe NAME" in done.err
+
+
 def test_an_unknown_recipe_of_a_paper_is_answered_with_the_closest(vitrine):
     done = vitrine("show", "--recipe", "tiny/mixpu")
     assert done.code == 2

@@ -41,3 +41,17 @@ def test_a_claim_on_an_unknown_row_is_refused_though_nothing_is_built(vitrine, c
     done = vitrine("status", "--scale", "laptop")
     assert done.code == 2
     assert "table1 has no row 'Mixpu'; did you mean 'Mixup'?" in done.err
+
+
+def test_what_is_older_than_its_code_is_named(vitrine, make):
+    numbers = {"plain": [80.0], "mixup": [70.0]}
+    make(numbers, scale="smoke")
+    assert "older code" not in vitrine("status", "--scale", "smoke").out
+    catalog = make(numbers, scale="smoke", code="0123456789abcdef")
+    out = vitrine("status", "--scale", "smoke").out
+    assert "2 runs trained by older code" in out
+    assert f"tiny/{catalog.paper('tiny').run('plain').folder.name}" in out
+    path = catalog.paper("tiny").measurement("facts", None).path
+    path.write_text(path.read_text().replace('"code": "', '"code": "0'))
+    out = " ".join(vitrine("status", "--scale", "smoke").out.split())
+    assert f"1 measurement to take again (snakemake does): {path} was measured by other code" in out

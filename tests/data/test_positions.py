@@ -6,8 +6,7 @@ from PIL import Image
 from scipy.stats import chisquare
 
 from vitrine.data import build, verify
-from vitrine.data.arrays import cifar10
-from vitrine.data.digits import Digits
+from vitrine.data.arrays import Digits, cifar10
 from vitrine.data.miniature import write_miniature
 from vitrine.data.positions import DEPENDENT, ORIGINALS, in_corners, original_of
 from vitrine.errors import VitrineError

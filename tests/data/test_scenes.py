@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from vitrine.data import build, fetch, scenes
-from vitrine.data.digits import Digits
+from vitrine.data.arrays import Digits
 from vitrine.data.opening import SPLITS
 
 

@@ -68,7 +68,7 @@ def test_figure_1_draws_every_family_at_its_cost():
 def test_figure_2_leaves_zeros_white():
     values = intertwiner(CONTEXT, channels=16)
     regular, isotypic = (
-        ax.images[0].get_array() for ax in fig2(pd.DataFrame(), measured(values)).axes
+        ax.collections[0].get_array() for ax in fig2(pd.DataFrame(), measured(values)).axes
     )
     assert np.ma.count_masked(regular) == 0
     assert isotypic.count() == 12 * 2 * 2

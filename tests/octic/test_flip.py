@@ -81,7 +81,7 @@ def test_h2_breaks_the_symmetry_halfway(scrambled):
     [
         ({"family": "d8"}, "unknown family 'd8'"),
         ({"num_heads": 3}, "3 heads cannot share 16 channels"),
-        ({"embed_dim": 15}, "15 channels; give an even number"),
+        ({"embed_dim": 15}, "2 planes cannot share 15 channels"),
         ({"patch_size": 1}, "1 pixels; give an even patch_size"),
         ({"img_size": 12}, "3 x 3 patches has an odd side"),
     ],

@@ -20,8 +20,7 @@ from vitrine.octic.illustrations import (
     learned_filters,
     matrix_of,
 )
-from vitrine.octic.linear import OcticLinear
-from vitrine.octic.patch_embed import OcticPatchEmbed
+from vitrine.octic.layers import OcticLinear, OcticPatchEmbed
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
 

@@ -5,7 +5,7 @@ import timm
 import torch
 
 import vitrine.models  # noqa: F401
-from vitrine.octic.equivariance import invariance_error
+from vitrine.octic.invariants import invariance_error
 
 H, L = "huge_patch14_224", "large_patch16_224"
 MICRO = {"img_size": 32, "patch_size": 4, "embed_dim": 32, "depth": 4, "num_heads": 2}

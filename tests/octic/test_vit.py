@@ -3,7 +3,7 @@ import timm
 import torch
 from timm.optim import create_optimizer_v2
 
-import vitrine.octic.models  # noqa: F401
+import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError
 from vitrine.octic.features import act, from_channels
 from vitrine.octic.group import ELEMENTS, transform
@@ -239,7 +239,7 @@ def test_without_pooling_every_token_gets_logits():
         ({"img_size": 18}, "no square of 4-pixel patches; give one number, a multiple of 8"),
         ({"img_size": 12}, "3 x 3 patches has an odd side"),
         ({"patch_size": 2, "embed_dim": 36}, "multiple of 8"),
-        ({"num_heads": 8}, "8 heads cannot share 32 octic channels"),
+        ({"num_heads": 8}, "8 heads cannot share 32 channels of 8 planes"),
     ],
     ids=str,
 )

@@ -220,7 +220,7 @@ def test_an_adaptive_segmenter_differs_by_its_model_alone(full):
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop"])
 def test_micro_segmenters_of_a_pair_have_one_size_and_the_adaptive_ones_one_run(scale):
-    from vitrine.segmentation.engine import build_model
+    from vitrine.segmentation.config import build_model
 
     paper = load_catalog(scale=scale).paper("shift")
     for family in ("swin", "swinv2"):

@@ -106,8 +106,7 @@ def test_the_recipes_of_tables_5_and_6_differ_in_what_the_tables_name():
 @pytest.mark.parametrize("scale", ["full", "laptop"])
 def test_segmenters_are_trained_as_page_7_says(scale):
     """Crops of 512, of 1024 on Cityscapes; AdamW, 1e-2, betas 0.9 and 0.999, poly after warm-up."""
-    from vitrine.segmentation.config import load_config
-    from vitrine.segmentation.engine import image_shape
+    from vitrine.segmentation.config import image_shape, load_config
 
     paper = load_catalog(scale=scale).paper("variance")
     crops = {"ade20k": 512, "cityscapes": 1024, "loveda": 512}

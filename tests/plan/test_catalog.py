@@ -14,11 +14,13 @@ from vitrine.plan.schema import merge, read_yaml
 
 @pytest.fixture
 def edit(small_checkout):
-    """Change a file of the template paper."""
+    """Change a file of the template paper, or add one."""
 
     def change(name, delta):
         path = small_checkout / "configs" / "papers" / "template" / name
-        path.write_text(yaml.safe_dump(merge(read_yaml(path), delta), sort_keys=False))
+        path.parent.mkdir(exist_ok=True)
+        before = read_yaml(path) if path.is_file() else {}
+        path.write_text(yaml.safe_dump(merge(before, delta), sort_keys=False))
 
     return change
 
@@ -26,8 +28,7 @@ def edit(small_checkout):
 WRONG_ROW = {"label": "Narrow", "width": "narrow", "digits": "four"}
 
 
-def at_laptop(delta):
-    return {"scales": {"laptop": delta}}
+LAPTOP, FULL = "scales/laptop.yaml", "scales/full.yaml"
 
 
 def table1(delta):
@@ -39,8 +40,8 @@ def widths(**choices):
     return {"axes": {"width": choices}}
 
 
-def runs_at(scale="laptop", **patterns):
-    return {"scales": {scale: {"runs": patterns}}}
+def runs(**patterns):
+    return {"runs": patterns}
 
 
 WIDE = {"model": {"args": {"width": 64}}}
@@ -81,17 +82,12 @@ def test_the_folder_of_a_run_follows_its_recipe(small_checkout, edit):
 
 def test_a_stand_in_is_never_comparable(small_checkout, edit):
     assert all(cell.comparable for cell in template(small_checkout).artifacts["table1"].cells)
-    edit(
-        "recipes.yaml", {"scales": {"laptop": {"models": {"template_mlp": {"args": {"width": 4}}}}}}
-    )
+    edit(LAPTOP, {"recipes": {"*": {"model": {"args": {"width": 4}}}}})
     assert not any(cell.comparable for cell in template(small_checkout).artifacts["table1"].cells)
 
 
 def test_other_arguments_are_not_comparable(small_checkout, edit):
-    edit(
-        "artifacts.yaml",
-        {"scales": {"laptop": {"measures": {"accuracy": {"args": {"image_size": 9}}}}}},
-    )
+    edit(LAPTOP, {"measures": {"acc*": {"args": {"image_size": 9}}}})
     cells = template(small_checkout).artifacts["table1"].cells
     assert {cell.column for cell in cells if cell.comparable} == {"Parameters"}
 
@@ -106,27 +102,22 @@ def test_a_dataset_stands_in_for_another_by_name_alone(small_checkout, edit):
 
 
 def test_deltas_are_laid_in_order_with_the_most_particular_last(small_checkout, edit):
-    edit(
-        "recipes.yaml",
-        {
-            "base": {"schedule": {"epochs": 300}},
-            "scales": {
-                "laptop": {
-                    "recipe": {"schedule": {"epochs": 10}, "label_smoothing": 0.3},
-                    "recipes": {"wi*": {"schedule": {"epochs": 20}}},
-                }
-            },
-        },
-    )
+    patterns = {
+        "*": {"schedule": {"epochs": 10}, "label_smoothing": 0.3},
+        "tall, wi*": {"schedule": {"epochs": 20}},
+    }
+    edit("recipes.yaml", {"base": {"schedule": {"epochs": 300}}} | widths(tall={}))
+    edit(LAPTOP, {"recipes": patterns})
     paper = template(small_checkout)
     assert paper.run("narrow").recipe.schedule.epochs == 10
     assert paper.run("wide").recipe.schedule.epochs == 20
+    assert paper.run("tall").recipe.schedule.epochs == 20
     assert paper.run("wide").recipe.label_smoothing == 0.3
     assert template(small_checkout, scale="full").run("wide").recipe.schedule.epochs == 300
 
 
 def test_seeds_are_shared_out_among_jobs(small_checkout, edit):
-    edit("recipes.yaml", {"scales": {"laptop": {"seeds": 5, "seeds_per_job": 2}}})
+    edit(LAPTOP, {"runs": {"*": {"seeds": 5, "seeds_per_job": 2}}})
     run = template(small_checkout).run("wide")
     assert run.jobs == ((0, 1), (2, 3), (4,))
     assert run.receipts[0].name == "trained-0-1.json"
@@ -158,7 +149,7 @@ def test_what_an_artifact_trains_are_its_runs_behind_their_sources(small_checkou
 
 def test_a_fine_tuning_waits_for_the_jobs_that_train_its_seeds(small_checkout, edit):
     edit("recipes.yaml", widths(tuned=FROM_WIDE))
-    edit("recipes.yaml", runs_at(wide={"seeds": 5, "seeds_per_job": 2}, tuned={"seeds": 3}))
+    edit(LAPTOP, runs(wide={"seeds": 5, "seeds_per_job": 2}, tuned={"seeds": 3}))
     run = template(small_checkout).run("tuned")
     assert [path.name for path in run.source.receipts_of((1, 2))] == [
         "trained-0-1.json", "trained-2-3.json"
@@ -168,8 +159,8 @@ def test_a_fine_tuning_waits_for_the_jobs_that_train_its_seeds(small_checkout, e
 
 def test_recipes_that_come_out_equal_share_the_first_ones_run(small_checkout, edit):
     same = {"model": {"args": {"width": 8}}}
-    apart = {"recipes": {"thin": {"label_smoothing": 0.1}}}
-    edit("recipes.yaml", widths(thin=same) | {"scales": {"full": apart}})
+    edit("recipes.yaml", widths(thin=same))
+    edit(FULL, {"recipes": {"thin": {"label_smoothing": 0.1}}})
     paper = template(small_checkout)
     assert paper.run("thin") is paper.run("narrow")
     assert paper.run("thin").name == "narrow"
@@ -196,7 +187,7 @@ def test_fine_tunings_of_a_shared_run_are_equal_too(small_checkout, edit):
 
 def test_equal_recipes_of_unequal_seeds_have_runs_of_their_own(small_checkout, edit):
     edit("recipes.yaml", widths(thin={"model": {"args": {"width": 8}}}))
-    edit("recipes.yaml", runs_at(thin={"seeds": 2}))
+    edit(LAPTOP, runs(thin={"seeds": 2}))
     paper = template(small_checkout)
     assert paper.run("thin").recipe == paper.run("narrow").recipe
     assert (paper.run("thin").seeds, paper.run("thin").name) == ((0, 1), "thin")
@@ -206,7 +197,7 @@ def test_equal_recipes_of_unequal_seeds_have_runs_of_their_own(small_checkout, e
 def test_of_two_recipes_that_share_a_run_only_the_printed_one_is_comparable(small_checkout, edit):
     """A scale changes "tall" into "wide": the run is the paper's for one and not for the other."""
     edit("recipes.yaml", widths(tall={"model": {"args": {"width": 80}}}))
-    edit("recipes.yaml", at_laptop({"recipes": {"tall": {"model": {"args": {"width": 64}}}}}))
+    edit(LAPTOP, {"recipes": {"tall": {"model": {"args": {"width": 64}}}}})
     rows = [{"label": "Narrow", "width": "tall"}, {"label": "Wide", "width": "wide"}]
     edit("artifacts.yaml", table1({"rows": rows}))
     table = template(small_checkout).artifacts["table1"]
@@ -217,25 +208,26 @@ def test_of_two_recipes_that_share_a_run_only_the_printed_one_is_comparable(smal
 def test_a_fine_tuning_of_a_stand_in_is_a_stand_in(small_checkout, edit):
     edit("recipes.yaml", widths(tuned=FROM_WIDE))
     assert template(small_checkout).as_printed("tuned")
-    edit("recipes.yaml", at_laptop({"recipes": {"wide": {"label_smoothing": 0.1}}}))
+    edit(LAPTOP, {"recipes": {"wide": {"label_smoothing": 0.1}}})
     paper = template(small_checkout)
     assert not paper.as_printed("tuned")
     assert paper.as_printed("narrow")
 
 
 def test_a_pattern_of_recipes_has_seeds_and_resources_of_its_own(small_checkout, edit):
-    train = {"gpus": 2, "threads": 20, "mem_mb": 90000, "runtime": 300}
+    train = {"gpus": 2, "threads": 20, "mem_mb": 90000}
     patterns = {
         "*": {"seeds": 2, "seeds_per_job": 2},
         "wi*": {"seeds": 5, "resources": {"train": train}},
     }
-    edit("recipes.yaml", runs_at("full", **patterns))
+    edit(FULL, runs(**patterns))
     catalog = load_catalog(small_checkout, scale="full")
     paper = catalog.paper("template")
     narrow, wide = paper.run("narrow"), paper.run("wide")
     assert (narrow.seeds, narrow.jobs) == ((0, 1), ((0, 1),))
     assert (len(wide.seeds), len(wide.jobs)) == (5, 3)
-    assert catalog.resources(wide).model_dump() == train
+    runtime = catalog.scale.resources_of("train").runtime
+    assert catalog.resources(wide).model_dump() == {**train, "runtime": runtime}
     assert catalog.resources(narrow) == catalog.scale.resources_of("train")
     measurement = paper.measurement("accuracy", "wide")
     assert measurement.seeds == wide.seeds
@@ -277,9 +269,11 @@ def test_a_measurement_is_named_by_what_it_measures(small_checkout, edit):
 
 
 def test_the_lead_papers_artifacts_also_go_by_short_names(small_checkout):
-    targets = load_catalog(small_checkout, lead_paper="template").targets
-    assert targets["table1"].files == targets["template_table1"].files
-    assert "table1" not in load_catalog(small_checkout).targets
+    papers = small_checkout / "configs" / "papers"
+    shutil.copytree(papers / "template", papers / "other")
+    for lead in ("template", "other"):
+        targets = load_catalog(small_checkout, lead_paper=lead).targets
+        assert targets["table1"].files == targets[f"{lead}_table1"].files
 
 
 def test_collections_hold_every_artifact(small_checkout):
@@ -297,27 +291,30 @@ def test_collections_hold_every_artifact(small_checkout):
         ("artifacts.yaml", table1({"cell": {"recipe": "wid"}}), "did you mean 'wide'"),
         ("artifacts.yaml", table1({"kaption": ""}), "did you mean 'caption'"),
         ("artifacts.yaml", {"measures": {"accuracy": {"on": None}}}, "takes no recipe"),
-        ("artifacts.yaml", at_laptop({"artifacts": ["table2"]}), "did you mean 'table1'"),
-        ("artifacts.yaml", at_laptop({"measures": {"acuracy": {}}}), "did you mean 'accuracy'"),
+        (LAPTOP, {"artifacts": ["table2"]}, "laptop.yaml: artifact 'table2' is unknown; did you"),
+        (LAPTOP, {"measures": {"acuracy": {}}}, "did you mean 'accuracy'"),
         ("artifacts.yaml", table1({"cell": {"digits": "four"}}), "cell.digits' is 'four'"),
         ("artifacts.yaml", table1({"rows": [WRONG_ROW]}), "'digits' is 'four'"),
         ("artifacts.yaml", table1({"cell": {"recipe": "{width"}}), "is no template"),
-        ("artifacts.yaml", {"scales": {"lapotp": {}}}, "did you mean 'laptop'"),
+        ("scales/lapotp.yaml", {}, "did you mean 'laptop'"),
         ("artifacts.yaml", {"measures": {"accuracy": {"seeds": 9}}}, "wants 9 seeds"),
         ("artifacts.yaml", {"measures": {"accuracy": {"datasets": ["x"]}}}, "no dataset 'x'"),
-        ("recipes.yaml", {"scales": {"lapotp": {}}}, "did you mean 'laptop'"),
-        ("recipes.yaml", at_laptop({"recipe": {"data": 28}}), "'data: 28' replaces several keys"),
-        ("recipes.yaml", at_laptop({"recipes": {"wi?e": {}, "wade": {}}}), "did you mean 'wide'"),
-        ("recipes.yaml", at_laptop({"models": {"template_mpl": {}}}), "mean 'template_mlp'"),
-        ("recipes.yaml", runs_at(**{"w*": {}, "wade": {}}), "did you mean 'wide'"),
-        ("recipes.yaml", runs_at(wide={"seed": 3}), "did you mean 'seeds'"),
+        (LAPTOP, {"recipes": {"*": {"data": 28}}}, "laptop.yaml:3: 'data: 28' replaces several"),
+        (LAPTOP, {"recipes": {"wi?e, wade": {}}}, "recipe 'wade' is unknown; did you mean 'wide'"),
+        (LAPTOP, {"recipes": {"*": {"batch": {"size": 0}}}}, "laptop.yaml:4): 'batch.size' is 0"),
+        (LAPTOP, {"recipe": {}}, "laptop.yaml:1: unknown key 'recipe'; did you mean 'recipes'"),
+        (LAPTOP, runs(**{"w*": {}, "wade": {}}), "did you mean 'wide'"),
+        (LAPTOP, runs(wide={"seed": 3}), "did you mean 'seeds'"),
+        (LAPTOP, {"extends": "lapotp"}, "'laptop' extends 'lapotp', which is unknown; did you"),
+        (LAPTOP, {"extends": "laptop"}, "'laptop' extends itself (laptop <- laptop)"),
+        ("recipes.yaml", widths(wide={"extends": "narow"}), "'wide' extends 'narow', which is unk"),
+        ("recipes.yaml", widths(wide={"extends": "tall"}, tall={"extends": "wide"}),
+         "'wide' extends itself (wide <- tall <- wide); correct one extends"),
         ("recipes.yaml", widths(wide={"model": {"weights_from": "narow"}}), "mean 'narrow'"),
         ("recipes.yaml", widths(wide={"model": {"weights_from": "wide"}}), "(wide <- wide)"),
         ("recipes.yaml", widths(
             narrow={"model": {"weights_from": "wide"}}, wide={"model": {"weights_from": "narrow"}}
         ), "recipe 'narrow' starts from its own weights (narrow <- wide <- narrow)"),
-        ("recipes.yaml", widths(tuned=FROM_WIDE) | runs_at(tuned={"seeds": 4}),
-         "recipe 'tuned' has 4 seeds at scale 'laptop'"),
         ("recipes.yaml", widths(wide={"model": {"pretrained": True, "weights_from": "narrow"}}),
          "two origins of weights: keep one"),
         ("artifacts.yaml", {"measures": {"accuracy": {"on": "runs"}}}, "accuracy.on' is 'runs'"),
@@ -332,6 +329,13 @@ def test_a_mistake_in_a_papers_folder_is_one_sentence(small_checkout, edit, file
         list(load_catalog(small_checkout).artifacts)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_fine_tuning_has_no_more_seeds_than_its_source(small_checkout, edit):
+    edit("recipes.yaml", widths(tuned=FROM_WIDE))
+    edit(LAPTOP, runs(tuned={"seeds": 4}))
+    with pytest.raises(VitrineError, match="recipe 'tuned' has 4 seeds at scale 'laptop'"):
+        template(small_checkout).run("tuned")
 
 
 def test_a_name_is_a_table_in_every_paper_or_in_none(small_checkout, edit):

@@ -31,6 +31,22 @@ def test_a_family_is_the_product_of_its_axes_laid_over_the_base():
     }
 
 
+def test_a_family_may_have_only_some_choices_of_an_axis():
+    family = {"name": "{size}-{lr}", "axes": ["size", "lr"], "only": {"size": ["b"]}}
+    assert list(recipes_file(recipes=[family]).expand("recipes.yaml")) == ["b-low", "b-high"]
+
+
+def test_a_choice_may_extend_another_of_its_axis():
+    choices = {
+        "m": {"extends": "s", "model": {"depth": 2}},
+        "s": {"model": {"name": "small", "depth": 1}},
+    }
+    family = {"name": "{size}", "axes": ["size"]}
+    recipes = recipes_file(axes={"size": choices}, recipes=[family]).expand("recipes.yaml")
+    assert recipes["m"]["model"] == {"name": "small", "depth": 2}
+    assert "extends" not in recipes["m"]
+
+
 def test_segmenters_have_a_base_of_their_own():
     family = {"name": "seg-{lr}", "task": "segmentation", "axes": ["lr"]}
     recipes = recipes_file(segmentation={"batch": {"size": 16}}, recipes=[family]).expand("r.yaml")
@@ -44,9 +60,11 @@ def test_segmenters_have_a_base_of_their_own():
 @pytest.mark.parametrize(
     ("families", "sentence"),
     [
-        ([{"name": "{size}", "axes": ["sise"]}], "names the axis 'sise'; did you mean 'size'?"),
+        ([{"name": "{size}", "axes": ["sise"]}], "axis 'sise' is unknown; did you mean 'size'?"),
         ([{"name": "same", "axes": ["size"]}], "two recipes are called 'same'; rename one"),
         ([{"name": "{width}", "axes": ["size"]}], "'{width}' names 'width'"),
+        ([{"name": "{lr}", "axes": ["lr"], "only": {"lr": ["lwo"]}}], "choice 'lwo' is unknown"),
+        ([{"name": "{lr}", "axes": ["lr"], "only": {"size": ["s"]}}], "axis 'size' is unknown"),
     ],
 )
 def test_a_wrong_family_is_refused(families, sentence):
@@ -81,6 +99,17 @@ def test_a_row_or_column_may_say_a_cells_field_itself():
     column = Labelled.model_validate({"label": "S", "model": "s", "exact": True, "digits": 4})
     cell = artifact().cell_at(row, column, "here")
     assert (cell.unit, cell.exact, cell.digits) == ("ratio", True, 4)
+
+
+def test_a_row_may_leave_out_a_variable_that_has_a_default():
+    cell = {"measure": "{taken}", "recipe": "{model}"}
+    table = artifact(cell=cell, defaults={"taken": "", "model": "vit_s"})
+    plain = Labelled.model_validate({"label": "Plain"})
+    taken = Labelled.model_validate({"label": "Taken", "taken": "accuracy"})
+    column = Labelled.model_validate({"label": "S"})
+    assert table.cell_at(plain, column, "here").measure == ""
+    assert table.cell_at(taken, column, "here").measure == "accuracy"
+    assert table.cell_at(taken, column, "here").recipe == "vit_s"
 
 
 def test_a_template_with_an_unknown_variable_names_the_cell():

@@ -1,18 +1,10 @@
-"""Settings, scales, and the schema that editors read."""
-
-import json
+"""Settings and scales."""
 
 import pytest
 
 from vitrine.errors import VitrineError
 from vitrine.plan.schema import read_yaml
-from vitrine.plan.settings import Settings, load_scale, load_settings
-
-
-def test_the_json_schema_is_in_step_with_the_model(root):
-    """Refresh it with: python -m vitrine.plan.settings > workflow/schemas/config.schema.json."""
-    written = json.loads((root / "workflow" / "schemas" / "config.schema.json").read_text())
-    assert written == Settings.model_json_schema()
+from vitrine.plan.settings import Settings, known_scales, load_scale, load_settings
 
 
 def test_the_default_file_says_what_the_model_says(root):
@@ -39,6 +31,38 @@ def test_an_unknown_scale_is_refused_with_a_suggestion(root):
 def test_an_unknown_key_is_refused_with_a_suggestion(root):
     with pytest.raises(VitrineError, match="unknown key 'scael'; did you mean 'scale'"):
         load_settings(root, {"scael": "full"})
+
+
+def test_a_lead_paper_that_there_is_not_is_refused(root):
+    with pytest.raises(VitrineError, match="lead_paper 'shfit' is unknown; did you mean 'shift'"):
+        load_settings(root, {"lead_paper": "shfit"})
+
+
+def test_a_scale_may_extend_another(small_checkout):
+    scales = small_checkout / "configs" / "scales"
+    (scales / "_part.yaml").write_text("extends: full\nresources: {train: {gpus: 4}}\n")
+    (scales / "mine.yaml").write_text("extends: _part\nworkers: 3\n")
+    assert {"mine", "_part"} & {*known_scales(small_checkout)} == {"mine"}
+    mine, full = (load_scale(small_checkout, name) for name in ("mine", "full"))
+    assert (mine.name, mine.workers, mine.device) == ("mine", 3, full.device)
+    train = full.resources_of("train")
+    assert mine.resources_of("train") == train.model_copy(update={"gpus": 4})
+    assert mine.resources_of("evaluate") == full.resources_of("evaluate")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("extends: lapotp", "'mine' extends 'lapotp', which is unknown; did you mean 'laptop'?"),
+        ("extends: mine", r"'mine' extends itself \(mine <- mine\); correct one extends"),
+        ("extends: laptop\nseeds: few", r"mine\.yaml:2: 'seeds' is 'few'"),
+        ("- laptop", r"mine\.yaml must be a mapping"),
+    ],
+)
+def test_a_wrong_scale_is_refused_with_its_file(small_checkout, text, sentence):
+    (small_checkout / "configs" / "scales" / "mine.yaml").write_text(text)
+    with pytest.raises(VitrineError, match=sentence):
+        load_scale(small_checkout, "mine")
 
 
 def test_a_broken_file_is_named(tmp_path):

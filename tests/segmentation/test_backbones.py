@@ -4,6 +4,7 @@ from torch import nn
 
 import vitrine.segmentation  # noqa: F401  # isort: skip
 import timm
+from mmcv.cnn import ConvModule
 from mmseg.models.backbones import SwinTransformer
 
 from tests.segmentation.segmenters import SIDE, WIDTHS, WINDOW, noise, offsets, spread
@@ -150,3 +151,10 @@ def test_without_weights_to_load_the_random_ones_stay():
     before = model.state_dict()
     model.init_weights()
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+def test_mmsegs_convolutions_become_circular_by_their_config():
+    conv = ConvModule(2, 3, 3, padding=1, conv_cfg={"type": "CircularConv2d"}).double()
+    x = torch.randn(1, 2, 5, 6, dtype=torch.float64)
+    torch.testing.assert_close(conv(x.roll((2, 3), (2, 3))), conv(x).roll((2, 3), (2, 3)))
+    assert [name for name, _ in conv.named_parameters()] == ["conv.weight", "conv.bias"]

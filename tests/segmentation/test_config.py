@@ -10,9 +10,11 @@ from tests.segmentation.conftest import SIZE, SWIN
 from vitrine.errors import VitrineError
 from vitrine.plan.datasets import load_registry
 from vitrine.plan.recipe import SegmentationRecipe
+from vitrine.plan.weights import PublishedWeights
 from vitrine.segmentation.config import load_config, training_config
 from vitrine.segmentation.config import test_config as config_of_test
 from vitrine.training.engine import Job
+from vitrine.training.weights import fetch
 
 ALONE = {"world": 1, "on_gpu": False}
 PLAIN = {
@@ -133,6 +135,11 @@ def test_published_weights_must_be_given(plain, info, tmp_path):
 
 
 def test_published_weights_fill_the_backbone(plain, info, tmp_path):
-    file = tmp_path / "swin.pth"
+    torch.save({"a": torch.ones(1)}, tmp_path / "published.pth")
+    entry = {"name": "swin", "url": [(tmp_path / "published.pth").as_uri()], "licence": "none"}
+    file = tmp_path / "swin.safetensors"
+    with pytest.raises(VitrineError, match=r"swin\.safetensors does not exist: run"):
+        train_config(plain, info, tmp_path, initial=file)
+    fetch(PublishedWeights.model_validate(entry), file)
     backbone = train_config(plain, info, tmp_path, initial=file).model.backbone
     assert backbone.init_cfg == {"type": "Pretrained", "checkpoint": str(file)}

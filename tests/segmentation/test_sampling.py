@@ -5,7 +5,11 @@ from itertools import islice
 import vitrine.segmentation  # noqa: F401  # isort: skip
 import numpy as np
 import pytest
+from mmengine.registry import DefaultScope
+from mmseg.registry import DATASETS
+from PIL import Image
 
+from vitrine.data.scenes import CLASSES, PALETTE
 from vitrine.segmentation import sampling
 from vitrine.segmentation.sampling import CountedDataset, CountedSampler
 
@@ -62,3 +66,29 @@ def test_a_draw_depends_on_its_number_and_the_seed_alone(noise, monkeypatch):
     assert [noise[n] for n in reversed(range(12))] == forwards[::-1]
     assert len({value for _, value in forwards}) == 12
     assert [CountedDataset({}, seed=4)[n] for n in range(12)] != forwards
+
+
+def test_masks_of_scenes_are_read_as_those_of_ade20k(tmp_path):
+    """0 is not judged (255), and class c is written as c + 1."""
+    mask = np.arange(len(CLASSES) + 1, dtype=np.uint8)[None].repeat(4, axis=0)
+    for folder, array, suffix in (("images", mask, "jpg"), ("annotations", mask, "png")):
+        (tmp_path / folder).mkdir()
+        Image.fromarray(array).save(tmp_path / folder / f"one.{suffix}")
+    pipeline = [
+        {"type": "LoadImageFromFile"},
+        {"type": "LoadAnnotations"},
+        {"type": "PackSegInputs"},
+    ]
+    config = {
+        "type": "ScenesDataset",
+        "data_root": str(tmp_path),
+        "data_prefix": {"img_path": "images", "seg_map_path": "annotations"},
+        "pipeline": pipeline,
+    }
+    with DefaultScope.overwrite_default_scope("mmseg"):
+        scenes = DATASETS.build(config)
+        read = scenes[0]["data_samples"].gt_sem_seg.data
+    assert len(scenes) == 1
+    assert read[0, 0].tolist() == [255, *range(len(CLASSES))]
+    assert scenes.metainfo["classes"] == CLASSES
+    assert scenes.metainfo["palette"] == [list(color) for color in PALETTE]

@@ -4,9 +4,9 @@ from torch import nn
 from torch.nn import functional
 
 from vitrine.segmentation.unpooling import to_pixels, unpool
-from vitrine.shift.frame import Features, Frame
-from vitrine.shift.merging import adaptive_merge
 from vitrine.shift.polyphase import roll, roll_image
+from vitrine.shift.tokenization import adaptive_merge
+from vitrine.shift.torus import Features, Frame
 from vitrine.shift.windows import window_offset
 
 

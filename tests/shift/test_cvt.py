@@ -16,7 +16,8 @@ from vitrine.shift.adaptive_cvt import (
 )
 from vitrine.shift.cvt import ConvAttention, CvT, Mlp
 from vitrine.shift.equivariance import invariance_error
-from vitrine.shift.polyphase import roll_image, sample, wrap
+from vitrine.shift.polyphase import roll_image, sample
+from vitrine.shift.torus import wrap
 
 PARAMETERS = 19_997_480
 SELECTIONS = ["paper", "fast"]

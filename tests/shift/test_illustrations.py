@@ -6,7 +6,6 @@ from torch import nn
 
 import vitrine.models  # noqa: F401
 from vitrine.measures.context import Context
-from vitrine.shift.frame import Frame
 from vitrine.shift.illustrations import (
     photo,
     pixels_of,
@@ -16,6 +15,7 @@ from vitrine.shift.illustrations import (
     window_illustration,
 )
 from vitrine.shift.tokenization import adaptive_conv, circular_conv
+from vitrine.shift.torus import Frame
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
 MODEL = "swin_tiny_patch4_window7_224"

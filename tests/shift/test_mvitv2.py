@@ -8,16 +8,25 @@ from timm.models.mvitv2 import (
     MultiScaleVit,
     MultiScaleVitCfg,
     cal_rel_pos_type,
+    checkpoint_filter_fn,
 )
 from torch import nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError
-from vitrine.shift import mvitv2
+from vitrine.shift import adaptive_mvitv2
+from vitrine.shift.adaptive_mvitv2 import (
+    AdaptiveAttention,
+    AdaptiveBlock,
+    adapt,
+    adaptive_filter,
+    circular_distance,
+    fold,
+)
 from vitrine.shift.equivariance import invariance_error
-from vitrine.shift.mvitv2 import AdaptiveAttention, adapt, adaptive_filter
-from vitrine.shift.padding import circular_pad
-from vitrine.shift.polyphase import roll_image, squared_norms, strongest
+from vitrine.shift.polyphase import roll_image, sample, squared_norms, strongest, strongest_phase
+from vitrine.shift.tokenization import adaptive_conv
+from vitrine.shift.torus import Frame
 
 SELECTIONS = ["paper", "fast"]
 MICRO = {
@@ -118,8 +127,8 @@ def test_the_offset_of_features_is_where_they_are_computed():
     images = noise(8, 3, 32, 32) * 1e-3
     place = offsets(8, (32, 32))
     images[torch.arange(8), :, place[:, 0], place[:, 1]] = 100
-    tokens, phase = mvitv2.adaptive_conv(images, model.patch_embed.proj, "paper")
-    frame = mvitv2.Frame.of(images).sampled(phase, 4)
+    tokens, phase = adaptive_conv(images, model.patch_embed.proj, "paper")
+    frame = Frame.of(images).sampled(phase, 4)
     brightest = strongest(squared_norms(tokens))
     distance = (frame.rolled(brightest).offset - place + 16) % 32 - 16
     assert distance.abs().max() <= 3
@@ -156,7 +165,7 @@ def attention(size, stride_q, stride_kv, **options):
     plain = randomised(plain.double())
     adaptive = copy.deepcopy(plain)
     adaptive.__class__ = AdaptiveAttention
-    adaptive.make_adaptive((size, size))
+    adaptive.make_adaptive((size, size), "paper")
     adaptive.load_state_dict(plain.state_dict())
     return plain, randomised(adaptive)
 
@@ -181,23 +190,23 @@ def as_the_paper_says(attn, x):
     stride_q, stride_kv = attn.pool_q.stride[0], attn.pool_k.stride[0]
     step = min(stride_q, stride_kv)
     outputs = []
-    for sample in range(batch):
-        row_q, column_q = strongest(q[sample], stride_q)
-        row_k, column_k = strongest(k[sample], stride_kv)
+    for image in range(batch):
+        row_q, column_q = strongest(q[image], stride_q)
+        row_k, column_k = strongest(k[image], stride_kv)
         queries = list(torch.cartesian_prod(*(torch.arange(0, side, stride_q) for side in size)))
         keys = list(torch.cartesian_prod(*(torch.arange(0, side, stride_kv) for side in size)))
         attended = []
         for i, j in queries:
             i, j = i + row_q, j + column_q
-            query = attn.norm_q(q[sample, :, i, j])
+            query = attn.norm_q(q[image, :, i, j])
             scores, values = [], []
             for m, n in keys:
                 m, n = m + row_k, n + column_k
                 rows = attn.rel_pos_h[((i - m) % height) // step]
                 columns = attn.rel_pos_w[((j - n) % width) // step]
-                key = attn.norm_k(k[sample, :, m, n])
+                key = attn.norm_k(k[image, :, m, n])
                 scores.append((query * (attn.scale * key + rows + columns)).sum(-1))
-                values.append(attn.norm_v(v[sample, :, m, n]))
+                values.append(attn.norm_v(v[image, :, m, n]))
             weights = torch.stack(scores).softmax(0)
             attended.append((weights[:, :, None] * torch.stack(values)).sum(0) + query)
         outputs.append(torch.stack(attended).flatten(1))
@@ -213,7 +222,7 @@ def test_attention_is_that_of_the_paper(stride_q, stride_kv):
     _, attn = attention(8, stride_q, stride_kv)
     x = noise(2, 8, 8, 8)
     with torch.inference_mode():
-        attended, phase = attn(x, "paper")
+        attended, phase = attn(x)
         torch.testing.assert_close(attended, as_the_paper_says(attn, x))
     assert (phase.expand(2, 2) < stride_q).all()
 
@@ -223,7 +232,7 @@ def test_near_tokens_keep_the_position_embedding_of_the_plain_model(stride_q, st
     plain, _ = attention(16, stride_q, stride_kv)
     adaptive = copy.deepcopy(plain)
     adaptive.__class__ = AdaptiveAttention
-    adaptive.make_adaptive((16, 16))
+    adaptive.make_adaptive((16, 16), "paper")
     adaptive.load_state_dict(plain.state_dict())
     queries, keys = 16 // stride_q, 16 // stride_kv
     q = noise(1, 1, queries**2, 4)
@@ -243,17 +252,17 @@ def test_near_tokens_keep_the_position_embedding_of_the_plain_model(stride_q, st
     assert not torch.allclose(scores, expected) or keys == queries == 1
 
 
-def values_on_their_own_grid(self, qkv, selection):
-    q, k, _, q_phase, k_phase = pooled(self, qkv, selection)
+def values_on_their_own_grid(self, qkv):
+    q, k, _, q_phase, k_phase = pooled(self, qkv)
     v = self._convolved(qkv, (self.pool_q, self.pool_k, self.pool_v), stride=1).chunk(3, -1)[2]
-    phase = mvitv2.strongest_phase(v, self.stride_kv)
-    return q, k, mvitv2.sample(v, phase, self.stride_kv), q_phase, k_phase
+    phase = strongest_phase(v, self.stride_kv)
+    return q, k, sample(v, phase, self.stride_kv), q_phase, k_phase
 
 
-def shortcut_on_its_own_grid(self, x, phase, selection):
+def shortcut_on_its_own_grid(self, x, phase):
     pool = self.shortcut_pool_attn
-    phase = phase if pool is None else mvitv2.strongest_phase(x, pool.stride[0])
-    return pooled_shortcut(self, x, phase, selection)
+    phase = phase if pool is None else strongest_phase(x, pool.stride[0])
+    return pooled_shortcut(self, x, phase)
 
 
 def linear_distance(queries, keys, period):
@@ -261,15 +270,15 @@ def linear_distance(queries, keys, period):
 
 
 pooled = AdaptiveAttention._pooled
-pooled_shortcut = mvitv2.AdaptiveBlock._pooled_shortcut
+pooled_shortcut = AdaptiveBlock._pooled_shortcut
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "wrong", "selections"),
     [
         (AdaptiveAttention, "_pooled", values_on_their_own_grid, ["paper"]),
-        (mvitv2.AdaptiveBlock, "_pooled_shortcut", shortcut_on_its_own_grid, ["paper"]),
-        (mvitv2, "circular_distance", linear_distance, SELECTIONS),
+        (AdaptiveBlock, "_pooled_shortcut", shortcut_on_its_own_grid, ["paper"]),
+        (adaptive_mvitv2, "circular_distance", linear_distance, SELECTIONS),
     ],
     ids=["values apart from keys", "skip apart from queries", "linear distances"],
 )
@@ -356,7 +365,7 @@ def test_checkpoints_of_another_image_size_are_resized_as_timm_does():
     plain = made("mvitv2_tiny_zeros")
     model, theirs = made(img_size=64), made("mvitv2_tiny_zeros", img_size=64)
     model.load_state_dict(adaptive_filter(plain.state_dict(), model))
-    theirs.load_state_dict(mvitv2.checkpoint_filter_fn(plain.state_dict(), theirs))
+    theirs.load_state_dict(checkpoint_filter_fn(plain.state_dict(), theirs))
     torch.testing.assert_close(model.state_dict(), adapt(theirs).state_dict())
 
 
@@ -377,18 +386,6 @@ def test_reduced_precision_other_layouts_and_compilation_change_rounding_only():
     assert (half - logits).abs().max() < 0.1 * logits.abs().max()
 
 
-@pytest.mark.parametrize(("before", "after"), [(0, 0), (1, 0), (1, 1), (2, 1), (0, 3)])
-def test_circular_padding_and_its_gradient_are_those_of_torch(before, after):
-    x = noise(2, 5, 4, 3).requires_grad_()
-    mine = circular_pad(x, before, after)
-    sides = (before, after, before, after)
-    theirs = functional.pad(x.permute(0, 3, 1, 2), sides, mode="circular").permute(0, 2, 3, 1)
-    assert torch.equal(mine, theirs)
-    upstream = noise(*mine.shape)
-    (gradient,) = torch.autograd.grad(mine, x, upstream)
-    torch.testing.assert_close(gradient, torch.autograd.grad(theirs, x, upstream)[0])
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -406,3 +403,19 @@ def test_what_cannot_be_equivariant_is_refused(options, message):
 def test_images_of_another_size_are_refused():
     with pytest.raises(VitrineError, match=r"64x32 pixels do not fit .* built for 32x32"):
         made()(noise(1, 3, 64, 32))
+
+
+def test_the_circular_distance_of_figure_3_does_not():
+    p = torch.arange(4)
+    distance = circular_distance(p, p, 4)
+    assert distance.tolist() == [[0, 3, 2, 1], [1, 0, 3, 2], [2, 1, 0, 3], [3, 2, 1, 0]]  # Fig. 3c
+    for shift in range(4):
+        shifted = (p + shift) % 4
+        assert torch.equal(circular_distance(shifted, shifted, 4), distance)
+
+
+def test_a_folded_table_keeps_the_nearest_distance():
+    table = torch.arange(-3.0, 4.0)[:, None]  # the embedding of distance d is d
+    assert fold(table, 4).flatten().tolist() == [0, 1, 0, -1]  # of 2 and -2 the mean
+    odd = torch.arange(-4.0, 5.0)[:, None]
+    assert fold(odd, 5).flatten().tolist() == [0, 1, 2, -2, -1]

@@ -1,10 +1,13 @@
+import json
 import resource
 from contextlib import contextmanager
 
 import pytest
 import torch
 
+from tests.malice import ATTACKS
 from vitrine.errors import VitrineError
+from vitrine.files import sha256
 from vitrine.training.checkpoint import Checkpoints
 
 
@@ -79,7 +82,37 @@ def spoil_the_seal(path):
     path.with_suffix(".json").write_text('{"step": 2')
 
 
-DAMAGES = [truncate, empty, flip_a_bit, lose_the_seal, spoil_the_seal]
+def reseal(path):
+    seal = json.loads(path.with_suffix(".json").read_text())
+    seal |= {"bytes": path.stat().st_size, "sha256": sha256(path)}
+    path.with_suffix(".json").write_text(json.dumps(seal))
+
+
+def seal_nonsense(path):
+    path.write_bytes(b"nobody could have saved this")
+    reseal(path)
+
+
+def seal_half(path):
+    truncate(path)
+    reseal(path)
+
+
+def seal_another_object(path):
+    torch.save([1, 2], path)
+    reseal(path)
+
+
+DAMAGES = [
+    seal_nonsense,
+    seal_half,
+    seal_another_object,
+    truncate,
+    empty,
+    flip_a_bit,
+    lose_the_seal,
+    spoil_the_seal,
+]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -92,6 +125,25 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(checkpoints, c
     assert str(damaged) in warning
     assert warning.count("\n") == 1
     assert names(checkpoints) == ["step-00000001.json", "step-00000001.pt"]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_sealed_checkpoint_that_would_run_code_is_passed_over(checkpoints, tmp_path, attack):
+    sound, evil = checkpoints.save(1, state(1)), checkpoints.save(2, state(2))
+    attack(evil, tmp_path / "made")
+    reseal(evil)
+    assert checkpoints.latest() == sound
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_folder_in_the_place_of_a_checkpoint_is_none(checkpoints):
+    sound = checkpoints.save(1, state(1))
+    (checkpoints.folder / "step-00000002.pt").mkdir()
+    assert checkpoints.latest() == sound
+    with pytest.raises(VitrineError, match=r"cannot write .*step-00000002\.pt"):
+        checkpoints.save(2, state(2))
+    checkpoints.save(3, state(3))
+    assert checkpoints.latest().name == "step-00000003.pt"
 
 
 def test_the_bytes_are_checked_before_they_are_unpickled(checkpoints, monkeypatch):

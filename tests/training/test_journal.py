@@ -91,6 +91,24 @@ def test_entries_beyond_the_resumed_step_and_half_lines_are_dropped(tmp_path):
         assert log.read_text() == '{"step": 50}\n{"step": 100}\n'
 
 
+@pytest.mark.parametrize(
+    "broken", ['{"step": 7', "7", "[]", "null", '{"loss": 1}', '{"step": "7"}', "\udcff\udcfe", ""]
+)
+def test_a_broken_line_is_named_and_left_out_and_the_others_stay(tmp_path, capsys, broken):
+    log = tmp_path / "log.jsonl"
+    content = f'{{"step": 50}}\n{broken}\n{{"step": 100}}\n'
+    log.write_bytes(content.encode("utf-8", "surrogateescape"))
+    with make(tmp_path, step=100):
+        assert log.read_text() == '{"step": 50}\n{"step": 100}\n'
+    assert f"warning: {log}, line 2 is no entry and left out\n" in capsys.readouterr().err
+
+
+def test_a_log_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "log.jsonl").mkdir()
+    with pytest.raises(VitrineError, match=r"cannot read .*log\.jsonl \(Is a directory\): corr"):
+        make(tmp_path, step=100)
+
+
 def test_a_resume_that_cannot_write_leaves_the_log_as_it_was(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -2,9 +2,10 @@ import huggingface_hub.constants
 import pytest
 import timm
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from vitrine.errors import VitrineError
+from vitrine.plan.weights import PublishedWeights
 from vitrine.training.model import (
     build_from,
     build_model,
@@ -143,12 +144,8 @@ def published(make_recipe, name="test_vit.r160_in1k", **args):
 
 
 def test_without_a_network_the_message_says_how_to_fetch_pretrained_weights(make_recipe, offline):
-    with pytest.raises(
-        VitrineError, match=r"vitrine\.training\.weights test_vit.*HF_HOME.*OFFLINE"
-    ):
+    with pytest.raises(VitrineError, match=r"where there is a network .*HF_HOME.*OFFLINE"):
         build_pretrained(published(make_recipe), 10, None)
-    with pytest.raises(VitrineError, match=r"weights of 'test_vit\.r160_in1k' cannot be fetched"):
-        fetch("test_vit.r160_in1k")
 
 
 @pytest.mark.parametrize("name", ["vit_small_patch16_36x1_224", "test_vit.nope"])
@@ -157,11 +154,11 @@ def test_weights_that_nobody_has_published_are_refused(make_recipe, name):
         build_pretrained(published(make_recipe, name, depth=1), 10, None)
 
 
-def test_pretrained_weights_fill_all_but_a_head_of_another_size(make_recipe, tmp_path, monkeypatch):
+def test_pretrained_weights_fill_all_but_a_head_of_another_size(make_recipe, tmp_path):
     source = timm.create_model("test_vit.r160_in1k")
-    monkeypatch.setattr(timm, "create_model", lambda *args, **options: source)
-    fetch("test_vit.r160_in1k", tmp_path / "published.safetensors")
-    monkeypatch.undo()
+    torch.save(source.state_dict(), tmp_path / "source.pth")
+    entry = {"name": "vit", "url": [(tmp_path / "source.pth").as_uri()], "licence": "none"}
+    fetch(PublishedWeights.model_validate(entry), tmp_path / "published.safetensors")
     model = build_pretrained(published(make_recipe), 10, tmp_path / "published.safetensors")
     assert model.head.weight.shape[0] == 10
     for name, value in model.state_dict().items():
@@ -169,8 +166,22 @@ def test_pretrained_weights_fill_all_but_a_head_of_another_size(make_recipe, tmp
 
 
 def test_damaged_or_missing_pretrained_weights_are_refused(make_recipe, tmp_path):
+    file = tmp_path / "test_vit.r160_in1k.safetensors"
     with pytest.raises(VitrineError, match=r"does not exist: .*weights test_vit.* --output"):
-        build_pretrained(published(make_recipe), 10, tmp_path / "published.safetensors")
-    (tmp_path / "published.safetensors").write_bytes(b"not weights")
-    with pytest.raises(VitrineError, match=r"published\.safetensors is damaged"):
-        build_pretrained(published(make_recipe), 10, tmp_path / "published.safetensors")
+        build_pretrained(published(make_recipe), 10, file)
+    file.write_bytes(b"not weights")
+    with pytest.raises(VitrineError, match=r"in1k\.safetensors has no sound note of its digest"):
+        build_pretrained(published(make_recipe), 10, file)
+
+
+@pytest.mark.parametrize("run", ["{", "[1]", "null", "4"])
+def test_weights_whose_metadata_name_no_run_are_refused(recipe, tmp_path, run):
+    save_file({"a": torch.ones(1)}, tmp_path / "w.safetensors", metadata={"run": run})
+    with pytest.raises(VitrineError, match=r"w\.safetensors names no run as its own"):
+        load_weights(build_model(recipe, 10), tmp_path / "w.safetensors", recipe)
+
+
+def test_a_damaged_start_is_refused(make_recipe, weights):
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(VitrineError, match=r"w\.safetensors is damaged"):
+        build_from(make_recipe(), 10, weights)

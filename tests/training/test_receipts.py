@@ -27,8 +27,9 @@ def tuned(small_checkout):
         "wide": {},
         "tuned": {"model": {"weights_from": "wide"}, "schedule": {"epochs": 0}},
     }
-    recipes["scales"] = {"laptop": {"seeds": 2, "seeds_per_job": 1}}
     path.write_text(yaml.safe_dump(recipes))
+    scale = path.parent / "scales" / "laptop.yaml"
+    scale.write_text('runs: {"*": {seeds: 2, seeds_per_job: 1}}')
     catalog = load_catalog(
         small_checkout,
         runs_root=str(small_checkout / "runs"),

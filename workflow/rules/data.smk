@@ -24,32 +24,15 @@ rule fetch_dataset:
 
 
 rule fetch_weights:
-    """Fetch a model's published weights from timm's hub, where there is a network."""
+    """Fetch published weights as the registry says, where there is a network."""
     output:
-        str(CATALOG.weights_of("{model}")),
+        str(CATALOG.weights_of("{name}")),
     log:
-        str(CATALOG.data_root / "logs" / "{model}.log"),
+        str(CATALOG.data_root / "logs" / "{name}.log"),
     benchmark:
-        str(CATALOG.data_root / "logs" / "{model}.tsv")
+        str(CATALOG.data_root / "logs" / "{name}.tsv")
     localrule: True
     conda:
         "../../envs/environment.yml"
     shell:
-        "python -m vitrine.training.weights {wildcards.model} --output {output:q} 2>&1 | tee {log:q}"
-
-
-rule fetch_checkpoint:
-    """Fetch a backbone's published checkpoint from its URL, where there is a network."""
-    output:
-        str(CATALOG.data_root / "weights" / "{file}.pth"),
-    log:
-        str(CATALOG.data_root / "logs" / "{file}.log"),
-    benchmark:
-        str(CATALOG.data_root / "logs" / "{file}.tsv")
-    localrule: True
-    conda:
-        "../../envs/environment.yml"
-    params:
-        url=lambda wildcards: CATALOG.checkpoint_urls[f"{wildcards.file}.pth"],
-    shell:
-        "python -m vitrine.training.weights {params.url:q} --output {output:q} 2>&1 | tee {log:q}"
+        "python -m vitrine.training.weights {wildcards.name} --output {output:q} 2>&1 | tee {log:q}"

@@ -38,8 +38,13 @@ def main() -> None:
         write_atomically(catalog.report, report(catalog))
 
 
-def render(catalog: Catalog, artifact: Artifact) -> None:
-    """Write an artifact's files, the tidy CSV always among them.
+def render(catalog: Catalog, artifact: Artifact, folder: Path | None = None) -> tuple[Path, ...]:
+    """Write an artifact's files, the tidy CSV always among them, and return their paths.
+
+    Args:
+        catalog: the catalogue.
+        artifact: what to render.
+        folder: where to, None for the results of the scale.
 
     Raises:
         VitrineError: a figure's measurement is missing, a cell's key is unknown, or the results
@@ -51,7 +56,8 @@ def render(catalog: Catalog, artifact: Artifact) -> None:
         if (values := read_measurement(measurement.path)) is not None
     }
     cells = compare(artifact, measured, catalog.scale.name)
-    csv, *_ = paths = catalog.files(artifact)
+    usual = catalog.files(artifact)
+    csv, *_ = paths = [folder / file.name for file in usual] if folder else usual
     if artifact.draw is None:
         texts = (markdown(artifact, cells), latex(artifact, cells))
         for path, text in zip(paths[1:], texts, strict=True):
@@ -68,6 +74,7 @@ def render(catalog: Catalog, artifact: Artifact) -> None:
         draw = import_function(artifact.draw, "artifacts.yaml")
         style.save(draw(cells, list(measured.values())), csv.with_suffix(""))
     write_atomically(csv, cells.to_csv(index=False, lineterminator="\n"))
+    return tuple(paths)
 
 
 if __name__ == "__main__":

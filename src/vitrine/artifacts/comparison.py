@@ -9,6 +9,7 @@ and what is known of the spread explain (`tolerance`), else `outside`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import statistics
@@ -29,7 +30,7 @@ COLUMNS = [
     *("paper", "artifact", "row", "column", "metric", "unit"),
     *("measured", "std", "n_seeds", "ci_low", "ci_high"),
     *("paper_value", "paper_std", "difference", "verdict"),
-    *("scale", "dataset", "device", "recipe_hash", "commit", "source"),
+    *("scale", "dataset", "device", "recipe_hash", "commit", "measurement", "source"),
 ]
 NUMBERS = ["measured", "std", "ci_low", "ci_high", "paper_std", "difference"]
 CONFIDENCE = 0.95
@@ -68,20 +69,21 @@ def compare(artifact: Artifact, measurements: Measured, scale: str) -> pd.DataFr
 
 
 def read_measurement(path: Path) -> dict[str, Any] | None:
-    """Read one measurement, None if it was not taken.
+    """Read one measurement, with the SHA-256 of its file as `sha256`; None if it was not taken.
 
     Raises:
         VitrineError: the file is damaged, or holds something else.
     """
     try:
-        measurement: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
+        measurement: dict[str, Any] = json.loads(content)
         if not _has_values_of_its_seeds(measurement):
             raise ValueError("no values of each of its seeds")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise VitrineError(f"cannot read {path} ({error}); delete it and measure again") from None
-    return measurement
+    return {**measurement, "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def _has_values_of_its_seeds(measurement: object) -> bool:
@@ -261,4 +263,5 @@ def _origin(known: Mapping[str, Any]) -> dict[str, Any]:
         "device": provenance.get("device"),
         "recipe_hash": known.get("recipe_hash"),
         "commit": provenance.get("commit"),
+        "measurement": known.get("sha256"),
     }

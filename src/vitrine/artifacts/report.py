@@ -55,17 +55,19 @@ class Cost:
             self.silent += 1
 
 
-def report(catalog: Catalog) -> str:
+def report(catalog: Catalog, folder: Path | None = None) -> str:
     """Return the page of a scale in Markdown; its links are relative to the results folder.
+
+    Args:
+        catalog: the catalogue.
+        folder: of the results, None for those of the scale.
 
     Raises:
         VitrineError: a file of results is damaged, or a claim names what is not there.
     """
-    scale = catalog.scale.name
+    scale, folder = catalog.scale.name, folder or catalog.results
     tables = {
-        name: {
-            one.name: cells_of(one, catalog, catalog.results) for one in paper.artifacts.values()
-        }
+        name: {one.name: cells_of(one, catalog, folder) for one in paper.artifacts.values()}
         for name, paper in catalog.papers.items()
     }
     claims = {
@@ -86,8 +88,8 @@ def report(catalog: Catalog) -> str:
         parts.append(f"[{markdown_escape(info.title)}]({info.url}), {info.authors}, {info.venue}.")
         parts += [_claims_table(claims[name])] if len(claims[name]) else []
         for artifact in paper.artifacts.values():
-            built = catalog.files(artifact)[0].is_file()
-            parts.append(_entry(artifact, tables[name][artifact.name], built))
+            built = folder / catalog.files(artifact)[0].relative_to(catalog.results)
+            parts.append(_entry(artifact, tables[name][artifact.name], built.is_file()))
     return "\n\n".join(parts) + "\n"
 
 

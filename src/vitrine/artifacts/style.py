@@ -1,4 +1,4 @@
-"""One look for every figure: safe for colour-blind readers, legible at the width of a column.
+"""The style of all figures: safe for colour-blind readers, legible at the width of a column.
 
 Text stays text in the SVG, and neither file carries a date or a random identifier, so that the same
 numbers give the same bytes. The primitives draw tidy cells (`vitrine.artifacts.comparison`) or
@@ -7,11 +7,13 @@ images; what only one paper needs lives with that paper.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib as mpl
 import pandas as pd
+import seaborn as sns
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,7 +22,10 @@ from numpy.typing import ArrayLike
 
 from vitrine.files import atomic_path
 
-# Okabe and Ito (2008), told apart under every common colour vision; yellow last, faint on white.
+Measurements = Sequence[Mapping[str, Any]]
+"""What a figure's function gets beside the cells: what its measurements' files hold."""
+
+# Okabe and Ito (2008), distinct under every common colour vision; yellow is last, faint on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 SEQUENTIAL = "cividis"  # perceptually uniform, and the same to colour-blind readers
@@ -101,17 +106,62 @@ def lines(axes: Axes, cells: pd.DataFrame) -> None:
         axes: to draw on.
         cells: tidy cells whose columns are numbers, such as image sizes.
     """
-    for index, (label, row) in enumerate(cells.groupby("row", sort=False)):
-        points = row.assign(x=row["column"].astype(float)).sort_values("x")
-        axes.plot(
-            points["x"],
-            points["measured"],
-            label=str(label),
-            color=colour(index),
-            marker=MARKERS[index % len(MARKERS)],
-        )
-        band = (points["x"], points["ci_low"], points["ci_high"])
-        axes.fill_between(*band, color=colour(index), alpha=0.2, linewidth=0)
+    # Of these three values seaborn draws the median and the range: the mean and its interval.
+    values = cells.melt(["row", "column"], ["ci_low", "measured", "ci_high"], value_name="y")
+    series(
+        axes,
+        values.assign(x=values["column"].astype(float)),
+        {row: index for index, row in enumerate(dict.fromkeys(cells["row"]))},
+        estimator="median",
+        errorbar=("pi", 100),
+        err_kws={"linewidth": 0},
+    )
+
+
+def series(axes: Axes, data: pd.DataFrame, looks: Mapping[str, int], **options: Any) -> None:
+    """Draw ``y`` over ``x`` as a line for each ``row``, on empty axes.
+
+    Args:
+        axes: to draw on.
+        data: has the three columns.
+        looks: which colour of the palette, and which marker, each row has.
+        **options: passed to `seaborn.lineplot`.
+    """
+    order = list(looks)
+    sns.lineplot(
+        data,
+        x="x",
+        y="y",
+        hue="row",
+        hue_order=order,
+        palette=[colour(index) for index in looks.values()],
+        style="row",
+        style_order=order,
+        markers=[MARKERS[index % len(MARKERS)] for index in looks.values()],
+        markersize=4.5,
+        markeredgewidth=0,
+        dashes=False,
+        legend=False,
+        ax=axes,
+        **options,
+    )
+    for line, row in zip(axes.lines, order, strict=True):
+        line.set_label(row)
+    axes.set(xlabel="", ylabel="")
+
+
+def heat_map(axes: Axes, matrix: ArrayLike, **options: Any) -> None:
+    """Draw a matrix as squares; `options` are those of `seaborn.heatmap`, such as its limits."""
+    plain = {"cmap": SEQUENTIAL, "cbar": False, "xticklabels": False, "yticklabels": False}
+    sns.heatmap(matrix, square=True, ax=axes, **{**plain, **options})
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+
+
+def first_seed(measurement: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of a measurement's first seed."""
+    values: Mapping[str, Any] = next(iter(measurement["values"].values()))
+    return values
 
 
 def picture(axes: Axes, image: ArrayLike, **shown: Any) -> AxesImage:

@@ -133,8 +133,8 @@ def _data(needs: list[DatasetNeed], catalog: Catalog) -> list[str]:
         state = download if need.state == "to download" else need.state
         rows.append([need.info.name, need.info.licence, state, _users(need.artifacts)])
     for weights in weights_needed(catalog.artifacts, catalog):
-        fetched = "present" if weights.present else "Snakemake downloads them"
-        rows.append([weights.path.stem, "published weights", fetched, _users(weights.artifacts)])
+        licence = weights.entry.licence if weights.entry else "unknown"
+        rows.append([weights.path.stem, licence, weights.state, _users(weights.artifacts)])
     table(["what", "licence", "state", "needed by"], rows)
     blocking = [need for need in needs if need.state == "missing"]
     for need in blocking:

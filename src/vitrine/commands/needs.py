@@ -15,6 +15,7 @@ from vitrine.data import verify
 from vitrine.errors import VitrineError
 from vitrine.plan.catalog import Artifact, Catalog
 from vitrine.plan.datasets import DatasetInfo, find
+from vitrine.plan.weights import REGISTRY, PublishedWeights, load_weights_registry
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,16 @@ class WeightsNeed:
     model: str
     path: Path
     artifacts: tuple[Artifact, ...]
+    entry: PublishedWeights | None
+    """The registry's, None where it has none."""
+
+    @property
+    def state(self) -> str:
+        """Whether they are here or the graph fetches them, and how far they can be checked."""
+        if self.entry is None:
+            return f"missing in {REGISTRY}"
+        place = "present" if self.present else "to download"
+        return place if self.entry.pinned else f"{place}, not pinned"
 
     @property
     def present(self) -> bool:
@@ -81,9 +92,10 @@ def weights_needed(artifacts: Iterable[Artifact], catalog: Catalog) -> list[Weig
             if published := run.recipe.model.published:
                 name = f"{artifact.paper}_{artifact.name}"
                 users.setdefault(published, {})[name] = artifact
+    registry = load_weights_registry(catalog.root / REGISTRY) if users else {}
     return [
-        WeightsNeed(name, catalog.weights_of(name), tuple(users[name].values()))
-        for name in sorted(users)
+        WeightsNeed(name, path, tuple(users[name].values()), registry.get(path.stem))
+        for name, path in ((name, catalog.weights_of(name)) for name in sorted(users))
     ]
 
 

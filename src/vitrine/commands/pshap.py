@@ -6,6 +6,8 @@ predicts is explained.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +50,7 @@ class Folder:
     """
 
     def __init__(self, folder: Path, classes: int, images: int | None = None):
-        if not folder.is_dir():
-            raise VitrineError(f"there is no folder {folder}: give --data a folder of images")
-        found = sorted(
-            path
-            for path in folder.rglob("*")
-            if path.suffix.lower() in IMG_EXTENSIONS and path.is_file()
-        )
-        if not found:
-            raise VitrineError(f"{folder} has no images: give --data a folder with some")
+        found = sorted(find_images(folder))
         own = sorted({str(path.parent.relative_to(folder)) for path in found})
         synsets = ImageNetInfo().label_names()
         names = synsets if classes == len(synsets) and set(own) <= set(synsets) else own
@@ -73,6 +67,25 @@ class Folder:
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
         path, label = self.samples[index]
         return read_image(path), label
+
+
+def find_images(folder: Path) -> Iterator[Path]:
+    """Find a folder's images, also those of its subfolders.
+
+    Raises:
+        VitrineError: there is no such folder, or no image in it.
+    """
+    if not folder.is_dir():
+        raise VitrineError(f"there is no folder {folder}: give --data a folder of images")
+    found = (
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in IMG_EXTENSIONS and path.is_file()
+    )
+    first = next(found, None)
+    if first is None:
+        raise VitrineError(f"{folder} has no images: give --data a folder with some")
+    return chain([first], found)
 
 
 def pshap(
@@ -106,6 +119,7 @@ def pshap(
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     Team.assemble(device)  # refuses one that is not here
+    find_images(data)  # before weights are downloaded
     torch.manual_seed(seed)
     network = create(model, pretrained)
     if not network.num_classes:

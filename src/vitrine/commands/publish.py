@@ -1,146 +1,183 @@
-"""``vitrine publish``: results become the committed ones, if a clean commit made every number.
+"""``vitrine publish``: results become the committed ones, if all they hang on is as it says.
 
-The rule: no file is changed or new (the published results and what git ignores excepted), and each
-number was measured, on weights that were trained, at a clean commit whose code is that of HEAD:
-HEAD itself, or an ancestor since which nothing under src/, configs/, workflow/ and envs/ has
-changed. So a correction of a README does not ask for a new measurement, and a change of a recipe
-does.
+The rule: no file of the checkout is changed or new (the published results and what git ignores
+excepted); every rendered file is, byte for byte, what its measurements give; every measurement was
+taken by the code that is here, with the arguments that are written here, on the weights that its
+run was trained to; and measurements and trainings were made at commits that are in the history of
+HEAD, without uncommitted changes. So a sentence in a document asks for no new measurement, and a
+changed recipe or measure does. A training by older code is published and named.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import os
+import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
-
-from vitrine.artifacts.comparison import read_cells
+from vitrine.artifacts.comparison import read_cells, read_measurement
+from vitrine.artifacts.report import report
 from vitrine.commands.console import count, say
-from vitrine.commands.results import published_folder
+from vitrine.commands.results import (
+    MANIFEST,
+    altered_files,
+    fault_of,
+    manifest_entry,
+    older_runs,
+    published_folder,
+    read_manifest,
+)
 from vitrine.commands.state import is_rendered
 from vitrine.errors import VitrineError
+from vitrine.files import sha256
 from vitrine.plan.catalog import Artifact, Catalog, with_sources
-from vitrine.provenance import read_provenance
+from vitrine.provenance import DIRTY, changed_files, read_provenance
 
-CODE = ("src", "configs", "workflow", "envs")
-DIRTY = "-dirty"
+REPORT = "report.md"
 
 
-def publish(catalog: Catalog) -> None:
-    """Copy a scale's results into the folder of published ones, in place of what is there.
+def publish(catalog: Catalog, prune: bool = False) -> None:
+    """Copy a scale's results into the folder of published ones; what is not built here stays.
+
+    Args:
+        catalog: the catalogue at the scale.
+        prune: delete the published files that this does not write.
 
     Raises:
-        VitrineError: the working tree is not clean, or a number or the weights behind it come from
-            other code.
+        VitrineError: the checkout has changes, or a result is not what it hangs on.
     """
     folder = published_folder(catalog)
-    git = Git(catalog.root)
-    if changed := git.changed_file(besides=folder.parent):
-        raise VitrineError(
-            f"{changed} differs from the last commit or is not in it; commit, restore or remove it "
-            "first"
-        )
+    require_clean(catalog)
     built = [artifact for artifact in catalog.artifacts if is_rendered(artifact, catalog)]
     if not built:
         raise VitrineError(
             f"{catalog.results} has nothing to publish; run snakemake all --config "
             f"scale={catalog.scale.name} first"
         )
-    not_run = {}
     for artifact in built:
-        path = catalog.files(artifact)[0]
-        cells = read_cells(path)
-        require_code_of_head(cells, path, git)
-        require_weights_of_head(artifact, cells, git)
-        not_run[f"{artifact.paper}_{artifact.name}"] = int((cells["verdict"] == "not_run").sum())
-    files = [file for artifact in built for file in catalog.files(artifact)]
-    files += [catalog.report] if catalog.report.is_file() else []
-    stale = replace_folder(folder, catalog.results, files)
+        require_chain(artifact, catalog)
+    manifest = read_manifest(folder) if (folder / MANIFEST).is_file() and not prune else {}
+    manifest |= {_target(artifact): manifest_entry(artifact, catalog) for artifact in built}
+    files = {
+        str(file.relative_to(catalog.results)): file.read_bytes()
+        for artifact in built
+        for file in catalog.files(artifact)
+    }
+    gone = replace_folder(folder, files, manifest, catalog, prune)
 
     say(f"{count(len(files), 'file')} of {count(len(built), 'artifact')} are now in {folder}/.")
-    for name, cells_not_run in not_run.items():
-        if cells_not_run:
-            say(f"{name}: {count(cells_not_run, 'cell')} not run.")
+    for artifact in built:
+        verdicts = read_cells(catalog.files(artifact)[0])["verdict"]
+        if not_run := int((verdicts == "not_run").sum()):
+            say(f"{_target(artifact)}: {count(not_run, 'cell')} not run.")
     for artifact in catalog.artifacts:
         if artifact not in built:
-            say(f"{artifact.paper}_{artifact.name}: not built, so not published.")
-    for path in stale:
-        say(f"Removed {folder / path}, which no longer belongs to this scale's results.")
+            say(f"{_target(artifact)}: not built, so what was published of it stays.")
+    for name in older_runs(with_sources(run for artifact in built for run in artifact.runs)):
+        say(f"{name} was trained by older code (--config retrain=changed trains it anew).")
+    for name in gone:
+        say(f"Deleted {folder / name}.")
     say(f"Now: git add {folder} && git commit")
 
 
-def require_code_of_head(cells: pd.DataFrame, path: Path, git: Git) -> None:
-    """Refuse a number that was not measured by the code of HEAD.
+def require_clean(catalog: Catalog) -> None:
+    """Refuse a checkout with changes: nobody could get its code.
 
     Raises:
-        VitrineError: it names the file and the row.
+        VitrineError: a file differs from HEAD or is new, or git cannot tell.
     """
-    for cell in cells[cells["verdict"] != "not_run"].itertuples():
-        if fault := git.fault_of(str(cell.commit)):
-            raise VitrineError(
-                f"{path}, row '{cell.row}', column '{cell.column}': {fault}; measure it again"
-            )
-
-
-def require_weights_of_head(artifact: Artifact, cells: pd.DataFrame, git: Git) -> None:
-    """Refuse a number measured on a run of which a seed was not trained by the code of HEAD.
-
-    Raises:
-        VitrineError: it names the folder of the run.
-    """
-    name = f"{artifact.paper}_{artifact.name}"
-    run_cells = cells[cells["verdict"] != "not_run"]
-    measured = {(cell.row, cell.column): str(cell.recipe_hash) for cell in run_cells.itertuples()}
-    known = {one.on.recipe.hash for one in artifact.measurements if one.on}
-    for recipe_hash in sorted(set(measured.values()) - {"", *known}):
+    changed = changed_files()
+    if changed is None:
         raise VitrineError(
-            f"{name} was measured on recipe {recipe_hash}, which nothing behind it has any more; "
-            f"run snakemake {name}"
+            f"{catalog.root.absolute()} is no git repository with a commit; publish from a clone"
         )
-    runs = [
-        run
-        for cell in artifact.cells
-        if (run := cell.measurement.run if cell.measurement else None)
-        and measured.get((cell.row, cell.column)) == run.recipe.hash
-    ]
+    if changed:
+        raise VitrineError(
+            f"{changed[0]} differs from the last commit or is not in it; commit, restore or remove "
+            "it first"
+        )
+
+
+def require_chain(artifact: Artifact, catalog: Catalog) -> None:
+    """Refuse an artifact that is not what its measurements, weights and code make it.
+
+    Raises:
+        VitrineError: it names the file that is not.
+    """
+    again = f"run snakemake {_target(artifact)} --config scale={catalog.scale.name}"
+    if altered := altered_files(artifact, catalog):
+        raise VitrineError(f"{altered[0]} is not what its measurements give; delete it and {again}")
+    for measurement in artifact.measurements:
+        if fault := fault_of(measurement, catalog):
+            raise VitrineError(f"{fault}; {again}")
+        taken = read_measurement(measurement.path)
+        if taken and (fault := fault_of_commits(str(taken["provenance"].get("commit") or ""))):
+            raise VitrineError(f"{measurement.path}: {fault}; delete it and {again}")
+    runs = [one.run for one in artifact.measurements if one.run and one.path.is_file()]
     for run in with_sources(runs):
         for seed in run.seeds:
             folder = run.seed_folder(seed)
             if (facts := read_provenance(folder)) is None:
                 raise VitrineError(
-                    f"{folder} has no provenance.json, and {name} was measured on it; delete "
-                    f"{run.folder} and train again"
+                    f"{folder} has no provenance.json, and {_target(artifact)} was measured on it; "
+                    f"delete {run.folder} and train again"
                 )
-            if fault := git.fault_of(str(facts.get("commit") or "")):
+            if fault := fault_of_commits(str(facts.get("commit") or "")):
                 raise VitrineError(f"{folder}: {fault}; delete {run.folder} and train again")
 
 
-def replace_folder(folder: Path, source: Path, files: list[Path]) -> list[Path]:
-    """Make `folder` hold exactly `files` of `source`, in one rename.
+@functools.cache
+def fault_of_commits(commits: str) -> str | None:
+    """Why what was made at `commits`, joined by "+", may not be published, None if it may."""
+    for commit in commits.split("+"):
+        if not commit:
+            return "it does not say at which commit it was made"
+        if commit.endswith(DIRTY):
+            return f"it was made at {commit}, with uncommitted changes"
+        if not re.fullmatch("[0-9a-f]{40}", commit):
+            return f"'{commit}' is no commit"
+        if _git("merge-base", "--is-ancestor", commit, "HEAD").returncode:
+            return f"its commit {commit} is not in the history of HEAD"
+    return None
+
+
+def replace_folder(
+    folder: Path,
+    files: Mapping[str, bytes],
+    manifest: Mapping[str, Any],
+    catalog: Catalog,
+    prune: bool,
+) -> list[str]:
+    """Lay files over a folder and write its report and manifest, all in one rename.
 
     Returns:
-        What it held before and no longer holds, relative to it.
+        What it held before and no longer holds.
 
     Raises:
         VitrineError: it cannot be written.
     """
     new = folder.with_name(f".{folder.name}.{os.getpid()}.new")
     old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-    kept = {file.relative_to(source) for file in files}
-    held = {file.relative_to(folder) for file in folder.rglob("*") if file.is_file()}
+    held = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
     try:
-        for name in kept:
+        if folder.exists() and not prune:
+            shutil.copytree(folder, new)
+        for name, content in files.items():
             (new / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / name, new / name)
+            (new / name).write_bytes(content)
+        (new / REPORT).write_text(report(catalog, new), encoding="utf-8")
+        told = {**manifest, "report": {"files": {REPORT: sha256(new / REPORT)}, "measurements": {}}}
+        (new / MANIFEST).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
         if folder.exists():
             folder.rename(old)
         new.rename(folder)
     except OSError as error:
-        if old.exists():
+        if old.exists() and not folder.exists():
             old.rename(folder)
         raise VitrineError(
             f"cannot write {folder}: {error.strerror or error}; make room or correct the "
@@ -149,75 +186,12 @@ def replace_folder(folder: Path, source: Path, files: list[Path]) -> list[Path]:
     finally:
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-    return sorted(held - kept)
+    return sorted(held - {*files, REPORT, MANIFEST}) if prune else []
 
 
-@dataclass(frozen=True, eq=False)  # each its own, so that no answer outlives its command
-class Git:
-    """What publishing asks of the repository at `root`."""
+def _target(artifact: Artifact) -> str:
+    return f"{artifact.paper}_{artifact.name}"
 
-    root: Path
 
-    def changed_file(self, besides: Path) -> str | None:
-        """A changed or new file outside `besides`, ignored ones excepted, None if there is none.
-
-        Raises:
-            VitrineError: this is no git repository with a commit, or git fails.
-        """
-        if self._run("rev-parse", "--verify", "HEAD").returncode:
-            raise VitrineError(
-                f"{self.root.absolute()} is no git repository with a commit; publish from a clone"
-            )
-        paths = ["."]
-        top = Path(self._ask("rev-parse", "--show-toplevel")).resolve()
-        # Git takes no path outside of its repository, not even to leave it out.
-        if (folder := (self.root / besides).resolve()).is_relative_to(top):
-            paths.append(f":(top,exclude,literal){folder.relative_to(top)}")
-        status = self._ask("status", "--porcelain", "--untracked-files=all", "--", *paths)
-        return status.splitlines()[0][3:] if status else None
-
-    @functools.cache  # noqa: B019 - each lives as long as its command
-    def fault_of(self, commits: str) -> str | None:
-        """Why what was made at `commits`, joined by "+", may not be published, None if it may.
-
-        Raises:
-            VitrineError: git fails.
-        """
-        faults = map(self._fault_of_one, commits.split("+"))
-        return next(filter(None, faults), None)
-
-    def _fault_of_one(self, commit: str) -> str | None:
-        if not commit:
-            return "it does not say at which commit it was made"
-        if commit.endswith(DIRTY):
-            return f"it was made at {commit}, with uncommitted changes"
-        if self._run("merge-base", "--is-ancestor", commit, "HEAD").returncode:
-            return f"its commit {commit} is no ancestor of HEAD"
-        changed = self._ask("diff", "--name-only", commit, "HEAD", "--", *CODE)
-        if changed:
-            return f"since its commit {commit} {changed.splitlines()[0]} has changed"
-        return None
-
-    def _ask(self, *arguments: str) -> str:
-        """Git's answer.
-
-        Raises:
-            VitrineError: git exits with an error.
-        """
-        done = self._run(*arguments)
-        if done.returncode:
-            reason = done.stderr.strip().partition("\n")[0]
-            raise VitrineError(
-                f"git {arguments[0]} failed in {self.root.absolute()} ({reason}); put that right "
-                "and publish again"
-            )
-        return done.stdout.rstrip("\n")
-
-    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = ["git", *arguments]
-        try:
-            return subprocess.run(
-                command, cwd=self.root, capture_output=True, text=True, check=False
-            )
-        except OSError as error:
-            raise VitrineError(f"git cannot be started ({error.strerror}); install it") from None
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)

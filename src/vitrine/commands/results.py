@@ -1,19 +1,47 @@
-"""Results as the commands read them: where those published lie, and the claims of either."""
+"""Results as the commands read them, and the chain that they hang on.
+
+    CSV <- measurement <- weights <- code
+
+A rendered file is what its measurements give when they are rendered again. A measurement names the
+code and the weights that it was taken with, by their digests, and a receipt names the weights that
+a run was trained to. The published folder has a manifest of all these digests.
+"""
 
 from __future__ import annotations
 
+import functools
+import json
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from vitrine.artifacts.__main__ import render
 from vitrine.artifacts.claims import claims_of_paper
+from vitrine.artifacts.comparison import read_measurement
 from vitrine.artifacts.report import cells_of
-from vitrine.plan.catalog import Catalog
+from vitrine.errors import VitrineError
+from vitrine.files import sha256
+from vitrine.plan.catalog import Artifact, Catalog, Measurement, Run, recorded_code
+from vitrine.plan.code import measuring_digest, training_digest
+from vitrine.training.receipts import trained_weights
+
+MANIFEST = "manifest.json"
 
 
 def published_folder(catalog: Catalog) -> Path:
-    """Where the committed results of the catalogue's scale lie."""
-    return Path(catalog.settings.results_root) / "published" / catalog.scale.name
+    """Where the committed results of the catalogue's scale lie.
+
+    A publication that was killed between its two renames leaves the former folder beside it under
+    another name: it is put back.
+    """
+    folder = catalog.root / "results" / "published" / catalog.scale.name
+    left = sorted(folder.parent.glob(f".{folder.name}.*.old"))
+    if left and not folder.exists():
+        left[-1].rename(folder)
+    return folder
 
 
 def claims_of(catalog: Catalog, folder: Path) -> pd.DataFrame:
@@ -24,3 +52,96 @@ def claims_of(catalog: Catalog, folder: Path) -> pd.DataFrame:
         claims = claims_of_paper(paper, tables, catalog.scale.name)
         judged.append(claims.assign(id=[f"{paper.name}/{name}" for name in claims["id"]]))
     return pd.concat(judged, ignore_index=True)
+
+
+def altered_files(artifact: Artifact, catalog: Catalog) -> list[Path]:
+    """The rendered files of an artifact that its measurements, rendered again, do not give."""
+    with tempfile.TemporaryDirectory(prefix="vitrine-") as temporary:
+        again = render(catalog, artifact, Path(temporary))
+        return [
+            file
+            for file, fresh in zip(catalog.files(artifact), again, strict=True)
+            if file.read_bytes() != fresh.read_bytes()
+        ]
+
+
+def fault_of(measurement: Measurement, catalog: Catalog) -> str | None:
+    """Why a measurement that was taken is not what its job would give now, None if it is.
+
+    Raises:
+        VitrineError: its file, or a receipt, is damaged.
+    """
+    taken = read_measurement(measurement.path)
+    if taken is None:
+        return None
+    job = catalog.measurement_job(measurement)
+    if taken.get("code") != measuring_digest(job.function, job.args, job.recipe, job.reads):
+        return f"{measurement.path} was measured by other code than is here"
+    if taken.get("identity") != job.identity:
+        return f"{measurement.path} was measured with other arguments than are written now"
+    for seed in measurement.seeds if measurement.run else ():
+        weights = measurement.run.weights(seed) if measurement.run else Path()
+        receipts = measurement.run.receipts_of([seed]) if measurement.run else ()
+        if not weights.is_file() or not all(receipt.is_file() for receipt in receipts):
+            return f"{weights}, on which {measurement.path} was measured, is not there or untold"
+        digests = {sha256_once(weights), *(trained_weights(one).get(seed) for one in receipts)}
+        if digests != {taken.get("weights", {}).get(str(seed))}:
+            return f"{measurement.path} was measured on other weights than {weights} holds"
+    return None
+
+
+@functools.cache
+def sha256_once(path: Path) -> str:
+    """The digest of a large file that several measurements rest on."""
+    return sha256(path)
+
+
+def older_runs(runs: Iterable[Run]) -> list[str]:
+    """The runs that other code has trained than is here: no training is repeated for that."""
+    return [
+        f"{run.paper}/{run.folder.name}"
+        for run in runs
+        if {recorded_code(run.seed_folder(seed)) for seed in run.seeds}
+        - {training_digest(run.recipe, run.info), None}
+    ]
+
+
+def manifest_entry(artifact: Artifact, catalog: Catalog) -> dict[str, Any]:
+    """What an artifact hangs on: its files, its measurements, their weights and code."""
+    measurements = {}
+    for one in artifact.measurements:
+        if (taken := read_measurement(one.path)) is not None:
+            measurements[str(one.path.relative_to(catalog.runs_root))] = {
+                "sha256": taken["sha256"],
+                "code": taken.get("code"),
+                "weights": taken.get("weights", {}),
+                "commit": taken["provenance"].get("commit"),
+            }
+    files = {
+        str(file.relative_to(catalog.results)): sha256(file) for file in catalog.files(artifact)
+    }
+    runs = {
+        f"{run.paper}/{run.folder.name}/seed{seed}": recorded_code(run.seed_folder(seed))
+        for run in artifact.runs
+        for seed in run.seeds
+    }
+    return {"files": files, "measurements": measurements, "trained by code": runs}
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of published results: `manifest_entry` by target.
+
+    Raises:
+        VitrineError: it is missing or damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for entry in manifest.values():
+            entry["files"].items(), entry["measurements"].items()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise VitrineError(
+            f"cannot read {path} ({type(error).__name__}: {error}); restore it with git checkout, "
+            "or publish again"
+        ) from None
+    return manifest

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 import yaml
 
 from vitrine.artifacts.tables import format_answer
@@ -9,6 +13,7 @@ from vitrine.commands.console import heading, say, table
 from vitrine.commands.state import runs_behind
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.plan.catalog import Artifact, Catalog, Cell, Measurement
+from vitrine.plan.schema import place_of
 
 
 def show(catalog: Catalog, target: str) -> None:
@@ -32,13 +37,14 @@ def show(catalog: Catalog, target: str) -> None:
         table(["run", "recipe hash", "seeds", "folder", "starts from"], rows)
 
 
-def show_recipe(catalog: Catalog, target: str | None, name: str) -> None:
+def show_recipe(catalog: Catalog, target: str | None, name: str, *, why: bool = False) -> None:
     """Print a recipe as it resolves at this scale, defaults included.
 
     Args:
         catalog: the catalogue.
         target: the recipe is of this target's papers; None for any paper.
         name: RECIPE or PAPER/RECIPE; the recipe may be named as its run's folder, with its hash.
+        why: beside each value, name the file and line that set it, or "default".
 
     Raises:
         VitrineError: none of the papers has such a recipe at this scale, or several have.
@@ -66,7 +72,28 @@ def show_recipe(catalog: Catalog, target: str | None, name: str) -> None:
         raise VitrineError(f"several papers have a recipe '{name}': name {' or '.join(names)}")
     called, run = next(iter(found.values()))
     say(f"# {run.paper}, recipe {called} at scale {catalog.scale.name}: {run.folder}")
-    say(yaml.safe_dump(run.recipe.model_dump(mode="json"), sort_keys=False).rstrip())
+    values = run.recipe.model_dump(mode="json")
+    if why:
+        for line, place in _explained(values, catalog.paper(run.paper).at_scale.values(called)):
+            say(f"{line:<40}  # {place}" if place else line)
+    else:
+        say(yaml.safe_dump(values, sort_keys=False).rstrip())
+
+
+def _explained(
+    values: Mapping[str, Any], written: Mapping[str, Any], indent: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a recipe in YAML, and where each value was written."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield f"{indent}{_in_one_line(key, {}).removesuffix(' {}')}", ""
+            yield from _explained(value, written.get(key) or {}, f"{indent}  ")
+        else:
+            yield f"{indent}{_in_one_line(key, value)}", place_of(written, key) or "default"
+
+
+def _in_one_line(key: str, value: Any) -> str:
+    return yaml.safe_dump({key: value}, default_flow_style=True, width=math.inf).strip()[1:-1]
 
 
 def _print_artifact(artifact: Artifact, catalog: Catalog) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from vitrine.artifacts.report import cells_of
-from vitrine.commands.console import say, table
-from vitrine.commands.results import claims_of
+from vitrine.commands.console import count, say, table
+from vitrine.commands.results import claims_of, fault_of, older_runs
 from vitrine.commands.state import count_states, is_rendered, state_of
 from vitrine.plan.catalog import Artifact, Catalog
 
@@ -41,7 +41,25 @@ def status(catalog: Catalog) -> None:
         say(f"Tables and figures: {catalog.results}/<paper>/; snakemake all adds report.md")
     else:
         say(f"No results yet: snakemake all --config scale={catalog.scale.name}")
+    _say_older(catalog)
     _say_claims(claims_of(catalog, catalog.results))
+
+
+def _say_older(catalog: Catalog) -> None:
+    """Name what is older than its code."""
+    faults = [fault for one in catalog.measurements.values() if (fault := fault_of(one, catalog))]
+    if faults:
+        say(f"{count(len(faults), 'measurement')} to take again (snakemake does):")
+    for fault in faults:
+        say(f"  {fault}")
+    older = older_runs(catalog.runs.values())
+    if older:
+        say(
+            f"{count(len(older), 'run')} trained by older code (measured as they are; "
+            "--config retrain=changed trains them anew):"
+        )
+    for name in older:
+        say(f"  {name}")
 
 
 def artifact_state(artifact: Artifact, cells: pd.DataFrame, catalog: Catalog) -> str:

@@ -1,59 +1,76 @@
 """``vitrine verify``: results made here against the published ones, cell by cell, claim by claim.
 
-An exact cell (a deterministic fact) must agree to the last printed digit. Any other number must lie
-within the 95 % interval that both spreads over seeds allow for the difference; where neither side
-has a spread, only an equal number agrees, and a different one is listed but fails nothing.
+First both are held against what they hang on: the published files against their manifest, the files
+here against their measurements, weights and code. Then every published number is looked for here:
+
+- An exact number (a deterministic fact) must agree to the last printed digit.
+- A number with a spread over seeds must lie within the 95 % interval that the spreads allow for the
+  difference. One in twenty lies beyond it by chance, so a few may; how many, the binomial
+  distribution says at 99 %.
+- One run has no spread. It may differ by a quarter; if by more, it counts among those few.
+- Times and memory are other on every machine, and are not compared.
+
+A number that stands in several cells counts once.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import pandas as pd
+from scipy.stats import binom
 
-from vitrine.artifacts.comparison import difference_half_width, rounding_of
+from vitrine.artifacts.comparison import CONFIDENCE, difference_half_width, rounding_of
 from vitrine.artifacts.report import cells_of
-from vitrine.commands.console import heading, say, table
-from vitrine.commands.results import claims_of, published_folder
+from vitrine.commands.console import count, heading, say, table
+from vitrine.commands.results import (
+    MANIFEST,
+    altered_files,
+    claims_of,
+    fault_of,
+    published_folder,
+    read_manifest,
+)
+from vitrine.commands.state import is_rendered
 from vitrine.errors import VitrineError
+from vitrine.files import sha256
 from vitrine.plan.catalog import Artifact, Catalog, Cell
 
-Agreement = Literal["same", "within", "differs", "no spread", "not run here", "not published"]
+Agreement = Literal["same", "within", "differs", "not compared", "missing here", "new here"]
 AGREEMENTS: tuple[Agreement, ...] = (
-    "same", "within", "differs", "no spread", "not run here", "not published"
+    "same", "within", "differs", "not compared", "missing here", "new here"
 )  # fmt: skip
 RELATIVE_NOISE = 1e-9
+ONE_RUN = 0.25  # of its value, the difference that a single run may show
+BY_CHANCE = 0.99  # how surely chance alone gives no more numbers beyond their intervals
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A cell as published and as measured here."""
+    """A cell as published and as measured here; `evidence` is the same for copies of a number."""
 
     artifact: str
     row: str
     column: str
+    evidence: tuple[object, ...]
     exact: bool
     published: float
     ours: float
     allowed: float
     agreement: Agreement
 
-    @property
-    def fails(self) -> bool:
-        """A deterministic fact that came out differently."""
-        return self.exact and self.agreement == "differs"
-
 
 def verify(catalog: Catalog) -> bool:
     """Compare a scale's results with the published ones, and print what differs.
 
     Returns:
-        Whether every exact cell and every claim that held as published holds here.
+        Whether nothing is altered or missing, no more differs than the spreads explain, and every
+        claim that held as published holds here.
 
     Raises:
         VitrineError: there is nothing published at this scale, or nothing here.
@@ -65,19 +82,74 @@ def verify(catalog: Catalog) -> bool:
     ):
         if not any(folder.glob("*/*.csv")):
             raise VitrineError(f"{folder} holds no results to compare; {remedy}")
-    compared = [
-        one for artifact in catalog.artifacts for one in compare(artifact, catalog, published)
-    ]
-    _print_cells(compared)
+    altered = [*altered_publications(published), *altered_here(catalog)]
+    if altered:
+        heading("Altered")
+        for sentence in altered:
+            say(f"  {sentence}")
+    cells = [one for artifact in catalog.artifacts for one in compare(artifact, catalog, published)]
+    first: dict[tuple[object, ...], Compared] = {}
+    for one in cells:
+        first.setdefault(one.evidence, one)
+    numbers = list(first.values())
+    _print_cells(cells, numbers)
     lost = _print_claims(claims_of(catalog, published), claims_of(catalog, catalog.results))
-    failed = sum(one.fails for one in compared)
-    verified = not failed and not lost
-    if verified:
-        say("Verified: every exact cell measured here agrees, and no claim that held is lost.")
-    else:
-        names = f" ({', '.join(lost)})" if lost else ""
-        say(f"Not verified: exact cells that differ: {failed}; claims lost: {len(lost)}{names}.")
-    return verified
+    counted = Counter(one.agreement for one in numbers)
+    compared = counted["same"] + counted["within"] + counted["differs"]
+    wanted = compared + counted["missing here"]
+    allowed = int(binom.ppf(BY_CHANCE, compared, 1 - CONFIDENCE)) if compared else 0
+    exact = [one for one in numbers if one.exact and one.agreement == "differs"]
+    say(
+        f"{compared} of {count(wanted, 'number')} compared, {counted['differs']} differ beyond "
+        f"their interval (chance allows {allowed}); {counted['not compared']} are times or memory."
+    )
+    faults = {
+        "altered": len(altered),
+        "missing": counted["missing here"],
+        "exact numbers that differ": len(exact),
+        "differences too many": max(0, counted["differs"] - allowed),
+        f"claims lost ({', '.join(lost)})" if lost else "claims lost": len(lost),
+    }
+    if not any(faults.values()):
+        say("Verified.")
+        return True
+    say("Not verified: " + "; ".join(f"{what}: {n}" for what, n in faults.items() if n) + ".")
+    return False
+
+
+def altered_publications(folder: Path) -> Iterator[str]:
+    """What the published files are not that their manifest says they are."""
+    if not (folder / MANIFEST).is_file():
+        yield f"{folder} has no {MANIFEST}, so nothing vouches for what is published"
+        return
+    known = {
+        name: digest
+        for entry in read_manifest(folder).values()
+        for name, digest in entry["files"].items()
+    }
+    for name, digest in known.items():
+        path = folder / name
+        if not path.is_file():
+            yield f"{path} is gone; restore it with git checkout"
+        elif sha256(path) != digest:
+            yield f"{path} was changed after it was published; restore it with git checkout"
+    for path in sorted(folder.glob("*/*.csv")):
+        if str(path.relative_to(folder)) not in known:
+            yield f"{path} is not among what was published; remove it"
+
+
+def altered_here(catalog: Catalog) -> Iterator[str]:
+    """What the results here are not that their measurements, weights and code make them."""
+    faults: dict[str, None] = {}
+    for artifact in catalog.artifacts:
+        if is_rendered(artifact, catalog):
+            for file in altered_files(artifact, catalog):
+                yield f"{file} is not what its measurements give; delete it and run snakemake again"
+            for measurement in artifact.measurements:
+                if fault := fault_of(measurement, catalog):
+                    faults[fault] = None
+    for fault in faults:
+        yield f"{fault}; run snakemake again"
 
 
 def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[Compared]:
@@ -95,11 +167,12 @@ def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[C
             artifact=f"{artifact.paper}_{artifact.name}",
             row=place[0],
             column=place[1],
+            evidence=_evidence(cell) or (artifact.paper, artifact.name, *place),
             exact=cell is not None and cell.exact,
             published=old.measured,
             ours=new.measured,
             allowed=allowed,
-            agreement=_agreement(old.measured, new.measured, allowed),
+            agreement=_agreement(old.measured, new.measured, allowed, cell),
         )
 
 
@@ -121,52 +194,56 @@ def _by_place(cells: pd.DataFrame) -> dict[tuple[str, str], _Number]:
     }
 
 
+def _evidence(cell: Cell | None) -> tuple[object, ...] | None:
+    """What a cell shows: a value of a measurement."""
+    return (cell.measurement.path, cell.key) if cell and cell.measurement else None
+
+
 def _allowed(old: _Number, new: _Number, cell: Cell | None) -> float:
-    """The difference that agrees; not a number where nothing tells."""
+    """The difference that agrees."""
     if cell is not None and cell.exact:
         printed = cell.printed.value if cell.printed else None
         return rounding_of(cell, printed if isinstance(printed, float) else old.measured)
     spreads = [number for number in (old, new) if number.n_seeds > 1 and not math.isnan(number.std)]
     if not spreads:
-        return math.nan
+        return ONE_RUN * abs(old.measured)
     if len(spreads) == 1:
         return difference_half_width(spreads[0].n_seeds, spreads[0].std, 1, None)
     return difference_half_width(old.n_seeds, old.std, new.n_seeds, new.std)
 
 
-def _agreement(old: float, new: float, allowed: float) -> Agreement:
+def _agreement(old: float, new: float, allowed: float, cell: Cell | None) -> Agreement:
     if math.isnan(new):
-        return "not run here"
+        return "missing here"
     if math.isnan(old):
-        return "not published"
+        return "new here"
+    if cell is not None and cell.of_hardware:
+        return "not compared"
     difference = abs(new - old)
     if difference <= RELATIVE_NOISE * abs(old):
         return "same"
-    if math.isnan(allowed):
-        return "no spread"
     return "within" if difference <= allowed else "differs"
 
 
-def _print_cells(compared: list[Compared]) -> None:
+def _print_cells(cells: Iterable[Compared], numbers: Iterable[Compared]) -> None:
     heading("Cells, here against published")
     by_artifact: dict[str, Counter[Agreement]] = {}
-    for one in compared:
+    for one in cells:
         by_artifact.setdefault(one.artifact, Counter())[one.agreement] += 1
     rows = [
         [name, *(counts[agreement] or None for agreement in AGREEMENTS)]
         for name, counts in by_artifact.items()
     ]
     table(["artifact", *AGREEMENTS], rows, right=AGREEMENTS)
-    odd = [one for one in compared if one.agreement in ("differs", "no spread")]
+    odd = [one for one in numbers if one.agreement in ("differs", "missing here")]
     if odd:
-        heading("Cells that differ")
+        heading("Numbers that differ or are missing")
         header = ["artifact", "row", "column", "published", "here", "allowed", ""]
         lines = [
             [
                 *(one.artifact, one.row, one.column),
-                *(f"{one.published:.6g}", f"{one.ours:.6g}"),
-                "no spread" if math.isnan(one.allowed) else f"{one.allowed:.2g}",
-                "EXACT CELL FAILED" if one.fails else one.agreement,
+                *(f"{one.published:.6g}", f"{one.ours:.6g}", f"{one.allowed:.2g}"),
+                "EXACT, FAILED" if one.exact and one.agreement == "differs" else one.agreement,
             ]
             for one in odd
         ]
@@ -174,12 +251,14 @@ def _print_cells(compared: list[Compared]) -> None:
 
 
 def _print_claims(published: pd.DataFrame, ours: pd.DataFrame) -> list[str]:
-    """Print each claim's two statuses; return the ids of those that held and now fail."""
+    """Print the claims whose status has changed; return the ids of those that held and now fail."""
     if published.empty:
         return []
     both = published.merge(ours, on="id", suffixes=("", "_here"))
-    lost = both[(both["status"] == "held") & (both["status_here"] == "failed")]
-    heading("Claims")
-    rows = [[c.id, c.status, c.status_here, c.statement] for c in both.itertuples()]
-    table(["claim", "published", "here", "statement"], rows)
+    changed = both[both["status"] != both["status_here"]]
+    if len(changed):
+        heading("Claims that come out otherwise")
+        rows = [[c.id, c.status, c.status_here, c.statement] for c in changed.itertuples()]
+        table(["claim", "published", "here", "statement"], rows)
+    lost = changed[(changed["status"] == "held") & (changed["status_here"] == "failed")]
     return list(lost["id"])

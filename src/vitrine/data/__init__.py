@@ -4,8 +4,7 @@
 Importing this package imports neither torch nor pydantic.
 """
 
-from vitrine.data.download import fetch
-from vitrine.data.opening import Split, build
-from vitrine.data.verification import verify
+from vitrine.data.fetching import fetch
+from vitrine.data.opening import Split, build, verify
 
 __all__ = ["Split", "build", "fetch", "verify"]

@@ -1,36 +1,67 @@
 """EuroSAT, Flowers, Imagenette and ImageNet: datasets of one file per image.
 
-torchvision reads them; an image that cannot be decoded is named in the error. The labels of a
-folder of class folders are the ranks of their names.
+torchvision lists them; an image or a mask that cannot be decoded is named in the error. The labels
+of a folder of class folders are the ranks of their names.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset, Subset
 from torchvision import datasets
 
 from vitrine.data.splits import stratified_split
-from vitrine.errors import VitrineError
+from vitrine.errors import VitrineError, first_line
 
 if TYPE_CHECKING:
     from vitrine.data.opening import Split
 
 
 def read_image(path: str | Path) -> Image.Image:
-    """Decode an image file as RGB.
+    """Decode an image file as RGB; 16-bit greys are scaled to 8 bits.
 
     Raises:
-        VitrineError: the file is damaged or gone.
+        VitrineError: the file is damaged or gone, or its values have no known range.
     """
+    with _decoding("image", path), Image.open(path) as image:
+        if image.mode.startswith("I;16"):  # which `convert` would clip to white
+            wide = np.asarray(image).astype(np.float32)
+            return Image.fromarray(np.round(wide / 257).astype(np.uint8)).convert("RGB")
+        if image.mode in ("I", "F"):
+            raise VitrineError(
+                f"image {path} has 32 bits a pixel, whose range is unknown; save it with 8 or 16"
+            )
+        return image.convert("RGB")
+
+
+def read_mask(path: str | Path) -> np.ndarray:
+    """Decode a mask file as it is stored: (H, W) uint8.
+
+    Raises:
+        VitrineError: the file is damaged or gone, or holds colours rather than labels.
+    """
+    with _decoding("mask", path), Image.open(path) as image:
+        if image.mode not in ("L", "P"):
+            raise VitrineError(f"mask {path} holds colours ({image.mode}), not labels")
+        return np.array(image)
+
+
+@contextmanager
+def _decoding(what: str, path: str | Path) -> Iterator[None]:
     try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except OSError as error:
-        raise VitrineError(f"cannot read image {path} ({error}); restore it") from error
+        yield
+    except VitrineError:
+        raise
+    except Exception as error:  # a damaged file fails in as many ways as it has bytes
+        raise VitrineError(
+            f"cannot read {what} {path} ({first_line(error)}); restore it"
+        ) from error
 
 
 class Flowers102(datasets.Flowers102):

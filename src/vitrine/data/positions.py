@@ -18,8 +18,7 @@ import numpy as np
 from PIL import Image
 from torch.utils.data import Dataset
 
-from vitrine.data.arrays import cifar10
-from vitrine.data.digits import Digits
+from vitrine.data.arrays import Digits, cifar10
 from vitrine.data.opening import SPLITS
 
 if TYPE_CHECKING:

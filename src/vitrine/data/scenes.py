@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw
 
-from vitrine.data.digits import Digits
+from vitrine.data.arrays import Digits
 from vitrine.data.opening import SPLITS
 from vitrine.data.photos import photos
 from vitrine.data.segmentation import ADE_FOLDERS

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 from torch.utils.data import Dataset
 
-from vitrine.data.folders import read_image
+from vitrine.data.folders import read_image, read_mask
 from vitrine.data.layout import stems
 from vitrine.errors import VitrineError
 
@@ -61,21 +61,6 @@ class MaskedImages(Dataset[tuple[Image.Image, np.ndarray]]):
             mask -= 1  # zero becomes 255 by itself
             mask[mask == IGNORED - 1] = IGNORED  # what was 255 stays so
         return image, mask
-
-
-def read_mask(path: Path) -> np.ndarray:
-    """Decode a mask file as it is stored: (H, W) uint8.
-
-    Raises:
-        VitrineError: the file is damaged or gone, or holds colours rather than labels.
-    """
-    try:
-        with Image.open(path) as image:
-            if image.mode not in ("L", "P"):
-                raise VitrineError(f"mask {path} holds colours ({image.mode}), not labels")
-            return np.array(image)
-    except OSError as error:
-        raise VitrineError(f"cannot read mask {path} ({error}); restore it") from error
 
 
 def ade20k(folder: Path, split: Split) -> MaskedImages:

@@ -1,4 +1,7 @@
-"""Top-1 and top-5 accuracy on the validation split, as the recipe evaluates."""
+"""Top-1 and top-5 accuracy on the validation split, as the recipe evaluates.
+
+A file of its own, since the name of a measurement holds that of its module.
+"""
 
 from __future__ import annotations
 

@@ -1,19 +1,25 @@
-"""Models whose cost is measured: a name in timm's registry is enough, no training is needed."""
+"""What a forward pass is measured of: a model of timm's registry, and the number format.
+
+No training is needed to measure what a model costs: its name and arguments are enough.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 import timm
 import torch
 from torch import Tensor, nn
 
 import vitrine.models  # noqa: F401
-from vitrine.errors import VitrineError
+from vitrine.errors import VitrineError, did_you_mean
 from vitrine.training.model import first_line, require_known
 from vitrine.training.seeding import seed_everything
+from vitrine.training.step import HALF
+
+Precision = Literal["fp32", "bf16", "fp16"]
 
 
 @dataclass(frozen=True)
@@ -92,3 +98,17 @@ def require_pairs(pairs: Mapping[str, str], models: Mapping[str, Any]) -> None:
                 f"the measure's `pairs` name '{label}', which is not among its `models`: "
                 f"{', '.join(models)}"
             )
+
+
+def autocast(device: str, precision: Precision) -> torch.autocast:
+    """Return the context in which a model runs in `precision`, as in training.
+
+    Raises:
+        VitrineError: there is no such precision.
+    """
+    if precision not in get_args(Precision):
+        raise VitrineError(
+            f"there is no precision '{precision}'{did_you_mean(precision, get_args(Precision))}"
+        )
+    half = HALF.get(precision)
+    return torch.autocast(torch.device(device).type, half, enabled=half is not None)

@@ -28,8 +28,8 @@ from vitrine.data.loading import EvaluationSamples, eval_loader
 from vitrine.data.splits import evenly_spread
 from vitrine.data.transforms import Transform, eval_transform
 from vitrine.errors import VitrineError, did_you_mean
+from vitrine.measures.architecture import Precision, autocast
 from vitrine.measures.context import Trained, Values
-from vitrine.measures.precision import Precision, autocast
 from vitrine.training.seeding import derive
 
 Mode = Literal["zero", "crop"]

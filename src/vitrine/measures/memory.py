@@ -21,9 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
-from vitrine.measures.architecture import Architecture, architectures, require_pairs
+from vitrine.measures.architecture import (
+    Architecture,
+    Precision,
+    architectures,
+    autocast,
+    require_pairs,
+)
 from vitrine.measures.context import Context, Values
-from vitrine.measures.precision import Precision, autocast
 
 Phase = Literal["training", "inference"]
 

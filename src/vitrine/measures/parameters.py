@@ -1,4 +1,7 @@
-"""How many parameters models have."""
+"""How many parameters models have.
+
+A file of its own, since the name of a measurement holds that of its module.
+"""
 
 from __future__ import annotations
 

@@ -16,10 +16,9 @@ import torch
 import torch._dynamo
 
 from vitrine.errors import VitrineError
-from vitrine.measures.architecture import architectures, require_pairs
+from vitrine.measures.architecture import Precision, architectures, autocast, require_pairs
 from vitrine.measures.context import Context, Values
 from vitrine.measures.parameters import count
-from vitrine.measures.precision import Precision, autocast
 
 
 def throughput(

@@ -6,10 +6,10 @@ multiplications. The features stay in that basis, one plane of channels for each
 
 - `group`: the eight elements, their representations and the Fourier transform between them;
 - `features`: the one tensor that holds the features, and the group's action on it;
-- `linear`, `norm`, `dropout`, `activation`, `attention`, `mlp`, `block`: the layers (Sec. 3.3);
-- `quarters`, `patch_embed`, `position`: how an image becomes such features;
-- `invariants`: what no element of the group changes about them (Appendix D);
-- `vit`, `flip`, `models`: the families D8, H8, I8 and the baselines D2, H2, registered with timm;
-- `checkpoint`: to and from the published weights; `equivariance`: the check;
+- `layers`: all layers, from the patch embedding to the block (Sec. 3.3);
+- `invariants`: invariants of such features (Appendix D), and a check that a model is invariant;
+- `vit`: the families D8, H8 and I8, registered with timm; `flip`: the baselines D2 and H2;
+- `shapes`: widths and depths of all of them, and plain ViTs of the shapes that timm lacks;
+- `checkpoint`: to and from the published weights;
 - `kernels`: the activation as one kernel, on a GPU.
 """

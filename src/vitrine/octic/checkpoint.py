@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
-from vitrine.octic.block import OcticBlock
-from vitrine.octic.norm import OcticLayerNorm
+from vitrine.octic.layers import OcticBlock, OcticLayerNorm
 from vitrine.octic.vit import OcticVisionTransformer
 
 _LINES = ("A1", "A2", "B1", "B2")

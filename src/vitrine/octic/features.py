@@ -14,7 +14,7 @@ from vitrine.octic.group import FOURIER, INVERSE_FOURIER, isotypic, transform
 
 
 def per_plane(parameters: Tensor) -> Tensor:
-    """Give the rows of each copy of E what they share: ``(6, ...)`` to ``(8, ...)``."""
+    """Repeat the parameters of E's two copies for both rows: ``(6, ...)`` to ``(8, ...)``."""
     return torch.cat([parameters[:4], parameters[4:].repeat_interleave(2, dim=0)])
 
 
@@ -34,13 +34,13 @@ def to_isotypic(y: Tensor) -> Tensor:
 
 
 def act(x: Tensor, element: str, grid: tuple[int, int], prefix: int = 0) -> Tensor:
-    """Act on features as the element acts on the image that they come from.
+    """Act on features as if the element acted on their image.
 
     Args:
         x: ``(8, B, prefix + h w, c)``.
         element: one of `group.ELEMENTS`.
         grid: (h, w) of the tokens before.
-        prefix: tokens in front that have no place in the image (CLS, registers).
+        prefix: tokens in front that are no patches (CLS, registers).
 
     Returns:
         features of the shape of `x`, channels mixed in each pair of E and tokens permuted.

@@ -15,10 +15,10 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from matplotlib.ticker import NullLocator
 
 from vitrine.artifacts import style
+from vitrine.artifacts.style import Measurements
 from vitrine.octic.group import ELEMENTS, regular
 from vitrine.octic.illustrations import BANKS, STAGES
 
-Measurements = Sequence[Mapping[str, Any]]
 Point = tuple[float, float]
 
 # A family has one colour and marker in all figures; Figure 4b has H8 and I8, in this order.
@@ -77,7 +77,7 @@ def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
     The first measurement is `vitrine.octic.illustrations.intertwiner`.
     """
-    values = _first_seed(measurements[0])
+    values = style.first_seed(measurements[0])
     names = {
         "regular": [f"$y_{plane}$" for plane in range(8)],
         "isotypic": [*PLANES[:4], "$E_1$", "$E_1$", "$E_2$", "$E_2$"],
@@ -86,13 +86,13 @@ def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     for ax, (basis, labels) in zip(axes, names.items(), strict=True):
         matrix = np.asarray(values[f"{basis}/matrix"])
         top = np.abs(matrix).max()
-        shown = np.ma.masked_where(np.abs(matrix) < 1e-9 * top, matrix)
-        style.picture(ax, shown, cmap=DIVERGING, vmin=-top, vmax=top)
-        edges = np.linspace(0, len(matrix), 9) - 0.5
+        zero = np.abs(matrix) < 1e-9 * top
+        style.heat_map(ax, matrix, mask=zero, cmap=DIVERGING, vmin=-top, vmax=top)
+        edges = np.linspace(0, len(matrix), 9)
         middles = (edges[1:] + edges[:-1]) / 2
         ax.set_xticks(middles, labels)
-        ax.set_yticks(middles, labels)
-        ax.tick_params(length=0, labelsize=6, pad=1, top=True, labeltop=True, labelbottom=False)
+        ax.set_yticks(middles, labels, rotation=0)
+        ax.tick_params(labelsize=6, pad=1, labeltop=True, labelbottom=False)
         for edge in edges:
             ax.axhline(edge, color="#D0D0D0", linewidth=0.4)
             ax.axvline(edge, color="#D0D0D0", linewidth=0.4)
@@ -108,7 +108,7 @@ def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
     The first measurement is `vitrine.octic.illustrations.block_planes` with the labels d8, i8, h8.
     """
-    values = _first_seed(measurements[0])
+    values = style.first_seed(measurements[0])
     fig, (families, block) = style.figure("text", aspect=0.53, rows=2, height_ratios=(1, 1.3))
     for ax in (families, block):
         ax.set_axis_off()
@@ -149,7 +149,7 @@ def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
     The first measurement is `vitrine.octic.illustrations.cayley`.
     """
-    values = _first_seed(measurements[0])
+    values = style.first_seed(measurements[0])
     patch, top = int(values["patch"]), _scale_of_irrep(np.asarray(values["e/features"]))
     photographs, features = {}, {}
     for element in ELEMENTS:
@@ -178,7 +178,7 @@ def fig6(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
     The first measurement is `vitrine.octic.illustrations.learned_filters`.
     """
-    values = _first_seed(measurements[0])
+    values = style.first_seed(measurements[0])
     components = {bank: np.asarray(values[f"{bank}/components"]) for bank in BANKS}
     rows = max(-(-len(bank) // FILTERS_ACROSS) for bank in components.values())
     fig, axes = style.figure("text", aspect=0.14 + 0.15 * rows, rows=2, columns=3)
@@ -195,7 +195,7 @@ def figb1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     `vitrine.octic.measures.arithmetic_intensity`, whose "crossing" is marked.
     """
     fig, ax = _by_width(cells, "FLOPs per byte")
-    crossing = _first_seed(measurements[0])["crossing"]
+    crossing = style.first_seed(measurements[0])["crossing"]
     ax.axvline(crossing, color="black", linewidth=0.9, linestyle=":")
     _note(ax, f"d = {crossing:.0f}", (crossing, 0), ax.get_xaxis_transform(), ha="right")
     return fig
@@ -208,11 +208,6 @@ def ring() -> list[str]:
         matrix = regular(mirror) @ regular(elements[-1])
         elements.append(next(one for one in ELEMENTS if (regular(one) == matrix).all()))
     return elements[:-1]  # the last mirroring leads back
-
-
-def _first_seed(measurement: Mapping[str, Any]) -> Mapping[str, Any]:
-    values: Mapping[str, Any] = next(iter(measurement["values"].values()))
-    return values
 
 
 def _by_width(cells: pd.DataFrame, ylabel: str) -> tuple[Figure, Axes]:

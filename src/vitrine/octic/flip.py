@@ -12,43 +12,40 @@ import math
 from typing import Any, Literal, get_args
 
 import torch
+from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.octic.block import SteerableBlock
 from vitrine.octic.invariants import Invariant
-from vitrine.octic.position import STD, require_even, resize
+from vitrine.octic.layers import (
+    SteerableAttention,
+    SteerableBlock,
+    SteerableMlp,
+    SteerablePatchEmbed,
+    SteerablePositionEmbedding,
+    channels_of_plane,
+)
+from vitrine.octic.shapes import SHAPES, build, default_cfg
 from vitrine.octic.vit import Layers, SteerableVisionTransformer
 
 FlipFamily = Literal["d2", "h2"]
 
 
 def flip_features(x: Tensor, grid: tuple[int, int], prefix: int = 0) -> Tensor:
-    """Mirror features as the image that they come from.
+    """Mirror features as if their image were mirrored.
 
     Args:
         x: ``(2, B, prefix + h w, c)``.
         grid: (h, w) of the tokens.
-        prefix: tokens in front that have no place in the image.
+        prefix: tokens in front that are no patches.
     """
     x = torch.stack([x[0], -x[1]])
     patches = x[:, :, prefix:].unflatten(2, grid).flip(3).flatten(2, 3)
     return torch.cat([x[:, :, :prefix], patches], dim=2)
 
 
-def half(features: int) -> int:
-    """Return how many channels a plane has.
-
-    Raises:
-        VitrineError: two planes cannot share them equally.
-    """
-    if features % 2:
-        raise VitrineError(f"flip features have {features} channels; give an even number")
-    return features // 2
-
-
-def _unfold_halves(halves: Tensor) -> Tensor:
+def unfold_halves(halves: Tensor) -> Tensor:
     """Complete the left halves ``(2, ..., q)`` of an even and an odd grid, ``(2, ..., 2q)``."""
     even, odd = halves
     return torch.stack(
@@ -67,8 +64,10 @@ class FlipLinear(nn.Module):
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         """Build it; the features are those of both planes."""
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(2, half(out_features), half(in_features)))
-        self.bias = nn.Parameter(torch.zeros(half(out_features))) if bias else None
+        self.weight = nn.Parameter(
+            torch.empty(2, channels_of_plane(out_features, 2), channels_of_plane(in_features, 2))
+        )
+        self.bias = nn.Parameter(torch.zeros(channels_of_plane(out_features, 2))) if bias else None
         nn.init.trunc_normal_(self.weight, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -89,8 +88,8 @@ class FlipLayerNorm(nn.Module):
         """Build it for C = `dim` channels of both planes."""
         super().__init__()
         self.eps = eps
-        self.weight = nn.Parameter(torch.ones(2, half(dim)))
-        self.bias = nn.Parameter(torch.zeros(half(dim)))
+        self.weight = nn.Parameter(torch.ones(2, channels_of_plane(dim, 2)))
+        self.bias = nn.Parameter(torch.zeros(channels_of_plane(dim, 2)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise each token by itself."""
@@ -114,68 +113,37 @@ class FlipLayerScale(nn.Module):
     def __init__(self, dim: int, init_values: float) -> None:
         """Build it for C = `dim` channels of both planes."""
         super().__init__()
-        self.gamma = nn.Parameter(torch.full((2, half(dim)), float(init_values)))
+        self.gamma = nn.Parameter(torch.full((2, channels_of_plane(dim, 2)), float(init_values)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Scale it."""
         return x * self.gamma[:, None, None]
 
 
-class FlipAttention(nn.Module):
-    """Equivariant self-attention of ``(2, B, N, c)``; a head has its share of both planes."""
-
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        qkv_bias: bool = True,
-        attn_drop: float = 0.0,
-        proj_drop: float = 0.0,
-    ) -> None:
-        """Build it with random weights; a head has C / H channels, an even number.
-
-        Raises:
-            VitrineError: the heads cannot share both planes equally.
-        """
-        super().__init__()
-        if dim % (2 * num_heads):
-            raise VitrineError(
-                f"{num_heads} heads cannot share {dim} channels of two planes; "
-                f"give a multiple of {2 * num_heads} channels"
-            )
-        self.num_heads = num_heads
-        self.qkv = FlipLinear(dim, 3 * dim, bias=qkv_bias)
-        self.attn_drop = attn_drop
-        self.proj = FlipLinear(dim, dim)
-        self.proj_drop = nn.Dropout(proj_drop)
+class FlipGELU(nn.Module):
+    """The exact GELU where the mirroring swaps two planes, and a pointwise function commutes."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Attend within each image."""
-        qkv = self.qkv(x).unflatten(3, (3, self.num_heads, -1))  # (2, B, N, 3, H, d)
-        q, k, v = qkv.permute(3, 1, 4, 2, 0, 5).flatten(4)  # (3, B, H, N, 2d)
-        y = functional.scaled_dot_product_attention(
-            q, k, v, dropout_p=self.attn_drop if self.training else 0.0
-        )
-        y = y.unflatten(3, (2, -1)).permute(3, 0, 2, 1, 4).flatten(3)
-        return self.proj_drop(self.proj(y))
-
-
-class FlipMlp(nn.Module):
-    """Equivariant MLP of ``(2, B, N, c)``: its GELU acts where the mirroring swaps two planes."""
-
-    def __init__(self, in_features: int, hidden_features: int, drop: float = 0.0) -> None:
-        """Build it with random weights; the features are those of both planes."""
-        super().__init__()
-        self.fc1 = FlipLinear(in_features, hidden_features)
-        self.drop1 = nn.Dropout(drop)
-        self.fc2 = FlipLinear(hidden_features, in_features)
-        self.drop2 = nn.Dropout(drop)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply it to every token."""
-        even, odd = self.fc1(x) * math.sqrt(1 / 2)
+        """Apply it to ``(2, B, N, c)``."""
+        even, odd = x * math.sqrt(1 / 2)
         left, right = functional.gelu(torch.stack([even + odd, even - odd])) * math.sqrt(1 / 2)
-        return self.drop2(self.fc2(self.drop1(torch.stack([left + right, left - right]))))
+        return torch.stack([left + right, left - right])
+
+
+class FlipAttention(SteerableAttention):
+    """Equivariant self-attention of ``(2, B, N, c)``."""
+
+    planes = 2
+    linear_layer = FlipLinear
+    drop_layer = nn.Dropout
+
+
+class FlipMlp(SteerableMlp):
+    """Equivariant MLP of ``(2, B, N, c)``."""
+
+    linear_layer = FlipLinear
+    act_layer = FlipGELU
+    drop_layer = nn.Dropout
 
 
 class FlipBlock(SteerableBlock):
@@ -187,13 +155,12 @@ class FlipBlock(SteerableBlock):
     scale_layer = FlipLayerScale
 
 
-class FlipPatchEmbed(nn.Module):
+class FlipPatchEmbed(SteerablePatchEmbed):
     """Equivariant patch embedding, ``(B, I, H, W)`` to ``(2, B, N, c)``, of even and odd filters.
 
     Attributes:
         weight: ``(2, c, I, p, p/2)``, the filters' left halves.
         bias: ``(c)``, of the even plane.
-        grid_size: patches (down, across) of an image of the usual size.
     """
 
     def __init__(
@@ -204,53 +171,32 @@ class FlipPatchEmbed(nn.Module):
         Raises:
             VitrineError: `patch_size` or `embed_dim` is odd.
         """
-        super().__init__()
-        if patch_size % 2:
-            raise VitrineError(f"flip patches have {patch_size} pixels; give an even patch_size")
-        self.patch_size = (patch_size, patch_size)
-        self.grid_size = (img_size // patch_size, img_size // patch_size)
-        shape = (2, half(embed_dim), in_chans, patch_size, patch_size // 2)
-        self.weight = nn.Parameter(torch.empty(shape))
-        self.bias = nn.Parameter(torch.empty(half(embed_dim)))
-        bound = 1 / math.sqrt(2 * self.weight[0, 0].numel())
+        super().__init__(img_size, patch_size)
+        c = channels_of_plane(embed_dim, 2)
+        self.weight = nn.Parameter(torch.empty(2, c, in_chans, patch_size, patch_size // 2))
+        self.bias = nn.Parameter(torch.empty(c))
+        bound = 1 / math.sqrt(in_chans * patch_size * patch_size)
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Embed images whose sides are multiples of the patch's."""
-        bias = functional.pad(self.bias, (0, len(self.bias)))
-        filters = _unfold_halves(self.weight).flatten(0, 1)
-        x = functional.conv2d(images, filters, bias, self.patch_size)
-        return x.unflatten(1, (2, -1)).flatten(3).permute(1, 0, 3, 2)
+    def filters(self) -> Tensor:
+        """Return the filters of both planes ``(2, c, I, p, p)``."""
+        return unfold_halves(self.weight)
 
 
-class FlipPositionEmbedding(nn.Module):
+class FlipPositionEmbedding(SteerablePositionEmbedding):
     """Equivariant position encoding ``(2, 1, N, c)``.
 
     Attributes:
         weight: ``(2, c, G, G/2)``, the grids' left halves.
-        grid: (G, G) of the weights.
     """
 
-    def __init__(self, grid: int, dim: int) -> None:
-        """Build it with truncated normal weights.
+    unfold = staticmethod(unfold_halves)
 
-        Raises:
-            VitrineError: `grid` or `dim` is odd.
-        """
-        super().__init__()
-        self.grid = (grid, grid)
-        require_even(self.grid)
-        self.weight = nn.Parameter(torch.empty(2, half(dim), grid, grid // 2))
-        nn.init.trunc_normal_(self.weight, std=STD / math.sqrt(2))
-
-    def forward(self, grid: tuple[int, int] | None = None) -> Tensor:
-        """Return the encoding of a grid of tokens, by default that of the weights.
-
-        Raises:
-            VitrineError: a side of `grid` is odd.
-        """
-        return resize(_unfold_halves(self.weight), grid).flatten(2).mT.unsqueeze(1)
+    @staticmethod
+    def shape(grid: int, dim: int) -> tuple[int, ...]:
+        """Return the shape of `weight`."""
+        return 2, channels_of_plane(dim, 2), grid, grid // 2
 
 
 class EvenPlane(Invariant):
@@ -259,7 +205,7 @@ class EvenPlane(Invariant):
     def __init__(self, dim: int) -> None:
         """Build it for C = `dim` channels of both planes."""
         super().__init__()
-        self.out_features = half(dim)
+        self.out_features = channels_of_plane(dim, 2)
 
     def forward(self, x: Tensor) -> Tensor:
         """Take it."""
@@ -292,3 +238,77 @@ class FlipVisionTransformer(SteerableVisionTransformer):
             invariantise=EvenPlane if family == "d2" else None,
         )
         super().__init__(layers, equivariant=family == "d2", **kwargs)
+
+
+default_cfgs = generate_default_cfgs(
+    {
+        f"{family}_vit_{shape}_224": default_cfg()
+        for family in get_args(FlipFamily)
+        for shape in SHAPES
+    }
+)
+
+
+def _flip_vit(family: FlipFamily, shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    options = {"family": family, **kwargs}
+    return build(FlipVisionTransformer, f"{family}_vit", shape, pretrained, **options)
+
+
+@register_model
+def d2_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D2, ViT-S/16."""
+    return _flip_vit("d2", "small_patch16", pretrained, **kwargs)
+
+
+@register_model
+def d2_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D2, ViT-B/16."""
+    return _flip_vit("d2", "base_patch16", pretrained, **kwargs)
+
+
+@register_model
+def d2_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D2, ViT-L/16."""
+    return _flip_vit("d2", "large_patch16", pretrained, **kwargs)
+
+
+@register_model
+def d2_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D2, ViT-H/14."""
+    return _flip_vit("d2", "huge_patch14", pretrained, **kwargs)
+
+
+@register_model
+def d2_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D2, ViT-H/16."""
+    return _flip_vit("d2", "huge_patch16", pretrained, **kwargs)
+
+
+@register_model
+def h2_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H2, ViT-S/16."""
+    return _flip_vit("h2", "small_patch16", pretrained, **kwargs)
+
+
+@register_model
+def h2_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H2, ViT-B/16."""
+    return _flip_vit("h2", "base_patch16", pretrained, **kwargs)
+
+
+@register_model
+def h2_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H2, ViT-L/16."""
+    return _flip_vit("h2", "large_patch16", pretrained, **kwargs)
+
+
+@register_model
+def h2_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H2, ViT-H/14."""
+    return _flip_vit("h2", "huge_patch14", pretrained, **kwargs)
+
+
+@register_model
+def h2_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H2, ViT-H/16."""
+    return _flip_vit("h2", "huge_patch16", pretrained, **kwargs)

@@ -1,7 +1,7 @@
 """The paper's Figures 2, 3, 5 and 6, measured on its own layers.
 
-The paper draws what the octic group does to layers, blocks, images and filters. Here a real linear
-layer, real models and a real photograph are asked, and the figures draw what they answer.
+The paper draws what the octic group does to layers, blocks, images and filters. Here they are
+computed from a real linear layer, real models and a real photograph.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from vitrine.errors import VitrineError
 from vitrine.measures.architecture import architectures
 from vitrine.measures.context import Context, Trained, Values
 from vitrine.measures.parameters import count
-from vitrine.octic.block import OcticBlock
 from vitrine.octic.features import act, on_planes
 from vitrine.octic.group import ELEMENTS, INVERSE_FOURIER, isotypic, transform
-from vitrine.octic.linear import OcticLinear
-from vitrine.octic.patch_embed import OcticPatchEmbed
+from vitrine.octic.layers import OcticBlock, OcticLinear, OcticPatchEmbed
 
 # E row by row: its two rows share a matrix, which then stands twice on the diagonal.
 BY_ROWS = (0, 1, 2, 3, 4, 6, 5, 7)

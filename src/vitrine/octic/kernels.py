@@ -144,6 +144,6 @@ def _launch(kernel: Any, *tensors: Tensor) -> Tensor:
 
 
 def octic_gelu(x: Tensor) -> Tensor:
-    """Apply the exact GELU to ``(8, ...)``, as `vitrine.octic.activation.octic_gelu`."""
+    """Apply the exact GELU to ``(8, ...)``, as `vitrine.octic.layers.octic_gelu`."""
     y: Tensor = OcticGELUFunction.apply(x)
     return y

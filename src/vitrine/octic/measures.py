@@ -1,4 +1,4 @@
-"""What octic layers save, in theory and on this device, and what a turned image does to a model.
+"""The savings of octic layers, counted and timed, and the accuracy of models on turned images.
 
 The one idea: a saving is a property of a layer's shape, so it is counted on real blocks without
 weights (Table 1, Fig. 4a), while accuracy on turned images (Table 2) needs a trained model and
@@ -19,16 +19,13 @@ from torch import Tensor, nn
 from vitrine.data.transforms import eval_transform
 from vitrine.errors import VitrineError
 from vitrine.measures.accuracy import hits
-from vitrine.measures.architecture import architectures
+from vitrine.measures.architecture import Precision, architectures, autocast
 from vitrine.measures.consistency import validation_batches
 from vitrine.measures.context import Context, Trained, Values
 from vitrine.measures.flops import count
-from vitrine.measures.precision import Precision, autocast
 from vitrine.measures.throughput import every_one_compiled, time_in_turns
-from vitrine.octic.activation import OcticGELU
-from vitrine.octic.block import OcticBlock
-from vitrine.octic.equivariance import invariance_error
-from vitrine.octic.mlp import OcticMlp
+from vitrine.octic.invariants import invariance_error
+from vitrine.octic.layers import OcticBlock, OcticGELU, OcticMlp
 from vitrine.provenance import read_provenance
 from vitrine.training.seeding import derive
 

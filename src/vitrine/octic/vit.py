@@ -4,6 +4,8 @@ The patch embedding makes octic features and the first k blocks keep them so. Wh
 family: nothing, all blocks are octic, and invariants of the class token are classified (D8); or
 standard blocks, which see the planes as plain channels (H8) or invariants of every token (I8), with
 k half the depth. D8 and I8 are invariant to quarter turns and mirrorings, H8 is not.
+
+    model = timm.create_model("octic_d8_vit_large_patch16_224", invariant="polynomial")
 """
 
 from __future__ import annotations
@@ -14,20 +16,26 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from timm.layers import LayerNorm, to_2tuple
-from timm.models import checkpoint
+from timm.models import checkpoint, generate_default_cfgs, register_model
 from timm.models._features import feature_take_indices
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.octic.block import OcticBlock
 from vitrine.octic.features import to_channels
 from vitrine.octic.invariants import INVARIANTS, Invariant
-from vitrine.octic.linear import OcticLinear
-from vitrine.octic.norm import NormConvention, OcticLayerNorm
-from vitrine.octic.patch_embed import OcticPatchEmbed
-from vitrine.octic.position import STD, OcticPositionEmbedding, require_even
+from vitrine.octic.layers import (
+    TOKEN_STD,
+    NormConvention,
+    OcticBlock,
+    OcticLayerNorm,
+    OcticLinear,
+    OcticPatchEmbed,
+    OcticPositionEmbedding,
+    require_even,
+)
+from vitrine.octic.shapes import SHAPES, WIDE_SHAPES, build, default_cfg
 
 Family = Literal["d8", "h8", "i8"]
 Pool = Literal["token", "avg", ""]
@@ -37,10 +45,10 @@ EPS = {"total": 1e-6, "published": 1e-5}
 
 
 class Layers(NamedTuple):
-    """The layers of a family: of its group, whose features have so many planes, and beyond.
+    """The layers of a family; the features of its group have so many `planes`.
 
-    `invariantise` makes, from C, the layer that ends the features as invariants; without it they
-    end as plain channels.
+    `invariantise` makes, from C, the layer that turns the features into invariants; without it they
+    become plain channels.
     """
 
     planes: int
@@ -55,8 +63,8 @@ class Layers(NamedTuple):
 class SteerableVisionTransformer(nn.Module):
     """A ViT whose first k blocks keep features ``(planes, B, N, c)`` that a group acts on.
 
-    Tokens without a place in the image (CLS, registers, mask) live in the first plane, which the
-    group leaves as it is; CLS and registers come in front after the position encoding.
+    CLS, register and mask tokens only have a first plane, on which the group acts trivially; CLS
+    and registers are put in front after the position encoding.
 
     Attributes:
         octic_depth: k.
@@ -178,7 +186,7 @@ class SteerableVisionTransformer(nn.Module):
                         nn.init.zeros_(parameter)
                     else:
                         nn.init.trunc_normal_(parameter, std=std)
-        nn.init.trunc_normal_(self.cls_token, std=STD)
+        nn.init.trunc_normal_(self.cls_token, std=TOKEN_STD)
         if self.reg_token is not None:
             nn.init.normal_(self.reg_token, std=1e-6)
         if self.mask_token is not None:
@@ -201,6 +209,20 @@ class SteerableVisionTransformer(nn.Module):
         names = [name for name, _ in self.named_parameters()]
         exempt = {name for name in names if any(part in f".{name}" for part in scales)}
         return exempt | {"pos_embed.weight", "cls_token", "reg_token"}
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Say which layer each parameter belongs to, as timm's ViT does: stem, blocks, then head.
+
+        An invariantisation belongs to the block whose input it makes, or to the head.
+        """
+        blocks: list[tuple[str, Any]] = [(r"^blocks\.(\d+)", None), ("^norm", (99999,))]
+        if not self.equivariant:
+            first_standard = min(self.octic_depth, len(self.blocks) - 1)
+            blocks.append(("^invariantisation", (first_standard,)))
+        return {
+            "stem": "^(?:cls_token|reg_token|mask_token|pos_embed|patch_embed)",
+            "blocks": blocks,
+        }
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recompute the blocks' activations in the backward pass, or keep them."""
@@ -417,3 +439,125 @@ class OcticVisionTransformer(SteerableVisionTransformer):
             ),
         )
         super().__init__(layers, equivariant=family == "d8", **kwargs)
+
+
+default_cfgs = generate_default_cfgs(
+    {
+        f"octic_{family}_vit_{shape}_224": default_cfg()
+        for family in get_args(Family)
+        for shape in (SHAPES | WIDE_SHAPES if family == "d8" else SHAPES)
+    }
+)
+
+
+def _octic_vit(family: Family, shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    options = {"family": family, **kwargs}
+    return build(OcticVisionTransformer, f"octic_{family}_vit", shape, pretrained, **options)
+
+
+@register_model
+def octic_d8_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8, ViT-S/16."""
+    return _octic_vit("d8", "small_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8, ViT-B/16."""
+    return _octic_vit("d8", "base_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8, ViT-L/16."""
+    return _octic_vit("d8", "large_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8, ViT-H/14."""
+    return _octic_vit("d8", "huge_patch14", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8, ViT-H/16."""
+    return _octic_vit("d8", "huge_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_gigantic_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8, ViT-G/16."""
+    return _octic_vit("d8", "gigantic_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_e_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8, ViT-e/16."""
+    return _octic_vit("d8", "e_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_22b_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8, ViT-22B/16."""
+    return _octic_vit("d8", "22b_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_h8_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H8, ViT-S/16."""
+    return _octic_vit("h8", "small_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_h8_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H8, ViT-B/16."""
+    return _octic_vit("h8", "base_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_h8_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H8, ViT-L/16."""
+    return _octic_vit("h8", "large_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_h8_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H8, ViT-H/14."""
+    return _octic_vit("h8", "huge_patch14", pretrained, **kwargs)
+
+
+@register_model
+def octic_h8_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H8, ViT-H/16."""
+    return _octic_vit("h8", "huge_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_i8_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """I8, ViT-S/16."""
+    return _octic_vit("i8", "small_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_i8_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """I8, ViT-B/16."""
+    return _octic_vit("i8", "base_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_i8_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """I8, ViT-L/16."""
+    return _octic_vit("i8", "large_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_i8_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """I8, ViT-H/14."""
+    return _octic_vit("i8", "huge_patch14", pretrained, **kwargs)
+
+
+@register_model
+def octic_i8_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """I8, ViT-H/16."""
+    return _octic_vit("i8", "huge_patch16", pretrained, **kwargs)

@@ -11,7 +11,6 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,31 +18,11 @@ from vitrine.errors import VitrineError, did_you_mean
 from vitrine.plan.code import measuring_digest, training_digest
 from vitrine.plan.datasets import DatasetInfo, find, load_registry
 from vitrine.plan.jobs import MeasurementJob, TrainedRun, TrainingJob, identity_of
-from vitrine.plan.mmseg_config import config_digest
-from vitrine.plan.paper import (
-    ArtifactsFile,
-    ArtifactSpec,
-    ArtifactsScale,
-    Delta,
-    MeasureScale,
-    PaperInfo,
-    PaperScale,
-    Printed,
-    RecipesFile,
-    RunScale,
-    read_reference,
-)
-from vitrine.plan.recipe import RECIPES, AnyRecipe, Recipe, short_hash
-from vitrine.plan.schema import load, merge, parse
-from vitrine.plan.settings import (
-    Resources,
-    Scale,
-    Settings,
-    Step,
-    known_scales,
-    load_scale,
-    load_settings,
-)
+from vitrine.plan.paper import ArtifactSpec, Delta, PaperInfo, Printed, read_reference
+from vitrine.plan.recipe import AnyRecipe, Recipe, short_hash
+from vitrine.plan.resolution import read_paper_at_scale
+from vitrine.plan.schema import load
+from vitrine.plan.settings import Resources, Scale, Settings, Step, load_scale, load_settings
 from vitrine.provenance import read_provenance
 
 
@@ -163,7 +142,8 @@ class Cell:
     """One number of an artifact: where it stands, what measures it, what the paper printed.
 
     `exact` marks a deterministic fact; `digits` are the decimals that the paper prints;
-    `comparable` says that nothing stands in for the paper's recipe, arguments and hardware.
+    `comparable` says that nothing stands in for the paper's recipe, arguments and hardware;
+    `of_hardware` marks times and memory, which another machine changes.
     """
 
     row: str
@@ -175,6 +155,7 @@ class Cell:
     digits: int | None
     exact: bool
     comparable: bool
+    of_hardware: bool
     printed: Printed | None
 
 
@@ -226,30 +207,20 @@ class Paper:
         self.folder = folder
         self._catalog = catalog
         self.info = load(PaperInfo, folder / "paper.yaml")
-        self._recipes_path = folder / "recipes.yaml"
         self._artifacts_path = folder / "artifacts.yaml"
-        self._recipes_file = load(RecipesFile, self._recipes_path)
-        self._artifacts_file = load(ArtifactsFile, self._artifacts_path)
-        scale = catalog.scale.name
-        self._scale = self._recipes_file.scales.get(scale, PaperScale())
-        self._artifacts_scale = self._artifacts_file.scales.get(scale, ArtifactsScale())
-        self._refuse_unknown_names()
+        self.at_scale = read_paper_at_scale(folder, catalog.scale, catalog.datasets, catalog.root)
+        self._artifacts_file = self.at_scale.artifacts_file
 
-    @functools.cached_property
-    def recipes(self) -> dict[str, Delta]:
+    @property
+    def recipes(self) -> Mapping[str, Delta]:
         """Every recipe of the paper, as written, before any scale."""
-        return self._recipes_file.expand(str(self._recipes_path))
+        return self.at_scale.recipes
 
     @functools.cached_property
     def artifacts(self) -> dict[str, Artifact]:
         """The artifacts that exist at this scale."""
         specs = self._artifacts_file.artifacts
-        names = self._artifacts_scale.artifacts
-        return {
-            name: self._artifact(name, spec)
-            for name, spec in specs.items()
-            if names is None or name in names
-        }
+        return {name: self._artifact(name, specs[name]) for name in self.at_scale.artifacts}
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -262,24 +233,12 @@ class Paper:
         Raises:
             VitrineError: no such recipe, or a resolved recipe is not valid.
         """
-        self._require_recipe(name, "")
+        self.at_scale.require(name)
         return self._runs[name]
 
-    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def as_printed(self, name: str) -> bool:
-        """Tell whether nothing stands in for a recipe here, nor for those that it starts from.
-
-        It is asked of a recipe and not of its run: of two that come out equal at a scale, one may
-        be printed so.
-
-        Raises:
-            VitrineError: no such recipe, or it is not valid.
-        """
-        self._require_recipe(name, "")
-        return all(
-            self._resolved(one) == self._recipe(one, self.recipes[one])
-            for one in (name, *self._sources(name))
-        )
+        """Tell whether nothing stands in for a recipe here, nor for those that it starts from."""
+        return self.at_scale.as_printed(name)
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def measurement(self, name: str, recipe: str | None) -> Measurement:
@@ -292,17 +251,14 @@ class Paper:
         where = str(self._artifacts_path)
         if name not in specs:
             raise VitrineError(f"{where}: measure '{name}' is unknown{did_you_mean(name, specs)}")
-        spec = specs[name]
+        spec = self.at_scale.measure(name)
         if (spec.on is None) != (recipe is None):
             rule = "needs a recipe; name one" if recipe is None else "takes no recipe; remove it"
             raise VitrineError(f"{where}: measure '{name}' {rule}")
         catalog = self._catalog
-        overlay = self._artifacts_scale.measures.get(name, MeasureScale())
-        args = merge(spec.args, overlay.args)
         on = self.run(recipe) if recipe is not None else None
         run, described = (on, None) if spec.on == "run" else (None, on)
-        count = overlay.seeds or spec.seeds
-        seeds = tuple(range(count)) if count else (run.seeds if run else (0,))
+        seeds = tuple(range(spec.seeds)) if spec.seeds else (run.seeds if run else (0,))
         if run and not set(seeds) <= set(run.seeds):
             raise VitrineError(
                 f"{where}: measure '{name}' wants {len(seeds)} seeds and recipe '{run.name}' has "
@@ -312,7 +268,7 @@ class Paper:
         datasets = tuple(catalog.scale.datasets.get(name, name) for name in spec.datasets)
         identity = {
             "function": spec.function,
-            "args": args,
+            "args": spec.args,
             "seeds": list(seeds),
             "device": device,
             "datasets": list(datasets),
@@ -323,20 +279,19 @@ class Paper:
             paper=self.name,
             name=name,
             function=spec.function,
-            args=args,
+            args=spec.args,
             seeds=seeds,
             device=device,
             datasets=datasets,
             run=run,
             described=described,
             path=folder / "measurements" / f"{subject}-{short_hash(identity)}.json",
-            as_printed=args == spec.args and datasets == spec.datasets,
+            as_printed=spec.args == specs[name].args and datasets == spec.datasets,
         )
 
     def resources(self, step: Step, recipe: str | None = None) -> Resources:
-        """What a job of this step asks for, by the paper's word on the recipe, or the scale's."""
-        own = (said.resources.get(step) for said in self._said_of(recipe))
-        return next(filter(None, own), self._catalog.scale.resources_of(step))
+        """What a job of this step asks for, on a recipe or on none."""
+        return self.at_scale.jobs(recipe).resources_of(step)
 
     @functools.cached_property
     def _runs(self) -> dict[str, Run]:
@@ -344,22 +299,21 @@ class Paper:
         runs: dict[str, Run] = {}
         shared: dict[tuple[str, tuple[int, ...]], Run] = {}
         # Sources come first. Equal recipes have as many, so among them the file's order is kept.
-        for name in sorted(self.recipes, key=lambda name: len(self._sources(name))):
-            run = self._run(name, next((runs[one] for one in self._sources(name)), None))
+        for name in sorted(self.recipes, key=lambda name: len(self.at_scale.sources(name))):
+            run = self._run(name, next((runs[one] for one in self.at_scale.sources(name)), None))
             runs[name] = shared.setdefault((run.recipe.canonical_json(), run.seeds), run)
         return runs
 
     def _run(self, name: str, source: Run | None) -> Run:
-        catalog, recipe = self._catalog, self._resolved(name)
+        catalog, recipe = self._catalog, self.at_scale.recipe(name)
         if source and isinstance(recipe, Recipe):
             model = recipe.model.model_copy(update={"weights_from": source.folder.name})
             recipe = recipe.model_copy(update={"model": model})
-        said = self._said_of(name)
-        seeds = next(filter(None, (one.seeds for one in said)), catalog.scale.seeds)
-        per_job = (one.seeds_per_job for one in said)
+        jobs = self.at_scale.jobs(name)
+        seeds = jobs.seeds
         if source and seeds > len(source.seeds):
             raise VitrineError(
-                f"{self._recipes_path}: recipe '{name}' has {seeds} seeds at scale "
+                f"{self.at_scale.recipes_path}: recipe '{name}' has {seeds} seeds at scale "
                 f"'{catalog.scale.name}', and '{recipe.model.weights_from}', whose weights it "
                 f"starts from, has {len(source.seeds)}; give it no more"
             )
@@ -369,74 +323,10 @@ class Paper:
             recipe=recipe,
             info=find(recipe.data.dataset, catalog.datasets),
             seeds=tuple(range(seeds)),
-            seeds_per_job=next(filter(None, per_job), catalog.scale.seeds_per_job),
+            seeds_per_job=jobs.seeds_per_job,
             folder=catalog.runs_root / self.name / f"{name}-{recipe.hash}",
             source=source,
         )
-
-    def _said_of(self, recipe: str | None) -> list[RunScale]:
-        """What the paper says of a recipe's jobs at this scale, the most particular first."""
-        runs = self._scale.runs.items() if recipe else ()
-        matching = [said for pattern, said in runs if fnmatch(recipe or "", pattern)]
-        return [*reversed(matching), self._scale]
-
-    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
-    def _sources(self, name: str) -> tuple[str, ...]:
-        """The recipe that a recipe starts from at this scale, the one that this starts from, ...
-
-        Raises:
-            VitrineError: there is no such recipe, or they go round in a circle.
-        """
-        chain = [name]
-        while (source := self._resolved(chain[-1]).model.weights_from) is not None:
-            self._require_recipe(source, f"recipe '{chain[-1]}' starts from weights and ")
-            chain.append(source)
-            if source in chain[:-1]:
-                raise VitrineError(
-                    f"{self._recipes_path}: recipe '{source}' starts from its own weights "
-                    f"({' <- '.join(chain)}); correct one model.weights_from"
-                )
-        return tuple(chain[1:])
-
-    def _require_recipe(self, name: str, reason: str) -> None:
-        if name not in self.recipes:
-            raise VitrineError(
-                f"{self._recipes_path}: {reason}no recipe is called '{name}'"
-                f"{did_you_mean(name, self.recipes)}"
-            )
-
-    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
-    def _resolved(self, name: str) -> AnyRecipe:
-        """A recipe at this scale, where what it starts from still goes by its recipe's name."""
-        return self._recipe(name, self._at_scale(name))
-
-    def _at_scale(self, name: str) -> Delta:
-        """Lay the scale's values over a recipe: deltas first, then stand-ins by name."""
-        scale, own = self._catalog.scale, self._scale
-        by_name = [delta for pattern, delta in own.recipes.items() if fnmatch(name, pattern)]
-        raw = self.recipes[name]
-        if raw["task"] == "segmentation":
-            raw = merge(raw, scale.segmentation, own.segmentation, *by_name)
-        else:
-            raw = merge(raw, scale.recipe, own.recipe, *by_name)
-        model, data = raw.get("model", {}), raw.get("data", {})
-        dataset = data.get("dataset")
-        return merge(
-            raw,
-            {"model": own.models.get(model.get("name"), {})},
-            {"data": {"dataset": scale.datasets.get(dataset, dataset)}},
-        )
-
-    def _recipe(self, name: str, raw: Delta) -> AnyRecipe:
-        dataset = raw.get("data", {}).get("dataset")
-        if dataset is not None:
-            version = find(dataset, self._catalog.datasets).version
-            raw = merge(raw, {"data": {"version": version}})
-        if raw["task"] == "segmentation":
-            digest = config_digest(raw.get("model", {}).get("name", ""), self._catalog.root)
-            raw = merge(raw, {"model": {"sha256": digest}})
-        where = f"{self._recipes_path}, recipe '{name}' at scale '{self._catalog.scale.name}'"
-        return parse(RECIPES[raw["task"]], raw, where)
 
     def _artifact(self, name: str, spec: ArtifactSpec) -> Artifact:
         where = f"{self._artifacts_path}, {name}"
@@ -487,34 +377,9 @@ class Paper:
                     and cell.comparable
                     and measurement.as_printed
                     and (cell.recipe is None or self.as_printed(cell.recipe)),
+                    of_hardware=not cell.comparable,
                     printed=printed.get(labels),
                 )
-
-    def _refuse_unknown_names(self) -> None:
-        """Refuse what a scale's section names and nothing has: it would silently do nothing."""
-        recipes, artifacts = str(self._recipes_path), str(self._artifacts_path)
-        scales = known_scales(self._catalog.root)
-        measures = self._artifacts_file.measures
-        models = {recipe.get("model", {}).get("name", "") for recipe in self.recipes.values()}
-        _refuse_unknown(recipes, "scale", self._recipes_file.scales, scales)
-        _refuse_unknown(artifacts, "scale", self._artifacts_file.scales, scales)
-        _refuse_unknown(recipes, "model", self._scale.models, models)
-        _refuse_unknown(artifacts, "measure", self._artifacts_scale.measures, measures)
-        names = self._artifacts_scale.artifacts or ()
-        _refuse_unknown(artifacts, "artifact", names, self._artifacts_file.artifacts)
-        for pattern in (*self._scale.recipes, *self._scale.runs):
-            if not any(fnmatch(name, pattern) for name in self.recipes):
-                _refuse_unknown(recipes, "recipe", [pattern], self.recipes)
-        for measure in measures.values():
-            for dataset in measure.datasets:
-                find(dataset, self._catalog.datasets)
-
-
-def _refuse_unknown(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
-    known = list(known)
-    for name in names:
-        if name not in known:
-            raise VitrineError(f"{where}: {what} '{name}' is unknown{did_you_mean(name, known)}")
 
 
 class Catalog:
@@ -710,14 +575,8 @@ class Catalog:
 
     def weights_of(self, published: str) -> Path:
         """The file that holds published weights: those of a timm model, or at a URL."""
-        name = published.rpartition("/")[2] if "://" in published else f"{published}.safetensors"
-        return self.data_root / "weights" / name
-
-    @functools.cached_property
-    def checkpoint_urls(self) -> dict[str, str]:
-        """Where the checkpoints that runs start from are published, by the name of the file."""
-        published = [run.recipe.model.published or "" for run in self.runs.values()]
-        return {self.weights_of(url).name: url for url in published if "://" in url}
+        name = Path(published.rpartition("/")[2]).stem if "://" in published else published
+        return self.data_root / "weights" / f"{name}.safetensors"
 
     @functools.cached_property
     def targets(self) -> dict[str, Target]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.plan.schema import Strict, parse, read_yaml
@@ -20,11 +21,14 @@ Hex64 = Field(None, pattern="^[0-9a-f]{64}$")
 Hex32 = Field(None, pattern="^[0-9a-f]{32}$")
 
 
+Url = Annotated[str, Field(pattern=r"^(https?|ftp|file)://\S+$")]
+
+
 class RemoteFile(Strict):
     """A file to download; an archive is unpacked into the folder where it lies."""
 
     name: str = Field(description="path inside the dataset's folder")
-    url: list[str] = Field(min_length=1, description="mirrors of the same bytes, best first")
+    url: list[Url] = Field(min_length=1, description="mirrors of the same bytes, best first")
     size: PositiveInt = Field(description="bytes")
     sha256: str | None = Hex64
     md5: str | None = Hex32
@@ -82,7 +86,7 @@ class DatasetInfo(Strict):
     raises the version; else runs on the old data would pass for runs on the new.
     """
 
-    name: str
+    name: SkipJsonSchema[str]  # the entry's key
     version: PositiveInt = 1
     title: str
     classes: PositiveInt

@@ -2,14 +2,15 @@
 
 ``paper.yaml`` is who wrote it, ``recipes.yaml`` how its models are trained (a base and deltas),
 ``artifacts.yaml`` which tables and figures it has and what each cell measures, ``reference/*.csv``
-the values it printed. Linking them into jobs is the catalogue's work (`vitrine.plan.catalog`).
+the values it printed: these are the paper and nothing else. ``scales/<scale>.yaml`` is all that a
+scale changes of them. Laying one over the other is `vitrine.plan.resolution`'s work.
 """
 
 from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,10 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.plan.recipe import Task
-from vitrine.plan.schema import Strict, merge, parse
-from vitrine.plan.settings import Resources, Step
-
-Delta = dict[str, Any]
+from vitrine.plan.schema import Delta, Placed, Strict, merge, parse, with_bases
+from vitrine.plan.settings import Jobs
 
 
 class PaperInfo(Strict):
@@ -39,67 +38,63 @@ class Family(Strict):
     name: str
     task: Task = "classification"
     axes: tuple[str, ...] = ()
+    only: dict[str, tuple[str, ...]] = Field({}, description="axis -> those of its choices it has")
     delta: Delta = {}
 
 
-class RunScale(Strict):
-    """How often runs are repeated at one scale, and what their jobs ask for."""
-
-    seeds: PositiveInt | None = None
-    seeds_per_job: PositiveInt | None = None
-    resources: dict[Step, Resources] = {}
-
-
-class PaperScale(RunScale):
-    """A paper's own values at one scale, laid over the scale's.
-
-    `recipe` is laid over every classifier's recipe and `segmentation` over every segmenter's.
-    `recipes` and `runs` are by patterns of recipes' names, the later over the earlier; `models` by
-    the model that stands in.
-    """
-
-    recipe: Delta = {}
-    segmentation: Delta = {}
-    recipes: dict[str, Delta] = {}
-    models: dict[str, Delta] = {}
-    runs: dict[str, RunScale] = {}
-
-
 class RecipesFile(Strict):
-    """``recipes.yaml``; `base` is that of classifiers, `segmentation` that of segmenters."""
+    """``recipes.yaml``; `base` is that of classifiers, `segmentation` that of segmenters.
+
+    A choice of an axis may say ``extends: <another choice of it>`` and give what it changes.
+    """
 
     base: Delta
     segmentation: Delta = {}
     axes: dict[str, dict[str, Delta]] = {}
     recipes: tuple[Family, ...]
-    scales: dict[str, PaperScale] = {}
 
     def expand(self, where: str) -> dict[str, Delta]:
         """Return every recipe of the paper by name, base and deltas merged.
 
         Raises:
-            VitrineError: a family names an unknown axis, or two recipes share a name.
+            VitrineError: a family or choice names one that is unknown, or two recipes share a name.
         """
+        axes = {
+            axis: {choice: self._choice(axis, choice, where) for choice in choices}
+            for axis, choices in self.axes.items()
+        }
         recipes: dict[str, Delta] = {}
         for family in self.recipes:
-            for axis in family.axes:
-                if axis not in self.axes:
-                    raise VitrineError(
-                        f"{where}: recipe '{family.name}' names the axis '{axis}'"
-                        f"{did_you_mean(axis, self.axes)}"
-                    )
-            for choice in itertools.product(*(self.axes[axis] for axis in family.axes)):
+            here = f"{where}: recipe '{family.name}'"
+            for axis, only in family.only.items():
+                _refuse_unknown(here, "axis", [axis], family.axes)
+                _refuse_unknown(here, "choice", only, axes.get(axis, ()))
+            _refuse_unknown(here, "axis", family.axes, axes)
+            for choice in itertools.product(
+                *(family.only.get(axis, axes[axis]) for axis in family.axes)
+            ):
                 names = dict(zip(family.axes, choice, strict=True))
-                name = fill(family.name, names, f"{where}: recipe '{family.name}'")
+                name = fill(family.name, names, here)
                 if name in recipes:
                     raise VitrineError(f"{where}: two recipes are called '{name}'; rename one")
-                deltas = [self.axes[axis][value] for axis, value in names.items()]
-                recipes[name] = merge(self._base_of(family.task), *deltas, family.delta)
+                deltas = [axes[axis][value] for axis, value in names.items()]
+                recipes[name] = merge(self._base_of(family, where), *deltas, family.delta)
         return recipes
 
-    def _base_of(self, task: Task) -> Delta:
-        base = self.segmentation if task == "segmentation" else self.base
-        return {"task": task, **base}
+    def _choice(self, axis: str, name: str, where: str) -> Delta:
+        choices = self.axes[axis]
+        names = with_bases(
+            name, lambda one: choices[one].get("extends"), choices, f"{where}: axis '{axis}'"
+        )
+        merged = merge({}, *(choices[one] for one in names))
+        merged.pop("extends", None)
+        return merged
+
+    def _base_of(self, family: Family, where: str) -> Delta:
+        base = self.segmentation if family.task == "segmentation" else self.base
+        place = f"{where}: the recipes '{family.name}'"
+        places = {"task": place} if "task" in family.model_fields_set else {}
+        return merge(Placed({"task": family.task}, places), base)
 
 
 class MeasureSpec(Strict):
@@ -162,6 +157,7 @@ class ArtifactSpec(Strict):
     metric: str = ""
     unit: str = ""
     digits: int | None = None
+    defaults: Delta = Field({}, description="variables that rows and columns may leave out")
     rows: tuple[Labelled, ...] = ()
     columns: tuple[Labelled, ...] = ()
     cell: CellSpec = CellSpec()
@@ -181,6 +177,7 @@ class ArtifactSpec(Strict):
         for source in (row.variables, column.variables):
             fields.update({key: value for key, value in source.items() if key in own})
         variables = {
+            **self.defaults,
             **{key: value for key, value in row.variables.items() if key not in own},
             **{key: value for key, value in column.variables.items() if key not in own},
         }
@@ -192,26 +189,32 @@ class ArtifactSpec(Strict):
         return parse(CellSpec, filled, place)
 
 
-class MeasureScale(Strict):
-    """A measure's arguments at one scale, laid over the paper's."""
-
-    args: Delta = {}
-    seeds: PositiveInt | None = None
-
-
-class ArtifactsScale(Strict):
-    """What a scale changes of a paper's artifacts; `artifacts` limits it to those named."""
-
-    measures: dict[str, MeasureScale] = {}
-    artifacts: tuple[str, ...] | None = None
-
-
 class ArtifactsFile(Strict):
     """``artifacts.yaml``."""
 
     measures: dict[str, MeasureSpec]
     artifacts: dict[str, ArtifactSpec]
-    scales: dict[str, ArtifactsScale] = {}
+
+
+class MeasureDelta(Strict):
+    """What a scale changes of a measure."""
+
+    args: Delta = {}
+    seeds: PositiveInt | None = None
+
+
+class PaperScale(Strict):
+    """``scales/<scale>.yaml``: what one scale changes of the paper.
+
+    Each mapping is from patterns of names (several by commas) to deltas, the later laid over the
+    earlier, and all of them over those of the file that this one extends.
+    """
+
+    extends: str | None = Field(None, description="the neighbouring file that this is laid over")
+    recipes: dict[str, Delta] = Field({}, description="recipes -> what is laid over them")
+    runs: dict[str, Jobs] = Field({}, description="recipes -> their seeds and resources")
+    measures: dict[str, MeasureDelta] = Field({}, description="measures -> what changes of them")
+    artifacts: tuple[str, ...] | None = Field(None, description="those that exist; else all")
 
 
 @dataclass(frozen=True)
@@ -265,6 +268,13 @@ def fill(template: str, variables: Mapping[str, Any], where: str) -> str:
         ) from None
     except (ValueError, IndexError, AttributeError) as error:
         raise VitrineError(f"{where}: '{template}' is no template ({error})") from None
+
+
+def _refuse_unknown(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    known = list(known)
+    for name in names:
+        if name not in known:
+            raise VitrineError(f"{where}: {what} '{name}' is unknown{did_you_mean(name, known)}")
 
 
 def _number_or_word(text: str) -> float | str:

@@ -1,18 +1,21 @@
 """Typed configuration: strict, frozen pydantic models read from YAML.
 
 Every mistake in a file becomes one `VitrineError` that names the file, the field and the value,
-with the closest known key where a key is unknown.
+with the closest known key where a key is unknown. Mappings remember the file and line of each of
+their keys, also where they are merged, so that every resolved value can be traced.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, Union
+from typing import Annotated, Any, TypeVar, Union
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
 
 from vitrine.errors import VitrineError, did_you_mean
 
@@ -34,6 +37,32 @@ _Loader.add_implicit_resolver(
 )
 
 
+class Placed(dict[str, Any]):
+    """A mapping that knows where each of its keys was written: ``file:line``, or in words."""
+
+    def __init__(self, values: Mapping[str, Any], places: Mapping[str, str]) -> None:
+        super().__init__(values)
+        self.places = dict(places)
+
+
+yaml.SafeDumper.add_representer(Placed, yaml.SafeDumper.represent_dict)
+
+
+def place_of(values: Any, key: str) -> str | None:
+    """Return where a key of a mapping was written, None where that is not known."""
+    return values.places.get(key) if isinstance(values, Placed) else None
+
+
+def _as_written(values: Any, validate: Callable[[Any], Any]) -> Any:
+    validate(values)
+    return values
+
+
+# For mappings: pydantic validates a copy, which would know no places.
+AsWritten = WrapValidator(_as_written)
+Delta = Annotated[dict[str, Any], AsWritten]
+
+
 class Strict(BaseModel):
     """Base of every configuration object: immutable, unknown keys refused."""
 
@@ -44,11 +73,42 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_yaml(path: Path) -> Any:
-    """Parse a YAML file.
+    """Parse a YAML file into plain data.
 
     Raises:
         VitrineError: the file is missing or is not YAML.
     """
+    return _read(path, _Loader)
+
+
+def read_placed(path: Path) -> Any:
+    """Parse a YAML file into data whose mappings know the line of each key.
+
+    Raises:
+        VitrineError: as `read_yaml` does, or a mapping has a key twice.
+    """
+
+    class Loader(_Loader):
+        def construct_yaml_map(self, node: yaml.MappingNode) -> Any:
+            values = Placed({}, {})
+            yield values
+            written: set[str] = set()
+            for key, _ in node.value:
+                if key.value in written:
+                    raise VitrineError(f"{self.place(key)}: '{key.value}' stands twice; keep one")
+                written.add(key.value)
+            values.update(self.construct_mapping(node))  # which writes out each `<<`
+            for key, _ in node.value:
+                values.places[self.construct_object(key)] = self.place(key)
+
+        def place(self, key: yaml.Node) -> str:
+            return f"{path}:{key.start_mark.line + 1}"
+
+    Loader.add_constructor("tag:yaml.org,2002:map", Loader.construct_yaml_map)
+    return _read(path, Loader)
+
+
+def _read(path: Path, loader: Any) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -56,7 +116,7 @@ def read_yaml(path: Path) -> Any:
     except UnicodeDecodeError:
         raise VitrineError(f"{path} is not UTF-8 text; save it as such") from None
     try:
-        return yaml.load(text, Loader=_Loader) or {}
+        return yaml.load(text, Loader=loader) or {}
     except yaml.YAMLError as error:
         raise VitrineError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
 
@@ -70,44 +130,124 @@ def parse(model: type[Model], data: Any, where: str) -> Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise VitrineError(_sentence(model, error, where)) from None
+        raise VitrineError(_sentence(model, error, where, data)) from None
 
 
 def load(model: type[Model], path: Path) -> Model:
     """Read `path` and validate it as `model`."""
-    return parse(model, read_yaml(path), str(path))
+    return parse(model, read_placed(path), str(path))
 
 
-def merge(base: dict[str, Any], *deltas: dict[str, Any]) -> dict[str, Any]:
+def read_mapping(path: Path) -> Placed:
+    """Parse a YAML file that is a mapping, which knows the line of each key."""
+    values = read_placed(path)
+    if not isinstance(values, dict):
+        raise VitrineError(f"{path} must be a mapping of keys to values")
+    return values if isinstance(values, Placed) else Placed(values, {})
+
+
+def read_with_bases(path: Path) -> dict[Path, Placed]:
+    """Read a file behind those that it ``extends``, named as its neighbours, the basic first.
+
+    Raises:
+        VitrineError: one of them is missing or no mapping, or they go round in a circle.
+    """
+    read: dict[str, Placed] = {}
+
+    def base_of(name: str) -> Any:
+        read[name] = read_mapping(path.with_stem(name))
+        return read[name].get("extends")
+
+    known = [file.stem for file in path.parent.glob("*.yaml")]
+    names = with_bases(path.stem, base_of, known, str(path))
+    return {path.with_stem(name): read[name] for name in names}
+
+
+def with_bases(
+    name: str, base_of: Callable[[str], Any], known: Collection[str], where: str
+) -> list[str]:
+    """Return a name behind those that it extends, the most basic first.
+
+    Raises:
+        VitrineError: one of them is not known, or they go round in a circle.
+    """
+    names = [name]
+    while (base := base_of(names[0])) is not None:
+        if base not in known:
+            raise VitrineError(
+                f"{where}: '{names[0]}' extends '{base}', which is unknown"
+                f"{did_you_mean(str(base), known)}"
+            )
+        if base in names:
+            circle = " <- ".join([base, *names])
+            raise VitrineError(f"{where}: '{base}' extends itself ({circle}); correct one extends")
+        names.insert(0, base)
+    return names
+
+
+def merge(base: Mapping[str, Any], *deltas: Mapping[str, Any]) -> Placed:
     """Merge nested dictionaries from left to right; later values win, lists are replaced whole.
 
     Raises:
         VitrineError: a plain value would replace a dictionary.
     """
-    merged = dict(base)
+    merged = Placed(base, base.places if isinstance(base, Placed) else {})
     for delta in deltas:
         for key, value in delta.items():
+            place = place_of(delta, key)
             if isinstance(merged.get(key), dict):
                 if not isinstance(value, dict):
+                    where = f"{place}: " if place else ""
                     raise VitrineError(
-                        f"'{key}: {value}' replaces several keys; name those it sets"
+                        f"{where}'{key}: {value}' replaces several keys; name those it sets"
                     )
                 value = merge(merged[key], value)
             merged[key] = value
+            merged.places.pop(key, None)
+            if place:
+                merged.places[key] = place
     return merged
 
 
-def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> str:
+def match(name: str, patterns: str) -> bool:
+    """Tell whether a name matches one of some patterns (``*``, ``?``, ``[ab]``), by commas."""
+    return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split(","))
+
+
+def refuse_unmatched(what: str, patterns: str, names: Iterable[str]) -> None:
+    """Refuse a pattern that matches none of the names: it would silently do nothing."""
+    names = list(names)
+    for pattern in map(str.strip, patterns.split(",")):
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise VitrineError(f"{what} '{pattern}' is unknown{did_you_mean(pattern, names)}")
+
+
+def _sentence(model: type[BaseModel], error: ValidationError, where: str, data: Any) -> str:
     # A misspelt key also makes the right one missing: the misspelling says more.
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     place = [str(part) for part in first["loc"]]
     field = ".".join(place)
+    if first["type"] == "missing":
+        return f"{where}: '{field}' is missing; add it"
+    where = _with_line(where, data, first["loc"])
     if first["type"] == "extra_forbidden":
         known = _fields_at(model, place[:-1])
         return f"{where}: unknown key '{field}'{did_you_mean(place[-1], known)}"
-    if first["type"] == "missing":
-        return f"{where}: '{field}' is missing; add it"
     return f"{where}: '{field}' is {first['input']!r}: {first['msg'].lower()}"
+
+
+def _with_line(where: str, data: Any, keys: Iterable[Any]) -> str:
+    """Add to `where` the file and line of the innermost of `keys` whose place is known."""
+    place = None
+    for key in keys:
+        place = place_of(data, key) or place
+        try:
+            data = data[key]
+        except (KeyError, IndexError, TypeError):
+            break
+    if place is None:
+        return where
+    return place if place.startswith(f"{where}:") else f"{where} ({place})"
 
 
 def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:

@@ -5,14 +5,22 @@ A scale is an overlay of values. No code asks what scale it is; it only reads th
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic.json_schema import SkipJsonSchema
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.plan.schema import Strict, parse, read_yaml
+from vitrine.plan.schema import (
+    AsWritten,
+    Strict,
+    merge,
+    parse,
+    read_mapping,
+    read_with_bases,
+)
 
 STEPS = ("train", "evaluate", "benchmark")
 Step = Literal["train", "evaluate", "benchmark"]
@@ -40,42 +48,58 @@ class Resources(Strict):
     runtime: PositiveInt = Field(30, description="minutes; doubled at each retry")
 
 
-class Scale(Strict):
-    """``configs/scales/<name>.yaml``."""
+class Jobs(Strict):
+    """How often a recipe is run, and what its jobs ask for."""
 
-    name: str
-    description: str
-    device: Literal["cpu", "cuda"] = "cpu"
     seeds: PositiveInt = Field(1, description="runs of each recipe, seeded 0, 1, ...")
     seeds_per_job: PositiveInt = Field(1, description="runs that one training job does in turn")
-    workers: NonNegativeInt = Field(0, description="data-loading processes of each device")
-    checkpoint_minutes: PositiveFloat = 10
-    datasets: dict[str, str] = Field({}, description="dataset -> the one that stands in for it")
-    recipe: dict[str, Any] = Field({}, description="delta over every classifier's recipe")
-    segmentation: dict[str, Any] = Field({}, description="delta over every segmenter's recipe")
     resources: dict[Step, Resources] = {}
+
+    def with_deltas(self, deltas: Iterable[Jobs]) -> Jobs:
+        """Lay what each of the others sets over this."""
+        own = set(Jobs.model_fields)
+        written = (one.model_dump(include=own, exclude_unset=True) for one in (self, *deltas))
+        return Jobs.model_validate(merge({}, *written))
 
     def resources_of(self, step: Step) -> Resources:
         """Return what a job of this step asks for."""
         return self.resources.get(step, Resources())
 
 
+class Scale(Jobs):
+    """``configs/scales/<name>.yaml``: what a scale is for every paper."""
+
+    extends: str | None = Field(None, description="the scale whose values these are laid over")
+    name: SkipJsonSchema[str]
+    description: str
+    device: Literal["cpu", "cuda"]
+    workers: NonNegativeInt = Field(0, description="data-loading processes of each device")
+    checkpoint_minutes: PositiveFloat = 10
+    datasets: Annotated[dict[str, str], AsWritten] = Field(
+        {}, description="dataset -> the one that stands in for it"
+    )
+
+
 def load_settings(root: Path, overrides: dict[str, Any] | None = None) -> Settings:
     """Read ``configs/default.yaml`` and lay `overrides` over it."""
     path = root / "configs" / "default.yaml"
-    written = read_yaml(path)
-    if isinstance(written, dict):
-        written |= overrides or {}
-    return parse(Settings, written, str(path))
+    settings = parse(Settings, merge(read_mapping(path), overrides or {}), str(path))
+    papers = [file.parent.name for file in (root / "configs" / "papers").glob("*/paper.yaml")]
+    if settings.lead_paper not in papers:
+        raise VitrineError(
+            f"lead_paper '{settings.lead_paper}' is unknown"
+            f"{did_you_mean(settings.lead_paper, papers)}"
+        )
+    return settings
 
 
 def known_scales(root: Path) -> list[str]:
-    """Return the names of all scales."""
-    return sorted(file.stem for file in (root / "configs" / "scales").glob("*.yaml"))
+    """Return the names of all scales; a file called ``_x.yaml`` is there only to be extended."""
+    return sorted(file.stem for file in (root / "configs" / "scales").glob("[!_]*.yaml"))
 
 
 def load_scale(root: Path, name: str) -> Scale:
-    """Read one scale; it is called like its file.
+    """Read one scale, behind those that it extends; it is called like its file.
 
     Raises:
         VitrineError: no such scale, or its file is wrong.
@@ -84,12 +108,5 @@ def load_scale(root: Path, name: str) -> Scale:
     if name not in known:
         raise VitrineError(f"scale '{name}' is unknown{did_you_mean(name, known)}")
     path = root / "configs" / "scales" / f"{name}.yaml"
-    written = read_yaml(path)
-    return parse(
-        Scale, {**written, "name": name} if isinstance(written, dict) else written, str(path)
-    )
-
-
-if __name__ == "__main__":
-    # The schema that editors check configs/default.yaml with; a test keeps the file in step.
-    print(json.dumps(Settings.model_json_schema(), indent=2))
+    written = read_with_bases(path).values()
+    return parse(Scale, merge({}, *written, {"name": name}), str(path))

@@ -1,8 +1,8 @@
 """Learning to Adapt to Position Bias in Vision Transformer Classifiers (Bruintjes and van Gemert).
 
 How much position matters depends on the data. The paper measures it, by shuffling which token has
-which position, and lets a model unlearn it, by a factor on its position embedding (Auto-PE):
+which position, and lets a model learn less of it, by a factor on its position embedding (Auto-PE):
 
 - `embeddings`: the position embeddings that the paper compares, one a file, by name;
-- `vit`, `models`: its small ViT, in which any of them can be permuted, registered with timm.
+- `vit`: its small ViT, in which any of them can be permuted, registered with timm.
 """

@@ -14,17 +14,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from vitrine.artifacts import style
+from vitrine.artifacts.style import Measurements
 from vitrine.data.positions import DEPENDENT
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.position.embeddings.auto import GAMMA_0
 from vitrine.position.measures import CLASSES
-
-Measurements = Sequence[Mapping[str, Any]]
 
 # The marker of a model, the same in all figures, and whether it is filled: with Auto-PE it is not.
 MODELS = {
@@ -48,6 +49,7 @@ CHECKPOINT = "checkpoint"
 SIZES = {"*": 8.0}  # a star's area is small for its width
 GAIN = "accuracy gain over {} (points)"
 LINE = "#707070"
+KINDS = ("dependent", "independent")
 LONG = 20  # characters of a name in the legend
 CENTRED: Any = {"ha": "center", "va": "center"}
 
@@ -69,7 +71,7 @@ def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
     The first measurement is `vitrine.position.illustrations.position_samples`.
     """
-    values = _seeds(measurements)[0]
+    values = style.first_seed(measurements[0])
     shown = int(values["samples"])
     fig, axes = style.figure(
         "text", aspect=(shown + 2.6) / CLASSES, rows=shown + 2, columns=CLASSES
@@ -145,21 +147,33 @@ def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     fig, axes = style.figure(aspect=1.05, rows=2, sharex=True)
     for ax, outcome in zip(axes, ("correct", "incorrect"), strict=True):
         sizes = []
-        for index, kind in enumerate(("dependent", "independent")):
+        for index, kind in enumerate(KINDS):
             group, colour = f"{outcome}/{kind}", style.colour(index)
             counts = np.sum([values[f"{group}/histogram"] for values in seeds], axis=0)
-            share = 100 * counts / max(counts.sum(), 1)
-            ax.stairs(share, edges, fill=True, alpha=0.3, color=colour)
-            ax.stairs(share, edges, color=colour, linewidth=0.9, label=f"position-{kind}")
             total = sum(values[f"{group}/images"] for values in seeds)
             if total:
+                sns.histplot(
+                    x=edges[:-1],
+                    weights=counts,
+                    bins=[*edges],
+                    stat="percent",
+                    element="step",
+                    color=colour,
+                    alpha=0.3,
+                    linewidth=0.9,
+                    ax=ax,
+                )
                 parts = [
                     values[f"{group}/images"] * (values[f"{group}/mean"] or 0) for values in seeds
                 ]
                 ax.axvline(sum(parts) / total, color=colour, linestyle="--", linewidth=0.9)
             sizes.append(f"{total:,.0f} {kind}")
         ax.set(ylabel="samples (%)", xlim=(0, 1), title=f"{outcome}: {', '.join(sizes)}")
-    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    handles = [
+        Patch(color=style.colour(index), alpha=0.3, label=f"position-{kind}")
+        for index, kind in enumerate(KINDS)
+    ]
+    fig.legend(handles=handles, loc="outside upper center", ncols=2)
     axes[-1].set_xlabel("P-SHAP")
     return fig
 
@@ -277,7 +291,7 @@ def _points(cells: pd.DataFrame, height: str) -> list[Point]:
 
 
 def _without_copies(points: Sequence[Point]) -> list[Point]:
-    """Points with one dataset, "A = B", for all that share their runs and would hide each other."""
+    """Merge datasets that share their runs, and so all points, into one named "A = B"."""
     numbers: dict[str, list[str]] = {}
     for point in points:
         place = str(dataclasses.replace(point, dataset=""))  # as text NaN equals NaN
@@ -336,7 +350,7 @@ def _scatter(
     room = 5 if shape.get("width") == "text" else 3
     for handles, side in ((by_dataset, "upper"), (by_model, "lower")):
         long = any(len(str(handle.get_label())) > LONG for handle in handles)
-        # Four look best in two rows of two, and three with a long name have no room in one.
+        # Four are laid out in two rows of two, and three with a long name do not fit in one row.
         columns = 2 if len(handles) == 4 or (long and room == 3) else room
         look: Any = {"loc": f"outside {side} center", "ncols": columns, "columnspacing": 1}
         fig.legend(handles=handles, **look)
@@ -353,12 +367,11 @@ def _draw_fits(axes: Axes, points: Sequence[Point]) -> None:
     """Draw each dataset's least-squares line, over the P-SHAP of its models."""
     for dataset, colour in _colours(points).items():
         own = [(p.x, p.y) for p in points if p.dataset == dataset and np.isfinite([p.x, p.y]).all()]
-        x = np.array([place[0] for place in own])
-        if len(x) < 2 or np.ptp(x) == 0:
-            continue  # no line, or any
-        slope, intercept = np.polyfit(x, [place[1] for place in own], 1)
-        ends = np.array([x.min(), x.max()])
-        axes.plot(ends, slope * ends + intercept, color=colour, linestyle="--", linewidth=0.9)
+        x, y = np.array(own).reshape(-1, 2).T
+        if len(x) > 1 and np.ptp(x) > 0:  # else there is no line, or any
+            # No band: a bootstrap of five points would cover half of the figure.
+            look = {"linestyle": "--", "linewidth": 0.9}
+            sns.regplot(x=x, y=y, scatter=False, ci=None, color=colour, line_kws=look, ax=axes)
 
 
 def _seeds(measurements: Measurements) -> list[Mapping[str, Any]]:

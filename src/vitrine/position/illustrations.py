@@ -1,4 +1,7 @@
-"""The paper's Figure 2, taken from the data itself: how a Position dataset is made."""
+"""The paper's Figure 2, taken from the data itself: how a Position dataset is made.
+
+A file of its own, since the name of a measurement holds that of its module.
+"""
 
 from __future__ import annotations
 

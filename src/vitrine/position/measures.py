@@ -1,8 +1,8 @@
-"""What the paper asks of a trained model: how much position counts, and what was learned of it.
+"""Measures of a trained model: how much position matters to it, and what its embedding has learned.
 
-The one idea: a single sweep of P-SHAP gives all that a run is asked. Its plain logits are the
-accuracy, its shares are the position bias (Sec. 3) and, where it is known which samples need
-position, the controlled test (Sec. 5.1) and the histograms (Appx. D).
+The one idea: a single sweep of P-SHAP gives all of them. Its logits without permutation give the
+accuracy, its shares the position bias (Sec. 3) and, where it is known which samples need position,
+the controlled test (Sec. 5.1) and the histograms (Appx. D).
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def learned(model: nn.Module) -> dict[str, Any]:
                 "gamma/layers": gamma.tolist(),
             }
         if isinstance(embedding, RoPE):
-            # The length of (x, y): unlike each of the two it does not hang on how a head's random
-            # axes are turned.
+            # The length of (x, y) does not depend on how a head's random axes are rotated; each of
+            # the two does.
             angles = [
                 embedding.effective_frequencies(layer).double().norm(dim=0).mean().item()
                 for layer in range(embedding.layout.depth)

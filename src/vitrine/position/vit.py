@@ -1,14 +1,16 @@
 """The paper's small Vision Transformer (Appx. G), with any position embedding, which permutes.
 
 A pre-norm ViT with mean pooling by default. Its forward pass takes a permutation of positions for
-each image beside the images: what Position-SHAP replaces when it takes position away (Sec. 3).
+each image beside the images: Position-SHAP draws it at random to remove position (Sec. 3).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from timm.layers import Mlp, to_2tuple
-from timm.models import checkpoint
+from timm.models import build_model_with_cfg, checkpoint, generate_default_cfgs, register_model
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -161,6 +163,16 @@ class PositionViT(nn.Module):
         """Return the parameters that are not decayed, by patterns: positions and CLS token."""
         return {"pos_embed.*", "cls_token"}
 
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Say which layer each parameter belongs to, as timm's ViT does: stem, blocks, then head.
+
+        The position embedding is part of the stem, also one that acts in every layer.
+        """
+        return {
+            "stem": "^(?:cls_token|pos_embed|patch_embed)",
+            "blocks": [(r"^blocks\.(\d+)", None), ("^norm", (99999,))],
+        }
+
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recompute the layers' activations in the backward pass, or keep them."""
         self.grad_checkpointing = enable
@@ -224,3 +236,29 @@ class PositionViT(nn.Module):
             VitrineError: images or permutation have another shape.
         """
         return self.forward_head(self.forward_features(images, permutation))
+
+
+default_cfgs = generate_default_cfgs(
+    {
+        "position_vit": {
+            "url": "",
+            "num_classes": 10,
+            "input_size": (3, 32, 32),
+            "pool_size": None,
+            "crop_pct": 1.0,
+            "interpolation": "bicubic",
+            "fixed_input_size": True,
+            "mean": (0.5, 0.5, 0.5),
+            "std": (0.5, 0.5, 0.5),
+            "first_conv": "patch_embed",
+            "classifier": "head",
+        }
+    }
+)
+
+
+@register_model
+def position_vit(pretrained: bool = False, **kwargs: Any) -> PositionViT:
+    """The ViT of Appx. G: 9 layers of 192 channels and 12 heads, for images of 32 pixels."""
+    model: PositionViT = build_model_with_cfg(PositionViT, "position_vit", pretrained, **kwargs)
+    return model

@@ -4,8 +4,8 @@ Importing this package registers everything with mmseg, so that a config of mmse
 ``custom_imports = dict(imports=["vitrine.segmentation"])`` and works with mmseg's own tools:
 
 - `backbones`: timm's Swin and SwinV2, plain and shift-equivariant; `vit`: timm's ViT;
-- `heads`: UperNet's heads, shift-equivariant; `unpooling`, `pooling`, `circular`: their parts;
-- `datasets`: the stand-in for ADE20K.
+- `heads`: UperNet's heads, shift-equivariant; `unpooling`: how they put features back;
+- `sampling`: the stand-in for ADE20K, and what the loaders of a training draw.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import vitrine.models  # noqa: F401
 # mmseg prints what it could not import, and mmcv warns of it; nothing here needs that.
 with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
     warnings.filterwarnings("ignore", message="Fail to import")
-    from vitrine.segmentation import backbones, circular, datasets, heads, vit
+    from vitrine.segmentation import backbones, heads, sampling, vit
 
 from mmengine.config.utils import MODULE2PACKAGE
 
@@ -29,4 +29,4 @@ for advice in ("Default ``avg_non_ignore``", "`reduce_zero_label` will be deprec
 # one's today; by the name of the module it finds them in either.
 MODULE2PACKAGE["mmseg"] = "mmseg"
 
-__all__ = ["backbones", "circular", "datasets", "heads", "vit"]
+__all__ = ["backbones", "heads", "sampling", "vit"]

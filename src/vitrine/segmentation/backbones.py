@@ -7,6 +7,10 @@ their names are timm's, and a model of any size is had by timm's arguments:
 
 `img_size` is that of the crops: timm shifts windows only in stages that have several. Images of
 other sizes are taken too.
+
+`CircularConv2d` is a convolution on an image without borders, ``conv_cfg=dict(type=...)`` of
+mmseg's heads. The paper's models under circular shifts, plain and adaptive, have it in all of
+UperNet (Sec. 5.5).
 """
 
 from __future__ import annotations
@@ -16,13 +20,14 @@ from typing import Any, cast
 
 import timm
 from mmengine.model import BaseModule
+from mmengine.registry import MODELS as CONVOLUTIONS
 from mmseg.registry import MODELS
 from timm.layers import LayerNorm2d
 from timm.models import swin_transformer, swin_transformer_v2
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitrine.segmentation.weights import load_weights
-from vitrine.shift.frame import Features
+from vitrine.shift.torus import Features
 
 EPS = 1e-5  # of the norms, as in mmseg's SwinTransformer
 
@@ -134,3 +139,11 @@ class TimmSwinV2(TimmStages):
             images, indices=list(self.out_indices), intermediates_only=True
         )
         return tuple(map(self.normalise, self.out_indices, stages))
+
+
+@CONVOLUTIONS.register_module()
+class CircularConv2d(nn.Conv2d):
+    """torch's convolution with circular padding."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "padding_mode": "circular"})

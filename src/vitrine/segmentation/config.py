@@ -18,10 +18,10 @@ from mmengine.runner import Runner
 from mmseg.registry import MODELS
 from torch import nn
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, did_you_mean, first_line
 from vitrine.plan.mmseg_config import THEIRS, config_path
 from vitrine.segmentation import sampling  # noqa: F401 - registers what the loaders name
-from vitrine.training.model import first_line
+from vitrine.training.weights_file import require_as_noted
 
 if TYPE_CHECKING:
     from vitrine.plan.datasets import DatasetInfo
@@ -111,7 +111,7 @@ def training_config(job: Job[SegmentationRecipe], world: int, on_gpu: bool) -> C
 
     Raises:
         VitrineError: as `load_config`; the processes cannot share the batch; published weights are
-            missing; or the configuration accumulates gradients.
+            missing or not those that were fetched; or the configuration accumulates gradients.
     """
     recipe, initial, size = job.recipe, job.initial, job.recipe.batch.size
     if size % world:
@@ -123,6 +123,8 @@ def training_config(job: Job[SegmentationRecipe], world: int, on_gpu: bool) -> C
             f"the recipe starts from the published weights {recipe.model.pretrained} and was given "
             "none: pass their file as `initial`"
         )
+    if initial is not None:
+        require_as_noted(initial)
     config = load_config(recipe, job.dataset.classes, synchronised=world > 1 and on_gpu)
     if config.optim_wrapper.get("accumulative_counts", 1) != 1:
         raise VitrineError(

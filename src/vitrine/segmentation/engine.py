@@ -22,14 +22,13 @@ from mmengine.runner import Runner
 from torch import nn
 
 from vitrine.data.layout import check_layout
-from vitrine.errors import VitrineError
+from vitrine.errors import VitrineError, first_line
 from vitrine.files import write_atomically
 from vitrine.segmentation.config import training_config
 from vitrine.training.interruption import Interruption
 from vitrine.training.journal import Journal
 from vitrine.training.loop import LOG_STEPS
 from vitrine.training.losses import Losses
-from vitrine.training.model import first_line
 from vitrine.training.run_folder import RunFolder
 from vitrine.training.seeding import seed_everything
 from vitrine.training.team import Team

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vitrine.data.layout import check_layout
 from vitrine.segmentation.config import SCOPE, test_config
+from vitrine.segmentation.sampling import read_sample
 
 if TYPE_CHECKING:
     from mmseg.structures import SegDataSample
@@ -54,7 +55,7 @@ class TestSamples:
         return len(self._images)
 
     def __getitem__(self, index: int) -> Sample:
-        item = self._images[index]
+        item = read_sample(self._images, index)
         told = item["data_samples"]
         batch = {"inputs": [item["inputs"]], "data_samples": [told]}
         image = self._preprocessor(batch, training=False)["inputs"][0]

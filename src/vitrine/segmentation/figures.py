@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from vitrine.artifacts import style
+from vitrine.artifacts.style import Measurements
 from vitrine.segmentation.illustrations import UNSEEN
 
-Measurements = Sequence[Mapping[str, Any]]
 RED, YELLOW = "#FF0000", "#FFFF00"  # the paper's colours
 WHITE = (255, 255, 255)
 
@@ -38,7 +38,7 @@ def _predictions(cells: pd.DataFrame, measurements: Measurements, colour: str) -
     """A row of axes for each image; the image, then each model's prediction before and after."""
     models = list(dict.fromkeys(cells["row"]))
     images = [column.removeprefix("Image ") for column in dict.fromkeys(cells["column"])]
-    values = [next(iter(measurement["values"].values())) for measurement in measurements]
+    values = [style.first_seed(measurement) for measurement in measurements]
     columns = 1 + 2 * len(models)
     heights = [_height(values[0], number) for number in images]
     aspect = sum(heights) / columns + 0.05

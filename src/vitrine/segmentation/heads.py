@@ -4,24 +4,35 @@ They are mmseg's, with the same parameters under the same names, and differ wher
 its features: each time they are unpooled to the place that the backbone says (`unpooling`). All
 convolutions are circular. Logits come out at the size of the image.
 
-Their inputs are lists of `vitrine.shift.frame.Features`, one for each stage.
+UperNet's pyramid pooling averages the coarsest features over grids of 1, 2, 3 and 6 bins a side,
+which are fixed to the map: a shift moves the features from bin to bin. The paper does not say how
+it avoids this. Two ways are implemented, both with the parameters of the original:
+
+- ``anchor``: the bins begin where A-WSA would begin a single window that covers the map (Eq. 20):
+  roll there, pool as before, roll back.
+- ``box``: each token gets the mean of the box around it that is as large as a bin.
+
+Their inputs are lists of `vitrine.shift.torus.Features`, one for each stage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from mmseg.models.decode_heads import FCNHead, UPerHead
 from mmseg.registry import MODELS
 from torch import Tensor, nn
+from torch.nn import functional
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.segmentation.pooling import Pooling, anchor, box_means
 from vitrine.segmentation.unpooling import to_pixels, unpool
-from vitrine.shift.frame import Features
 from vitrine.shift.polyphase import roll_image
+from vitrine.shift.torus import Features
+from vitrine.shift.windows import window_offset
+
+Pooling = Literal["anchor", "box"]
 
 CIRCULAR = {"type": "CircularConv2d"}
 
@@ -31,8 +42,7 @@ class AdaptiveUPerHead(UPerHead):
     """mmseg's `UPerHead`, shift-equivariant.
 
     Args:
-        pooling: how pyramid pooling is made so, "anchor" or "box": see
-            `vitrine.segmentation.pooling`.
+        pooling: how pyramid pooling is made so, "anchor" or "box", see the module.
         conv_cfg: of its convolutions.
         kwargs: of `UPerHead`.
 
@@ -122,3 +132,28 @@ def _require_places(inputs: Sequence[Any]) -> None:
             "an adaptive head needs features that say where they sit: use AdaptiveSwin or "
             "AdaptiveSwinV2 for model.backbone, without a neck, or mmseg's own heads"
         )
+
+
+@torch.no_grad()
+def anchor(tokens: Tensor) -> Tensor:
+    """Choose where the bins begin.
+
+    Tokens count by their l1 norm: the norm at the end of a stage leaves all l2 norms alike. The
+    strongest token alone would not do, as those of a uniform background tie.
+
+    Args:
+        tokens: ``(B, C, H, W)``.
+
+    Returns:
+        int64 ``(B, 2)``, rows and columns.
+    """
+    norms = torch.linalg.vector_norm(tokens, ord=1, dim=1, dtype=torch.float64)
+    return window_offset(norms[..., None], (tokens.shape[2], tokens.shape[3]))
+
+
+def box_means(x: Tensor, bins: int) -> Tensor:
+    """Average ``(B, C, H, W)`` over the box around each token, of a bin's size, around borders."""
+    rows, columns = (-(-side // bins) for side in x.shape[2:])
+    top, left = (rows - 1) // 2, (columns - 1) // 2
+    padding = (left, columns - 1 - left, top, rows - 1 - top)
+    return functional.avg_pool2d(functional.pad(x, padding, mode="circular"), (rows, columns), 1)

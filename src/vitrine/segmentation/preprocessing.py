@@ -1,7 +1,7 @@
-"""What training and evaluation really do to a scene, as numbers for Tables A6 to A8.
+"""The preprocessing of scenes in training and evaluation, as numbers for Tables A6 to A8.
 
 As `vitrine.measures.preprocessing`: the transforms are built as training and evaluation build them,
-and the objects that then process images are asked.
+and their attributes are read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Samples by counting: draw n of a training follows from the seed and n alone.
+"""Datasets and samplers: the image drawn at position n depends on the seed and n alone.
 
 mmengine's samplers and MMSegmentation's transforms take their randomness from generators whose
-state lives as long as the process. Here each draw seeds them anew, as for classifiers
+state lives as long as the process. Here each draw seeds them again, as for classifiers
 (`vitrine.training.seeding`), so that nothing needs to be saved: neither a resumed run, nor more
 workers or processes, draw anything else.
 """
@@ -11,21 +11,39 @@ from __future__ import annotations
 import itertools
 import signal
 from collections.abc import Iterator, Mapping, Sized
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from mmengine.dist import get_dist_info
 from mmengine.registry import FUNCTIONS
+from mmseg.datasets import BaseSegDataset
 from mmseg.registry import DATA_SAMPLERS, DATASETS
 from torch.utils.data import Dataset, Sampler
 
+from vitrine.data.folders import read_image, read_mask
+from vitrine.data.scenes import CLASSES, PALETTE
+from vitrine.errors import VitrineError, first_line
 from vitrine.training.interruption import SIGNALS
 from vitrine.training.seeding import derive, seed_everything
 
 
+@DATASETS.register_module()
+class ScenesDataset(BaseSegDataset):
+    """The laptop stand-in for ADE20K (`vitrine.data.scenes`), in files as ADE20K has them.
+
+    A mask's 0 is unlabelled, and class c is c + 1.
+    """
+
+    METAINFO = {"classes": CLASSES, "palette": [list(color) for color in PALETTE]}
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(img_suffix=".jpg", seg_map_suffix=".png", reduce_zero_label=True, **kwargs)
+
+
 @DATA_SAMPLERS.register_module()
 class CountedSampler(Sampler[int]):
-    """Counts the draws of this process, without end, instead of naming images.
+    """Yields the numbers of this process's draws, without end, instead of indices of images.
 
     Args:
         dataset: its size is that of an epoch.
@@ -75,10 +93,30 @@ class CountedDataset(Dataset[Any]):
             generator = np.random.default_rng(derive("order", self.seed, epoch))
             self._epoch, self._order = epoch, generator.permutation(len(self))
         seed_everything("sample", self.seed, draw)
-        return self.dataset[int(self._order[place])]
+        return read_sample(self.dataset, int(self._order[place]))
 
 
 @FUNCTIONS.register_module()
 def ignore_signals(worker_id: int, **told: Any) -> None:
-    """Let a loader's worker outlive the signals that ask the training to stop and save."""
+    """Make a loader's worker ignore the signals that ask the training to stop and save."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def read_sample(dataset: Any, index: int) -> Any:
+    """Return one sample of a dataset of mmseg's, as its pipeline makes it.
+
+    Raises:
+        VitrineError: its image or its mask cannot be read, or the pipeline fails on them.
+    """
+    try:
+        return dataset[index]
+    except Exception as error:  # OpenCV and mmseg fail in many ways, none of which names the file
+        told = dataset.get_data_info(index)
+        image, mask = Path(told["img_path"]), told.get("seg_map_path")
+        read_image(image)
+        if mask:
+            read_mask(Path(mask))
+        raise VitrineError(
+            f"image {image} with mask {mask} cannot be used ({type(error).__name__}: "
+            f"{first_line(error)}): restore them, or correct the pipeline of the configuration"
+        ) from error

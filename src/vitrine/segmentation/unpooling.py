@@ -1,7 +1,7 @@
 """Adaptive unpooling: features go back to where they come from (Sec. 4, Appendix A2.2).
 
 Token n of an adaptive stage sits at pixel ``offset + stride * n`` of the image, modulo its size,
-with an offset for each sample (`vitrine.shift.frame.Features`). To put the tokens on the finer grid
+with an offset for each sample (`vitrine.shift.torus.Features`). To put the tokens on the finer grid
 of another stage, or on the pixels, they are upsampled around the borders and then rolled by
 
     (offset of the source - offset of the target) / stride of the target.
@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vitrine.shift.frame import Features
+from vitrine.shift.torus import Features
 
 Mode = Literal["bilinear", "zero_insert"]
 

@@ -4,18 +4,26 @@
 
 The checkpoint is a file or a URL, ``.safetensors`` or what `torch.save` wrote, as timm publishes
 them or as the models' authors did; its head is ignored.
+
+Importing this module makes all of mmengine's loading safe: where a pickle holds more than weights,
+mmengine would load it in the way that runs its code; now it is refused.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
-import safetensors.torch
-from mmengine.runner import CheckpointLoader
+import torch
+from mmengine.logging.history_buffer import HistoryBuffer
+from mmengine.runner import CheckpointLoader, checkpoint
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
+from vitrine.training.weights_file import read_checkpoint
 
 
 def load_weights(
@@ -37,10 +45,7 @@ def load_weights(
             "init_cfg out for random weights"
         )
     file = str(init_cfg["checkpoint"])
-    if file.endswith(".safetensors"):
-        published = safetensors.torch.load_file(file)
-    else:
-        published = CheckpointLoader.load_checkpoint(file, map_location="cpu")
+    published = CheckpointLoader.load_checkpoint(file, map_location="cpu", logger="silent")
     weights = filter_fn(published, model)
     ours = model.state_dict()
     missing = [name for name in ours if name not in weights]
@@ -57,3 +62,36 @@ def load_weights(
             "the weights of this very model"
         )
     model.load_state_dict({name: weights[name] for name in ours})
+
+
+def _statistic(owner: Any, name: str) -> Any:
+    """Stand in for `getattr`, by which the logs in mmengine's checkpoints name their methods."""
+    if owner is not HistoryBuffer or name.startswith("_"):
+        raise pickle.UnpicklingError(f"it asks for {name}, which no log needs")
+    return getattr(owner, name)
+
+
+RECORDS = [one for one in checkpoint.get_torch_safe_globals() if one is not getattr]
+RECORDS.append((_statistic, "builtins.getattr"))
+
+
+def _read(file: Any, map_location: Any = None, weights_only: Any = None) -> Any:
+    """Stand in for mmengine's `_safe_torch_load`, which every kind of path but a URL comes to."""
+    with torch.serialization.safe_globals(RECORDS):
+        if isinstance(file, str | Path):
+            return read_checkpoint(Path(file))
+        return torch.load(file, map_location=map_location, weights_only=True)  # from memory
+
+
+def _read_url(url: str, model_dir: str | None = None, progress: bool = True, **told: Any) -> Any:
+    """Stand in for torch's `load_url`, to which mmengine leaves URLs and names of models."""
+    folder = Path(model_dir or Path(torch.hub.get_dir()) / "checkpoints")
+    file = folder / Path(urlparse(url).path).name
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(url, str(file), progress=progress)
+    return _read(file)
+
+
+checkpoint._safe_torch_load = _read
+checkpoint.load_url = _read_url

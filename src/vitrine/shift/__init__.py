@@ -1,10 +1,12 @@
 """Truly shift-equivariant Vision Transformers (Rojas-Gomez et al., CVPR 2024).
 
 A strided operation of a ViT lays a fixed grid over its input. The paper lays the grid where the
-input itself says, so that a circular shift of the input moves the grid along:
+energy of the input is largest, so that a circular shift of the input moves the grid along:
 
-- `polyphase`, `frame`: per-sample rolls and phases, and where they put the tokens in the image;
-- `tokenization`, `windows`, `merging`, `position`: the paper's four modules (Sec. 4);
-- `swin`, `cvt`, `mvitv2`: the backbones, plain where timm lacks them, and adaptive;
-- `conversion`: from a plain model to its adaptive one; `equivariance`: the check.
+- `polyphase`: per-sample rolls and phases; `torus`: where they put the tokens in the image;
+- `tokenization`: A-token and A-PMerge; `windows`: A-WSA (Sec. 4);
+- `cvt`, `mvitv2`: plain backbones that timm lacks; no change of the paper's modules concerns them;
+- `swin`, `swinv2`, `adaptive_cvt`, `adaptive_mvitv2`: the adaptive ones, the last with A-RPE;
+- `features`: their stages for dense tasks;
+- `equivariance`: from a plain model to its adaptive one, and a check that it is invariant.
 """

@@ -8,8 +8,8 @@ polyphase sampling, Eq. 13 and 23). All convolutions are circular.
   keys are convolved at every token and sampled at their strongest phase, values at the same one.
 - ``selection="fast"``: once per stage. Its tokens are rolled so that the strongest phase, modulo a
   common multiple of the strides that follow, comes first. From there on a circular convolution at
-  any of these strides commutes with the shifts that remain, multiples of it, so neither keys nor
-  values nor the next embedding have anything left to choose.
+  any of these strides commutes with the shifts that remain, multiples of it, so keys, values and
+  the next embedding all take the first phase.
 
 Parameters and their names are CvT's, so weights interchange both ways.
 """
@@ -23,8 +23,8 @@ from typing import Any, cast
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
-from vitrine.shift.cvt import CVT_21_DEPTHS, ConvAttention, CvT, create_cvt, default_cfg
-from vitrine.shift.frame import Frame
+from vitrine.shift.cvt import CVT_21_DEPTHS, ConvAttention, CvT, default_cfg
+from vitrine.shift.features import build
 from vitrine.shift.polyphase import roll, sample, strongest, strongest_phase
 from vitrine.shift.tokenization import (
     Selection,
@@ -32,14 +32,19 @@ from vitrine.shift.tokenization import (
     projection_energies,
     require_selection,
 )
+from vitrine.shift.torus import Frame
 from vitrine.shift.windows import window_offset
 
 
 class AdaptiveConvAttention(ConvAttention):
-    """Attention to the strongest phase of the keys."""
+    """Attention to the strongest phase of the keys, or with "fast" to the first."""
+
+    selection: Selection
 
     def keys_and_values(self, grid: Tensor, padding: int) -> tuple[Tensor, Tensor]:
         """Convolve padded ``(B, H, W, C)`` at every token, sample both at the phase of the keys."""
+        if self.selection == "fast":
+            return super().keys_and_values(grid, padding)
         stride = self.key.conv.stride[0]
         key, value = (
             projection.convolve(grid, padding, stride=1) for projection in (self.key, self.value)
@@ -68,9 +73,10 @@ class AdaptiveCvT(CvT):
         """Complete a model that `CvT` has built; `selection` as for the class."""
         self.selection = require_selection(selection)
         self.set_padding_mode("circular")
-        attention = AdaptiveConvAttention if selection == "paper" else ConvAttention
         for block in (block for stage in self.stages for block in stage.blocks):
-            block.attn.__class__ = attention
+            attention = cast(AdaptiveConvAttention, block.attn)
+            attention.__class__ = AdaptiveConvAttention
+            attention.selection = self.selection
         # What reads a stage's tokens: its keys and values, and the next stage's embedding.
         ahead = (*self.strides[1:], 1)
         self.periods = [math.lcm(*pair) for pair in zip(self.kv_strides, ahead, strict=True)]
@@ -103,10 +109,10 @@ default_cfgs = generate_default_cfgs({"a_cvt_13": default_cfg(), "a_cvt_21": def
 @register_model
 def a_cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """A-CvT-13: the parameters of CvT-13 (Sec. 5.1)."""
-    return create_cvt("a_cvt_13", AdaptiveCvT, pretrained, **kwargs)
+    return build(AdaptiveCvT, "a_cvt_13", pretrained, 3, **kwargs)
 
 
 @register_model
 def a_cvt_21(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """A-CvT-21: the parameters of CvT-21."""
-    return create_cvt("a_cvt_21", AdaptiveCvT, pretrained, **{"depths": CVT_21_DEPTHS, **kwargs})
+    return build(AdaptiveCvT, "a_cvt_21", pretrained, 3, **{"depths": CVT_21_DEPTHS, **kwargs})

@@ -2,8 +2,8 @@
 
 https://arxiv.org/abs/2103.15808. The two ideas: every stage begins with a strided convolution whose
 patches overlap (convolutional token embedding, Sec. 3.2), and queries, keys and values are
-depthwise convolutions of the map of tokens (convolutional projection, Sec. 3.3). Convolutions know
-what is next to what, so there is no position embedding.
+depthwise convolutions of the map of tokens (convolutional projection, Sec. 3.3). As convolutions
+encode relative positions, there is no position embedding.
 
 Tokens stay channels-last throughout: ``(B, H, W, C)``, or ``(B, P + H W, C)`` behind P class
 tokens, in the last stage one, else none. Seen as ``(B, C, H, W)`` they are what torch calls
@@ -21,15 +21,14 @@ from typing import Any, Literal, cast, get_args
 import torch
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.layers import DropPath, to_2tuple
-from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.shift.features import stage_features
-from vitrine.shift.frame import Features, Frame
-from vitrine.shift.padding import circular_pad
+from vitrine.shift.features import build
+from vitrine.shift.torus import Features, Frame, circular_pad
 
 PaddingMode = Literal["zeros", "circular"]
 Size = tuple[int, int]
@@ -311,6 +310,21 @@ class CvT(nn.Module):
         """Return the names of parameters besides norms and biases that should not decay."""
         return {name for name, _ in self.named_parameters() if name.endswith("cls_token")}
 
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Say which layer each parameter belongs to, as timm's Swin does: stem, blocks, then head.
+
+        A later stage's embedding belongs to its first block.
+
+        Args:
+            coarse: group by stages and not by blocks.
+        """
+        blocks: list[tuple[str, Any]] = [
+            (r"^stages\.(\d+)\.(?:embed|cls_token)", (0,)),
+            (r"^stages\.(\d+)\.blocks\.(\d+)", None),
+            ("^norm", (99999,)),
+        ]
+        return {"stem": r"^stages\.0\.embed", "blocks": r"^stages\.(\d+)" if coarse else blocks}
+
     def get_classifier(self) -> nn.Module:
         """Return the head's linear layer."""
         return self.head
@@ -398,15 +412,6 @@ def default_cfg(**kwargs: Any) -> dict[str, Any]:
     }
 
 
-def create_cvt(variant: str, model_type: type[CvT], pretrained: bool, **kwargs: Any) -> nn.Module:
-    """Build a registered model, or with ``features_only`` its stages' features."""
-    feature_cfg = {"feature_cls": stage_features, "out_indices": (0, 1, 2)}
-    model: nn.Module = build_model_with_cfg(
-        model_type, variant, pretrained, feature_cfg=feature_cfg, **kwargs
-    )
-    return model
-
-
 default_cfgs = generate_default_cfgs({"cvt_13": default_cfg(), "cvt_21": default_cfg()})
 
 CVT_21_DEPTHS = (1, 4, 16)
@@ -415,10 +420,10 @@ CVT_21_DEPTHS = (1, 4, 16)
 @register_model
 def cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """CvT-13: 19,997,480 parameters (CvT, Table 2)."""
-    return create_cvt("cvt_13", CvT, pretrained, **kwargs)
+    return build(CvT, "cvt_13", pretrained, 3, **kwargs)
 
 
 @register_model
 def cvt_21(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """CvT-21 (CvT, Table 2)."""
-    return create_cvt("cvt_21", CvT, pretrained, **{"depths": CVT_21_DEPTHS, **kwargs})
+    return build(CvT, "cvt_21", pretrained, 3, **{"depths": CVT_21_DEPTHS, **kwargs})

@@ -1,16 +1,16 @@
-"""A backbone for dense tasks: timm's ``features_only``, with the place of every feature."""
+"""Backbones for dense tasks: timm's ``features_only``, with the place of every feature."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from timm.models import FeatureInfo
+from timm.models import FeatureInfo, build_model_with_cfg
 from timm.models._features import feature_take_indices
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
-from vitrine.shift.frame import Features
+from vitrine.shift.torus import Features, Frame
 
 
 class StageFeatures(nn.Module):
@@ -59,29 +59,56 @@ def stage_features(model: Any, out_indices: int | Sequence[int], **_: Any) -> St
     return StageFeatures(model, taken)
 
 
-def intermediates(
-    model: Any,
-    images: Tensor,
-    indices: int | list[int] | None,
-    norm: bool,
-    intermediates_only: bool,
-) -> Any:
-    """Return what timm's ``forward_intermediates`` does, of a model with ``forward_stages``.
+def build(
+    model_type: type[nn.Module], variant: str, pretrained: bool, stages: int, **kwargs: Any
+) -> nn.Module:
+    """Build a model by timm's rules, or with ``features_only`` the `StageFeatures` of it.
 
     Args:
-        model: its ``norm`` takes channels-last tokens.
-        images: ``(B, 3, H, W)``.
-        indices: which stages, the last ones if a number, all if None.
-        norm: normalise the last stage's tokens among them.
-        intermediates_only: leave out the last tokens, normalised, ``(B, H, W, C)``.
-
-    Returns:
-        the tokens of stages, ``(B, C, H, W)`` each, without their places.
+        model_type: its class.
+        variant: timm's name of the model, or of the plain one whose weights it may load.
+        pretrained: load the weights.
+        stages: how many it has.
+        kwargs: of the class, or of timm's builder.
     """
-    stages = [features.tokens for features in model.forward_stages(images)]
-    final = model.norm(stages[-1].permute(0, 2, 3, 1))
-    if norm:
-        stages[-1] = final.permute(0, 3, 1, 2)
-    taken, _ = feature_take_indices(len(stages), indices)
-    chosen = [stages[index] for index in taken]
-    return chosen if intermediates_only else (final, chosen)
+    feature_cfg = {"out_indices": tuple(range(stages)), "feature_cls": stage_features}
+    model: nn.Module = build_model_with_cfg(
+        model_type, variant, pretrained, feature_cfg=feature_cfg, **kwargs
+    )
+    return model
+
+
+class PlacedStages(nn.Module):
+    """Gives a model of timm's stages with their places; comes before it in the bases of a class.
+
+    The class has ``_stages``, which makes the tokens ``(B, H, W, C)`` of each stage, not
+    normalised, and their frame, and a ``norm`` that takes such tokens.
+    """
+
+    _stages: Callable[[Tensor], Iterable[tuple[Tensor, Frame]]]
+    norm: nn.Module
+    final_is_flat = False  # whether the last tokens are (B, H W, C)
+
+    def forward_stages(self, images: Tensor) -> list[Features]:
+        """Return the tokens of every stage, not normalised, and where they sit in the images."""
+        return [frame.place(tokens) for tokens, frame in self._stages(images)]
+
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: int | list[int] | None = None,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+    ) -> Any:
+        """Return what timm's does: the tokens of `forward_stages`, without their places."""
+        stages = [features.tokens for features in self.forward_stages(x)]
+        final = self.norm(stages[-1].permute(0, 2, 3, 1))
+        if norm:
+            stages[-1] = final.permute(0, 3, 1, 2)
+        taken, _ = feature_take_indices(len(stages), indices)
+        chosen = [stages[index] for index in taken]
+        if intermediates_only:
+            return chosen
+        return final.flatten(1, 2) if self.final_is_flat else final, chosen

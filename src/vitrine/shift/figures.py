@@ -14,15 +14,16 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
 from vitrine.artifacts import style
+from vitrine.artifacts.style import Measurements
 from vitrine.shift.illustrations import SHIFTS
 
-Measurements = Sequence[Mapping[str, Any]]
 WAYS = ("plain", "adaptive")
+CHANGED: Any = {"color": style.colour(1), "weight": "bold"}
 
 
 def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Show the fixed and the adaptive grid of patches on a photograph and its copy (Figure 1)."""
-    values = _first_seed(measurements[0])
+    values = style.first_seed(measurements[0])
     fig, axes = style.figure("text", aspect=0.36, columns=4)
     _grids(axes, values, "pixels", int(values["patch"]), ("image", "shifted image"))
     titles = ("token: a fixed grid", "A-token: the strongest grid")
@@ -33,7 +34,7 @@ def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Show the fixed and the adaptive windows over the tokens' norms (Figure 2)."""
-    values = _first_seed(measurements[0])
+    values = style.first_seed(measurements[0])
     fig, axes = style.figure("text", aspect=0.34, columns=4)
     shown = _grids(axes, values, "norms", int(values["window"]), ("tokens", "shifted tokens"))
     for ax, title in zip(axes[::2], ("WSA: fixed windows", "A-WSA"), strict=True):
@@ -44,7 +45,7 @@ def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Show relative distances before and after a shift, linear and circular (Figure 3)."""
-    values = _first_seed(measurements[0])
+    values = style.first_seed(measurements[0])
     fig, axes = style.figure("text", aspect=0.31, columns=4)
     titles = {"linear": r"$p_q - p_k$", "circular": r"$(p_q - p_k)$ mod $M$"}
     for way, pair in zip(titles, (axes[:2], axes[2:]), strict=True):
@@ -52,11 +53,10 @@ def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
         for ax, shift in zip(pair, (0, 1), strict=True):
             matrix = np.asarray(values[f"{way}/matrix {shift}"])
             top = len(matrix) - 1
-            style.picture(ax, matrix, vmin=-top, vmax=top, alpha=0.4)  # numbers stay legible on it
-            for (row, column), distance in np.ndenumerate(matrix):
-                changed = distance != before[row, column]
-                style_of = {"color": style.colour(1), "weight": "bold"} if changed else {}
-                ax.text(column, row, str(distance), ha="center", va="center", **style_of)
+            # Pale, so that numbers stay legible.
+            style.heat_map(ax, matrix, annot=True, fmt="d", vmin=-top, vmax=top, alpha=0.4)
+            for text, changed in zip(ax.texts, (matrix != before).flat, strict=True):
+                text.set(**CHANGED if changed else {"color": "black"})
             after = f"tokens shifted by {shift}" if shift else "tokens in place"
             ax.set(title=f"{titles[way]}\n{after}", xlabel="key", ylabel="query")
     return fig
@@ -69,7 +69,7 @@ def fig4(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     fig, axes = style.figure(
         "column", aspect=0.8, rows=len(models), columns=len(blocks), squeeze=False
     )
-    maps = [_maps(_first_seed(measurement), len(blocks)) for measurement in measurements]
+    maps = [_maps(style.first_seed(measurement), len(blocks)) for measurement in measurements]
     top = max(one.max() for row in maps for one in row)
     for row, model, own in zip(axes, models, maps, strict=True):
         for ax, block, one in zip(row, blocks, own, strict=True):
@@ -79,11 +79,6 @@ def fig4(cells: pd.DataFrame, measurements: Measurements) -> Figure:
         row[0].set_ylabel(model)
     fig.colorbar(shown, ax=axes, label="change, of the largest activation", fraction=0.05)
     return fig
-
-
-def _first_seed(measurement: Mapping[str, Any]) -> Mapping[str, Any]:
-    values: Mapping[str, Any] = next(iter(measurement["values"].values()))
-    return values
 
 
 def _maps(values: Mapping[str, Any], blocks: int) -> list[np.ndarray]:

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from vitrine.data.photos import photo_centre
 from vitrine.data.transforms import eval_transform
 from vitrine.measures.context import Context, Trained, Values
-from vitrine.shift.frame import Features
+from vitrine.shift.adaptive_mvitv2 import circular_distance
 from vitrine.shift.polyphase import polyphase_energies, roll, roll_image
-from vitrine.shift.position import circular_distance, linear_distance
 from vitrine.shift.tokenization import adaptive_conv, circular_conv, correlation_energies
+from vitrine.shift.torus import Features
 from vitrine.shift.windows import window_energies, window_offset
 
 SHIFTS = ("image", "shifted")
@@ -131,7 +131,7 @@ def relative_distances(context: Context, tokens: int) -> Values:
         linear (Eq. 12) or circular (Eq. 24).
     """
     ways: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
-        "linear": lambda q, k, period: linear_distance(q, k, period) - (period - 1),
+        "linear": lambda q, k, period: q[:, None] - k[None, :],
         "circular": circular_distance,
     }
     values: dict[str, Any] = {}

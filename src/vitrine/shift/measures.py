@@ -17,13 +17,13 @@ import torch
 from timm.models.mvitv2 import cal_rel_pos_type
 from torch import Tensor
 
-import vitrine.shift.models  # noqa: F401
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Context, Values
 from vitrine.measures.throughput import time_in_turns
-from vitrine.shift.merging import adaptive_merge
+from vitrine.shift.adaptive_mvitv2 import a_mvitv2_tiny
 from vitrine.shift.polyphase import roll
-from vitrine.shift.tokenization import adaptive_conv
+from vitrine.shift.swin import a_swin_tiny_patch4_window7_224
+from vitrine.shift.tokenization import adaptive_conv, adaptive_merge
 from vitrine.shift.windows import Size, window_offset
 
 Call = Callable[[], object]
@@ -64,7 +64,7 @@ def module_runtime(
 
 
 def _swin_calls(batch_size: int, device: str) -> dict[str, Call]:
-    swin: Any = timm.create_model("a_swin_tiny_patch4_window7_224").to(device).eval()
+    swin: Any = a_swin_tiny_patch4_window7_224().to(device).eval()
     images = torch.randn(batch_size, 3, *swin.patch_embed.img_size, device=device)
     conv = swin.patch_embed.proj
     calls: dict[str, Call] = {
@@ -97,10 +97,8 @@ def select_windows(tokens: Tensor, window: Size) -> Tensor:
 
 def _rpe_calls(batch_size: int, device: str) -> dict[str, Call]:
     """The position embedding of the first block's attention scores, linear and circular."""
-    plain, adaptive = (
-        timm.create_model(name).stages[0].blocks[0].attn.to(device).eval()  # type: ignore[union-attr, index]
-        for name in ("mvitv2_tiny", "a_mvitv2_tiny")
-    )
+    models: list[Any] = [timm.create_model("mvitv2_tiny"), a_mvitv2_tiny()]
+    plain, adaptive = (model.stages[0].blocks[0].attn.to(device).eval() for model in models)
     rows, columns = adaptive.size
     heads, dim, step = adaptive.num_heads, adaptive.head_dim, adaptive.stride_kv
     queries = torch.randn(batch_size, rows, columns, heads, dim, device=device)

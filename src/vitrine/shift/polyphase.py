@@ -42,13 +42,6 @@ def strongest(energies: Tensor) -> Tensor:
     return torch.stack([place // width, place % width], dim=1)
 
 
-def wrap(offset: Tensor, size: tuple[int, int]) -> Tensor:
-    """Return the offset ``(B, 2)`` modulo `size`, rows and columns."""
-    # Modulo a tensor of both would copy it to the device, which waits for all that runs there.
-    rows, columns = offset.unbind(dim=1)
-    return torch.stack([rows % size[0], columns % size[1]], dim=1)
-
-
 def squared_norms(tokens: Tensor) -> Tensor:
     """Return the squared l2 norm of each token of ``(B, H, W, C)``: float64 ``(B, H, W)``."""
     return token_norms(tokens).square()

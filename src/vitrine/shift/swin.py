@@ -3,13 +3,13 @@
 The one idea: a stage begins with a strided operation (tokenisation, later merging) and then lays a
 grid of windows over its tokens. Both choose where by the energy of the tokens, once, and roll them
 there. What follows is timm's blocks, on a circle: a window that wraps around the border is one like
-the others, so nothing is masked. `AdaptiveStages` says so for Swin and SwinV2 alike.
+the others, so nothing is masked. `AdaptiveStages` implements this for Swin and SwinV2.
 
     model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="fast")
 
 ``selection="paper"`` scores every grid as the paper does. ``"fast"`` scores images along one
 direction of their tokens, and has each stage's windows settle the phase of the next merging too:
-they are chosen modulo a common multiple of both, so that merging has nothing left to choose.
+they are chosen modulo a common multiple of both, so that merging always takes the first phase.
 
 Parameters and their names are timm's: weights interchange both ways.
 """
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
-from timm.models import build_model_with_cfg, checkpoint_seq, register_model
+from timm.models import checkpoint_seq, register_model
 from timm.models.swin_transformer import (
     SwinTransformer,
     SwinTransformerBlock,
@@ -33,11 +33,17 @@ from timm.models.swin_transformer import (
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
-from vitrine.shift.features import intermediates, stage_features
-from vitrine.shift.frame import Features, Frame
-from vitrine.shift.merging import STRIDE, adaptive_merge, merged_patches
+from vitrine.shift.features import PlacedStages, build
 from vitrine.shift.polyphase import roll
-from vitrine.shift.tokenization import Selection, adaptive_conv, require_selection
+from vitrine.shift.tokenization import (
+    MERGED,
+    Selection,
+    adaptive_conv,
+    adaptive_merge,
+    merged_patches,
+    require_selection,
+)
+from vitrine.shift.torus import Frame
 from vitrine.shift.windows import Size, window_offset
 
 Projection = Callable[[Tensor], Tensor]
@@ -62,7 +68,7 @@ class CircularWindows(nn.Module):
         return attended.roll((down, right), (1, 2)) if down or right else attended
 
 
-class AdaptiveStages(nn.Module):
+class AdaptiveStages(PlacedStages):
     """Makes timm's Swin or SwinV2 adaptive; comes before it in the bases of a class.
 
     Args:
@@ -81,7 +87,6 @@ class AdaptiveStages(nn.Module):
     circular_block: type[CircularWindows]
     layers: Any
     patch_embed: Any
-    norm: nn.Module
 
     def __init__(
         self,
@@ -97,8 +102,12 @@ class AdaptiveStages(nn.Module):
         self._adapt(selection, adaptive_tokens, adaptive_windows, adaptive_merging, attention_mask)
 
     @classmethod
-    def of(cls, model: nn.Module, selection: Selection) -> Any:
-        """Return a copy of a model of timm's as an adaptive one; arguments as for the class."""
+    def of(cls, model: nn.Module, selection: Selection = "paper") -> Any:
+        """Return an adaptive copy of a model of timm's, with its weights.
+
+        Raises:
+            VitrineError: the windows do not divide the model's image size.
+        """
         adaptive: Any = copy.deepcopy(model)
         adaptive.__class__ = cls
         adaptive._adapt(selection)
@@ -138,22 +147,6 @@ class AdaptiveStages(nn.Module):
             x = tokens
         return cast(Tensor, self.norm(x))
 
-    def forward_stages(self, images: Tensor) -> list[Features]:
-        """Return the tokens of every stage, not normalised, and where they sit in the images."""
-        return [frame.place(tokens) for tokens, frame in self._stages(images)]
-
-    def forward_intermediates(
-        self,
-        x: Tensor,
-        indices: int | list[int] | None = None,
-        norm: bool = False,
-        stop_early: bool = False,
-        output_fmt: str = "NCHW",
-        intermediates_only: bool = False,
-    ) -> Any:
-        """Return what timm's does: the tokens of `forward_stages`, without their places."""
-        return intermediates(self, x, indices, norm, intermediates_only)
-
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Frame]]:
         """Run stage by stage; yield the tokens ``(B, H, W, C)`` of each, and their grid."""
         self._check_input(images)
@@ -165,7 +158,7 @@ class AdaptiveStages(nn.Module):
             else:
                 project, norm = self._merging_parts(stage.downsample)
                 x, phase = self._merge(x, project)
-                stride = STRIDE
+                stride = MERGED
             frame = frame.sampled(phase, stride)
             if self.adaptive_windows:
                 offset = window_offset(x, self._period(index))
@@ -215,7 +208,7 @@ class AdaptiveStages(nn.Module):
         rows, columns = self._window(index)
         merged_next = self.adaptive_merging and index + 1 < len(self.layers)
         if merged_next and self._windows_settle_merging:
-            return math.lcm(rows, STRIDE), math.lcm(columns, STRIDE)
+            return math.lcm(rows, MERGED), math.lcm(columns, MERGED)
         return rows, columns
 
     def _check_input(self, images: Tensor) -> None:
@@ -230,7 +223,7 @@ class AdaptiveStages(nn.Module):
     def _check_fit(self, size: Size) -> None:
         """Refuse images that the windows of a stage do not divide."""
         stages = range(len(self.layers))
-        strides = [self._patch * STRIDE**index for index in stages]
+        strides = [self._patch * MERGED**index for index in stages]
         windows = [self._window(index) for index in stages]
         if all(
             pixels % (stride * side) == 0
@@ -260,50 +253,10 @@ class AdaptiveSwin(AdaptiveStages, SwinTransformer):
     circular_block = CircularBlock
 
 
-def adapt(model: SwinTransformer, selection: Selection = "paper") -> AdaptiveSwin:
-    """Return an A-Swin with the weights of a Swin of timm's, which is left as it is.
-
-    Raises:
-        VitrineError: the windows do not divide the model's image size.
-    """
-    return cast(AdaptiveSwin, AdaptiveSwin.of(model, selection))
-
-
-def create(
-    adaptive: type[AdaptiveStages],
-    plain: str,
-    pretrained: bool,
-    filter_fn: Callable[..., dict[str, Tensor]],
-    **kwargs: Any,
-) -> nn.Module:
-    """Build an adaptive model by timm's rules, with the weights published for the plain one.
-
-    Args:
-        adaptive: its class.
-        plain: timm's name of the plain model.
-        pretrained: load the weights.
-        filter_fn: timm's, for checkpoints of the plain model.
-        kwargs: of the class, or of timm's builder, such as ``features_only``.
-
-    Returns:
-        the model, or its `vitrine.shift.features.StageFeatures`.
-    """
-    stages = range(len(kwargs["depths"]))
-    model: nn.Module = build_model_with_cfg(
-        adaptive,
-        plain,
-        pretrained,
-        pretrained_filter_fn=filter_fn,
-        feature_cfg={"out_indices": tuple(stages), "feature_cls": stage_features},
-        **kwargs,
-    )
-    return model
-
-
 def _swin(size: str, pretrained: bool, **kwargs: Any) -> nn.Module:
     plain = f"swin_{size}_patch4_window7_224"
-    options = {"patch_size": 4, "window_size": 7, **kwargs}
-    return create(AdaptiveSwin, plain, pretrained, checkpoint_filter_fn, **options)
+    options = {"patch_size": 4, "window_size": 7, "pretrained_filter_fn": checkpoint_filter_fn}
+    return build(AdaptiveSwin, plain, pretrained, len(kwargs["depths"]), **{**options, **kwargs})
 
 
 TINY = {"embed_dim": 96, "depths": (2, 2, 6, 2), "num_heads": (3, 6, 12, 24)}

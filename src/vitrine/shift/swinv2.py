@@ -7,7 +7,7 @@ merging, and A-PMerge is redundant (its ablation loses nothing).
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from timm.models import register_model
 from timm.models.swin_transformer_v2 import (
@@ -17,6 +17,7 @@ from timm.models.swin_transformer_v2 import (
 )
 from torch import nn
 
+from vitrine.shift.features import build
 from vitrine.shift.swin import (
     BASE,
     SMALL,
@@ -24,9 +25,7 @@ from vitrine.shift.swin import (
     AdaptiveStages,
     CircularWindows,
     Projection,
-    create,
 )
-from vitrine.shift.tokenization import Selection
 
 
 class CircularBlockV2(CircularWindows, SwinTransformerV2Block):
@@ -43,19 +42,10 @@ class AdaptiveSwinV2(AdaptiveStages, SwinTransformerV2):
         return merging.reduction, merging.norm
 
 
-def adapt(model: SwinTransformerV2, selection: Selection = "paper") -> AdaptiveSwinV2:
-    """Return an A-SwinV2 with the weights of a SwinV2 of timm's, which is left as it is.
-
-    Raises:
-        VitrineError: the windows do not divide the model's image size.
-    """
-    return cast(AdaptiveSwinV2, AdaptiveSwinV2.of(model, selection))
-
-
 def _swinv2(size: str, pretrained: bool, **kwargs: Any) -> nn.Module:
     plain = f"swinv2_{size}_window8_256"
-    options = {"window_size": 8, **kwargs}
-    return create(AdaptiveSwinV2, plain, pretrained, checkpoint_filter_fn, **options)
+    options = {"window_size": 8, "pretrained_filter_fn": checkpoint_filter_fn, **kwargs}
+    return build(AdaptiveSwinV2, plain, pretrained, len(kwargs["depths"]), **options)
 
 
 @register_model

@@ -1,4 +1,4 @@
-"""A-token: tokenise the grid of patches that has the most energy (Sec. 4, Eq. 13-14).
+"""A-token and A-PMerge: use the strided grid with the most energy (Sec. 4, Eq. 13-14 and 23).
 
 A tokeniser is a strided convolution; circular, it has stride^2 grids to choose from. The paper
 scores each by the energy of its tokens, F = sum of ||X E + b||^2. Three ways to do so:
@@ -12,12 +12,17 @@ scores each by the energy of its tokens, F = sum of ||X E + b||^2. Three ways to
   of D.
 
 ``selection="paper"`` means the first two, ``"fast"`` the third.
+
+Patch merging is a strided convolution too (Claim 3). The paper computes it densely, at every token,
+and samples the output's strongest polyphase component (APS). ``"fast"`` picks the phase from the
+energy of the input instead, and merges once.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable
 from typing import Literal, cast, get_args
 
 import torch
@@ -25,9 +30,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.shift.polyphase import roll_image, sample, strongest, strongest_phase
+from vitrine.shift.polyphase import roll, roll_image, sample, strongest, strongest_phase
 
 Selection = Literal["paper", "fast"]
+MERGED = 2  # tokens of each axis that are merged into one
 
 
 def require_selection(selection: str) -> Selection:
@@ -179,7 +185,7 @@ def projection_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
         [functional.pad(projection, (j, last - j, i, last - i)) for i, j in phases]
     )
     after = max(0, kernel - 1 - before)
-    # Half precision would make ties of what is none.
+    # Half precision would create ties.
     with torch.autocast(x.device.type, enabled=False):
         padded = functional.pad(x.to(weight.dtype), (before, after, before, after), mode="circular")
         tokens = functional.conv2d(padded, weight, stride=stride)
@@ -222,3 +228,41 @@ def _correlation_is_cheaper(x: Tensor, conv: nn.Conv2d) -> bool:
     correlation = lags * (conv.in_channels * grids) ** 2
     by_correlation = 2 * correlation * (pixels // grids + len(x) * grids)
     return by_correlation < pixels * conv.out_channels * conv.in_channels * kernel**2
+
+
+def merged_patches(x: Tensor) -> Tensor:
+    """Concatenate each 2x2 patch: ``(B, H, W, C)`` to ``(B, H / 2, W / 2, 4C)``, as timm orders it.
+
+    Columns vary slowest, then rows, then channels.
+    """
+    batch, height, width, channels = x.shape
+    patches = x.reshape(batch, height // 2, 2, width // 2, 2, channels)
+    return patches.permute(0, 1, 3, 4, 2, 5).flatten(3)
+
+
+def overlapping_patches(x: Tensor) -> Tensor:
+    """Concatenate the 2x2 patch that begins at each token: ``(..., C)`` to ``(..., 4C)``."""
+    return torch.cat(
+        [x.roll((-row, -column), (1, 2)) for column in range(2) for row in range(2)], dim=-1
+    )
+
+
+def adaptive_merge(
+    x: Tensor, project: Callable[[Tensor], Tensor], selection: Selection
+) -> tuple[Tensor, Tensor]:
+    """Merge the strongest phase (Eq. 23).
+
+    Args:
+        x: tokens ``(B, H, W, C)``, H and W even.
+        project: ``(..., 4C)`` to ``(..., D)``, whose output's energy decides in "paper".
+        selection: "paper" or "fast", see the module.
+
+    Returns:
+        ``(B, H / 2, W / 2, D)`` and the chosen phase ``(B, 2)``.
+    """
+    if selection == "fast":
+        phase = strongest_phase(x, MERGED)
+        return project(merged_patches(roll(x, phase))), phase
+    dense = project(overlapping_patches(x))
+    phase = strongest_phase(dense, MERGED)
+    return sample(dense, phase, MERGED), phase

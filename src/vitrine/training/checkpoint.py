@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast
 
 import torch
 
-from vitrine.errors import VitrineError
+from vitrine.errors import VitrineError, first_line
 from vitrine.files import atomic_path, clear_temporaries, write_atomically
 
 KEPT = 2
@@ -87,7 +87,8 @@ class Checkpoints:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _paths(self) -> list[Path]:
-        return sorted(self.folder.glob("step-*.pt"), reverse=True)
+        found = (path for path in self.folder.glob("step-*.pt") if path.is_file())
+        return sorted(found, reverse=True)
 
     def _delete(self, path: Path) -> None:
         path.unlink(missing_ok=True)
@@ -115,7 +116,11 @@ class Checkpoints:
                     return "its SHA-256 differs from the one recorded"
         except OSError as error:
             return error.strerror or str(error)
-        return None
+        try:  # `mmap` leaves the tensors on the disk
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except Exception as error:  # bytes that nobody could have saved fail in many ways
+            return f"torch cannot load it: {first_line(error)}"
+        return None if isinstance(state, dict) and "step" in state else "it holds no state"
 
 
 class _Sealed:

@@ -128,14 +128,30 @@ def _drop_entries_beyond(path: Path, step: int) -> None:
     """Keep the log's whole lines up to `step`: what a resumed run writes again goes."""
     if not path.exists():
         return
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise VitrineError(
+            f"cannot read {path} ({error.strerror or error}): correct its permissions or move it "
+            "away, then start again"
+        ) from None
     kept = []
-    for line in path.read_text().splitlines():
-        try:
-            if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
-        except ValueError:  # the line that a kill has cut
-            continue
+    for number, line in enumerate(lines, start=1):
+        at = _step_of(line)
+        if at is None and number < len(lines):  # the last one is what a kill has cut
+            print(f"warning: {path}, line {number} is no entry and left out", file=sys.stderr)
+        elif at is not None and at <= step:
+            kept.append(line + "\n")
     write_atomically(path, "".join(kept))
+
+
+def _step_of(line: str) -> int | None:
+    """Return the step of a line of the log, None if it is no entry."""
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return step if isinstance(step, int) else None
 
 
 def _duration(seconds: float) -> str:

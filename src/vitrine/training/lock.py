@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from vitrine.errors import VitrineError
+from vitrine.files import Locked, lock, write_atomically
 
 
 @contextmanager
@@ -23,33 +22,27 @@ def exclusive(folder: Path) -> Iterator[None]:
     """Hold the run folder (made if absent) while the block runs.
 
     Raises:
-        VitrineError: another process holds it, or the folder cannot be written.
+        VitrineError: another process holds it, or the folder cannot be written or locked.
     """
     note = folder / ".lock-holder"
-    lock = FileLock(folder / ".lock")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
-        note.write_text(_myself())
-    except Timeout:
+    with ExitStack() as held:
         try:
-            holder = note.read_text() or "another process"  # which has not written it yet,
-        except OSError:  # or has ended since
-            holder = "another process"
-        raise VitrineError(
-            f"{folder} is being trained by {holder}: wait for it to end, or cancel it and start "
-            "again"
-        ) from None
-    except OSError as error:
-        raise VitrineError(
-            f"cannot write to {folder} ({error.strerror or error}): correct its permissions or "
-            "choose another runs_root"
-        ) from None
-    try:
+            held.enter_context(lock(folder / ".lock"))
+        except Locked:
+            raise VitrineError(
+                f"{folder} is being trained by {_holder(note)}: wait for it to end, or cancel it "
+                "and start again"
+            ) from None
+        write_atomically(note, _myself())
+        held.callback(note.unlink, missing_ok=True)
         yield
-    finally:
-        note.unlink(missing_ok=True)
-        lock.release()  # the empty file stays: deleting it could free a lock just taken anew
+
+
+def _holder(note: Path) -> str:
+    try:
+        return note.read_text() or "another process"  # which has not written it yet,
+    except OSError:  # or has ended since
+        return "another process"
 
 
 def _myself() -> str:

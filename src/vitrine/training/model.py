@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import timm
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 import vitrine.models  # noqa: F401
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, did_you_mean, first_line
 from vitrine.files import atomic_path
+from vitrine.training.weights_file import read_weights, require_as_noted
 
 if TYPE_CHECKING:
     from vitrine.plan.recipe import AnyRecipe, Recipe
@@ -52,18 +53,14 @@ def build_pretrained(recipe: Recipe, classes: int, file: Path | None) -> nn.Modu
         file: the weights as `vitrine.training.weights` writes them, or None for timm's own store.
 
     Raises:
-        VitrineError: as `build_model`, or the weights cannot be read or do not fit.
+        VitrineError: as `build_model`, or the weights cannot be read, do not fit, or are not those
+            that were fetched.
     """
     if file is None:
         return _create(recipe, classes, pretrained=True)
-    if not file.exists():
-        raise VitrineError(
-            f"{file} does not exist: where there is a network run 'python -m "
-            f"vitrine.training.weights {recipe.model.name} --output {file}'"
-        )
-    weights_owner(file)  # refuses a damaged file
+    require_as_noted(file)
     return _create(
-        recipe, classes, pretrained=True, pretrained_cfg_overlay={"state_dict": load_file(file)}
+        recipe, classes, pretrained=True, pretrained_cfg_overlay={"state_dict": read_weights(file)}
     )
 
 
@@ -93,9 +90,9 @@ def _create(recipe: Recipe, classes: int, **options: Any) -> nn.Module:
     except OSError as error:  # huggingface_hub's own errors are OSErrors
         raise VitrineError(
             f"the pretrained weights of '{spec.name}' are neither here nor can they be fetched "
-            f"({first_line(error)}): where there is a network run 'python -m "
-            f"vitrine.training.weights {spec.name}' with HF_HOME on storage that this machine "
-            "sees, then set HF_HOME and HF_HUB_OFFLINE=1 here"
+            f"({first_line(error)}): where there is a network run this "
+            "once with HF_HOME on storage that this machine sees, then set HF_HOME and "
+            "HF_HUB_OFFLINE=1 here"
         ) from None
     except Exception as error:  # a model may raise anything about its arguments
         raise VitrineError(
@@ -213,7 +210,7 @@ def require_recipe(path: Path, recipe_hash: str) -> None:
 
 def _fill(model: nn.Module, path: Path, recipe: AnyRecipe, remedy: str) -> None:
     try:
-        model.load_state_dict(load_file(path))
+        model.load_state_dict(read_weights(path))
     except RuntimeError as error:
         # The first line only says of which class of modules; what does not fit stands below it.
         reason = " ".join(str(error).partition("\n")[2].partition("\n")[0].split()).rstrip(".")
@@ -235,11 +232,13 @@ def weights_owner(path: Path) -> dict[str, Any]:
         raise VitrineError(
             f"{path} is damaged ({first_line(error)}): delete it and make it again"
         ) from None
-    owner: dict[str, Any] = json.loads(metadata.get("run", "{}"))
+    try:
+        owner = json.loads(metadata.get("run", "{}"))
+    except ValueError:
+        owner = None
+    if not isinstance(owner, dict):
+        raise VitrineError(
+            f"{path} names no run as its own (its metadata 'run' is {metadata['run']!r}): delete "
+            "it and make it again"
+        )
     return owner
-
-
-def first_line(error: Exception) -> str:
-    """Return the error's first line, without its full stop, or its type if it says nothing."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".: ") if lines else type(error).__name__

@@ -1,78 +1,90 @@
-"""``python -m vitrine.training.weights``: fetch published weights, by timm's name or their URL.
+"""``python -m vitrine.training.weights``: fetch published weights, or check those placed by hand.
 
-Done once where there is a network, so that jobs on nodes without one find the weights in a file.
+Done once, where there is a network. The published file is checked against the registry
+(``configs/weights.yaml``), also where it was placed by hand, and kept as safetensors with a note of
+its digest (``<name>.json``), against which every use is checked.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
+import json
 from pathlib import Path
 
-import timm
-import torch
-from safetensors.torch import save
+import safetensors.torch
 
-import vitrine.models  # noqa: F401
+from vitrine.data.download import download
 from vitrine.errors import VitrineError, exit_on_error
-from vitrine.files import atomic_path
-from vitrine.training.model import first_line, require_known
+from vitrine.files import Locked, atomic_path, lock, sha256, write_atomically
+from vitrine.plan.weights import REGISTRY, PublishedWeights, find_weights, load_weights_registry
+from vitrine.training.weights_file import note_of, read_weights, require_as_noted
 
 
-def fetch(model: str, output: Path | None = None) -> None:
-    """Fetch weights into timm's own store, and from there into a safetensors file.
+def fetch(weights: PublishedWeights, output: Path) -> None:
+    """Leave published weights in a safetensors file, with a note of their digest beside it.
+
+    The published file is not downloaded where it lies beside `output`, under the same name with
+    its own suffix, or as `output` itself if it is safetensors.
 
     Args:
-        model: a timm name, with the tag of the weights where there are several.
-        output: the file; None leaves them in timm's store (the Hugging Face cache, HF_HOME).
+        weights: the registry's entry.
+        output: the file, ``<name>.safetensors``.
 
     Raises:
-        VitrineError: the model or its weights do not exist, or cannot be fetched or written.
+        VitrineError: they cannot be fetched or written, or are not those of the registry.
     """
-    require_known(model)
     try:
-        published = timm.create_model(model, pretrained=True)
-    except (OSError, RuntimeError) as error:  # huggingface_hub's own errors are OSErrors
+        with lock(output.with_name(f".{output.name}.fetching")):
+            _fetch(weights, output)
+    except Locked:
         raise VitrineError(
-            f"the published weights of '{model}' cannot be fetched ({first_line(error)}): check "
-            "the tag in the name and the connection, or copy the Hugging Face cache of a machine "
-            "that has them and set HF_HOME to it"
+            f"another process is fetching {output}; wait until it has finished"
         ) from None
-    if output is not None:
-        tensors = {name: value.contiguous() for name, value in published.state_dict().items()}
-        with atomic_path(output) as partial:
-            partial.write_bytes(save(tensors, metadata={"model": model}))
 
 
-def download(url: str, output: Path) -> None:
-    """Fetch a checkpoint; digits after a hyphen at the end of its name begin its SHA-256.
-
-    Raises:
-        VitrineError: it cannot be fetched or written, or is not what its name says.
-    """
-    digits = re.search(r"-([0-9a-f]{8,})\.", output.name)
-    with atomic_path(output) as partial:
-        try:
-            torch.hub.download_url_to_file(
-                url, str(partial), hash_prefix=digits[1] if digits else None, progress=False
-            )
-        except (OSError, RuntimeError) as error:  # urllib's own errors are OSErrors
+def _fetch(weights: PublishedWeights, output: Path) -> None:
+    published = output.with_suffix(weights.suffix)
+    note = note_of(output)
+    if output.exists() and note.exists():
+        noted = require_as_noted(output)["published_sha256"]
+        if weights.checksum and not noted.startswith(weights.checksum[1]):
             raise VitrineError(
-                f"{url} cannot be fetched ({first_line(error)}): check the connection, or place "
-                f"the file as {output}"
-            ) from None
+                f"{output} was made from a file of SHA-256 {noted}, and configs/weights.yaml wants "
+                f"{weights.checksum[1]}: delete it to fetch it again"
+            )
+        return
+    if output.exists() and published != output:
+        raise VitrineError(
+            f"{output} has no note of what it was made from ({note.name}): delete it to fetch it "
+            f"again, or put the published file in its place, {published.name}"
+        )
+    found = published.exists()
+    download(weights, published)
+    origin = sha256(published)
+    tensors = read_weights(published)
+    if published != output:
+        # Clones, because safetensors refuses tensors that share memory (tied weights, views).
+        kept = {name: value.contiguous().clone() for name, value in tensors.items()}
+        with atomic_path(output) as partial:
+            partial.write_bytes(safetensors.torch.save(kept))
+        if not found:
+            published.unlink()
+    noted = {"published_sha256": origin, "sha256": sha256(output), "pinned": weights.pinned}
+    write_atomically(note, json.dumps(noted) + "\n")
 
 
 def main() -> None:
-    """Fetch one model's weights."""
+    """Fetch published weights, or check those that are there."""
     parser = argparse.ArgumentParser(prog="python -m vitrine.training.weights", description=__doc__)
-    parser.add_argument("model", help="a timm name such as vit_small_patch16_224.dino, or a URL")
-    parser.add_argument("--output", type=Path, help="a safetensors file, of a URL the same file")
+    parser.add_argument("name", help="in the registry, such as deit_small_patch16_224.fb_in1k")
+    parser.add_argument("--output", type=Path, help="the safetensors file; default: <name> here")
+    parser.add_argument("--registry", type=Path, default=REGISTRY, help="the registry")
     args = parser.parse_args()
-    if "://" in args.model:
-        download(args.model, args.output or Path(args.model.rpartition("/")[2]))
-    else:
-        fetch(args.model, args.output)
+    weights = find_weights(args.name, load_weights_registry(args.registry), args.registry)
+    output = args.output or Path(f"{weights.name}.safetensors")
+    fetch(weights, output)
+    told = "its digest is that of the registry" if weights.pinned else "not pinned: digest noted"
+    print(f"{output}: {told}")
 
 
 if __name__ == "__main__":

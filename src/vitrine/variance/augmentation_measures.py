@@ -97,7 +97,7 @@ def augmentation_montage(context: Context, image_size: int) -> Values:
     Returns:
         ``"<image>/variance"``, and ``"pixels <image>"``: (H, W, 3) in 0..255 for drawing.
     """
-    size = 5 * image_size  # a large part of the photograph, seen from afar
+    size = 5 * image_size  # a large part of the photograph, scaled down
     crops = _crops(2, size, context.seed)
     crops = upsample(crops, (image_size, image_size), "bilinear", antialias=True)
     flat = crops.flatten(1)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from vitrine.artifacts import style
+from vitrine.artifacts.style import Measurements
 from vitrine.variance.rescaling import iid_scale
-
-Measurements = Sequence[Mapping[str, Any]]
 
 PAPER_FACTOR = iid_scale((14, 14), (28, 28))
 
@@ -26,22 +22,22 @@ CALIBRATIONS = {
 
 def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw Var[X], Var[P] and Var[X] / Var[P] in training and at the test sizes (Figure 1)."""
-    wide = cells.pivot_table(index="row", columns="column", values="measured", sort=False)
-    x = np.arange(len(wide))
-    labels = [str(row).removeprefix("test ") for row in wide.index]
-    fig, (variance, ratio) = style.figure(aspect=1.15, rows=2, sharex=True)
-    variance.plot(
-        x,
-        wide["patch embedding"],
-        label="X (patch)",
-        color=style.colour(0),
-        marker=style.MARKERS[0],
+    patch = "X (patch)"
+    looks = {patch: 0, **dict(CALIBRATIONS.values())}
+    names = {"patch embedding": patch} | {name: one[0] for name, one in CALIBRATIONS.items()}
+    values = pd.DataFrame(
+        {
+            "x": cells["row"].str.removeprefix("test "),
+            "row": cells["column"].map(names),
+            "y": cells["measured"],
+        }
     )
-    for name, (label, index) in CALIBRATIONS.items():
-        look = {"label": label, "color": style.colour(index), "marker": style.MARKERS[index]}
-        variance.plot(x, wide[name], **look)
-        shift = wide["patch embedding"] / wide[name]
-        ratio.plot(x, shift / shift.iloc[0], **look)
+    wide = values.pivot_table(index="x", columns="row", values="y", sort=False)
+    shift = wide.rdiv(wide[patch], axis=0).drop(columns=patch)
+    ratios = (shift / shift.iloc[0]).melt(ignore_index=False, value_name="y").reset_index()
+    fig, (variance, ratio) = style.figure(aspect=1.15, rows=2, sharex=True)
+    style.series(variance, values, looks)
+    style.series(ratio, ratios, dict(CALIBRATIONS.values()))
     variance.set(yscale="log", ylabel="variance")
     fig.legend(
         *variance.get_legend_handles_labels(), loc="outside upper center", ncols=4, columnspacing=1
@@ -49,13 +45,12 @@ def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     ratio.axhline(1, color="black", linewidth=0.6)
     ratio.set_ylabel("Var[X] / Var[P],\ntraining = 1")
     ratio.set_xlabel("training, then test size (paper's pixels)")
-    ratio.set_xticks(x, labels)
     return fig
 
 
 def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw the variance of P over channels at every position, before and after (Figure 2)."""
-    values = next(iter(measurements[0]["values"].values()))
+    values = style.first_seed(measurements[0])
     titles = {"P": "P"} | {
         name: label
         for name, (label, _) in zip(
@@ -75,7 +70,7 @@ def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Show what Mixup, Cutmix and random erasing make of two photographs (Figure 3)."""
-    values = next(iter(measurements[0]["values"].values()))
+    values = style.first_seed(measurements[0])
     names = list(dict.fromkeys(cells["row"]))
     variance = cells.set_index("row")["measured"]
     fig, axes = style.figure("text", aspect=0.2, columns=len(names))

@@ -1,8 +1,8 @@
 """What the paper's tables and figures measure, as functions that `artifacts.yaml` names.
 
-Table 2 `upsampling`, Table 3 `rescaling`, and `amplification`, which asks whether Table 3's gain is
-one of variance; Figures 1 and 2 `embedding_variance` and `position_maps`. Table 1 and Figure 3 are
-in `augmentation_measures`; Tables 5 and 6 need accuracy alone.
+Table 2 `upsampling`, Table 3 `rescaling`, and `amplification`, which tests whether Table 3's gain
+comes from the variance; Figures 1 and 2 `embedding_variance` and `position_maps`. Table 1 and
+Figure 3 are in `augmentation_measures`; Tables 5 and 6 need accuracy alone.
 
 Test sizes are the paper's (224 ... 864, trained at 224). A recipe that was trained on images of n
 pixels is tested at n / 224 of them, so that the ratio to the training size is the paper's.
@@ -19,6 +19,7 @@ from torch.utils.data import Subset
 
 from vitrine.data import build
 from vitrine.data.loading import EvaluationSamples, TrainingSamples, eval_loader
+from vitrine.data.splits import evenly_spread
 from vitrine.data.transforms import eval_transform, train_transform
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Context, Trained, Values
@@ -169,7 +170,7 @@ def embedding_variance(
         train_transform(trained.recipe, trained.info),
         trained.seed,
     )
-    first_epoch = [(0, index) for index in _spread(train, images)]
+    first_epoch = [(0, index) for index in evenly_spread(len(train), images)]
     seen = (
         torch.stack(
             [image for image, _ in train.__getitems__(first_epoch[start : start + batch_size])]
@@ -194,14 +195,7 @@ def embedding_variance(
 def position_maps(
     trained: Trained, size: int, trained_at: int, mode: Mode, antialias: bool
 ) -> Values:
-    """Figure 2: the variance of P over channels at every position, before and after upsampling.
-
-    Args:
-        trained: the run.
-        size: the paper's test size.
-        trained_at: the paper's training size.
-        mode: of interpolation.
-        antialias: of interpolation.
+    """Figure 2: the variance of P over channels at every position; arguments as in `rescaling`.
 
     Returns:
         For P and each method (baseline, iid, empirical): ``"<table>/variance"`` and
@@ -237,18 +231,11 @@ def _pixels(trained: Trained, size: int, trained_at: int) -> int:
     return pixels
 
 
-def _spread(dataset: Any, images: int | None) -> list[int]:
-    """Indices of `images` samples, evenly over the dataset whatever its order."""
-    samples = len(dataset)
-    count = samples if images is None else min(images, samples)
-    return [index * samples // count for index in range(count)]
-
-
 def _test_batches(
     trained: Trained, pixels: int, batch_size: int, images: int | None
 ) -> Iterable[tuple[Tensor, Tensor]]:
-    dataset = build(trained.info, "val", trained.data_root)
-    chosen = Subset(dataset, _spread(dataset, images))
+    dataset: Any = build(trained.info, "val", trained.data_root)
+    chosen = Subset(dataset, evenly_spread(len(dataset), images))
     samples = EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info, pixels))
     return eval_loader(samples, batch_size, trained.workers)
 

@@ -141,7 +141,7 @@ def rescale_pos_embed(
     height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
     pos_embed, old = _absolute_table(model)
     _check_divisible((height, width), model)
-    # A deep copy that takes every parameter for copied already: new modules, the same weights.
+    # A deep copy whose memo holds every parameter: new modules that share the weights.
     shared = {id(parameter): parameter for parameter in model.parameters()}
     resized: Any = copy.deepcopy(model, shared)
     resized.set_input_size(img_size=(height, width))

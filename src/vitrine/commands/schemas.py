@@ -1,0 +1,80 @@
+"""``python -m vitrine.commands.schemas`` writes the JSON schemas by which editors check configs/.
+
+They are exported from the models that read the files. A delta is any part of a recipe, so nothing
+is required of it; that a value is missing is told when the recipe is resolved.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from vitrine.artifacts.claims import Choices, Claim
+from vitrine.commands.cost import Device
+from vitrine.plan.datasets import DatasetInfo
+from vitrine.plan.paper import ArtifactsFile, PaperInfo, PaperScale, RecipesFile
+from vitrine.plan.recipe import AnyRecipe
+from vitrine.plan.settings import Scale, Settings
+
+
+class ClaimsEntry(Claim, Choices):
+    """An entry of ``claims.yaml``: one claim, or one for each combination of its choices."""
+
+
+FOLDER = Path("workflow") / "schemas"
+FILES: dict[str, Any] = {
+    "settings": Settings,
+    "scale": Scale,
+    "datasets": dict[str, DatasetInfo],
+    "hardware": dict[str, Device],
+    "paper": PaperInfo,
+    "recipes": RecipesFile,
+    "artifacts": ArtifactsFile,
+    "claims": tuple[ClaimsEntry, ...],
+    "paper-scale": PaperScale,
+}
+
+
+def schemas() -> dict[str, Any]:
+    """Return the schema of each kind of file by its name."""
+    found = {name: TypeAdapter(kind).json_schema() for name, kind in FILES.items()}
+    for name in ("scale", "recipes", "paper-scale"):  # what extends another need not be complete
+        found[name] = _nothing_required(found[name])
+    recipe = _nothing_required(TypeAdapter(AnyRecipe).json_schema())
+    parts = recipe["$defs"]
+    delta = {"anyOf": recipe["anyOf"]}
+    extends = {"extends": {"type": "string", "description": "another choice of this axis"}}
+    choice = {
+        "anyOf": [
+            {**parts[name], "properties": {**extends, **parts[name]["properties"]}}
+            for name in (reference["$ref"].rpartition("/")[2] for reference in recipe["anyOf"])
+        ]
+    }
+    fields = found["recipes"]["properties"]
+    fields["base"] = fields["segmentation"] = delta
+    fields["axes"]["additionalProperties"]["additionalProperties"] = choice
+    found["recipes"]["$defs"]["Family"]["properties"]["delta"] = delta
+    found["paper-scale"]["properties"]["recipes"]["additionalProperties"] = delta
+    for name in ("recipes", "paper-scale"):
+        found[name]["$defs"] |= parts
+    entry = found["claims"]["$defs"]["ClaimsEntry"]["properties"]
+    name_of_choice = {"type": "string", "pattern": r"\{\w+\}"}
+    for key, field in entry.items():
+        entry[key] = {"anyOf": [field, name_of_choice]}
+    return found
+
+
+def _nothing_required(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_nothing_required(one) for one in schema]
+    if isinstance(schema, dict):
+        return {key: _nothing_required(one) for key, one in schema.items() if key != "required"}
+    return schema
+
+
+if __name__ == "__main__":
+    for name, schema in schemas().items():
+        (FOLDER / f"{name}.schema.json").write_text(json.dumps(schema, indent=2) + "\n")

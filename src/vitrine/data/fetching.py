@@ -1,0 +1,130 @@
+"""Getting a dataset: its files are downloaded, and unpacked if they are archives.
+
+An archive is unpacked into a temporary folder and then moved. So whatever has its right name is
+whole, and an interrupted fetch is repeated without harm.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from vitrine.data.download import download, writing
+from vitrine.data.opening import verify
+from vitrine.errors import VitrineError
+from vitrine.files import Locked, lock
+from vitrine.plan.functions import import_function
+
+if TYPE_CHECKING:
+    from vitrine.plan.datasets import DatasetInfo, RemoteFile
+
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError)
+
+
+def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
+    """Make sure that a dataset is below the data root: find it there, or download or make it.
+
+    Files placed by hand where the download would put them are used. What is made is made anew:
+    that takes seconds, and leaves no other version.
+
+    Returns:
+        Number of images of each split.
+
+    Raises:
+        VitrineError: it must be placed by hand and is not there, no mirror serves it, what is
+            there is damaged, or the disk is full or not writable.
+    """
+    if info.source != "made":
+        try:
+            return verify(info, root)
+        except VitrineError:
+            if info.source != "download":
+                raise
+    folder = root / info.folder
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder):
+        for file in info.files:
+            _obtain(info, file, folder)
+        for file in info.files:
+            _unpack(folder / file.name)
+        if info.prepare:
+            with _replacing(folder) as made:
+                import_function(info.prepare, "configs/datasets.yaml")(folder, made)
+    return verify(info, root)
+
+
+def _obtain(info: DatasetInfo, file: RemoteFile, folder: Path) -> None:
+    try:
+        download(file, folder / file.name)
+    except VitrineError as error:
+        if (folder / file.name).exists():
+            raise
+        raise VitrineError(
+            f"dataset '{info.name}': {error}, or the tree as {folder}/{info.layout}"
+        ) from None
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from fetching into the same folder; ends with the process.
+
+    Raises:
+        VitrineError: another process does, or the folder's file system has no locks.
+    """
+    with ExitStack() as held:
+        try:
+            held.enter_context(lock(folder / ".fetching"))
+        except Locked:
+            raise VitrineError(
+                f"another process is fetching into {folder}; wait until it has finished"
+            ) from None
+        yield
+
+
+def _unpack(archive: Path) -> None:
+    """Unpack an archive beside itself; files that are no archives stay as they are."""
+    with _replacing(archive.parent) as temporary:
+        try:
+            if archive.suffix == ".zip":
+                _unzip(archive, temporary)
+            elif archive.suffix in (".tgz", ".gz", ".tar"):
+                with tarfile.open(archive) as tar:
+                    tar.extractall(temporary, filter="data")
+        except DAMAGED as error:
+            raise VitrineError(
+                f"cannot unpack {archive} ({error}); delete it and fetch it again"
+            ) from error
+
+
+@contextmanager
+def _replacing(folder: Path) -> Iterator[Path]:
+    """Give an empty folder, whose content then takes the place of what has its names."""
+    for leftover in folder.glob(".unpacking-*"):
+        shutil.rmtree(leftover)
+    with (
+        writing(folder),
+        tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder) as temporary,
+    ):
+        yield Path(temporary)
+        for item in Path(temporary).iterdir():
+            target = folder / item.name
+            if target.is_dir():
+                shutil.rmtree(target)
+            item.replace(target)
+
+
+def _unzip(archive: Path, folder: Path) -> None:
+    with zipfile.ZipFile(archive) as opened:
+        for name in opened.namelist():
+            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+                raise zipfile.BadZipFile(f"it would write outside of its folder: {name}")
+        opened.extractall(folder)

@@ -1,0 +1,101 @@
+"""The shapes of the paper's models, and plain ViTs of those that timm lacks (Table 1).
+
+`build` makes a model of any family by timm's rules: whatever the family's constructor takes is an
+argument of `timm.create_model`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+# Width, depth, heads, MLP width and patch (Sec. E.4, Table 1).
+SHAPES = {
+    "small_patch16": (384, 12, 6, 1536, 16),
+    "base_patch16": (768, 12, 12, 3072, 16),
+    "large_patch16": (1024, 24, 16, 4096, 16),
+    "huge_patch14": (1280, 32, 16, 5120, 14),
+    "huge_patch16": (1280, 32, 16, 5120, 16),
+}
+WIDE_SHAPES = {
+    "gigantic_patch16": (1664, 48, 16, 8192, 16),  # ViT-G
+    "e_patch16": (1792, 56, 16, 15360, 16),
+    "22b_patch16": (6144, 36, 48, 24576, 16),
+}
+
+
+def build(
+    model_type: type[nn.Module], prefix: str, shape: str, pretrained: bool, **kwargs: Any
+) -> nn.Module:
+    """Build the model registered as ``<prefix>_<shape>_224``; `kwargs` go before the shape's."""
+    width, depth, heads, hidden, patch = (SHAPES | WIDE_SHAPES)[shape]
+    of_shape = {
+        "patch_size": patch,
+        "embed_dim": width,
+        "depth": depth,
+        "num_heads": heads,
+        "mlp_ratio": hidden / width,
+    }
+    model: nn.Module = build_model_with_cfg(
+        model_type, f"{prefix}_{shape}_224", pretrained, **{**of_shape, **kwargs}
+    )
+    return model
+
+
+def default_cfg(first_conv: str = "patch_embed") -> dict[str, Any]:
+    """Return what timm records of a model without pretrained weights."""
+    return {
+        "url": "",
+        "num_classes": 1000,
+        "input_size": (3, 224, 224),
+        "pool_size": None,
+        "crop_pct": 1.0,
+        "interpolation": "bicubic",
+        "fixed_input_size": True,
+        "mean": IMAGENET_DEFAULT_MEAN,
+        "std": IMAGENET_DEFAULT_STD,
+        "first_conv": first_conv,
+        "classifier": "head",
+    }
+
+
+default_cfgs = generate_default_cfgs(
+    {
+        f"vit_{shape}_224": default_cfg("patch_embed.proj")
+        for shape in ("huge_patch16", *WIDE_SHAPES)
+    }
+)
+
+
+def _vit(shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    """A plain ViT with DeiT III's layer scale and positions."""
+    options = {"init_values": 1e-4, "no_embed_class": True, **kwargs}
+    return build(VisionTransformer, "vit", shape, pretrained, **options)
+
+
+@register_model
+def vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """ViT-H/16."""
+    return _vit("huge_patch16", pretrained, **kwargs)
+
+
+@register_model
+def vit_gigantic_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """ViT-G/16."""
+    return _vit("gigantic_patch16", pretrained, **kwargs)
+
+
+@register_model
+def vit_e_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """ViT-e/16."""
+    return _vit("e_patch16", pretrained, **kwargs)
+
+
+@register_model
+def vit_22b_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """ViT-22B/16."""
+    return _vit("22b_patch16", pretrained, **kwargs)

@@ -1,0 +1,207 @@
+"""One paper at one scale: its recipes, how often they run, what its measures are asked.
+
+A recipe is the paper's own (base, choices of axes, its family's delta), then what the paper's file
+of the scale lays over it by patterns of names, then the dataset that stands in. Every value keeps
+the file and line that set it (`PaperAtScale.values`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.plan.datasets import DatasetInfo, find
+from vitrine.plan.mmseg_config import FOLDER, config_digest
+from vitrine.plan.paper import ArtifactsFile, Delta, MeasureSpec, PaperScale, RecipesFile
+from vitrine.plan.recipe import RECIPES, AnyRecipe
+from vitrine.plan.schema import (
+    Placed,
+    load,
+    match,
+    merge,
+    parse,
+    place_of,
+    read_with_bases,
+    refuse_unmatched,
+)
+from vitrine.plan.settings import Jobs, Scale, known_scales
+
+
+@dataclass(frozen=True, eq=False)
+class PaperAtScale:
+    """What a paper's folder says at one scale.
+
+    `recipes` are as the paper has them, before any scale; `layers` are the files of the scale, the
+    later laid over the earlier.
+    """
+
+    folder: Path
+    recipes: Mapping[str, Delta]
+    artifacts_file: ArtifactsFile
+    layers: Mapping[Path, PaperScale]
+    scale: Scale
+    datasets: Mapping[str, DatasetInfo]
+    root: Path
+
+    @property
+    def recipes_path(self) -> Path:
+        """Where the paper's recipes are written."""
+        return self.folder / "recipes.yaml"
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def recipe(self, name: str) -> AnyRecipe:
+        """A recipe at this scale; what it starts from goes by its recipe's name.
+
+        Raises:
+            VitrineError: no such recipe, or its values are not valid.
+        """
+        return self._recipe(name, self.values(name))
+
+    def values(self, name: str) -> Placed:
+        """What is written of a recipe at this scale, with the origin of each value."""
+        self.require(name)
+        written = merge(self.recipes[name], *self._matching("recipes", name))
+        dataset = written.get("data", {}).get("dataset")
+        if dataset in self.scale.datasets:
+            place = place_of(self.scale.datasets, dataset) or ""
+            stand_in = {"dataset": self.scale.datasets[dataset]}
+            written = merge(written, {"data": Placed(stand_in, {"dataset": place})})
+        return self._completed(written)
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def as_printed(self, name: str) -> bool:
+        """Tell whether nothing stands in for a recipe here, nor for those that it starts from.
+
+        It is asked of a recipe and not of its run: of two that come out equal at a scale, one may
+        be printed so.
+
+        Raises:
+            VitrineError: no such recipe, or it is not valid.
+        """
+        return all(
+            self.recipe(one) == self._recipe(one, self._completed(self.recipes[one]))
+            for one in (name, *self.sources(name))
+        )
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def sources(self, name: str) -> tuple[str, ...]:
+        """The recipe that a recipe starts from at this scale, the one that this starts from, ...
+
+        Raises:
+            VitrineError: there is no such recipe, or they go round in a circle.
+        """
+        chain = [name]
+        while (source := self.recipe(chain[-1]).model.weights_from) is not None:
+            self.require(source, f"recipe '{chain[-1]}' starts from weights and ")
+            chain.append(source)
+            if source in chain[:-1]:
+                raise VitrineError(
+                    f"{self.recipes_path}: recipe '{source}' starts from its own weights "
+                    f"({' <- '.join(chain)}); correct one model.weights_from"
+                )
+        return tuple(chain[1:])
+
+    def require(self, name: str, reason: str = "") -> None:
+        """Refuse a recipe that there is not."""
+        if name not in self.recipes:
+            raise VitrineError(
+                f"{self.recipes_path}: {reason}no recipe is called '{name}'"
+                f"{did_you_mean(name, self.recipes)}"
+            )
+
+    def jobs(self, recipe: str | None = None) -> Jobs:
+        """How often a recipe is run and what its jobs ask for; those of no recipe match ``*``."""
+        return self.scale.with_deltas(self._matching("runs", recipe or ""))
+
+    def measure(self, name: str) -> MeasureSpec:
+        """A measure with its arguments and seeds at this scale."""
+        spec = self.artifacts_file.measures[name]
+        deltas = self._matching("measures", name)
+        seeds = [one.seeds for one in (spec, *deltas) if one.seeds]
+        args = merge(spec.args, *(delta.args for delta in deltas))
+        return spec.model_copy(update={"args": args, "seeds": seeds[-1] if seeds else None})
+
+    @property
+    def artifacts(self) -> tuple[str, ...]:
+        """The artifacts that exist at this scale, in the paper's order."""
+        chosen = [layer.artifacts for layer in self.layers.values() if layer.artifacts is not None]
+        names = self.artifacts_file.artifacts
+        return tuple(name for name in names if not chosen or name in chosen[-1])
+
+    def refuse_unknown_names(self) -> None:
+        """Refuse what a file of the scale names and nothing has: it would silently do nothing."""
+        artifacts, measures = self.artifacts_file.artifacts, self.artifacts_file.measures
+        for path, layer in self.layers.items():
+            for patterns in (*layer.recipes, *layer.runs):
+                refuse_unmatched(f"{path}: recipe", patterns, self.recipes)
+            for patterns in layer.measures:
+                refuse_unmatched(f"{path}: measure", patterns, measures)
+            for name in layer.artifacts or ():
+                refuse_unmatched(f"{path}: artifact", name, artifacts)
+        for measure in measures.values():
+            for dataset in measure.datasets:
+                find(dataset, self.datasets)
+
+    def _matching(self, kind: str, name: str) -> list[Any]:
+        """The deltas of this kind whose patterns match a name, in the order they are laid."""
+        return [
+            delta
+            for layer in self.layers.values()
+            for patterns, delta in getattr(layer, kind).items()
+            if match(name, patterns)
+        ]
+
+    def _recipe(self, name: str, values: Delta) -> AnyRecipe:
+        where = f"{self.recipes_path}, recipe '{name}' at scale '{self.scale.name}'"
+        return parse(RECIPES[values["task"]], values, where)
+
+    def _completed(self, written: Delta) -> Placed:
+        """Add what nobody writes: the dataset's version, and the digest of a configuration."""
+        more: dict[str, Placed] = {}
+        dataset = written.get("data", {}).get("dataset")
+        if dataset is not None:
+            version = find(dataset, self.datasets).version
+            place = f"configs/datasets.yaml: the version of {dataset}"
+            more["data"] = Placed({"version": version}, {"version": place})
+        name = written.get("model", {}).get("name", "")
+        if written["task"] == "segmentation" and (digest := config_digest(name, self.root)):
+            place = f"computed from {FOLDER / name}.py"
+            more["model"] = Placed({"sha256": digest}, {"sha256": place})
+        return merge(written, more)
+
+
+def read_paper_at_scale(
+    folder: Path, scale: Scale, datasets: Mapping[str, DatasetInfo], root: Path
+) -> PaperAtScale:
+    """Read a paper's recipes and artifacts, and what the scale changes of them.
+
+    Raises:
+        VitrineError: a file is wrong, or names what there is not.
+    """
+    recipes = folder / "recipes.yaml"
+    paper = PaperAtScale(
+        folder=folder,
+        recipes=load(RecipesFile, recipes).expand(str(recipes)),
+        artifacts_file=load(ArtifactsFile, folder / "artifacts.yaml"),
+        layers=_read_layers(folder / "scales", scale.name, known_scales(root)),
+        scale=scale,
+        datasets=datasets,
+        root=root,
+    )
+    paper.refuse_unknown_names()
+    return paper
+
+
+def _read_layers(folder: Path, scale: str, scales: Iterable[str]) -> dict[Path, PaperScale]:
+    for file in folder.glob("[!_]*.yaml"):  # those that begin so are there only to be extended
+        refuse_unmatched(f"{file}: scale", file.stem, scales)
+    path = folder / f"{scale}.yaml"
+    if not path.is_file():
+        return {}
+    return {
+        file: parse(PaperScale, read, str(file)) for file, read in read_with_bases(path).items()
+    }

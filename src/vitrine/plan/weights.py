@@ -1,0 +1,82 @@
+"""The registry of published weights: ``configs/weights.yaml`` as typed objects.
+
+An entry says where weights are published, what the published file must hash to, and its licence.
+Jobs read them from one safetensors file, see `vitrine.training.weights`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, PositiveInt
+
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.plan.datasets import Hex64, Url
+from vitrine.plan.schema import Strict, parse, read_yaml
+
+REGISTRY = Path("configs") / "weights.yaml"
+
+
+class PublishedWeights(Strict):
+    """Weights that anybody may download."""
+
+    name: str
+    url: list[Url] = Field(min_length=1, description="mirrors of the same bytes, best first")
+    size: PositiveInt | None = Field(None, description="bytes; null where it is not known")
+    sha256: str | None = Hex64
+    licence: str
+
+    @property
+    def checksum(self) -> tuple[str, str] | None:
+        """Algorithm and expected hex digest; the first digits of it if no more are known.
+
+        As torch.hub, digits after a hyphen at the end of the published name begin the SHA-256.
+        """
+        digits = re.search(r"-([0-9a-f]{8,})\.\w+$", self.url[0])
+        known = self.sha256 or (digits[1] if digits else None)
+        return ("sha256", known) if known else None
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the whole digest is known."""
+        return self.sha256 is not None
+
+    @property
+    def suffix(self) -> str:
+        """Of the published file: ``.safetensors``, or ``.pth`` and the like for a pickle."""
+        return Path(self.url[0]).suffix
+
+
+def load_weights_registry(path: Path = REGISTRY) -> dict[str, PublishedWeights]:
+    """Read the registry.
+
+    Raises:
+        VitrineError: the file is missing or an entry is wrong.
+    """
+    entries: Any = read_yaml(path)
+    if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
+        raise VitrineError(f"{path} must map the name of each file of weights to its fields")
+    return {
+        name: parse(PublishedWeights, {"name": name, **entry}, f"{path}, weights '{name}'")
+        for name, entry in entries.items()
+    }
+
+
+def find_weights(
+    name: str, registry: Mapping[str, PublishedWeights], path: Path = REGISTRY
+) -> PublishedWeights:
+    """Look published weights up by their name, or by one of their URLs.
+
+    Raises:
+        VitrineError: the registry has none such.
+    """
+    for weights in registry.values():
+        if name == weights.name or name in weights.url:
+            return weights
+    raise VitrineError(
+        f"{path} has no weights '{name}' (add their url, sha256 and licence there)"
+        f"{did_you_mean(name, registry)}"
+    )

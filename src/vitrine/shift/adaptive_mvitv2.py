@@ -1,0 +1,408 @@
+"""A-MViTv2: MViTv2 with the paper's modules (Sec. 4; Sec. 5.1 for the models), on timm's own parts.
+
+MViTv2 (Li et al., CVPR 2022) pools the queries, keys and values of its attention by strided
+convolutions, and its skip connections by strided maxima. The one idea: all these grids are chosen
+by the energy of what lies on them. Queries and their skip share a grid, as do keys and values, for
+all heads; the relative position embedding takes the phases of both grids into account, and its
+distances are circular (Eq. 24).
+
+    model = timm.create_model("a_mvitv2_tiny", selection="fast")
+
+``selection="paper"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge,
+Eq. 23). ``"fast"`` chooses once for each stage, by the tokens it begins with: modulo all its
+strides, so that the grids of all its blocks begin at the first token, the next stage's too.
+
+Parameters and their names are timm's, but for the tables of the position embedding, which have a
+row for each of M circular distances instead of 2M - 1 linear ones: loading a plain model's folds
+them.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from timm.layers import to_2tuple, trunc_normal_tf_
+from timm.models import checkpoint, register_model
+from timm.models.mvitv2 import (
+    MultiScaleAttention,
+    MultiScaleBlock,
+    MultiScaleVit,
+    MultiScaleVitCfg,
+    MultiScaleVitStage,
+    checkpoint_filter_fn,
+)
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrine.errors import VitrineError
+from vitrine.shift.features import PlacedStages, build
+from vitrine.shift.mvitv2 import BASE, SMALL, TINY, configured
+from vitrine.shift.polyphase import roll, sample, strongest_phase
+from vitrine.shift.tokenization import Selection, adaptive_conv, require_selection
+from vitrine.shift.torus import Frame, circular_pad
+from vitrine.shift.windows import window_offset
+
+Size = tuple[int, int]
+AXES = ("h", "w")
+
+
+def circular_distance(queries: Tensor, keys: Tensor, period: int) -> Tensor:
+    """Return ``(p_q - p_k) mod period`` of int ``(Q,)`` and ``(K,)``: ``(Q, K)`` (A-RPE, Eq. 24).
+
+    Linear distances take 2M - 1 values and change when tokens wrap around the border; these take M
+    and do not (Fig. 3).
+    """
+    return (queries[:, None] - keys[None, :]) % period
+
+
+def fold(table: Tensor, period: int) -> Tensor:
+    """Fold a table of linear distances into one of circular distances.
+
+    Each circular distance takes the embedding of the linear distance of the same residue that is
+    nearest to zero, of two equally near ones their mean: a trained model keeps the embeddings of
+    neighbours.
+
+    Args:
+        table: ``(2M - 1, C)``, at row ``d + M - 1`` the embedding of distance d.
+        period: M.
+
+    Returns:
+        ``(M, C)``.
+    """
+    distance = torch.arange(period, device=table.device)
+    near = torch.where(2 * distance > period, distance - period, distance)
+    folded = table[near + period - 1]
+    if period % 2 == 0:
+        half = period // 2
+        folded = folded.clone()
+        folded[half] = (table[half + period - 1] + table[period - 1 - half]) / 2
+    return folded
+
+
+class AdaptiveAttention(MultiScaleAttention):
+    """timm's attention, on a circle and on the grids of queries and keys with the most energy."""
+
+    pool_q: Any
+    pool_k: Any
+    pool_v: Any
+    norm_q: Any
+    norm_k: Any
+    norm_v: Any
+    distance_h: Tensor
+    distance_w: Tensor
+    key_place: Tensor
+
+    def make_adaptive(self, size: Size, selection: Selection) -> None:
+        """Complete an attention over `size` tokens that timm has built, with new tables."""
+        self.selection = selection
+        self.stride_q, self.stride_kv = self.pool_q.stride[0], self.pool_k.stride[0]
+        self.size, self.step = size, min(self.stride_q, self.stride_kv)
+        for axis, period in zip(AXES, size, strict=True):
+            queries = torch.arange(0, period, self.stride_q)
+            keys = torch.arange(0, period, self.stride_kv)
+            distance = circular_distance(queries, keys, period).to(self.proj.weight.device)
+            self.register_buffer(f"distance_{axis}", distance, persistent=False)
+            table = self.proj.weight.new_empty(period // self.step, self.head_dim)
+            trunc_normal_tf_(table, std=0.02)
+            setattr(self, f"rel_pos_{axis}", nn.Parameter(table))
+        rows, columns = (period // self.stride_kv for period in size)
+        row, column = torch.eye(rows), torch.eye(columns)
+        place = torch.cat([row.repeat_interleave(columns, 0), column.repeat(rows, 1)], dim=1)
+        self.register_buffer("key_place", place.to(self.proj.weight), persistent=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """Attend.
+
+        Args:
+            x: tokens ``(B, H, W, C)``; the first is on all grids if `selection` is "fast".
+
+        Returns:
+            ``(B, H / s, W / s, D)`` for queries of stride s, and the phase of their grid,
+            ``(B, 2)``, or ``(1, 2)`` where it is the same for all.
+        """
+        q, k, v, q_phase, k_phase = self._pooled(self.qkv(x))
+        height, width = q.shape[1:3]
+        q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in (q, k, v))
+        q, k, v = self.norm_q(q), self.norm_k(k), self.norm_v(v)
+
+        to_rows, to_columns = self.position_scores(q, q_phase - k_phase)
+        q, k, v = (part.flatten(1, 2).transpose(1, 2) for part in (q, k, v))  # (B, heads, L, d)
+        # One product adds the position embedding too: a key picks its row and its column.
+        place = self.key_place.to(k.dtype).expand(*k.shape[:2], -1, -1)
+        queries = torch.cat([q * self.scale, to_rows, to_columns], dim=-1)
+        scores = queries @ torch.cat([k, place], dim=-1).mT
+        x = scores.softmax(dim=-1) @ v
+        if self.residual_pooling:
+            x = x + q
+        return self.proj(x.transpose(1, 2).reshape(len(x), height, width, -1)), q_phase
+
+    def position_scores(self, q: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """Score each query with the embedding of each row and each column of keys (Eq. 24).
+
+        Args:
+            q: queries ``(B, H, W, heads, d)``.
+            shift: tokens by which the first query is ahead of the first key, ``(B or 1, 2)``.
+
+        Returns:
+            ``(B, heads, H W, rows)`` and ``(B, heads, H W, columns)``.
+        """
+        rows, columns = self._embeddings(shift)
+        to_rows = torch.einsum("byxnc,bykc->bnyxk", q, rows)
+        to_columns = torch.einsum("byxnc,bxkc->bnyxk", q, columns)
+        return to_rows.flatten(2, 3), to_columns.flatten(2, 3)
+
+    def _pooled(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Return queries, keys and values on their grids, and the phases of the first two."""
+        pools = (self.pool_q, self.pool_k, self.pool_v)
+        if self.selection == "paper" and max(self.stride_q, self.stride_kv) > 1:
+            q, k, v = self._convolved(qkv, pools, stride=1).chunk(3, dim=-1)
+            q_phase, k_phase = strongest_phase(q, self.stride_q), strongest_phase(k, self.stride_kv)
+            q = sample(q, q_phase, self.stride_q)
+            k, v = (sample(part, k_phase, self.stride_kv) for part in (k, v))
+            return q, k, v, q_phase, k_phase
+        if self.stride_q == self.stride_kv:
+            q, k, v = self._convolved(qkv, pools, self.stride_q).chunk(3, dim=-1)
+        else:
+            q, kv = qkv.split([self.dim_out, 2 * self.dim_out], dim=-1)
+            q = self._convolved(q, pools[:1], self.stride_q)
+            k, v = self._convolved(kv, pools[1:], self.stride_kv).chunk(2, dim=-1)
+        first = torch.zeros(1, 2, dtype=torch.int64, device=qkv.device)
+        return q, k, v, first, first
+
+    def _convolved(self, x: Tensor, convs: Sequence[nn.Conv2d], stride: int) -> Tensor:
+        """Convolve ``(B, H, W, N)``, which holds the heads for each of `convs`, at a stride."""
+        kernel, before = convs[0].kernel_size[0], int(convs[0].padding[0])
+        x = circular_pad(x, before, max(0, kernel - stride - before)).permute(0, 3, 1, 2)
+        weight = torch.cat([conv.weight.repeat(self.num_heads, 1, 1, 1) for conv in convs])
+        return functional.conv2d(x, weight, stride=stride, groups=len(weight)).permute(0, 2, 3, 1)
+
+    def _embeddings(self, shift: Tensor) -> list[Tensor]:
+        """Return the embedding of each query and key: for each axis ``(B or 1, Q, K, d)``."""
+        distances = (self.distance_h, self.distance_w)
+        tables = (self.rel_pos_h, self.rel_pos_w)
+        return [
+            functional.embedding((distance + ahead[:, None, None]) % period // self.step, table)
+            for distance, table, period, ahead in zip(
+                distances, tables, self.size, shift.unbind(dim=1), strict=True
+            )
+        ]
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        for axis, period in zip(AXES, self.size, strict=True):
+            name, length = f"{prefix}rel_pos_{axis}", period // self.step
+            table = state_dict.get(name)
+            if table is not None and len(table) == 2 * length - 1:
+                # timm counts from the farthest key: distance 0 is at row M - stride_kv / step.
+                centred = table.roll(self.stride_kv // self.step - 1, 0)
+                state_dict[name] = fold(centred, length)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+class AdaptiveBlock(MultiScaleBlock):
+    """timm's block; its skip connection is pooled around the grid of the queries."""
+
+    shortcut_pool_attn: Any
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """Return new tokens and the phase of their grid: see `AdaptiveAttention`."""
+        x_norm = self.norm1(x)
+        shortcut = x if self.shortcut_proj_attn is None else self.shortcut_proj_attn(x_norm)
+        x, phase = self.attn(x_norm)
+        x = self._pooled_shortcut(shortcut, phase) + self.drop_path1(x)
+        x_norm = self.norm2(x)
+        shortcut = x if self.shortcut_proj_mlp is None else self.shortcut_proj_mlp(x_norm)
+        return shortcut + self.drop_path2(self.mlp(x_norm)), phase
+
+    def _pooled_shortcut(self, x: Tensor, phase: Tensor) -> Tensor:
+        pool = self.shortcut_pool_attn
+        if pool is None:
+            return x
+        if self.attn.selection == "paper":
+            x = roll(x, phase)
+        kernel, stride, before = pool.kernel_size[0], pool.stride[0], pool.padding[0]
+        x = circular_pad(x, before, max(0, kernel - stride - before)).permute(0, 3, 1, 2)
+        return functional.max_pool2d(x, kernel, stride).permute(0, 2, 3, 1)
+
+
+class AdaptiveStage(MultiScaleVitStage):
+    """timm's stage; with ``selection="fast"`` it chooses one grid for all of its blocks."""
+
+    blocks: Any
+
+    def make_adaptive(self, size: Size, selection: Selection) -> Size:
+        """Complete a stage over `size` tokens that timm has built; return its output's size."""
+        self.selection = selection
+        stride, self.period = 1, 1
+        for block in self.blocks:
+            block.__class__ = AdaptiveBlock
+            block.attn.__class__ = AdaptiveAttention
+            block.attn.make_adaptive((size[0] // stride, size[1] // stride), selection)
+            strides = block.attn.stride_q, block.attn.stride_kv
+            self.period = math.lcm(self.period, *(stride * s for s in strides))
+            stride *= block.attn.stride_q
+        return size[0] // stride, size[1] // stride
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, frame: Frame
+    ) -> tuple[Tensor, Frame]:
+        """Return new tokens ``(B, H / s, W / s, D)`` of ``(B, H, W, C)``, and their frame."""
+        if self.selection == "fast":
+            phase = window_offset(x, (self.period, self.period))
+            x, frame = roll(x, phase), frame.rolled(phase)
+        for block in self.blocks:
+            if self.grad_checkpointing:
+                x, phase = checkpoint(block, x)
+            else:
+                x, phase = block(x)
+            frame = frame.sampled(phase, block.attn.stride_q)
+        return x, frame
+
+
+class AdaptiveMultiScaleVit(PlacedStages, MultiScaleVit):
+    """A-MViTv2.
+
+    Args:
+        cfg: timm's, without class token and absolute position embedding.
+        img_size: pixels, rows and columns.
+        selection: "paper" or "fast", see the module.
+        kwargs: of timm's model.
+
+    Raises:
+        VitrineError: strides do not divide the image, or `cfg` or `selection` is not supported.
+    """
+
+    stages: Any
+    feature_info: Any
+    final_is_flat = True
+
+    def __init__(
+        self,
+        cfg: MultiScaleVitCfg,
+        img_size: int | Size = 224,
+        selection: Selection = "paper",
+        **kwargs: Any,
+    ) -> None:
+        size = cast(Size, tuple(to_2tuple(img_size)))
+        super().__init__(cfg, (max(size), max(size)), **kwargs)  # timm's must be square
+        self.make_adaptive(size, selection)
+
+    def make_adaptive(self, size: Size, selection: Selection) -> None:
+        """Complete a model for images of `size` that timm has built, with new tables."""
+        self.selection = require_selection(selection)
+        self.img_size = size
+        if self.cls_token is not None or self.pos_embed is not None or not self._has_our_attention:
+            raise VitrineError(
+                "this MViTv2 cannot be made shift-equivariant: leave use_cls_token, use_abs_pos, "
+                "pool_first, mode, kernel_qkv and rel_pos_type of its configuration as they are"
+            )
+        stride = multiple = int(self.patch_embed.proj.stride[0])
+        tokens = (size[0] // stride, size[1] // stride)
+        for stage, info in zip(self.stages, self.feature_info, strict=True):
+            stage.__class__ = AdaptiveStage
+            tokens = stage.make_adaptive(tokens, self.selection)
+            multiple = math.lcm(multiple, stride * stage.period)
+            stride = info["reduction"]
+        if size[0] % multiple or size[1] % multiple:
+            raise VitrineError(
+                f"img_size {size[0]}x{size[1]} does not fit the strides of A-MViTv2: "
+                f"use multiples of {multiple}"
+            )
+
+    @property
+    def _has_our_attention(self) -> bool:
+        attentions = [block.attn for stage in self.stages for block in stage.blocks]
+        return all(
+            isinstance(attn, MultiScaleAttention)
+            and attn.mode == "conv"
+            and attn.rel_pos_type == "spatial"
+            and attn.pool_q is not None
+            and attn.pool_k is not None
+            for attn in attentions
+        )
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Return the last tokens ``(B, L, C)`` of images ``(B, 3, height, width)``, normalised."""
+        tokens, _ = self._stages(x)[-1]
+        return cast(Tensor, self.norm(tokens.flatten(1, 2)))
+
+    def _stages(self, images: Tensor) -> list[tuple[Tensor, Frame]]:
+        size = tuple(images.shape[2:])
+        if size != self.img_size:
+            raise VitrineError(
+                f"images of {size[0]}x{size[1]} pixels do not fit the model, which is built for "
+                f"{self.img_size[0]}x{self.img_size[1]}: give it this img_size"
+            )
+        conv = self.patch_embed.proj
+        x, phase = adaptive_conv(images, conv, self.selection)
+        frame = Frame.of(images).sampled(phase, conv.stride[0])
+        stages = []
+        for stage in self.stages:
+            x, frame = stage(x, frame)
+            stages.append((x, frame))
+        return stages
+
+
+def adapt(model: MultiScaleVit, selection: Selection = "paper") -> AdaptiveMultiScaleVit:
+    """Return an A-MViTv2 with the weights of an MViTv2 of timm's, which is left as it is.
+
+    Its position embedding is folded, see `fold`.
+
+    Raises:
+        VitrineError: strides do not divide the model's image, or it has a class token.
+    """
+    adaptive: Any = copy.deepcopy(model)
+    stride = adaptive.feature_info[0]["reduction"]
+    rows, columns = (tokens * stride for tokens in adaptive.stages[0].feat_size)
+    adaptive.__class__ = AdaptiveMultiScaleVit
+    adaptive.make_adaptive((rows, columns), selection)
+    adaptive.load_state_dict(model.state_dict())
+    return cast(AdaptiveMultiScaleVit, adaptive)
+
+
+def adaptive_filter(state_dict: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """Make a published checkpoint of the plain model fit an adaptive one.
+
+    Tables of another image size are resized as timm does; loading folds them. A checkpoint of an
+    adaptive model is left as it is.
+    """
+    if "stages.0.blocks.0.norm1.weight" not in state_dict:
+        state_dict = checkpoint_filter_fn(state_dict, model)
+    tables = {name: len(table) for name, table in model.state_dict().items() if "rel_pos" in name}
+    if all(len(state_dict[name]) == length for name, length in tables.items()):
+        return state_dict
+    resized = {name: _resized(state_dict[name], 2 * size - 1) for name, size in tables.items()}
+    return {**state_dict, **resized}
+
+
+def _resized(table: Tensor, length: int) -> Tensor:
+    return functional.interpolate(table.mT[None], size=length, mode="linear")[0].mT
+
+
+def _adaptive(plain: str, pretrained: bool, **options: Any) -> nn.Module:
+    cfg, kwargs = configured(options)
+    kwargs = {"model_cfg": cfg, "pretrained_filter_fn": adaptive_filter, **kwargs}
+    return build(AdaptiveMultiScaleVit, plain, pretrained, len(cfg.depths), **kwargs)
+
+
+@register_model
+def a_mvitv2_tiny(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-MViTv2-T, the paper's; takes the fields of timm's `MultiScaleVitCfg`, too."""
+    return _adaptive("mvitv2_tiny", pretrained, **{**TINY, **kwargs})
+
+
+@register_model
+def a_mvitv2_small(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-MViTv2-S."""
+    return _adaptive("mvitv2_small", pretrained, **{**SMALL, **kwargs})
+
+
+@register_model
+def a_mvitv2_base(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-MViTv2-B."""
+    return _adaptive("mvitv2_base", pretrained, **{**BASE, **kwargs})

@@ -1,0 +1,109 @@
+"""Images on a torus: where the tokens of a stage sit, and what lies beyond the border.
+
+Every choice of a phase or a window offset moves the grid of tokens. A dense head must put its
+features back (Sec. 4, "Segmentation with equivariant upsampling"), and needs for that one absolute
+offset in pixels for each sample and axis: token n sits at pixel ``offset + stride * n``, modulo the
+image. Plain models have such grids too, whose offset is zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+class Features(NamedTuple):
+    """The features of a stage, and where they sit.
+
+    Attributes:
+        tokens: ``(B, C, H, W)``.
+        offset: int64 ``(B, 2)``, the pixel (row, column) of the first token.
+        stride: pixels from one token to the next.
+    """
+
+    tokens: Tensor
+    offset: Tensor
+    stride: int
+
+
+class Frame(NamedTuple):
+    """The grid of tokens in an image of `size` pixels: see `Features` for the other two."""
+
+    offset: Tensor
+    stride: int
+    size: tuple[int, int]
+
+    @classmethod
+    def of(cls, images: Tensor) -> Frame:
+        """Return the grid of the pixels themselves of ``(B, C, H, W)``."""
+        offset = torch.zeros(len(images), 2, dtype=torch.int64, device=images.device)
+        return cls(offset, 1, (images.shape[2], images.shape[3]))
+
+    def rolled(self, offset: Tensor) -> Frame:
+        """Return the grid after the tokens were rolled by `offset` tokens, ``(B, 2)``."""
+        pixels = self.offset + self.stride * offset
+        return self._replace(offset=wrap(pixels, self.size))
+
+    def sampled(self, phase: Tensor, factor: int) -> Frame:
+        """Return the grid of every `factor`-th token, beginning at `phase`, ``(B, 2)``."""
+        return self.rolled(phase)._replace(stride=self.stride * factor)
+
+    def place(self, tokens: Tensor) -> Features:
+        """Return channels-last tokens ``(B, H, W, C)`` with the place where they sit."""
+        return Features(tokens.permute(0, 3, 1, 2).contiguous(), self.offset, self.stride)
+
+
+def wrap(offset: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return the offset ``(B, 2)`` modulo `size`, rows and columns."""
+    # Modulo a tensor of both would copy it to the device, which waits for all that runs there.
+    rows, columns = offset.unbind(dim=1)
+    return torch.stack([rows % size[0], columns % size[1]], dim=1)
+
+
+def circular_pad(x: Tensor, before: int, after: int) -> Tensor:
+    """Continue both axes of ``(B, H, W, C)`` around the border.
+
+    torch's own circular padding leaves the channels-last layout, in which depthwise convolutions
+    run several times faster, and its gradient copies the whole map once for each border.
+
+    Args:
+        x: tokens, ``before <= H`` and ``after <= H``, and so for W.
+        before: tokens above and to the left.
+        after: tokens below and to the right.
+
+    Returns:
+        contiguous ``(B, before + H + after, before + W + after, C)``.
+    """
+    return cast(Tensor, _CircularPad.apply(x, before, after))
+
+
+class _CircularPad(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, before: int, after: int) -> Tensor:
+        batch, height, width, channels = x.shape
+        bottom, right = before + height, before + width
+        padded = x.new_empty(batch, bottom + after, right + after, channels)
+        inside = padded[:, :, before:right]
+        inside[:, before:bottom] = x
+        inside[:, :before] = x[:, height - before :]
+        inside[:, bottom:] = x[:, :after]
+        padded[:, :, :before] = padded[:, :, width:right]
+        padded[:, :, right:] = padded[:, :, before : before + after]
+        ctx.borders = before, after
+        return padded
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        before, after = ctx.borders
+        gradient = gradient.clone()
+        bottom, right = gradient.shape[1] - after, gradient.shape[2] - after
+        gradient[:, :, right - before : right] += gradient[:, :, :before]
+        gradient[:, :, before : before + after] += gradient[:, :, right:]
+        inside = gradient[:, :, before:right]
+        inside[:, bottom - before : bottom] += inside[:, :before]
+        inside[:, before : before + after] += inside[:, bottom:]
+        return inside[:, before:bottom], None, None

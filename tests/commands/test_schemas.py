@@ -1,0 +1,60 @@
+"""The schemas that editors read are the models' own, and every file passes them."""
+
+import json
+import re
+
+import pytest
+
+from tests.conftest import FIFTH_PAPER, ROOT
+from vitrine.commands.schemas import FOLDER, schemas
+from vitrine.plan.schema import read_yaml
+
+FILES = [*ROOT.glob("configs/**/*.yaml"), *FIFTH_PAPER.glob("configs/**/*.yaml")]
+
+
+def written():
+    return {file.name: json.loads(file.read_text()) for file in (ROOT / FOLDER).iterdir()}
+
+
+def named_by(file):
+    line = file.read_text().splitlines()[0]
+    return re.fullmatch(r"# yaml-language-server: \$schema=(.+)", line)[1]
+
+
+def errors(schema, content):
+    """What the schema refuses, with lists for tuples as YAML has them."""
+    validator = pytest.importorskip("jsonschema").Draft202012Validator
+    return [error.message for error in validator(schema).iter_errors(content)]
+
+
+def test_the_schemas_are_in_step_with_the_models():
+    """Refresh them with: python -m vitrine.commands.schemas."""
+    assert written() == {
+        f"{name}.schema.json": json.loads(json.dumps(one)) for name, one in schemas().items()
+    }
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_file_names_its_schema_and_passes_it(file):
+    path = (file.parent / named_by(file)).resolve()
+    if FIFTH_PAPER in file.parents:  # its paths are those of where it will be copied to
+        path = ROOT / FOLDER / path.name
+    assert path.parent == ROOT / FOLDER
+    assert errors(json.loads(path.read_text()), read_yaml(file)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("recipes", {"base": {"augmentation": {"mixpu": 0.8}}, "recipes": []}),
+        ("recipes", {"base": {}, "axes": {"a": {"b": {"extend": "c"}}}, "recipes": []}),
+        ("recipes", {"base": {}, "recipes": [{"name": "a", "delta": {"batch": {"size": "x"}}}]}),
+        ("paper-scale", {"recipes": {"*": {"precision": "fp8"}}}),
+        ("paper-scale", {"runs": {"*": {"seed": 3}}}),
+        ("scale", {"device": "tpu"}),
+        ("paper", {"title": "t"}),
+        ("datasets", {"mine": {"title": "t"}}),
+    ],
+)
+def test_a_schema_refuses_what_the_model_refuses(name, content):
+    assert errors(written()[f"{name}.schema.json"], content)

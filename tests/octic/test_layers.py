@@ -1,0 +1,414 @@
+from functools import partial
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from vitrine.errors import VitrineError
+from vitrine.octic import layers
+from vitrine.octic.features import act, on_planes, to_channels, to_isotypic, to_regular
+from vitrine.octic.group import ELEMENTS, irrep, isotypic, transform
+from vitrine.octic.layers import (
+    OcticAttention,
+    OcticBlock,
+    OcticDropout,
+    OcticGELU,
+    OcticLayerNorm,
+    OcticLayerScale,
+    OcticLinear,
+    OcticMlp,
+    OcticPatchEmbed,
+    OcticPositionEmbedding,
+    SteerableDropPath,
+    merge_heads,
+    octic_gelu,
+    octic_linear,
+    split_heads,
+    unfold_quarters,
+)
+
+GRID = (2, 3)
+published = partial(OcticLayerNorm, convention="published")
+LAYERS = {
+    "linear": lambda: OcticLinear(32, 24),
+    "norm": lambda: OcticLayerNorm(32),
+    "published norm": lambda: published(32),
+    "scale": lambda: OcticLayerScale(32),
+    "GELU": OcticGELU,
+    "attention": lambda: OcticAttention(32, 2),
+    "MLP": lambda: OcticMlp(32, 48),
+    "block": lambda: OcticBlock(32, 2, init_values=0.1),
+    "block of published norms": lambda: OcticBlock(32, 2, init_values=0.1, norm_layer=published),
+}
+
+
+def features(channels=4):
+    return 3 + 2 * torch.randn(8, 2, 7, channels, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_commutes_with_the_group(scrambled, element, name):
+    layer, x = scrambled(LAYERS[name]()), features()
+    difference = layer(act(x, element, GRID, 1)) - act(layer(x), element, GRID, 1)
+    assert difference.abs().max() <= 1e-11
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: OcticLinear(12, 16),
+        lambda: OcticLinear(16, 12),
+        lambda: OcticLayerNorm(12),
+        lambda: OcticLayerScale(12),
+        lambda: OcticPatchEmbed(embed_dim=12),
+        lambda: OcticPositionEmbedding(grid=6, dim=12),
+    ],
+)
+def test_channels_that_are_no_multiple_of_eight_are_refused(build):
+    with pytest.raises(VitrineError, match="cannot share 12 channels; give a multiple of 8"):
+        build()
+
+
+@pytest.fixture
+def layer(scrambled):
+    return scrambled(OcticLinear(32, 24))
+
+
+def test_no_other_linear_map_commutes():
+    """The dense maps that commute with the group have as many dimensions as the layer's weights."""
+    eye = torch.eye(8, dtype=torch.float64)
+    constraints = [
+        torch.kron(isotypic(g), eye) - torch.kron(eye, isotypic(g).T.contiguous()) for g in ELEMENTS
+    ]
+    dimensions = 64 - torch.linalg.matrix_rank(torch.cat(constraints))
+    assert dimensions == sum(p.numel() for p in OcticLinear(8, 8, bias=False).parameters())
+
+
+def test_each_irrep_has_its_own_matrix(layer):
+    x = features()
+    y = layer(x)
+    for plane in range(4):
+        expected = x[plane] @ layer.weight[plane].mT + (layer.bias if plane == 0 else 0)
+        torch.testing.assert_close(y[plane], expected)
+    for row in range(2):
+        columns = torch.cat([x[4 + row], x[6 + row]], dim=-1)  # copy 1, copy 2
+        expected = columns @ layer.weight_e.mT
+        torch.testing.assert_close(torch.cat([y[4 + row], y[6 + row]], dim=-1), expected)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_gradients_of_a_linear_layer_are_those_of_its_products(bias):
+    layer = OcticLinear(16, 24, bias).double()
+    x = torch.randn(8, 3, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(octic_linear, (x, layer.weight, layer.weight_e, layer.bias))
+
+
+def test_a_linear_layer_costs_a_fraction_of_a_dense_one():
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        layer = OcticLinear(1024, 4096)
+        layer(torch.empty(8, 1, 10, 128))
+    dense = 10 * 1024 * 4096
+    assert counter.get_total_flops() / 2 == dense * 12 / 64
+    assert sum(p.numel() for p in layer.parameters()) == 1024 * 4096 / 8 + 4096 / 8
+
+
+def test_autocast_lowers_the_precision_of_a_linear_layer():
+    layer = OcticLinear(16, 24)
+    x = torch.randn(8, 2, 7, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = layer(x)
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y.float(), layer(x), rtol=2e-2, atol=2e-3)
+    y.sum().backward()
+    assert layer.weight.grad.dtype == torch.float32
+
+
+def test_weights_begin_small_and_the_bias_at_zero():
+    layer = OcticLinear(256, 256)
+    assert layer.weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert layer.weight_e.std().item() == pytest.approx(0.02, rel=0.05)
+    assert not layer.bias.any()
+
+
+@pytest.mark.parametrize(("convention", "weight_of_e"), [("total", 2), ("published", 1 / 2)])
+def test_layer_norm_divides_by_its_conventions_norm(scrambled, convention, weight_of_e):
+    norm, x = scrambled(OcticLayerNorm(32, eps=0.1, convention=convention)), features()
+    rows = torch.stack([torch.cat([x[4], x[6]], -1), torch.cat([x[5], x[7]], -1)])  # of 2c columns
+    variance = x[:4].var(-1, correction=0).sum(0)
+    variance = variance + weight_of_e * rows.var(-1, correction=0).sum(0)
+    scale = (8 / (variance + 0.1)).sqrt()[..., None]
+
+    y = norm(x)
+    for plane in range(4):
+        expected = (x[plane] - x[plane].mean(-1, keepdim=True)) * scale * norm.weight[plane]
+        torch.testing.assert_close(y[plane], expected + (norm.bias if plane == 0 else 0))
+    expected = (rows - rows.mean(-1, keepdim=True)) * scale * norm.weight[4:].flatten()
+    torch.testing.assert_close(torch.cat([y[4], y[6]], -1), expected[0])
+    torch.testing.assert_close(torch.cat([y[5], y[7]], -1), expected[1])
+
+
+def test_layer_norm_makes_the_variance_of_all_channels_one():
+    y = OcticLayerNorm(32).double()(features())
+    torch.testing.assert_close(y.square().mean((0, 3)), torch.ones(2, 7, dtype=torch.float64))
+
+
+def test_layer_norm_has_statistics_of_full_precision():
+    x = (100 + torch.randn(8, 2, 7, 64)).bfloat16()
+    norm = OcticLayerNorm(512)
+    y = norm(x)
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y.float(), norm(x.float()), rtol=1e-2, atol=1e-3)
+
+
+def test_an_unknown_convention_is_refused():
+    with pytest.raises(VitrineError, match=r"unknown norm convention 'publish'.*'published'"):
+        OcticLayerNorm(32, convention="publish")
+
+
+def test_layer_scale_begins_at_its_initial_value():
+    x = features()
+    torch.testing.assert_close(OcticLayerScale(32, 1e-4).double()(x), 1e-4 * x)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("chunk", [5, 1000])
+def test_the_activation_is_a_gelu_between_the_transforms(monkeypatch, chunk, grad):
+    monkeypatch.setattr(layers, "GELU_CHUNK", chunk)
+    x = torch.randn(8, 2, 7, 4, dtype=torch.float64)
+    expected = to_isotypic(functional.gelu(to_regular(x)))
+    with torch.set_grad_enabled(grad):
+        torch.testing.assert_close(OcticGELU()(x), expected, rtol=0, atol=1e-13)
+
+
+def test_a_compiler_sees_additions_of_the_same_numbers(monkeypatch):
+    x = torch.randn(8, 2, 7, 4, dtype=torch.float64)
+    expected = octic_gelu(x)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    torch.testing.assert_close(octic_gelu(x), expected, rtol=0, atol=1e-13)
+
+
+def test_under_autocast_the_activation_keeps_the_inputs_precision():
+    x = torch.randn(8, 2, 3, 5)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(octic_gelu(x), octic_gelu(x.double()).float())
+
+
+DROPS = pytest.mark.parametrize("layer", [OcticDropout(0.5), SteerableDropPath(0.5)])
+
+
+def after(layer, x):
+    torch.manual_seed(1)  # the same mask
+    return layer(x)
+
+
+@DROPS
+def test_masks_commute_with_the_group(layer, element):
+    x = torch.randn(8, 6, 5, 4, dtype=torch.float64)
+    matrix = isotypic(element)
+    moved, dropped = (torch.einsum("ij,jbnc->ibnc", matrix, y) for y in (x, after(layer, x)))
+    torch.testing.assert_close(after(layer, moved), dropped, rtol=0, atol=1e-12)
+
+
+@DROPS
+def test_what_is_kept_is_scaled_up(layer):
+    y = after(layer, torch.ones(8, 40, 5, 4))
+    assert set(y.unique().tolist()) == {0, 2}
+    assert y.mean().item() == pytest.approx(1, abs=0.4)
+
+
+@DROPS
+def test_nothing_is_dropped_in_evaluation(layer):
+    x = torch.randn(8, 6, 5, 4)
+    assert torch.equal(layer.eval()(x), x)
+    layer.train()
+
+
+def test_a_sample_keeps_all_of_its_branch_or_none():
+    y = after(SteerableDropPath(0.5), torch.ones(8, 40, 5, 4))
+    kept = y.amax((0, 2, 3))
+    assert torch.equal(y, kept[None, :, None, None].expand_as(y))
+    assert set(kept.tolist()) == {0, 2}
+
+
+def test_a_head_attends_with_its_share_of_every_plane(scrambled):
+    attention, x = scrambled(OcticAttention(32, 2)), features()
+    qkv = attention.qkv(x).unflatten(3, (3, 2, 2))
+    heads = []
+    for head in range(2):
+        q, k, v = (to_channels(qkv[:, :, :, part, head]) for part in range(3))
+        heads.append((q @ k.mT / 4).softmax(-1) @ v)  # of 16 channels
+    y = torch.stack(heads, -2).unflatten(3, (8, 2)).permute(3, 0, 1, 2, 4).flatten(3)
+    torch.testing.assert_close(attention(x), attention.proj(y.contiguous()))
+
+
+@pytest.mark.parametrize(("dtype", "channels"), [(torch.float32, 48), (torch.float64, 18)])
+def test_heads_are_split_and_merged_back(dtype, channels):
+    x = torch.randn(8, 2, 5, channels, dtype=dtype)
+    heads = split_heads(x, 3, 2)
+    expected = x.unflatten(3, (3, 2, -1)).permute(3, 1, 4, 2, 0, 5).flatten(4)
+    assert torch.equal(heads, expected)
+    assert torch.equal(merge_heads(heads, 8), x)
+
+
+def test_the_gradient_of_either_copy_is_the_other():
+    x = torch.randn(8, 1, 2, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: split_heads(x, 3, 2), x)
+    assert torch.autograd.gradcheck(lambda x: merge_heads(split_heads(x, 1, 2), 8) ** 2, x)
+
+
+def test_bfloat16_attends_as_float32_does():
+    attention = OcticAttention(64, 2)
+    q, k, v = torch.randn(3, 2, 2, 50, 32).bfloat16()
+    expected = attention.attend(q.float(), k.float(), v.float())
+    torch.testing.assert_close(attention.attend(q, k, v).float(), expected, rtol=2e-2, atol=2e-2)
+
+
+def test_large_scores_do_not_overflow_in_bfloat16():
+    q = torch.full((1, 1, 2, 8), 1e4).bfloat16()
+    assert torch.equal(OcticAttention(8, 1).attend(q, q, q), q)
+
+
+def test_heads_that_cannot_share_the_planes_are_refused():
+    with pytest.raises(VitrineError, match=r"3 heads cannot share 32 .* multiple of 24"):
+        OcticAttention(32, 3)
+
+
+@pytest.fixture
+def block(scrambled):
+    return scrambled(OcticBlock(32, 2, init_values=0.1))
+
+
+def test_the_dropout_of_a_block_does_not_break_the_group(scrambled):
+    """Tokens stay in place, so that they meet the same masks; only channels are moved."""
+    block = scrambled(OcticBlock(32, 2, init_values=0.1, proj_drop=0.3, drop_path=0.3)).train()
+    x, grid = features()[:, :, :1], (0, 0)
+    torch.manual_seed(1)
+    expected = act(block(x), "mr", grid, 1)
+    torch.manual_seed(1)
+    difference = block(act(x, "mr", grid, 1)) - expected
+    assert difference.abs().max() <= 1e-12
+
+
+def test_a_block_computes_in_evaluation_what_it_does_in_training(block):
+    x = features()
+    with torch.inference_mode():
+        y = block(x)
+    torch.testing.assert_close(y, block(x), rtol=0, atol=1e-12)
+
+
+def test_all_parameters_of_a_block_learn(block):
+    block(features()).square().sum().backward()
+    assert all(parameter.grad.abs().sum() > 0 for parameter in block.parameters())
+
+
+def test_a_compiled_block_computes_the_same(block):
+    x = features()
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    y = compiled(x)
+    torch.testing.assert_close(y, block(x), rtol=0, atol=1e-12)
+    gradients = torch.autograd.grad(y.square().sum(), list(block.parameters()))
+    expected = torch.autograd.grad(block(x).square().sum(), list(block.parameters()))
+    for gradient, wanted in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(gradient, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_a_block_without_layer_scale_has_no_parameters_of_one():
+    assert not [name for name in OcticBlock(32, 2).state_dict() if name.startswith("ls")]
+
+
+def quarters():
+    return torch.randn(6, 2, 3, 3, dtype=torch.float64)
+
+
+def test_unfolded_planes_turn_as_the_isotypic_matrix_says(element):
+    planes = unfold_quarters(quarters())
+    assert planes.shape == (8, 2, 6, 6)
+    turned = on_planes(isotypic(element), transform(planes, element))
+    assert torch.equal(turned, planes)
+
+
+def test_a_plane_sums_the_images_of_its_quarter_weighed_by_the_irrep():
+    free = quarters()
+    planes = unfold_quarters(free)
+    corner = torch.nn.functional.pad(free, (0, 3, 0, 3))
+    for index, name in enumerate(("A1", "A2", "B1", "B2")):
+        images = [irrep(name, g)[0, 0] * transform(corner[index], g) for g in ELEMENTS]
+        torch.testing.assert_close(planes[index], sum(images))
+    for copy in (0, 1):
+        images = [irrep("E", g)[0, 0] * transform(corner[4 + copy], g) for g in ELEMENTS]
+        torch.testing.assert_close(planes[4 + 2 * copy], sum(images))
+
+
+@pytest.fixture
+def embed(scrambled):
+    return scrambled(OcticPatchEmbed(img_size=16, patch_size=4, in_chans=3, embed_dim=24))
+
+
+def images(height=16, width=24):
+    return torch.randn(2, 3, height, width, dtype=torch.float64)
+
+
+def test_patch_features_turn_with_the_image(embed, element):
+    x = images()
+    features = embed(x)
+    assert features.shape == (8, 2, 4 * 6, 3)
+    torch.testing.assert_close(
+        embed(transform(x, element)), act(features, element, (4, 6)), rtol=0, atol=1e-12
+    )
+
+
+def test_filters_of_all_irreps_have_the_length_of_the_quarters():
+    embed = OcticPatchEmbed(patch_size=32, embed_dim=256)
+    torch.nn.init.normal_(embed.weight)
+    # A2's and B1's quarters cancel on their diagonals.
+    lengths = embed.filters().square().mean(dim=(1, 2, 3, 4))
+    torch.testing.assert_close(lengths, torch.full((8,), 0.25), rtol=0.1, atol=0)
+
+
+def test_gradients_reach_the_quarters(embed):
+    embed.eval()
+    embed(images()).square().sum().backward()
+    assert embed.weight.grad.abs().flatten(1).sum(1).amin() > 1
+
+
+def test_odd_patches_are_refused():
+    with pytest.raises(VitrineError, match="15 pixels; give an even patch_size"):
+        OcticPatchEmbed(patch_size=15)
+
+
+@pytest.fixture
+def position(scrambled):
+    return scrambled(OcticPositionEmbedding(grid=6, dim=16))
+
+
+@pytest.mark.parametrize("grid", [(6, 6), (4, 4), (10, 10), (4, 8)])
+def test_the_encoding_turns_with_the_grid(position, grid, element):
+    turned = grid[::-1] if element.count("r") % 2 else grid
+    assert position(grid).shape == (8, 1, grid[0] * grid[1], 2)
+    torch.testing.assert_close(
+        act(position(grid), element, grid), position(turned), rtol=0, atol=1e-12
+    )
+
+
+def test_the_grid_of_the_weights_is_the_usual_one(position):
+    assert torch.equal(position(), position((6, 6)))
+
+
+def test_no_two_tokens_have_one_encoding(position):
+    tokens = position().flatten(1, 2).movedim(1, 0).flatten(1)[:, :16]
+    everywhere = position().squeeze(1).transpose(0, 1).flatten(1)
+    assert len(tokens) == 36
+    assert torch.pdist(everywhere).min() > 0.1
+
+
+@pytest.mark.parametrize("grid", [(5, 6), (6, 5), (7, 7)])
+def test_an_odd_grid_is_refused_in_a_sentence(position, grid):
+    message = f"a grid of {grid[0]} x {grid[1]} patches has an odd side; give images of an even"
+    with pytest.raises(VitrineError, match=message):
+        position(grid)
+
+
+def test_weights_of_an_odd_grid_are_refused():
+    with pytest.raises(VitrineError, match="7 x 7"):
+        OcticPositionEmbedding(grid=7, dim=16)
