@@ -24,7 +24,7 @@ import yaml
 from tests.checkout import Checkout
 from tests.cluster.conftest import until
 from vitrine.plan.schema import read_yaml
-from vitrine.training.lock import exclusive
+from vitrine.training.run_folder import exclusive
 
 pytestmark = pytest.mark.cluster
 

@@ -89,15 +89,17 @@ def test_an_embedding_concerns_every_position_shap_of_its_models(measured):
 def test_transforms_concern_every_measure_that_reads_images_and_no_count(measured):
     due_now = due(measured, "vitrine.data.transforms")
     assert due_now >= chosen(measured, lambda one: one.name in ("accuracy", *CONSISTENCIES))
-    counts = ("parameters", "flops", "throughput", "memory", "block_ratios", "cayley")
+    counts = ("parameters", "flops", "throughput", "memory", "cayley")
     assert not due_now & chosen(measured, lambda one: one.name in counts)
 
 
-def test_the_one_who_opens_a_dataset_concerns_those_who_read_it(measured):
-    due_now = due(measured, "vitrine.data.positions")
-    read = {one.run.recipe.data.dataset for one, _ in measured if one.path in due_now and one.run}
-    assert "digits-middle" in read
-    assert "digits" not in read
+def test_the_module_that_opens_a_dataset_concerns_those_who_read_it(measured):
+    due_now = due(measured, "vitrine.data.arrays")
+    assert due_now >= chosen(measured, lambda one: one.name == "accuracy")
+    assert not due_now & chosen(measured, lambda one: one.name == "segmentation_accuracy")
+    scenes = due(measured, "vitrine.data.scenes")  # its classes are those of mmseg's type
+    assert scenes >= chosen(measured, lambda one: one.name == "segmentation_accuracy")
+    assert not scenes & chosen(measured, lambda one: one.name == "accuracy")
 
 
 def test_every_module_concerns_some_number_or_is_not_about_numbers(measured):
@@ -109,7 +111,7 @@ def test_every_module_concerns_some_number_or_is_not_about_numbers(measured):
         name
         for name in others
         if not any(room in name.split(".") for room in rooms)
-        and not name.endswith((".figures", ".checkpoint", ".kernels", ".conversion"))
+        and not name.endswith((".figures", ".checkpoint", ".kernels", ".equivariance"))
     }
     assert strange <= {"vitrine", "vitrine.torchvision_compat", *code.REGISTRIES} | {
         f"vitrine.{paper}" for paper in ("shift", "octic", "position", "variance", "measures")
@@ -128,7 +130,7 @@ print(json.dumps([name for name in sys.modules if name.startswith("vitrine.")]))
 
 @pytest.mark.parametrize(
     "module",
-    ["vitrine.measures.consistency", "vitrine.position.measures", "vitrine.octic.measures"],
+    ["vitrine.measures.consistency", "vitrine.variance.measures", "vitrine.octic.measures"],
 )
 def test_nothing_that_is_imported_when_it_is_measured_is_missed(module):
     done = subprocess.run(

@@ -17,8 +17,8 @@ from vitrine.segmentation import config, engine
 from vitrine.segmentation.config import training_config
 from vitrine.segmentation.evaluation import test_samples as open_samples
 from vitrine.training.engine import Job
-from vitrine.training.lock import exclusive
 from vitrine.training.model import load_weights
+from vitrine.training.run_folder import exclusive
 
 STEPS = 6
 

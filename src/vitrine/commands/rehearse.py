@@ -36,8 +36,7 @@ from vitrine.plan.recipe import AnyRecipe, Batch, Recipe, SegmentationRecipe, St
 from vitrine.provenance import provenance
 from vitrine.training.checkpoint import Checkpoints
 from vitrine.training.engine import Job, engine_of
-from vitrine.training.model import save_weights
-from vitrine.training.receipts import starting_weights
+from vitrine.training.model import save_weights, starting_weights
 
 SEED = 0
 IMAGES = 2  # of a step; Mixup pairs the images of a batch

@@ -26,7 +26,7 @@ from vitrine.errors import VitrineError
 from vitrine.files import sha256
 from vitrine.plan.catalog import Artifact, Catalog, Measurement, Run, recorded_code
 from vitrine.plan.code import measuring_digest, training_digest
-from vitrine.training.receipts import trained_weights
+from vitrine.training.model import trained_weights
 
 MANIFEST = "manifest.json"
 

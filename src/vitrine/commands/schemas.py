@@ -18,6 +18,7 @@ from vitrine.plan.datasets import DatasetInfo
 from vitrine.plan.paper import ArtifactsFile, PaperInfo, PaperScale, RecipesFile
 from vitrine.plan.recipe import AnyRecipe
 from vitrine.plan.settings import Scale, Settings
+from vitrine.plan.weights import PublishedWeights
 
 
 class ClaimsEntry(Claim, Choices):
@@ -29,6 +30,7 @@ FILES: dict[str, Any] = {
     "settings": Settings,
     "scale": Scale,
     "datasets": dict[str, DatasetInfo],
+    "weights": dict[str, PublishedWeights],
     "hardware": dict[str, Device],
     "paper": PaperInfo,
     "recipes": RecipesFile,

@@ -17,9 +17,9 @@ from torchvision.transforms import ColorJitter
 
 from vitrine.data.transforms import train_transform
 from vitrine.measures.context import Described, Values
-from vitrine.training.mixing import build_loss, build_mixing
 from vitrine.training.model import build_model
 from vitrine.training.optimizer import build_optimizer, build_scheduler
+from vitrine.training.step import build_loss, build_mixing
 
 if TYPE_CHECKING:
     from vitrine.plan.recipe import Recipe

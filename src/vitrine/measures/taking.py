@@ -17,8 +17,7 @@ from vitrine.plan.jobs import MeasurementJob
 from vitrine.plan.recipe import Recipe
 from vitrine.provenance import provenance
 from vitrine.training.engine import builder_of
-from vitrine.training.model import load_weights
-from vitrine.training.receipts import require_own_weights
+from vitrine.training.model import load_weights, require_own_weights
 
 ON = {Described.__name__: "recipe", Trained.__name__: "run"}
 

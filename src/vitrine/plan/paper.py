@@ -101,12 +101,9 @@ class MeasureSpec(Strict):
     """What to measure: a function, its arguments, and what it is taken on.
 
     `on: run` is a trained model, `on: recipe` a recipe before any training; else nothing.
-    `sources` are packages whose code is measured: where it changes, so may the numbers, and the
-    measurement is taken again, as it is when code beside the function changes.
     """
 
     function: str
-    sources: tuple[str, ...] = ()
     on: Literal["run", "recipe"] | None = None
     args: Delta = {}
     seeds: PositiveInt | None = None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field, PositiveInt
+from pydantic.json_schema import SkipJsonSchema
 
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.plan.datasets import Hex64, Url
@@ -23,7 +24,7 @@ REGISTRY = Path("configs") / "weights.yaml"
 class PublishedWeights(Strict):
     """Weights that anybody may download."""
 
-    name: str
+    name: SkipJsonSchema[str]  # the entry's key
     url: list[Url] = Field(min_length=1, description="mirrors of the same bytes, best first")
     size: PositiveInt | None = Field(None, description="bytes; null where it is not known")
     sha256: str | None = Hex64

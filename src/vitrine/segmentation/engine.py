@@ -25,13 +25,11 @@ from vitrine.data.layout import check_layout
 from vitrine.errors import VitrineError, first_line
 from vitrine.files import write_atomically
 from vitrine.segmentation.config import training_config
-from vitrine.training.interruption import Interruption
-from vitrine.training.journal import Journal
+from vitrine.training.journal import Journal, Losses
 from vitrine.training.loop import LOG_STEPS
-from vitrine.training.losses import Losses
 from vitrine.training.run_folder import RunFolder
 from vitrine.training.seeding import seed_everything
-from vitrine.training.team import Team
+from vitrine.training.team import Interruption, Team
 
 if TYPE_CHECKING:
     from vitrine.plan.recipe import SegmentationRecipe

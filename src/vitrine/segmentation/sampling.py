@@ -24,8 +24,8 @@ from torch.utils.data import Dataset, Sampler
 from vitrine.data.folders import read_image, read_mask
 from vitrine.data.scenes import CLASSES, PALETTE
 from vitrine.errors import VitrineError, first_line
-from vitrine.training.interruption import SIGNALS
 from vitrine.training.seeding import derive, seed_everything
+from vitrine.training.team import SIGNALS
 
 
 @DATASETS.register_module()

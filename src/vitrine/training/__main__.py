@@ -10,7 +10,7 @@ from vitrine.errors import exit_on_error
 from vitrine.plan.jobs import TrainingJob, read_job
 from vitrine.plan.recipe import AnyRecipe
 from vitrine.training.engine import Job, engine_of
-from vitrine.training.receipts import starting_weights, write_receipt
+from vitrine.training.model import starting_weights, write_receipt
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What a training tells: log.jsonl for programs, one line of progress for the person.
+"""What a training tells: the losses of its steps, in log.jsonl and in one line of progress.
 
 On a terminal the line renews itself; elsewhere (a job's log file) a line comes every half minute,
 and always the last one.
@@ -7,15 +7,19 @@ and always the last one.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
 from types import TracebackType
 
+import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from vitrine.errors import VitrineError
 from vitrine.files import write_atomically
+from vitrine.training.team import Team
 
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -160,3 +164,39 @@ def _duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02d} min"
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+class Losses:
+    """The losses of the steps: kept on the device until they are read, all at once.
+
+    Args:
+        team: the processes whose losses are averaged.
+        step: steps taken before; later, the last step whose loss was read.
+        unlogged: losses of those of them that no entry of the log has covered yet.
+    """
+
+    def __init__(self, team: Team, step: int, unlogged: list[float]) -> None:
+        self.unlogged = unlogged
+        self._team = team
+        self.step = step
+        self._unread: list[Tensor] = []
+
+    def add(self, loss: Tensor) -> None:
+        """Take the loss of the next step."""
+        self._unread.append(loss)
+
+    def read(self) -> str | None:
+        """Average the losses over the team; return what is wrong with them, if anything is."""
+        for loss in self._team.mean(torch.stack(self._unread)).tolist():
+            self.step += 1
+            self.unlogged.append(loss)
+            if not math.isfinite(loss):
+                return f"the loss is {loss} at step {self.step}"
+        self._unread.clear()
+        return None
+
+    def mean(self) -> float:
+        """Return the mean over the steps since the last call."""
+        mean = sum(self.unlogged) / len(self.unlogged)
+        self.unlogged.clear()
+        return mean

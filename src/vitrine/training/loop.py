@@ -23,9 +23,7 @@ from vitrine.data.loading import TrainingSamples, micro_batches, steps_per_epoch
 from vitrine.data.transforms import train_transform
 from vitrine.errors import VitrineError
 from vitrine.training.engine import Job
-from vitrine.training.interruption import Interruption, shielded
-from vitrine.training.journal import Journal
-from vitrine.training.losses import Losses
+from vitrine.training.journal import Journal, Losses
 from vitrine.training.model import (
     build_from,
     build_model,
@@ -36,7 +34,7 @@ from vitrine.training.model import (
 from vitrine.training.run_folder import RunFolder
 from vitrine.training.seeding import seed_everything
 from vitrine.training.step import Trainer, accumulation
-from vitrine.training.team import Team
+from vitrine.training.team import Interruption, Team, shielded
 
 if TYPE_CHECKING:
     from vitrine.data.loading import MicroBatch

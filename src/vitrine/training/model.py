@@ -1,7 +1,9 @@
 """From a recipe to a model, and a model's weights to and from disk.
 
 Weights are safetensors with the recipe's hash and the seed in their metadata, so that a file that
-strayed into another run's folder is refused.
+strayed into another run's folder is refused. A receipt names the weights that the seeds of a run
+were trained to, by their SHA-256: the graph waits for it, and what stands on a run (its
+measurements, and the trainings that start from its weights) takes only the weights that it names.
 """
 
 from __future__ import annotations
@@ -21,10 +23,11 @@ from torch import Tensor, nn
 
 import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError, did_you_mean, first_line
-from vitrine.files import atomic_path
+from vitrine.files import atomic_path, sha256, write_atomically
 from vitrine.training.weights_file import read_weights, require_as_noted
 
 if TYPE_CHECKING:
+    from vitrine.plan.jobs import TrainedRun, TrainingJob
     from vitrine.plan.recipe import AnyRecipe, Recipe
 
 
@@ -242,3 +245,66 @@ def weights_owner(path: Path) -> dict[str, Any]:
             "it and make it again"
         )
     return owner
+
+
+def write_receipt(job: TrainingJob, weights: Mapping[int, Path]) -> None:
+    """Write down the weights that a job has trained."""
+    receipt = {
+        "paper": job.paper,
+        "recipe": job.name,
+        "recipe_hash": job.recipe.hash,
+        "sha256": {str(seed): sha256(file) for seed, file in weights.items()},
+    }
+    write_atomically(job.output, json.dumps(receipt, indent=2) + "\n")
+
+
+def starting_weights(start: TrainedRun, seed: int) -> Path:
+    """Find the weights of a seed of the run that a training starts from.
+
+    Raises:
+        VitrineError: that run is not trained, or its weights are not its own.
+    """
+    weights = start.weights(seed)
+    require_recipe(weights, start.recipe_hash)
+    require_own_weights(start, seed)
+    return weights
+
+
+def require_own_weights(run: TrainedRun, seed: int) -> str:
+    """Refuse weights of another seed, or others than the run's receipt says were trained.
+
+    A rehearsal leaves no receipt; its weights need only name the seed.
+
+    Returns:
+        The SHA-256 of the weights.
+
+    Raises:
+        VitrineError: they are not the seed's own, or the receipt is damaged.
+    """
+    weights, receipt = run.weights(seed), run.receipts.get(seed)
+    remedy = f"delete {receipt or run.folder} and {weights.parent} to train seed {seed} again"
+    owner = weights_owner(weights).get("seed")
+    if owner != seed:
+        raise VitrineError(f"{weights} holds weights of seed {owner}, not of seed {seed}; {remedy}")
+    digest = sha256(weights)
+    if receipt is not None and receipt.is_file() and trained_weights(receipt).get(seed) != digest:
+        raise VitrineError(
+            f"{weights} has not the SHA-256 of the weights that {receipt} names; {remedy}"
+        )
+    return digest
+
+
+def trained_weights(receipt: Path) -> dict[int, str]:
+    """Read a receipt: the SHA-256 of the weights of each seed.
+
+    Raises:
+        VitrineError: it is damaged.
+    """
+    try:
+        digests = json.loads(receipt.read_text(encoding="utf-8"))["sha256"]
+        return {int(seed): str(digest) for seed, digest in digests.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise VitrineError(
+            f"{receipt} does not say which weights were trained; delete it and "
+            f"{receipt.parent}/seed* to train again"
+        ) from None

@@ -5,22 +5,26 @@ generators seeded for it alone, and its gradient is added with weight 1 / (their
 process that accumulates and many that share the micro-batches compute the same step, up to the
 order of that sum. (Batch-norm statistics are a micro-batch's own; with several processes their
 running averages follow the lead's micro-batches.)
+
+Mixed labels are soft and already smoothed (timm's `Mixup` does both), so they take a soft-target
+loss; where nothing is mixed, the labels stay indices and the loss smooths them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
+from timm.data import Mixup
+from timm.loss import BinaryCrossEntropy, LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
 from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from vitrine.errors import VitrineError
-from vitrine.training.mixing import build_loss, build_mixing
 from vitrine.training.optimizer import build_optimizer, build_scheduler
 from vitrine.training.seeding import seed_everything
 from vitrine.training.team import Team
@@ -28,6 +32,49 @@ from vitrine.training.team import Team
 if TYPE_CHECKING:
     from vitrine.data.loading import MicroBatch
     from vitrine.plan.recipe import Recipe
+
+
+Mixing = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def build_mixing(recipe: Recipe, classes: int) -> Mixing:
+    """Return what turns a micro-batch (B, 3, H, W), (B,) into what is trained on.
+
+    The mixed targets have shape (B, classes). One draw serves the whole micro-batch, whose images
+    are mixed with the same micro-batch in reverse order.
+
+    Raises:
+        VitrineError: images are to be mixed in pairs but the micro-batch is odd.
+    """
+    spec = recipe.augmentation
+    if not (spec.mixup or spec.cutmix):
+        return lambda images, labels: (images, labels)
+    if recipe.batch.micro % 2:
+        raise VitrineError(
+            f"batch.micro is {recipe.batch.micro}, but Mixup and CutMix pair images: make it even"
+        )
+    mixup: Mixing = Mixup(
+        mixup_alpha=spec.mixup,
+        cutmix_alpha=spec.cutmix,
+        prob=spec.mix_prob,
+        switch_prob=spec.mix_switch_prob,
+        label_smoothing=recipe.label_smoothing,
+        num_classes=classes,
+    )
+    return mixup
+
+
+def build_loss(recipe: Recipe) -> nn.Module:
+    """Return the loss for what `build_mixing` makes, averaged over the micro-batch."""
+    smoothing = recipe.label_smoothing
+    if recipe.loss == "binary_cross_entropy":
+        # It smooths indices only, not mixed targets. With DeiT III's threshold of 0 both labels of
+        # a mixed image count whole, whatever their shares.
+        return BinaryCrossEntropy(smoothing, target_threshold=recipe.bce_target_threshold)
+    if recipe.augmentation.mixup or recipe.augmentation.cutmix:
+        return SoftTargetCrossEntropy()
+    return LabelSmoothingCrossEntropy(smoothing) if smoothing else nn.CrossEntropyLoss()
+
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -3,8 +3,8 @@ import torch
 from torch.nn.functional import binary_cross_entropy, cross_entropy, one_hot
 
 from vitrine.errors import VitrineError
-from vitrine.training.mixing import build_loss, build_mixing
 from vitrine.training.seeding import seed_everything
+from vitrine.training.step import build_loss, build_mixing
 
 PLAIN = {"augmentation": {"mixup": 0.0, "cutmix": 0.0}}
 MIXUP = {"augmentation": {"mixup": 0.2, "cutmix": 0.0}}

@@ -11,12 +11,12 @@ import pytest
 
 from vitrine.data.fetching import alone
 from vitrine.errors import VitrineError
-from vitrine.training.lock import exclusive
+from vitrine.training.run_folder import exclusive
 
 HOLD = """
 import sys
 from pathlib import Path
-from vitrine.training.lock import exclusive
+from vitrine.training.run_folder import exclusive
 with exclusive(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -87,7 +87,7 @@ def test_a_killed_holder_holds_nothing(holder, tmp_path):
 ORPHAN = """
 import os, sys, time
 from pathlib import Path
-from vitrine.training.lock import exclusive
+from vitrine.training.run_folder import exclusive
 with exclusive(Path(sys.argv[1])):
     child = os.fork()
     if child == 0:

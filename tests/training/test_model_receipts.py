@@ -12,8 +12,7 @@ from vitrine.files import sha256
 from vitrine.plan.catalog import load_catalog
 from vitrine.plan.schema import read_yaml
 from vitrine.training import __main__ as command
-from vitrine.training.model import build_model, save_weights
-from vitrine.training.receipts import starting_weights, write_receipt
+from vitrine.training.model import build_model, save_weights, starting_weights, write_receipt
 
 
 @pytest.fixture
