@@ -42,18 +42,20 @@ def install() -> None:
 
 
 def _extension_loads(spec: ModuleSpec) -> bool:
-    """Try what torchvision's own import does first: load its `_C` library."""
+    """Try what torchvision's own import does first: load its `_C` library (0.29: `_C_stable`)."""
     import torch
 
-    for suffix in EXTENSION_SUFFIXES:
-        library = Path(spec.origin or "").with_name(f"_C{suffix}")
-        if library.exists():
-            try:
-                torch.ops.load_library(library)
-            except (ImportError, OSError):
-                return False
-            return True
-    return False
+    libraries = [
+        library
+        for library in Path(spec.origin or "").parent.glob("_C*")
+        if library.name.endswith(tuple(EXTENSION_SUFFIXES))
+    ]
+    try:
+        for library in libraries:
+            torch.ops.load_library(library)
+    except (ImportError, OSError):
+        return False
+    return bool(libraries)
 
 
 def _declare_missing_operators() -> Any:
