@@ -37,8 +37,9 @@ class Readout(nn.Module):
 
     def forward(self, images, permutation=None):
         weights = self.weights if permutation is None else self.weights[permutation]
-        return torch.einsum("bnd,...ndc->bc" if permutation is None else "bnd,bndc->bc",
-                            quadrants(images), weights)  # fmt: skip
+        axes = "bnd,...ndc->bc" if permutation is None else "bnd,bndc->bc"
+        # Rounded, or the order of the sums would tell permutations apart.
+        return torch.einsum(axes, quadrants(images), weights).round(decimals=9)
 
 
 def quadrants(images):
