@@ -13,8 +13,8 @@ import torch
 from mmseg.evaluation.metrics import IoUMetric
 from torch import Tensor
 
+from vitrine.data.loading import evenly_spread
 from vitrine.data.segmentation import IGNORED
-from vitrine.data.splits import evenly_spread
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Trained, Values
 from vitrine.plan.recipe import SegmentationRecipe

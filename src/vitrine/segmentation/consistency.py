@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vitrine.data.splits import evenly_spread
+from vitrine.data.loading import evenly_spread
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.measures.consistency import (
     circular_shift,
