@@ -7,7 +7,7 @@ import pytest
 
 from vitrine.errors import VitrineError, sentence
 from vitrine.segmentation import engine
-from vitrine.segmentation.evaluation import test_samples as open_samples
+from vitrine.segmentation.evaluation import ValidationSamples
 from vitrine.training.engine import Job
 
 
@@ -33,7 +33,7 @@ KINDS = [("img_path", "image"), ("seg_map_path", "mask")]
 @pytest.mark.parametrize("spoil", SPOILT)
 @pytest.mark.parametrize(("kind", "called"), KINDS)
 def test_evaluation_names_it(recipe, info, damaged_root, kind, called, spoil):
-    samples = open_samples(recipe, info, damaged_root(info, kind, spoil))
+    samples = ValidationSamples(recipe, info, damaged_root(info, kind, spoil))
     with pytest.raises(VitrineError, match=rf"cannot read {called} .*ADE_val_00000000\.\w+ \(.*; "):
         samples[0]
 

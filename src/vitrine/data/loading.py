@@ -132,20 +132,11 @@ def micro_batches(
 ) -> Generator[MicroBatch, None, None]:
     """Yield this rank's micro-batches of the steps from `start` up to (not with) `stop`.
 
-    A step is one global batch of `size` images in size / micro micro-batches; rank r of w takes
-    those numbered r, r + w, ... One process and many see the same micro-batches. Views of one image
-    go to different micro-batches, as far as there are some. To close it ends the workers.
-
-    Args:
-        samples: what to draw from; its seed decides the order.
-        size: images of a step, over all ranks.
-        micro: images of a micro-batch; divides `size`.
-        start: first step, counted from the beginning of training.
-        stop: one past the last step.
-        rank: this process, of `world`.
-        world: number of processes.
-        workers: processes that transform images; 0 does it here.
-        pin_memory: put the batches where the GPU can copy them from.
+    A step is one global batch of `size` images in size / micro micro-batches; rank r of `world`
+    takes those numbered r, r + world, ... One process and many see the same micro-batches, in the
+    order that the samples' seed decides. Views of one image go to different micro-batches, as far
+    as there are some. `workers` processes transform the images, 0 this one; to close the generator
+    ends them. `pin_memory` puts the batches where a GPU can copy them from.
 
     Raises:
         VitrineError: the dataset is smaller than a batch, or the micro-batches of a step cannot

@@ -50,12 +50,9 @@ def build(info: DatasetInfo, split: Split, root: Path) -> Dataset[Any]:
 
 
 def verify(info: DatasetInfo, root: Path, counts: bool = True) -> dict[str, int]:
-    """Check that a dataset lies below the data root as its entry says.
+    """Check that a dataset lies in ``root / info.folder`` as its entry says.
 
-    Args:
-        info: the dataset.
-        root: the data root; the dataset is in its subfolder ``info.folder``.
-        counts: also count classes, images and masks (a miniature has fewer).
+    With `counts` classes, images and masks are counted, too (a miniature has fewer).
 
     Returns:
         Number of images that each split must have, and with `counts` has.

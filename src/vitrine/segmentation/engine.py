@@ -12,7 +12,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mmengine.device.utils
 import torch
@@ -24,7 +24,9 @@ from torch import nn
 from vitrine.data.layout import check_layout
 from vitrine.errors import VitrineError, first_line
 from vitrine.files import write_atomically
+from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation.config import training_config
+from vitrine.training.engine import Job
 from vitrine.training.interruption import Interruption
 from vitrine.training.journal import Journal
 from vitrine.training.loop import LOG_STEPS
@@ -32,10 +34,6 @@ from vitrine.training.losses import Losses
 from vitrine.training.run_folder import RunFolder
 from vitrine.training.seeding import seed_everything
 from vitrine.training.team import Team
-
-if TYPE_CHECKING:
-    from vitrine.plan.recipe import SegmentationRecipe
-    from vitrine.training.engine import Job
 
 
 def train(job: Job[SegmentationRecipe]) -> Path:
@@ -60,11 +58,8 @@ class _Run(RunFolder):
     def train(self) -> None:
         """Take the steps that remain, and save the weights after the last."""
         job = self.job
-        config = self.team.together(
-            lambda: training_config(
-                job, world=self.team.world, on_gpu=self.team.device.type == "cuda"
-            )
-        )
+        on_gpu = self.team.device.type == "cuda"
+        config = self.team.together(lambda: training_config(job, self.team.world, on_gpu))
         steps, size = job.recipe.steps(job.dataset.train_images), job.recipe.batch.size
         per_epoch = max(1, job.dataset.train_images // size)
         checkpoint = self.team.from_lead(self.checkpoints.latest)
