@@ -6,6 +6,7 @@ from PIL import Image
 
 from vitrine.data import build, verify
 from vitrine.data.miniature import write_miniature
+from vitrine.data.opening import stratified_split
 from vitrine.errors import VitrineError
 
 
@@ -157,3 +158,12 @@ def test_a_folder_without_permission_is_named(registry, root, monkeypatch):
     monkeypatch.setattr("os.scandir", refuse)
     said = complaint(registry["imagenet"], root)
     assert said.startswith(f"cannot look into {root}/imagenet/train (Permission denied); check")
+
+
+def test_a_stratified_split_is_fixed_by_its_seed():
+    labels = [0] * 30 + [1] * 60
+    train, val = stratified_split(labels, 0.8, seed=3)
+    assert (train, val) == stratified_split(labels, 0.8, seed=3)
+    assert train != stratified_split(labels, 0.8, seed=4)[0]
+    assert sorted(train + val) == list(range(90))
+    assert sum(index < 30 for index in train) == 24

@@ -178,7 +178,7 @@ def test_cifar_10_position_is_cifar_10_halved_in_corners(registry, tmp_path):
         inside = quadrants(images)[np.arange(len(whole)), corners].astype(float)
         mean = sum(whole.images[:, r::2, c::2].astype(float) for r in (0, 1) for c in (0, 1)) / 4
         assert np.abs(inside - mean).max() <= 0.5
-        assert [original_of(label) for label in dataset.labels] == whole.labels
+        assert [original_of(label) for label in dataset.labels] == whole.labels.tolist()
         dependent = dataset.labels < len(DEPENDENT)
         assert (dataset.labels[dependent] % 4 == corners[dependent]).all()
         assert 0 < dependent.sum() < len(whole)

@@ -66,7 +66,8 @@ def trained(make_recipe, info, data_root):
 
 
 def test_predictions_are_judged_at_the_original_size(trained):
-    samples = accuracy.test_samples(trained.recipe, trained.info, trained.data_root)
+    opened = accuracy.ValidationSamples(trained.recipe, trained.info, trained.data_root)
+    samples = [opened[index] for index in range(len(opened))]
     pairs = [(accuracy.predict(trained, sample), sample.mask) for sample in samples]
     assert all(prediction.shape == mask.shape for prediction, mask in pairs)
     assert any(sample.image.shape[1:] != sample.mask.shape for sample in samples)
@@ -96,7 +97,7 @@ def test_calibration_is_switched_on_the_same_weights(trained, info, data_root, m
     monkeypatch.setattr(accuracy, "predict", predict)
     monkeypatch.setattr(
         accuracy,
-        "test_samples",
+        "ValidationSamples",
         lambda *_: [SimpleNamespace(mask=torch.arange(4)[:, None].expand(4, 3))] * 2,
     )
     vit = SimpleNamespace(backbone=backbone)

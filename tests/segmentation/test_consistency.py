@@ -58,7 +58,7 @@ def samples(padding=0):
 @pytest.fixture
 def trained(info, recipe, data_root, monkeypatch):
     def make(model, padding=0, seed=0):
-        monkeypatch.setattr(consistency, "test_samples", lambda *_: samples(padding))
+        monkeypatch.setattr(consistency, "ValidationSamples", lambda *_: samples(padding))
         return Trained("cpu", data_root, seed, recipe=recipe, info=info, model=model)
 
     return make

@@ -7,7 +7,8 @@ import pytest
 
 from vitrine.errors import VitrineError, sentence
 from vitrine.segmentation import engine
-from vitrine.segmentation.evaluation import test_samples as open_samples
+from vitrine.segmentation.evaluation import ValidationSamples
+from vitrine.training.engine import Job
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ KINDS = [("img_path", "image"), ("seg_map_path", "mask")]
 @pytest.mark.parametrize("spoil", SPOILT)
 @pytest.mark.parametrize(("kind", "called"), KINDS)
 def test_evaluation_names_it(recipe, info, damaged_root, kind, called, spoil):
-    samples = open_samples(recipe, info, damaged_root(info, kind, spoil))
+    samples = ValidationSamples(recipe, info, damaged_root(info, kind, spoil))
     with pytest.raises(VitrineError, match=rf"cannot read {called} .*ADE_val_00000000\.\w+ \(.*; "):
         samples[0]
 
@@ -43,7 +44,7 @@ def test_evaluation_names_it(recipe, info, damaged_root, kind, called, spoil):
 def test_training_names_it(recipe, info, damaged_root, tmp_path, kind, called, workers):
     root = damaged_root(info, kind, SPOILT[0])
     with pytest.raises(VitrineError) as error:
-        engine.train(recipe, 0, tmp_path / "run", info=info, data_root=root, workers=workers)
+        engine.train(Job(recipe, 0, tmp_path / "run", info, root, workers=workers))
     told = sentence(error.value)
     assert told.startswith(f"cannot read {called} {root}")
     assert told.endswith("; restore it")
@@ -59,4 +60,4 @@ def test_a_pipeline_that_fails_on_sound_files_names_them_too(
     with pytest.raises(
         VitrineError, match=r"image .*\.jpg with mask .*\.png cannot be used \(Type"
     ):
-        engine.train(recipe, 0, tmp_path / "run", info=info, data_root=data_root)
+        engine.train(Job(recipe, 0, tmp_path / "run", info, data_root))

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from vitrine.errors import VitrineError
 from vitrine.segmentation import config, engine
 from vitrine.segmentation.config import training_config
-from vitrine.segmentation.evaluation import test_samples as open_samples
+from vitrine.segmentation.evaluation import ValidationSamples
 from vitrine.training.engine import Job
 from vitrine.training.model import load_weights
 from vitrine.training.run_folder import exclusive
@@ -169,7 +169,7 @@ def test_a_checkpoint_that_the_code_no_longer_fits_is_named(make_recipe, recipe,
 def test_the_model_is_built_and_filled_again(straight, recipe, info, data_root):
     model = config.build_model(recipe, info.classes)
     load_weights(model, straight / "weights.safetensors", recipe)
-    sample = open_samples(recipe, info, data_root)[0]
+    sample = ValidationSamples(recipe, info, data_root)[0]
     with torch.inference_mode():
         logits = model.eval()(sample.image[None])
     assert logits.shape[:2] == (1, info.classes)

@@ -19,6 +19,7 @@ from vitrine.errors import VitrineError
 from vitrine.files import sha256
 from vitrine.segmentation import engine
 from vitrine.segmentation.config import load_config
+from vitrine.training.engine import Job
 
 REFUSED = r"evil\.pth is refused, as reading it may run code or it is damaged \(.*\): get"
 TINY = {"depths": [1, 1, 1, 1], "embed_dim": 12, "num_heads": [1, 1, 1, 1], "window_size": 7}
@@ -112,7 +113,7 @@ def test_a_training_refuses_it(evil, recipe, info, data_root, tmp_path):
     note = {"sha256": digest, "published_sha256": digest, "pinned": True}
     evil.with_suffix(".json").write_text(json.dumps(note))
     with pytest.raises(VitrineError, match=REFUSED):
-        engine.train(recipe, 0, tmp_path / "run", info=info, data_root=data_root, initial=evil)
+        engine.train(Job(recipe, 0, tmp_path / "run", info, data_root, initial=evil))
 
 
 def test_a_web_page_is_called_one(tmp_path):

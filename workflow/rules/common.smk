@@ -10,7 +10,7 @@ def needs(output):
     """What the file of the job that makes `output` says; the process that plans writes it first."""
     if output not in NEEDS:
         try:
-            path = CATALOG.job(output).write() if CATALOG else job_path(output)
+            path = CATALOG.job(output).write() if CATALOG else job_path(output, config["scale"])
             NEEDS[output] = {"job": str(path), **read_needs(path)}
         except VitrineError as error:
             stop(error)

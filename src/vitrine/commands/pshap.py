@@ -20,8 +20,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 import vitrine.models  # noqa: F401
 from vitrine.commands.console import count, say
 from vitrine.data.folders import read_image
-from vitrine.data.loading import EvaluationSamples
-from vitrine.data.splits import evenly_spread
+from vitrine.data.loading import EvaluationSamples, evenly_spread
 from vitrine.errors import VitrineError
 from vitrine.measures.permutable import permutable
 from vitrine.measures.position_shap import UNKNOWN, sweep

@@ -4,18 +4,14 @@ A pickle may run any code, and CIFAR's may have been placed by hand: ours is a r
 arrays are all that a pickle can make. torchvision reads SVHN; it also compares each file with a
 checksum, which the subclass leaves out (None is torchvision's word for that): the download was
 verified once, and miniatures in the same format must load.
-
-The stand-in `digits` is 1,797 real scans of handwritten digits that scikit-learn carries along, 8x8
-pixels of 0..16 each (E. Alpaydin and C. Kaynak, UCI, 1998). No download, no disk: small trainings
-run anywhere. Two thirds of the scans of each class train; no scan is in both splits.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -23,10 +19,7 @@ from sklearn.datasets import load_digits
 from torch.utils.data import Dataset
 from torchvision import datasets
 
-from vitrine.data.splits import stratified_split
-
-if TYPE_CHECKING:
-    from vitrine.data.opening import Split
+from vitrine.data.opening import Split, stratified_split
 
 ARRAYS = {
     ("numpy", "dtype"),
@@ -40,25 +33,22 @@ ARRAYS = {
 TRAIN_FRACTION = 2 / 3  # of the digits
 
 
-class Cifar(Dataset[tuple[Image.Image, int]]):
-    """The images of some of CIFAR's batches (Krizhevsky, 2009).
+class Pictures(Dataset[tuple[Image.Image, int]]):
+    """Images in one array.
 
     Attributes:
-        images: (N, 32, 32, 3) uint8
+        images: (N, H, W, 3) uint8
         labels: (N,) int
     """
 
-    def __init__(self, batches: Iterable[Path], labels: str):
-        read = [_read(file) for file in batches]
-        rows = np.vstack([batch["data"] for batch in read])  # (N, 3072): red, green, blue planes
-        self.images = rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        self.labels = [int(label) for batch in read for label in batch[labels]]
+    def __init__(self, images: np.ndarray, labels: Sequence[int] | np.ndarray):
+        self.images, self.labels = images, np.asarray(labels)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
-        return Image.fromarray(self.images[index]), self.labels[index]
+        return Image.fromarray(self.images[index]), int(self.labels[index])
 
 
 class _Arrays(pickle.Unpickler):
@@ -71,12 +61,6 @@ class _Arrays(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def _read(file: Path) -> dict[str, Any]:
-    with file.open("rb") as opened:
-        batch: dict[str, Any] = _Arrays(opened, encoding="latin1").load()  # Python 2 wrote them
-    return batch
-
-
 class SVHN(datasets.SVHN):
     """Street View House Numbers (Netzer et al., 2011) without checksums of its files."""
 
@@ -85,12 +69,12 @@ class SVHN(datasets.SVHN):
     }
 
 
-class Digits(Dataset[tuple[Image.Image, int]]):
-    """One split of the scans as RGB images of 8x8 pixels.
+class Digits(Pictures):
+    """One split of the stand-in `digits`, as RGB images of 8x8 pixels.
 
-    Attributes:
-        images: (N, 8, 8, 3) uint8
-        labels: (N,) int
+    1,797 real scans of handwritten digits that scikit-learn carries along, of 0..16 a pixel
+    (E. Alpaydin and C. Kaynak, UCI, 1998): small trainings run anywhere, without a download. Two
+    thirds of the scans of each class train; no scan is in both splits.
     """
 
     def __init__(self, split: Split):
@@ -98,27 +82,20 @@ class Digits(Dataset[tuple[Image.Image, int]]):
         train, val = stratified_split(scans.target.tolist(), TRAIN_FRACTION)
         chosen = train if split == "train" else val
         gray = np.round(scans.images[chosen] * (255 / 16)).astype(np.uint8)
-        self.images = np.repeat(gray[..., None], 3, axis=-1)  # (N, 8, 8) -> (N, 8, 8, 3)
-        self.labels = scans.target[chosen]
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
-        return Image.fromarray(self.images[index]), int(self.labels[index])
+        super().__init__(np.repeat(gray[..., None], 3, axis=-1), scans.target[chosen])
 
 
-def cifar10(folder: Path, split: Split) -> Cifar:
-    """Open CIFAR-10; its test images are the validation split."""
+def cifar10(folder: Path, split: Split) -> Pictures:
+    """Open CIFAR-10 (Krizhevsky, 2009); its test images are the validation split."""
     train = [f"data_batch_{number}" for number in range(1, 6)]
     names = train if split == "train" else ["test_batch"]
-    return Cifar([folder / "cifar-10-batches-py" / name for name in names], "labels")
+    return _cifar([folder / "cifar-10-batches-py" / name for name in names], "labels")
 
 
-def cifar100(folder: Path, split: Split) -> Cifar:
+def cifar100(folder: Path, split: Split) -> Pictures:
     """Open CIFAR-100 with fine labels; its test images are the validation split."""
     name = "train" if split == "train" else "test"
-    return Cifar([folder / "cifar-100-python" / name], "fine_labels")
+    return _cifar([folder / "cifar-100-python" / name], "fine_labels")
 
 
 def svhn(folder: Path, split: Split) -> SVHN:
@@ -129,3 +106,13 @@ def svhn(folder: Path, split: Split) -> SVHN:
 def digits(folder: Path, split: Split) -> Digits:
     """Open the digits; they come with scikit-learn, so `folder` is not read."""
     return Digits(split)
+
+
+def _cifar(batches: Sequence[Path], labels: str) -> Pictures:
+    read = []
+    for file in batches:
+        with file.open("rb") as opened:
+            read.append(_Arrays(opened, encoding="latin1").load())  # Python 2 wrote them
+    rows = np.vstack([batch["data"] for batch in read])  # (N, 3072): red, green, blue planes
+    images = rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return Pictures(images, [int(label) for batch in read for label in batch[labels]])

@@ -43,9 +43,7 @@ class _MirrorFailed(Exception):
 
 
 def download(file: File, target: Path) -> None:
-    """Leave the file at `target`, whole and with the right hash.
-
-    A file that is there already is only checked.
+    """Leave the file at `target`, whole and with the right hash; if it is there, only check it.
 
     Raises:
         VitrineError: what is there is another file, no mirror serves the right one, or the disk is
@@ -58,7 +56,7 @@ def download(file: File, target: Path) -> None:
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.part")
-    mirrors, problems = list(file.url), dict[str, _MirrorFailed]()
+    mirrors, problems = file.url, dict[str, _MirrorFailed]()
     for wait in (0.0, *WAITS):
         if problems:
             told = "; ".join(str(problems[url]) for url in mirrors)
@@ -101,8 +99,7 @@ def _complete(url: str, file: File, part: Path) -> None:
     """Complete `part` from one mirror; start over once if what was there before spoils it."""
     resumed, total = _size(part) > 0, file.size
     while total is None or _size(part) < total:
-        before = _size(part)
-        problem, passing = "", False
+        before, passing = _size(part), False
         try:
             total = _append(url, part, file)
             problem = f"the connection ended after {_size(part)} of {total} bytes"
@@ -138,13 +135,8 @@ def _append(url: str, part: Path, file: File) -> int:
         total = file.size or (start + int(length) if length else None)
         with (
             _opened(part, "ab" if goes_on else "wb") as output,
-            tqdm(
-                desc=file.name,
-                total=total,
-                initial=start,
-                unit="B",
-                unit_scale=True,
-                disable=None,  # off when not on a terminal
+            tqdm(  # None: off when not on a terminal
+                None, file.name, total, initial=start, unit="B", unit_scale=True, disable=None
             ) as progress,
         ):
             while output.tell() <= (total or sys.maxsize) and (chunk := response.read(CHUNK)):

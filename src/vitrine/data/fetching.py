@@ -12,8 +12,8 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -80,14 +80,13 @@ def alone(folder: Path) -> Iterator[None]:
     Raises:
         VitrineError: another process does, or the folder's file system has no locks.
     """
-    with ExitStack() as held:
-        try:
-            held.enter_context(lock(folder / ".fetching"))
-        except Locked:
-            raise VitrineError(
-                f"another process is fetching into {folder}; wait until it has finished"
-            ) from None
-        yield
+    try:
+        with lock(folder / ".fetching"):
+            yield
+    except Locked:
+        raise VitrineError(
+            f"another process is fetching into {folder}; wait until it has finished"
+        ) from None
 
 
 def _unpack(archive: Path) -> None:
@@ -95,7 +94,9 @@ def _unpack(archive: Path) -> None:
     with _replacing(archive.parent) as temporary:
         try:
             if archive.suffix == ".zip":
-                _unzip(archive, temporary)
+                with zipfile.ZipFile(archive) as opened:
+                    _require_inside(opened.namelist())
+                    opened.extractall(temporary)
             elif archive.suffix in (".tgz", ".gz", ".tar"):
                 with tarfile.open(archive) as tar:
                     tar.extractall(temporary, filter="data")
@@ -122,9 +123,7 @@ def _replacing(folder: Path) -> Iterator[Path]:
             item.replace(target)
 
 
-def _unzip(archive: Path, folder: Path) -> None:
-    with zipfile.ZipFile(archive) as opened:
-        for name in opened.namelist():
-            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-                raise zipfile.BadZipFile(f"it would write outside of its folder: {name}")
-        opened.extractall(folder)
+def _require_inside(names: Iterable[str]) -> None:
+    for name in names:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise zipfile.BadZipFile(f"it would write outside of its folder: {name}")

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset, Subset
 from torchvision import datasets
 
-from vitrine.data.splits import stratified_split
+from vitrine.data.opening import Split, stratified_split
 from vitrine.errors import VitrineError, first_line
-
-if TYPE_CHECKING:
-    from vitrine.data.opening import Split
 
 
 def read_image(path: str | Path) -> Image.Image:

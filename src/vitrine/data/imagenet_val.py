@@ -105,12 +105,9 @@ def main() -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--devkit", type=Path, help="the unpacked ILSVRC2012_devkit_t12")
     source.add_argument("--labels", type=Path, help="text file with one synset a line")
-    arguments = parser.parse_args()
-    if arguments.devkit:
-        labels = labels_from_devkit(arguments.devkit)
-    else:
-        labels = labels_from_list(arguments.labels)
-    moved = sort_into_classes(arguments.root, labels)
+    args = parser.parse_args()
+    labels = labels_from_devkit(args.devkit) if args.devkit else labels_from_list(args.labels)
+    moved = sort_into_classes(args.root, labels)
     print(f"sorted {moved} images into class folders")
 
 

@@ -14,7 +14,6 @@ import itertools
 import random
 import struct
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,10 +52,8 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
     """
 
     def __init__(self, dataset: Dataset[Any], transform: Transform, seed: int, repeats: int = 1):
-        self.dataset = dataset
-        self.transform = transform
-        self.seed = seed
-        self.repeats = repeats
+        self.dataset, self.transform = dataset, transform
+        self.seed, self.repeats = seed, repeats
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]  # torch's Dataset declares no length
@@ -66,8 +63,13 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
 
     def __getitems__(self, keys: Sequence[Key]) -> list[tuple[Tensor, int]]:
         """Fetch several samples; `DataLoader` prefers this to one call for each."""
-        with _untouched_generators():
+        states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        try:
             return [self._sample(key) for key in keys]
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+            torch.set_rng_state(states[2])
 
     def _sample(self, key: Key) -> tuple[Tensor, int]:
         image, label = self.dataset[key[1]]
@@ -79,8 +81,7 @@ class EvaluationSamples(Dataset[tuple[Tensor, int]]):
     """A dataset seen through a deterministic transform."""
 
     def __init__(self, dataset: Dataset[Any], transform: Transform):
-        self.dataset = dataset
-        self.transform = transform
+        self.dataset, self.transform = dataset, transform
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]  # torch's Dataset declares no length
@@ -88,6 +89,12 @@ class EvaluationSamples(Dataset[tuple[Tensor, int]]):
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         image, label = self.dataset[index]
         return self.transform(image), label
+
+
+def evenly_spread(total: int, count: int | None) -> list[int]:
+    """So many of the indices below `total`, at equal distances from 0 on; None or too many: all."""
+    count = total if count is None else min(count, total)
+    return [index * total // count for index in range(count)]
 
 
 def steps_per_epoch(samples: int, size: int) -> int:
@@ -125,20 +132,11 @@ def micro_batches(
 ) -> Generator[MicroBatch, None, None]:
     """Yield this rank's micro-batches of the steps from `start` up to (not with) `stop`.
 
-    A step is one global batch of `size` images in size / micro micro-batches; rank r of w takes
-    those numbered r, r + w, ... One process and many see the same micro-batches. Views of one image
-    go to different micro-batches, as far as there are some. To close it ends the workers.
-
-    Args:
-        samples: what to draw from; its seed decides the order.
-        size: images of a step, over all ranks.
-        micro: images of a micro-batch; divides `size`.
-        start: first step, counted from the beginning of training.
-        stop: one past the last step.
-        rank: this process.
-        world: number of processes.
-        workers: processes that transform images; 0 does it here.
-        pin_memory: put the batches where the GPU can copy them from.
+    A step is one global batch of `size` images in size / micro micro-batches; rank r of `world`
+    takes those numbered r, r + world, ... One process and many see the same micro-batches, in the
+    order that the samples' seed decides. Views of one image go to different micro-batches, as far
+    as there are some. `workers` processes transform the images, 0 this one; to close the generator
+    ends them. `pin_memory` puts the batches where a GPU can copy them from.
 
     Raises:
         VitrineError: the dataset is smaller than a batch, or the micro-batches of a step cannot
@@ -202,14 +200,3 @@ def _seed_generators(*counters: int) -> None:
     np.random.seed(for_numpy)
     # Not torch.manual_seed: it would also seed every accelerator, at a hundred times the cost.
     torch.default_generator.manual_seed(for_torch)
-
-
-@contextmanager
-def _untouched_generators() -> Iterator[None]:
-    python, numpy, torch_ = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(torch_)

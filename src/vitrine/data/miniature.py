@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,14 +33,9 @@ def write_miniature(
 ) -> Path:
     """Write a miniature to ``root / info.folder``, where `build` and `verify` find it.
 
-    Args:
-        info: the dataset whose format to write.
-        root: the data root.
-        per_class: images of each class in each split (EuroSAT, which is split 4 to 1 when it
-            is read, has four times as many for training). Where images have masks, all classes
-            are in each image, and each split has as many images as one of single labels would.
-        classes: how many classes to write; at most those of the dataset.
-        seed: decides the images.
+    Of each of the first `classes` classes each split gets `per_class` images (EuroSAT, which is
+    split 4 to 1 when it is read, four times as many for training). Where images have masks, all
+    classes are in each image, and each split has as many images as one of single labels would.
 
     Returns:
         The folder.
@@ -69,8 +65,6 @@ def write_miniature(
 
 def _write_cifar10(folder: Path, labels: list[int], paint: Picture) -> None:
     base = folder / "cifar-10-batches-py"
-    names = [f"class {label}" for label in range(10)]
-    _write_pickle(base / "batches.meta", {"label_names": names})
     enough = np.resize(labels, max(len(labels), 5))  # no batch is ever empty
     for number, part in enumerate(np.array_split(enough, 5), start=1):
         batch = {"data": _rows(part, paint), "labels": part.tolist()}
@@ -84,13 +78,10 @@ def _write_cifar10_position(folder: Path, labels: list[int], paint: Picture) -> 
 
 
 def _write_cifar100(folder: Path, labels: list[int], paint: Picture) -> None:
-    base = folder / "cifar-100-python"
-    names = [f"class {label}" for label in range(100)]
-    _write_pickle(base / "meta", {"fine_label_names": names})
     for split in ("train", "test"):
         coarse = [label // 5 for label in labels]
         data = {"data": _rows(labels, paint), "fine_labels": labels, "coarse_labels": coarse}
-        _write_pickle(base / split, data)
+        _write_pickle(folder / "cifar-100-python" / split, data)
 
 
 def _write_svhn(folder: Path, labels: list[int], paint: Picture) -> None:
@@ -117,12 +108,13 @@ def _write_flowers102(folder: Path, labels: list[int], paint: Picture) -> None:
     savemat(base / "setid.mat", dict(zip(("trnid", "valid", "tstid"), numbers, strict=True)))
 
 
-def _write_imagenette(folder: Path, labels: list[int], paint: Picture) -> None:
-    _write_synsets(folder / "imagenette2-320", labels, paint, sorted(Imagenette._WNID_TO_CLASS))
-
-
-def _write_imagenet(folder: Path, labels: list[int], paint: Picture) -> None:
-    _write_synsets(folder, labels, paint, [f"n{label:08d}" for label in range(1000)])
+def _write_synsets(
+    below: str, synsets: list[str], folder: Path, labels: list[int], paint: Picture
+) -> None:
+    for split in ("train", "val"):
+        for number, label in enumerate(labels, start=1):
+            name = synsets[label]
+            _write_image(folder / below / split / name / f"{name}_{number}.JPEG", paint(label))
 
 
 WRITERS: dict[str, Callable[[Path, list[int], Picture], None]] = {
@@ -132,8 +124,12 @@ WRITERS: dict[str, Callable[[Path, list[int], Picture], None]] = {
     "vitrine.data.arrays:svhn": _write_svhn,
     "vitrine.data.folders:eurosat": _write_eurosat,
     "vitrine.data.folders:flowers102": _write_flowers102,
-    "vitrine.data.folders:imagenette": _write_imagenette,
-    "vitrine.data.folders:imagenet": _write_imagenet,
+    "vitrine.data.folders:imagenette": partial(
+        _write_synsets, "imagenette2-320", sorted(Imagenette._WNID_TO_CLASS)
+    ),
+    "vitrine.data.folders:imagenet": partial(
+        _write_synsets, "", [f"n{label:08d}" for label in range(1000)]
+    ),
 }
 
 
@@ -176,13 +172,6 @@ def _write_masked(
             stored = np.where(mask == IGNORED, 0, mask + 1) if scenery.reduce_zero_label else mask
             file = folder / paths.seg_map_path / f"{name}{form.seg_map_suffix}"
             _write_image(file, stored.astype(np.uint8))
-
-
-def _write_synsets(folder: Path, labels: list[int], paint: Picture, synsets: list[str]) -> None:
-    for split in ("train", "val"):
-        for number, label in enumerate(labels, start=1):
-            name = synsets[label]
-            _write_image(folder / split / name / f"{name}_{number}.JPEG", paint(label))
 
 
 def _rows(labels: Any, paint: Picture) -> np.ndarray:

@@ -7,10 +7,13 @@ so that a training of days does not find out on its last day.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from vitrine.data.layout import check_counts, check_layout, check_mask_counts
+import numpy as np
+
+from vitrine.data.layout import check_counts, check_layout
 from vitrine.errors import VitrineError
 from vitrine.plan.functions import import_function
 
@@ -47,12 +50,9 @@ def build(info: DatasetInfo, split: Split, root: Path) -> Dataset[Any]:
 
 
 def verify(info: DatasetInfo, root: Path, counts: bool = True) -> dict[str, int]:
-    """Check that a dataset lies below the data root as its entry says.
+    """Check that a dataset lies in ``root / info.folder`` as its entry says.
 
-    Args:
-        info: the dataset.
-        root: the data root; the dataset is in its subfolder ``info.folder``.
-        counts: also count classes, images and masks (a miniature has fewer).
+    With `counts` classes, images and masks are counted, too (a miniature has fewer).
 
     Returns:
         Number of images that each split must have, and with `counts` has.
@@ -62,11 +62,8 @@ def verify(info: DatasetInfo, root: Path, counts: bool = True) -> dict[str, int]
     """
     check_layout(info, root)
     expected = {"train": info.train_images, "val": info.val_images}
-    if counts and info.segmentation:
-        check_mask_counts(info, info.segmentation, root)
-    elif counts and info.images:
-        for images in info.images:
-            check_counts(info, images, root)
+    if counts and (info.segmentation or info.images):
+        check_counts(info, root)
     elif counts:  # a few large files: only their reader can count
         for split in SPLITS:
             found = len(build(info, split, root))  # type: ignore[arg-type]  # torch's Dataset
@@ -76,3 +73,26 @@ def verify(info: DatasetInfo, root: Path, counts: bool = True) -> dict[str, int]
                     f"{expected[split]}; move {root / info.folder} away and fetch it again"
                 )
     return expected
+
+
+def stratified_split(
+    labels: Sequence[int], train_fraction: float, seed: int = 0
+) -> tuple[list[int], list[int]]:
+    """Split indices so that each class keeps the same train fraction, up to rounding.
+
+    For datasets that come without a split. `RandomState` rather than `Generator`: NumPy promises
+    that its stream never changes (NEP 19), so every later version makes the same split.
+
+    Returns:
+        Train and validation indices, each in ascending order.
+    """
+    random = np.random.RandomState(seed)
+    classes = np.asarray(labels)
+    train: list[int] = []
+    val: list[int] = []
+    for label in np.unique(classes):
+        members = random.permutation(np.flatnonzero(classes == label))
+        cut = round(train_fraction * len(members))
+        train += members[:cut].tolist()
+        val += members[cut:].tolist()
+    return sorted(train), sorted(val)

@@ -5,6 +5,8 @@ For measurements on natural image statistics without a download.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from PIL import Image
 from sklearn.datasets import load_sample_images
@@ -15,12 +17,8 @@ from vitrine.errors import VitrineError
 def photos() -> dict[str, np.ndarray]:
     """Return the photographs `china` and `flower`, each (427, 640, 3) uint8, RGB."""
     bunch = load_sample_images()
-    return {
-        name.removesuffix(".jpg"): image
-        for name, image in zip(
-            (path.rsplit("/")[-1] for path in bunch.filenames), bunch.images, strict=True
-        )
-    }
+    names = [Path(file).stem for file in bunch.filenames]
+    return dict(zip(names, bunch.images, strict=True))
 
 
 def photo_centre(name: str, size: int) -> np.ndarray:
@@ -34,13 +32,8 @@ def photo_centre(name: str, size: int) -> np.ndarray:
 def photo_crops(n: int, size: int, seed: int) -> np.ndarray:
     """Cut `n` square crops at random places, from the two photographs in turn.
 
-    Args:
-        n: number of crops.
-        size: side in pixels.
-        seed: decides the places.
-
     Returns:
-        (n, size, size, 3) uint8, RGB.
+        (n, size, size, 3) uint8, RGB; `seed` decides the places.
 
     Raises:
         VitrineError: a crop would be larger than a photograph.

@@ -12,17 +12,12 @@ in every epoch, process and run.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
-from torch.utils.data import Dataset
 
-from vitrine.data.arrays import Digits, cifar10
-from vitrine.data.opening import SPLITS
-
-if TYPE_CHECKING:
-    from vitrine.data.opening import Split
+from vitrine.data.arrays import Digits, Pictures, cifar10
+from vitrine.data.opening import SPLITS, Split
 
 SEED = 0
 ORIGINALS = np.random.RandomState(SEED).permutation(10)
@@ -33,24 +28,17 @@ DEPENDENT = range(8)
 originals follow. Corners count as one reads: upper left, upper right, lower left, lower right."""
 
 
-class Placed(Dataset[tuple[Image.Image, int]]):
+class Placed(Pictures):
     """Images, each at its own place in a black square frame.
 
     Attributes:
-        images: (N, h, w, 3) uint8
-        labels: (N,) int
         places: (N, 2) int, row and column of each image's upper left pixel
         side: of the frame, in pixels
     """
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, places: np.ndarray, side: int):
-        self.images = images
-        self.labels = labels
-        self.places = places
-        self.side = side
-
-    def __len__(self) -> int:
-        return len(self.labels)
+        super().__init__(images, labels)
+        self.places, self.side = places, side
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
         image = self.images[index]
@@ -68,10 +56,7 @@ def original_of(label: int) -> int:
 def in_corners(images: np.ndarray, labels: np.ndarray, split: Split) -> Placed:
     """Place each image in a random corner of a frame twice its size: ten classes become sixteen.
 
-    Args:
-        images: (N, s, s, 3) uint8.
-        labels: (N,) in range(10).
-        split: decides the corners, with `SEED`.
+    Images are (N, s, s, 3) uint8, labels (N,) in range(10); the split and `SEED` decide corners.
     """
     corners = _random(split).randint(4, size=len(labels))
     rank = np.argsort(ORIGINALS)[labels]
@@ -89,7 +74,7 @@ def cifar10_position(folder: Path, split: Split) -> Placed:
     whole = cifar10(folder, split)
     sums = whole.images.reshape(-1, 16, 2, 16, 2, 3).sum((2, 4), dtype=np.uint16)
     halved = ((sums + 2) // 4).astype(np.uint8)  # rounded
-    return in_corners(halved, np.array(whole.labels), split)
+    return in_corners(halved, whole.labels, split)
 
 
 def digits_position(folder: Path, split: Split) -> Placed:

@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw
 
 from vitrine.data.arrays import Digits
-from vitrine.data.opening import SPLITS
+from vitrine.data.opening import SPLITS, Split
 from vitrine.data.photos import photos
 from vitrine.data.segmentation import ADE_FOLDERS
-
-if TYPE_CHECKING:
-    from vitrine.data.opening import Split
 
 SEED = 0
 SCENES: dict[Split, int] = {"train": 200, "val": 60}
@@ -64,11 +60,7 @@ def write(folder: Path, output: Path) -> None:
 
 
 def compose(split: Split, index: int) -> tuple[np.ndarray, np.ndarray]:
-    """Compose one scene.
-
-    Returns:
-        Image (H, W, 3) uint8 and mask (H, W) uint8: 0 where unlabelled, else 1 + class.
-    """
+    """Compose one scene: (H, W, 3) uint8, and its mask (H, W) uint8, 1 + class or `UNLABELLED`."""
     random = np.random.RandomState([SEED, SPLITS.index(split), index])
     scene = Scene(int(random.choice(WIDTHS)))
     _landscape(scene, random)
@@ -98,12 +90,8 @@ class Scene:
     def paste(self, piece: np.ndarray, shape: np.ndarray, top: int, left: int, label: int) -> None:
         """Paste the part of a piece (h, w, 3) that its shape (h, w) marks; what sticks out is cut.
 
-        Args:
-            piece: pixels.
-            shape: which of them.
-            top: row of the piece's upper left pixel in the scene; may be negative, like `left`.
-            left: column of it.
-            label: `UNLABELLED` or 1 + class.
+        Its upper left pixel goes to row `top` and column `left`, which may be negative; `label` is
+        `UNLABELLED` or 1 + class.
         """
         y, x = np.nonzero(shape)
         rows, columns = y + top, x + left
@@ -165,11 +153,7 @@ def _digit(scene: Scene, random: np.random.RandomState, scan: np.ndarray, digit:
 def _cut(
     region: tuple[str, Box], width: int, height: int, random: np.random.RandomState
 ) -> np.ndarray:
-    """Cut a random part of a photograph's region, with the piece's aspect, and scale it to size.
-
-    Returns:
-        (height, width, 3) uint8.
-    """
+    """Cut a random part of a region, of the piece's aspect, and scale it: (height, width, 3)."""
     name, (left, top, right, bottom) = region
     largest = min((right - left) / width, (bottom - top) / height)
     scale = random.uniform(0.6, 1) * largest

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -16,22 +15,15 @@ from torch.utils.data import Dataset
 
 from vitrine.data.folders import read_image, read_mask
 from vitrine.data.layout import stems
+from vitrine.data.opening import Split
 from vitrine.errors import VitrineError
-
-if TYPE_CHECKING:
-    from vitrine.data.opening import Split
 
 IGNORED = 255
 ADE_FOLDERS: dict[Split, str] = {"train": "training", "val": "validation"}
 
 
 class MaskedImages(Dataset[tuple[Image.Image, np.ndarray]]):
-    """Images in one folder and their masks in another, in the order of their names.
-
-    Attributes:
-        images: files of the images
-        masks: files of the masks
-    """
+    """Images in one folder and their masks in another, in the order of their names."""
 
     def __init__(
         self,

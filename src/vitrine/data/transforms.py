@@ -103,13 +103,8 @@ def eval_transform(
     """Return the evaluation view: resize the short side to size / crop_pct, crop the centre.
 
     timm rounds the resized side down: 256 / 0.8767 is 292 pixels. With ``crop_mode: squash`` both
-    sides are resized to that.
-
-    Args:
-        recipe: its `data` says size, crop, interpolation and normalisation.
-        info: the dataset whose mean and std normalise.
-        image_size: the size to test at, where it is not the recipe's.
-        margin: how many more pixels of the resized image to keep on each axis, half a side.
+    sides are resized to that. `image_size` is the size to test at, by default the recipe's; of the
+    resized image `margin` more pixels are kept on each axis, half of them a side.
 
     Raises:
         VitrineError: `image_size` is below one pixel, or `margin` leaves the resized image.

@@ -15,7 +15,7 @@ from vitrine.plan.jobs import MeasurementJob, read_job
 def main() -> None:
     """Measure every seed, then write all of it at once."""
     parser = argparse.ArgumentParser(prog="python -m vitrine.measures", description=__doc__)
-    parser.add_argument("job", type=Path, help="the file of the job: runs/PAPER/.../jobs/....json")
+    parser.add_argument("job", type=Path, help="its file, runs/PAPER/.../jobs/SCALE/NAME.json")
     job = read_job(MeasurementJob, parser.parse_args().job)
     write_atomically(job.output, json.dumps(take(job), indent=1) + "\n")
 

@@ -24,8 +24,7 @@ from torch import Tensor
 from torch.utils.data import Subset
 
 from vitrine.data import build
-from vitrine.data.loading import EvaluationSamples, eval_loader
-from vitrine.data.splits import evenly_spread
+from vitrine.data.loading import EvaluationSamples, eval_loader, evenly_spread
 from vitrine.data.transforms import Transform, eval_transform
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.measures.context import Trained, Values

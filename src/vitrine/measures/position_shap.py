@@ -38,8 +38,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from tqdm import tqdm
 
 from vitrine.data import build
-from vitrine.data.loading import EvaluationSamples
-from vitrine.data.splits import evenly_spread
+from vitrine.data.loading import EvaluationSamples, evenly_spread
 from vitrine.data.transforms import eval_transform
 from vitrine.errors import VitrineError
 from vitrine.files import atomic_path

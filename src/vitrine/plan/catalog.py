@@ -512,6 +512,7 @@ class Catalog:
         if trained_by and not retrain:  # of one that other code has resumed, the last planned it
             code = "+".join(sorted({one.rpartition("+")[2] for one in trained_by}))
         return TrainingJob(
+            scale=self.scale.name,
             paper=run.paper,
             name=run.name,
             output=run.receipt(seeds),
@@ -548,6 +549,7 @@ class Catalog:
             "device": measurement.device,
         }
         return MeasurementJob(
+            scale=self.scale.name,
             paper=measurement.paper,
             name=measurement.name,
             output=measurement.path,

@@ -50,6 +50,7 @@ class Job(Strict):
     `inputs` are the files that must be there before it starts, `output` is the one that it writes.
     """
 
+    scale: str
     paper: str
     name: str
     output: Path
@@ -63,7 +64,7 @@ class Job(Strict):
     @property
     def path(self) -> Path:
         """Where the job's own file lies."""
-        return job_path(self.output)
+        return job_path(self.output, self.scale)
 
     def write(self) -> Path:
         """Write the job's file, unless it says the same already; return its path.
@@ -124,10 +125,13 @@ class MeasurementJob(Job):
 AnyJob = TypeVar("AnyJob", bound=Job)
 
 
-def job_path(output: Path) -> Path:
-    """Where the file of the job lies that makes `output`: in the folder ``jobs`` of its run."""
+def job_path(output: Path, scale: str) -> Path:
+    """Where the file of the job lies that makes `output`: in ``jobs/<scale>`` beside it.
+
+    Two scales may share a run and differ in the device, say.
+    """
     folder = output.parent.parent if output.parent.name == "measurements" else output.parent
-    return folder / "jobs" / output.name
+    return folder / "jobs" / scale / output.name
 
 
 def read_job(kind: type[AnyJob], path: Path) -> AnyJob:

@@ -13,12 +13,12 @@ import torch
 from mmseg.evaluation.metrics import IoUMetric
 from torch import Tensor
 
+from vitrine.data.loading import evenly_spread
 from vitrine.data.segmentation import IGNORED
-from vitrine.data.splits import evenly_spread
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Trained, Values
 from vitrine.plan.recipe import SegmentationRecipe
-from vitrine.segmentation.evaluation import Sample, test_samples
+from vitrine.segmentation.evaluation import Sample, ValidationSamples
 from vitrine.segmentation.vit import TimmViT
 
 CALIBRATIONS = {"baseline": "none", "iid": "iid", "empirical": "empirical"}
@@ -39,24 +39,22 @@ class Areas:
     def values(self) -> dict[str, float]:
         """``mIoU``, ``mAcc`` and ``aAcc``, in percent."""
         metrics = IoUMetric.total_area_to_metrics(*self.totals)
-        means = {name: 100 * torch.tensor(value).nanmean() for name, value in metrics.items()}
-        named = {"mIoU": means["IoU"], "mAcc": means["Acc"], "aAcc": means["aAcc"]}
-        return {name: value.item() for name, value in named.items()}
+        names = {"mIoU": "IoU", "mAcc": "Acc", "aAcc": "aAcc"}
+        return {
+            ours: (100 * torch.tensor(metrics[theirs]).nanmean()).item()
+            for ours, theirs in names.items()
+        }
 
 
 def segmentation_accuracy(
     trained: Trained[SegmentationRecipe], images: int | None = None
 ) -> Values:
-    """Judge the predictions on the validation split.
-
-    Args:
-        trained: the run.
-        images: judge this many, spread evenly over the split; None is all.
+    """Judge the predictions on the validation split, or on `images` spread evenly over it.
 
     Returns:
         ``mIoU``, ``mAcc`` and ``aAcc`` (percent), ``images``.
     """
-    samples = test_samples(trained.recipe, trained.info, trained.data_root)
+    samples = ValidationSamples(trained.recipe, trained.info, trained.data_root)
     chosen = evenly_spread(len(samples), images)
     areas = Areas(trained.info.classes)
     for sample in map(samples.__getitem__, chosen):
@@ -67,12 +65,9 @@ def segmentation_accuracy(
 def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None = None) -> Values:
     """Judge a Vision Transformer with its positions calibrated at test time (variance, Table 4).
 
-    The weights are the same each time. Whether one axis of the table grows or both, and so which
-    of the paper's constants divides it, follows from each image's size.
-
-    Args:
-        trained: the run, of a `TimmViT`.
-        images: judge this many, spread evenly over the split; None is all.
+    The weights, of a `TimmViT`, are the same each time. Whether one axis of the table grows or
+    both, and so which of the paper's constants divides it, follows from each image's size. Judged
+    are the validation split, or `images` spread evenly over it.
 
     Returns:
         ``"<metric>/<method>"`` (percent) for the metrics mIoU, mAcc and aAcc, and the methods
@@ -88,7 +83,7 @@ def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None
             f"configuration '{trained.recipe.model.name}' has a {type(backbone).__name__}, which "
             "adds no table of positions: calibrated_accuracy needs a TimmViT"
         )
-    samples = test_samples(trained.recipe, trained.info, trained.data_root)
+    samples = ValidationSamples(trained.recipe, trained.info, trained.data_root)
     chosen = evenly_spread(len(samples), images)
     areas = {method: Areas(trained.info.classes) for method in CALIBRATIONS}
     for sample in map(samples.__getitem__, chosen):
@@ -96,13 +91,13 @@ def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None
             backbone.model.calibration = calibration
             areas[method].add(predict(trained, sample), sample.mask)
     backbone.model.calibration = "none"
-    results = {method: own.values() for method, own in areas.items()}
     values: dict[str, float] = {"images": len(chosen)}
-    for method, own in results.items():
-        values |= {f"{metric}/{method}": value for metric, value in own.items()}
-    for method in ("iid", "empirical"):
-        for metric, before in results["baseline"].items():
-            values[f"{metric}/{method}-baseline"] = results[method][metric] - before
+    baseline = areas["baseline"].values()
+    for method, own in areas.items():
+        for metric, value in own.values().items():
+            values[f"{metric}/{method}"] = value
+            if method != "baseline":
+                values[f"{metric}/{method}-baseline"] = value - baseline[metric]
     return values
 
 

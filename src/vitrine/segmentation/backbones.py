@@ -15,7 +15,7 @@ UperNet (Sec. 5.5).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import timm
@@ -32,42 +32,63 @@ from vitrine.shift.torus import Features
 EPS = 1e-5  # of the norms, as in mmseg's SwinTransformer
 
 
-class TimmStages(BaseModule):
+class TimmBackbone(BaseModule):
+    """A model of timm's without its head, of which some stages or blocks are returned.
+
+    What is not needed is cut off: it would get no gradient, which distributed training refuses.
+    """
+
+    filter_fn: Callable[..., dict[str, Tensor]]  # timm's, of the model's published weights
+
+    def __init__(
+        self, model: nn.Module, out_indices: Iterable[int], init_cfg: dict[str, Any] | None
+    ) -> None:
+        super().__init__(init_cfg)
+        self.model = cast(Any, model)
+        self.out_indices = tuple(out_indices)
+        self.model.prune_intermediate_layers(list(self.out_indices), prune_norm=True)
+
+    def init_weights(self) -> None:
+        """Load the weights of `init_cfg`, if it names any; timm has drawn random ones."""
+        if self.init_cfg:
+            load_weights(self.model, self.init_cfg, self.filter_fn)
+
+    def forward(self, images: Tensor) -> tuple[Any, ...]:
+        """Return the features, each ``(B, C, h, w)``, of images ``(B, 3, H, W)``."""
+        indices = list(self.out_indices)
+        return tuple(
+            self.model.forward_intermediates(images, indices=indices, intermediates_only=True)
+        )
+
+
+class TimmStages(TimmBackbone):
     """A model of timm's, and a norm for each of its stages.
 
     Args:
-        model_name: timm's name.
+        model_name: timm's name; by default that of the subclass.
         out_indices: which stages are returned; all by default.
         init_cfg: None, or mmengine's ``dict(type="Pretrained", checkpoint=...)`` with the published
             weights, see `vitrine.segmentation.weights`.
         kwargs: of the model.
     """
 
-    filter_fn: Callable[..., dict[str, Tensor]] = staticmethod(
-        swin_transformer.checkpoint_filter_fn
-    )
+    default_name: str
 
     def __init__(
         self,
-        model_name: str,
-        out_indices: Sequence[int] | None = None,
+        model_name: str | None = None,
+        out_indices: Iterable[int] | None = None,
         init_cfg: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(init_cfg)
-        model = timm.create_model(model_name, num_classes=0, dynamic_img_size=True, **kwargs)
-        self.model = cast(Any, model)
-        stages = self.model.feature_info
-        self.out_indices = tuple(range(len(stages)) if out_indices is None else out_indices)
-        # What is not needed would get no gradient, which distributed training refuses.
-        self.model.prune_intermediate_layers(list(self.out_indices), prune_norm=True)
+        name = model_name or self.default_name
+        model: Any = timm.create_model(name, num_classes=0, dynamic_img_size=True, **kwargs)
+        stages = model.feature_info
+        super().__init__(
+            model, range(len(stages)) if out_indices is None else out_indices, init_cfg
+        )
         for index in self.out_indices:
             self.add_module(f"norm{index}", LayerNorm2d(stages[index]["num_chs"], eps=EPS))
-
-    def init_weights(self) -> None:
-        """Load the weights of `init_cfg`, if it names any; timm has drawn random ones."""
-        if self.init_cfg:
-            load_weights(self.model, self.init_cfg, self.filter_fn)
 
     def normalise(self, index: int, tokens: Tensor) -> Tensor:
         """Apply the norm of a stage to its tokens ``(B, C, H, W)``."""
@@ -93,52 +114,30 @@ class AdaptiveStages(TimmStages):
 
 @MODELS.register_module()
 class AdaptiveSwin(AdaptiveStages):
-    """A-Swin, by default A-Swin-T; for images of multiples of 224 pixels.
+    """A model of `vitrine.shift.swin`, for images of multiples of 224 pixels."""
 
-    Args:
-        model_name: a model of `vitrine.shift.swin`.
-        kwargs: of it and of `TimmStages`.
-    """
-
-    def __init__(self, model_name: str = "a_swin_tiny_patch4_window7_224", **kwargs: Any) -> None:
-        super().__init__(model_name, **kwargs)
+    default_name = "a_swin_tiny_patch4_window7_224"
+    filter_fn = staticmethod(swin_transformer.checkpoint_filter_fn)
 
 
 @MODELS.register_module()
 class AdaptiveSwinV2(AdaptiveStages):
-    """A-SwinV2, by default A-SwinV2-T; for images of multiples of 256 pixels.
+    """A model of `vitrine.shift.swinv2`, for images of multiples of 256 pixels."""
 
-    Args:
-        model_name: a model of `vitrine.shift.swinv2`.
-        kwargs: of it and of `TimmStages`.
-    """
-
+    default_name = "a_swinv2_tiny_window8_256"
     filter_fn = staticmethod(swin_transformer_v2.checkpoint_filter_fn)
-
-    def __init__(self, model_name: str = "a_swinv2_tiny_window8_256", **kwargs: Any) -> None:
-        super().__init__(model_name, **kwargs)
 
 
 @MODELS.register_module()
 class TimmSwinV2(TimmStages):
-    """timm's SwinV2, which mmseg lacks, by default SwinV2-T.
+    """timm's SwinV2, which mmseg lacks."""
 
-    Args:
-        model_name: timm's name.
-        kwargs: of the model and of `TimmStages`.
-    """
-
+    default_name = "swinv2_tiny_window8_256"
     filter_fn = staticmethod(swin_transformer_v2.checkpoint_filter_fn)
-
-    def __init__(self, model_name: str = "swinv2_tiny_window8_256", **kwargs: Any) -> None:
-        super().__init__(model_name, **kwargs)
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return the features of each stage, ``(B, C, H, W)``, of images ``(B, 3, H, W)``."""
-        stages = self.model.forward_intermediates(
-            images, indices=list(self.out_indices), intermediates_only=True
-        )
-        return tuple(map(self.normalise, self.out_indices, stages))
+        return tuple(map(self.normalise, self.out_indices, super().forward(images)))
 
 
 @CONVOLUTIONS.register_module()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from mmengine.config import Config
@@ -19,14 +19,12 @@ from mmseg.registry import MODELS
 from torch import nn
 
 from vitrine.errors import VitrineError, did_you_mean, first_line
+from vitrine.plan.datasets import DatasetInfo
 from vitrine.plan.mmseg_config import THEIRS, config_path
+from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation import sampling  # noqa: F401 - registers what the loaders name
+from vitrine.training.engine import Job
 from vitrine.training.weights_file import require_as_noted
-
-if TYPE_CHECKING:
-    from vitrine.plan.datasets import DatasetInfo
-    from vitrine.plan.recipe import SegmentationRecipe
-    from vitrine.training.engine import Job
 
 SCOPE = "mmseg"
 HEADS = ("decode_head", "auxiliary_head")
@@ -45,12 +43,8 @@ TESTING = ("test_cfg", "test_dataloader", "test_evaluator")
 def load_config(recipe: SegmentationRecipe, classes: int, synchronised: bool = False) -> Config:
     """Read the recipe's configuration, with its own values laid over it, for so many classes.
 
-    The model starts from no published weights.
-
-    Args:
-        recipe: names it, and lays `options` and then `model.args` over it.
-        classes: of every head.
-        synchronised: leave SyncBN as it is written, which needs GPUs; else BN takes its place.
+    The recipe lays `options` and then `model.args` over it. Its model starts from no published
+    weights. SyncBN, which needs GPUs, becomes BN unless `synchronised`.
 
     Raises:
         VitrineError: there is no such configuration, it cannot be read, or the recipe's values do
@@ -191,9 +185,13 @@ def _with_tuples(value: Any) -> Any:
 
 def _set_classes(model: Any, classes: int) -> None:
     for name in HEADS:
-        heads = model.get(name) or []
-        for head in heads if isinstance(heads, list) else [heads]:
+        for head in _listed(model.get(name)):
             head.num_classes = classes
+
+
+def _listed(value: Any) -> list[Any]:
+    """What mmengine takes as one, several or none."""
+    return value if isinstance(value, list) else [value] if value else []
 
 
 def _replace_type(node: Any, old: str, new: str) -> None:
@@ -202,9 +200,8 @@ def _replace_type(node: Any, old: str, new: str) -> None:
         if node.get("type") == old:
             node["type"] = new
         node = list(node.values())
-    if isinstance(node, list | tuple):
-        for value in node:
-            _replace_type(value, old, new)
+    for value in node if isinstance(node, list | tuple) else ():
+        _replace_type(value, old, new)
 
 
 def _place_data(config: Config, info: DatasetInfo, data_root: Path) -> None:
@@ -225,8 +222,7 @@ def _stretch(config: Config, steps: int) -> None:
     """Scale the schedule of the learning rate from the configuration's length to `steps`."""
     ratio = steps / config.train_cfg.max_iters
     config.train_cfg = {"type": "IterBasedTrainLoop", "max_iters": steps}
-    schedulers = config.get("param_scheduler") or []
-    for scheduler in schedulers if isinstance(schedulers, list) else [schedulers]:
+    for scheduler in _listed(config.get("param_scheduler")):
         if scheduler.get("by_epoch", True) or not {"begin", "end"} <= scheduler.keys():
             raise VitrineError(
                 f"param_scheduler {scheduler.type} cannot be stretched to {steps} steps: give it "

@@ -16,17 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vitrine.data.splits import evenly_spread
+from vitrine.data.loading import evenly_spread
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.measures.consistency import (
-    circular_shift,
-    draws,
-    integers,
-    zero_padded_shift,
-)
+from vitrine.measures.consistency import circular_shift, draws, integers, zero_padded_shift
 from vitrine.measures.context import Trained, Values
 from vitrine.plan.recipe import SegmentationRecipe
-from vitrine.segmentation.evaluation import Sample, test_samples
+from vitrine.segmentation.evaluation import Sample, ValidationSamples
 
 Mode = Literal["circular", "standard"]
 STANDARD_SIDE = 512
@@ -59,7 +54,7 @@ def segmentation_consistency(
     """
     if mode not in get_args(Mode):
         raise VitrineError(f"there is no mode '{mode}'{did_you_mean(mode, get_args(Mode))}")
-    samples = test_samples(trained.recipe, trained.info, trained.data_root)
+    samples = ValidationSamples(trained.recipe, trained.info, trained.data_root)
     chosen = evenly_spread(len(samples), images)
     shares, bitwise, limits = [], [], [0]
     for index in chosen:
@@ -100,11 +95,7 @@ def shifted_back(
 ) -> tuple[Tensor, Tensor]:
     """Segment an image's shifted views, and shift the predictions back.
 
-    Args:
-        trained: the run.
-        sample: the image.
-        offsets: int64 ``(views, 2)``.
-        mode: of the shifts.
+    Offsets are int64 ``(views, 2)``.
 
     Returns:
         logits ``(views, classes, h, w)`` at the pixels of the image, and which of these pixels a

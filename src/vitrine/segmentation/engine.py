@@ -12,7 +12,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mmengine.device.utils
 import torch
@@ -24,16 +24,14 @@ from torch import nn
 from vitrine.data.layout import check_layout
 from vitrine.errors import VitrineError, first_line
 from vitrine.files import write_atomically
+from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation.config import training_config
+from vitrine.training.engine import Job
 from vitrine.training.journal import Journal, Losses
 from vitrine.training.loop import LOG_STEPS
 from vitrine.training.run_folder import RunFolder
 from vitrine.training.seeding import seed_everything
 from vitrine.training.team import Interruption, Team
-
-if TYPE_CHECKING:
-    from vitrine.plan.recipe import SegmentationRecipe
-    from vitrine.training.engine import Job
 
 
 def train(job: Job[SegmentationRecipe]) -> Path:
@@ -58,11 +56,8 @@ class _Run(RunFolder):
     def train(self) -> None:
         """Take the steps that remain, and save the weights after the last."""
         job = self.job
-        config = self.team.together(
-            lambda: training_config(
-                job, world=self.team.world, on_gpu=self.team.device.type == "cuda"
-            )
-        )
+        on_gpu = self.team.device.type == "cuda"
+        config = self.team.together(lambda: training_config(job, self.team.world, on_gpu))
         steps, size = job.recipe.steps(job.dataset.train_images), job.recipe.batch.size
         per_epoch = max(1, job.dataset.train_images // size)
         checkpoint = self.team.from_lead(self.checkpoints.latest)

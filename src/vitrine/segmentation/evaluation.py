@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mmengine.registry import DefaultScope
 from mmseg.registry import DATASETS, MODELS
+from mmseg.structures import SegDataSample
 from torch import Tensor
 
 from vitrine.data.layout import check_layout
+from vitrine.plan.datasets import DatasetInfo
+from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation.config import SCOPE, test_config
 from vitrine.segmentation.sampling import read_sample
-
-if TYPE_CHECKING:
-    from mmseg.structures import SegDataSample
-
-    from vitrine.plan.datasets import DatasetInfo
-    from vitrine.plan.recipe import SegmentationRecipe
 
 
 @dataclass(frozen=True)
@@ -39,10 +35,12 @@ class Sample:
     told: SegDataSample
 
 
-class TestSamples:
-    """The validation split under the recipe's test pipeline, in the order of file names."""
+class ValidationSamples:
+    """The validation split under the recipe's test pipeline, in the order of file names.
 
-    __test__ = False  # pytest: it is no test
+    Raises:
+        VitrineError: the dataset is not there, or the configuration cannot be used.
+    """
 
     def __init__(self, recipe: SegmentationRecipe, info: DatasetInfo, data_root: Path) -> None:
         check_layout(info, data_root)
@@ -61,15 +59,3 @@ class TestSamples:
         image = self._preprocessor(batch, training=False)["inputs"][0]
         mask = told.gt_sem_seg.data[0].long()
         return Sample(image, mask, Path(told.img_path).stem, told)
-
-    def __iter__(self) -> Iterator[Sample]:
-        return (self[index] for index in range(len(self)))
-
-
-def test_samples(recipe: SegmentationRecipe, info: DatasetInfo, data_root: Path) -> TestSamples:
-    """Open the validation split of a recipe's dataset.
-
-    Raises:
-        VitrineError: the dataset is not there, or the configuration cannot be used.
-    """
-    return TestSamples(recipe, info, data_root)

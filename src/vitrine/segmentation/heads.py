@@ -65,8 +65,7 @@ class AdaptiveUPerHead(UPerHead):
         Raises:
             VitrineError: the backbone does not say where its features sit.
         """
-        _require_places(inputs)
-        features = self._forward_feature(inputs)
+        features = self._forward_feature(_placed(inputs))
         return to_pixels(features._replace(tokens=self.cls_seg(features.tokens)))
 
     def predict_by_feat(self, seg_logits: Tensor, batch_img_metas: list[dict[str, Any]]) -> Tensor:
@@ -105,12 +104,7 @@ class AdaptiveUPerHead(UPerHead):
 
 @MODELS.register_module()
 class AdaptiveFCNHead(FCNHead):
-    """mmseg's `FCNHead`, shift-equivariant.
-
-    Args:
-        conv_cfg: of its convolutions.
-        kwargs: of `FCNHead`.
-    """
+    """mmseg's `FCNHead`, shift-equivariant; `conv_cfg` is of its convolutions."""
 
     def __init__(self, conv_cfg: dict[str, Any] = CIRCULAR, **kwargs: Any) -> None:
         super().__init__(conv_cfg=conv_cfg, **kwargs)
@@ -121,31 +115,25 @@ class AdaptiveFCNHead(FCNHead):
         Raises:
             VitrineError: the backbone does not say where its features sit.
         """
-        _require_places(inputs)
-        logits = super().forward([stage.tokens for stage in inputs])
+        logits = super().forward([stage.tokens for stage in _placed(inputs)])
         return to_pixels(inputs[self.in_index]._replace(tokens=logits))
 
 
-def _require_places(inputs: Sequence[Any]) -> None:
+def _placed(inputs: Sequence[Any]) -> Sequence[Features]:
     if not all(isinstance(stage, Features) for stage in inputs):
         raise VitrineError(
             "an adaptive head needs features that say where they sit: use AdaptiveSwin or "
             "AdaptiveSwinV2 for model.backbone, without a neck, or mmseg's own heads"
         )
+    return inputs
 
 
 @torch.no_grad()
 def anchor(tokens: Tensor) -> Tensor:
-    """Choose where the bins begin.
+    """Choose where the bins of tokens ``(B, C, H, W)`` begin: int64 ``(B, 2)``, row and column.
 
     Tokens count by their l1 norm: the norm at the end of a stage leaves all l2 norms alike. The
     strongest token alone would not do, as those of a uniform background tie.
-
-    Args:
-        tokens: ``(B, C, H, W)``.
-
-    Returns:
-        int64 ``(B, 2)``, rows and columns.
     """
     norms = torch.linalg.vector_norm(tokens, ord=1, dim=1, dtype=torch.float64)
     return window_offset(norms[..., None], (tokens.shape[2], tokens.shape[3]))

@@ -14,7 +14,7 @@ from vitrine.measures.consistency import draws, integers
 from vitrine.measures.context import Trained, Values
 from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation.consistency import shift_limit, shifted_back, shown_size
-from vitrine.segmentation.evaluation import Sample, test_samples
+from vitrine.segmentation.evaluation import Sample, ValidationSamples
 
 UNSEEN = -1  # class of a pixel that the shift has moved out of the image
 EVERYWHERE = np.ones((3, 3))  # pixels that touch at a corner belong together
@@ -46,8 +46,10 @@ def shift_illustration(
         (H, W) classes, the latter shifted back with `UNSEEN` where nothing is known;
         ``<n>/boxes``, a list of `Box`; ``palette``, the colour of each class.
     """
-    samples = test_samples(trained.recipe, trained.info, trained.data_root)
-    values: dict[str, Any] = {"palette": _palette(trained)}
+    samples = ValidationSamples(trained.recipe, trained.info, trained.data_root)
+    assert trained.info.segmentation is not None
+    dataset: Any = DATASETS.get(trained.info.segmentation.type)
+    values: dict[str, Any] = {"palette": dataset.METAINFO["palette"]}
     for number in range(1, images + 1):
         index = (number - 1) * len(samples) // images
         sample = samples[index]
@@ -90,10 +92,3 @@ def _pixels(trained: Trained[SegmentationRecipe], sample: Sample) -> Tensor:
     shown = sample.image[:, :height, :width].to(trained.device)
     pixels = shown * preprocessor.std + preprocessor.mean
     return pixels.round().clamp(0, 255).byte().permute(1, 2, 0).cpu()
-
-
-def _palette(trained: Trained[SegmentationRecipe]) -> list[list[int]]:
-    assert trained.info.segmentation is not None
-    dataset: Any = DATASETS.get(trained.info.segmentation.type)
-    palette: list[list[int]] = dataset.METAINFO["palette"]
-    return palette

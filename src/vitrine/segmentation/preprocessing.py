@@ -24,18 +24,8 @@ from vitrine.measures.context import Described, Values
 from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation.config import SCOPE, test_config
 
-NOTHING = {
-    "resize/long": 0,
-    "resize/short": 0,
-    "resize/least": 1,
-    "resize/most": 1,
-    "crop": 0,
-    "multiple": 0,
-    "padding": 0,
-    "hflip": 0,
-    "distortion": 0,
-    "normalization": 0,
-}
+KEYS = ("resize/long", "resize/short", "crop", "multiple", "padding", "hflip", "distortion")
+NOTHING = {**dict.fromkeys(KEYS, 0.0), "resize/least": 1.0, "resize/most": 1.0}
 
 
 def segmentation_preprocessing(described: Described[SegmentationRecipe]) -> Values:
@@ -70,7 +60,7 @@ def segmentation_preprocessing(described: Described[SegmentationRecipe]) -> Valu
 
 
 def _describe(pipeline: list[Any]) -> dict[str, float]:
-    found: dict[str, float] = dict(NOTHING)
+    found = dict(NOTHING)
     for step in pipeline:
         found |= _describe_step(TRANSFORMS.build(step))
     return found

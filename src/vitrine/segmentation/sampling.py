@@ -30,10 +30,7 @@ from vitrine.training.team import SIGNALS
 class CountedSampler(Sampler[int]):
     """Yields the numbers of this process's draws, without end, instead of indices of images.
 
-    Args:
-        dataset: its size is that of an epoch.
-        batch_size: images of this process in a step.
-        seed: not used; mmengine hands it over.
+    Of each step, `batch_size` draws are this process's. mmengine hands over `seed`, unused.
     """
 
     def __init__(self, dataset: Sized, batch_size: int, seed: int | None = None) -> None:
@@ -58,9 +55,7 @@ class CountedSampler(Sampler[int]):
 class CountedDataset(Dataset[Any]):
     """A dataset by draws: draw n is an image of epoch n // size, in the order of that epoch.
 
-    Args:
-        dataset: configuration of the dataset whose images are drawn.
-        seed: decides the order, and all randomness of the transforms.
+    The seed decides the order, and all randomness of the transforms of the configured dataset.
     """
 
     def __init__(self, dataset: Mapping[str, Any], seed: int) -> None:

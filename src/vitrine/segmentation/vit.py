@@ -14,18 +14,14 @@ from typing import Any, cast, get_args
 
 import timm
 import torch
-from mmengine.model import BaseModule
 from mmseg.registry import MODELS
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor
 from torch.nn import functional
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.segmentation.weights import load_weights
+from vitrine.segmentation.backbones import TimmBackbone
 from vitrine.variance.rescaling import Calibration, rescaled_table
-
-# mmseg interpolates the table of positions so, and the paper's constants are those of this.
-filter_fn = functools.partial(checkpoint_filter_fn, interpolation="bicubic", antialias=False)
 
 
 class CalibratedViT(VisionTransformer):
@@ -43,18 +39,18 @@ class CalibratedViT(VisionTransformer):
             antialias=False,
             calibration="none" if self.training else self.calibration,
         )
-        tokens = [
+        patches = x.flatten(1, 2)
+        if self.no_embed_class:
+            patches = patches + table
+        prefix = [
             t.expand(batch, -1, -1) for t in (self.cls_token, self.reg_token) if t is not None
         ]
-        tokens.append(x.flatten(1, 2))
-        if self.no_embed_class:
-            tokens[-1] = tokens[-1] + table
-            return cast(Tensor, self.pos_drop(torch.cat(tokens, dim=1)))
-        return cast(Tensor, self.pos_drop(torch.cat(tokens, dim=1) + table))
+        tokens = torch.cat([*prefix, patches], dim=1)
+        return cast(Tensor, self.pos_drop(tokens if self.no_embed_class else tokens + table))
 
 
 @MODELS.register_module()
-class TimmViT(BaseModule):
+class TimmViT(TimmBackbone):
     """A Vision Transformer of timm's, by default DeiT-S/16, for mmseg's ``MultiLevelNeck``.
 
     Args:
@@ -71,6 +67,11 @@ class TimmViT(BaseModule):
         VitrineError: the model is no plain Vision Transformer, or the calibration is unknown.
     """
 
+    # mmseg interpolates the table of positions so, and the paper's constants are those of this.
+    filter_fn = staticmethod(
+        functools.partial(checkpoint_filter_fn, interpolation="bicubic", antialias=False)
+    )
+
     def __init__(
         self,
         model_name: str = "deit_small_patch16_224",
@@ -80,11 +81,10 @@ class TimmViT(BaseModule):
         init_cfg: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(init_cfg)
         if calibration not in get_args(Calibration):
             known = did_you_mean(calibration, get_args(Calibration))
             raise VitrineError(f"backbone.calibration '{calibration}' is unknown{known}")
-        model = timm.create_model(
+        model: Any = timm.create_model(
             model_name, img_size=img_size, num_classes=0, dynamic_img_size=True, **kwargs
         )
         if type(model) is not VisionTransformer or model.pos_embed is None:
@@ -92,17 +92,9 @@ class TimmViT(BaseModule):
                 f"backbone.model_name '{model_name}' is no Vision Transformer with a table of "
                 "positions; use one such as deit_small_patch16_224"
             )
-        self.model = cast(Any, model)
+        super().__init__(model, out_indices, init_cfg)
         self.model.__class__ = CalibratedViT
         self.model.calibration = calibration
-        self.out_indices = tuple(out_indices)
-        # What is not needed would get no gradient, which distributed training refuses.
-        self.model.prune_intermediate_layers(list(out_indices), prune_norm=True)
-
-    def init_weights(self) -> None:
-        """Load the weights of `init_cfg`, if it names any; timm has drawn random ones."""
-        if self.init_cfg:
-            load_weights(self.model, self.init_cfg, filter_fn)
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return the features of each of the blocks, ``(B, C, h, w)``, of images ``(B, 3, H, W)``.
@@ -113,9 +105,4 @@ class TimmViT(BaseModule):
             -side % patch
             for side, patch in zip(images.shape[2:], self.model.patch_embed.patch_size, strict=True)
         )
-        features = self.model.forward_intermediates(
-            functional.pad(images, (0, right, 0, below)),
-            indices=list(self.out_indices),
-            intermediates_only=True,
-        )
-        return tuple(features)
+        return super().forward(functional.pad(images, (0, right, 0, below)))

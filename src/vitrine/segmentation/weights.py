@@ -29,15 +29,10 @@ from vitrine.training.weights_file import read_checkpoint
 def load_weights(
     model: nn.Module, init_cfg: Mapping[str, Any], filter_fn: Callable[..., dict[str, Tensor]]
 ) -> None:
-    """Load published weights into a model of timm's without its head.
-
-    Args:
-        model: gets all its parameters from the checkpoint.
-        init_cfg: mmengine's, of type ``Pretrained``.
-        filter_fn: timm's, of the model's family.
+    """Load all weights of a model of timm's without its head; `filter_fn` is its family's.
 
     Raises:
-        VitrineError: `init_cfg` is of another type, or the checkpoint is of another model.
+        VitrineError: `init_cfg` is not of type ``Pretrained``, or its checkpoint of another model.
     """
     if init_cfg["type"] != "Pretrained":
         raise VitrineError(

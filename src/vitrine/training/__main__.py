@@ -16,7 +16,7 @@ from vitrine.training.model import starting_weights, write_receipt
 def main() -> None:
     """Train, then write the receipt that the graph waits for."""
     parser = argparse.ArgumentParser(prog="python -m vitrine.training", description=__doc__)
-    parser.add_argument("job", type=Path, help="the file of the job: runs/PAPER/RUN/jobs/....json")
+    parser.add_argument("job", type=Path, help="its file, runs/PAPER/.../jobs/SCALE/NAME.json")
     job = read_job(TrainingJob, parser.parse_args().job)
     engine = engine_of(job.recipe)
     weights = {seed: engine.train(_one_run(job, seed)) for seed in job.seeds}

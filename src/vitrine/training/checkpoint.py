@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 import torch
 
 from vitrine.errors import VitrineError, first_line
-from vitrine.files import atomic_path, clear_temporaries, write_atomically
+from vitrine.files import atomic_path, clear_temporaries, sha256, write_atomically
 
 KEPT = 2
 
@@ -111,9 +111,8 @@ class Checkpoints:
         try:
             if path.stat().st_size != size:
                 return f"{path.stat().st_size} bytes of {size}"
-            with path.open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != digest:
-                    return "its SHA-256 differs from the one recorded"
+            if sha256(path) != digest:
+                return "its SHA-256 differs from the one recorded"
         except OSError as error:
             return error.strerror or str(error)
         try:  # `mmap` leaves the tensors on the disk

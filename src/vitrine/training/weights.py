@@ -21,14 +21,10 @@ from vitrine.training.weights_file import note_of, read_weights, require_as_note
 
 
 def fetch(weights: PublishedWeights, output: Path) -> None:
-    """Leave published weights in a safetensors file, with a note of their digest beside it.
+    """Leave published weights in `output`, a safetensors file, beside a note of their digest.
 
     The published file is not downloaded where it lies beside `output`, under the same name with
     its own suffix, or as `output` itself if it is safetensors.
-
-    Args:
-        weights: the registry's entry.
-        output: the file, ``<name>.safetensors``.
 
     Raises:
         VitrineError: they cannot be fetched or written, or are not those of the registry.

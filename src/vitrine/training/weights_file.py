@@ -31,10 +31,7 @@ os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
 
 
 def read_checkpoint(path: Path) -> Any:
-    """Read what a file of weights holds, on the CPU, running none of the code that it may hold.
-
-    Args:
-        path: ``.safetensors``, or what `torch.save` wrote.
+    """Read what a ``.safetensors`` file or `torch.save`'s holds, on the CPU, running no code of it.
 
     Raises:
         VitrineError: it is not there, damaged, not weights, or would run code.

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from vitrine.data import build
-from vitrine.data.loading import EvaluationSamples, TrainingSamples, eval_loader
-from vitrine.data.splits import evenly_spread
+from vitrine.data.loading import EvaluationSamples, TrainingSamples, eval_loader, evenly_spread
 from vitrine.data.transforms import eval_transform, train_transform
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Context, Trained, Values
