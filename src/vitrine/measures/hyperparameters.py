@@ -40,7 +40,7 @@ def hyperparameters(described: Described) -> Values:
     """
     recipe, info = described.recipe, described.info
     with torch.device("meta"):
-        model = build_model(recipe, info.classes)
+        model: Any = build_model(recipe, info.classes)
     optimizer = _optimizer(recipe)
     scheduler = build_scheduler(optimizer, recipe, steps_per_epoch=1)
     mixing: Any = build_mixing(recipe, info.classes)
@@ -56,7 +56,7 @@ def hyperparameters(described: Described) -> Values:
         "epochs": recipe.schedule.epochs,
         "thousand_images": info.train_images / 1000,
         "warmup_epochs": getattr(scheduler, "warmup_t", 0),
-        "drop_path": _drop_path(model),
+        "drop_path": max(getattr(module, "drop_prob", 0.0) for module in model.modules()),
         "repeats": recipe.augmentation.repeats,
         "repeated_augmentation": int(recipe.augmentation.repeats > 1),
         "clip_grad": recipe.optimizer.clip_grad or 0,
@@ -74,11 +74,6 @@ def _optimizer(recipe: Recipe) -> torch.optim.Optimizer:
     """
     plain = recipe.optimizer.model_copy(update={"group_lr": {}})
     return build_optimizer(nn.Linear(1, 1), recipe.model_copy(update={"optimizer": plain}))
-
-
-def _drop_path(model: nn.Module) -> float:
-    rates: list[Any] = [getattr(module, "drop_prob", 0.0) for module in model.modules()]
-    return max(rates)
 
 
 def _color_jitter(steps: list[object]) -> float:

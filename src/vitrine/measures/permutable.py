@@ -86,8 +86,7 @@ class PermutablePositions(nn.Module):
             table = self.model.pos_embed[0]  # (rows, C)
             kept = len(table) - self.positions
             first = torch.arange(kept, device=permutation.device).expand(len(permutation), kept)
-            rows = torch.cat([first, permutation + kept], dim=1)
-            replaced["pos_embed"] = table[rows]  # (B, rows, C)
+            replaced["pos_embed"] = table[torch.cat([first, permutation + kept], dim=1)]
 
         def gather_angles(_block: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
             angles = kwargs["rope"]  # (N, D) for all heads, or (heads, N, D)

@@ -111,16 +111,11 @@ def position_share(phi_position: Tensor, phi_image: Tensor) -> Tensor:
 
 
 def greater(first: Tensor, second: Tensor) -> float:
-    """Test by Mann and Whitney's U whether `first` is stochastically greater than `second`.
-
-    The arithmetic is in float64: in float32 a p-value below 1e-45 is 0.
-
-    Args:
-        first: ``(n,)``, such as P-SHAP of position-dependent samples (Sec. 5.1).
-        second: ``(m,)``, such as that of position-independent ones.
+    """Test by Mann and Whitney's U whether ``(n,)`` `first` is greater than ``(m,)`` `second`.
 
     Returns:
-        The one-sided p-value; the null hypothesis is that both are distributed alike.
+        The one-sided p-value, in float64 (in float32 one below 1e-45 would be 0); the null
+        hypothesis is that both are distributed alike.
 
     Raises:
         VitrineError: one of them is empty.
@@ -187,16 +182,14 @@ def sweep(
     with tqdm(total=count, initial=start, desc="P-SHAP", unit="image", disable=None) as bar:
         for images, labels in loader:
             first = len(progress)
-            draws = torch.stack(
-                [
-                    draw_permutations(permutations, model.positions, "P-SHAP sweep", seed, index)
-                    for index in range(first, first + len(labels))
-                ]
-            )  # (B, K, N)
+            draws = [
+                draw_permutations(permutations, model.positions, "P-SHAP sweep", seed, index)
+                for index in range(first, first + len(labels))
+            ]
             clean = _logits(model, images, None, device)
             _classes(clean, labels)  # refused before they cost passes
             permuted = torch.zeros_like(clean)
-            for k, draw in enumerate(draws.unbind(1), start=1):
+            for k, draw in enumerate(torch.stack(draws, dim=1), start=1):  # (B, N) of (K, B, N)
                 # A running mean, since the mean of equal numbers then is that number, bit for bit.
                 permuted += (_logits(model, images, draw, device) - permuted) / k
             progress.add(clean, permuted, labels)
@@ -214,7 +207,8 @@ def sweep(
         passes_per_sample=1 + permutations,
         samples_per_second=(count - start) / seconds,
     )
-    progress.delete()
+    if resume is not None:
+        resume.unlink(missing_ok=True)
     return result
 
 
@@ -223,7 +217,8 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Return percentiles of the mean P-SHAP of correctly classified samples, drawn anew.
 
-    A draw of samples, with replacement, draws their share in the background too.
+    A draw of samples, with replacement, draws their share in the background too. Both bounds are
+    NaN if no sample is classified correctly.
 
     Args:
         clean: ``(n, classes)``, logits f(x_i, P).
@@ -231,9 +226,6 @@ def bootstrap_interval(
         classes: ``(n,)``, whose logit is explained.
         seed: of the draws.
         level: how often the interval shall cover the mean of infinitely many samples.
-
-    Returns:
-        The lower and the upper bound, both NaN if no sample is classified correctly.
     """
     count = len(clean)
     generator = torch.Generator().manual_seed(derive("P-SHAP bootstrap", seed))
@@ -278,13 +270,10 @@ def draw_folds(samples: int, positions: int, batch_size: int = 32, seed: int = 0
         for explained, background in (halves, halves[::-1]):
             if not len(explained):
                 continue
-            missing = max(
-                batch_size // 2 - len(background), 0
-            )  # none to take from before the first
+            missing = max(batch_size // 2 - len(background), 0)  # the first has none before it
             background = torch.cat([background, previous[:missing]])
-            draw = draw_permutations(
-                len(background), positions, "P-SHAP pairs", seed, int(explained[0])
-            )
+            own = ("P-SHAP pairs", seed, int(explained[0]))
+            draw = draw_permutations(len(background), positions, *own)
             folds.append(Fold(explained, background, draw))
         previous = batch
     return folds
@@ -302,8 +291,8 @@ def paired(
     """Measure P-SHAP by the authors' protocol: half a batch is the background of the other half.
 
     Args:
-        model: what is measured, in evaluation mode on `device`.
-        samples: a sized dataset of (image ``(3, H, W)``, int label); `UNKNOWN` is a label too.
+        model: as `samples` and `device`, see `sweep`.
+        samples: the data.
         folds: what is explained with which background; by default `draw_folds` draws them.
         batch_size: samples of a batch, where folds are drawn.
         seed: of the folds, where they are drawn.
@@ -331,12 +320,9 @@ def paired(
             images, labels = _collate(samples, fold.samples)
             others, _ = _collate(samples, fold.background)
             both = _logits(model, images, None, device)
-            image = torch.stack(
-                [
-                    _logits(model, images, draw.expand(len(images), -1), device)
-                    for draw in fold.permutations
-                ]
-            ).mean(dim=0)
+            draws = (draw.expand(len(images), -1) for draw in fold.permutations)
+            permuted = [_logits(model, images, draw, device) for draw in draws]
+            image = torch.stack(permuted).mean(dim=0)
             position = _logits(model, others, None, device).mean(dim=0).expand_as(both)
             none = _logits(model, others, fold.permutations, device).mean(dim=0).expand_as(both)
             classes = _classes(both, labels)
@@ -481,9 +467,7 @@ def _logits(model: Permutable, images: Tensor, permutation: Tensor | None, devic
 
 def _require(model: Permutable, samples: int) -> None:
     if samples < 2:
-        raise VitrineError(
-            f"P-SHAP of {samples} images has no background: give at least two images"
-        )
+        raise VitrineError(f"P-SHAP of {samples} images has no background: give at least two")
     if isinstance(model, nn.Module) and any(module.training for module in model.modules()):
         raise VitrineError(
             "the model is in training mode, where dropout changes its logits: call model.eval()"
@@ -492,6 +476,8 @@ def _require(model: Permutable, samples: int) -> None:
 
 class _Progress:
     """Rows of logits and labels of the samples done so far, and the file that keeps them."""
+
+    NAMES = ("clean", "permuted", "labels")
 
     def __init__(self, path: Path | None, identity: dict[str, int]):
         self.path = path
@@ -508,19 +494,10 @@ class _Progress:
         """Append a batch, and save all of them if the last time is long ago."""
         self.rows.append((clean, permuted, labels))
         if self.path is not None and time.monotonic() - self.saved >= SAVE_SECONDS:
-            clean, permuted, labels = self.joined()
-            content = save(
-                {"clean": clean, "permuted": permuted, "labels": labels},
-                metadata={"sweep": json.dumps(self.identity)},
-            )
+            kept = dict(zip(self.NAMES, self.joined(), strict=True))
             with atomic_path(self.path) as partial:
-                partial.write_bytes(content)
+                partial.write_bytes(save(kept, metadata={"sweep": json.dumps(self.identity)}))
             self.saved = time.monotonic()
-
-    def delete(self) -> None:
-        """Delete the file, if there is one."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
 
     def require_same(self, ends: Tensor) -> None:
         """Refuse the file if its first and last sample have other logits: ``(2, classes)``."""
@@ -532,16 +509,16 @@ class _Progress:
 
     def joined(self) -> tuple[Tensor, Tensor, Tensor]:
         """The rows of all samples done so far."""
-        clean, permuted, labels = (torch.cat(parts) for parts in zip(*self.rows, strict=True))
+        clean, permuted, labels = map(torch.cat, zip(*self.rows, strict=True))
         self.rows = [(clean, permuted, labels)]
-        return clean, permuted, labels
+        return self.rows[0]
 
     def _load(self, path: Path) -> tuple[Tensor, Tensor, Tensor]:
         try:
             with safe_open(path, framework="pt") as file:
                 identity = json.loads((file.metadata() or {}).get("sweep", "{}"))
                 if identity == self.identity:
-                    return tuple(file.get_tensor(key) for key in ("clean", "permuted", "labels"))
+                    return tuple(file.get_tensor(key) for key in self.NAMES)
         except (SafetensorError, OSError, ValueError) as error:
             raise VitrineError(f"{path} is damaged ({error}): delete it to begin anew") from None
         raise VitrineError(

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -69,7 +70,7 @@ def throughput(
         model.to(context.device)
         if compile:
             model.compile(dynamic=False)
-        calls[label] = lambda model=model, images=images: model(images)  # type: ignore[misc]
+        calls[label] = partial(model, images)
     with torch.inference_mode(), autocast(context.device, precision), every_one_compiled():
         seconds = time_in_turns(calls, context.device, passes, warmup)
     for label, times in seconds.items():
