@@ -65,12 +65,11 @@ def render(catalog: Catalog, artifact: Artifact, folder: Path | None = None) -> 
     else:
         from vitrine.artifacts import style  # matplotlib only where something is drawn
 
-        for measurement in artifact.measurements:
-            if measurement.path not in measured:
-                raise VitrineError(
-                    f"{artifact.paper} {artifact.name} needs {measurement.path}; "
-                    f"run snakemake {artifact.paper}_{artifact.name}"
-                )
+        if missing := [one.path for one in artifact.measurements if one.path not in measured]:
+            raise VitrineError(
+                f"{artifact.paper} {artifact.name} needs {missing[0]}; "
+                f"run snakemake {artifact.paper}_{artifact.name}"
+            )
         draw = import_function(artifact.draw, "artifacts.yaml")
         style.save(draw(cells, list(measured.values())), csv.with_suffix(""))
     write_atomically(csv, cells.to_csv(index=False, lineterminator="\n"))

@@ -33,12 +33,8 @@ WIDTHS = {"column": 3.3, "text": 6.75}  # inches, of a two-column paper
 
 STYLE: Any = {
     "font.family": "DejaVu Sans",  # shipped with matplotlib: the same everywhere
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
+    **dict.fromkeys(["font.size", "axes.titlesize", "axes.labelsize"], 8),
+    **dict.fromkeys(["xtick.labelsize", "ytick.labelsize", "legend.fontsize"], 7),
     "figure.titlesize": 9,
     "axes.prop_cycle": cycler(color=PALETTE),
     "axes.spines.top": False,

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 PANEL_WIDTH = 120  # characters: a text column of a printed page, or of a code host
 NOT_RUN = "—"
 MARKS = {"not_comparable": "†", "outside": "‡"}
+RAISED = ("2", "3", r"\circ", r"\dagger", r"\ddagger")
+COMMANDS = (
+    *("cdot", "pm", "times", "rightarrow", "approx", "leq", "geq", "surd", "uparrow", "downarrow"),
+    *("alpha", "gamma", "theta", "mu", "sigma"),
+)
 LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -34,29 +39,11 @@ LATEX = {
     ">": r"\textgreater{}",
     "[": "{[}",  # after \\ a bracket or a star would be its argument
     "*": "{*}",
-    "†": r"$^{\dagger}$",
-    "‡": r"$^{\ddagger}$",
     "—": "---",
     "–": "--",
-    "·": r"$\cdot$",
     "−": "$-$",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "→": r"$\rightarrow$",
-    "≈": r"$\approx$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "°": r"$^{\circ}$",
-    "√": r"$\surd$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "²": "$^{2}$",
-    "³": "$^{3}$",
-    "α": r"$\alpha$",
-    "γ": r"$\gamma$",
-    "θ": r"$\theta$",
-    "μ": r"$\mu$",
-    "σ": r"$\sigma$",
+    **{high: f"$^{{{text}}}$" for high, text in zip("²³°†‡", RAISED, strict=True)},
+    **{symbol: rf"$\{name}$" for symbol, name in zip("·±×→≈≤≥√↑↓αγθμσ", COMMANDS, strict=True)},
 }
 NOTES = {
     "measured": (
@@ -218,21 +205,17 @@ def latex(artifact: Artifact, cells: pd.DataFrame) -> str:
 
 def pipe_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> str:
     """A Markdown table padded to align as plain text; columns after the first hold `numbers`."""
-    widths = [max(3, *(len(text) for text in column)) for column in zip(head, *rows, strict=True)]
-    right = [numbers and index > 0 for index in range(len(head))]
-
-    def line(texts: Sequence[str]) -> str:
-        padded = (
-            text.rjust(width) if to_right else text.ljust(width)
-            for text, width, to_right in zip(texts, widths, right, strict=True)
-        )
-        return f"| {' | '.join(padded)} |"
-
-    rule = [
-        "-" * (width - 1) + ":" if to_right else ":" + "-" * (width - 1)
-        for width, to_right in zip(widths, right, strict=True)
+    columns = [
+        (max(3, *map(len, texts)), ">" if numbers and index else "<")
+        for index, texts in enumerate(zip(head, *rows, strict=True))
     ]
-    return "\n".join([line(head), line(rule), *map(line, rows)])
+    dashes = [("-" * (width - 1), side) for width, side in columns]
+    rule = [f"{dash}:" if side == ">" else f":{dash}" for dash, side in dashes]
+    padded = (
+        [f"{text:{side}{width}}" for text, (width, side) in zip(line, columns, strict=True)]
+        for line in (head, rule, *rows)
+    )
+    return "\n".join(f"| {' | '.join(texts)} |" for texts in padded)
 
 
 def markdown_escape(text: str) -> str:
@@ -257,10 +240,8 @@ def _panels_of(
 
 
 def _measured(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Number:
-    if cell is None:
-        return Number()
-    if pd.isna(cell["measured"]):
-        return Number(NOT_RUN)
+    if cell is None or pd.isna(cell["measured"]):
+        return Number(NOT_RUN if cell else "")
     mark = MARKS.get(cell["verdict"], "")
     if answer := format_answer(cell["measured"], cell["unit"]):
         return Number(answer, mark=mark)
@@ -303,19 +284,14 @@ def _origin(cells: pd.DataFrame) -> str:
     if run.empty:
         return " · ".join([*facts, "nothing measured yet"])
     seeds = sorted({int(count) for count in run["n_seeds"]})
+    span = " to ".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1])))
     facts += [
         _named("dataset", run["dataset"]),
         _named("device", run["device"]),
-        _counted(seeds),
+        f"{span} seed" if seeds[-1] == 1 else f"{span} seeds",
         _named("commit", run["commit"].map(short_commit, na_action="ignore")),
     ]
     return " · ".join(fact for fact in facts if fact)
-
-
-def _counted(seeds: Sequence[int]) -> str:
-    """``"1 seed"``, ``"3 seeds"``, or ``"1 to 3 seeds"``; `seeds` are sorted counts."""
-    text = " to ".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1])))
-    return f"{text} seed" if seeds[-1] == 1 else f"{text} seeds"
 
 
 def _named(name: str, column: pd.Series) -> str:
@@ -332,8 +308,7 @@ def _notes(artifact: Artifact, cells: pd.DataFrame) -> list[str]:
         for name, note in NOTES.items()
         if name == "measured" or name in verdicts
     }
-    last = next((name for name in ("within", "outside") if name in notes), None)
-    if last:
+    if last := next((name for name in ("within", "outside") if name in notes), None):
         notes[last] += f" {_allowed(artifact, cells)}"
     return [*notes.values(), *([artifact.note] if artifact.note else [])]
 
@@ -354,9 +329,7 @@ def _allowed(artifact: Artifact, cells: pd.DataFrame) -> str:
 
 def _markdown_number(number: Number, printed: bool) -> str:
     text = f"{number.value} ± {number.spread}" if number.spread else number.value
-    if printed and text:
-        return f"*{markdown_escape(text)}*"
-    return text + number.mark
+    return f"*{markdown_escape(text)}*" if printed and text else text + number.mark
 
 
 def _tabular(
@@ -372,17 +345,13 @@ def _tabular(
         label = r"\quad\textit{paper}" if line.printed else _latex_escape(line.label)
         numbers = [_latex_number(line.numbers[index], line.printed) for index in panel]
         rows.append(_latex_row([label, *numbers]))
-    return "\n".join(
-        [
-            r"\begin{adjustbox}{max width=\linewidth, max totalheight=0.8\textheight}",
-            rf"\begin{{tabular}}{{l{'r' * len(panel)}}}",
-            r"\toprule",
-            *rows,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{adjustbox}",
-        ]
-    )
+    opening = [
+        r"\begin{adjustbox}{max width=\linewidth, max totalheight=0.8\textheight}",
+        rf"\begin{{tabular}}{{l{'r' * len(panel)}}}",
+        r"\toprule",
+    ]
+    closing = [r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"]
+    return "\n".join([*opening, *rows, *closing])
 
 
 def _group_header(columns: Sequence[Column]) -> list[str]:
