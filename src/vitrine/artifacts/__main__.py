@@ -41,10 +41,7 @@ def main() -> None:
 def render(catalog: Catalog, artifact: Artifact, folder: Path | None = None) -> tuple[Path, ...]:
     """Write an artifact's files, the tidy CSV always among them, and return their paths.
 
-    Args:
-        catalog: the catalogue.
-        artifact: what to render.
-        folder: where to, None for the results of the scale.
+    They go to `folder`, or to the results of the scale.
 
     Raises:
         VitrineError: a figure's measurement is missing, a cell's key is unknown, or the results

@@ -166,13 +166,8 @@ def evaluate(claims: Sequence[Claim], tables: Tables, scale: str) -> pd.DataFram
 
 
 def _evaluate(claim: Claim, tables: Tables, scale: str) -> dict[str, Any]:
-    common = {
-        "id": claim.id,
-        "statement": claim.statement,
-        "source": claim.source,
-        "margin": claim.margin,
-        "status": "not testable",
-    }
+    common = claim.model_dump(include={"id", "statement", "source", "margin"})
+    common["status"] = "not testable"
     if scale not in claim.scales:
         where = ", ".join(claim.scales)
         return {**common, "detail": f"Testable at {where}, not at {scale}."}

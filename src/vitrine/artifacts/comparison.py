@@ -54,10 +54,7 @@ class Summary:
 def compare(artifact: Artifact, measurements: Measured, scale: str) -> pd.DataFrame:
     """Return the tidy cells of an artifact, in its own order, with the columns `COLUMNS`.
 
-    Args:
-        artifact: a table or figure with its cells.
-        measurements: the parsed measurement of each path that exists.
-        scale: the name that every row carries.
+    `measurements` are parsed, by their paths; every row carries the name of the scale.
 
     Raises:
         VitrineError: a measurement exists and lacks a cell's key, or holds an array there.
@@ -202,10 +199,7 @@ def _tidy_row(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[st
     known = measurements.get(cell.measurement.path) if cell.measurement else None
     summary = summarize(numbers_of(artifact, cell, known) if known else [])
     row = {
-        "row": cell.row,
-        "column": cell.column,
-        "metric": cell.metric,
-        "unit": cell.unit,
+        **{name: getattr(cell, name) for name in ("row", "column", "metric", "unit")},
         "verdict": judge(cell, summary),
         **asdict(summary),
     }

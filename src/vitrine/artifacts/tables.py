@@ -86,9 +86,9 @@ class Number:
     mark: str = ""
 
     @property
-    def width(self) -> int:
-        """Characters that it takes in a table."""
-        return len(self.value) + (len(self.spread) + 3 if self.spread else 0) + len(self.mark)
+    def text(self) -> str:
+        """All of it, as plain text."""
+        return (f"{self.value} ± {self.spread}" if self.spread else self.value) + self.mark
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,18 @@ def format_answer(value: float, unit: str) -> str | None:
     return {1.0: "yes", 0.0: "no"}.get(value) if unit == YES_NO else None
 
 
+def printed_number(
+    value: float | str, std: float | None, unit: str, decimals: int | None
+) -> Number:
+    """Write a number, an answer or a word as the paper prints it."""
+    if isinstance(value, str):
+        return Number(value)
+    if answer := format_answer(value, unit):
+        return Number(answer)
+    decimals = decimals_of(value) if decimals is None else decimals
+    return Number(format_number(value, decimals), "" if pd.isna(std) else f"{std:g}")
+
+
 def lines(artifact: Artifact, cells: pd.DataFrame) -> list[Line]:
     """Return the table's lines: each row as measured and, where the paper prints it, as printed."""
     found = {(cell["row"], cell["column"]): cell for cell in cells.to_dict("records")}
@@ -122,11 +134,10 @@ def lines(artifact: Artifact, cells: pd.DataFrame) -> list[Line]:
     result = []
     for row in artifact.rows:
         places = [(row, column.full_label) for column in artifact.columns]
-        measured = [_measured(found.get(place), digits.get(place)) for place in places]
-        printed = [_printed(found.get(place), digits.get(place)) for place in places]
-        result.append(Line(row, tuple(measured), printed=False))
-        if any(number.value for number in printed):
-            result.append(Line("paper", tuple(printed), printed=True))
+        for label, printed, write in ((row, False, _measured), ("paper", True, _printed)):
+            numbers = tuple(write(found.get(place), digits.get(place)) for place in places)
+            if not printed or any(number.value for number in numbers):
+                result.append(Line(label, numbers, printed))
     return result
 
 
@@ -232,7 +243,13 @@ def _panels_of(
     artifact: Artifact, body: Sequence[Line], headings: Sequence[str]
 ) -> list[list[int]]:
     widths = [
-        3 + max([len(heading), *(line.numbers[index].width for line in body)])
+        3
+        + max(
+            [
+                len(heading),
+                *(len(line.numbers[index].text) for line in body),
+            ]
+        )
         for index, heading in enumerate(headings)
     ]
     labels = max(len(label) for label in [artifact.row_header, *artifact.rows])
@@ -254,14 +271,7 @@ def _measured(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Numb
 def _printed(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Number:
     if cell is None or pd.isna(cell["paper_value"]):
         return Number()
-    value = cell["paper_value"]
-    if isinstance(value, str):
-        return Number(value)
-    if answer := format_answer(value, cell["unit"]):
-        return Number(answer)
-    decimals = decimals_of(value) if decimals is None else decimals
-    spread = "" if pd.isna(cell["paper_std"]) else f"{cell['paper_std']:g}"
-    return Number(format_number(value, decimals), spread)
+    return printed_number(cell["paper_value"], cell["paper_std"], cell["unit"], decimals)
 
 
 def _heading(column: Column, cells: pd.DataFrame) -> str:
@@ -328,8 +338,7 @@ def _allowed(artifact: Artifact, cells: pd.DataFrame) -> str:
 
 
 def _markdown_number(number: Number, printed: bool) -> str:
-    text = f"{number.value} ± {number.spread}" if number.spread else number.value
-    return f"*{markdown_escape(text)}*" if printed and text else text + number.mark
+    return f"*{markdown_escape(number.text)}*" if printed and number.value else number.text
 
 
 def _tabular(

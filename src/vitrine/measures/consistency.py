@@ -39,17 +39,11 @@ STANDARD_SIDE = 224
 
 @dataclass(frozen=True)
 class Condition:
-    """What is done to an image, and how far it is then shifted; lengths are in image sides.
+    """What is done to an image, and how far it is then shifted; lengths are in image sides."""
 
-    Attributes:
-        max_offset: offsets are uniform integers from 0 to this, on each axis.
-        erase: the side of the erased square is a uniform integer from 0 to this.
-        flip: turn the image upside down first.
-    """
-
-    max_offset: float = 1.0
-    erase: float = 0.0
-    flip: Literal["vertical"] | None = None
+    max_offset: float = 1.0  # offsets are uniform integers from 0 to this, on each axis
+    erase: float = 0.0  # the side of the erased square is a uniform integer from 0 to this
+    flip: Literal["vertical"] | None = None  # turn the image upside down first
 
     def __post_init__(self) -> None:
         for name, value, most in (("max_offset", self.max_offset, inf), ("erase", self.erase, 1)):

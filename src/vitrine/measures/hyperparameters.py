@@ -46,6 +46,9 @@ def hyperparameters(described: Described) -> Values:
     mixing: Any = build_mixing(recipe, info.classes)
     mixed = isinstance(mixing, Mixup)
     kind = type(optimizer).__name__.lower()
+    steps = train_transform(recipe, info).transforms
+    # Brightness, as contrast and saturation, is changed by up to so much.
+    jitters = [step for step in steps if isinstance(step, ColorJitter)]
     return {
         "batch_size": recipe.batch.size,
         "lamb": int(kind == "lamb"),
@@ -62,7 +65,7 @@ def hyperparameters(described: Described) -> Values:
         "clip_grad": recipe.optimizer.clip_grad or 0,
         "mixup": mixing.mixup_alpha if mixed else 0,
         "cutmix": mixing.cutmix_alpha if mixed else 0,
-        "color_jitter": _color_jitter(train_transform(recipe, info).transforms),
+        "color_jitter": round(jitters[0].brightness[1] - 1, 6) if jitters else 0.0,
         "binary_cross_entropy": int(isinstance(build_loss(recipe), BinaryCrossEntropy)),
     }
 
@@ -74,9 +77,3 @@ def _optimizer(recipe: Recipe) -> torch.optim.Optimizer:
     """
     plain = recipe.optimizer.model_copy(update={"group_lr": {}})
     return build_optimizer(nn.Linear(1, 1), recipe.model_copy(update={"optimizer": plain}))
-
-
-def _color_jitter(steps: list[object]) -> float:
-    """Brightness, as contrast and saturation, is changed by up to so much."""
-    jitters = [step for step in steps if isinstance(step, ColorJitter)]
-    return round(jitters[0].brightness[1] - 1, 6) if jitters else 0.0

@@ -68,10 +68,8 @@ def memory(
     values: dict[str, float | None] = {}
     for label, architecture in architectures(models).items():
         for phase in get_args(Phase):
-            peaks: Mapping[str, float | None] = dict.fromkeys(QUANTITIES)
-            if phase in phases:
-                settings = (batch_size, context, precision, compile)
-                peaks = _in_a_fresh_process(architecture, phase, *settings)
+            task = (architecture, phase, batch_size, context, precision, compile)
+            peaks = _in_a_fresh_process(*task) if phase in phases else dict.fromkeys(QUANTITIES)
             values |= {f"{label}/{phase}/{quantity}": peak for quantity, peak in peaks.items()}
     for label, plain in pairs.items():
         for phase in get_args(Phase):
@@ -107,10 +105,9 @@ def peak(
     precision: Precision = "fp32",
     compile: bool = False,
 ) -> dict[str, float | None]:
-    """Run a phase and say how much memory it took, in MiB; meant for a process of its own.
+    """Run a phase and return `QUANTITIES`, in MiB; meant for a process of its own.
 
-    Returns:
-        Each of `QUANTITIES`, None where the device has no such number.
+    One that the device does not have is None.
 
     Raises:
         VitrineError: the model cannot be built, or the system does not tell resident memory.

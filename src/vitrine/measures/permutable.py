@@ -40,10 +40,7 @@ class PermutablePositions(nn.Module):
     Class and register tokens permute with the patches where the additive table has rows for them
     (as the authors of P-SHAP do). A rotary embedding has no place for them; where a model has both
     kinds, only the patches' positions permute, in both alike. A model without position embeddings
-    ignores the permutation.
-
-    Args:
-        model: its parameters are shared, and its mode (training or evaluation) is taken over.
+    ignores the permutation. The parameters of `model` are shared, and its mode is taken over.
 
     Raises:
         VitrineError: the model is of another family.

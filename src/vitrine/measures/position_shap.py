@@ -56,25 +56,15 @@ SAVE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class PositionShap:
-    """P-SHAP of n samples, in their order; all tensors are float64 on the CPU.
+    """P-SHAP of n samples, in their order; all tensors are ``(n,)``, float64, on the CPU."""
 
-    Attributes:
-        values: ``(n,)``, P-SHAP from 0 to 1.
-        phi_position: ``(n,)``, the Shapley value of the position embedding.
-        phi_image: ``(n,)``, that of the image.
-        correct: ``(n,)`` booleans, which samples are classified correctly.
-        interval: bounds of the bootstrap's 95 % interval of `mean`; None of `paired`.
-        passes_per_sample: forward passes for each sample.
-        samples_per_second: of this call; a resumed one counts its own samples.
-    """
-
-    values: Tensor
-    phi_position: Tensor
-    phi_image: Tensor
-    correct: Tensor
-    interval: tuple[float, float] | None
+    values: Tensor  # P-SHAP from 0 to 1
+    phi_position: Tensor  # the Shapley value of the position embedding
+    phi_image: Tensor  # that of the image
+    correct: Tensor  # booleans, which samples are classified correctly
+    interval: tuple[float, float] | None  # the bootstrap's, 95 %, of `mean`; None of `paired`
     passes_per_sample: float
-    samples_per_second: float
+    samples_per_second: float  # of this call; a resumed one counts its own samples
 
     @property
     def mean(self) -> float:
@@ -84,17 +74,11 @@ class PositionShap:
 
 @dataclass(frozen=True)
 class Fold:
-    """Samples that `paired` explains with one background.
+    """Samples that `paired` explains with one background."""
 
-    Attributes:
-        samples: ``(n,)``, indices in the dataset.
-        background: ``(m,)``, indices of the images x_b.
-        permutations: ``(m, N)``, the row b permutes the P_b that goes with x_b.
-    """
-
-    samples: Tensor
-    background: Tensor
-    permutations: Tensor
+    samples: Tensor  # (n,), indices in the dataset
+    background: Tensor  # (m,), indices of the images x_b
+    permutations: Tensor  # (m, N), the row b permutes the P_b that goes with x_b
 
 
 def shapley(both: Tensor, image: Tensor, position: Tensor, none: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,17 +97,16 @@ def position_share(phi_position: Tensor, phi_image: Tensor) -> Tensor:
 def greater(first: Tensor, second: Tensor) -> float:
     """Test by Mann and Whitney's U whether ``(n,)`` `first` is greater than ``(m,)`` `second`.
 
-    Returns:
-        The one-sided p-value, in float64 (in float32 one below 1e-45 would be 0); the null
-        hypothesis is that both are distributed alike.
+    The one-sided p-value is float64 (in float32 one below 1e-45 would be 0); by the null
+    hypothesis both are distributed alike.
 
     Raises:
         VitrineError: one of them is empty.
     """
     if not len(first) or not len(second):
+        sizes = f"{len(first)} against {len(second)} samples"
         raise VitrineError(
-            f"a Mann-Whitney test of {len(first)} against {len(second)} samples says nothing: give "
-            "at least one of each"
+            f"a Mann-Whitney test of {sizes} says nothing: give at least one of each"
         )
     test = mannwhitneyu(first.double().numpy(), second.double().numpy(), alternative="greater")
     return float(test.pvalue)
@@ -220,12 +203,9 @@ def bootstrap_interval(
     A draw of samples, with replacement, draws their share in the background too. Both bounds are
     NaN if no sample is classified correctly.
 
-    Args:
-        clean: ``(n, classes)``, logits f(x_i, P).
-        permuted: ``(n, classes)``, logits f(x_i, P_ik), averaged over k.
-        classes: ``(n,)``, whose logit is explained.
-        seed: of the draws.
-        level: how often the interval shall cover the mean of infinitely many samples.
+    `clean` are the logits f(x_i, P), `permuted` f(x_i, P_ik) averaged over k, ``(n, classes)``;
+    `classes` ``(n,)`` are those explained. `level` is how often the interval shall cover the mean
+    of infinitely many samples.
     """
     count = len(clean)
     generator = torch.Generator().manual_seed(derive("P-SHAP bootstrap", seed))
@@ -248,13 +228,7 @@ def draw_folds(samples: int, positions: int, batch_size: int = 32, seed: int = 0
     """Split batches into random halves, each the background of the other (Appx. E).
 
     In a last batch that is not full, samples of the batch before complete the background, so that
-    it may have any size.
-
-    Args:
-        samples: how many there are.
-        positions: N, how many of the model's positions permute.
-        batch_size: samples of a batch.
-        seed: of the halves and the permutations.
+    it may have any size. `positions` is N, how many of the model's positions permute.
 
     Raises:
         VitrineError: a batch has no two halves.
@@ -290,13 +264,8 @@ def paired(
 ) -> PositionShap:
     """Measure P-SHAP by the authors' protocol: half a batch is the background of the other half.
 
-    Args:
-        model: as `samples` and `device`, see `sweep`.
-        samples: the data.
-        folds: what is explained with which background; by default `draw_folds` draws them.
-        batch_size: samples of a batch, where folds are drawn.
-        seed: of the folds, where they are drawn.
-        device: where the model is.
+    `model`, `samples` and `device` are as of `sweep`. `folds` say what is explained with which
+    background; by default `draw_folds` draws them with `batch_size` and `seed`.
 
     Raises:
         VitrineError: there are fewer than two samples, the folds do not explain each of them once,
@@ -331,12 +300,12 @@ def paired(
             passes += len(images) * (1 + len(others)) + 2 * len(others)
             bar.update(len(images))
     seconds = time.perf_counter() - begin
-    in_order = torch.cat(parts, dim=1)[:, explained.argsort()]  # (3, n)
+    phi_position, phi_image, correct = torch.cat(parts, dim=1)[:, explained.argsort()]  # (3, n)
     return PositionShap(
-        values=position_share(in_order[0], in_order[1]),
-        phi_position=in_order[0],
-        phi_image=in_order[1],
-        correct=in_order[2].bool(),
+        values=position_share(phi_position, phi_image),
+        phi_position=phi_position,
+        phi_image=phi_image,
+        correct=correct.bool(),
         interval=None,
         passes_per_sample=passes / count,
         samples_per_second=count / seconds,
@@ -348,11 +317,8 @@ def position_shap(
 ) -> Values:
     """Measure P-SHAP of a run on its validation split by a `sweep`.
 
-    Args:
-        trained: the run; its model is one that `permutable` knows.
-        permutations: K, for each sample.
-        batch_size: images at a time.
-        images: use this many, spread evenly over the validation split; None is all.
+    Its model is one that `permutable` knows. `permutations` is K, for each sample; `images` is how
+    many are used, spread evenly over the split; None is all.
 
     Returns:
         ``top1`` (percent); ``p_shap``, the mean over correctly classified samples, with ``ci_low``

@@ -32,10 +32,7 @@ KEYS = (
 
 
 def preprocessing(described: Described) -> Values:
-    """Say what happens to an image in training and in evaluation.
-
-    Returns:
-        The keys of `describe`, each as ``"train/<key>"`` and ``"eval/<key>"``.
+    """Give the keys of `describe` in training, ``"train/<key>"``, and evaluation, ``"eval/<key>"``.
 
     Raises:
         VitrineError: the training uses a transform that no key stands for.

@@ -94,11 +94,7 @@ def every_one_compiled() -> AbstractContextManager[object]:
 def time_in_turns(
     calls: Mapping[str, Callable[[], object]], device: str, passes: int, warmup: int
 ) -> dict[str, list[float]]:
-    """Time calls round by round, one of each in a round.
-
-    Returns:
-        For each name the seconds of every timed round, so that rounds can be compared.
-    """
+    """Time calls round by round, one of each in a round: for each name, seconds by round."""
     for _ in range(warmup):
         for call in calls.values():
             call()
