@@ -10,6 +10,7 @@ from vitrine.errors import VitrineError
 from vitrine.provenance import (
     commit,
     device_name,
+    duration,
     peak_memory_bytes,
     provenance,
     read_provenance,
@@ -130,3 +131,19 @@ def test_a_broken_provenance_is_one_sentence_with_its_path(tmp_path, content):
     with pytest.raises(VitrineError, match=f"cannot read {tmp_path}/provenance.json ") as error:
         read_provenance(tmp_path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.25, "0.2 s"),
+        (42.4, "42 s"),
+        (420, "7 min"),
+        (3599, "1 h 00 min"),
+        (11100, "3 h 05 min"),
+        (216000, "2.5 days"),
+    ],
+)
+def test_durations_are_written_for_people(seconds, text):
+    assert duration(seconds) == text

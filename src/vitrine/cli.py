@@ -58,6 +58,7 @@ Scale = Annotated[
 Data = Annotated[str | None, typer.Option(help="Folder of the datasets")]
 Runs = Annotated[str | None, typer.Option(help="Folder of the runs")]
 Results = Annotated[str | None, typer.Option(help="Folder of the results")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda; by default cuda where there is one")]
 
 
 @app.callback()
@@ -91,8 +92,7 @@ def plan(
     """
     from vitrine.commands import plan as command
 
-    catalog = _catalog(scale, data, runs, results)
-    command.plan(catalog, target, device, measure)
+    command.plan(_catalog(scale, data, runs, results), target, device, measure)
 
 
 @app.command()
@@ -109,7 +109,7 @@ def doctor(
     """
     from vitrine.commands import doctor as command
 
-    _exit(command.doctor(_catalog(scale, data, runs, results)))
+    raise typer.Exit(not command.doctor(_catalog(scale, data, runs, results)))
 
 
 @app.command()
@@ -172,7 +172,7 @@ def verify(scale: Scale = None, runs: Runs = None, results: Results = None) -> N
     """
     from vitrine.commands import verify as command
 
-    _exit(command.verify(_catalog(scale, None, runs, results)))
+    raise typer.Exit(not command.verify(_catalog(scale, None, runs, results)))
 
 
 @app.command()
@@ -193,16 +193,14 @@ def publish(
     """
     from vitrine.commands import publish as command
 
-    command.publish(_catalog(scale, runs=runs, results=results), prune)
+    command.publish(_catalog(scale, None, runs, results), prune)
 
 
 @app.command()
 def rehearse(
     target: Target,
     scale: Annotated[str, typer.Option(help="Scale whose recipes are rehearsed")] = "full",
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda; by default cuda where there is one")
-    ] = None,
+    device: Device = None,
 ) -> None:
     """Take two real steps of every recipe behind a target, resume, and evaluate.
 
@@ -215,7 +213,7 @@ def rehearse(
     """
     from vitrine.commands import rehearse as command
 
-    _exit(command.rehearse(_catalog(scale), target, device))
+    raise typer.Exit(not command.rehearse(_catalog(scale), target, device))
 
 
 @app.command()
@@ -231,9 +229,7 @@ def pshap(
     seed: Annotated[
         int, typer.Option(min=0, help="Of the permutations, and of random weights")
     ] = 0,
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda; by default cuda where there is one")
-    ] = None,
+    device: Device = None,
     resume: Annotated[
         Path | None, typer.Option(help="File that keeps what is done until all is")
     ] = None,
@@ -256,20 +252,10 @@ def main() -> None:
     app()
 
 
-def _catalog(
-    scale: str | None,
-    data: str | None = None,
-    runs: str | None = None,
-    results: str | None = None,
-) -> Catalog:
-    """The catalogue of the working directory, with what the options say instead of the default."""
+def _catalog(scale: str | None, *roots: str | None) -> Catalog:
+    """The catalogue of the working directory; `roots` are of data, runs and results, if given."""
     from vitrine.plan.catalog import load_catalog
 
-    options = {"scale": scale, "data_root": data, "runs_root": runs, "results_root": results}
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    named = zip(("scale", "data_root", "runs_root", "results_root"), (scale, *roots), strict=False)
+    given: dict[str, Any] = {name: value for name, value in named if value is not None}
     return load_catalog(**given)
-
-
-def _exit(good: bool) -> None:
-    if not good:
-        raise typer.Exit(1)

@@ -57,6 +57,16 @@ def read_provenance(folder: Path) -> dict[str, Any] | None:
     return facts
 
 
+def duration(seconds: float) -> str:
+    """Write a time for people: "0.3 s", "42 s", "7 min", "3 h 05 min", "2.1 days"."""
+    if seconds < 100:
+        return f"{seconds:.1g} s" if 0 < seconds < 1 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes >= 48 * 60:
+        return f"{seconds / 86400:.1f} days"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
 def package_versions() -> Mapping[str, str]:
     """Return the versions of the packages that numbers depend on, where installed."""
     versions = {}

@@ -8,8 +8,7 @@ from vitrine.artifacts.claims import (
     Place,
     evaluate,
     read_claims,
-    refuse_unknown_cells,
-    refuse_unknown_scales,
+    refuse_unknown,
 )
 from vitrine.artifacts.comparison import compare
 from vitrine.errors import VitrineError
@@ -153,11 +152,11 @@ def test_a_claim_on_an_unknown_cell_is_refused_before_anything_is_built(
     artifacts = {"table1": build.table(build.cell("A", "ours"), build.cell("A", "base"))}
     claim = Claim.model_validate({**CLAIM, side: {**CLAIM[side], **place}})
     with pytest.raises(VitrineError, match=f"claim 'better': {message}"):
-        refuse_unknown_cells([claim], artifacts)
+        refuse_unknown([claim], artifacts, ["laptop"])
 
 
 def test_cells_of_an_artifact_that_this_scale_has_not_are_left_alone():
-    refuse_unknown_cells([Claim.model_validate(CLAIM)], {})
+    refuse_unknown([Claim.model_validate(CLAIM)], {}, ["laptop"])
 
 
 def test_claims_are_read_strictly(tmp_path):
@@ -211,6 +210,6 @@ def test_an_entry_with_lists_is_a_claim_for_each_combination(tmp_path):
 
 def test_a_claim_of_a_scale_that_there_is_not_is_refused():
     known = ["laptop", "full"]
-    refuse_unknown_scales([Claim.model_validate(CLAIM)], known)
+    refuse_unknown([Claim.model_validate(CLAIM)], {}, known)
     with pytest.raises(VitrineError, match="scale 'labtop' is unknown; did you mean 'laptop'"):
-        refuse_unknown_scales([Claim.model_validate({**CLAIM, "scales": ["labtop"]})], known)
+        refuse_unknown([Claim.model_validate({**CLAIM, "scales": ["labtop"]})], {}, known)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from vitrine.artifacts.__main__ import render
-from vitrine.artifacts.report import Cost, cost_of, format_duration, report
+from vitrine.artifacts.report import Cost, cost_of, report
 from vitrine.errors import VitrineError
 from vitrine.plan.catalog import load_catalog
 from vitrine.plan.schema import read_yaml
@@ -189,10 +189,3 @@ def test_a_damaged_provenance_is_named_with_what_to_delete(catalog, content):
     path.write_text(content)
     with pytest.raises(VitrineError, match=f"cannot read {path} .*delete {run.folder} and train"):
         report(catalog)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(42.4, "42 s"), (420, "7 min"), (11100, "3 h 05 min")]
-)
-def test_durations_are_written_for_people(seconds, text):
-    assert format_duration(seconds) == text

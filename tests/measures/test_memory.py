@@ -2,6 +2,7 @@
 
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -72,23 +73,23 @@ def test_a_phase_that_is_not_asked_for_is_unknown_and_does_not_run(context, monk
     assert values["b/training/allocated"] is values["b/training/allocated/gain"] is None
 
 
-def test_a_pass_runs_compiled_and_in_the_precision_asked_for(monkeypatch):
+def test_a_pass_runs_compiled_and_in_the_precision_asked_for(context, monkeypatch):
     compiled, logits = [], []
     monkeypatch.setattr(nn.Module, "compile", lambda model: compiled.append(model))
     monkeypatch.setattr(module, "run", lambda model, images, _: logits.append(model(images)))
     tiny = Architecture(VIT["name"], {"img_size": 32, "depth": 1}, 32)
-    module.peak(tiny, "inference", 1, "cpu", 0, "bf16", True)
+    module.peak(tiny, "inference", 1, context, "bf16", True)
     assert logits[-1].dtype == torch.bfloat16
     assert len(compiled) == 1
 
 
-def test_a_gpu_is_asked_for_its_own_peaks_and_not_for_resident_memory(monkeypatch):
+def test_a_gpu_is_asked_for_its_own_peaks_and_not_for_resident_memory(context, monkeypatch):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * MIB)
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 4 * MIB)
     monkeypatch.setattr(nn.Module, "to", lambda model, device: model)
     monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device: tensor)
     tiny = Architecture(VIT["name"], {"img_size": 32, "depth": 1}, 32)
-    assert module.peak(tiny, "inference", 1, "cuda", 0) == {
+    assert module.peak(tiny, "inference", 1, replace(context, device="cuda")) == {
         "allocated": 3,
         "reserved": 4,
         "resident": None,

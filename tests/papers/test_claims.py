@@ -8,8 +8,7 @@ from vitrine.artifacts.claims import (
     EVERY_ROW,
     Place,
     read_claims,
-    refuse_unknown_cells,
-    refuse_unknown_scales,
+    refuse_unknown,
 )
 from vitrine.plan.catalog import load_catalog
 from vitrine.plan.paper import read_reference
@@ -41,8 +40,7 @@ def full(request):
 def test_every_claim_names_cells_that_exist(full):
     claims = claims_of(full)
     assert claims
-    refuse_unknown_cells(claims, full.artifacts)
-    refuse_unknown_scales(claims, SCALES)
+    refuse_unknown(claims, full.artifacts, SCALES)
 
 
 @pytest.mark.parametrize("name", PAPERS)

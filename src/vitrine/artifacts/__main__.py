@@ -41,10 +41,7 @@ def main() -> None:
 def render(catalog: Catalog, artifact: Artifact, folder: Path | None = None) -> tuple[Path, ...]:
     """Write an artifact's files, the tidy CSV always among them, and return their paths.
 
-    Args:
-        catalog: the catalogue.
-        artifact: what to render.
-        folder: where to, None for the results of the scale.
+    They go to `folder`, or to the results of the scale.
 
     Raises:
         VitrineError: a figure's measurement is missing, a cell's key is unknown, or the results
@@ -65,12 +62,11 @@ def render(catalog: Catalog, artifact: Artifact, folder: Path | None = None) -> 
     else:
         from vitrine.artifacts import style  # matplotlib only where something is drawn
 
-        for measurement in artifact.measurements:
-            if measurement.path not in measured:
-                raise VitrineError(
-                    f"{artifact.paper} {artifact.name} needs {measurement.path}; "
-                    f"run snakemake {artifact.paper}_{artifact.name}"
-                )
+        if missing := [one.path for one in artifact.measurements if one.path not in measured]:
+            raise VitrineError(
+                f"{artifact.paper} {artifact.name} needs {missing[0]}; "
+                f"run snakemake {artifact.paper}_{artifact.name}"
+            )
         draw = import_function(artifact.draw, "artifacts.yaml")
         style.save(draw(cells, list(measured.values())), csv.with_suffix(""))
     write_atomically(csv, cells.to_csv(index=False, lineterminator="\n"))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections import ChainMap, Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -93,11 +93,9 @@ def read_claims(path: Path) -> tuple[Claim, ...]:
         for entry in entries
         for claim in expand(entry, str(path))
     )
-    seen: set[str] = set()
-    for claim in claims:
-        if claim.id in seen:
-            raise VitrineError(f"{path}: two claims are called '{claim.id}'; rename one")
-        seen.add(claim.id)
+    for name, times in Counter(claim.id for claim in claims).items():
+        if times > 1:
+            raise VitrineError(f"{path}: two claims are called '{name}'; rename one")
     return claims
 
 
@@ -128,50 +126,32 @@ def claims_of_paper(paper: Paper, tables: Tables, scale: str) -> pd.DataFrame:
     """Judge a paper's claims, built or not: their cells must exist wherever their artifact does.
 
     Raises:
-        VitrineError: as `read_claims`, `refuse_unknown_cells` and `evaluate` do, or a claim names a
-            scale that there is not.
+        VitrineError: as `read_claims`, `refuse_unknown` and `evaluate` do.
     """
     claims = read_claims(paper.folder / "claims.yaml")
-    refuse_unknown_scales(claims, known_scales(paper.folder.parents[2]))
-    refuse_unknown_cells(claims, paper.artifacts)
+    refuse_unknown(claims, paper.artifacts, known_scales(paper.folder.parents[2]))
     return evaluate(claims, tables, scale)
 
 
-def refuse_unknown_scales(claims: Sequence[Claim], known: Sequence[str]) -> None:
-    """Refuse scales that there are not, lest their claim be never testable.
+def refuse_unknown(
+    claims: Sequence[Claim], artifacts: Mapping[str, Artifact], scales: Iterable[str]
+) -> None:
+    """Refuse scales, rows and columns that there are not, lest their claim be never testable.
 
     Raises:
-        VitrineError: a claim names such a scale.
+        VitrineError: a claim names such a scale, row or column.
     """
     for claim in claims:
-        for scale in claim.scales:
-            if scale not in known:
-                raise VitrineError(
-                    f"claim '{claim.id}': scale '{scale}' is unknown{did_you_mean(scale, known)}"
-                )
-
-
-def refuse_unknown_cells(claims: Sequence[Claim], artifacts: Mapping[str, Artifact]) -> None:
-    """Refuse rows and columns that an artifact has not, lest their claim be never testable.
-
-    Raises:
-        VitrineError: a claim names such a row or column.
-    """
-    for claim in claims:
+        named = [(scale, {*scales}, f"scale '{scale}' is unknown") for scale in claim.scales]
         for place in (claim.left, claim.right):
-            if not isinstance(place, Place) or place.artifact not in artifacts:
-                continue
-            cells = artifacts[place.artifact].cells
-            rows, columns = {cell.row for cell in cells}, {cell.column for cell in cells}
-            for name, label, known in (
-                ("row", place.row, {*rows, EVERY_ROW}),
-                ("column", place.column, columns),
-            ):
-                if label not in known:
-                    raise VitrineError(
-                        f"claim '{claim.id}': {place.artifact} has no {name} '{label}'"
-                        f"{did_you_mean(label, known)}"
-                    )
+            if isinstance(place, Place) and place.artifact in artifacts:
+                cells, lacks = artifacts[place.artifact].cells, f"{place.artifact} has no"
+                rows, columns = {cell.row for cell in cells}, {cell.column for cell in cells}
+                named.append((place.row, {*rows, EVERY_ROW}, f"{lacks} row '{place.row}'"))
+                named.append((place.column, columns, f"{lacks} column '{place.column}'"))
+        for label, known, fault in named:
+            if label not in known:
+                raise VitrineError(f"claim '{claim.id}': {fault}{did_you_mean(label, known)}")
 
 
 def evaluate(claims: Sequence[Claim], tables: Tables, scale: str) -> pd.DataFrame:
@@ -186,13 +166,8 @@ def evaluate(claims: Sequence[Claim], tables: Tables, scale: str) -> pd.DataFram
 
 
 def _evaluate(claim: Claim, tables: Tables, scale: str) -> dict[str, Any]:
-    common = {
-        "id": claim.id,
-        "statement": claim.statement,
-        "source": claim.source,
-        "margin": claim.margin,
-        "status": "not testable",
-    }
+    common = claim.model_dump(include={"id", "statement", "source", "margin"})
+    common["status"] = "not testable"
     if scale not in claim.scales:
         where = ", ".join(claim.scales)
         return {**common, "detail": f"Testable at {where}, not at {scale}."}
@@ -216,11 +191,10 @@ def _pairs(claim: Claim, tables: Tables) -> dict[str, tuple[Side | None, Side | 
     """The two sides of each row that the claim speaks of; None where a cell was not run."""
     places = [place for place in (claim.left, claim.right) if isinstance(place, Place)]
     labels = [_rows(claim, place, tables) for place in places if place.row == EVERY_ROW]
-    common = labels[0] if labels else [claim.left.row]
-    common = [row for row in common if all(row in rows for rows in labels)]
     return {
         row: (_side(claim, claim.left, row, tables), _side(claim, claim.right, row, tables))
-        for row in common
+        for row in (labels[0] if labels else [claim.left.row])
+        if all(row in rows for rows in labels)
     }
 
 

@@ -54,10 +54,7 @@ class Summary:
 def compare(artifact: Artifact, measurements: Measured, scale: str) -> pd.DataFrame:
     """Return the tidy cells of an artifact, in its own order, with the columns `COLUMNS`.
 
-    Args:
-        artifact: a table or figure with its cells.
-        measurements: the parsed measurement of each path that exists.
-        scale: the name that every row carries.
+    `measurements` are parsed, by their paths; every row carries the name of the scale.
 
     Raises:
         VitrineError: a measurement exists and lacks a cell's key, or holds an array there.
@@ -87,16 +84,11 @@ def read_measurement(path: Path) -> dict[str, Any] | None:
 
 
 def _has_values_of_its_seeds(measurement: object) -> bool:
-    if not isinstance(measurement, dict):
-        return False
-    seeds, values = measurement.get("seeds"), measurement.get("values")
-    return (
-        isinstance(seeds, list)
-        and isinstance(values, dict)
-        and bool(seeds)
-        and {str(seed) for seed in seeds} == values.keys()
-        and all(isinstance(own, dict) for own in values.values())
-    )
+    match measurement:
+        case {"seeds": [_, *_] as seeds, "values": dict(values)}:
+            of_seeds = {str(seed) for seed in seeds} == values.keys()
+            return of_seeds and all(isinstance(own, dict) for own in values.values())
+    return False
 
 
 def read_cells(path: Path) -> pd.DataFrame:
@@ -118,11 +110,9 @@ def read_cells(path: Path) -> pd.DataFrame:
 def summarize(values: Sequence[float]) -> Summary:
     """Summarise one number over seeds; a single seed has neither a spread nor an interval."""
     n = len(values)
-    if n == 0:
-        return Summary()
+    if n < 2:
+        return Summary(values[0], n_seeds=1) if n else Summary()
     mean = statistics.fmean(values)
-    if n == 1:
-        return Summary(mean, n_seeds=1)
     std = statistics.stdev(values)  # exact: equal values have no spread, where numpy finds 1e-17
     half = t_quantile(n - 1) * std / math.sqrt(n)
     return Summary(mean, std, n, mean - half, mean + half)
@@ -209,14 +199,14 @@ def _tidy_row(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[st
     known = measurements.get(cell.measurement.path) if cell.measurement else None
     summary = summarize(numbers_of(artifact, cell, known) if known else [])
     row = {
-        "row": cell.row,
-        "column": cell.column,
-        "metric": cell.metric,
-        "unit": cell.unit,
+        **{name: getattr(cell, name) for name in ("row", "column", "metric", "unit")},
         "verdict": judge(cell, summary),
         **asdict(summary),
-        **(_origin(known) if known else {}),
     }
+    if known:
+        row |= {name: known.get(name) for name in ("dataset", "recipe_hash")}
+        row |= {name: known.get("provenance", {}).get(name) for name in ("device", "commit")}
+        row["measurement"] = known.get("sha256")
     if cell.printed:
         value = cell.printed.value
         row |= {"paper_value": value, "paper_std": cell.printed.std, "source": cell.printed.source}
@@ -245,23 +235,7 @@ def numbers_of(artifact: Artifact, cell: Cell, known: Mapping[str, Any]) -> list
                 f"{place}: '{cell.key}' of the measurement '{known['name']}' is an array; "
                 "name a key that holds one number"
             )
-        if _is_number(value):
+        # A null, or a NaN that some writers put for it, was not measured.
+        if value is not None and not math.isnan(value):
             numbers.append(float(value))
     return numbers
-
-
-def _is_number(value: float | None) -> bool:
-    """A null, or a NaN that some writers put for it, was not measured."""
-    return value is not None and not math.isnan(value)
-
-
-def _origin(known: Mapping[str, Any]) -> dict[str, Any]:
-    """Where a measurement comes from."""
-    provenance = known.get("provenance", {})
-    return {
-        "dataset": known.get("dataset"),
-        "device": provenance.get("device"),
-        "recipe_hash": known.get("recipe_hash"),
-        "commit": provenance.get("commit"),
-        "measurement": known.get("sha256"),
-    }

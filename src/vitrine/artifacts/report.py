@@ -13,7 +13,7 @@ import pandas as pd
 from vitrine.artifacts.claims import claims_of_paper
 from vitrine.artifacts.comparison import COLUMNS, read_cells, read_measurement
 from vitrine.artifacts.tables import markdown_escape, pipe_table, short_commit
-from vitrine.provenance import read_provenance
+from vitrine.provenance import duration, read_provenance
 
 if TYPE_CHECKING:
     from vitrine.plan.catalog import Artifact, Catalog
@@ -58,9 +58,7 @@ class Cost:
 def report(catalog: Catalog, folder: Path | None = None) -> str:
     """Return the page of a scale in Markdown; its links are relative to the results folder.
 
-    Args:
-        catalog: the catalogue.
-        folder: of the results, None for those of the scale.
+    That is `folder`, or the one of the scale.
 
     Raises:
         VitrineError: a file of results is damaged, or a claim names what is not there.
@@ -110,14 +108,6 @@ def cost_of(catalog: Catalog) -> Cost:
     return cost
 
 
-def format_duration(seconds: float) -> str:
-    """Write a duration for people: "42 s", "7 min", "3 h 05 min"."""
-    minutes = round(seconds / 60)
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
 def cells_of(artifact: Artifact, catalog: Catalog, folder: Path) -> pd.DataFrame:
     """The tidy cells of an artifact in a results folder; none where it is not built."""
     path = folder / catalog.files(artifact)[0].relative_to(catalog.results)
@@ -145,9 +135,7 @@ def _circumstances(tables: Sequence[pd.DataFrame], cost: Cost) -> str:
         "dataset": _distinct(run, "dataset"),
         "commit": [short_commit(commit) for commit in _distinct(run, "commit")],
         "seeds of a cell": [str(count) for count in seeds],
-        "compute": [
-            f"{format_duration(seconds)} on {device}" for device, seconds in cost.seconds.items()
-        ],
+        "compute": [f"{duration(took)} on {device}" for device, took in cost.seconds.items()],
     }
     lines = [f"- {name}: {', '.join(found)}" for name, found in facts.items() if found]
     counted = f"- jobs (runs and measurements): {cost.jobs}"

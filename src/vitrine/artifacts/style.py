@@ -33,12 +33,8 @@ WIDTHS = {"column": 3.3, "text": 6.75}  # inches, of a two-column paper
 
 STYLE: Any = {
     "font.family": "DejaVu Sans",  # shipped with matplotlib: the same everywhere
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
+    **dict.fromkeys(["font.size", "axes.titlesize", "axes.labelsize"], 8),
+    **dict.fromkeys(["xtick.labelsize", "ytick.labelsize", "legend.fontsize"], 7),
     "figure.titlesize": 9,
     "axes.prop_cycle": cycler(color=PALETTE),
     "axes.spines.top": False,
@@ -69,12 +65,8 @@ def figure(
 ) -> tuple[Figure, Any]:
     """Return a styled figure and its axes (an array of them if there are several).
 
-    Args:
-        width: a column of a two-column paper, or the whole text.
-        aspect: height of the figure over its width.
-        rows: of axes.
-        columns: of axes.
-        **subplots: passed to `Figure.subplots`, such as ``sharey=True``.
+    It is as wide as a column of a two-column paper, or as the text; `aspect` is height over width.
+    `subplots` are passed to `Figure.subplots`, such as ``sharey=True``.
     """
     # For the whole process, as what is drawn on the axes later must follow it too.
     mpl.rcParams.update(STYLE)
@@ -100,11 +92,9 @@ def colour(index: int) -> str:
 
 
 def lines(axes: Axes, cells: pd.DataFrame) -> None:
-    """Draw a line for each row over its columns as numbers, with the seeds' 95 % band.
+    """Draw a line for each row of tidy cells over its columns, with the seeds' 95 % band.
 
-    Args:
-        axes: to draw on.
-        cells: tidy cells whose columns are numbers, such as image sizes.
+    The columns are numbers, such as image sizes.
     """
     # Of these three values seaborn draws the median and the range: the mean and its interval.
     values = cells.melt(["row", "column"], ["ci_low", "measured", "ci_high"], value_name="y")
@@ -119,13 +109,9 @@ def lines(axes: Axes, cells: pd.DataFrame) -> None:
 
 
 def series(axes: Axes, data: pd.DataFrame, looks: Mapping[str, int], **options: Any) -> None:
-    """Draw ``y`` over ``x`` as a line for each ``row``, on empty axes.
+    """Draw the columns ``y`` over ``x`` as a line for each ``row``, on empty axes.
 
-    Args:
-        axes: to draw on.
-        data: has the three columns.
-        looks: which colour of the palette, and which marker, each row has.
-        **options: passed to `seaborn.lineplot`.
+    `looks` says which colour and marker each row has; `options` are those of `seaborn.lineplot`.
     """
     order = list(looks)
     sns.lineplot(
@@ -167,10 +153,7 @@ def first_seed(measurement: Mapping[str, Any]) -> Mapping[str, Any]:
 def picture(axes: Axes, image: ArrayLike, **shown: Any) -> AxesImage:
     """Show an (H, W) map or an (H, W, 3) image alone: no ticks, no grid, no frame.
 
-    Args:
-        axes: to draw on.
-        image: numbers for the colour map, or colours in [0, 1] or bytes.
-        **shown: passed to `Axes.imshow`, such as the limits that several maps share.
+    An image is of colours in [0, 1] or bytes; `shown` is passed to `Axes.imshow`, such as limits.
     """
     axes.set(xticks=[], yticks=[])
     axes.grid(visible=False)

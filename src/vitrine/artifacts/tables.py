@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 PANEL_WIDTH = 120  # characters: a text column of a printed page, or of a code host
 NOT_RUN = "—"
 MARKS = {"not_comparable": "†", "outside": "‡"}
+RAISED = ("2", "3", r"\circ", r"\dagger", r"\ddagger")
+COMMANDS = (
+    *("cdot", "pm", "times", "rightarrow", "approx", "leq", "geq", "surd", "uparrow", "downarrow"),
+    *("alpha", "gamma", "theta", "mu", "sigma"),
+)
 LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -34,29 +39,11 @@ LATEX = {
     ">": r"\textgreater{}",
     "[": "{[}",  # after \\ a bracket or a star would be its argument
     "*": "{*}",
-    "†": r"$^{\dagger}$",
-    "‡": r"$^{\ddagger}$",
     "—": "---",
     "–": "--",
-    "·": r"$\cdot$",
     "−": "$-$",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "→": r"$\rightarrow$",
-    "≈": r"$\approx$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "°": r"$^{\circ}$",
-    "√": r"$\surd$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "²": "$^{2}$",
-    "³": "$^{3}$",
-    "α": r"$\alpha$",
-    "γ": r"$\gamma$",
-    "θ": r"$\theta$",
-    "μ": r"$\mu$",
-    "σ": r"$\sigma$",
+    **{high: f"$^{{{text}}}$" for high, text in zip("²³°†‡", RAISED, strict=True)},
+    **{symbol: rf"$\{name}$" for symbol, name in zip("·±×→≈≤≥√↑↓αγθμσ", COMMANDS, strict=True)},
 }
 NOTES = {
     "measured": (
@@ -99,9 +86,9 @@ class Number:
     mark: str = ""
 
     @property
-    def width(self) -> int:
-        """Characters that it takes in a table."""
-        return len(self.value) + (len(self.spread) + 3 if self.spread else 0) + len(self.mark)
+    def text(self) -> str:
+        """All of it, as plain text."""
+        return (f"{self.value} ± {self.spread}" if self.spread else self.value) + self.mark
 
 
 @dataclass(frozen=True)
@@ -128,6 +115,18 @@ def format_answer(value: float, unit: str) -> str | None:
     return {1.0: "yes", 0.0: "no"}.get(value) if unit == YES_NO else None
 
 
+def printed_number(
+    value: float | str, std: float | None, unit: str, decimals: int | None
+) -> Number:
+    """Write a number, an answer or a word as the paper prints it."""
+    if isinstance(value, str):
+        return Number(value)
+    if answer := format_answer(value, unit):
+        return Number(answer)
+    decimals = decimals_of(value) if decimals is None else decimals
+    return Number(format_number(value, decimals), "" if pd.isna(std) else f"{std:g}")
+
+
 def lines(artifact: Artifact, cells: pd.DataFrame) -> list[Line]:
     """Return the table's lines: each row as measured and, where the paper prints it, as printed."""
     found = {(cell["row"], cell["column"]): cell for cell in cells.to_dict("records")}
@@ -135,11 +134,10 @@ def lines(artifact: Artifact, cells: pd.DataFrame) -> list[Line]:
     result = []
     for row in artifact.rows:
         places = [(row, column.full_label) for column in artifact.columns]
-        measured = [_measured(found.get(place), digits.get(place)) for place in places]
-        printed = [_printed(found.get(place), digits.get(place)) for place in places]
-        result.append(Line(row, tuple(measured), printed=False))
-        if any(number.value for number in printed):
-            result.append(Line("paper", tuple(printed), printed=True))
+        for label, printed, write in ((row, False, _measured), ("paper", True, _printed)):
+            numbers = tuple(write(found.get(place), digits.get(place)) for place in places)
+            if not printed or any(number.value for number in numbers):
+                result.append(Line(label, numbers, printed))
     return result
 
 
@@ -218,21 +216,17 @@ def latex(artifact: Artifact, cells: pd.DataFrame) -> str:
 
 def pipe_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> str:
     """A Markdown table padded to align as plain text; columns after the first hold `numbers`."""
-    widths = [max(3, *(len(text) for text in column)) for column in zip(head, *rows, strict=True)]
-    right = [numbers and index > 0 for index in range(len(head))]
-
-    def line(texts: Sequence[str]) -> str:
-        padded = (
-            text.rjust(width) if to_right else text.ljust(width)
-            for text, width, to_right in zip(texts, widths, right, strict=True)
-        )
-        return f"| {' | '.join(padded)} |"
-
-    rule = [
-        "-" * (width - 1) + ":" if to_right else ":" + "-" * (width - 1)
-        for width, to_right in zip(widths, right, strict=True)
+    columns = [
+        (max(3, *map(len, texts)), ">" if numbers and index else "<")
+        for index, texts in enumerate(zip(head, *rows, strict=True))
     ]
-    return "\n".join([line(head), line(rule), *map(line, rows)])
+    dashes = [("-" * (width - 1), side) for width, side in columns]
+    rule = [f"{dash}:" if side == ">" else f":{dash}" for dash, side in dashes]
+    padded = (
+        [f"{text:{side}{width}}" for text, (width, side) in zip(line, columns, strict=True)]
+        for line in (head, rule, *rows)
+    )
+    return "\n".join(f"| {' | '.join(texts)} |" for texts in padded)
 
 
 def markdown_escape(text: str) -> str:
@@ -249,7 +243,13 @@ def _panels_of(
     artifact: Artifact, body: Sequence[Line], headings: Sequence[str]
 ) -> list[list[int]]:
     widths = [
-        3 + max([len(heading), *(line.numbers[index].width for line in body)])
+        3
+        + max(
+            [
+                len(heading),
+                *(len(line.numbers[index].text) for line in body),
+            ]
+        )
         for index, heading in enumerate(headings)
     ]
     labels = max(len(label) for label in [artifact.row_header, *artifact.rows])
@@ -257,10 +257,8 @@ def _panels_of(
 
 
 def _measured(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Number:
-    if cell is None:
-        return Number()
-    if pd.isna(cell["measured"]):
-        return Number(NOT_RUN)
+    if cell is None or pd.isna(cell["measured"]):
+        return Number(NOT_RUN if cell else "")
     mark = MARKS.get(cell["verdict"], "")
     if answer := format_answer(cell["measured"], cell["unit"]):
         return Number(answer, mark=mark)
@@ -273,14 +271,7 @@ def _measured(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Numb
 def _printed(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Number:
     if cell is None or pd.isna(cell["paper_value"]):
         return Number()
-    value = cell["paper_value"]
-    if isinstance(value, str):
-        return Number(value)
-    if answer := format_answer(value, cell["unit"]):
-        return Number(answer)
-    decimals = decimals_of(value) if decimals is None else decimals
-    spread = "" if pd.isna(cell["paper_std"]) else f"{cell['paper_std']:g}"
-    return Number(format_number(value, decimals), spread)
+    return printed_number(cell["paper_value"], cell["paper_std"], cell["unit"], decimals)
 
 
 def _heading(column: Column, cells: pd.DataFrame) -> str:
@@ -303,19 +294,14 @@ def _origin(cells: pd.DataFrame) -> str:
     if run.empty:
         return " · ".join([*facts, "nothing measured yet"])
     seeds = sorted({int(count) for count in run["n_seeds"]})
+    span = " to ".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1])))
     facts += [
         _named("dataset", run["dataset"]),
         _named("device", run["device"]),
-        _counted(seeds),
+        f"{span} seed" if seeds[-1] == 1 else f"{span} seeds",
         _named("commit", run["commit"].map(short_commit, na_action="ignore")),
     ]
     return " · ".join(fact for fact in facts if fact)
-
-
-def _counted(seeds: Sequence[int]) -> str:
-    """``"1 seed"``, ``"3 seeds"``, or ``"1 to 3 seeds"``; `seeds` are sorted counts."""
-    text = " to ".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1])))
-    return f"{text} seed" if seeds[-1] == 1 else f"{text} seeds"
 
 
 def _named(name: str, column: pd.Series) -> str:
@@ -332,8 +318,7 @@ def _notes(artifact: Artifact, cells: pd.DataFrame) -> list[str]:
         for name, note in NOTES.items()
         if name == "measured" or name in verdicts
     }
-    last = next((name for name in ("within", "outside") if name in notes), None)
-    if last:
+    if last := next((name for name in ("within", "outside") if name in notes), None):
         notes[last] += f" {_allowed(artifact, cells)}"
     return [*notes.values(), *([artifact.note] if artifact.note else [])]
 
@@ -353,10 +338,7 @@ def _allowed(artifact: Artifact, cells: pd.DataFrame) -> str:
 
 
 def _markdown_number(number: Number, printed: bool) -> str:
-    text = f"{number.value} ± {number.spread}" if number.spread else number.value
-    if printed and text:
-        return f"*{markdown_escape(text)}*"
-    return text + number.mark
+    return f"*{markdown_escape(number.text)}*" if printed and number.value else number.text
 
 
 def _tabular(
@@ -372,17 +354,13 @@ def _tabular(
         label = r"\quad\textit{paper}" if line.printed else _latex_escape(line.label)
         numbers = [_latex_number(line.numbers[index], line.printed) for index in panel]
         rows.append(_latex_row([label, *numbers]))
-    return "\n".join(
-        [
-            r"\begin{adjustbox}{max width=\linewidth, max totalheight=0.8\textheight}",
-            rf"\begin{{tabular}}{{l{'r' * len(panel)}}}",
-            r"\toprule",
-            *rows,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{adjustbox}",
-        ]
-    )
+    opening = [
+        r"\begin{adjustbox}{max width=\linewidth, max totalheight=0.8\textheight}",
+        rf"\begin{{tabular}}{{l{'r' * len(panel)}}}",
+        r"\toprule",
+    ]
+    closing = [r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"]
+    return "\n".join([*opening, *rows, *closing])
 
 
 def _group_header(columns: Sequence[Column]) -> list[str]:

@@ -7,15 +7,15 @@ GPU hours of a run = epochs x training images x seeds / speed. The speed is, in 
 3. estimated: training FLOPs per image over the FLOP/s that the kind of device sustains, given in
    ``configs/hardware.yaml`` as a range with its source.
 
-Training takes three times the FLOPs of the forward pass (one forward, two backward), counted with
-2 FLOPs for a multiply-add on the meta device, where nothing is computed or stored.
+Training takes three times the FLOPs of the forward pass (one forward, two backward), which are two
+for each multiply-add that `vitrine.measures.flops` counts.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,10 +93,7 @@ def training_images(run: Run) -> int:
 class Costs:
     """What the runs of a catalogue cost on one kind of device.
 
-    Args:
-        catalog: the catalogue.
-        device: the kind of device.
-        timed: images per second of recipes timed on this machine, by recipe hash.
+    `timed` are images per second of recipes timed on this machine, by recipe hash.
     """
 
     def __init__(
@@ -148,49 +145,36 @@ class Costs:
         return BYTES_OF_FLOAT * self.model(run).parameters
 
     def checkpoints_bytes(self, run: Run) -> int:
-        """At most what the checkpoints of a training under way take.
-
-        Each holds the weights, two moments of the optimiser, and the moving average if there is
-        one.
-        """
+        """At most what the checkpoints of a training under way take."""
         if not training_images(run):
             return 0
-        copies = 3 + run.recipe.averages_weights
+        copies = 3 + run.recipe.averages_weights  # weights, two moments, maybe a moving average
         return CHECKPOINTS_KEPT * copies * self.weights_bytes(run)
 
 
 def count_model(recipe: Training, classes: int) -> ModelCost:
     """Count a recipe's model on the meta device."""
     import torch
-    from torch.utils.flop_counter import FlopCounterMode
+
+    from vitrine.measures import flops, parameters
 
     builder = builder_of(recipe)
-    counter = FlopCounterMode(display=False)
-    with torch.device("meta"), torch.no_grad():
+    with torch.device("meta"):
         model = builder.build_model(recipe, classes).eval()
-        with counter:
-            model(torch.empty(1, *builder.image_shape(recipe)))
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    return ModelCost(parameters, counter.get_total_flops())
+        counted = flops.count(model, torch.empty(1, *builder.image_shape(recipe)))
+    return ModelCost(int(parameters.count(model)["parameters"]), 2 * counted.products)
 
 
 def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
     """The median speed in the logs of runs of this recipe on this kind of device, if any."""
-    speeds = [
-        speed
-        for folder in runs_root.glob(f"*/*-{run.recipe.hash}/seed*")
-        for speed in _logged_speeds(folder, device)
-    ]
+    speeds: list[float] = []
+    for folder in runs_root.glob(f"*/*-{run.recipe.hash}/seed*"):
+        try:
+            provenance = json.loads((folder / "provenance.json").read_text())
+            lines = (folder / "log.jsonl").read_text().splitlines()
+        except (OSError, ValueError):
+            continue
+        if device.match in provenance.get("device", ""):
+            devices = provenance.get("processes", 1)
+            speeds += [json.loads(line)["images_per_second"] / devices for line in lines]
     return statistics.median(speeds) if speeds else None
-
-
-def _logged_speeds(folder: Path, device: Device) -> Iterator[float]:
-    """Images per second and device of each log entry of a finished run on this kind of device."""
-    try:
-        provenance = json.loads((folder / "provenance.json").read_text())
-        lines = (folder / "log.jsonl").read_text().splitlines()
-    except (OSError, ValueError):
-        return
-    if device.match in provenance.get("device", ""):
-        for line in lines:
-            yield json.loads(line)["images_per_second"] / provenance.get("processes", 1)

@@ -11,27 +11,21 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from vitrine.commands.console import heading, say, size, table
+from rich.filesize import decimal as size
+
+from vitrine.commands.console import heading, say, table
 from vitrine.commands.needs import DatasetNeed, datasets_needed, weights_needed
 from vitrine.errors import VitrineError
-from vitrine.plan.catalog import Artifact, Catalog
+from vitrine.plan.catalog import Catalog
 
 PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 SECONDS_FOR_SLURM = 10
 
 
 def doctor(catalog: Catalog) -> bool:
-    """Print the state of software, hardware and data.
-
-    Returns:
-        Whether nothing is missing that the chosen scale needs.
-    """
+    """Print the state of software, hardware and data; return whether the scale lacks nothing."""
     needs = datasets_needed(catalog.artifacts, catalog, counts=True)
-    missing = [
-        *_software(catalog.root),
-        *_hardware(catalog),
-        *_data(needs, catalog),
-    ]
+    missing = [*_software(catalog.root), *_hardware(catalog), *_data(needs, catalog)]
     scale = catalog.scale.name
     if missing:
         heading(f"Missing for scale {scale}:")
@@ -91,10 +85,8 @@ def _software(root: Path) -> list[str]:
         if installed is not None:
             say(f"{name} is {installed}, the lock has {locked}")
     say()
-    absent = [f"{name}=={locked}" for name, locked, installed in differences if installed is None]
-    if not absent:
-        return []
-    return [f"packages of the lock: {', '.join(absent)}; install them with envs/install.sh"]
+    absent = ", ".join(f"{name}=={locked}" for name, locked, here in differences if here is None)
+    return [f"packages of the lock: {absent}; install them with envs/install.sh"] if absent else []
 
 
 def _hardware(catalog: Catalog) -> list[str]:
@@ -107,21 +99,19 @@ def _hardware(catalog: Catalog) -> list[str]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     reachable, answer = slurm()
+    folders = (catalog.data_root, catalog.runs_root, Path(catalog.settings.results_root))
     rows: list[list[object]] = [
         ["CUDA devices", ", ".join(names) or "none"],
         ["CPU cores", cores],
         ["memory", size(memory)],
         ["SLURM", answer],
     ]
-    results = Path(catalog.settings.results_root)
-    for folder in (catalog.data_root, catalog.runs_root, results):
-        rows.append([f"free in {folder}/", size(shutil.disk_usage(_existing(folder)).free)])
+    for one in folders:
+        rows.append([f"free in {one}/", size(shutil.disk_usage(_existing(one)).free)])
     table(["what", "found"], rows)
-    if catalog.scale.device == "cuda" and not cuda and not reachable:
-        return [
-            "a CUDA device, or a SLURM cluster that has some; choose another scale with --scale"
-        ]
-    return []
+    if catalog.scale.device == "cpu" or cuda or reachable:
+        return []
+    return ["a CUDA device, or a SLURM cluster that has some; choose another scale with --scale"]
 
 
 def _data(needs: list[DatasetNeed], catalog: Catalog) -> list[str]:
@@ -131,21 +121,17 @@ def _data(needs: list[DatasetNeed], catalog: Catalog) -> list[str]:
     for need in needs:
         download = f"Snakemake downloads {size(need.download_bytes)}"
         state = download if need.state == "to download" else need.state
-        rows.append([need.info.name, need.info.licence, state, _users(need.artifacts)])
+        rows.append([need.info.name, need.info.licence, state, need.users])
     for weights in weights_needed(catalog.artifacts, catalog):
         licence = weights.entry.licence if weights.entry else "unknown"
-        rows.append([weights.path.stem, licence, weights.state, _users(weights.artifacts)])
+        rows.append([weights.path.stem, licence, weights.state, weights.users])
     table(["what", "licence", "state", "needed by"], rows)
     blocking = [need for need in needs if need.state == "missing"]
     for need in blocking:
         heading(f"How to get {need.info.name}")
         say(f"{need.fault}")
         say()
-    return [f"dataset {need.info.name}; it blocks {_users(need.artifacts)}" for need in blocking]
-
-
-def _users(artifacts: tuple[Artifact, ...]) -> str:
-    return ", ".join(f"{artifact.paper}_{artifact.name}" for artifact in artifacts)
+    return [f"dataset {need.info.name}; it blocks {need.users}" for need in blocking]
 
 
 def _existing(folder: Path) -> Path:

@@ -20,10 +20,10 @@ from vitrine.plan.weights import REGISTRY, PublishedWeights, load_weights_regist
 
 @dataclass(frozen=True)
 class DatasetNeed:
-    """A dataset, which artifacts need it, and whether it is there."""
+    """A dataset, the targets that need it, and what is wrong with it."""
 
     info: DatasetInfo
-    artifacts: tuple[Artifact, ...]
+    users: str
     fault: str | None
 
     @property
@@ -36,9 +36,7 @@ class DatasetNeed:
     @property
     def download_bytes(self) -> int:
         """What is still to be downloaded."""
-        if self.state != "to download":
-            return 0
-        return sum(file.size for file in self.info.files)
+        return sum(file.size for file in self.info.files) if self.state == "to download" else 0
 
 
 @dataclass(frozen=True)
@@ -47,22 +45,16 @@ class WeightsNeed:
 
     model: str
     path: Path
-    artifacts: tuple[Artifact, ...]
-    entry: PublishedWeights | None
-    """The registry's, None where it has none."""
+    users: str
+    entry: PublishedWeights | None  # the registry's, None where it has none
 
     @property
     def state(self) -> str:
         """Whether they are here or the graph fetches them, and how far they can be checked."""
         if self.entry is None:
             return f"missing in {REGISTRY}"
-        place = "present" if self.present else "to download"
+        place = "present" if self.path.is_file() else "to download"
         return place if self.entry.pinned else f"{place}, not pinned"
-
-    @property
-    def present(self) -> bool:
-        """Whether they are here."""
-        return self.path.is_file()
 
 
 def datasets_needed(
@@ -72,31 +64,32 @@ def datasets_needed(
 
     With `counts`, a dataset that is there must also have all its images.
     """
-    users: dict[str, dict[str, Artifact]] = {}
+    names: list[tuple[str, Artifact]] = []
     for artifact in artifacts:
-        trained_on = [run.recipe.data.dataset for run in artifact.runs]
-        measured_on = [name for one in artifact.measurements for name in one.datasets]
-        for name in (*trained_on, *measured_on):
-            users.setdefault(name, {})[f"{artifact.paper}_{artifact.name}"] = artifact
-    return [
-        DatasetNeed(info, tuple(users[name].values()), _fault(info, catalog.data_root, counts))
-        for name, info in ((name, find(name, catalog.datasets)) for name in sorted(users))
-    ]
+        names += [(run.recipe.data.dataset, artifact) for run in artifact.runs]
+        names += [(name, artifact) for one in artifact.measurements for name in one.datasets]
+    found = [(find(name, catalog.datasets), users) for name, users in _users(names)]
+    return [DatasetNeed(i, users, _fault(i, catalog.data_root, counts)) for i, users in found]
 
 
 def weights_needed(artifacts: Iterable[Artifact], catalog: Catalog) -> list[WeightsNeed]:
     """The published weights that runs of some artifacts start from."""
-    users: dict[str, dict[str, Artifact]] = {}
-    for artifact in artifacts:
-        for run in artifact.runs:
-            if published := run.recipe.model.published:
-                name = f"{artifact.paper}_{artifact.name}"
-                users.setdefault(published, {})[name] = artifact
+    users = _users((run.recipe.model.published, one) for one in artifacts for run in one.runs)
     registry = load_weights_registry(catalog.root / REGISTRY) if users else {}
+    paths = {name: catalog.weights_of(name) for name, _ in users}
     return [
-        WeightsNeed(name, path, tuple(users[name].values()), registry.get(path.stem))
-        for name, path in ((name, catalog.weights_of(name)) for name in sorted(users))
+        WeightsNeed(name, paths[name], targets, registry.get(paths[name].stem))
+        for name, targets in users
     ]
+
+
+def _users(needs: Iterable[tuple[str | None, Artifact]]) -> list[tuple[str, str]]:
+    """Each name that artifacts need, in order, with their targets."""
+    users: dict[str, dict[str, None]] = {}
+    for name, artifact in needs:
+        if name:
+            users.setdefault(name, {})[f"{artifact.paper}_{artifact.name}"] = None
+    return [(name, ", ".join(targets)) for name, targets in sorted(users.items())]
 
 
 def _fault(info: DatasetInfo, data_root: Path, counts: bool) -> str | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from vitrine.commands.console import count, duration, heading, say, size, table
+from rich.filesize import decimal as size
+
+from vitrine.commands.console import count, heading, say, table
 from vitrine.commands.cost import ZERO, Costs, Range, load_devices, training_images
 from vitrine.commands.needs import datasets_needed, weights_needed
 from vitrine.commands.state import (
@@ -19,6 +21,7 @@ from vitrine.commands.state import (
 )
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.plan.catalog import Artifact, Catalog, Run, with_sources
+from vitrine.provenance import duration
 
 # The papers trained on A100s.
 ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}
@@ -28,11 +31,8 @@ DONE_OR_MISSING: dict[bool, State] = {True: "done", False: "missing"}
 def plan(catalog: Catalog, target: str, device: str | None = None, measure: bool = False) -> None:
     """Print jobs, GPU hours, disk and missing data of a target.
 
-    Args:
-        catalog: the catalogue at the chosen scale.
-        target: a target's name.
-        device: the kind of device that the hours are of; None for the scale's.
-        measure: time the recipes on this machine first.
+    The hours are of one `device`, by default the scale's. With `measure`, the recipes are timed on
+    this machine first.
 
     Raises:
         VitrineError: no target or device is called so, or this machine is to be measured and is
@@ -96,19 +96,17 @@ def _print_trainings(catalog: Catalog, runs: Sequence[Run], costs: Costs) -> Non
         gpus = max(1, catalog.resources(run).gpus)
         one = costs.seconds(run, training_images(run)).times(1 / gpus)
         states = count_states(state_of(run, seed) for seed in run.seeds)
-        rows.append(
-            [
-                run.name,
-                ", ".join(f"{number} {state}" for state, number in states.items() if number),
-                f"{training_images(run):,}",
-                f"{costs.training_flops(run) / 1e9:.3g}",
-                _numbers(speed.images),
-                speed.source,
-                f"{_durations(one.times(max(map(len, run.jobs))))} on {gpus}",
-            ]
-        )
-    header = ["recipe", "seeds", "images", "GFLOPs/image", "images/s", "from", "time of a job"]
-    table(header, rows, right=["images", "GFLOPs/image", "images/s"])
+        row = {
+            "recipe": run.name,
+            "seeds": ", ".join(f"{number} {state}" for state, number in states.items() if number),
+            "images": f"{training_images(run):,}",
+            "GFLOPs/image": f"{costs.training_flops(run) / 1e9:.3g}",
+            "images/s": _between(speed.images),
+            "from": speed.source,
+            "time of a job": f"{_between(one.times(max(map(len, run.jobs))), duration)} on {gpus}",
+        }
+        rows.append(list(row.values()))
+    table(list(row), rows, right=["images", "GFLOPs/image", "images/s"])
     sources = {costs.speed(run).source for run in trained}
     if "FLOPs" in sources:
         say(f"FLOPs: {_rate(costs)}. Source: {costs.device.source}.")
@@ -131,7 +129,7 @@ def _print_hours(artifacts: Sequence[Artifact], runs: Sequence[Run], costs: Cost
         parts = [(row, runs_of_row(artifacts[0], row)) for row in artifacts[0].rows]
     rows: list[list[object]] = []
     for name, used in [*parts, ("total, shared runs counted once", runs)]:
-        both = (_numbers(range_.times(1 / seconds)) for range_ in device_seconds(used, costs))
+        both = (_between(range_.times(1 / seconds)) for range_ in device_seconds(used, costs))
         rows.append([name, sum(len(run.seeds) for run in used), *both])
     table([first, "runs", unit, "still to do"], rows, right=["runs", unit, "still to do"])
 
@@ -149,13 +147,11 @@ def _print_disk(
     heading("Disk")
     missing = [run for run in runs for seed in run.seeds if state_of(run, seed) != "done"]
     weights = sum(costs.weights_bytes(run) for run in missing)
+    checkpoints = max((costs.checkpoints_bytes(run) for run in missing), default=0)
+    under_way = "checkpoints, at most, of each training under way"
     rows: list[list[object]] = [
         ["weights still to be written", catalog.runs_root, size(weights)],
-        [
-            "checkpoints, at most, of each training under way",
-            catalog.runs_root,
-            size(max((costs.checkpoints_bytes(run) for run in missing), default=0)),
-        ],
+        [under_way, catalog.runs_root, size(checkpoints)],
     ]
     datasets = datasets_needed(artifacts, catalog)
     # Two datasets of one folder are made of the same files.
@@ -165,12 +161,11 @@ def _print_disk(
         rows.append([what, catalog.data_root / folder, size(need.download_bytes)])
     sizes = {run.recipe.model.published: costs.weights_bytes(run) for run in runs}
     for published in weights_needed(artifacts, catalog):
-        if not published.present:
+        if not published.path.is_file():
             what = f"published weights of {published.path.stem}"
             rows.append([what, published.path, size(sizes[published.model])])
     table(["what", "where", "size"], rows, right=["size"])
-    present = [need.info.name for need in datasets if need.state == "present"]
-    if present:
+    if present := [need.info.name for need in datasets if need.state == "present"]:
         say(f"Datasets present: {', '.join(present)}.")
     for need in datasets:
         if need.state == "missing":
@@ -180,22 +175,16 @@ def _print_disk(
 def _rate(costs: Costs) -> str:
     low, high = costs.device.sustained
     text = f"3 x forward over {low / 1e12:.3g} to {high / 1e12:.3g} TFLOP/s"
-    if costs.device.peak:
-        peak = costs.device.peak
+    if peak := costs.device.peak:
         share = f"{100 * low / peak:.2g} to {100 * high / peak:.2g} %"
         text += f" ({share} of the {peak / 1e12:.0f} TFLOP/s of the data sheet)"
     return text
-
-
-def _numbers(range_: Range) -> str:
-    low, high = (_number(bound) for bound in (range_.low, range_.high))
-    return low if low == high else f"{low} to {high}"
 
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:.2g}"
 
 
-def _durations(range_: Range) -> str:
-    low, high = duration(range_.low), duration(range_.high)
+def _between(range_: Range, write: Callable[[float], str] = _number) -> str:
+    low, high = write(range_.low), write(range_.high)
     return low if low == high else f"{low} to {high}"

@@ -33,32 +33,24 @@ FEW = 50  # with fewer images P-SHAP is too high by some percent of itself, or m
 class Folder:
     """A folder's images, also those of its subfolders, in the order of their paths.
 
-    Labels are known where the images lie in folders of classes that are the model's own: named by
-    ImageNet's synsets where the model has its 1,000 classes, else as many as the model's.
-
-    Args:
-        folder: where the images are.
-        classes: how many classes the model has.
-        images: take this many, spread evenly; None is all.
-
-    Attributes:
-        labelled: whether labels are known; all are `UNKNOWN` if not.
+    Labels are known (`labelled`) where the images lie in folders of the model's own classes: named
+    by ImageNet's synsets where the model has its 1,000 classes, else as many as the model's. If
+    not, all are `UNKNOWN`. `images` are taken, spread evenly; None is all.
 
     Raises:
         VitrineError: there is no such folder, or no image in it.
     """
 
     def __init__(self, folder: Path, classes: int, images: int | None = None):
-        found = sorted(find_images(folder))
-        own = sorted({str(path.parent.relative_to(folder)) for path in found})
+        found = [(path, str(path.parent.relative_to(folder))) for path in find_images(folder)]
+        found.sort()
+        own = sorted({name for _, name in found})
         synsets = ImageNetInfo().label_names()
         names = synsets if classes == len(synsets) and set(own) <= set(synsets) else own
         self.labelled = len(names) == classes
         ranks = {name: rank for rank, name in enumerate(names)} if self.labelled else {}
-        self.samples = [
-            (path, ranks.get(str(path.parent.relative_to(folder)), UNKNOWN))
-            for path in (found[index] for index in evenly_spread(len(found), images))
-        ]
+        chosen = (found[index] for index in evenly_spread(len(found), images))
+        self.samples = [(path, ranks.get(name, UNKNOWN)) for path, name in chosen]
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -76,13 +68,9 @@ def find_images(folder: Path) -> Iterator[Path]:
     """
     if not folder.is_dir():
         raise VitrineError(f"there is no folder {folder}: give --data a folder of images")
-    found = (
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in IMG_EXTENSIONS and path.is_file()
-    )
-    first = next(found, None)
-    if first is None:
+    named = (path for path in folder.rglob("*") if path.suffix.lower() in IMG_EXTENSIONS)
+    found = filter(Path.is_file, named)
+    if (first := next(found, None)) is None:
         raise VitrineError(f"{folder} has no images: give --data a folder with some")
     return chain([first], found)
 
@@ -100,16 +88,7 @@ def pshap(
 ) -> None:
     """Print the model's P-SHAP with its interval, and what it cost.
 
-    Args:
-        model: timm's name, with a tag if there is one.
-        data: a folder of images, see `Folder`.
-        pretrained: take timm's weights; else random ones, that follow from the seed.
-        images: measure this many, spread evenly over the folder; None is all.
-        permutations: of each image.
-        batch_size: images at a time.
-        seed: of the permutations.
-        device: torch's name; None is a GPU where there is one.
-        resume: a file that keeps what is done, should the command be interrupted.
+    The arguments are the options that `vitrine.cli.pshap` describes.
 
     Raises:
         VitrineError: the model, its weights, the images or the device are not there, the model has
@@ -147,19 +126,16 @@ def pshap(
     say(f"P-SHAP of {model}: {result.mean:.4f} (95 % interval {low:.4f} to {high:.4f})")
     if len(folder) < FEW:
         say(f"With fewer than {FEW} images both are too high: an image is in its own background")
+    shown = count(len(folder), "image")
     if folder.labelled:
-        say(
-            f"Mean over the {correct} of {count(len(folder), 'image')} that it classifies correctly"
-        )
+        say(f"Mean over the {correct} of {shown} that it classifies correctly")
     else:
         say(
-            f"Mean over {count(len(folder), 'image')}, each explained by the class predicted: the "
-            f"folders are not the model's {network.num_classes} classes"
+            f"Mean over {shown}, each explained by the class predicted: the folders are not the "
+            f"model's {network.num_classes} classes"
         )
-    say(
-        f"{result.passes_per_sample:g} forward passes an image, {result.samples_per_second:.3g} "
-        f"images/s on {device}"
-    )
+    passes, speed = result.passes_per_sample, result.samples_per_second
+    say(f"{passes:g} forward passes an image, {speed:.3g} images/s on {device}")
 
 
 def create(name: str, pretrained: bool) -> Any:

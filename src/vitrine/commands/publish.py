@@ -44,9 +44,7 @@ REPORT = "report.md"
 def publish(catalog: Catalog, prune: bool = False) -> None:
     """Copy a scale's results into the folder of published ones; what is not built here stays.
 
-    Args:
-        catalog: the catalogue at the scale.
-        prune: delete the published files that this does not write.
+    With `prune`, the published files that this does not write are deleted.
 
     Raises:
         VitrineError: the checkout has changes, or a result is not what it hangs on.
@@ -141,7 +139,8 @@ def fault_of_commits(commits: str) -> str | None:
             return f"it was made at {commit}, with uncommitted changes"
         if not re.fullmatch("[0-9a-f]{40}", commit):
             return f"'{commit}' is no commit"
-        if _git("merge-base", "--is-ancestor", commit, "HEAD").returncode:
+        is_ancestor = ["git", "merge-base", "--is-ancestor", commit, "HEAD"]
+        if subprocess.run(is_ancestor, capture_output=True, check=False).returncode:
             return f"its commit {commit} is not in the history of HEAD"
     return None
 
@@ -153,10 +152,7 @@ def replace_folder(
     catalog: Catalog,
     prune: bool,
 ) -> list[str]:
-    """Lay files over a folder and write its report and manifest, all in one rename.
-
-    Returns:
-        What it held before and no longer holds.
+    """Lay files over a folder, with its report and manifest, in one rename; return what is gone.
 
     Raises:
         VitrineError: it cannot be written.
@@ -191,7 +187,3 @@ def replace_folder(
 
 def _target(artifact: Artifact) -> str:
     return f"{artifact.paper}_{artifact.name}"
-
-
-def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)

@@ -24,7 +24,7 @@ import torch
 
 from vitrine import data
 from vitrine.artifacts.comparison import numbers_of
-from vitrine.commands.console import count, duration, say
+from vitrine.commands.console import count, say
 from vitrine.commands.cost import count_model
 from vitrine.commands.state import runs_behind
 from vitrine.data.miniature import write_miniature
@@ -33,7 +33,7 @@ from vitrine.files import write_atomically
 from vitrine.measures.taking import take
 from vitrine.plan.catalog import Artifact, Catalog, Run, trained_run
 from vitrine.plan.recipe import AnyRecipe, Batch, Recipe, SegmentationRecipe, Steps, Whole
-from vitrine.provenance import provenance
+from vitrine.provenance import duration, provenance
 from vitrine.training.checkpoint import Checkpoints
 from vitrine.training.engine import Job, engine_of
 from vitrine.training.model import save_weights, starting_weights
@@ -46,15 +46,10 @@ SHALLOW = 2  # blocks of a larger model
 
 
 def rehearse(catalog: Catalog, target: str, device: str | None = None) -> bool:
-    """Rehearse every recipe behind a target, and print a line for each.
+    """Rehearse every recipe behind a target, print a line for each, return whether all passed.
 
-    Args:
-        catalog: the catalogue; its own data, runs and results are left alone.
-        target: a target's name.
-        device: torch's name; None for CUDA where there is one.
-
-    Returns:
-        Whether every recipe passed.
+    The catalogue's own data, runs and results are left alone. `device` is torch's name; None is
+    CUDA where there is one.
 
     Raises:
         VitrineError: no target is called so.
@@ -99,19 +94,13 @@ def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, devi
     ]
     measurements = {measurement.path: measurement for _, _, measurement in shown}
     with tempfile.TemporaryDirectory(prefix="vitrine-") as temporary:
-        roots = {
-            "data_root": str(Path(temporary, "data")),
-            "runs_root": str(Path(temporary, "runs")),
-        }
+        roots = {f"{name}_root": str(Path(temporary, name)) for name in ("data", "runs")}
         here = Catalog(catalog.root, catalog.settings.model_copy(update=roots))
         here.scale = here.scale.model_copy(update={"workers": 0})
         recipe, initial = miniature_recipe(run.recipe, device), _weights_of_source(run)
         run = dataclasses.replace(run, recipe=recipe, folder=here.runs_root / run.paper / run.name)
-        needed = {
-            run.recipe.data.dataset,
-            *(name for m in measurements.values() for name in m.datasets),
-        }
-        for name in sorted(needed):
+        measured_on = {name for m in measurements.values() for name in m.datasets}
+        for name in sorted(measured_on | {recipe.data.dataset}):
             if here.datasets[name].source != "bundled":
                 write_miniature(here.datasets[name], here.data_root, per_class=1, classes=IMAGES)
         if isinstance(recipe, Recipe):
@@ -132,13 +121,9 @@ def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, devi
 def miniature_recipe(recipe: AnyRecipe, device: str) -> AnyRecipe:
     """The recipe with a batch of two, bound to no weights, such that the device can take it."""
     if isinstance(recipe, SegmentationRecipe):
-        return recipe.model_copy(
-            update={
-                "model": recipe.model.model_copy(update={"pretrained": None}),
-                "schedule": Steps(steps=STEPS),
-                "batch": Whole(size=IMAGES),
-            }
-        )
+        small = {"schedule": Steps(steps=STEPS), "batch": Whole(size=IMAGES)}
+        bare = recipe.model.model_copy(update={"pretrained": None})
+        return recipe.model_copy(update={**small, "model": bare})
     model = recipe.model.model_copy(update={"pretrained": False, "weights_from": None})
     if _is_too_large(recipe):
         model = model.model_copy(update={"args": {**model.args, "depth": SHALLOW}})
@@ -152,9 +137,8 @@ def miniature_recipe(recipe: AnyRecipe, device: str) -> AnyRecipe:
 
 
 def _is_too_large(recipe: AnyRecipe) -> bool:
-    if isinstance(recipe, SegmentationRecipe):
-        return False
-    return count_model(recipe, classes=1).parameters > LARGEST
+    segments = isinstance(recipe, SegmentationRecipe)
+    return not segments and count_model(recipe, classes=1).parameters > LARGEST
 
 
 def _weights_of_source(run: Run) -> Path | None:

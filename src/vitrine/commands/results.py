@@ -58,11 +58,8 @@ def altered_files(artifact: Artifact, catalog: Catalog) -> list[Path]:
     """The rendered files of an artifact that its measurements, rendered again, do not give."""
     with tempfile.TemporaryDirectory(prefix="vitrine-") as temporary:
         again = render(catalog, artifact, Path(temporary))
-        return [
-            file
-            for file, fresh in zip(catalog.files(artifact), again, strict=True)
-            if file.read_bytes() != fresh.read_bytes()
-        ]
+        pairs = zip(catalog.files(artifact), again, strict=True)
+        return [file for file, fresh in pairs if file.read_bytes() != fresh.read_bytes()]
 
 
 def fault_of(measurement: Measurement, catalog: Catalog) -> str | None:
@@ -79,9 +76,10 @@ def fault_of(measurement: Measurement, catalog: Catalog) -> str | None:
         return f"{measurement.path} was measured by other code than is here"
     if taken.get("identity") != job.identity:
         return f"{measurement.path} was measured with other arguments than are written now"
-    for seed in measurement.seeds if measurement.run else ():
-        weights = measurement.run.weights(seed) if measurement.run else Path()
-        receipts = measurement.run.receipts_of([seed]) if measurement.run else ()
+    if (run := measurement.run) is None:
+        return None
+    for seed in measurement.seeds:
+        weights, receipts = run.weights(seed), run.receipts_of([seed])
         if not weights.is_file() or not all(receipt.is_file() for receipt in receipts):
             return f"{weights}, on which {measurement.path} was measured, is not there or untold"
         digests = {sha256_once(weights), *(trained_weights(one).get(seed) for one in receipts)}
@@ -90,10 +88,7 @@ def fault_of(measurement: Measurement, catalog: Catalog) -> str | None:
     return None
 
 
-@functools.cache
-def sha256_once(path: Path) -> str:
-    """The digest of a large file that several measurements rest on."""
-    return sha256(path)
+sha256_once = functools.cache(sha256)  # of large files that several measurements rest on
 
 
 def older_runs(runs: Iterable[Run]) -> list[str]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from vitrine.artifacts.tables import format_answer
+from vitrine.artifacts.comparison import YES_NO
+from vitrine.artifacts.tables import printed_number
 from vitrine.commands.console import heading, say, table
 from vitrine.commands.state import runs_behind
 from vitrine.errors import VitrineError, did_you_mean
@@ -21,30 +22,20 @@ def show(catalog: Catalog, target: str) -> None:
     artifacts = catalog.target(target).artifacts
     for artifact in artifacts:
         _print_artifact(artifact, catalog)
-    runs = runs_behind(artifacts)
-    if runs:
+    if runs := runs_behind(artifacts):
         heading("Runs")
         rows = [
-            [
-                run.name,
-                run.recipe.hash,
-                ", ".join(map(str, run.seeds)),
-                run.folder,
-                run.recipe.model.weights_from,
-            ]
-            for run in runs
+            [run.name, run.recipe.hash, ", ".join(map(str, run.seeds)), run.folder, start]
+            for run, start in ((run, run.recipe.model.weights_from) for run in runs)
         ]
         table(["run", "recipe hash", "seeds", "folder", "starts from"], rows)
 
 
 def show_recipe(catalog: Catalog, target: str | None, name: str, *, why: bool = False) -> None:
-    """Print a recipe as it resolves at this scale, defaults included.
+    """Print a recipe of the target's papers, or of any, as it resolves at this scale.
 
-    Args:
-        catalog: the catalogue.
-        target: the recipe is of this target's papers; None for any paper.
-        name: RECIPE or PAPER/RECIPE; the recipe may be named as its run's folder, with its hash.
-        why: beside each value, name the file and line that set it, or "default".
+    Its name is RECIPE or PAPER/RECIPE; it may be that of its run's folder, with the hash. With
+    `why`, beside each value stand the file and the line that set it, or "default".
 
     Raises:
         VitrineError: none of the papers has such a recipe at this scale, or several have.
@@ -112,15 +103,9 @@ def _print_artifact(artifact: Artifact, catalog: Catalog) -> None:
 
 def _line(cell: Cell) -> list[object]:
     measurement, printed = cell.measurement, cell.printed
-    measure = f"{measurement.name}: {cell.key}" if measurement else "not measured"
-    return [
-        cell.row,
-        cell.column,
-        measure,
-        _subject(measurement) if measurement else "",
-        _printed(cell) if printed else "",
-        printed.source if printed else "",
-    ]
+    measure = [f"{measurement.name}: {cell.key}", _subject(measurement)] if measurement else []
+    place = printed.source if printed else ""
+    return [cell.row, cell.column, *(measure or ["not measured", ""]), _printed(cell), place]
 
 
 def _subject(measurement: Measurement) -> str:
@@ -135,11 +120,5 @@ def _printed(cell: Cell) -> str:
     if cell.printed is None:
         return ""
     value, std = cell.printed.value, cell.printed.std
-    if isinstance(value, str):
-        return value
-    if answer := format_answer(value, cell.unit):
-        return answer
-    text = str(value) if cell.digits is None else f"{value:.{cell.digits}f}"
-    if std is not None:
-        text += f" ± {std:g}"
-    return f"{text} {cell.unit}".rstrip()
+    text = printed_number(value, std, cell.unit, cell.digits).text
+    return text if isinstance(value, str) or cell.unit == YES_NO else f"{text} {cell.unit}".rstrip()

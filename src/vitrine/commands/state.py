@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 from vitrine.plan.catalog import Artifact, Catalog, Run
 
 State = Literal["done", "resumable", "missing"]
-STATES: tuple[State, ...] = ("done", "resumable", "missing")
+STATES: tuple[State, ...] = get_args(State)
 
 
 def last_checkpoint(run: Run, seed: int) -> int | None:

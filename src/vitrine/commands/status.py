@@ -8,13 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from vitrine.artifacts.report import cells_of
+from vitrine.artifacts.report import VERDICTS, cells_of
 from vitrine.commands.console import count, say, table
 from vitrine.commands.results import claims_of, fault_of, older_runs
 from vitrine.commands.state import count_states, is_rendered, state_of
 from vitrine.plan.catalog import Artifact, Catalog
-
-VERDICTS = ("exact", "within", "outside", "not_comparable", "unprinted", "not_run")
 
 
 def status(catalog: Catalog) -> None:
@@ -26,11 +24,7 @@ def status(catalog: Catalog) -> None:
         counts = [verdicts[verdict] or None for verdict in VERDICTS]
         name = f"{artifact.paper}_{artifact.name}"
         rows.append([name, artifact_state(artifact, cells, catalog), *counts])
-    table(
-        ["artifact", "state", *(verdict.replace("_", " ") for verdict in VERDICTS)],
-        rows,
-        right=[verdict.replace("_", " ") for verdict in VERDICTS],
-    )
+    table(["artifact", "state", *VERDICTS.values()], rows, right=VERDICTS.values())
     states = count_states(
         state_of(run, seed) for run in catalog.runs.values() for seed in run.seeds
     )
@@ -52,8 +46,7 @@ def _say_older(catalog: Catalog) -> None:
         say(f"{count(len(faults), 'measurement')} to take again (snakemake does):")
     for fault in faults:
         say(f"  {fault}")
-    older = older_runs(catalog.runs.values())
-    if older:
+    if older := older_runs(catalog.runs.values()):
         say(
             f"{count(len(older), 'run')} trained by older code (measured as they are; "
             "--config retrain=changed trains them anew):"

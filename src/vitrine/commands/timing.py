@@ -32,10 +32,9 @@ WHAT_IS_TIMED = {
 
 
 def time_recipes(runs: Iterable[Run], catalog: Catalog, kind: Device) -> dict[str, float]:
-    """Time every distinct recipe that trains; one that cannot run here is told and left out.
+    """Time every distinct recipe that trains: images per second, by recipe hash.
 
-    Returns:
-        Images per second, by recipe hash.
+    One that cannot run here is told and left out.
 
     Raises:
         VitrineError: this machine has no device of that kind.
@@ -50,12 +49,11 @@ def time_recipes(runs: Iterable[Run], catalog: Catalog, kind: Device) -> dict[st
     for run in runs:
         if training_images(run) and run.recipe.hash not in speeds:
             try:
-                speed = time_recipe(run, catalog, device)
+                speeds[run.recipe.hash] = speed = time_recipe(run, catalog, device)
             except VitrineError as error:
                 say(f"{run.name} is not timed: {error}")
-                continue
-            speeds[run.recipe.hash] = speed
-            say(f"{run.name}: {speed:.4g} images/s on this machine")
+            else:
+                say(f"{run.name}: {speed:.4g} images/s on this machine")
     if speeds:
         say(f"Timed: {WHAT_IS_TIMED[device]}.")
     say()

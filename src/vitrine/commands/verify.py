@@ -20,11 +20,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import pandas as pd
 from scipy.stats import binom
 
+from vitrine.artifacts.claims import Side
 from vitrine.artifacts.comparison import CONFIDENCE, difference_half_width, rounding_of
 from vitrine.artifacts.report import cells_of
 from vitrine.commands.console import count, heading, say, table
@@ -42,9 +43,7 @@ from vitrine.files import sha256
 from vitrine.plan.catalog import Artifact, Catalog, Cell
 
 Agreement = Literal["same", "within", "differs", "not compared", "missing here", "new here"]
-AGREEMENTS: tuple[Agreement, ...] = (
-    "same", "within", "differs", "not compared", "missing here", "new here"
-)  # fmt: skip
+AGREEMENTS: tuple[Agreement, ...] = get_args(Agreement)
 RELATIVE_NOISE = 1e-9
 ONE_RUN = 0.25  # of its value, the difference that a single run may show
 BY_CHANCE = 0.99  # how surely chance alone gives no more numbers beyond their intervals
@@ -82,8 +81,7 @@ def verify(catalog: Catalog) -> bool:
     ):
         if not any(folder.glob("*/*.csv")):
             raise VitrineError(f"{folder} holds no results to compare; {remedy}")
-    altered = [*altered_publications(published), *altered_here(catalog)]
-    if altered:
+    if altered := [*altered_publications(published), *altered_here(catalog)]:
         heading("Altered")
         for sentence in altered:
             say(f"  {sentence}")
@@ -159,54 +157,43 @@ def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[C
     declared = {(cell.row, cell.column): cell for cell in artifact.cells}
     for place in dict.fromkeys([*before, *after]):
         old, new = before.get(place, _NOTHING), after.get(place, _NOTHING)
-        if math.isnan(old.measured) and math.isnan(new.measured):
+        if math.isnan(old.value) and math.isnan(new.value):
             continue
         cell = declared.get(place)
+        shown = (cell.measurement.path, cell.key) if cell and cell.measurement else None
         allowed = _allowed(old, new, cell)
         yield Compared(
             artifact=f"{artifact.paper}_{artifact.name}",
             row=place[0],
             column=place[1],
-            evidence=_evidence(cell) or (artifact.paper, artifact.name, *place),
+            evidence=shown or (artifact.paper, artifact.name, *place),
             exact=cell is not None and cell.exact,
-            published=old.measured,
-            ours=new.measured,
+            published=old.value,
+            ours=new.value,
             allowed=allowed,
-            agreement=_agreement(old.measured, new.measured, allowed, cell),
+            agreement=_agreement(old.value, new.value, allowed, cell),
         )
 
 
-@dataclass(frozen=True)
-class _Number:
-    measured: float
-    std: float
-    n_seeds: int
+_NOTHING = Side(math.nan, math.nan, 0)
 
 
-_NOTHING = _Number(math.nan, math.nan, 0)
-
-
-def _by_place(cells: pd.DataFrame) -> dict[tuple[str, str], _Number]:
+def _by_place(cells: pd.DataFrame) -> dict[tuple[str, str], Side]:
     columns = (cells[name] for name in ("row", "column", "measured", "std", "n_seeds"))
     return {
-        (str(row), str(column)): _Number(float(measured), float(std), int(n_seeds))
+        (str(row), str(column)): Side(float(measured), float(std), int(n_seeds))
         for row, column, measured, std, n_seeds in zip(*columns, strict=True)
     }
 
 
-def _evidence(cell: Cell | None) -> tuple[object, ...] | None:
-    """What a cell shows: a value of a measurement."""
-    return (cell.measurement.path, cell.key) if cell and cell.measurement else None
-
-
-def _allowed(old: _Number, new: _Number, cell: Cell | None) -> float:
+def _allowed(old: Side, new: Side, cell: Cell | None) -> float:
     """The difference that agrees."""
     if cell is not None and cell.exact:
         printed = cell.printed.value if cell.printed else None
-        return rounding_of(cell, printed if isinstance(printed, float) else old.measured)
+        return rounding_of(cell, printed if isinstance(printed, float) else old.value)
     spreads = [number for number in (old, new) if number.n_seeds > 1 and not math.isnan(number.std)]
     if not spreads:
-        return ONE_RUN * abs(old.measured)
+        return ONE_RUN * abs(old.value)
     if len(spreads) == 1:
         return difference_half_width(spreads[0].n_seeds, spreads[0].std, 1, None)
     return difference_half_width(old.n_seeds, old.std, new.n_seeds, new.std)
@@ -235,8 +222,7 @@ def _print_cells(cells: Iterable[Compared], numbers: Iterable[Compared]) -> None
         for name, counts in by_artifact.items()
     ]
     table(["artifact", *AGREEMENTS], rows, right=AGREEMENTS)
-    odd = [one for one in numbers if one.agreement in ("differs", "missing here")]
-    if odd:
+    if odd := [one for one in numbers if one.agreement in ("differs", "missing here")]:
         heading("Numbers that differ or are missing")
         header = ["artifact", "row", "column", "published", "here", "allowed", ""]
         lines = [

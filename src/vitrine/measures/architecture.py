@@ -54,10 +54,8 @@ class Architecture:
 
     def images(self, batch_size: int, model: nn.Module, seed: int) -> Tensor:
         """Make ``(B, 3, side, side)`` noise on the CPU; `model` is asked for its default side."""
-        side = self.side(model)
-        return torch.randn(
-            (batch_size, 3, side, side), generator=torch.Generator().manual_seed(seed)
-        )
+        generator, side = torch.Generator().manual_seed(seed), self.side(model)
+        return torch.randn((batch_size, 3, side, side), generator=generator)
 
     def side(self, model: nn.Module) -> int:
         """Say how large the images are that `model` is shown."""
@@ -86,9 +84,9 @@ def require_pairs(pairs: Mapping[str, str], models: Mapping[str, Any]) -> None:
     Raises:
         VitrineError: one is not.
     """
-    for label in (*pairs, *pairs.values()):
-        if label not in models:
-            raise VitrineError(
-                f"the measure's `pairs` name '{label}', which is not among its `models`: "
-                f"{', '.join(models)}"
-            )
+    unknown = [label for label in (*pairs, *pairs.values()) if label not in models]
+    if unknown:
+        raise VitrineError(
+            f"the measure's `pairs` name '{unknown[0]}', which is not among its `models`: "
+            f"{', '.join(models)}"
+        )

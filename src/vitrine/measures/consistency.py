@@ -28,7 +28,7 @@ from vitrine.data.loading import EvaluationSamples, eval_loader, evenly_spread
 from vitrine.data.transforms import Transform, eval_transform
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.measures.context import Trained, Values
-from vitrine.measures.precision import Precision, autocast
+from vitrine.training.model import Precision, autocast
 from vitrine.training.seeding import derive
 
 Mode = Literal["zero", "crop"]
@@ -38,17 +38,11 @@ STANDARD_SIDE = 224
 
 @dataclass(frozen=True)
 class Condition:
-    """What is done to an image, and how far it is then shifted; lengths are in image sides.
+    """What is done to an image, and how far it is then shifted; lengths are in image sides."""
 
-    Attributes:
-        max_offset: offsets are uniform integers from 0 to this, on each axis.
-        erase: the side of the erased square is a uniform integer from 0 to this.
-        flip: turn the image upside down first.
-    """
-
-    max_offset: float = 1.0
-    erase: float = 0.0
-    flip: Literal["vertical"] | None = None
+    max_offset: float = 1.0  # offsets are uniform integers from 0 to this, on each axis
+    erase: float = 0.0  # the side of the erased square is a uniform integer from 0 to this
+    flip: Literal["vertical"] | None = None  # turn the image upside down first
 
     def __post_init__(self) -> None:
         for name, value, most in (("max_offset", self.max_offset, inf), ("erase", self.erase, 1)):
@@ -89,10 +83,8 @@ def circular_consistency(
     Raises:
         VitrineError: a condition has an unknown field, or a value out of range.
     """
-    named = {
-        f"{name}/": _condition({**condition, **own}) for name, own in (conditions or {}).items()
-    }
-    named = named or {"": _condition(condition)}
+    each = {f"{name}/": own for name, own in (conditions or {}).items()} or {"": {}}
+    named = {name: _condition({**condition, **own}) for name, own in each.items()}
     tallies = {name: _Tally() for name in named}
     side = trained.recipe.data.image_size
     transform = eval_transform(trained.recipe, trained.info)
@@ -153,6 +145,8 @@ def standard_consistency(
     """
     side = trained.recipe.data.image_size
     limit = max_shift * side // STANDARD_SIDE
+    mean, std = trained.info.normalization(trained.recipe.data.normalization)
+    black = -torch.tensor(mean) / torch.tensor(std)
     values: dict[str, float] = {}
     for mode in modes:
         if mode not in get_args(Mode):
@@ -163,32 +157,17 @@ def standard_consistency(
         tally = _Tally()
         for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
             uniform = draws(trained.seed, "standard shift", indices, 2 * pairs, 2)
-            views = _crops if mode == "crop" else _zero_padded
-            unshifted, shifted = views(trained, batch, uniform, limit)
-            tally.add(trained.logits(unshifted), labels, [trained.logits(view) for view in shifted])
+            if mode == "crop":
+                corners = integers(uniform, limit)
+                views = [crop(batch, corner, side) for corner in corners.unbind(1)]
+                batch = crop(batch, torch.full((len(batch), 2), limit // 2), side)
+            else:
+                offsets = integers(uniform, 2 * limit) - limit
+                views = [zero_padded_shift(batch, offset, black) for offset in offsets.unbind(1)]
+            tally.add(trained.logits(batch), labels, [trained.logits(view) for view in views])
         values |= {f"{mode}/{key}": value for key, value in tally.values().items()}
         values[f"{mode}/max_shift_pixels"] = limit
     return values
-
-
-def _zero_padded(
-    trained: Trained, batch: Tensor, uniform: Tensor, limit: int
-) -> tuple[Tensor, list[Tensor]]:
-    """The images, and their shifts by up to `limit` either way, drawn by ``(B, views, 2)``."""
-    mean, std = trained.info.normalization(trained.recipe.data.normalization)
-    black = -torch.tensor(mean) / torch.tensor(std)
-    offsets = integers(uniform, 2 * limit) - limit
-    return batch, [zero_padded_shift(batch, offset, black) for offset in offsets.unbind(1)]
-
-
-def _crops(
-    trained: Trained, batch: Tensor, uniform: Tensor, limit: int
-) -> tuple[Tensor, list[Tensor]]:
-    """The central crop of images that are `limit` wider than the network's, and shifted ones."""
-    side = trained.recipe.data.image_size
-    centre = torch.full((len(batch), 2), limit // 2)
-    corners = integers(uniform, limit)
-    return crop(batch, centre, side), [crop(batch, corner, side) for corner in corners.unbind(1)]
 
 
 def circular_shift(images: Tensor, offsets: Tensor) -> Tensor:
@@ -241,10 +220,8 @@ def bitwise_equal(first: Tensor, second: Tensor) -> Tensor:
 
 def draws(seed: int, purpose: str, indices: Sequence[int], *shape: int) -> Tensor:
     """Draw float64 from [0, 1): ``(B, *shape)``, each row by its sample's own generator."""
-    rows = []
-    for index in indices:
-        generator = torch.Generator().manual_seed(derive(purpose, seed, index))
-        rows.append(torch.rand(shape, dtype=torch.float64, generator=generator))
+    own = (torch.Generator().manual_seed(derive(purpose, seed, index)) for index in indices)
+    rows = [torch.rand(shape, dtype=torch.float64, generator=generator) for generator in own]
     return torch.stack(rows)
 
 
@@ -253,23 +230,18 @@ def integers(uniform: Tensor, largest: int | Tensor) -> Tensor:
     return (uniform * (largest + 1)).long()
 
 
-def _sources(images: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+def _sources(images: Tensor, offsets: Tensor) -> list[Tensor]:
     """Where each row ``(B, H)`` and each column ``(B, W)`` comes from: i + o."""
-    rows, columns = offsets.to(images.device)[:, :, None].unbind(1)
-    height, width = images.shape[2:]
-    return (
-        torch.arange(height, device=images.device) + rows,
-        torch.arange(width, device=images.device) + columns,
-    )
+    along = zip(images.shape[2:], offsets.to(images.device)[:, :, None].unbind(1), strict=True)
+    return [torch.arange(size, device=images.device) + offset for size, offset in along]
 
 
 def _condition(values: Mapping[str, Any]) -> Condition:
     known = [field.name for field in fields(Condition)]
-    for name in values:
-        if name not in known:
-            raise VitrineError(
-                f"circular_consistency has no argument '{name}'{did_you_mean(name, known)}"
-            )
+    for name in sorted(values.keys() - known):
+        raise VitrineError(
+            f"circular_consistency has no argument '{name}'{did_you_mean(name, known)}"
+        )
     return Condition(**values)
 
 

@@ -45,17 +45,11 @@ SOFTMAX = ELEMENTWISE["_softmax"]
 
 @dataclass
 class Operations:
-    """What a forward pass takes.
+    """What a forward pass takes."""
 
-    Attributes:
-        products: multiply-adds of matrix products, convolutions and attention.
-        elementwise: operations on elements.
-        attention: what `elementwise` leaves out, the scaling of queries and the softmax.
-    """
-
-    products: int = 0
-    elementwise: int = 0
-    attention: int = 0
+    products: int = 0  # multiply-adds of matrix products, convolutions and attention
+    elementwise: int = 0  # operations on elements
+    attention: int = 0  # what `elementwise` leaves out, the scaling of queries and the softmax
 
     @property
     def macs(self) -> int:
@@ -64,11 +58,7 @@ class Operations:
 
 
 def flops(context: Context, models: Mapping[str, Mapping[str, Any]]) -> Values:
-    """Count the operations of models on one image.
-
-    Args:
-        context: of no influence but its seed, from which the models are built.
-        models: fields of `vitrine.measures.architecture.Architecture` by label.
+    """Count the operations of `models`, fields of `Architecture` by label, on one image.
 
     Returns:
         ``"<label>/..."`` with ``gmacs`` (the papers' convention, 10^9), ``gmacs_unfused`` (the same

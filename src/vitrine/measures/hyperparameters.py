@@ -40,12 +40,15 @@ def hyperparameters(described: Described) -> Values:
     """
     recipe, info = described.recipe, described.info
     with torch.device("meta"):
-        model = build_model(recipe, info.classes)
+        model: Any = build_model(recipe, info.classes)
     optimizer = _optimizer(recipe)
     scheduler = build_scheduler(optimizer, recipe, steps_per_epoch=1)
     mixing: Any = build_mixing(recipe, info.classes)
     mixed = isinstance(mixing, Mixup)
     kind = type(optimizer).__name__.lower()
+    steps = train_transform(recipe, info).transforms
+    # Brightness, as contrast and saturation, is changed by up to so much.
+    jitters = [step for step in steps if isinstance(step, ColorJitter)]
     return {
         "batch_size": recipe.batch.size,
         "lamb": int(kind == "lamb"),
@@ -56,13 +59,13 @@ def hyperparameters(described: Described) -> Values:
         "epochs": recipe.schedule.epochs,
         "thousand_images": info.train_images / 1000,
         "warmup_epochs": getattr(scheduler, "warmup_t", 0),
-        "drop_path": _drop_path(model),
+        "drop_path": max(getattr(module, "drop_prob", 0.0) for module in model.modules()),
         "repeats": recipe.augmentation.repeats,
         "repeated_augmentation": int(recipe.augmentation.repeats > 1),
         "clip_grad": recipe.optimizer.clip_grad or 0,
         "mixup": mixing.mixup_alpha if mixed else 0,
         "cutmix": mixing.cutmix_alpha if mixed else 0,
-        "color_jitter": _color_jitter(train_transform(recipe, info).transforms),
+        "color_jitter": round(jitters[0].brightness[1] - 1, 6) if jitters else 0.0,
         "binary_cross_entropy": int(isinstance(build_loss(recipe), BinaryCrossEntropy)),
     }
 
@@ -74,14 +77,3 @@ def _optimizer(recipe: Recipe) -> torch.optim.Optimizer:
     """
     plain = recipe.optimizer.model_copy(update={"group_lr": {}})
     return build_optimizer(nn.Linear(1, 1), recipe.model_copy(update={"optimizer": plain}))
-
-
-def _drop_path(model: nn.Module) -> float:
-    rates: list[Any] = [getattr(module, "drop_prob", 0.0) for module in model.modules()]
-    return max(rates)
-
-
-def _color_jitter(steps: list[object]) -> float:
-    """Brightness, as contrast and saturation, is changed by up to so much."""
-    jitters = [step for step in steps if isinstance(step, ColorJitter)]
-    return round(jitters[0].brightness[1] - 1, 6) if jitters else 0.0

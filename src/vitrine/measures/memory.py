@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from vitrine.errors import VitrineError
 from vitrine.measures.architecture import Architecture, architectures, require_pairs
 from vitrine.measures.context import Context, Values
-from vitrine.measures.precision import Precision, autocast
+from vitrine.training.model import Precision, autocast
 
 Phase = Literal["training", "inference"]
 
@@ -44,14 +44,8 @@ def memory(
 ) -> Values:
     """Measure the peak memory of untrained models on noise.
 
-    Args:
-        context: where to measure.
-        models: fields of `vitrine.measures.architecture.Architecture` by label.
-        pairs: for a label, that of the model that it is compared with.
-        batch_size: images in a step or pass.
-        phases: those that are measured; the numbers of others are None.
-        precision: of the forward pass.
-        compile: let torch.compile at the models, as a recipe's `compile` does.
+    The arguments are those of `vitrine.measures.throughput.throughput`, and `phases`: those that
+    are measured; the numbers of others are None.
 
     Returns:
         ``"<label>/<phase>/<quantity>"`` in MiB, and of a model in `pairs` also
@@ -69,11 +63,8 @@ def memory(
     values: dict[str, float | None] = {}
     for label, architecture in architectures(models).items():
         for phase in get_args(Phase):
-            peaks: Mapping[str, float | None] = dict.fromkeys(QUANTITIES)
-            if phase in phases:
-                peaks = _in_a_fresh_process(
-                    architecture, phase, batch_size, context, precision, compile
-                )
+            task = (architecture, phase, batch_size, context, precision, compile)
+            peaks = _in_a_fresh_process(*task) if phase in phases else dict.fromkeys(QUANTITIES)
             values |= {f"{label}/{phase}/{quantity}": peak for quantity, peak in peaks.items()}
     for label, plain in pairs.items():
         for phase in get_args(Phase):
@@ -87,19 +78,13 @@ def memory(
 
 
 def _in_a_fresh_process(
-    architecture: Architecture,
-    phase: Phase,
-    batch_size: int,
-    context: Context,
-    precision: Precision,
-    compile: bool,
+    architecture: Architecture, phase: Phase, batch_size: int, *settings: Any
 ) -> dict[str, float | None]:
-    task = (architecture, phase, batch_size, context.device, context.seed, precision, compile)
     fresh = get_context("forkserver")  # forks of a process that has imported torch and run nothing
     fresh.set_forkserver_preload([__name__])
     with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
         try:
-            return pool.submit(peak, *task).result()
+            return pool.submit(peak, architecture, phase, batch_size, *settings).result()
         except (BrokenProcessPool, torch.OutOfMemoryError):
             raise VitrineError(
                 f"the {phase} of '{architecture.name}' with {batch_size} images did not come to "
@@ -111,27 +96,26 @@ def peak(
     architecture: Architecture,
     phase: Phase,
     batch_size: int,
-    device: str,
-    seed: int,
+    context: Context,
     precision: Precision = "fp32",
     compile: bool = False,
 ) -> dict[str, float | None]:
-    """Run a phase and say how much memory it took, in MiB; meant for a process of its own.
+    """Run a phase and return `QUANTITIES`, in MiB; meant for a process of its own.
 
-    Returns:
-        Each of `QUANTITIES`, None where the device has no such number.
+    One that the device does not have is None.
 
     Raises:
         VitrineError: the model cannot be built, or the system does not tell resident memory.
     """
+    device, seed = context.device, context.seed
     on_gpu = torch.device(device).type == "cuda"
     if not on_gpu:
         # What torch loads at first use, such as the optimiser's machinery, is no model's memory.
         run(nn.Linear(1, 1), torch.zeros(1, 1), phase)
         before = _resident("VmRSS")
     model = architecture.build(seed)
-    images = architecture.images(batch_size, model, seed)
-    model, images = model.to(device), images.to(device)
+    images = architecture.images(batch_size, model, seed).to(device)
+    model = model.to(device)
     if compile:
         model.compile()
     with autocast(device, precision):
@@ -166,7 +150,7 @@ def _resident(field: Literal["VmRSS", "VmHWM"]) -> int:
     getrusage's peak would not do: a new process inherits its parent's.
     """
     status = Path("/proc/self/status")
-    text = status.read_text(encoding="utf-8") if status.exists() else ""
+    text = status.read_text() if status.exists() else ""
     found = re.search(rf"^{field}:\s+(\d+) kB", text, re.MULTILINE)
     if found is None:
         raise VitrineError(

@@ -15,11 +15,7 @@ from vitrine.measures.context import Context, Values
 
 
 def parameters(context: Context, models: Mapping[str, Mapping[str, Any]]) -> Values:
-    """Count the parameters of models, with the head that they have by default or by `args`.
-
-    Args:
-        context: where to count.
-        models: fields of `vitrine.measures.architecture.Architecture` by label.
+    """Count the parameters of `models`, fields of `Architecture` by label, with their heads.
 
     Returns:
         ``"<label>/parameters"`` and the same in ``"<label>/millions"``.

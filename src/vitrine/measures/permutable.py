@@ -40,10 +40,7 @@ class PermutablePositions(nn.Module):
     Class and register tokens permute with the patches where the additive table has rows for them
     (as the authors of P-SHAP do). A rotary embedding has no place for them; where a model has both
     kinds, only the patches' positions permute, in both alike. A model without position embeddings
-    ignores the permutation.
-
-    Args:
-        model: its parameters are shared, and its mode (training or evaluation) is taken over.
+    ignores the permutation. The parameters of `model` are shared, and its mode is taken over.
 
     Raises:
         VitrineError: the model is of another family.
@@ -86,8 +83,7 @@ class PermutablePositions(nn.Module):
             table = self.model.pos_embed[0]  # (rows, C)
             kept = len(table) - self.positions
             first = torch.arange(kept, device=permutation.device).expand(len(permutation), kept)
-            rows = torch.cat([first, permutation + kept], dim=1)
-            replaced["pos_embed"] = table[rows]  # (B, rows, C)
+            replaced["pos_embed"] = table[torch.cat([first, permutation + kept], dim=1)]
 
         def gather_angles(_block: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
             angles = kwargs["rope"]  # (N, D) for all heads, or (heads, N, D)

@@ -55,25 +55,15 @@ SAVE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class PositionShap:
-    """P-SHAP of n samples, in their order; all tensors are float64 on the CPU.
+    """P-SHAP of n samples, in their order; all tensors are ``(n,)``, float64, on the CPU."""
 
-    Attributes:
-        values: ``(n,)``, P-SHAP from 0 to 1.
-        phi_position: ``(n,)``, the Shapley value of the position embedding.
-        phi_image: ``(n,)``, that of the image.
-        correct: ``(n,)`` booleans, which samples are classified correctly.
-        interval: bounds of the bootstrap's 95 % interval of `mean`; None of `paired`.
-        passes_per_sample: forward passes for each sample.
-        samples_per_second: of this call; a resumed one counts its own samples.
-    """
-
-    values: Tensor
-    phi_position: Tensor
-    phi_image: Tensor
-    correct: Tensor
-    interval: tuple[float, float] | None
+    values: Tensor  # P-SHAP from 0 to 1
+    phi_position: Tensor  # the Shapley value of the position embedding
+    phi_image: Tensor  # that of the image
+    correct: Tensor  # booleans, which samples are classified correctly
+    interval: tuple[float, float] | None  # the bootstrap's, 95 %, of `mean`; None of `paired`
     passes_per_sample: float
-    samples_per_second: float
+    samples_per_second: float  # of this call; a resumed one counts its own samples
 
     @property
     def mean(self) -> float:
@@ -83,17 +73,11 @@ class PositionShap:
 
 @dataclass(frozen=True)
 class Fold:
-    """Samples that `paired` explains with one background.
+    """Samples that `paired` explains with one background."""
 
-    Attributes:
-        samples: ``(n,)``, indices in the dataset.
-        background: ``(m,)``, indices of the images x_b.
-        permutations: ``(m, N)``, the row b permutes the P_b that goes with x_b.
-    """
-
-    samples: Tensor
-    background: Tensor
-    permutations: Tensor
+    samples: Tensor  # (n,), indices in the dataset
+    background: Tensor  # (m,), indices of the images x_b
+    permutations: Tensor  # (m, N), the row b permutes the P_b that goes with x_b
 
 
 def shapley(both: Tensor, image: Tensor, position: Tensor, none: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,24 +94,18 @@ def position_share(phi_position: Tensor, phi_image: Tensor) -> Tensor:
 
 
 def greater(first: Tensor, second: Tensor) -> float:
-    """Test by Mann and Whitney's U whether `first` is stochastically greater than `second`.
+    """Test by Mann and Whitney's U whether ``(n,)`` `first` is greater than ``(m,)`` `second`.
 
-    The arithmetic is in float64: in float32 a p-value below 1e-45 is 0.
-
-    Args:
-        first: ``(n,)``, such as P-SHAP of position-dependent samples (Sec. 5.1).
-        second: ``(m,)``, such as that of position-independent ones.
-
-    Returns:
-        The one-sided p-value; the null hypothesis is that both are distributed alike.
+    The one-sided p-value is float64 (in float32 one below 1e-45 would be 0); by the null
+    hypothesis both are distributed alike.
 
     Raises:
         VitrineError: one of them is empty.
     """
     if not len(first) or not len(second):
+        sizes = f"{len(first)} against {len(second)} samples"
         raise VitrineError(
-            f"a Mann-Whitney test of {len(first)} against {len(second)} samples says nothing: give "
-            "at least one of each"
+            f"a Mann-Whitney test of {sizes} says nothing: give at least one of each"
         )
     test = mannwhitneyu(first.double().numpy(), second.double().numpy(), alternative="greater")
     return float(test.pvalue)
@@ -186,16 +164,14 @@ def sweep(
     with tqdm(total=count, initial=start, desc="P-SHAP", unit="image", disable=None) as bar:
         for images, labels in loader:
             first = len(progress)
-            draws = torch.stack(
-                [
-                    draw_permutations(permutations, model.positions, "P-SHAP sweep", seed, index)
-                    for index in range(first, first + len(labels))
-                ]
-            )  # (B, K, N)
+            draws = [
+                draw_permutations(permutations, model.positions, "P-SHAP sweep", seed, index)
+                for index in range(first, first + len(labels))
+            ]
             clean = _logits(model, images, None, device)
             _classes(clean, labels)  # refused before they cost passes
             permuted = torch.zeros_like(clean)
-            for k, draw in enumerate(draws.unbind(1), start=1):
+            for k, draw in enumerate(torch.stack(draws, dim=1), start=1):  # (B, N) of (K, B, N)
                 # A running mean, since the mean of equal numbers then is that number, bit for bit.
                 permuted += (_logits(model, images, draw, device) - permuted) / k
             progress.add(clean, permuted, labels)
@@ -213,7 +189,8 @@ def sweep(
         passes_per_sample=1 + permutations,
         samples_per_second=(count - start) / seconds,
     )
-    progress.delete()
+    if resume is not None:
+        resume.unlink(missing_ok=True)
     return result
 
 
@@ -222,17 +199,12 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Return percentiles of the mean P-SHAP of correctly classified samples, drawn anew.
 
-    A draw of samples, with replacement, draws their share in the background too.
+    A draw of samples, with replacement, draws their share in the background too. Both bounds are
+    NaN if no sample is classified correctly.
 
-    Args:
-        clean: ``(n, classes)``, logits f(x_i, P).
-        permuted: ``(n, classes)``, logits f(x_i, P_ik), averaged over k.
-        classes: ``(n,)``, whose logit is explained.
-        seed: of the draws.
-        level: how often the interval shall cover the mean of infinitely many samples.
-
-    Returns:
-        The lower and the upper bound, both NaN if no sample is classified correctly.
+    `clean` are the logits f(x_i, P), `permuted` f(x_i, P_ik) averaged over k, ``(n, classes)``;
+    `classes` ``(n,)`` are those explained. `level` is how often the interval shall cover the mean
+    of infinitely many samples.
     """
     count = len(clean)
     generator = torch.Generator().manual_seed(derive("P-SHAP bootstrap", seed))
@@ -255,13 +227,7 @@ def draw_folds(samples: int, positions: int, batch_size: int = 32, seed: int = 0
     """Split batches into random halves, each the background of the other (Appx. E).
 
     In a last batch that is not full, samples of the batch before complete the background, so that
-    it may have any size.
-
-    Args:
-        samples: how many there are.
-        positions: N, how many of the model's positions permute.
-        batch_size: samples of a batch.
-        seed: of the halves and the permutations.
+    it may have any size. `positions` is N, how many of the model's positions permute.
 
     Raises:
         VitrineError: a batch has no two halves.
@@ -277,13 +243,10 @@ def draw_folds(samples: int, positions: int, batch_size: int = 32, seed: int = 0
         for explained, background in (halves, halves[::-1]):
             if not len(explained):
                 continue
-            missing = max(
-                batch_size // 2 - len(background), 0
-            )  # none to take from before the first
+            missing = max(batch_size // 2 - len(background), 0)  # the first has none before it
             background = torch.cat([background, previous[:missing]])
-            draw = draw_permutations(
-                len(background), positions, "P-SHAP pairs", seed, int(explained[0])
-            )
+            own = ("P-SHAP pairs", seed, int(explained[0]))
+            draw = draw_permutations(len(background), positions, *own)
             folds.append(Fold(explained, background, draw))
         previous = batch
     return folds
@@ -300,13 +263,8 @@ def paired(
 ) -> PositionShap:
     """Measure P-SHAP by the authors' protocol: half a batch is the background of the other half.
 
-    Args:
-        model: what is measured, in evaluation mode on `device`.
-        samples: a sized dataset of (image ``(3, H, W)``, int label); `UNKNOWN` is a label too.
-        folds: what is explained with which background; by default `draw_folds` draws them.
-        batch_size: samples of a batch, where folds are drawn.
-        seed: of the folds, where they are drawn.
-        device: where the model is.
+    `model`, `samples` and `device` are as of `sweep`. `folds` say what is explained with which
+    background; by default `draw_folds` draws them with `batch_size` and `seed`.
 
     Raises:
         VitrineError: there are fewer than two samples, the folds do not explain each of them once,
@@ -330,12 +288,9 @@ def paired(
             images, labels = _collate(samples, fold.samples)
             others, _ = _collate(samples, fold.background)
             both = _logits(model, images, None, device)
-            image = torch.stack(
-                [
-                    _logits(model, images, draw.expand(len(images), -1), device)
-                    for draw in fold.permutations
-                ]
-            ).mean(dim=0)
+            draws = (draw.expand(len(images), -1) for draw in fold.permutations)
+            permuted = [_logits(model, images, draw, device) for draw in draws]
+            image = torch.stack(permuted).mean(dim=0)
             position = _logits(model, others, None, device).mean(dim=0).expand_as(both)
             none = _logits(model, others, fold.permutations, device).mean(dim=0).expand_as(both)
             classes = _classes(both, labels)
@@ -344,12 +299,12 @@ def paired(
             passes += len(images) * (1 + len(others)) + 2 * len(others)
             bar.update(len(images))
     seconds = time.perf_counter() - begin
-    in_order = torch.cat(parts, dim=1)[:, explained.argsort()]  # (3, n)
+    phi_position, phi_image, correct = torch.cat(parts, dim=1)[:, explained.argsort()]  # (3, n)
     return PositionShap(
-        values=position_share(in_order[0], in_order[1]),
-        phi_position=in_order[0],
-        phi_image=in_order[1],
-        correct=in_order[2].bool(),
+        values=position_share(phi_position, phi_image),
+        phi_position=phi_position,
+        phi_image=phi_image,
+        correct=correct.bool(),
         interval=None,
         passes_per_sample=passes / count,
         samples_per_second=count / seconds,
@@ -361,11 +316,8 @@ def position_shap(
 ) -> Values:
     """Measure P-SHAP of a run on its validation split by a `sweep`.
 
-    Args:
-        trained: the run; its model is one that `permutable` knows.
-        permutations: K, for each sample.
-        batch_size: images at a time.
-        images: use this many, spread evenly over the validation split; None is all.
+    Its model is one that `permutable` knows. `permutations` is K, for each sample; `images` is how
+    many are used, spread evenly over the split; None is all.
 
     Returns:
         ``top1`` (percent); ``p_shap``, the mean over correctly classified samples, with ``ci_low``
@@ -480,9 +432,7 @@ def _logits(model: Permutable, images: Tensor, permutation: Tensor | None, devic
 
 def _require(model: Permutable, samples: int) -> None:
     if samples < 2:
-        raise VitrineError(
-            f"P-SHAP of {samples} images has no background: give at least two images"
-        )
+        raise VitrineError(f"P-SHAP of {samples} images has no background: give at least two")
     if isinstance(model, nn.Module) and any(module.training for module in model.modules()):
         raise VitrineError(
             "the model is in training mode, where dropout changes its logits: call model.eval()"
@@ -491,6 +441,8 @@ def _require(model: Permutable, samples: int) -> None:
 
 class _Progress:
     """Rows of logits and labels of the samples done so far, and the file that keeps them."""
+
+    NAMES = ("clean", "permuted", "labels")
 
     def __init__(self, path: Path | None, identity: dict[str, int]):
         self.path = path
@@ -507,19 +459,10 @@ class _Progress:
         """Append a batch, and save all of them if the last time is long ago."""
         self.rows.append((clean, permuted, labels))
         if self.path is not None and time.monotonic() - self.saved >= SAVE_SECONDS:
-            clean, permuted, labels = self.joined()
-            content = save(
-                {"clean": clean, "permuted": permuted, "labels": labels},
-                metadata={"sweep": json.dumps(self.identity)},
-            )
+            kept = dict(zip(self.NAMES, self.joined(), strict=True))
             with atomic_path(self.path) as partial:
-                partial.write_bytes(content)
+                partial.write_bytes(save(kept, metadata={"sweep": json.dumps(self.identity)}))
             self.saved = time.monotonic()
-
-    def delete(self) -> None:
-        """Delete the file, if there is one."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
 
     def require_same(self, ends: Tensor) -> None:
         """Refuse the file if its first and last sample have other logits: ``(2, classes)``."""
@@ -531,16 +474,16 @@ class _Progress:
 
     def joined(self) -> tuple[Tensor, Tensor, Tensor]:
         """The rows of all samples done so far."""
-        clean, permuted, labels = (torch.cat(parts) for parts in zip(*self.rows, strict=True))
+        clean, permuted, labels = map(torch.cat, zip(*self.rows, strict=True))
         self.rows = [(clean, permuted, labels)]
-        return clean, permuted, labels
+        return self.rows[0]
 
     def _load(self, path: Path) -> tuple[Tensor, Tensor, Tensor]:
         try:
             with safe_open(path, framework="pt") as file:
                 identity = json.loads((file.metadata() or {}).get("sweep", "{}"))
                 if identity == self.identity:
-                    return tuple(file.get_tensor(key) for key in ("clean", "permuted", "labels"))
+                    return tuple(file.get_tensor(key) for key in self.NAMES)
         except (SafetensorError, OSError, ValueError) as error:
             raise VitrineError(f"{path} is damaged ({error}): delete it to begin anew") from None
         raise VitrineError(

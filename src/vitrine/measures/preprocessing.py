@@ -23,31 +23,16 @@ from vitrine.data.transforms import CircularShift, eval_transform, train_transfo
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Described, Values
 
-NOTHING = {
-    "resize": 0,
-    "center_crop": 0,
-    "random_resized_crop": 0,
-    "hflip": 0,
-    "hflip/probability": 0,
-    "color_jitter": 0,
-    "randaugment": 0,
-    "randaugment/magnitude": 0,
-    "randaugment/mstd": 0,
-    "randaugment/layers": 0,
-    "randaugment/increasing": 0,
-    "randaugment/operations": 0,
-    "normalization": 0,
-    "erasing": 0,
-    "erasing/probability": 0,
-    "circular_shift": 0,
-}
+RANDAUGMENT = ("magnitude", "mstd", "layers", "increasing", "operations")
+KEYS = (
+    *("resize", "center_crop", "random_resized_crop", "hflip", "hflip/probability"),
+    *("color_jitter", "randaugment", *(f"randaugment/{name}" for name in RANDAUGMENT)),
+    *("normalization", "erasing", "erasing/probability", "circular_shift"),
+)
 
 
 def preprocessing(described: Described) -> Values:
-    """Say what happens to an image in training and in evaluation.
-
-    Returns:
-        The keys of `describe`, each as ``"train/<key>"`` and ``"eval/<key>"``.
+    """Give the keys of `describe` in training, ``"train/<key>"``, and evaluation, ``"eval/<key>"``.
 
     Raises:
         VitrineError: the training uses a transform that no key stands for.
@@ -75,7 +60,7 @@ def describe(steps: Iterable[object]) -> dict[str, float]:
     Raises:
         VitrineError: there is a transform that no key stands for.
     """
-    found: dict[str, float] = dict(NOTHING)
+    found: dict[str, float] = dict.fromkeys(KEYS, 0)
     for step in steps:
         found |= _describe(step)
     return found

@@ -23,11 +23,9 @@ ON = {Described.__name__: "recipe", Trained.__name__: "run"}
 
 
 def take(job: MeasurementJob) -> dict[str, object]:
-    """Take a measurement on all its seeds.
+    """Take a measurement on all its seeds: the numbers of each, and what they rest on.
 
-    Returns:
-        The numbers of each seed, and what they rest on: the digest of the code, the SHA-256 of the
-        weights of each seed, and where and when it was measured.
+    That is the digest of the code, the SHA-256 of the weights of each seed, where and when.
 
     Raises:
         VitrineError: the function does not exist, or a run is not trained or not as its receipt
@@ -52,10 +50,7 @@ def take(job: MeasurementJob) -> dict[str, object]:
         if job.run is not None:
             weights[str(seed)] = require_own_weights(job.run, seed)
     return {
-        "paper": job.paper,
-        "name": job.name,
-        "function": job.function,
-        "args": job.args,
+        **{name: getattr(job, name) for name in ("paper", "name", "function", "args")},
         "seeds": list(job.seeds),
         "recipe": job.recipe_name,
         "recipe_hash": job.recipe.hash if job.recipe else None,

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from vitrine.errors import VitrineError
 from vitrine.measures.architecture import architectures, require_pairs
 from vitrine.measures.context import Context, Values
 from vitrine.measures.parameters import count
-from vitrine.measures.precision import Precision, autocast
+from vitrine.training.model import Precision, autocast
 
 
 def throughput(
@@ -70,7 +71,7 @@ def throughput(
         model.to(context.device)
         if compile:
             model.compile(dynamic=False)
-        calls[label] = lambda model=model, images=images: model(images)  # type: ignore[misc]
+        calls[label] = partial(model, images)
     with torch.inference_mode(), autocast(context.device, precision), every_one_compiled():
         seconds = time_in_turns(calls, context.device, passes, warmup)
     for label, times in seconds.items():
@@ -94,11 +95,7 @@ def every_one_compiled() -> AbstractContextManager[object]:
 def time_in_turns(
     calls: Mapping[str, Callable[[], object]], device: str, passes: int, warmup: int
 ) -> dict[str, list[float]]:
-    """Time calls round by round, one of each in a round.
-
-    Returns:
-        For each name the seconds of every timed round, so that rounds can be compared.
-    """
+    """Time calls round by round, one of each in a round: for each name, seconds by round."""
     for _ in range(warmup):
         for call in calls.values():
             call()

@@ -23,11 +23,11 @@ from vitrine.measures.architecture import architectures
 from vitrine.measures.consistency import validation_batches
 from vitrine.measures.context import Context, Trained, Values
 from vitrine.measures.flops import count
-from vitrine.measures.precision import Precision, autocast
 from vitrine.measures.throughput import every_one_compiled, time_in_turns
 from vitrine.octic.invariants import invariance_error
 from vitrine.octic.layers import OcticBlock, OcticGELU, OcticMlp
 from vitrine.provenance import read_provenance
+from vitrine.training.model import Precision, autocast
 from vitrine.training.seeding import derive
 
 PATCHES, CLS = 196, 1

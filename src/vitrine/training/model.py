@@ -13,7 +13,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import timm
 import torch
@@ -29,6 +29,24 @@ from vitrine.training.weights_file import read_weights, require_as_noted
 if TYPE_CHECKING:
     from vitrine.plan.jobs import TrainedRun, TrainingJob
     from vitrine.plan.recipe import AnyRecipe, Recipe
+
+
+Precision = Literal["fp32", "bf16", "fp16"]
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def autocast(device: str, precision: Precision) -> torch.autocast:
+    """Return the context in which a model runs in `precision`, in training and when measured.
+
+    Raises:
+        VitrineError: there is no such precision.
+    """
+    if precision not in get_args(Precision):
+        raise VitrineError(
+            f"there is no precision '{precision}'{did_you_mean(precision, get_args(Precision))}"
+        )
+    half = HALF.get(precision)
+    return torch.autocast(torch.device(device).type, half, enabled=half is not None)
 
 
 def build_model(recipe: Recipe, classes: int) -> nn.Module:

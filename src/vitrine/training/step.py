@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from vitrine.errors import VitrineError
+from vitrine.training.model import autocast
 from vitrine.training.optimizer import build_optimizer, build_scheduler
 from vitrine.training.seeding import seed_everything
 from vitrine.training.team import Team
@@ -76,9 +77,6 @@ def build_loss(recipe: Recipe) -> nn.Module:
     return LabelSmoothingCrossEntropy(smoothing) if smoothing else nn.CrossEntropyLoss()
 
 
-HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-
 def accumulation(recipe: Recipe, world: int) -> int:
     """Return how many micro-batches of a step each of `world` processes runs.
 
@@ -116,7 +114,7 @@ class Trainer:
         self.device = team.device
         self.accumulation = accumulation(recipe, team.world)
         self.clip_grad = recipe.optimizer.clip_grad
-        self.half = HALF.get(recipe.precision)
+        self.precision = recipe.precision
         if recipe.precision == "fp16" and self.device.type != "cuda":
             raise VitrineError(
                 "precision 'fp16' needs a CUDA device: train with bf16 or fp32 on this one"
@@ -152,7 +150,7 @@ class Trainer:
                 batch.labels.to(self.device, non_blocking=True),
             )
             with self._synchronised(position == self.accumulation):
-                with torch.autocast(self.device.type, self.half, enabled=self.half is not None):
+                with autocast(self.device.type, self.precision):
                     logits = self.parallel(images)
                 loss = self.loss(logits.float(), targets) / self.accumulation
                 self.scaler.scale(loss).backward()
