@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
@@ -24,13 +24,12 @@ def heading(text: str) -> None:
 
 
 def table(
-    header: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[str] = ()
+    header: Sequence[str], rows: Iterable[Sequence[object]], right: Collection[str] = ()
 ) -> None:
     """Print rows under a header; None is an empty cell, the columns of `right` are flush right."""
-    numbers = set(right)
     shown = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in header:
-        side: JustifyMethod = "right" if name in numbers else "left"
+        side: JustifyMethod = "right" if name in right else "left"
         shown.add_column(Text(name), justify=side, overflow="fold")
     for row in rows:
         shown.add_row(*(Text("" if cell is None else str(cell)) for cell in row))

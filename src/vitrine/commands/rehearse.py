@@ -189,8 +189,7 @@ def _notes(run: Run, device: str) -> list[str]:
     if _is_too_large(recipe):
         notes.append(f"{SHALLOW} of its blocks")
     if not recipe.steps(run.info.train_images):
-        notes.append("zero epochs: only measured")
-        return notes
+        return [*notes, "zero epochs: only measured"]
     if isinstance(recipe, Recipe) and device == "cpu":
         if recipe.precision == "fp16":
             notes.append("fp16 rehearsed as bf16")

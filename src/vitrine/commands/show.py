@@ -24,10 +24,10 @@ def show(catalog: Catalog, target: str) -> None:
         _print_artifact(artifact, catalog)
     if runs := runs_behind(artifacts):
         heading("Runs")
-        rows = [
-            [run.name, run.recipe.hash, ", ".join(map(str, run.seeds)), run.folder, start]
-            for run, start in ((run, run.recipe.model.weights_from) for run in runs)
-        ]
+        rows = []
+        for run in runs:
+            seeds, start = ", ".join(map(str, run.seeds)), run.recipe.model.weights_from
+            rows.append([run.name, run.recipe.hash, seeds, run.folder, start])
         table(["run", "recipe hash", "seeds", "folder", "starts from"], rows)
 
 

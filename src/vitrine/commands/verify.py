@@ -120,11 +120,8 @@ def altered_publications(folder: Path) -> Iterator[str]:
     if not (folder / MANIFEST).is_file():
         yield f"{folder} has no {MANIFEST}, so nothing vouches for what is published"
         return
-    known = {
-        name: digest
-        for entry in read_manifest(folder).values()
-        for name, digest in entry["files"].items()
-    }
+    entries = read_manifest(folder).values()
+    known = {name: digest for entry in entries for name, digest in entry["files"].items()}
     for name, digest in known.items():
         path = folder / name
         if not path.is_file():
@@ -138,16 +135,14 @@ def altered_publications(folder: Path) -> Iterator[str]:
 
 def altered_here(catalog: Catalog) -> Iterator[str]:
     """What the results here are not that their measurements, weights and code make them."""
-    faults: dict[str, None] = {}
-    for artifact in catalog.artifacts:
-        if is_rendered(artifact, catalog):
-            for file in altered_files(artifact, catalog):
-                yield f"{file} is not what its measurements give; delete it and run snakemake again"
-            for measurement in artifact.measurements:
-                if fault := fault_of(measurement, catalog):
-                    faults[fault] = None
-    for fault in faults:
-        yield f"{fault}; run snakemake again"
+    rendered = [artifact for artifact in catalog.artifacts if is_rendered(artifact, catalog)]
+    for artifact in rendered:
+        for file in altered_files(artifact, catalog):
+            yield f"{file} is not what its measurements give; delete it and run snakemake again"
+    measured = (measurement for artifact in rendered for measurement in artifact.measurements)
+    for fault in dict.fromkeys(fault_of(measurement, catalog) for measurement in measured):
+        if fault:
+            yield f"{fault}; run snakemake again"
 
 
 def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[Compared]:
@@ -214,13 +209,9 @@ def _agreement(old: float, new: float, allowed: float, cell: Cell | None) -> Agr
 
 def _print_cells(cells: Iterable[Compared], numbers: Iterable[Compared]) -> None:
     heading("Cells, here against published")
-    by_artifact: dict[str, Counter[Agreement]] = {}
-    for one in cells:
-        by_artifact.setdefault(one.artifact, Counter())[one.agreement] += 1
-    rows = [
-        [name, *(counts[agreement] or None for agreement in AGREEMENTS)]
-        for name, counts in by_artifact.items()
-    ]
+    counts = Counter((one.artifact, one.agreement) for one in cells)
+    names = dict.fromkeys(name for name, _ in counts)
+    rows = [[name, *(counts[name, one] or None for one in AGREEMENTS)] for name in names]
     table(["artifact", *AGREEMENTS], rows, right=AGREEMENTS)
     if odd := [one for one in numbers if one.agreement in ("differs", "missing here")]:
         heading("Numbers that differ or are missing")

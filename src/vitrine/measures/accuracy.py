@@ -14,12 +14,9 @@ from vitrine.measures.context import Trained, Values
 
 
 def accuracy(trained: Trained, batch_size: int = 128, image_size: int | None = None) -> Values:
-    """Measure accuracy in percent.
+    """Measure accuracy on square images of `image_size` pixels, by default the recipe's own.
 
-    Args:
-        trained: the run.
-        batch_size: images at a time; it does not change the result.
-        image_size: pixels of the square test image, if not the recipe's own.
+    The batch size does not change it.
 
     Returns:
         ``top1``, ``top5`` (percent) and ``images`` (how many were judged).

@@ -241,13 +241,12 @@ def draw_folds(samples: int, positions: int, batch_size: int = 32, seed: int = 0
         batch = batch[torch.randperm(len(batch), generator=generator)]
         halves = batch.tensor_split(2)
         for explained, background in (halves, halves[::-1]):
-            if not len(explained):
-                continue
-            missing = max(batch_size // 2 - len(background), 0)  # the first has none before it
-            background = torch.cat([background, previous[:missing]])
-            own = ("P-SHAP pairs", seed, int(explained[0]))
-            draw = draw_permutations(len(background), positions, *own)
-            folds.append(Fold(explained, background, draw))
+            if len(explained):
+                missing = max(batch_size // 2 - len(background), 0)  # the first has none before it
+                background = torch.cat([background, previous[:missing]])
+                own = ("P-SHAP pairs", seed, int(explained[0]))
+                draw = draw_permutations(len(background), positions, *own)
+                folds.append(Fold(explained, background, draw))
         previous = batch
     return folds
 
