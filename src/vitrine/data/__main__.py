@@ -19,9 +19,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data"), help="the data root")
     parser.add_argument("--receipt", type=Path, help="JSON file to write when all is well")
     parser.add_argument("--check", action="store_true", help="verify only, download nothing")
-    parser.add_argument(
-        "--registry", type=Path, default=Path("configs/datasets.yaml"), help="the registry"
-    )
+    registry = Path("configs/datasets.yaml")
+    parser.add_argument("--registry", type=Path, default=registry, help="the registry")
     arguments = parser.parse_args()
 
     info = find(arguments.name, load_registry(arguments.registry))

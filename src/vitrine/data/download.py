@@ -135,8 +135,8 @@ def _append(url: str, part: Path, file: File) -> int:
         total = file.size or (start + int(length) if length else None)
         with (
             _opened(part, "ab" if goes_on else "wb") as output,
-            tqdm(  # None: off when not on a terminal
-                None, file.name, total, initial=start, unit="B", unit_scale=True, disable=None
+            tqdm(  # without a terminal, `disable=None` shows nothing
+                desc=file.name, total=total, initial=start, unit="B", unit_scale=True, disable=None
             ) as progress,
         ):
             while output.tell() <= (total or sys.maxsize) and (chunk := response.read(CHUNK)):

@@ -12,7 +12,7 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -95,7 +95,11 @@ def _unpack(archive: Path) -> None:
         try:
             if archive.suffix == ".zip":
                 with zipfile.ZipFile(archive) as opened:
-                    _require_inside(opened.namelist())
+                    for name in map(PurePosixPath, opened.namelist()):
+                        if name.is_absolute() or ".." in name.parts:
+                            raise zipfile.BadZipFile(
+                                f"it would write outside of its folder: {name}"
+                            )
                     opened.extractall(temporary)
             elif archive.suffix in (".tgz", ".gz", ".tar"):
                 with tarfile.open(archive) as tar:
@@ -121,9 +125,3 @@ def _replacing(folder: Path) -> Iterator[Path]:
             if target.is_dir():
                 shutil.rmtree(target)
             item.replace(target)
-
-
-def _require_inside(names: Iterable[str]) -> None:
-    for name in names:
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise zipfile.BadZipFile(f"it would write outside of its folder: {name}")

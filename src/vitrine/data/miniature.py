@@ -176,8 +176,7 @@ def _write_masked(
 
 def _rows(labels: Any, paint: Picture) -> np.ndarray:
     """Images as CIFAR keeps them: (N, 3072) uint8, all red first, then green, then blue."""
-    images = [paint(label).transpose(2, 0, 1).reshape(-1) for label in labels]
-    return np.array(images, dtype=np.uint8).reshape(len(images), 3072)
+    return np.array([paint(label).transpose(2, 0, 1).reshape(-1) for label in labels])
 
 
 def _write_pickle(path: Path, data: dict[str, Any]) -> None:

@@ -62,14 +62,10 @@ class TimmBackbone(BaseModule):
 
 
 class TimmStages(TimmBackbone):
-    """A model of timm's, and a norm for each of its stages.
+    """A model of timm's, and a norm for each of its stages; by default all are returned.
 
-    Args:
-        model_name: timm's name; by default that of the subclass.
-        out_indices: which stages are returned; all by default.
-        init_cfg: None, or mmengine's ``dict(type="Pretrained", checkpoint=...)`` with the published
-            weights, see `vitrine.segmentation.weights`.
-        kwargs: of the model.
+    `init_cfg` is None, or mmengine's ``dict(type="Pretrained", checkpoint=...)`` with the published
+    weights, see `vitrine.segmentation.weights`; `kwargs` are of the model.
     """
 
     default_name: str

@@ -30,6 +30,7 @@ SCOPE = "mmseg"
 HEADS = ("decode_head", "auxiliary_head")
 LOADERS = {"train_dataloader": "train", "val_dataloader": "val", "test_dataloader": "val"}
 VALIDATION = ("val_cfg", "val_dataloader", "val_evaluator")
+TESTING = ("test_cfg", "test_dataloader", "test_evaluator")
 SET_HERE = {
     "train_cfg": "schedule.steps",
     "work_dir": "runs_root",
@@ -37,7 +38,6 @@ SET_HERE = {
     "launcher": "the processes that are started",
     "load_from": "model.pretrained",
 }
-TESTING = ("test_cfg", "test_dataloader", "test_evaluator")
 
 
 def load_config(recipe: SegmentationRecipe, classes: int, synchronised: bool = False) -> Config:

@@ -36,13 +36,10 @@ def segmentation_consistency(
 ) -> Values:
     """Compare the predictions of two shifted views of each image, at the network's resolution.
 
-    Args:
-        trained: the run.
-        mode: ``circular``: any offsets at all. ``standard``: up to `max_shift` either way, on each
-            axis; pixels that are left empty are the colour that MMSegmentation pads with.
-        max_shift: in pixels of an image whose short side is 512; others shift by the same part of
-            theirs, rounded down.
-        images: judge this many, spread evenly over the validation split; None is all.
+    Judged are the validation split, or `images` spread evenly over it. Offsets are any at all
+    where the mode is ``circular``. Where it is ``standard`` they are up to `max_shift` either way,
+    on each axis, in pixels of an image whose short side is 512 (others shift by the same part of
+    theirs, rounded down), and pixels left empty have the colour that MMSegmentation pads with.
 
     Returns:
         ``mascc`` (percent: the mean over images of the share of pixels that agree), ``identical``

@@ -118,9 +118,9 @@ class _Keeper(Hook):
         state: dict[str, Any] | None,
         checkpoint: Path | None,
     ) -> None:
-        self.run, self.team, self.journal, self.interruption = run, run.team, journal, interruption
+        self.run, self.team, self.job = run, run.team, run.job
+        self.journal, self.interruption = journal, interruption
         self.state, self.checkpoint = state, checkpoint
-        self.checkpoint_seconds, self.stop_after = run.job.checkpoint_seconds, run.job.stop_after
         self.signal, self.done, self.lr = 0, 0, 0.0
 
     def before_train(self, runner: Runner) -> None:
@@ -133,13 +133,12 @@ class _Keeper(Hook):
         self.losses = Losses(self.team, self.done, losses)
         self.team.from_lead(partial(self.run.attempts.begin, self.done))
         self.saved_at = time.monotonic()
-        runner.train_loop.stop_training = (
-            self.stop_after is not None and self.done >= self.stop_after
-        )
+        stop_after = self.job.stop_after
+        runner.train_loop.stop_training = stop_after is not None and self.done >= stop_after
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         """Let the step's randomness follow from its number."""
-        seed_everything("step", self.run.job.seed, batch_idx, self.team.rank)
+        seed_everything("step", self.job.seed, batch_idx, self.team.rank)
         self.lr = runner.optim_wrapper.get_lr()["lr"][0]
 
     def after_train_iter(
@@ -148,8 +147,8 @@ class _Keeper(Hook):
         """Note the loss; log, save and stop where it is time to."""
         self.done = done = batch_idx + 1
         self.losses.add(outputs["loss"].detach().float())
-        end = done in (runner.max_iters, self.stop_after)
-        due = end or time.monotonic() - self.saved_at >= self.checkpoint_seconds
+        end = done in (runner.max_iters, self.job.stop_after)
+        due = end or time.monotonic() - self.saved_at >= self.job.checkpoint_seconds
         signal = self.interruption.signal
         self.signal, save = self.team.largest(signal, due or signal > 0)
         log = done % LOG_STEPS == 0 or done == runner.max_iters
@@ -168,12 +167,12 @@ class _Keeper(Hook):
         try:
             _model_of(runner).load_state_dict(self.state["state_dict"])
             runner.optim_wrapper.load_state_dict(self.state["optimizer"])
-            pairs = zip(runner.param_schedulers, self.state["param_schedulers"], strict=True)
-            for scheduler, state in pairs:
+            states = self.state["param_schedulers"]
+            for scheduler, state in zip(runner.param_schedulers, states, strict=True):
                 scheduler.load_state_dict(state)
         except (RuntimeError, ValueError, KeyError) as error:
             raise VitrineError(
-                f"{self.checkpoint} does not fit configuration '{self.run.job.recipe.model.name}' "
+                f"{self.checkpoint} does not fit configuration '{self.job.recipe.model.name}' "
                 f"({first_line(error)}): the code has changed since; delete "
                 f"{self.run.checkpoints.folder} to train from the start"
             ) from None
@@ -189,7 +188,7 @@ class _Keeper(Hook):
             self.team.from_lead(lambda: self.run.finish(weights, self.done))
             return
         state = {
-            "meta": {"iter": self.done, "epoch": 0, "seed": self.run.job.seed},
+            "meta": {"iter": self.done, "epoch": 0, "seed": self.job.seed},
             "state_dict": weights,
             "optimizer": runner.optim_wrapper.state_dict(),
             "param_schedulers": [one.state_dict() for one in runner.param_schedulers],
@@ -203,7 +202,7 @@ class _Keeper(Hook):
         """Stop a training that has diverged; what it saved before then stays."""
         if fault:
             raise VitrineError(
-                f"{self.run.job.folder}: {fault} (lr {self.lr:.3g}), the last good checkpoint is "
+                f"{self.job.folder}: {fault} (lr {self.lr:.3g}), the last good checkpoint is "
                 f"{self.checkpoint}: lower options.optim_wrapper.optimizer.lr, or lengthen the "
                 "warm-up in options.param_scheduler"
             )

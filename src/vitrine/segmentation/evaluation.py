@@ -20,19 +20,12 @@ from vitrine.segmentation.sampling import read_sample
 
 @dataclass(frozen=True)
 class Sample:
-    """One image with its mask.
+    """One image with its mask."""
 
-    Attributes:
-        image: (3, H, W) float, resized and normalised as the test pipeline says.
-        mask: (h, w) long, at the original size; 255 is not judged.
-        name: the file's name without its suffix.
-        told: MMSegmentation's own record of the image, which its `predict` wants.
-    """
-
-    image: Tensor
-    mask: Tensor
-    name: str
-    told: SegDataSample
+    image: Tensor  # (3, H, W) float, resized and normalised as the test pipeline says
+    mask: Tensor  # (h, w) long, at the original size; 255 is not judged
+    name: str  # the file's, without its suffix
+    told: SegDataSample  # MMSegmentation's own record of the image, which its `predict` wants
 
 
 class ValidationSamples:

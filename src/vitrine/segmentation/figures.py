@@ -40,7 +40,8 @@ def _predictions(cells: pd.DataFrame, measurements: Measurements, colour: str) -
     images = [column.removeprefix("Image ") for column in dict.fromkeys(cells["column"])]
     values = [style.first_seed(measurement) for measurement in measurements]
     columns = 1 + 2 * len(models)
-    heights = [_height(values[0], number) for number in images]
+    shapes = [np.shape(values[0][f"{number}/before"]) for number in images]
+    heights = [height / width + 0.2 for height, width in shapes]  # with the line below, in widths
     aspect = sum(heights) / columns + 0.05
     fig, axes = style.figure(
         "text", aspect, len(images), columns, squeeze=False, height_ratios=heights
@@ -54,12 +55,6 @@ def _predictions(cells: pd.DataFrame, measurements: Measurements, colour: str) -
         before.set_title(f"{model}\nbefore")
         after.set_title("\nafter the shift")
     return fig
-
-
-def _height(values: Mapping[str, Any], number: str) -> float:
-    """The height of an image and of the line below it, in widths of the image."""
-    height, width = np.shape(values[f"{number}/before"])
-    return height / width + 0.2
 
 
 def _pair(axes: Sequence[Axes], values: Mapping[str, Any], number: str, colour: str) -> None:

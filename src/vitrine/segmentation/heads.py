@@ -39,12 +39,7 @@ CIRCULAR = {"type": "CircularConv2d"}
 
 @MODELS.register_module()
 class AdaptiveUPerHead(UPerHead):
-    """mmseg's `UPerHead`, shift-equivariant.
-
-    Args:
-        pooling: how pyramid pooling is made so, "anchor" or "box", see the module.
-        conv_cfg: of its convolutions.
-        kwargs: of `UPerHead`.
+    """mmseg's `UPerHead`, shift-equivariant; the module says what `pooling` may be.
 
     Raises:
         VitrineError: `pooling` is unknown.
@@ -104,7 +99,7 @@ class AdaptiveUPerHead(UPerHead):
 
 @MODELS.register_module()
 class AdaptiveFCNHead(FCNHead):
-    """mmseg's `FCNHead`, shift-equivariant; `conv_cfg` is of its convolutions."""
+    """mmseg's `FCNHead`, shift-equivariant."""
 
     def __init__(self, conv_cfg: dict[str, Any] = CIRCULAR, **kwargs: Any) -> None:
         super().__init__(conv_cfg=conv_cfg, **kwargs)

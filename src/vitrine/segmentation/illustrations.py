@@ -32,13 +32,9 @@ def shift_illustration(
 ) -> Values:
     """Segment images and their shifted copies, and box what the shift has changed.
 
-    Args:
-        trained: the run.
-        images: so many, spread evenly over the validation split, whose images come again where it
-            has fewer.
-        max_shift: a standard shift of up to so many of 512 pixels either way, on each axis.
-        boxes: at most, around the largest regions whose prediction changes.
-        largest: no picture is kept in more pixels a side; every second or so is left out.
+    The `images` are spread evenly over the validation split, and come again where it has fewer. A
+    standard shift is of up to `max_shift` of 512 pixels either way, on each axis. At most `boxes`
+    regions are boxed, the largest; no picture is kept in more than `largest` pixels a side.
 
     Returns:
         for images n = 1, 2 ...: ``<n>/changed`` (percent of the pixels that both show, predicted

@@ -34,14 +34,11 @@ Mode = Literal["bilinear", "zero_insert"]
 
 
 def unpool(features: Features, offset: Tensor, stride: int, mode: Mode = "bilinear") -> Tensor:
-    """Put features on a grid as fine or finer.
+    """Put features ``(B, C, H, W)`` on a grid as fine or finer.
 
-    Args:
-        features: tokens ``(B, C, H, W)`` and their grid.
-        offset: int64 ``(B, 2)``, the pixel (row, column) of the target's first token; its distance
-            to the features' own is a multiple of `stride`.
-        stride: pixels between the target's tokens, a divisor of the features' own.
-        mode: ``bilinear`` interpolates, ``zero_insert`` leaves zeros between the tokens (A2.2).
+    The target's first token sits at pixel `offset`, int64 ``(B, 2)``, a multiple of `stride` away
+    from the features' own, and its tokens `stride` pixels apart, a divisor of the features' own.
+    Between tokens ``bilinear`` interpolates, ``zero_insert`` leaves zeros (A2.2).
 
     Returns:
         ``(B, C, factor * H, factor * W)`` with ``factor = features.stride / stride``.

@@ -46,7 +46,8 @@ class Checkpoints:
                     if sealed.error is None:
                         raise
                     raise sealed.error from None  # torch's zip writer hides it behind its own
-            seal = {**self._owner, "step": step, "bytes": sealed.size, "sha256": sealed.digest()}
+            digest = sealed.sha256.hexdigest()
+            seal = {**self._owner, "step": step, "bytes": sealed.size, "sha256": digest}
             write_atomically(path.with_suffix(".json"), json.dumps(seal))
         for old in self._paths()[KEPT:]:
             self._delete(old)
@@ -127,7 +128,7 @@ class _Sealed:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._sha256 = hashlib.sha256()
+        self.sha256 = hashlib.sha256()
         self.size = 0
         self.error: OSError | None = None
 
@@ -137,12 +138,9 @@ class _Sealed:
         except OSError as error:
             self.error = error
             raise
-        self._sha256.update(data)
+        self.sha256.update(data)
         self.size += len(data)
         return len(data)
 
     def flush(self) -> None:
         self._file.flush()
-
-    def digest(self) -> str:
-        return self._sha256.hexdigest()
