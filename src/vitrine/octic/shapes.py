@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
@@ -47,20 +46,9 @@ def build(
 
 
 def default_cfg(first_conv: str = "patch_embed") -> dict[str, Any]:
-    """Return what timm records of a model without pretrained weights."""
-    return {
-        "url": "",
-        "num_classes": 1000,
-        "input_size": (3, 224, 224),
-        "pool_size": None,
-        "crop_pct": 1.0,
-        "interpolation": "bicubic",
-        "fixed_input_size": True,
-        "mean": IMAGENET_DEFAULT_MEAN,
-        "std": IMAGENET_DEFAULT_STD,
-        "first_conv": first_conv,
-        "classifier": "head",
-    }
+    """Return what timm records of a model, where it differs from timm's defaults."""
+    usual = {"crop_pct": 1.0, "fixed_input_size": True, "classifier": "head"}
+    return {**usual, "first_conv": first_conv}
 
 
 default_cfgs = generate_default_cfgs(

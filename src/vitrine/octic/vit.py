@@ -66,9 +66,27 @@ class SteerableVisionTransformer(nn.Module):
     CLS, register and mask tokens only have a first plane, on which the group acts trivially; CLS
     and registers are put in front after the position encoding.
 
+    Arguments without a word here mean the same as those of timm's ViT.
+
+    Args:
+        layers: of the group.
+        equivariant: whether all blocks are the group's; the head takes invariants then.
+        octic_depth: k, by default the depth if `equivariant`, else half of it.
+        img_size: side of the square images, an even number of patches.
+        patch_size: even.
+        global_pool: "token" (CLS), "avg" (of the patches) or "" (every token gets logits).
+        embed_dim: C, channels of all planes together.
+        init_values: of the layer scale (DeiT III's 1e-4; DINOv2 has 1e-5); 0 for no scale.
+        mask_token: whether there is one, for masked images.
+        drop_path_rate: stochastic depth, the same in every block as DeiT III has it.
+        init_std: of the linear layers' weights; 0.02 starts small models slowly.
+
     Attributes:
         octic_depth: k.
         equivariant: whether the features stay so to the end.
+
+    Raises:
+        VitrineError: an argument is impossible.
     """
 
     def __init__(
@@ -96,35 +114,6 @@ class SteerableVisionTransformer(nn.Module):
         drop_path_rate: float = 0.0,
         init_std: float = 0.02,
     ) -> None:
-        """Build it with random weights. Arguments that timm's ViT has too mean the same here.
-
-        Args:
-            layers: of the group.
-            equivariant: whether all blocks are the group's; the head takes invariants then.
-            octic_depth: k, by default the depth if `equivariant`, else half of it.
-            img_size: side of the square images, an even number of patches.
-            patch_size: even.
-            in_chans: channels of an image.
-            num_classes: size of the head; 0 for none.
-            global_pool: "token" (CLS), "avg" (of the patches) or "" (every token gets logits).
-            embed_dim: C, channels of all planes together.
-            depth: number of blocks.
-            num_heads: of every block.
-            mlp_ratio: hidden channels of an MLP over C.
-            qkv_bias: whether queries, keys and values have a bias.
-            init_values: of the layer scale (DeiT III's 1e-4; DINOv2 has 1e-5); 0 for no scale.
-            reg_tokens: number of register tokens.
-            mask_token: whether there is one, for masked images.
-            dynamic_img_size: whether images of other sizes are taken.
-            drop_rate: dropout before the head.
-            proj_drop_rate: dropout of the blocks' branches.
-            attn_drop_rate: dropout of the attention.
-            drop_path_rate: stochastic depth, the same in every block as DeiT III has it.
-            init_std: of the linear layers' weights; 0.02 starts small models slowly.
-
-        Raises:
-            VitrineError: an argument is impossible.
-        """
         super().__init__()
         octic_depth = (depth if equivariant else depth // 2) if octic_depth is None else octic_depth
         if not 0 <= octic_depth <= depth or (equivariant and octic_depth < depth):
@@ -372,19 +361,13 @@ class SteerableVisionTransformer(nn.Module):
 
 
 class Invariantisation(Invariant):
-    """Invariants of octic features, mapped to C channels: ``(8, ..., c)`` to ``(..., C)``."""
+    """Invariants of octic features, mapped to C channels: ``(8, ..., c)`` to ``(..., C)``.
+
+    Raises:
+        VitrineError: `name` is none of `INVARIANTS`.
+    """
 
     def __init__(self, dim: int, name: str, act_layer: Callable[[], nn.Module]) -> None:
-        """Build it.
-
-        Args:
-            dim: C.
-            name: of `INVARIANTS`.
-            act_layer: what the channels go through.
-
-        Raises:
-            VitrineError: the name is unknown.
-        """
         super().__init__()
         if name not in INVARIANTS:
             raise VitrineError(f"unknown invariant '{name}'{did_you_mean(name, INVARIANTS)}")
@@ -399,7 +382,18 @@ class Invariantisation(Invariant):
 
 
 class OcticVisionTransformer(SteerableVisionTransformer):
-    """D8, H8 or I8."""
+    """D8, H8 or I8.
+
+    Args:
+        family: "d8", fully octic; "h8" and "i8", the first half by default. An I8 whose blocks are
+            all octic is what the paper trains with DINOv2 as D8.
+        invariant: of D8 and I8, a name of `INVARIANTS`.
+        norm: convention of the octic layer norms, see `OcticLayerNorm`.
+        **kwargs: those of `SteerableVisionTransformer`.
+
+    Raises:
+        VitrineError: an argument is impossible.
+    """
 
     def __init__(
         self,
@@ -408,23 +402,12 @@ class OcticVisionTransformer(SteerableVisionTransformer):
         norm: NormConvention = "total",
         **kwargs: Any,
     ) -> None:
-        """Build it with random weights.
-
-        Args:
-            family: "d8", fully octic; "h8" and "i8", the first half by default. An I8 whose blocks
-                are all octic is what the paper trains with DINOv2 as D8.
-            invariant: of D8 and I8, a name of `INVARIANTS`.
-            norm: convention of the octic layer norms, see `OcticLayerNorm`.
-            **kwargs: those of `SteerableVisionTransformer`.
-
-        Raises:
-            VitrineError: an argument is impossible.
-        """
         if family not in get_args(Family):
             raise VitrineError(f"unknown family '{family}'{did_you_mean(family, get_args(Family))}")
         eps = EPS.get(norm, EPS["total"])
         norm_layer = partial(OcticLayerNorm, eps=eps, convention=norm)
         act_layer = nn.GELU if family == "d8" else nn.Identity
+        invariantise = partial(Invariantisation, name=invariant, act_layer=act_layer)
         layers = Layers(
             planes=8,
             patch_embed=OcticPatchEmbed,
@@ -432,11 +415,7 @@ class OcticVisionTransformer(SteerableVisionTransformer):
             block=partial(OcticBlock, norm_layer=norm_layer),
             norm=norm_layer,
             linear=OcticLinear,
-            invariantise=(
-                None
-                if family == "h8"
-                else partial(Invariantisation, name=invariant, act_layer=act_layer)
-            ),
+            invariantise=None if family == "h8" else invariantise,
         )
         super().__init__(layers, equivariant=family == "d8", **kwargs)
 
