@@ -3,7 +3,7 @@
 A tokeniser is a strided convolution; circular, it has stride^2 grids to choose from. The paper
 scores each by the energy of its tokens, F = sum of ||X E + b||^2. Three ways to do so:
 
-- `phase_energies`: as the paper writes it, stride^2 tokenisations. The reference.
+- stride^2 tokenisations, as the paper writes it.
 - `correlation_energies`: the same numbers from the image's circular autocorrelation. With
   G = E E^T, the energy of a grid is the sum over pairs of taps t, t' of G[t, t'] times the sum over
   its patches of x[t] x[t']; the latter takes few distinct values, which serve all grids.
@@ -67,8 +67,8 @@ def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tens
 
 
 @torch.no_grad()
-def phase_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
-    """Score every grid by its tokens' energy, one tokenisation each (Eq. 14).
+def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
+    """Score every grid by its tokens' energy (Eq. 14), without tokenising any.
 
     Args:
         x: images ``(B, C, H, W)``.
@@ -77,18 +77,6 @@ def phase_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
     Returns:
         float64 ``(B, stride, stride)``.
     """
-    stride = conv.stride[0]
-    phases = itertools.product(range(stride), repeat=2)
-    energies = [
-        circular_conv(x.roll((-row, -column), (2, 3)), conv).double().square().sum(dim=(1, 2, 3))
-        for row, column in phases
-    ]
-    return torch.stack(energies, dim=1).view(len(x), stride, stride)
-
-
-@torch.no_grad()
-def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
-    """Return `phase_energies` without tokenising any grid: same arguments, same numbers."""
     kernel, stride = conv.kernel_size[0], conv.stride[0]
     lags, pairs, taps = _correlation_index(
         conv.in_channels, kernel, stride, int(conv.padding[0]), x.device
@@ -171,7 +159,7 @@ def _pair_taps(
 
 @torch.no_grad()
 def projection_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
-    """Score every grid by its tokens' energy along 1 / sqrt(D): as `phase_energies`.
+    """Score every grid by its tokens' energy along 1 / sqrt(D): as `correlation_energies`.
 
     One strided convolution tokenises all grids at once: its channels are the grids, each the same
     kernel at another place.
