@@ -164,14 +164,15 @@ class FlipPositionEmbedding(SteerablePositionEmbedding):
 
     Attributes:
         weight: ``(2, c, G, G/2)``, the grids' left halves.
+
+    Raises:
+        VitrineError: `grid`, G, or `dim`, C, is odd.
     """
 
     unfold = staticmethod(unfold_halves)
 
-    @staticmethod
-    def shape(grid: int, dim: int) -> tuple[int, ...]:
-        """Return the shape of `weight`."""
-        return 2, channels_of_plane(dim, 2), grid, grid // 2
+    def __init__(self, grid: int, dim: int) -> None:
+        super().__init__(grid, (2, channels_of_plane(dim, 2), grid, grid // 2))
 
 
 class EvenPlane(Invariant):

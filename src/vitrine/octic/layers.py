@@ -647,21 +647,19 @@ class SteerablePositionEmbedding(nn.Module):
     Attributes:
         weight: the free part of each plane's grid.
         grid: (G, G) of the weights.
-        shape: returns that of `weight`, from G and C.
         unfold: makes ``(planes, c, G, G)`` of `weight`.
 
     Raises:
-        VitrineError: `grid`, G, is odd, or the planes cannot share `dim`, C.
+        VitrineError: `grid`, G, is odd.
     """
 
-    shape: Callable[[int, int], tuple[int, ...]]
     unfold: Callable[[Tensor], Tensor]
 
-    def __init__(self, grid: int, dim: int) -> None:
+    def __init__(self, grid: int, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.grid = (grid, grid)
         require_even(self.grid)
-        self.weight = nn.Parameter(torch.empty(self.shape(grid, dim)))
+        self.weight = nn.Parameter(torch.empty(shape))
         nn.init.trunc_normal_(self.weight, std=TOKEN_STD / math.sqrt(2))
 
     def forward(self, grid: tuple[int, int] | None = None) -> Tensor:
@@ -682,14 +680,15 @@ class OcticPositionEmbedding(SteerablePositionEmbedding):
 
     Attributes:
         weight: ``(6, c, G/2, G/2)`` of A1, A2, B1, B2 and E's two copies.
+
+    Raises:
+        VitrineError: `grid`, G, is odd, or eight planes cannot share `dim`, C.
     """
 
     unfold = staticmethod(unfold_quarters)
 
-    @staticmethod
-    def shape(grid: int, dim: int) -> tuple[int, ...]:
-        """Return the shape of `weight`."""
-        return 6, channels_of_plane(dim), grid // 2, grid // 2
+    def __init__(self, grid: int, dim: int) -> None:
+        super().__init__(grid, (6, channels_of_plane(dim), grid // 2, grid // 2))
 
 
 def require_even(grid: tuple[int, int]) -> None:

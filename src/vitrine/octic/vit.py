@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
-from timm.layers import LayerNorm, to_2tuple
+from timm.layers import LayerNorm, global_pool_nlc, to_2tuple
 from timm.models import checkpoint, generate_default_cfgs, register_model
 from timm.models._features import feature_take_indices
 from timm.models.vision_transformer import Block
@@ -128,7 +128,6 @@ class SteerableVisionTransformer(nn.Module):
                 f"give one number, a multiple of {2 * patch_size}"
             )
         self.octic_depth, self.equivariant, self.planes = octic_depth, equivariant, layers.planes
-        self.num_classes, self.global_pool = num_classes, self._checked(global_pool)
         self.num_features = self.head_hidden_size = self.embed_dim = embed_dim
         self.num_reg_tokens, self.num_prefix_tokens = reg_tokens, 1 + reg_tokens
         self.patch_size, self.grid_size = patch_size, (height // patch_size, height // patch_size)
@@ -160,12 +159,8 @@ class SteerableVisionTransformer(nn.Module):
         if equivariant and self.invariantisation is not None:
             self.head_hidden_size = self.invariantisation.out_features
         self.head_drop = nn.Dropout(drop_rate)
-        self.head = self._make_head()
+        self.reset_classifier(num_classes, global_pool)
         self._initialise(layers.linear, init_std)
-
-    def _make_head(self) -> nn.Module:
-        classes = self.num_classes
-        return nn.Linear(self.head_hidden_size, classes) if classes else nn.Identity()
 
     def _initialise(self, linear: type[nn.Module], std: float) -> None:
         for module in self.modules():
@@ -180,14 +175,6 @@ class SteerableVisionTransformer(nn.Module):
             nn.init.normal_(self.reg_token, std=1e-6)
         if self.mask_token is not None:
             nn.init.zeros_(self.mask_token)
-
-    @staticmethod
-    def _checked(global_pool: str) -> str:
-        if global_pool not in get_args(Pool):
-            raise VitrineError(
-                f"unknown global_pool '{global_pool}'{did_you_mean(global_pool, get_args(Pool))}"
-            )
-        return global_pool
 
     def no_weight_decay(self) -> set[str]:
         """Return the parameters that are not decayed: positions, tokens, references, scales.
@@ -223,10 +210,14 @@ class SteerableVisionTransformer(nn.Module):
 
     def reset_classifier(self, num_classes: int, global_pool: Pool | None = None) -> None:
         """Give the model a new last layer, and another pooling if `global_pool` is given."""
-        self.num_classes = num_classes
         if global_pool is not None:
-            self.global_pool = self._checked(global_pool)
-        self.head = self._make_head().to(self.cls_token)
+            if global_pool not in get_args(Pool):
+                known = did_you_mean(global_pool, get_args(Pool))
+                raise VitrineError(f"unknown global_pool '{global_pool}'{known}")
+            self.global_pool = global_pool
+        self.num_classes = num_classes
+        head = nn.Linear(self.head_hidden_size, num_classes) if num_classes else nn.Identity()
+        self.head = head.to(self.cls_token)
 
     def break_symmetry(self, x: Tensor) -> Tensor:
         """Turn features ``(planes, B, N, c)`` into what standard blocks take, ``(B, N, C)``."""
@@ -335,10 +326,8 @@ class SteerableVisionTransformer(nn.Module):
         taken, _ = feature_take_indices(len(self.blocks), indices)
         x, outputs = self._run(self.embed(images), taken)
         tokens = [self._tokens(output, norm) for output in outputs]
-        prefix, patches = (
-            [t[:, : self.num_prefix_tokens] for t in tokens],
-            [t[:, self.num_prefix_tokens :] for t in tokens],
-        )
+        prefix = [t[:, : self.num_prefix_tokens] for t in tokens]
+        patches = [t[:, self.num_prefix_tokens :] for t in tokens]
         if output_fmt == "NCHW":
             patches = [p.mT.unflatten(2, self._grid(images)).contiguous() for p in patches]
         result = list(zip(patches, prefix, strict=True)) if return_prefix_tokens else patches
@@ -346,10 +335,7 @@ class SteerableVisionTransformer(nn.Module):
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Return the logits of tokens ``(B, N, C)``, or what the last layer takes."""
-        if self.global_pool == "token":
-            x = x[:, 0]
-        elif self.global_pool == "avg":
-            x = x[:, self.num_prefix_tokens :].mean(dim=1)
+        x = global_pool_nlc(x, self.global_pool, self.num_prefix_tokens)
         if self.equivariant and self.invariantisation is not None:
             x = self.invariantisation(x.unflatten(-1, (self.planes, -1)).movedim(-2, 0))
         x = self.head_drop(x)

@@ -74,13 +74,9 @@ def fold(table: Tensor, period: int) -> Tensor:
         ``(M, C)``.
     """
     distance = torch.arange(period, device=table.device)
-    near = torch.where(2 * distance > period, distance - period, distance)
-    folded = table[near + period - 1]
-    if period % 2 == 0:
-        half = period // 2
-        folded = folded.clone()
-        folded[half] = (table[half + period - 1] + table[period - 1 - half]) / 2
-    return folded
+    ahead = torch.where(2 * distance > period, distance - period, distance)
+    behind = torch.where(2 * distance >= period, distance - period, distance)
+    return (table[ahead + period - 1] + table[behind + period - 1]) / 2  # one row, but half way
 
 
 class AdaptiveAttention(MultiScaleAttention):

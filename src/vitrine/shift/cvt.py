@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, cast, get_args
 
 import torch
-from timm.layers import DropPath, to_2tuple
+from timm.layers import DropPath, global_pool_nlc, to_2tuple
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 from torch.nn import functional
@@ -359,11 +359,7 @@ class CvT(nn.Module):
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Pool and classify what `forward_features` returned; `pre_logits` only pools."""
-        if self.global_pool == "token":
-            x = x[:, 0]
-        elif self.global_pool == "avg":
-            x = x[:, 1:].mean(dim=1)
-        x = self.head_drop(x)
+        x = self.head_drop(global_pool_nlc(x, self.global_pool))
         return x if pre_logits else self.head(x)
 
     def forward_stages(self, images: Tensor) -> list[Features]:
