@@ -214,13 +214,8 @@ class FlipVisionTransformer(SteerableVisionTransformer):
         super().__init__(layers, equivariant=family == "d2", **kwargs)
 
 
-default_cfgs = generate_default_cfgs(
-    {
-        f"{family}_vit_{shape}_224": default_cfg()
-        for family in get_args(FlipFamily)
-        for shape in SHAPES
-    }
-)
+_NAMES = [f"{family}_vit_{shape}_224" for family in get_args(FlipFamily) for shape in SHAPES]
+default_cfgs = generate_default_cfgs(dict.fromkeys(_NAMES, default_cfg()))
 
 
 def _flip_vit(family: FlipFamily, shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:

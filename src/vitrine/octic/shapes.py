@@ -32,15 +32,10 @@ def build(
 ) -> nn.Module:
     """Build the model registered as ``<prefix>_<shape>_224``; `kwargs` go before the shape's."""
     width, depth, heads, hidden, patch = (SHAPES | WIDE_SHAPES)[shape]
-    of_shape = {
-        "patch_size": patch,
-        "embed_dim": width,
-        "depth": depth,
-        "num_heads": heads,
-        "mlp_ratio": hidden / width,
-    }
+    of_shape = {"patch_size": patch, "embed_dim": width, "depth": depth, "num_heads": heads}
+    options = {**of_shape, "mlp_ratio": hidden / width, **kwargs}
     model: nn.Module = build_model_with_cfg(
-        model_type, f"{prefix}_{shape}_224", pretrained, **{**of_shape, **kwargs}
+        model_type, f"{prefix}_{shape}_224", pretrained, **options
     )
     return model
 
@@ -51,12 +46,8 @@ def default_cfg(first_conv: str = "patch_embed") -> dict[str, Any]:
     return {**usual, "first_conv": first_conv}
 
 
-default_cfgs = generate_default_cfgs(
-    {
-        f"vit_{shape}_224": default_cfg("patch_embed.proj")
-        for shape in ("huge_patch16", *WIDE_SHAPES)
-    }
-)
+_NAMES = [f"vit_{shape}_224" for shape in ("huge_patch16", *WIDE_SHAPES)]
+default_cfgs = generate_default_cfgs(dict.fromkeys(_NAMES, default_cfg("patch_embed.proj")))
 
 
 def _vit(shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:

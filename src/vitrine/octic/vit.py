@@ -182,7 +182,7 @@ class SteerableVisionTransformer(nn.Module):
         The scales of norms and layer scales are vectors elsewhere, which timm leaves out itself.
         """
         scales = (".norm", ".ls", ".invariant.")
-        names = [name for name, _ in self.named_parameters()]
+        names = dict(self.named_parameters())
         exempt = {name for name in names if any(part in f".{name}" for part in scales)}
         return exempt | {"pos_embed.weight", "cls_token", "reg_token"}
 
@@ -191,14 +191,12 @@ class SteerableVisionTransformer(nn.Module):
 
         An invariantisation belongs to the block whose input it makes, or to the head.
         """
+        stem = "^(?:cls_token|reg_token|mask_token|pos_embed|patch_embed)"
         blocks: list[tuple[str, Any]] = [(r"^blocks\.(\d+)", None), ("^norm", (99999,))]
         if not self.equivariant:
             first_standard = min(self.octic_depth, len(self.blocks) - 1)
             blocks.append(("^invariantisation", (first_standard,)))
-        return {
-            "stem": "^(?:cls_token|reg_token|mask_token|pos_embed|patch_embed)",
-            "blocks": blocks,
-        }
+        return {"stem": stem, "blocks": blocks}
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recompute the blocks' activations in the backward pass, or keep them."""
@@ -309,19 +307,11 @@ class SteerableVisionTransformer(nn.Module):
         output_fmt: Literal["NCHW", "NLC"] = "NCHW",
         intermediates_only: bool = False,
     ) -> Any:
-        """Return the outputs of blocks, as timm's ViT does.
-
-        Args:
-            images: ``(B, I, H, W)``.
-            indices: the last so many blocks, or these, or all.
-            return_prefix_tokens: pair each output with its CLS and register tokens.
-            norm: whether the final norm is applied to each.
-            output_fmt: ``(B, C, h, w)`` or ``(B, h w, C)``.
-            intermediates_only: leave out the final features.
+        """Return the outputs of blocks on images ``(B, I, H, W)``; arguments are those of timm's.
 
         Returns:
-            (final features, outputs), or the outputs. Those of blocks before a break of symmetry
-            are what standard blocks would take.
+            (final features, outputs), or the outputs, each ``(B, C, h, w)`` or ``(B, h w, C)``.
+            Those of blocks before a break of symmetry are what standard blocks would take.
         """
         taken, _ = feature_take_indices(len(self.blocks), indices)
         x, outputs = self._run(self.embed(images), taken)
@@ -406,13 +396,9 @@ class OcticVisionTransformer(SteerableVisionTransformer):
         super().__init__(layers, equivariant=family == "d8", **kwargs)
 
 
-default_cfgs = generate_default_cfgs(
-    {
-        f"octic_{family}_vit_{shape}_224": default_cfg()
-        for family in get_args(Family)
-        for shape in (SHAPES | WIDE_SHAPES if family == "d8" else SHAPES)
-    }
-)
+_NAMES = [f"octic_{family}_vit_{shape}_224" for family in get_args(Family) for shape in SHAPES]
+_WIDE = [f"octic_d8_vit_{shape}_224" for shape in WIDE_SHAPES]
+default_cfgs = generate_default_cfgs(dict.fromkeys([*_NAMES, *_WIDE], default_cfg()))
 
 
 def _octic_vit(family: Family, shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:

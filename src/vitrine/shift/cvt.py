@@ -307,10 +307,7 @@ class CvT(nn.Module):
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Say which layer each parameter belongs to, as timm's Swin does: stem, blocks, then head.
 
-        A later stage's embedding belongs to its first block.
-
-        Args:
-            coarse: group by stages and not by blocks.
+        A later stage's embedding belongs to its first block; `coarse` groups by stages instead.
         """
         blocks: list[tuple[str, Any]] = [
             (r"^stages\.(\d+)\.(?:embed|cls_token)", (0,)),
