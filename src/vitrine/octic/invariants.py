@@ -203,8 +203,7 @@ def invariance_error(model: nn.Module, images: Tensor) -> float:
         about 1e-14 for an invariant model in float64, about 1e-5 in float32.
     """
     was_training = model.training
-    model.eval()
-    logits = model(images)
+    logits = model.eval()(images)
     changes = [(model(transform(images, element)) - logits).abs().max() for element in ELEMENTS]
     model.train(was_training)
     return torch.stack(changes).max().item()

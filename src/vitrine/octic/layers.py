@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import torch
+from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import register_flop_formula
@@ -267,25 +268,14 @@ class OcticDropout(nn.Dropout):
         return x * per_plane(functional.dropout(torch.ones_like(x[:6]), self.p))
 
 
-class SteerableDropPath(nn.Module):
-    """Stochastic depth of ``(planes, B, N, c)``: a sample keeps all of its planes or none.
-
-    In training a sample loses the branch with a probability of `drop_prob`.
-    """
-
-    def __init__(self, drop_prob: float = 0.0) -> None:
-        super().__init__()
-        self.drop_prob = drop_prob
+class SteerableDropPath(DropPath):
+    """Stochastic depth of ``(planes, B, N, c)``: a sample keeps all of its planes or none."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop samples in training, scaling the others up."""
         if not self.training or self.drop_prob == 0:
             return x
         return x * functional.dropout(x.new_ones(x.shape[1], 1, 1), self.drop_prob)
-
-    def extra_repr(self) -> str:
-        """Show what the constructor was given."""
-        return f"drop_prob={self.drop_prob}"
 
 
 @torch.library.custom_op("vitrine::split_heads", mutates_args=())

@@ -351,8 +351,9 @@ class CvT(nn.Module):
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Return the normalised class token and last tokens ``(B, 1 + H W, D)`` of images."""
-        *_, (tokens, _, _) = self._stages(x)
-        return self.norm(tokens)
+        for tokens, _, _ in self._stages(x):
+            last = tokens
+        return self.norm(last)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Pool and classify what `forward_features` returned; `pre_logits` only pools."""

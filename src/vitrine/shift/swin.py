@@ -136,8 +136,9 @@ class AdaptiveStages(PlacedStages):
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Return the last tokens ``(B, H, W, C)`` of images ``(B, 3, height, width)``."""
-        *_, (tokens, _) = self._stages(x)
-        return cast(Tensor, self.norm(tokens))
+        for tokens, _ in self._stages(x):
+            x = tokens
+        return cast(Tensor, self.norm(x))
 
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Frame]]:
         """Run stage by stage; yield the tokens ``(B, H, W, C)`` of each, and their grid."""
@@ -146,7 +147,7 @@ class AdaptiveStages(PlacedStages):
         for index, stage in enumerate(self.layers):
             if index == 0:
                 x, phase = self._tokenize(x)
-                stride, norm = self._patch, self.patch_embed.norm
+                stride, norm = self.patch_embed.proj.stride[0], self.patch_embed.norm
             else:
                 project, norm = self._merging_parts(stage.downsample)
                 x, phase = self._merge(x, project)
@@ -187,10 +188,6 @@ class AdaptiveStages(PlacedStages):
     def _windows_settle_merging(self) -> bool:
         return self.selection == "fast" and self.adaptive_windows
 
-    @property
-    def _patch(self) -> int:
-        return int(self.patch_embed.proj.stride[0])
-
     def _period(self, index: int) -> Size:
         """Return the rows and columns after which a stage's grids repeat: a window, or more."""
         rows, columns = self.layers[index].blocks[0].window_size
@@ -210,7 +207,8 @@ class AdaptiveStages(PlacedStages):
 
     def _check_fit(self, size: Size) -> None:
         """Refuse images that the windows of a stage do not divide."""
-        strides = [self._patch * MERGED**index for index in range(len(self.layers))]
+        patch = self.patch_embed.proj.stride[0]
+        strides = [patch * MERGED**index for index in range(len(self.layers))]
         windows = [stage.blocks[0].window_size for stage in self.layers]
         if all(
             pixels % (stride * side) == 0
