@@ -7,7 +7,6 @@ from vitrine.octic.flip import (
     FlipPatchEmbed,
     FlipPositionEmbedding,
     FlipVisionTransformer,
-    flip_features,
 )
 
 MICRO = {
@@ -22,6 +21,13 @@ MICRO = {
 
 def images(height=16, width=16):
     return torch.randn(2, 3, height, width, dtype=torch.float64)
+
+
+def flip_features(x, grid, prefix=0):
+    """Mirror features (2, B, prefix + h w, c) as if their image were mirrored."""
+    x = torch.stack([x[0], -x[1]])
+    patches = x[:, :, prefix:].unflatten(2, grid).flip(3).flatten(2, 3)
+    return torch.cat([x[:, :, :prefix], patches], dim=2)
 
 
 def test_a_block_commutes_with_the_mirroring(scrambled):

@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import vitrine.models  # noqa: F401
 from vitrine.data.photos import photo_centre
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Context
-from vitrine.octic.features import to_regular
+from vitrine.octic.features import on_planes
 from vitrine.octic.group import ELEMENTS, INVERSE_FOURIER, irrep
 from vitrine.octic.illustrations import (
     BANKS,
@@ -49,7 +50,10 @@ def columns(x):
 
 @pytest.mark.parametrize(
     ("basis", "to_basis"),
-    [(torch.eye(8, dtype=torch.float64), lambda x: x), (INVERSE_FOURIER, to_regular)],
+    [
+        (torch.eye(8, dtype=torch.float64), lambda x: x),
+        (INVERSE_FOURIER, partial(on_planes, INVERSE_FOURIER)),
+    ],
     ids=["isotypic", "regular"],
 )
 def test_the_matrix_does_what_the_layer_does(basis, to_basis):

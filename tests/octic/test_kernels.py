@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from vitrine.octic.features import to_isotypic, to_regular
+from vitrine.octic.features import on_planes
+from vitrine.octic.group import FOURIER, INVERSE_FOURIER
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
@@ -16,7 +17,7 @@ COLUMNS = kernels.BLOCK + 10  # the last block is not full
 
 
 def eager(x):
-    return to_isotypic(functional.gelu(to_regular(x)))
+    return on_planes(FOURIER, functional.gelu(on_planes(INVERSE_FOURIER, x)))
 
 
 def test_an_empty_tensor_stays_empty():

@@ -7,8 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitrine.errors import VitrineError
 from vitrine.octic import layers
-from vitrine.octic.features import act, on_planes, to_channels, to_isotypic, to_regular
-from vitrine.octic.group import ELEMENTS, irrep, isotypic, transform
+from vitrine.octic.features import act, on_planes, to_channels
+from vitrine.octic.group import ELEMENTS, FOURIER, INVERSE_FOURIER, irrep, isotypic, transform
 from vitrine.octic.layers import (
     OcticAttention,
     OcticBlock,
@@ -176,7 +176,7 @@ def test_layer_scale_begins_at_its_initial_value():
 def test_the_activation_is_a_gelu_between_the_transforms(monkeypatch, chunk, grad):
     monkeypatch.setattr(layers, "GELU_CHUNK", chunk)
     x = torch.randn(8, 2, 7, 4, dtype=torch.float64)
-    expected = to_isotypic(functional.gelu(to_regular(x)))
+    expected = on_planes(FOURIER, functional.gelu(on_planes(INVERSE_FOURIER, x)))
     with torch.set_grad_enabled(grad):
         torch.testing.assert_close(OcticGELU()(x), expected, rtol=0, atol=1e-13)
 

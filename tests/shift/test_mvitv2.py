@@ -24,7 +24,7 @@ from vitrine.shift.adaptive_mvitv2 import (
     fold,
 )
 from vitrine.shift.equivariance import invariance_error
-from vitrine.shift.polyphase import roll_image, sample, squared_norms, strongest, strongest_phase
+from vitrine.shift.polyphase import roll_image, sample, strongest, strongest_phase, token_norms
 from vitrine.shift.tokenization import adaptive_conv
 from vitrine.shift.torus import Frame
 
@@ -129,7 +129,7 @@ def test_the_offset_of_features_is_where_they_are_computed():
     images[torch.arange(8), :, place[:, 0], place[:, 1]] = 100
     tokens, phase = adaptive_conv(images, model.patch_embed.proj, "paper")
     frame = Frame.of(images).sampled(phase, 4)
-    brightest = strongest(squared_norms(tokens))
+    brightest = strongest(token_norms(tokens))
     distance = (frame.rolled(brightest).offset - place + 16) % 32 - 16
     assert distance.abs().max() <= 3
 

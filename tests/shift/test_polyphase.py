@@ -6,8 +6,8 @@ from vitrine.shift.polyphase import (
     roll,
     roll_image,
     sample,
-    squared_norms,
     strongest,
+    token_norms,
 )
 
 OFFSETS = torch.tensor([[0, 0], [1, 5], [7, 3], [-2, 9]])
@@ -59,4 +59,4 @@ def test_norms_are_summed_in_double_precision():
     tokens = torch.full((1, 1, 1, 4), 1e-4)
     tokens[..., 0] = 1e4  # in float32 the small ones would vanish
     exact = tokens.double().square().sum(dim=-1)
-    torch.testing.assert_close(squared_norms(tokens), exact, rtol=1e-15, atol=0)
+    torch.testing.assert_close(token_norms(tokens).square(), exact, rtol=1e-15, atol=0)

@@ -11,7 +11,6 @@ from vitrine.shift.tokenization import (
     correlation_energies,
     merged_patches,
     overlapping_patches,
-    phase_energies,
     projection_energies,
 )
 
@@ -26,6 +25,14 @@ def tokenizer(channels, kernel, stride, padding, dim=12, bias=True):
 
 def image(channels, height=16, width=24, batch=3):
     return torch.randn(batch, channels, height, width, dtype=torch.float64)
+
+
+def phase_energies(x, conv):
+    """Score every grid by its tokens' energy, one tokenisation each (Eq. 14)."""
+    stride = range(conv.stride[0])
+    tokens = [[circular_conv(x.roll((-i, -j), (2, 3)), conv) for j in stride] for i in stride]
+    energies = [torch.stack([one.square().sum(dim=(1, 2, 3)) for one in row], 1) for row in tokens]
+    return torch.stack(energies, dim=1)
 
 
 @pytest.mark.parametrize("shape", TOKENIZERS)

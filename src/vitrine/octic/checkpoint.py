@@ -57,20 +57,18 @@ def load_published(model: OcticVisionTransformer, state: Mapping[str, Tensor]) -
             raise VitrineError(f"'{name}' of the state dict is not zero, and only A1 may be")
     left = {_deit(name): value for name, value in state.items() if name not in frozen}
     copies = []
+    advice = "build the model with the published one's arguments"
     for name, view, shape in _published(model):
         value = left.pop(name, None)
         if value is None or _sides(value.shape) != _sides(shape):
             found = "lacks it" if value is None else f"has {tuple(value.shape)}"
             raise VitrineError(
                 f"the model takes '{name}' of shape {tuple(shape)} and the state dict {found}; "
-                "build the model with the published one's arguments"
+                f"{advice}"
             )
         copies.append((view, value))
     if left:
-        raise VitrineError(
-            f"the state dict has '{min(left)}', which the model lacks; "
-            "build the model with the published one's arguments"
-        )
+        raise VitrineError(f"the state dict has '{min(left)}', which the model lacks; {advice}")
     for view, value in copies:
         view.copy_(value.reshape(view.shape))
 

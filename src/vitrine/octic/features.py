@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitrine.octic.group import FOURIER, INVERSE_FOURIER, isotypic, transform
+from vitrine.octic.group import isotypic, transform
 
 
 def per_plane(parameters: Tensor) -> Tensor:
@@ -21,16 +21,6 @@ def per_plane(parameters: Tensor) -> Tensor:
 def on_planes(matrix: Tensor, x: Tensor) -> Tensor:
     """Apply ``(8, 8)`` to the first axis of ``(8, ...)``."""
     return (matrix.to(x) @ x.flatten(1)).view_as(x)
-
-
-def to_regular(x: Tensor) -> Tensor:
-    """Inverse Fourier transform: isotypic ``(8, ...)`` to regular."""
-    return on_planes(INVERSE_FOURIER, x)
-
-
-def to_isotypic(y: Tensor) -> Tensor:
-    """Fourier transform: regular ``(8, ...)`` to isotypic."""
-    return on_planes(FOURIER, y)
 
 
 def act(x: Tensor, element: str, grid: tuple[int, int], prefix: int = 0) -> Tensor:

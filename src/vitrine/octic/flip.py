@@ -32,19 +32,6 @@ from vitrine.octic.vit import Layers, SteerableVisionTransformer
 FlipFamily = Literal["d2", "h2"]
 
 
-def flip_features(x: Tensor, grid: tuple[int, int], prefix: int = 0) -> Tensor:
-    """Mirror features as if their image were mirrored.
-
-    Args:
-        x: ``(2, B, prefix + h w, c)``.
-        grid: (h, w) of the tokens.
-        prefix: tokens in front that are no patches.
-    """
-    x = torch.stack([x[0], -x[1]])
-    patches = x[:, :, prefix:].unflatten(2, grid).flip(3).flatten(2, 3)
-    return torch.cat([x[:, :, :prefix], patches], dim=2)
-
-
 def unfold_halves(halves: Tensor) -> Tensor:
     """Complete the left halves ``(2, ..., q)`` of an even and an odd grid, ``(2, ..., 2q)``."""
     even, odd = halves
@@ -62,12 +49,10 @@ class FlipLinear(nn.Module):
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
-        """Build it; the features are those of both planes."""
         super().__init__()
-        self.weight = nn.Parameter(
-            torch.empty(2, channels_of_plane(out_features, 2), channels_of_plane(in_features, 2))
-        )
-        self.bias = nn.Parameter(torch.zeros(channels_of_plane(out_features, 2))) if bias else None
+        c, c_out = channels_of_plane(in_features, 2), channels_of_plane(out_features, 2)
+        self.weight = nn.Parameter(torch.empty(2, c_out, c))
+        self.bias = nn.Parameter(torch.zeros(c_out)) if bias else None
         nn.init.trunc_normal_(self.weight, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -85,11 +70,9 @@ class FlipLayerNorm(nn.Module):
     """Equivariant layer norm of ``(2, B, N, c)``: a mean for each plane, one norm for both."""
 
     def __init__(self, dim: int, eps: float = 1e-6) -> None:
-        """Build it for C = `dim` channels of both planes."""
         super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(2, channels_of_plane(dim, 2)))
-        self.bias = nn.Parameter(torch.zeros(channels_of_plane(dim, 2)))
+        self.eps, c = eps, channels_of_plane(dim, 2)
+        self.weight, self.bias = nn.Parameter(torch.ones(2, c)), nn.Parameter(torch.zeros(c))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise each token by itself."""
@@ -111,7 +94,6 @@ class FlipLayerScale(nn.Module):
     """Equivariant layer scale of ``(2, B, N, c)``."""
 
     def __init__(self, dim: int, init_values: float) -> None:
-        """Build it for C = `dim` channels of both planes."""
         super().__init__()
         self.gamma = nn.Parameter(torch.full((2, channels_of_plane(dim, 2)), float(init_values)))
 
@@ -161,23 +143,16 @@ class FlipPatchEmbed(SteerablePatchEmbed):
     Attributes:
         weight: ``(2, c, I, p, p/2)``, the filters' left halves.
         bias: ``(c)``, of the even plane.
+
+    Raises:
+        VitrineError: `patch_size` or `embed_dim` is odd.
     """
 
     def __init__(
         self, img_size: int = 224, patch_size: int = 16, in_chans: int = 3, embed_dim: int = 768
     ) -> None:
-        """Build it with torch's initial weights of a convolution.
-
-        Raises:
-            VitrineError: `patch_size` or `embed_dim` is odd.
-        """
-        super().__init__(img_size, patch_size)
-        c = channels_of_plane(embed_dim, 2)
-        self.weight = nn.Parameter(torch.empty(2, c, in_chans, patch_size, patch_size // 2))
-        self.bias = nn.Parameter(torch.empty(c))
-        bound = 1 / math.sqrt(in_chans * patch_size * patch_size)
-        nn.init.uniform_(self.weight, -bound, bound)
-        nn.init.uniform_(self.bias, -bound, bound)
+        shape = (2, channels_of_plane(embed_dim, 2), in_chans, patch_size, patch_size // 2)
+        super().__init__(img_size, patch_size, shape, fan_in=in_chans * patch_size**2)
 
     def filters(self) -> Tensor:
         """Return the filters of both planes ``(2, c, I, p, p)``."""
@@ -189,21 +164,21 @@ class FlipPositionEmbedding(SteerablePositionEmbedding):
 
     Attributes:
         weight: ``(2, c, G, G/2)``, the grids' left halves.
+
+    Raises:
+        VitrineError: `grid`, G, or `dim`, C, is odd.
     """
 
     unfold = staticmethod(unfold_halves)
 
-    @staticmethod
-    def shape(grid: int, dim: int) -> tuple[int, ...]:
-        """Return the shape of `weight`."""
-        return 2, channels_of_plane(dim, 2), grid, grid // 2
+    def __init__(self, grid: int, dim: int) -> None:
+        super().__init__(grid, (2, channels_of_plane(dim, 2), grid, grid // 2))
 
 
 class EvenPlane(Invariant):
     """The invariant half of the features, ``(2, ..., c)`` to ``(..., c)``."""
 
     def __init__(self, dim: int) -> None:
-        """Build it for C = `dim` channels of both planes."""
         super().__init__()
         self.out_features = channels_of_plane(dim, 2)
 
@@ -213,18 +188,17 @@ class EvenPlane(Invariant):
 
 
 class FlipVisionTransformer(SteerableVisionTransformer):
-    """D2 or H2."""
+    """D2 or H2.
+
+    Args:
+        family: "d2", all blocks flip-equivariant; "h2", by default the first half.
+        **kwargs: those of `SteerableVisionTransformer`.
+
+    Raises:
+        VitrineError: an argument is impossible.
+    """
 
     def __init__(self, family: FlipFamily = "d2", **kwargs: Any) -> None:
-        """Build it with random weights.
-
-        Args:
-            family: "d2", all blocks flip-equivariant; "h2", by default the first half.
-            **kwargs: those of `SteerableVisionTransformer`.
-
-        Raises:
-            VitrineError: an argument is impossible.
-        """
         if family not in get_args(FlipFamily):
             known = did_you_mean(family, get_args(FlipFamily))
             raise VitrineError(f"unknown family '{family}'{known}")
@@ -240,13 +214,8 @@ class FlipVisionTransformer(SteerableVisionTransformer):
         super().__init__(layers, equivariant=family == "d2", **kwargs)
 
 
-default_cfgs = generate_default_cfgs(
-    {
-        f"{family}_vit_{shape}_224": default_cfg()
-        for family in get_args(FlipFamily)
-        for shape in SHAPES
-    }
-)
+_NAMES = [f"{family}_vit_{shape}_224" for family in get_args(FlipFamily) for shape in SHAPES]
+default_cfgs = generate_default_cfgs(dict.fromkeys(_NAMES, default_cfg()))
 
 
 def _flip_vit(family: FlipFamily, shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:

@@ -101,19 +101,18 @@ class Invariant(nn.Module):
 
 
 class Channelwise(Invariant):
-    """An invariant of each channel by itself, ``(8, ..., c)`` to ``(..., M)``."""
+    """An invariant of each channel by itself, ``(8, ..., c)`` to ``(..., M)``.
+
+    Args:
+        dim: C, channels of all planes together.
+        function: ``(8, ..., c)`` to ``(k, ..., c)``.
+        count: k, so that M = kc.
+
+    Raises:
+        VitrineError: `dim` is no multiple of 8.
+    """
 
     def __init__(self, dim: int, function: Callable[[Tensor], Tensor], count: int) -> None:
-        """Build it.
-
-        Args:
-            dim: C, channels of all planes together.
-            function: ``(8, ..., c)`` to ``(k, ..., c)``.
-            count: k, so that M = kc.
-
-        Raises:
-            VitrineError: `dim` is no multiple of 8.
-        """
         super().__init__()
         self.function = function
         self.out_features = count * channels_of_plane(dim)
@@ -131,20 +130,16 @@ def _images(x: Tensor) -> Tensor:
 class MaxFiltering(Invariant):
     """The largest inner product with any image of each learned token, M = R (Eq. 16).
 
+    R is 2C if not given.
+
     Attributes:
         references: ``(8, R, c)``, of unit length when they are drawn.
+
+    Raises:
+        VitrineError: `dim`, C, is no multiple of 8.
     """
 
     def __init__(self, dim: int, references: int | None = None) -> None:
-        """Draw the learned tokens.
-
-        Args:
-            dim: C, channels of all planes together.
-            references: R, by default 2C.
-
-        Raises:
-            VitrineError: `dim` is no multiple of 8.
-        """
         super().__init__()
         self.out_features = references or 2 * dim
         tokens = torch.randn(8, self.out_features, channels_of_plane(dim))
@@ -164,19 +159,14 @@ class Canonisation(Invariant):
 
     Attributes:
         reference: ``(8, c)``, of unit length, a buffer.
+
+    Raises:
+        VitrineError: `dim`, C, is no multiple of 8.
     """
 
     reference: Tensor
 
     def __init__(self, dim: int) -> None:
-        """Draw the reference.
-
-        Args:
-            dim: C, channels of all planes together.
-
-        Raises:
-            VitrineError: `dim` is no multiple of 8.
-        """
         super().__init__()
         self.out_features = dim
         token = torch.randn(8, channels_of_plane(dim))
@@ -213,8 +203,7 @@ def invariance_error(model: nn.Module, images: Tensor) -> float:
         about 1e-14 for an invariant model in float64, about 1e-5 in float32.
     """
     was_training = model.training
-    model.eval()
-    logits = model(images)
+    logits = model.eval()(images)
     changes = [(model(transform(images, element)) - logits).abs().max() for element in ELEMENTS]
     model.train(was_training)
     return torch.stack(changes).max().item()

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import torch
+from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import register_flop_formula
@@ -101,37 +102,26 @@ def _flops(x: torch.Size, weight: torch.Size, *_: Any, **__: Any) -> int:
 class OcticLinear(nn.Module):
     """Equivariant linear layer, ``(8, B, N, c)`` to ``(8, B, N, c')``.
 
+    Its initial weights are truncated normal ones (std 0.02), as the paper's, its bias is zero.
+
     Attributes:
         weight: ``(4, c', c)`` of A1, A2, B1, B2.
         weight_e: ``(2c', 2c)`` of E; rows and columns are [copy 1 | copy 2].
         bias: ``(c')`` of A1, or None.
+
+    Raises:
+        VitrineError: `in_features` or `out_features`, C and C', is no multiple of 8.
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
-        """Build it with truncated normal weights (std 0.02) and a bias of zero.
-
-        Args:
-            in_features: C, channels of all planes together.
-            out_features: C'.
-            bias: whether A1 has one.
-
-        Raises:
-            VitrineError: C or C' is no multiple of 8.
-        """
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         c, c_out = channels_of_plane(in_features), channels_of_plane(out_features)
         self.weight = nn.Parameter(torch.empty(4, c_out, c))
         self.weight_e = nn.Parameter(torch.empty(2 * c_out, 2 * c))
-        self.bias = nn.Parameter(torch.empty(c_out)) if bias else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialise as the paper does."""
+        self.bias = nn.Parameter(torch.zeros(c_out)) if bias else None
         nn.init.trunc_normal_(self.weight, std=0.02)
         nn.init.trunc_normal_(self.weight_e, std=0.02)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply it to ``(8, B, N, c)``."""
@@ -157,23 +147,21 @@ class OcticLayerNorm(nn.Module):
     2c columns of each row of E. One scalar divides all, the norm over all irreps, which the group
     does not change.
 
+    Args:
+        dim: C, channels of all planes together.
+        eps: added to the sum of the planes' variances.
+        convention: "total" divides by the norm over all irreps, as the paper's text does;
+            "published" counts E a quarter of that, as the published code does.
+
     Attributes:
         weight: ``(6, c)`` of A1, A2, B1, B2 and E's two copies.
         bias: ``(c)`` of A1.
+
+    Raises:
+        VitrineError: `dim` is no multiple of 8, or the convention is unknown.
     """
 
     def __init__(self, dim: int, eps: float = 1e-6, convention: NormConvention = "total") -> None:
-        """Build it with scales of one and a shift of zero.
-
-        Args:
-            dim: C, channels of all planes together.
-            eps: added to the sum of the planes' variances.
-            convention: "total" divides by the norm over all irreps, as the paper's text does;
-                "published" counts E a quarter of that, as the published code does.
-
-        Raises:
-            VitrineError: `dim` is no multiple of 8, or the convention is unknown.
-        """
         super().__init__()
         if convention not in get_args(NormConvention):
             known = did_you_mean(convention, get_args(NormConvention))
@@ -216,18 +204,12 @@ class OcticLayerScale(nn.Module):
 
     Attributes:
         gamma: ``(6, c)`` of A1, A2, B1, B2 and E's two copies.
+
+    Raises:
+        VitrineError: `dim`, C, is no multiple of 8.
     """
 
     def __init__(self, dim: int, init_values: float = 1e-5) -> None:
-        """Build it.
-
-        Args:
-            dim: C, channels of all planes together.
-            init_values: of every scale.
-
-        Raises:
-            VitrineError: `dim` is no multiple of 8.
-        """
         super().__init__()
         self.gamma = nn.Parameter(torch.full((6, channels_of_plane(dim)), float(init_values)))
 
@@ -286,23 +268,14 @@ class OcticDropout(nn.Dropout):
         return x * per_plane(functional.dropout(torch.ones_like(x[:6]), self.p))
 
 
-class SteerableDropPath(nn.Module):
+class SteerableDropPath(DropPath):
     """Stochastic depth of ``(planes, B, N, c)``: a sample keeps all of its planes or none."""
-
-    def __init__(self, drop_prob: float = 0.0) -> None:
-        """Build it; `drop_prob` is how likely a sample loses the branch in training."""
-        super().__init__()
-        self.drop_prob = drop_prob
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop samples in training, scaling the others up."""
         if not self.training or self.drop_prob == 0:
             return x
         return x * functional.dropout(x.new_ones(x.shape[1], 1, 1), self.drop_prob)
-
-    def extra_repr(self) -> str:
-        """Show what the constructor was given."""
-        return f"drop_prob={self.drop_prob}"
 
 
 @torch.library.custom_op("vitrine::split_heads", mutates_args=())
@@ -366,10 +339,20 @@ class SteerableAttention(nn.Module):
     A plane's 3c outputs of `qkv` are queries, keys and values, each of H heads of ``d = c / H``
     channels.
 
+    Args:
+        dim: C, channels of all planes together.
+        num_heads: H; a head has C / H channels, a multiple of the planes.
+        qkv_bias: whether the first plane's queries, keys and values have a bias.
+        attn_drop: dropout of the attention.
+        proj_drop: dropout of the output.
+
     Attributes:
         planes: of the features.
         linear_layer: class of the group's linear layer.
         drop_layer: of its dropout.
+
+    Raises:
+        VitrineError: the heads cannot share every plane equally.
     """
 
     planes: int
@@ -384,18 +367,6 @@ class SteerableAttention(nn.Module):
         attn_drop: float = 0.0,
         proj_drop: float = 0.0,
     ) -> None:
-        """Build it with random weights.
-
-        Args:
-            dim: C, channels of all planes together.
-            num_heads: H; a head has C / H channels, a multiple of the planes.
-            qkv_bias: whether the first plane's queries, keys and values have a bias.
-            attn_drop: dropout of the attention.
-            proj_drop: dropout of the output.
-
-        Raises:
-            VitrineError: the heads cannot share every plane equally.
-        """
         super().__init__()
         if dim % (self.planes * num_heads):
             raise VitrineError(
@@ -445,10 +416,15 @@ class OcticAttention(SteerableAttention):
 class SteerableMlp(nn.Module):
     """MLP of ``(planes, B, N, c)``: two of the group's linear layers about its GELU.
 
+    Dropout follows the activation and the output.
+
     Attributes:
         linear_layer: class of the group's linear layer.
         act_layer: of its GELU.
         drop_layer: of its dropout.
+
+    Raises:
+        VitrineError: the planes cannot share `in_features`, C, or `hidden_features`.
     """
 
     linear_layer: type[nn.Module]
@@ -456,16 +432,6 @@ class SteerableMlp(nn.Module):
     drop_layer: type[nn.Module]
 
     def __init__(self, in_features: int, hidden_features: int, drop: float = 0.0) -> None:
-        """Build it with random weights.
-
-        Args:
-            in_features: C, channels of all planes together, in and out.
-            hidden_features: channels between.
-            drop: dropout after the activation and of the output.
-
-        Raises:
-            VitrineError: the planes cannot share either number of channels.
-        """
         super().__init__()
         self.fc1 = self.linear_layer(in_features, hidden_features)
         self.act = self.act_layer()
@@ -490,11 +456,17 @@ class OcticMlp(SteerableMlp):
 class SteerableBlock(nn.Module):
     """Pre-norm transformer block of ``(planes, B, N, c)`` (Fig. 3), its parts named as timm's.
 
+    Its arguments are those of timm's, too: `dim` is C, channels of all planes together,
+    `proj_drop` acts in the MLP as well, and without `init_values` there is no layer scale.
+
     Attributes:
         attn_layer: class of the group's attention.
         mlp_layer: of its MLP.
-        norm_layer: of its layer norm.
+        norm_layer: of its layer norm, unless the block is given another.
         scale_layer: of its layer scale.
+
+    Raises:
+        VitrineError: the channels do not split into planes and heads.
     """
 
     attn_layer: type[Any]
@@ -514,22 +486,6 @@ class SteerableBlock(nn.Module):
         drop_path: float = 0.0,
         norm_layer: Callable[[int], nn.Module] | None = None,
     ) -> None:
-        """Build it with random weights.
-
-        Args:
-            dim: C, channels of all planes together.
-            num_heads: heads of the attention.
-            mlp_ratio: hidden channels of the MLP over C.
-            qkv_bias: whether the first plane's queries, keys and values have a bias.
-            proj_drop: dropout of the branches and in the MLP.
-            attn_drop: dropout of the attention.
-            init_values: of the layer scale; without it there is none.
-            drop_path: how likely a sample loses a branch in training.
-            norm_layer: makes a layer norm of C channels; by default that of the class.
-
-        Raises:
-            VitrineError: the channels do not split into planes and heads.
-        """
         super().__init__()
         norm_layer = norm_layer or self.norm_layer
 
@@ -601,30 +557,33 @@ def _unfold_pair(quarter: Tensor) -> tuple[Tensor, Tensor]:
 class SteerablePatchEmbed(nn.Module):
     """Patch embedding ``(B, I, H, W)`` to ``(planes, B, N, c)``, whose first plane has a bias.
 
+    Args:
+        img_size: side of the usual image.
+        patch_size: p, even.
+        shape: of `weight`.
+        fan_in: of a filter, for torch's initial values of a convolution.
+
     Attributes:
+        weight: the free part of each plane's filters.
         bias: ``(c)``.
         grid_size: patches (down, across) of an image of the usual size.
         filters: returns those of all planes, ``(planes, c, I, p, p)``.
+
+    Raises:
+        VitrineError: `patch_size` is odd.
     """
 
-    bias: nn.Parameter
     filters: Callable[[], Tensor]
 
-    def __init__(self, img_size: int, patch_size: int) -> None:
-        """Build all but the parameters.
-
-        Args:
-            img_size: side of the usual image.
-            patch_size: p, even.
-
-        Raises:
-            VitrineError: `patch_size` is odd.
-        """
+    def __init__(self, img_size: int, patch_size: int, shape: tuple[int, ...], fan_in: int) -> None:
         super().__init__()
         if patch_size % 2:
             raise VitrineError(f"patches have {patch_size} pixels; give an even patch_size")
         self.patch_size = (patch_size, patch_size)
         self.grid_size = (img_size // patch_size, img_size // patch_size)
+        bound = 1 / math.sqrt(fan_in)
+        self.weight = nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(shape[1]).uniform_(-bound, bound))
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed images whose sides are multiples of the patch's."""
@@ -641,32 +600,27 @@ _FILTER_SCALES = [math.sqrt(2) / 4] * 4 + [1 / 2] * 4
 class OcticPatchEmbed(SteerablePatchEmbed):
     """Equivariant patch embedding (Sec. 3.3.1), ``(B, I, H, W)`` to ``(8, B, N, c)``.
 
+    Its initial weights are those of a convolution by one quarter.
+
+    Args:
+        img_size: side of the usual image.
+        patch_size: p, even.
+        in_chans: I, channels of the image.
+        embed_dim: C, channels of all planes together.
+
     Attributes:
         weight: ``(6, c, I, p/2, p/2)`` of A1, A2, B1, B2 and E's two copies.
         bias: ``(c)`` of A1.
+
+    Raises:
+        VitrineError: `patch_size` is odd, or `embed_dim` is no multiple of 8.
     """
 
     def __init__(
         self, img_size: int = 224, patch_size: int = 16, in_chans: int = 3, embed_dim: int = 768
     ) -> None:
-        """Build it with torch's initial weights of a convolution by one quarter.
-
-        Args:
-            img_size: side of the usual image.
-            patch_size: p, even.
-            in_chans: I, channels of the image.
-            embed_dim: C, channels of all planes together.
-
-        Raises:
-            VitrineError: `patch_size` is odd, or `embed_dim` is no multiple of 8.
-        """
-        super().__init__(img_size, patch_size)
         c, q = channels_of_plane(embed_dim), patch_size // 2
-        self.weight = nn.Parameter(torch.empty(6, c, in_chans, q, q))
-        self.bias = nn.Parameter(torch.empty(c))
-        bound = 1 / math.sqrt(in_chans * q * q)
-        nn.init.uniform_(self.weight, -bound, bound)
-        nn.init.uniform_(self.bias, -bound, bound)
+        super().__init__(img_size, patch_size, (6, c, in_chans, q, q), fan_in=in_chans * q * q)
 
     def filters(self) -> Tensor:
         """Return the filters of the eight planes ``(8, c, I, p, p)`` (Fig. 6)."""
@@ -683,27 +637,19 @@ class SteerablePositionEmbedding(nn.Module):
     Attributes:
         weight: the free part of each plane's grid.
         grid: (G, G) of the weights.
-        shape: returns that of `weight`, from G and C.
         unfold: makes ``(planes, c, G, G)`` of `weight`.
+
+    Raises:
+        VitrineError: `grid`, G, is odd.
     """
 
-    shape: Callable[[int, int], tuple[int, ...]]
     unfold: Callable[[Tensor], Tensor]
 
-    def __init__(self, grid: int, dim: int) -> None:
-        """Build it with truncated normal weights.
-
-        Args:
-            grid: G, tokens along a side, even.
-            dim: C, channels of all planes together.
-
-        Raises:
-            VitrineError: `grid` is odd, or the planes cannot share `dim`.
-        """
+    def __init__(self, grid: int, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.grid = (grid, grid)
         require_even(self.grid)
-        self.weight = nn.Parameter(torch.empty(self.shape(grid, dim)))
+        self.weight = nn.Parameter(torch.empty(shape))
         nn.init.trunc_normal_(self.weight, std=TOKEN_STD / math.sqrt(2))
 
     def forward(self, grid: tuple[int, int] | None = None) -> Tensor:
@@ -724,14 +670,15 @@ class OcticPositionEmbedding(SteerablePositionEmbedding):
 
     Attributes:
         weight: ``(6, c, G/2, G/2)`` of A1, A2, B1, B2 and E's two copies.
+
+    Raises:
+        VitrineError: `grid`, G, is odd, or eight planes cannot share `dim`, C.
     """
 
     unfold = staticmethod(unfold_quarters)
 
-    @staticmethod
-    def shape(grid: int, dim: int) -> tuple[int, ...]:
-        """Return the shape of `weight`."""
-        return 6, channels_of_plane(dim), grid // 2, grid // 2
+    def __init__(self, grid: int, dim: int) -> None:
+        super().__init__(grid, (6, channels_of_plane(dim), grid // 2, grid // 2))
 
 
 def require_even(grid: tuple[int, int]) -> None:

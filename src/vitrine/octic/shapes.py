@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
@@ -33,42 +32,22 @@ def build(
 ) -> nn.Module:
     """Build the model registered as ``<prefix>_<shape>_224``; `kwargs` go before the shape's."""
     width, depth, heads, hidden, patch = (SHAPES | WIDE_SHAPES)[shape]
-    of_shape = {
-        "patch_size": patch,
-        "embed_dim": width,
-        "depth": depth,
-        "num_heads": heads,
-        "mlp_ratio": hidden / width,
-    }
+    of_shape = {"patch_size": patch, "embed_dim": width, "depth": depth, "num_heads": heads}
+    options = {**of_shape, "mlp_ratio": hidden / width, **kwargs}
     model: nn.Module = build_model_with_cfg(
-        model_type, f"{prefix}_{shape}_224", pretrained, **{**of_shape, **kwargs}
+        model_type, f"{prefix}_{shape}_224", pretrained, **options
     )
     return model
 
 
 def default_cfg(first_conv: str = "patch_embed") -> dict[str, Any]:
-    """Return what timm records of a model without pretrained weights."""
-    return {
-        "url": "",
-        "num_classes": 1000,
-        "input_size": (3, 224, 224),
-        "pool_size": None,
-        "crop_pct": 1.0,
-        "interpolation": "bicubic",
-        "fixed_input_size": True,
-        "mean": IMAGENET_DEFAULT_MEAN,
-        "std": IMAGENET_DEFAULT_STD,
-        "first_conv": first_conv,
-        "classifier": "head",
-    }
+    """Return what timm records of a model, where it differs from timm's defaults."""
+    usual = {"crop_pct": 1.0, "fixed_input_size": True, "classifier": "head"}
+    return {**usual, "first_conv": first_conv}
 
 
-default_cfgs = generate_default_cfgs(
-    {
-        f"vit_{shape}_224": default_cfg("patch_embed.proj")
-        for shape in ("huge_patch16", *WIDE_SHAPES)
-    }
-)
+_NAMES = [f"vit_{shape}_224" for shape in ("huge_patch16", *WIDE_SHAPES)]
+default_cfgs = generate_default_cfgs(dict.fromkeys(_NAMES, default_cfg("patch_embed.proj")))
 
 
 def _vit(shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
-from timm.layers import LayerNorm, to_2tuple
+from timm.layers import LayerNorm, global_pool_nlc, to_2tuple
 from timm.models import checkpoint, generate_default_cfgs, register_model
 from timm.models._features import feature_take_indices
 from timm.models.vision_transformer import Block
@@ -66,9 +66,27 @@ class SteerableVisionTransformer(nn.Module):
     CLS, register and mask tokens only have a first plane, on which the group acts trivially; CLS
     and registers are put in front after the position encoding.
 
+    Arguments without a word here mean the same as those of timm's ViT.
+
+    Args:
+        layers: of the group.
+        equivariant: whether all blocks are the group's; the head takes invariants then.
+        octic_depth: k, by default the depth if `equivariant`, else half of it.
+        img_size: side of the square images, an even number of patches.
+        patch_size: even.
+        global_pool: "token" (CLS), "avg" (of the patches) or "" (every token gets logits).
+        embed_dim: C, channels of all planes together.
+        init_values: of the layer scale (DeiT III's 1e-4; DINOv2 has 1e-5); 0 for no scale.
+        mask_token: whether there is one, for masked images.
+        drop_path_rate: stochastic depth, the same in every block as DeiT III has it.
+        init_std: of the linear layers' weights; 0.02 starts small models slowly.
+
     Attributes:
         octic_depth: k.
         equivariant: whether the features stay so to the end.
+
+    Raises:
+        VitrineError: an argument is impossible.
     """
 
     def __init__(
@@ -96,35 +114,6 @@ class SteerableVisionTransformer(nn.Module):
         drop_path_rate: float = 0.0,
         init_std: float = 0.02,
     ) -> None:
-        """Build it with random weights. Arguments that timm's ViT has too mean the same here.
-
-        Args:
-            layers: of the group.
-            equivariant: whether all blocks are the group's; the head takes invariants then.
-            octic_depth: k, by default the depth if `equivariant`, else half of it.
-            img_size: side of the square images, an even number of patches.
-            patch_size: even.
-            in_chans: channels of an image.
-            num_classes: size of the head; 0 for none.
-            global_pool: "token" (CLS), "avg" (of the patches) or "" (every token gets logits).
-            embed_dim: C, channels of all planes together.
-            depth: number of blocks.
-            num_heads: of every block.
-            mlp_ratio: hidden channels of an MLP over C.
-            qkv_bias: whether queries, keys and values have a bias.
-            init_values: of the layer scale (DeiT III's 1e-4; DINOv2 has 1e-5); 0 for no scale.
-            reg_tokens: number of register tokens.
-            mask_token: whether there is one, for masked images.
-            dynamic_img_size: whether images of other sizes are taken.
-            drop_rate: dropout before the head.
-            proj_drop_rate: dropout of the blocks' branches.
-            attn_drop_rate: dropout of the attention.
-            drop_path_rate: stochastic depth, the same in every block as DeiT III has it.
-            init_std: of the linear layers' weights; 0.02 starts small models slowly.
-
-        Raises:
-            VitrineError: an argument is impossible.
-        """
         super().__init__()
         octic_depth = (depth if equivariant else depth // 2) if octic_depth is None else octic_depth
         if not 0 <= octic_depth <= depth or (equivariant and octic_depth < depth):
@@ -139,7 +128,6 @@ class SteerableVisionTransformer(nn.Module):
                 f"give one number, a multiple of {2 * patch_size}"
             )
         self.octic_depth, self.equivariant, self.planes = octic_depth, equivariant, layers.planes
-        self.num_classes, self.global_pool = num_classes, self._checked(global_pool)
         self.num_features = self.head_hidden_size = self.embed_dim = embed_dim
         self.num_reg_tokens, self.num_prefix_tokens = reg_tokens, 1 + reg_tokens
         self.patch_size, self.grid_size = patch_size, (height // patch_size, height // patch_size)
@@ -171,12 +159,8 @@ class SteerableVisionTransformer(nn.Module):
         if equivariant and self.invariantisation is not None:
             self.head_hidden_size = self.invariantisation.out_features
         self.head_drop = nn.Dropout(drop_rate)
-        self.head = self._make_head()
+        self.reset_classifier(num_classes, global_pool)
         self._initialise(layers.linear, init_std)
-
-    def _make_head(self) -> nn.Module:
-        classes = self.num_classes
-        return nn.Linear(self.head_hidden_size, classes) if classes else nn.Identity()
 
     def _initialise(self, linear: type[nn.Module], std: float) -> None:
         for module in self.modules():
@@ -192,21 +176,13 @@ class SteerableVisionTransformer(nn.Module):
         if self.mask_token is not None:
             nn.init.zeros_(self.mask_token)
 
-    @staticmethod
-    def _checked(global_pool: str) -> str:
-        if global_pool not in get_args(Pool):
-            raise VitrineError(
-                f"unknown global_pool '{global_pool}'{did_you_mean(global_pool, get_args(Pool))}"
-            )
-        return global_pool
-
     def no_weight_decay(self) -> set[str]:
         """Return the parameters that are not decayed: positions, tokens, references, scales.
 
         The scales of norms and layer scales are vectors elsewhere, which timm leaves out itself.
         """
         scales = (".norm", ".ls", ".invariant.")
-        names = [name for name, _ in self.named_parameters()]
+        names = dict(self.named_parameters())
         exempt = {name for name in names if any(part in f".{name}" for part in scales)}
         return exempt | {"pos_embed.weight", "cls_token", "reg_token"}
 
@@ -215,14 +191,12 @@ class SteerableVisionTransformer(nn.Module):
 
         An invariantisation belongs to the block whose input it makes, or to the head.
         """
+        stem = "^(?:cls_token|reg_token|mask_token|pos_embed|patch_embed)"
         blocks: list[tuple[str, Any]] = [(r"^blocks\.(\d+)", None), ("^norm", (99999,))]
         if not self.equivariant:
             first_standard = min(self.octic_depth, len(self.blocks) - 1)
             blocks.append(("^invariantisation", (first_standard,)))
-        return {
-            "stem": "^(?:cls_token|reg_token|mask_token|pos_embed|patch_embed)",
-            "blocks": blocks,
-        }
+        return {"stem": stem, "blocks": blocks}
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recompute the blocks' activations in the backward pass, or keep them."""
@@ -234,10 +208,14 @@ class SteerableVisionTransformer(nn.Module):
 
     def reset_classifier(self, num_classes: int, global_pool: Pool | None = None) -> None:
         """Give the model a new last layer, and another pooling if `global_pool` is given."""
-        self.num_classes = num_classes
         if global_pool is not None:
-            self.global_pool = self._checked(global_pool)
-        self.head = self._make_head().to(self.cls_token)
+            if global_pool not in get_args(Pool):
+                known = did_you_mean(global_pool, get_args(Pool))
+                raise VitrineError(f"unknown global_pool '{global_pool}'{known}")
+            self.global_pool = global_pool
+        self.num_classes = num_classes
+        head = nn.Linear(self.head_hidden_size, num_classes) if num_classes else nn.Identity()
+        self.head = head.to(self.cls_token)
 
     def break_symmetry(self, x: Tensor) -> Tensor:
         """Turn features ``(planes, B, N, c)`` into what standard blocks take, ``(B, N, C)``."""
@@ -329,27 +307,17 @@ class SteerableVisionTransformer(nn.Module):
         output_fmt: Literal["NCHW", "NLC"] = "NCHW",
         intermediates_only: bool = False,
     ) -> Any:
-        """Return the outputs of blocks, as timm's ViT does.
-
-        Args:
-            images: ``(B, I, H, W)``.
-            indices: the last so many blocks, or these, or all.
-            return_prefix_tokens: pair each output with its CLS and register tokens.
-            norm: whether the final norm is applied to each.
-            output_fmt: ``(B, C, h, w)`` or ``(B, h w, C)``.
-            intermediates_only: leave out the final features.
+        """Return the outputs of blocks on images ``(B, I, H, W)``; arguments are those of timm's.
 
         Returns:
-            (final features, outputs), or the outputs. Those of blocks before a break of symmetry
-            are what standard blocks would take.
+            (final features, outputs), or the outputs, each ``(B, C, h, w)`` or ``(B, h w, C)``.
+            Those of blocks before a break of symmetry are what standard blocks would take.
         """
         taken, _ = feature_take_indices(len(self.blocks), indices)
         x, outputs = self._run(self.embed(images), taken)
         tokens = [self._tokens(output, norm) for output in outputs]
-        prefix, patches = (
-            [t[:, : self.num_prefix_tokens] for t in tokens],
-            [t[:, self.num_prefix_tokens :] for t in tokens],
-        )
+        prefix = [t[:, : self.num_prefix_tokens] for t in tokens]
+        patches = [t[:, self.num_prefix_tokens :] for t in tokens]
         if output_fmt == "NCHW":
             patches = [p.mT.unflatten(2, self._grid(images)).contiguous() for p in patches]
         result = list(zip(patches, prefix, strict=True)) if return_prefix_tokens else patches
@@ -357,10 +325,7 @@ class SteerableVisionTransformer(nn.Module):
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Return the logits of tokens ``(B, N, C)``, or what the last layer takes."""
-        if self.global_pool == "token":
-            x = x[:, 0]
-        elif self.global_pool == "avg":
-            x = x[:, self.num_prefix_tokens :].mean(dim=1)
+        x = global_pool_nlc(x, self.global_pool, self.num_prefix_tokens)
         if self.equivariant and self.invariantisation is not None:
             x = self.invariantisation(x.unflatten(-1, (self.planes, -1)).movedim(-2, 0))
         x = self.head_drop(x)
@@ -372,19 +337,13 @@ class SteerableVisionTransformer(nn.Module):
 
 
 class Invariantisation(Invariant):
-    """Invariants of octic features, mapped to C channels: ``(8, ..., c)`` to ``(..., C)``."""
+    """Invariants of octic features, mapped to C channels: ``(8, ..., c)`` to ``(..., C)``.
+
+    Raises:
+        VitrineError: `name` is none of `INVARIANTS`.
+    """
 
     def __init__(self, dim: int, name: str, act_layer: Callable[[], nn.Module]) -> None:
-        """Build it.
-
-        Args:
-            dim: C.
-            name: of `INVARIANTS`.
-            act_layer: what the channels go through.
-
-        Raises:
-            VitrineError: the name is unknown.
-        """
         super().__init__()
         if name not in INVARIANTS:
             raise VitrineError(f"unknown invariant '{name}'{did_you_mean(name, INVARIANTS)}")
@@ -399,7 +358,18 @@ class Invariantisation(Invariant):
 
 
 class OcticVisionTransformer(SteerableVisionTransformer):
-    """D8, H8 or I8."""
+    """D8, H8 or I8.
+
+    Args:
+        family: "d8", fully octic; "h8" and "i8", the first half by default. An I8 whose blocks are
+            all octic is what the paper trains with DINOv2 as D8.
+        invariant: of D8 and I8, a name of `INVARIANTS`.
+        norm: convention of the octic layer norms, see `OcticLayerNorm`.
+        **kwargs: those of `SteerableVisionTransformer`.
+
+    Raises:
+        VitrineError: an argument is impossible.
+    """
 
     def __init__(
         self,
@@ -408,23 +378,12 @@ class OcticVisionTransformer(SteerableVisionTransformer):
         norm: NormConvention = "total",
         **kwargs: Any,
     ) -> None:
-        """Build it with random weights.
-
-        Args:
-            family: "d8", fully octic; "h8" and "i8", the first half by default. An I8 whose blocks
-                are all octic is what the paper trains with DINOv2 as D8.
-            invariant: of D8 and I8, a name of `INVARIANTS`.
-            norm: convention of the octic layer norms, see `OcticLayerNorm`.
-            **kwargs: those of `SteerableVisionTransformer`.
-
-        Raises:
-            VitrineError: an argument is impossible.
-        """
         if family not in get_args(Family):
             raise VitrineError(f"unknown family '{family}'{did_you_mean(family, get_args(Family))}")
         eps = EPS.get(norm, EPS["total"])
         norm_layer = partial(OcticLayerNorm, eps=eps, convention=norm)
         act_layer = nn.GELU if family == "d8" else nn.Identity
+        invariantise = partial(Invariantisation, name=invariant, act_layer=act_layer)
         layers = Layers(
             planes=8,
             patch_embed=OcticPatchEmbed,
@@ -432,22 +391,14 @@ class OcticVisionTransformer(SteerableVisionTransformer):
             block=partial(OcticBlock, norm_layer=norm_layer),
             norm=norm_layer,
             linear=OcticLinear,
-            invariantise=(
-                None
-                if family == "h8"
-                else partial(Invariantisation, name=invariant, act_layer=act_layer)
-            ),
+            invariantise=None if family == "h8" else invariantise,
         )
         super().__init__(layers, equivariant=family == "d8", **kwargs)
 
 
-default_cfgs = generate_default_cfgs(
-    {
-        f"octic_{family}_vit_{shape}_224": default_cfg()
-        for family in get_args(Family)
-        for shape in (SHAPES | WIDE_SHAPES if family == "d8" else SHAPES)
-    }
-)
+_NAMES = [f"octic_{family}_vit_{shape}_224" for family in get_args(Family) for shape in SHAPES]
+_WIDE = [f"octic_d8_vit_{shape}_224" for shape in WIDE_SHAPES]
+default_cfgs = generate_default_cfgs(dict.fromkeys([*_NAMES, *_WIDE], default_cfg()))
 
 
 def _octic_vit(family: Family, shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:

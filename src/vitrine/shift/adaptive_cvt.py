@@ -23,7 +23,7 @@ from typing import Any, cast
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
-from vitrine.shift.cvt import CVT_21_DEPTHS, ConvAttention, CvT, default_cfg
+from vitrine.shift.cvt import CVT_21_DEPTHS, DEFAULT_CFG, ConvAttention, CvT
 from vitrine.shift.features import build
 from vitrine.shift.polyphase import roll, sample, strongest, strongest_phase
 from vitrine.shift.tokenization import (
@@ -54,18 +54,17 @@ class AdaptiveConvAttention(ConvAttention):
 
 
 class AdaptiveCvT(CvT):
-    """CvT made truly shift-equivariant, by default A-CvT-13."""
+    """CvT made truly shift-equivariant, by default A-CvT-13.
+
+    Args:
+        selection: "paper" or "fast", see the module.
+        kwargs: as for `CvT`, without its `padding_mode`.
+
+    Raises:
+        VitrineError: `img_size` does not fit, or `selection` is unknown.
+    """
 
     def __init__(self, *, selection: Selection = "paper", **kwargs: Any) -> None:
-        """Build it with random weights.
-
-        Args:
-            selection: "paper" or "fast", see the module.
-            kwargs: as for `CvT`, without its `padding_mode`.
-
-        Raises:
-            VitrineError: `img_size` does not fit, or `selection` is unknown.
-        """
         super().__init__(padding_mode="circular", **kwargs)
         self.make_adaptive(selection)
 
@@ -103,7 +102,7 @@ def adapt(model: CvT, selection: Selection = "paper") -> AdaptiveCvT:
     return adaptive
 
 
-default_cfgs = generate_default_cfgs({"a_cvt_13": default_cfg(), "a_cvt_21": default_cfg()})
+default_cfgs = generate_default_cfgs({"a_cvt_13": DEFAULT_CFG, "a_cvt_21": DEFAULT_CFG})
 
 
 @register_model

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -74,13 +74,9 @@ def fold(table: Tensor, period: int) -> Tensor:
         ``(M, C)``.
     """
     distance = torch.arange(period, device=table.device)
-    near = torch.where(2 * distance > period, distance - period, distance)
-    folded = table[near + period - 1]
-    if period % 2 == 0:
-        half = period // 2
-        folded = folded.clone()
-        folded[half] = (table[half + period - 1] + table[period - 1 - half]) / 2
-    return folded
+    ahead = torch.where(2 * distance > period, distance - period, distance)
+    behind = torch.where(2 * distance >= period, distance - period, distance)
+    return (table[ahead + period - 1] + table[behind + period - 1]) / 2  # one row, but half way
 
 
 class AdaptiveAttention(MultiScaleAttention):
@@ -316,22 +312,19 @@ class AdaptiveMultiScaleVit(PlacedStages, MultiScaleVit):
 
     @property
     def _has_our_attention(self) -> bool:
-        attentions = [block.attn for stage in self.stages for block in stage.blocks]
         return all(
             isinstance(attn, MultiScaleAttention)
-            and attn.mode == "conv"
-            and attn.rel_pos_type == "spatial"
-            and attn.pool_q is not None
-            and attn.pool_k is not None
-            for attn in attentions
+            and (attn.mode, attn.rel_pos_type) == ("conv", "spatial")
+            and None not in (attn.pool_q, attn.pool_k)
+            for attn in (block.attn for stage in self.stages for block in stage.blocks)
         )
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Return the last tokens ``(B, L, C)`` of images ``(B, 3, height, width)``, normalised."""
-        tokens, _ = self._stages(x)[-1]
+        *_, (tokens, _) = self._stages(x)
         return cast(Tensor, self.norm(tokens.flatten(1, 2)))
 
-    def _stages(self, images: Tensor) -> list[tuple[Tensor, Frame]]:
+    def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Frame]]:
         size = tuple(images.shape[2:])
         if size != self.img_size:
             raise VitrineError(
@@ -341,11 +334,9 @@ class AdaptiveMultiScaleVit(PlacedStages, MultiScaleVit):
         conv = self.patch_embed.proj
         x, phase = adaptive_conv(images, conv, self.selection)
         frame = Frame.of(images).sampled(phase, conv.stride[0])
-        stages = []
         for stage in self.stages:
             x, frame = stage(x, frame)
-            stages.append((x, frame))
-        return stages
+            yield x, frame
 
 
 def adapt(model: MultiScaleVit, selection: Selection = "paper") -> AdaptiveMultiScaleVit:

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal, cast, get_args
 
 import torch
-from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from timm.layers import DropPath, to_2tuple
+from timm.layers import DropPath, global_pool_nlc, to_2tuple
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 from torch.nn import functional
@@ -161,11 +161,9 @@ class Stage(nn.Module):
         super().__init__()
         self.embed = embed
         dim = embed.conv.out_channels
-        self.cls_token = (
-            nn.Parameter(nn.init.trunc_normal_(torch.empty(1, 1, dim), std=0.02))
-            if has_class_token
-            else None
-        )
+        self.cls_token = nn.Parameter(torch.empty(1, 1, dim)) if has_class_token else None
+        if self.cls_token is not None:
+            nn.init.trunc_normal_(self.cls_token, std=0.02)
         self.blocks = cast(Sequence[Block], nn.ModuleList(blocks))
         self.grad_checkpointing = False
 
@@ -208,7 +206,29 @@ def _recomputation(
 
 
 class CvT(nn.Module):
-    """CvT, by default CvT-13 (CvT, Table 2)."""
+    """CvT, by default CvT-13 (CvT, Table 2).
+
+    Args:
+        img_size: height and width, only to be checked: the weights suit any.
+        in_chans: channels of an image.
+        num_classes: 0 for no head.
+        global_pool: what the head sees: "token", or "avg" of the other tokens, or "" for all.
+        embed_dims: width of each stage.
+        depths: its blocks.
+        num_heads: its heads.
+        kernels: of its embedding.
+        strides: of its embedding.
+        kv_strides: of its keys and values.
+        mlp_ratio: hidden width of an MLP over its stage's.
+        drop_rate: before the head.
+        drop_path_rate: of the last block. It rises from 0 over the last stage; the others have
+            none, as in CvT's own configuration.
+        padding_mode: of every convolution, "zeros" or "circular".
+        init_std: of the linear layers' weights; much narrower ones want more than CvT's own.
+
+    Raises:
+        VitrineError: `img_size` does not fit, or `padding_mode` is unknown.
+    """
 
     def __init__(
         self,
@@ -228,29 +248,6 @@ class CvT(nn.Module):
         padding_mode: PaddingMode = "zeros",
         init_std: float = 0.02,
     ) -> None:
-        """Build it with random weights.
-
-        Args:
-            img_size: height and width, only to be checked: the weights suit any.
-            in_chans: channels of an image.
-            num_classes: 0 for no head.
-            global_pool: what the head sees: "token", or "avg" of the other tokens, or "" for all.
-            embed_dims: width of each stage.
-            depths: its blocks.
-            num_heads: its heads.
-            kernels: of its embedding.
-            strides: of its embedding.
-            kv_strides: of its keys and values.
-            mlp_ratio: hidden width of an MLP over its stage's.
-            drop_rate: before the head.
-            drop_path_rate: of the last block. It rises from 0 over the last stage; the others have
-                none, as in CvT's own configuration.
-            padding_mode: of every convolution, "zeros" or "circular".
-            init_std: of the linear layers' weights; much narrower ones want more than CvT's own.
-
-        Raises:
-            VitrineError: `img_size` does not fit, or `padding_mode` is unknown.
-        """
         super().__init__()
         self.in_chans = in_chans
         self.strides, self.kv_strides = tuple(strides), tuple(kv_strides)
@@ -260,19 +257,16 @@ class CvT(nn.Module):
         for i, dim in enumerate(embed_dims):
             embed = ConvEmbed(embed_dims[i - 1] if i else in_chans, dim, kernels[i], strides[i])
             rates = torch.linspace(
-                0, drop_path_rate if i == last else 0, depths[i], device="cpu"
+                0, drop_path_rate * (i == last), depths[i], device="cpu"
             ).tolist()
             blocks = [Block(dim, num_heads[i], kv_strides[i], mlp_ratio, rate) for rate in rates]
             stages.append(Stage(embed, blocks, has_class_token=i == last))
-            reduction = math.prod(strides[: i + 1])
-            self.feature_info.append(
-                {"num_chs": dim, "reduction": reduction, "module": f"stages.{i}"}
-            )
+            info = {"num_chs": dim, "reduction": math.prod(strides[: i + 1])}
+            self.feature_info.append({**info, "module": f"stages.{i}"})
         self.stages = cast(Sequence[Stage], nn.ModuleList(stages))
         # So many pixels make whole tokens, keys and values in every stage.
-        self.size_multiple = math.lcm(
-            *(math.prod(strides[: i + 1]) * kv_strides[i] for i in range(len(strides)))
-        )
+        reductions = [info["reduction"] for info in self.feature_info]
+        self.size_multiple = math.lcm(*map(operator.mul, reductions, kv_strides))
         self.num_features = self.head_hidden_size = embed_dims[-1]
         self.norm: nn.Module = nn.LayerNorm(self.num_features, eps=EPS)
         self.head_drop = nn.Dropout(drop_rate)
@@ -313,10 +307,7 @@ class CvT(nn.Module):
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Say which layer each parameter belongs to, as timm's Swin does: stem, blocks, then head.
 
-        A later stage's embedding belongs to its first block.
-
-        Args:
-            coarse: group by stages and not by blocks.
+        A later stage's embedding belongs to its first block; `coarse` groups by stages instead.
         """
         blocks: list[tuple[str, Any]] = [
             (r"^stages\.(\d+)\.(?:embed|cls_token)", (0,)),
@@ -366,11 +357,7 @@ class CvT(nn.Module):
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Pool and classify what `forward_features` returned; `pre_logits` only pools."""
-        if self.global_pool == "token":
-            x = x[:, 0]
-        elif self.global_pool == "avg":
-            x = x[:, 1:].mean(dim=1)
-        x = self.head_drop(x)
+        x = self.head_drop(global_pool_nlc(x, self.global_pool))
         return x if pre_logits else self.head(x)
 
     def forward_stages(self, images: Tensor) -> list[Features]:
@@ -394,25 +381,10 @@ class CvT(nn.Module):
         return tokens, frame._replace(stride=frame.stride * self.strides[index])
 
 
-def default_cfg(**kwargs: Any) -> dict[str, Any]:
-    """Return what timm records of a model without pretrained weights."""
-    return {
-        "url": "",
-        "num_classes": 1000,
-        "input_size": (3, 224, 224),
-        "pool_size": None,
-        "crop_pct": 0.875,
-        "interpolation": "bicubic",
-        "fixed_input_size": False,
-        "mean": IMAGENET_DEFAULT_MEAN,
-        "std": IMAGENET_DEFAULT_STD,
-        "first_conv": "stages.0.embed.conv",
-        "classifier": "head",
-        **kwargs,
-    }
+# What timm records of a model, where it differs from timm's defaults.
+DEFAULT_CFG = {"first_conv": "stages.0.embed.conv", "classifier": "head"}
 
-
-default_cfgs = generate_default_cfgs({"cvt_13": default_cfg(), "cvt_21": default_cfg()})
+default_cfgs = generate_default_cfgs({"cvt_13": DEFAULT_CFG, "cvt_21": DEFAULT_CFG})
 
 CVT_21_DEPTHS = (1, 4, 16)
 

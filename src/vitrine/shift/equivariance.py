@@ -66,15 +66,14 @@ def invariance_error(model: nn.Module, images: Tensor, shifts: int = 4, seed: in
         about 1e-13 for an equivariant model in float64, about 1e-5 in float32.
     """
     was_training = model.training
-    model.eval()
     generator = torch.Generator().manual_seed(seed)
     sides = torch.tensor(images.shape[2:])
-    logits = model(images)
+    logits = model.eval()(images)
     error = 0.0
     for _ in range(shifts):
         draws = torch.rand(len(images), 2, generator=generator, dtype=torch.float64)
         offset = (draws * sides).long().to(images.device)
-        shifted = model(roll_image(images, offset))
-        error = max(error, (shifted - logits).abs().max().item())
+        change = model(roll_image(images, offset)) - logits
+        error = max(error, change.abs().max().item())
     model.train(was_training)
     return error

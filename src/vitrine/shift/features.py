@@ -14,49 +14,39 @@ from vitrine.shift.torus import Features, Frame
 
 
 class StageFeatures(nn.Module):
-    """Return the features of some stages of an adaptive model.
+    """The features of some stages of a model, without the parts that they do not need.
+
+    Those would get no gradient, which distributed training refuses.
 
     Args:
-        model: has ``forward_stages(images) -> list[Features]`` and timm's ``feature_info``.
-        out_indices: which stages.
+        model: has ``forward_stages(images) -> list[Features]``, and timm's ``feature_info`` and
+            ``prune_intermediate_layers``.
+        out_indices: which stages, counted from the end if negative; a number means the last ones.
+
+    Raises:
+        VitrineError: there are fewer stages.
     """
 
-    def __init__(self, model: Any, out_indices: Sequence[int] | None = None) -> None:
+    def __init__(self, model: Any, out_indices: int | Sequence[int], **_: Any) -> None:
         super().__init__()
         self.model = model
         stages: list[dict[str, Any]] = model.feature_info
-        self.out_indices = tuple(range(len(stages)) if out_indices is None else out_indices)
+        wanted = out_indices if isinstance(out_indices, int) else list(out_indices)
+        try:
+            taken, _last = feature_take_indices(len(stages), wanted)
+        except AssertionError:
+            raise VitrineError(
+                f"out_indices is {out_indices}, and the model has {len(stages)} stages; "
+                f"use indices from 0 to {len(stages) - 1}"
+            ) from None
+        model.prune_intermediate_layers(taken, prune_norm=True)
+        self.out_indices = tuple(taken)
         self.feature_info = FeatureInfo(stages, self.out_indices)
 
     def forward(self, images: Tensor) -> list[Features]:
         """Return one `Features` for each of `out_indices`."""
         stages = self.model.forward_stages(images)
         return [stages[index] for index in self.out_indices]
-
-
-def stage_features(model: Any, out_indices: int | Sequence[int], **_: Any) -> StageFeatures:
-    """Return a model's `StageFeatures`, without the parts that they do not need.
-
-    Those would get no gradient, which distributed training refuses.
-
-    Args:
-        model: as for `StageFeatures`, with timm's ``prune_intermediate_layers``.
-        out_indices: which stages, counted from the end if negative; a number means the last ones.
-
-    Raises:
-        VitrineError: there are fewer stages.
-    """
-    stages = len(model.feature_info)
-    wanted = out_indices if isinstance(out_indices, int) else list(out_indices)
-    try:
-        taken, _last = feature_take_indices(stages, wanted)
-    except AssertionError:
-        raise VitrineError(
-            f"out_indices is {out_indices}, and the model has {stages} stages; "
-            f"use indices from 0 to {stages - 1}"
-        ) from None
-    model.prune_intermediate_layers(taken, prune_norm=True)
-    return StageFeatures(model, taken)
 
 
 def build(
@@ -71,7 +61,7 @@ def build(
         stages: how many it has.
         kwargs: of the class, or of timm's builder.
     """
-    feature_cfg = {"out_indices": tuple(range(stages)), "feature_cls": stage_features}
+    feature_cfg = {"out_indices": tuple(range(stages)), "feature_cls": StageFeatures}
     model: nn.Module = build_model_with_cfg(
         model_type, variant, pretrained, feature_cfg=feature_cfg, **kwargs
     )

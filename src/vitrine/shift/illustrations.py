@@ -29,8 +29,7 @@ SHIFTS = ("image", "shifted")
 
 def photo(size: int) -> Tensor:
     """Return the centre of the photograph `flower`, scaled to ``(1, 3, size, size)`` in [0, 1]."""
-    pixels = torch.tensor(photo_centre("flower", size))
-    return pixels[None].permute(0, 3, 1, 2).double() / 255
+    return torch.tensor(photo_centre("flower", size))[None].permute(0, 3, 1, 2).double() / 255
 
 
 def tokenizer(model: str, seed: int) -> nn.Conv2d:

@@ -76,7 +76,7 @@ def _swin_calls(batch_size: int, device: str) -> dict[str, Call]:
         tokens = torch.randn(batch_size, *stage.input_resolution, merge.dim, device=device)
         calls[f"merging {number}/{PLAIN}"] = functools.partial(merge, tokens)
         calls[f"merging {number}/{ADAPTIVE}"] = functools.partial(
-            adaptive_merge, tokens, _projection(merge), "paper"
+            adaptive_merge, tokens, swin._merging_parts(merge)[0], "paper"
         )
     first = swin.layers[0]
     tokens = torch.randn(batch_size, *first.output_resolution, swin.feature_info[0]["num_chs"])
@@ -84,10 +84,6 @@ def _swin_calls(batch_size: int, device: str) -> dict[str, Call]:
         select_windows, tokens.to(device), first.blocks[0].window_size
     )
     return calls
-
-
-def _projection(merge: Any) -> Callable[[Tensor], Tensor]:
-    return lambda patches: merge.reduction(merge.norm(patches))
 
 
 def select_windows(tokens: Tensor, window: Size) -> Tensor:

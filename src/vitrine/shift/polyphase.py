@@ -42,11 +42,6 @@ def strongest(energies: Tensor) -> Tensor:
     return torch.stack([place // width, place % width], dim=1)
 
 
-def squared_norms(tokens: Tensor) -> Tensor:
-    """Return the squared l2 norm of each token of ``(B, H, W, C)``: float64 ``(B, H, W)``."""
-    return token_norms(tokens).square()
-
-
 def token_norms(tokens: Tensor) -> Tensor:
     """Return the l2 norm of each token of ``(B, H, W, C)``: float64 ``(B, H, W)``."""
     return torch.linalg.vector_norm(tokens, dim=-1, dtype=torch.float64)
@@ -66,7 +61,7 @@ def polyphase_energies(energies: Tensor, stride: tuple[int, int]) -> Tensor:
 @torch.no_grad()
 def strongest_phase(tokens: Tensor, stride: int) -> Tensor:
     """Return the phase ``(B, 2)`` of ``(B, H, W, C)`` whose tokens have the largest l2 norm."""
-    return strongest(polyphase_energies(squared_norms(tokens), (stride, stride)))
+    return strongest(polyphase_energies(token_norms(tokens).square(), (stride, stride)))
 
 
 def sample(x: Tensor, phase: Tensor, stride: int) -> Tensor:

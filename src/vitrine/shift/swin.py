@@ -85,6 +85,7 @@ class AdaptiveStages(PlacedStages):
     """
 
     circular_block: type[CircularWindows]
+    adaptive_tokens = adaptive_windows = adaptive_merging = True
     layers: Any
     patch_embed: Any
 
@@ -99,7 +100,9 @@ class AdaptiveStages(PlacedStages):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._adapt(selection, adaptive_tokens, adaptive_windows, adaptive_merging, attention_mask)
+        self.adaptive_tokens, self.adaptive_windows = adaptive_tokens, adaptive_windows
+        self.adaptive_merging = adaptive_merging
+        self._adapt(selection, attention_mask)
 
     @classmethod
     def of(cls, model: nn.Module, selection: Selection = "paper") -> Any:
@@ -113,20 +116,10 @@ class AdaptiveStages(PlacedStages):
         adaptive._adapt(selection)
         return adaptive
 
-    def _adapt(
-        self,
-        selection: Selection,
-        tokens: bool = True,
-        windows: bool = True,
-        merging: bool = True,
-        mask: bool = False,
-    ) -> None:
+    def _adapt(self, selection: Selection, attention_mask: bool = False) -> None:
         """Complete what timm has built."""
         self.selection = require_selection(selection)
-        self.adaptive_tokens = tokens
-        self.adaptive_windows = windows
-        self.adaptive_merging = merging
-        if not mask:
+        if not attention_mask:
             for block in (block for stage in self.layers for block in stage.blocks):
                 block.__class__ = self.circular_block
                 block.init_non_persistent_buffers()  # the mask is one of them
@@ -154,7 +147,7 @@ class AdaptiveStages(PlacedStages):
         for index, stage in enumerate(self.layers):
             if index == 0:
                 x, phase = self._tokenize(x)
-                stride, norm = self._patch, self.patch_embed.norm
+                stride, norm = self.patch_embed.proj.stride[0], self.patch_embed.norm
             else:
                 project, norm = self._merging_parts(stage.downsample)
                 x, phase = self._merge(x, project)
@@ -195,17 +188,9 @@ class AdaptiveStages(PlacedStages):
     def _windows_settle_merging(self) -> bool:
         return self.selection == "fast" and self.adaptive_windows
 
-    @property
-    def _patch(self) -> int:
-        return int(self.patch_embed.proj.stride[0])
-
-    def _window(self, index: int) -> Size:
-        """Return the rows and columns of a stage's windows."""
-        return cast(Size, self.layers[index].blocks[0].window_size)
-
     def _period(self, index: int) -> Size:
         """Return the rows and columns after which a stage's grids repeat: a window, or more."""
-        rows, columns = self._window(index)
+        rows, columns = self.layers[index].blocks[0].window_size
         merged_next = self.adaptive_merging and index + 1 < len(self.layers)
         if merged_next and self._windows_settle_merging:
             return math.lcm(rows, MERGED), math.lcm(columns, MERGED)
@@ -222,9 +207,9 @@ class AdaptiveStages(PlacedStages):
 
     def _check_fit(self, size: Size) -> None:
         """Refuse images that the windows of a stage do not divide."""
-        stages = range(len(self.layers))
-        strides = [self._patch * MERGED**index for index in stages]
-        windows = [self._window(index) for index in stages]
+        patch = self.patch_embed.proj.stride[0]
+        strides = [patch * MERGED**index for index in range(len(self.layers))]
+        windows = [stage.blocks[0].window_size for stage in self.layers]
         if all(
             pixels % (stride * side) == 0
             for stride, window in zip(strides, windows, strict=True)

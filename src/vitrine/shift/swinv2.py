@@ -18,14 +18,7 @@ from timm.models.swin_transformer_v2 import (
 from torch import nn
 
 from vitrine.shift.features import build
-from vitrine.shift.swin import (
-    BASE,
-    SMALL,
-    TINY,
-    AdaptiveStages,
-    CircularWindows,
-    Projection,
-)
+from vitrine.shift.swin import BASE, SMALL, TINY, AdaptiveStages, CircularWindows, Projection
 
 
 class CircularBlockV2(CircularWindows, SwinTransformerV2Block):

@@ -3,7 +3,7 @@
 A tokeniser is a strided convolution; circular, it has stride^2 grids to choose from. The paper
 scores each by the energy of its tokens, F = sum of ||X E + b||^2. Three ways to do so:
 
-- `phase_energies`: as the paper writes it, stride^2 tokenisations. The reference.
+- stride^2 tokenisations, as the paper writes it.
 - `correlation_energies`: the same numbers from the image's circular autocorrelation. With
   G = E E^T, the energy of a grid is the sum over pairs of taps t, t' of G[t, t'] times the sum over
   its patches of x[t] x[t']; the latter takes few distinct values, which serve all grids.
@@ -67,8 +67,8 @@ def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tens
 
 
 @torch.no_grad()
-def phase_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
-    """Score every grid by its tokens' energy, one tokenisation each (Eq. 14).
+def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
+    """Score every grid by its tokens' energy (Eq. 14), without tokenising any.
 
     Args:
         x: images ``(B, C, H, W)``.
@@ -77,22 +77,8 @@ def phase_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
     Returns:
         float64 ``(B, stride, stride)``.
     """
-    stride = conv.stride[0]
-    phases = itertools.product(range(stride), repeat=2)
-    energies = [
-        circular_conv(x.roll((-row, -column), (2, 3)), conv).double().square().sum(dim=(1, 2, 3))
-        for row, column in phases
-    ]
-    return torch.stack(energies, dim=1).view(len(x), stride, stride)
-
-
-@torch.no_grad()
-def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
-    """Return `phase_energies` without tokenising any grid: same arguments, same numbers."""
     kernel, stride = conv.kernel_size[0], conv.stride[0]
-    lags, pairs, taps = _correlation_index(
-        conv.in_channels, kernel, stride, int(conv.padding[0]), x.device
-    )
+    lags, pairs, taps = _pair_taps(conv.in_channels, kernel, stride, int(conv.padding[0]), x.device)
     components = functional.pixel_unshuffle(x.double(), stride)  # (B, R, H / s, W / s)
     batch, positions = len(x), components[0, 0].numel()
     columns = components.flatten(2).mT
@@ -112,17 +98,8 @@ def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
 
 
 @functools.lru_cache
-def _correlation_index(
-    channels: int, kernel: int, stride: int, padding: int, device: torch.device
-) -> tuple[list[tuple[int, ...]], Tensor, Tensor]:
-    """Return `_pair_taps` on a device, which may be the default one, or meta."""
-    with torch.device("cpu"):
-        lags, pairs, taps = _pair_taps(channels, kernel, stride, padding)
-    return lags, pairs.to(device), taps.to(device)
-
-
 def _pair_taps(
-    channels: int, kernel: int, stride: int, padding: int
+    channels: int, kernel: int, stride: int, padding: int, device: torch.device
 ) -> tuple[list[tuple[int, ...]], Tensor, Tensor]:
     """Say which entry of the autocorrelation each pair of taps reads, for each grid.
 
@@ -133,9 +110,10 @@ def _pair_taps(
 
     Returns:
         the lags; ``(stride^2, T^2)`` places in the flat ``(lags, R, R)`` correlation; and
-        ``(stride^2, T)`` components of the single taps.
+        ``(stride^2, T)`` components of the single taps; the tensors on `device`.
     """
-    along = torch.arange(stride)[:, None] + torch.arange(kernel)[None, :] - padding
+    arange = functools.partial(torch.arange, device="cpu")  # the lags must have values on meta too
+    along = arange(stride)[:, None] + arange(kernel)[None, :] - padding
     carry, residue = along.div(stride, rounding_mode="floor"), along % stride  # (s, k)
     grids = [stride, stride, channels, kernel, kernel]
 
@@ -145,14 +123,14 @@ def _pair_taps(
     def columns(table: Tensor) -> Tensor:
         return table[None, :, None, None, :].expand(grids).reshape(stride**2, -1)
 
-    channel = torch.arange(channels)[None, None, :, None, None].expand(grids)
+    channel = arange(channels)[None, None, :, None, None].expand(grids)
     component = (channel.reshape(stride**2, -1) * stride + rows(residue)) * stride
     component = component + columns(residue)  # (s^2, T), as pixel_unshuffle orders them
 
     reach = int(carry.max() - carry.min())
     span = range(-reach, reach + 1)
     lags = [lag for lag in itertools.product(span, repeat=2) if lag >= (0, 0)]
-    lag_index = torch.full((2 * reach + 1, 2 * reach + 1), -1)
+    lag_index = torch.full((2 * reach + 1, 2 * reach + 1), -1, device="cpu")
     for index, lag in enumerate(lags):
         lag_index[lag] = index  # negative lags index from the end, as they should
 
@@ -166,12 +144,12 @@ def _pair_taps(
     first, second = torch.where(swapped, second, first), torch.where(swapped, first, second)
     count = channels * stride**2
     pairs = (lag_index[i, j] * count + first) * count + second
-    return lags, pairs.flatten(1), component
+    return lags, pairs.flatten(1).to(device), component.to(device)
 
 
 @torch.no_grad()
 def projection_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
-    """Score every grid by its tokens' energy along 1 / sqrt(D): as `phase_energies`.
+    """Score every grid by its tokens' energy along 1 / sqrt(D): as `correlation_energies`.
 
     One strided convolution tokenises all grids at once: its channels are the grids, each the same
     kernel at another place.
@@ -181,9 +159,8 @@ def projection_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
     projection = conv.weight.sum(dim=0) * scale  # (C, k, k)
     last = stride - 1
     phases = itertools.product(range(stride), repeat=2)
-    weight = torch.stack(
-        [functional.pad(projection, (j, last - j, i, last - i)) for i, j in phases]
-    )
+    kernels = [functional.pad(projection, (j, last - j, i, last - i)) for i, j in phases]
+    weight = torch.stack(kernels)
     after = max(0, kernel - 1 - before)
     # Half precision would create ties.
     with torch.autocast(x.device.type, enabled=False):
@@ -242,9 +219,8 @@ def merged_patches(x: Tensor) -> Tensor:
 
 def overlapping_patches(x: Tensor) -> Tensor:
     """Concatenate the 2x2 patch that begins at each token: ``(..., C)`` to ``(..., 4C)``."""
-    return torch.cat(
-        [x.roll((-row, -column), (1, 2)) for column in range(2) for row in range(2)], dim=-1
-    )
+    starts = [(-row, -column) for column in range(2) for row in range(2)]
+    return torch.cat([x.roll(start, (1, 2)) for start in starts], dim=-1)
 
 
 def adaptive_merge(
