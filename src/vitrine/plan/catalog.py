@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, did_you_mean, require_known
 from vitrine.plan.code import measuring_digest, training_digest
 from vitrine.plan.datasets import DatasetInfo, find, load_registry
 from vitrine.plan.jobs import MeasurementJob, TrainedRun, TrainingJob, identity_of
@@ -219,8 +219,7 @@ class Paper(PaperAtScale):
         """
         specs = self.artifacts_file.measures
         where = str(self.artifacts_path)
-        if name not in specs:
-            raise VitrineError(f"{where}: measure '{name}' is unknown{did_you_mean(name, specs)}")
+        require_known(f"{where}: measure", name, specs)
         spec = self.measure(name)
         if (spec.on is None) != (recipe is None):
             rule = "needs a recipe; name one" if recipe is None else "takes no recipe; remove it"
@@ -388,8 +387,7 @@ class Catalog:
 
     def paper(self, name: str) -> Paper:
         """Return a paper by its folder's name."""
-        if name not in self.papers:
-            raise VitrineError(f"paper '{name}' is unknown{did_you_mean(name, self.papers)}")
+        require_known("paper", name, self.papers)
         return self.papers[name]
 
     def artifact(self, paper: str, name: str) -> Artifact:

@@ -134,10 +134,9 @@ def _registered_in(tree: ast.Module) -> Iterator[str]:
 
 def _named_in(value: Any) -> set[str]:
     """The modules that register what a recipe, or a measure's arguments, name."""
+    strings = {*_strings(value.model_dump() if isinstance(value, Training) else value)}
     if isinstance(value, SegmentationRecipe):
-        strings = {*_strings(value.model_dump()), *config_strings(value.model.name)}
-    else:
-        strings = set(_strings(value.model_dump() if isinstance(value, Training) else value))
+        strings |= config_strings(value.model.name)
     known = registering_modules()
     # A name may carry the tag of its weights, as timm's do.
     return {known[name] for name in (one.partition(".")[0] for one in strings) if name in known}
@@ -146,11 +145,8 @@ def _named_in(value: Any) -> set[str]:
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from _strings(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
+    elif isinstance(value, dict | list | tuple):
+        for one in value.values() if isinstance(value, dict) else value:
             yield from _strings(one)
 
 

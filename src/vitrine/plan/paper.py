@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, did_you_mean, require_known
 from vitrine.plan.recipe import Task
 from vitrine.plan.schema import Delta, Placed, Strict, merge, parse, with_bases
 from vitrine.plan.settings import Jobs
@@ -67,13 +67,14 @@ class RecipesFile(Strict):
         for family in self.recipes:
             here = f"{where}: recipe '{family.name}'"
             for axis, only in family.only.items():
-                _refuse_unknown(here, "axis", [axis], family.axes)
-                _refuse_unknown(here, "choice", only, axes.get(axis, ()))
-            _refuse_unknown(here, "axis", family.axes, axes)
-            for choice in itertools.product(
-                *(family.only.get(axis, axes[axis]) for axis in family.axes)
-            ):
-                names = dict(zip(family.axes, choice, strict=True))
+                require_known(f"{here}: axis", axis, family.axes)
+                for choice in only:
+                    require_known(f"{here}: choice", choice, axes.get(axis, ()))
+            for axis in family.axes:
+                require_known(f"{here}: axis", axis, axes)
+            choices = (family.only.get(axis, axes[axis]) for axis in family.axes)
+            for chosen in itertools.product(*choices):
+                names = dict(zip(family.axes, chosen, strict=True))
                 name = fill(family.name, names, here)
                 if name in recipes:
                     raise VitrineError(f"{where}: two recipes are called '{name}'; rename one")
@@ -265,13 +266,6 @@ def fill(template: str, variables: Mapping[str, Any], where: str) -> str:
         ) from None
     except (ValueError, IndexError, AttributeError) as error:
         raise VitrineError(f"{where}: '{template}' is no template ({error})") from None
-
-
-def _refuse_unknown(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
-    known = list(known)
-    for name in names:
-        if name not in known:
-            raise VitrineError(f"{where}: {what} '{name}' is unknown{did_you_mean(name, known)}")
 
 
 def _number_or_word(text: str) -> float | str:

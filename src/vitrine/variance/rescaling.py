@@ -21,7 +21,7 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, require_known
 from vitrine.variance.upsampling import Mode, axis_variance_ratio, upsample
 
 Calibration = Literal["none", "iid", "empirical"]
@@ -94,9 +94,7 @@ def rescaled_table(
     if old != new:
         planes = grid.reshape(1, *old, -1).permute(0, 3, 1, 2)  # (1, h*w, C) -> (1, C, h, w)
         resized = upsample(planes, new, mode, antialias).flatten(2).transpose(1, 2)
-    if calibration not in get_args(Calibration):
-        known = did_you_mean(calibration, get_args(Calibration))
-        raise VitrineError(f"calibration '{calibration}' is unknown{known}")
+    require_known("calibration", calibration, get_args(Calibration))
     factor: float | Tensor = 1.0
     if scale is not None:
         factor = scale
