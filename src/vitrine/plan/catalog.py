@@ -304,21 +304,16 @@ class Paper(PaperAtScale):
                 f"artifacts.yaml; give both the same labels"
             )
         measured = [cell.measurement for cell in cells if cell.measurement is not None]
+        same = ("kind", "title", "source", "row_header", "columns", "draw", "digits")
         return Artifact(
             paper=self.name,
             name=name,
-            kind=spec.kind,
-            title=spec.title,
             caption=" ".join(spec.caption.split()),
-            source=spec.source,
             note=" ".join(spec.note.split()),
-            row_header=spec.row_header,
             rows=tuple(row.full_label for row in spec.rows),
-            columns=spec.columns,
             cells=cells,
             measurements=tuple(dict.fromkeys(measured)),
-            draw=spec.draw,
-            digits=spec.digits,
+            **{field: getattr(spec, field) for field in same},
         )
 
     def _cells(
@@ -328,22 +323,18 @@ class Paper(PaperAtScale):
             for column in spec.columns:
                 cell = spec.cell_at(row, column, where)
                 measurement = self.measurement(cell.measure, cell.recipe) if cell.measure else None
-                labels = (row.full_label, column.full_label)
+                same = ("metric", "unit", "key", "digits", "exact")
                 yield Cell(
-                    row=labels[0],
-                    column=labels[1],
-                    metric=cell.metric,
-                    unit=cell.unit,
+                    row=row.full_label,
+                    column=column.full_label,
                     measurement=measurement,
-                    key=cell.key,
-                    digits=cell.digits,
-                    exact=cell.exact,
                     comparable=measurement is not None
                     and cell.comparable
                     and measurement.as_printed
                     and (cell.recipe is None or self.as_printed(cell.recipe)),
                     of_hardware=not cell.comparable,
-                    printed=printed.get(labels),
+                    printed=printed.get((row.full_label, column.full_label)),
+                    **{field: getattr(cell, field) for field in same},
                 )
 
 

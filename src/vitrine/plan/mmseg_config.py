@@ -61,14 +61,10 @@ def config_strings(name: str, root: Path = Path()) -> set[str]:
     """
     if name.startswith(THEIRS):
         return set()
-    nodes = (
-        node
-        for file in _with_bases(Path(config_path(name, root)))
-        for node in ast.walk(syntax_tree(file))
-    )
     return {
         node.value
-        for node in nodes
+        for file in _with_bases(Path(config_path(name, root)))
+        for node in ast.walk(syntax_tree(file))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
 

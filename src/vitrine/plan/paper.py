@@ -168,17 +168,16 @@ class ArtifactSpec(Strict):
 
     def cell_at(self, row: Labelled, column: Labelled, where: str) -> CellSpec:
         """Fill the cell's template for one row and column."""
-        own = set(CellSpec.model_fields)
-        defaults = {"metric": self.metric, "unit": self.unit, "digits": self.digits}
-        template = self.cell.model_dump(exclude_unset=True)
-        fields = {**defaults, **template}
-        for source in (row.variables, column.variables):
-            fields.update({key: value for key, value in source.items() if key in own})
-        variables = {
-            **self.defaults,
-            **{key: value for key, value in row.variables.items() if key not in own},
-            **{key: value for key, value in column.variables.items() if key not in own},
+        own = CellSpec.model_fields
+        given = {**row.variables, **column.variables}
+        fields = {
+            "metric": self.metric,
+            "unit": self.unit,
+            "digits": self.digits,
+            **self.cell.model_dump(exclude_unset=True),
+            **{key: value for key, value in given.items() if key in own},
         }
+        variables = self.defaults | {key: given[key] for key in given if key not in own}
         place = f"{where}, cell ({row.full_label}, {column.full_label})"
         filled = {
             key: fill(value, variables, place) if isinstance(value, str) else value

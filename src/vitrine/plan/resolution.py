@@ -180,6 +180,5 @@ def _read_layers(folder: Path, scale: str, scales: Iterable[str]) -> dict[Path, 
     path = folder / f"{scale}.yaml"
     if not path.is_file():
         return {}
-    return {
-        file: parse(PaperScale, read, str(file)) for file, read in read_with_bases(path).items()
-    }
+    read = read_with_bases(path)
+    return {file: parse(PaperScale, written, str(file)) for file, written in read.items()}
