@@ -24,6 +24,17 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(known)}"
 
 
+def require_known(what: str, name: str, known: Iterable[str]) -> None:
+    """Refuse a name that is not among those known; `what` says where it stands and what it names.
+
+    Raises:
+        VitrineError: it is unknown, with the closest name.
+    """
+    known = list(known)
+    if name not in known:
+        raise VitrineError(f"{what} '{name}' is unknown{did_you_mean(name, known)}")
+
+
 def first_line(error: Exception) -> str:
     """Return the error's first line, without its full stop, or its type if it says nothing."""
     lines = str(error).strip().splitlines()

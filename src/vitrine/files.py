@@ -14,11 +14,11 @@ from vitrine.errors import VitrineError
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
     """Give a temporary path beside `path`, which is renamed to `path` at the end.
 
-    The folder is made if need be, the content is on the disk before the rename, and nothing is
-    left behind when the writing fails.
+    The folder is made if need be, and nothing is left behind when the writing fails. If `durable`,
+    the content is on the disk before the rename.
 
     Raises:
         VitrineError: the file cannot be written (no permission, no space left).
@@ -27,10 +27,12 @@ def atomic_path(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        if durable:
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        if durable:
+            _sync_folder(path.parent)
     except OSError as error:
         raise VitrineError(
             f"cannot write {path}: {error.strerror or error}; make room or choose another folder"

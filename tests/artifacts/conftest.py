@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from vitrine.plan.catalog import Artifact, Cell, Column, Measurement
-from vitrine.plan.paper import Printed
+from vitrine.plan.catalog import Artifact, Cell, Measurement
+from vitrine.plan.paper import Labelled, Printed
 
 PATH = Path("runs/paper/accuracy.json")
 
@@ -56,7 +56,8 @@ class Build:
             "note": "",
             "row_header": "Model",
             "rows": tuple(dict.fromkeys(cell.row for cell in cells)),
-            "columns": columns or tuple(map(Column, dict.fromkeys(cell.column for cell in cells))),
+            "columns": columns
+            or tuple(Labelled(label=one) for one in dict.fromkeys(cell.column for cell in cells)),
             "cells": cells,
             "measurements": tuple(dict.fromkeys(c.measurement for c in cells if c.measurement)),
             "draw": None,

@@ -6,13 +6,13 @@ import pytest
 
 from vitrine.artifacts.comparison import compare
 from vitrine.artifacts.tables import ALLOWED, format_number, latex, markdown, panels
-from vitrine.plan.catalog import Column
+from vitrine.plan.paper import Labelled
 
 
 @pytest.fixture
 def small(build):
     """Two rows, two grouped columns: one agrees, one is outside, one a stand-in, one not run."""
-    columns = (Column("top-1", "Clean"), Column("top-1", "Shifted"))
+    columns = (Labelled(label="top-1", group="Clean"), Labelled(label="top-1", group="Shifted"))
     clean, shifted = (column.full_label for column in columns)
     artifact = build.table(
         build.cell("A_1", clean, printed=93.5, std=0.25),
@@ -178,18 +178,20 @@ def test_answers_are_yes_and_no_in_tables_and_numbers_in_the_csv(answers):
 
 
 def test_a_wide_table_is_broken_between_groups():
-    columns = [Column(str(size), group) for group in "ABC" for size in range(5)]
+    columns = [Labelled(label=str(size), group=group) for group in "ABC" for size in range(5)]
     assert panels(columns, [10] * 15, room=110) == [[*range(10)], [*range(10, 15)]]
     assert panels(columns, [10] * 15, room=150) == [[*range(15)]]
 
 
 def test_a_group_that_fits_no_panel_is_broken_evenly():
-    columns = [Column(str(size), "A") for size in range(6)]
+    columns = [Labelled(label=str(size), group="A") for size in range(6)]
     assert panels(columns, [10] * 6, room=45) == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_every_column_of_a_very_wide_table_is_shown_within_the_page(build):
-    columns = tuple(Column(str(size), model) for model in ("S", "B", "L") for size in range(5))
+    columns = tuple(
+        Labelled(label=str(size), group=model) for model in ("S", "B", "L") for size in range(5)
+    )
     cells = [build.cell(column=column.full_label, printed=1.0) for column in columns]
     artifact = build.table(*cells, columns=columns)
     seeds = ({f"A/{column.full_label}": v for column in columns} for v in (80.123, 81.0))

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from vitrine.errors import VitrineError
 from vitrine.plan import code
 from vitrine.plan.catalog import load_catalog
 from vitrine.plan.code import closure, digest, modules_of_measurement, registering_modules
@@ -190,5 +191,5 @@ def test_comments_and_docstrings_do_not_count_and_code_does(one_module):
 
 
 def test_a_module_that_is_not_python_is_one_sentence(one_module):
-    with pytest.raises(code.VitrineError, match=r"module\.py is not valid Python .*correct it"):
+    with pytest.raises(VitrineError, match=r"module\.py is not valid Python .*correct it"):
         one_module("def f(:\n")

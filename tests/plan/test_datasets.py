@@ -158,5 +158,5 @@ def test_an_md5_is_taken_where_nothing_better_is_published(entry):
 def test_a_registry_that_is_no_map_of_entries_is_refused(tmp_path, text):
     path = tmp_path / "datasets.yaml"
     path.write_text(text)
-    with pytest.raises(VitrineError, match="must map each dataset's name to its fields"):
+    with pytest.raises(VitrineError, match="must map the name of each entry to its fields"):
         load_registry(path)

@@ -46,7 +46,7 @@ def test_the_digest_follows_what_it_says_and_what_it_inherits(write):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("x = ", "is no Python configuration"),
+        ("x = ", "is not valid Python"),
         ("_base_ = 'none.py'", "cannot read"),
         ("_base_ = ['child.py']", "inherits itself"),
         ("_base_ = [f'{x}.py']", "as plain strings"),

@@ -1,8 +1,8 @@
 """What a paper resolves to at a scale, and that every line of a scale does something."""
 
+import copy
 import functools
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,14 +52,21 @@ def resolved(paper):
             [paper.scale.datasets.get(dataset, dataset) for dataset in spec.datasets]
             for spec in measures.values()
         ],
-        "artifacts": paper.artifacts,
+        "artifacts": paper.artifact_names,
         "machine": (paper.scale.device, paper.scale.workers, paper.scale.checkpoint_minutes),
     }
 
 
 @functools.cache
 def papers_of(scale):
-    return [paper.at_scale for paper in load_catalog(ROOT, scale=scale).papers.values()]
+    return [*load_catalog(ROOT, scale=scale).papers.values()]
+
+
+def replaced(paper, **attributes):
+    """A copy of a paper of which some attributes differ."""
+    other = copy.copy(paper)
+    vars(other).update(attributes)
+    return other
 
 
 def is_dead(change, cases):
@@ -81,7 +88,7 @@ def test_no_line_of_a_papers_scale_is_dead(file):
             layers = {**paper.layers, file: parse(PaperScale, content, str(file))}
             for base in [*layers][: [*layers].index(file)] if "extends" not in content else ():
                 del layers[base]
-            return replace(paper, layers=layers)
+            return replaced(paper, layers=layers)
 
         return change
 
@@ -98,7 +105,7 @@ def test_no_line_of_a_scale_is_dead(file):
     def with_content(content):
         known = bases if content.get("extends") else []
         written = merge({}, *known, content, {"name": file.stem})
-        return lambda paper: replace(paper, scale=parse(Scale, written, str(file)))
+        return lambda paper: replaced(paper, scale=parse(Scale, written, str(file)))
 
     lines = without_each_line(read_yaml(file))
     dead = [
@@ -114,7 +121,7 @@ def write(checkout, name, text):
 
 
 def epochs(checkout, scale):
-    paper = load_catalog(checkout, scale=scale).paper("template").at_scale
+    paper = load_catalog(checkout, scale=scale).paper("template")
     return {name: paper.recipe(name).schedule.epochs for name in paper.recipes}
 
 
@@ -134,7 +141,7 @@ def test_seeds_resources_and_arguments_are_merged_pattern_by_pattern(small_check
         "runs: {'*': {seeds: 2, resources: {train: {mem_mb: 7}}}, wide: {seeds: 5}}\n"
         "measures: {'*': {args: {a: {b: 1}}}, accuracy: {args: {a: {c: 2}}, seeds: 1}}",
     )
-    paper = load_catalog(small_checkout, scale="laptop").paper("template").at_scale
+    paper = load_catalog(small_checkout, scale="laptop").paper("template")
     assert (paper.jobs("narrow").seeds, paper.jobs("wide").seeds, paper.jobs().seeds) == (2, 5, 2)
     assert paper.jobs("wide").resources_of("train").mem_mb == 7
     assert paper.jobs("wide").resources_of("evaluate") == paper.scale.resources_of("evaluate")

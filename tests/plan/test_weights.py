@@ -37,7 +37,7 @@ def test_a_digest_is_whole_or_begins_in_the_files_name(weights):
         ("{licence: MIT, url: []}", r"'url' is \[\]"),
         ("{licence: MIT, url: ['http://a/w.pth'], sha256: 0a}", r"'sha256' is '0a'"),
         ("{licence: MIT, urls: []}", "unknown key 'urls'; did you mean 'url'"),
-        ("[]", "must map the name of each file of weights"),
+        ("[]", "must map the name of each entry to its fields"),
     ],
 )
 def test_a_wrong_entry_is_one_sentence(tmp_path, entry, said):

@@ -10,7 +10,8 @@ def needs(output):
     """What the file of the job that makes `output` says; the process that plans writes it first."""
     if output not in NEEDS:
         try:
-            path = CATALOG.job(output).write() if CATALOG else job_path(output, config["scale"])
+            file = Path(output)
+            path = CATALOG.job(file).write() if CATALOG else job_path(file, config["scale"])
             NEEDS[output] = {"job": str(path), **read_needs(path)}
         except VitrineError as error:
             stop(error)
@@ -19,9 +20,9 @@ def needs(output):
 
 def need(output, what):
     """A function that gives Snakemake one of them, for the output that wildcards name."""
-    return lambda wildcards: needs(Path(output.format(**wildcards)))[what]
+    return lambda wildcards: needs(output.format(**wildcards))[what]
 
 
 def job_file(output):
     """The job's file as an input: what of it decides the result is the parameter `identity`."""
-    return lambda wildcards: ancient(needs(Path(output.format(**wildcards)))["job"])
+    return lambda wildcards: ancient(needs(output.format(**wildcards))["job"])

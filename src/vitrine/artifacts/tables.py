@@ -19,7 +19,8 @@ import pandas as pd
 from vitrine.artifacts.comparison import YES_NO, decimals_of
 
 if TYPE_CHECKING:
-    from vitrine.plan.catalog import Artifact, Column
+    from vitrine.plan.catalog import Artifact
+    from vitrine.plan.paper import Labelled
 
 PANEL_WIDTH = 120  # characters: a text column of a printed page, or of a code host
 NOT_RUN = "—"
@@ -141,7 +142,7 @@ def lines(artifact: Artifact, cells: pd.DataFrame) -> list[Line]:
     return result
 
 
-def panels(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[list[int]]:
+def panels(columns: Sequence[Labelled], widths: Sequence[int], room: int) -> list[list[int]]:
     """Break columns into panels of at most `room` characters, by index.
 
     Groups stay whole where they fit; one that fits no panel is broken into even pieces.
@@ -274,7 +275,7 @@ def _printed(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Numbe
     return printed_number(cell["paper_value"], cell["paper_std"], cell["unit"], decimals)
 
 
-def _heading(column: Column, cells: pd.DataFrame) -> str:
+def _heading(column: Labelled, cells: pd.DataFrame) -> str:
     """A column's label, with its unit where the table has several and the label does not say it."""
     units = cells.loc[cells["column"] == column.full_label, "unit"].unique()
     if cells["unit"].nunique() < 2 or len(units) != 1 or units[0] in ("", YES_NO):
@@ -363,7 +364,7 @@ def _tabular(
     return "\n".join([*opening, *rows, *closing])
 
 
-def _group_header(columns: Sequence[Column]) -> list[str]:
+def _group_header(columns: Sequence[Labelled]) -> list[str]:
     """The line of group names over their columns, with a rule under each; none without groups."""
     if not any(column.group for column in columns):
         return []

@@ -65,7 +65,7 @@ def show_recipe(catalog: Catalog, target: str | None, name: str, *, why: bool = 
     say(f"# {run.paper}, recipe {called} at scale {catalog.scale.name}: {run.folder}")
     values = run.recipe.model_dump(mode="json")
     if why:
-        for line, place in _explained(values, catalog.paper(run.paper).at_scale.values(called)):
+        for line, place in _explained(values, catalog.paper(run.paper).values(called)):
             say(f"{line:<40}  # {place}" if place else line)
     else:
         say(yaml.safe_dump(values, sort_keys=False).rstrip())

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, did_you_mean, require_known
 from vitrine.plan.code import measuring_digest, training_digest
 from vitrine.plan.datasets import DatasetInfo, find, load_registry
 from vitrine.plan.jobs import MeasurementJob, TrainedRun, TrainingJob, identity_of
-from vitrine.plan.paper import ArtifactSpec, Delta, PaperInfo, Printed, read_reference
+from vitrine.plan.paper import ArtifactSpec, Delta, Labelled, PaperInfo, Printed, read_reference
 from vitrine.plan.recipe import AnyRecipe, Recipe, short_hash
-from vitrine.plan.resolution import read_paper_at_scale
+from vitrine.plan.resolution import PaperAtScale
 from vitrine.plan.schema import load
 from vitrine.plan.settings import Resources, Scale, Settings, Step, load_scale, load_settings
 from vitrine.provenance import read_provenance
@@ -125,19 +125,6 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column's label, and the group that it stands under."""
-
-    label: str
-    group: str | None = None
-
-    @property
-    def full_label(self) -> str:
-        """The label under its group, as reference files write it."""
-        return f"{self.group} / {self.label}" if self.group else self.label
-
-
-@dataclass(frozen=True)
 class Cell:
     """One number of an artifact: where it stands, what measures it, what the paper printed.
 
@@ -172,7 +159,7 @@ class Artifact:
     note: str
     row_header: str
     rows: tuple[str, ...]
-    columns: tuple[Column, ...]
+    columns: tuple[Labelled, ...]
     cells: tuple[Cell, ...]
     measurements: tuple[Measurement, ...]
     draw: str | None
@@ -199,33 +186,20 @@ class Target:
     artifacts: tuple[Artifact, ...]
 
 
-class Paper:
-    """One paper's folder, read once and resolved at one scale."""
+class Paper(PaperAtScale):
+    """One paper at one scale, its recipes, measures and artifacts linked."""
 
-    def __init__(self, name: str, folder: Path, catalog: Catalog) -> None:
-        self.name = name
-        self.folder = folder
+    def __init__(self, folder: Path, catalog: Catalog) -> None:
+        self.name = folder.name
         self._catalog = catalog
         self.info = load(PaperInfo, folder / "paper.yaml")
-        self._artifacts_path = folder / "artifacts.yaml"
-        self.at_scale = read_paper_at_scale(folder, catalog.scale, catalog.datasets, catalog.root)
-        self._artifacts_file = self.at_scale.artifacts_file
-
-    @property
-    def recipes(self) -> Mapping[str, Delta]:
-        """Every recipe of the paper, as written, before any scale."""
-        return self.at_scale.recipes
+        super().__init__(folder, catalog.scale, catalog.datasets, catalog.root)
 
     @functools.cached_property
     def artifacts(self) -> dict[str, Artifact]:
         """The artifacts that exist at this scale."""
-        specs = self._artifacts_file.artifacts
-        return {name: self._artifact(name, specs[name]) for name in self.at_scale.artifacts}
-
-    @property
-    def kinds(self) -> dict[str, str]:
-        """Whether each artifact, at any scale, is a table or a figure."""
-        return {name: spec.kind for name, spec in self._artifacts_file.artifacts.items()}
+        specs = self.artifacts_file.artifacts
+        return {name: self._artifact(name, specs[name]) for name in self.artifact_names}
 
     def run(self, name: str) -> Run:
         """Return the run of a recipe at this scale, which others that come out equal share.
@@ -233,12 +207,8 @@ class Paper:
         Raises:
             VitrineError: no such recipe, or a resolved recipe is not valid.
         """
-        self.at_scale.require(name)
+        self.require(name)
         return self._runs[name]
-
-    def as_printed(self, name: str) -> bool:
-        """Tell whether nothing stands in for a recipe here, nor for those that it starts from."""
-        return self.at_scale.as_printed(name)
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def measurement(self, name: str, recipe: str | None) -> Measurement:
@@ -247,11 +217,10 @@ class Paper:
         Raises:
             VitrineError: no such measure, or a recipe is missing or out of place.
         """
-        specs = self._artifacts_file.measures
-        where = str(self._artifacts_path)
-        if name not in specs:
-            raise VitrineError(f"{where}: measure '{name}' is unknown{did_you_mean(name, specs)}")
-        spec = self.at_scale.measure(name)
+        specs = self.artifacts_file.measures
+        where = str(self.artifacts_path)
+        require_known(f"{where}: measure", name, specs)
+        spec = self.measure(name)
         if (spec.on is None) != (recipe is None):
             rule = "needs a recipe; name one" if recipe is None else "takes no recipe; remove it"
             raise VitrineError(f"{where}: measure '{name}' {rule}")
@@ -289,31 +258,27 @@ class Paper:
             as_printed=spec.args == specs[name].args and datasets == spec.datasets,
         )
 
-    def resources(self, step: Step, recipe: str | None = None) -> Resources:
-        """What a job of this step asks for, on a recipe or on none."""
-        return self.at_scale.jobs(recipe).resources_of(step)
-
     @functools.cached_property
     def _runs(self) -> dict[str, Run]:
         """The run of every recipe, the same for those that come out equal."""
         runs: dict[str, Run] = {}
         shared: dict[tuple[str, tuple[int, ...]], Run] = {}
         # Sources come first. Equal recipes have as many, so among them the file's order is kept.
-        for name in sorted(self.recipes, key=lambda name: len(self.at_scale.sources(name))):
-            run = self._run(name, next((runs[one] for one in self.at_scale.sources(name)), None))
+        for name in sorted(self.recipes, key=lambda name: len(self.sources(name))):
+            run = self._run(name, next((runs[one] for one in self.sources(name)), None))
             runs[name] = shared.setdefault((run.recipe.canonical_json(), run.seeds), run)
         return runs
 
     def _run(self, name: str, source: Run | None) -> Run:
-        catalog, recipe = self._catalog, self.at_scale.recipe(name)
+        catalog, recipe = self._catalog, self.recipe(name)
         if source and isinstance(recipe, Recipe):
             model = recipe.model.model_copy(update={"weights_from": source.folder.name})
             recipe = recipe.model_copy(update={"model": model})
-        jobs = self.at_scale.jobs(name)
+        jobs = self.jobs(name)
         seeds = jobs.seeds
         if source and seeds > len(source.seeds):
             raise VitrineError(
-                f"{self.at_scale.recipes_path}: recipe '{name}' has {seeds} seeds at scale "
+                f"{self.recipes_path}: recipe '{name}' has {seeds} seeds at scale "
                 f"'{catalog.scale.name}', and '{recipe.model.weights_from}', whose weights it "
                 f"starts from, has {len(source.seeds)}; give it no more"
             )
@@ -329,7 +294,7 @@ class Paper:
         )
 
     def _artifact(self, name: str, spec: ArtifactSpec) -> Artifact:
-        where = f"{self._artifacts_path}, {name}"
+        where = f"{self.artifacts_path}, {name}"
         printed = read_reference(self.folder / "reference" / f"{name}.csv")
         cells = tuple(self._cells(spec, printed, where))
         stray = printed.keys() - {(cell.row, cell.column) for cell in cells}
@@ -339,21 +304,16 @@ class Paper:
                 f"artifacts.yaml; give both the same labels"
             )
         measured = [cell.measurement for cell in cells if cell.measurement is not None]
+        same = ("kind", "title", "source", "row_header", "columns", "draw", "digits")
         return Artifact(
             paper=self.name,
             name=name,
-            kind=spec.kind,
-            title=spec.title,
             caption=" ".join(spec.caption.split()),
-            source=spec.source,
             note=" ".join(spec.note.split()),
-            row_header=spec.row_header,
             rows=tuple(row.full_label for row in spec.rows),
-            columns=tuple(Column(column.label, column.group) for column in spec.columns),
             cells=cells,
             measurements=tuple(dict.fromkeys(measured)),
-            draw=spec.draw,
-            digits=spec.digits,
+            **{field: getattr(spec, field) for field in same},
         )
 
     def _cells(
@@ -363,22 +323,18 @@ class Paper:
             for column in spec.columns:
                 cell = spec.cell_at(row, column, where)
                 measurement = self.measurement(cell.measure, cell.recipe) if cell.measure else None
-                labels = (row.full_label, column.full_label)
+                same = ("metric", "unit", "key", "digits", "exact")
                 yield Cell(
-                    row=labels[0],
-                    column=labels[1],
-                    metric=cell.metric,
-                    unit=cell.unit,
+                    row=row.full_label,
+                    column=column.full_label,
                     measurement=measurement,
-                    key=cell.key,
-                    digits=cell.digits,
-                    exact=cell.exact,
                     comparable=measurement is not None
                     and cell.comparable
                     and measurement.as_printed
                     and (cell.recipe is None or self.as_printed(cell.recipe)),
                     of_hardware=not cell.comparable,
-                    printed=printed.get(labels),
+                    printed=printed.get((row.full_label, column.full_label)),
+                    **{field: getattr(cell, field) for field in same},
                 )
 
 
@@ -396,7 +352,7 @@ class Catalog:
         for name in [*self.scale.datasets, *self.scale.datasets.values()]:
             find(name, self.datasets)
         folders = sorted(file.parent for file in (root / "configs" / "papers").glob("*/paper.yaml"))
-        self.papers = {folder.name: Paper(folder.name, folder, self) for folder in folders}
+        self.papers = {folder.name: Paper(folder, self) for folder in folders}
         self._refuse_ambiguous_names()
 
     def _refuse_ambiguous_names(self) -> None:
@@ -406,11 +362,11 @@ class Catalog:
         """
         kinds: dict[str, tuple[str, str]] = {}
         for paper in self.papers.values():
-            for name, kind in paper.kinds.items():
-                other, known = kinds.setdefault(name, (paper.name, kind))
-                if known != kind:
+            for name, spec in paper.artifacts_file.artifacts.items():
+                other, known = kinds.setdefault(name, (paper.name, spec.kind))
+                if known != spec.kind:
                     raise VitrineError(
-                        f"'{name}' is a {known} in '{other}' and a {kind} in '{paper.name}'; "
+                        f"'{name}' is a {known} in '{other}' and a {spec.kind} in '{paper.name}'; "
                         "rename one"
                     )
 
@@ -422,8 +378,7 @@ class Catalog:
 
     def paper(self, name: str) -> Paper:
         """Return a paper by its folder's name."""
-        if name not in self.papers:
-            raise VitrineError(f"paper '{name}' is unknown{did_you_mean(name, self.papers)}")
+        require_known("paper", name, self.papers)
         return self.papers[name]
 
     def artifact(self, paper: str, name: str) -> Artifact:
@@ -490,7 +445,7 @@ class Catalog:
             step = "evaluate" if job.run else "benchmark"
             run = job.on
             on_cpu = job.device == "cpu"
-        resources = self.paper(job.paper).resources(step, run.name if run else None)
+        resources = self.paper(job.paper).jobs(run.name if run else None).resources_of(step)
         return resources.model_copy(update={"gpus": 0, "threads": 1}) if on_cpu else resources
 
     def training_job(self, run: Run, seeds: tuple[int, ...]) -> TrainingJob:

@@ -21,10 +21,10 @@ from typing import Any
 import grimp
 
 import vitrine
-from vitrine.errors import VitrineError
 from vitrine.plan.datasets import DatasetInfo
 from vitrine.plan.mmseg_config import config_strings
 from vitrine.plan.recipe import AnyRecipe, SegmentationRecipe, Training
+from vitrine.plan.source import code_of, syntax_tree
 
 PACKAGE = Path(vitrine.__file__).parent
 REGISTRIES = ("vitrine.models", "vitrine.segmentation")
@@ -105,37 +105,12 @@ def _graph() -> grimp.ImportGraph:
 
 @functools.cache
 def _digest_of(module: str) -> str:
-    """The digest of a module's code, without comments and docstrings."""
-    tree = _tree(_file(module))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            node.body = node.body[_has_docstring(node) :] or [ast.Pass()]
-    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()
-
-
-def _has_docstring(
-    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
-) -> bool:
-    first = node.body[0] if node.body else None
-    return (
-        isinstance(first, ast.Expr)
-        and isinstance(first.value, ast.Constant)
-        and isinstance(first.value.value, str)
-    )
+    return hashlib.sha256(code_of(_file(module)).encode()).hexdigest()
 
 
 def _file(module: str) -> Path:
     path = PACKAGE.joinpath(*module.split(".")[1:])
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-
-
-def _tree(path: Path) -> ast.Module:
-    try:
-        return ast.parse(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise VitrineError(f"cannot read {path}: {error.strerror or error}") from None
-    except (SyntaxError, ValueError) as error:
-        raise VitrineError(f"{path} is not valid Python ({error}); correct it") from None
 
 
 @functools.cache
@@ -145,7 +120,7 @@ def registering_modules() -> dict[str, str]:
     for module in sorted(_graph().modules):
         path = _file(module)
         if any(word in path.read_text(encoding="utf-8") for word in REGISTERING):
-            found.update(dict.fromkeys(_registered_in(_tree(path)), module))
+            found.update(dict.fromkeys(_registered_in(syntax_tree(path)), module))
     return found
 
 
@@ -159,10 +134,9 @@ def _registered_in(tree: ast.Module) -> Iterator[str]:
 
 def _named_in(value: Any) -> set[str]:
     """The modules that register what a recipe, or a measure's arguments, name."""
+    strings = {*_strings(value.model_dump() if isinstance(value, Training) else value)}
     if isinstance(value, SegmentationRecipe):
-        strings = {*_strings(value.model_dump()), *config_strings(value.model.name)}
-    else:
-        strings = set(_strings(value.model_dump() if isinstance(value, Training) else value))
+        strings |= config_strings(value.model.name)
     known = registering_modules()
     # A name may carry the tag of its weights, as timm's do.
     return {known[name] for name in (one.partition(".")[0] for one in strings) if name in known}
@@ -171,11 +145,8 @@ def _named_in(value: Any) -> set[str]:
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from _strings(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
+    elif isinstance(value, dict | list | tuple):
+        for one in value.values() if isinstance(value, dict) else value:
             yield from _strings(one)
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.plan.schema import Strict, parse, read_yaml
+from vitrine.plan.schema import Strict, load_entries
 
 Hex64 = Field(None, pattern="^[0-9a-f]{64}$")
 Hex32 = Field(None, pattern="^[0-9a-f]{32}$")
@@ -132,18 +132,8 @@ class DatasetInfo(Strict):
 
 
 def load_registry(path: Path = Path("configs/datasets.yaml")) -> dict[str, DatasetInfo]:
-    """Read the registry.
-
-    Raises:
-        VitrineError: the file is missing or an entry is wrong.
-    """
-    entries: Any = read_yaml(path)
-    if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
-        raise VitrineError(f"{path} must map each dataset's name to its fields")
-    return {
-        name: parse(DatasetInfo, {"name": name, **entry}, f"{path}, dataset '{name}'")
-        for name, entry in entries.items()
-    }
+    """Read the registry; errors as `load_entries`."""
+    return load_entries(DatasetInfo, path, "dataset")
 
 
 def find(name: str, registry: Mapping[str, DatasetInfo]) -> DatasetInfo:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pydantic import Field, NonNegativeInt, PositiveFloat
 
 from vitrine.errors import VitrineError
-from vitrine.files import write_atomically
+from vitrine.files import atomic_path
 from vitrine.plan.datasets import DatasetInfo
 from vitrine.plan.recipe import AnyRecipe, short_hash
 from vitrine.plan.schema import Strict, parse
@@ -74,7 +74,8 @@ class Job(Strict):
         """
         text = self.model_dump_json(indent=1) + "\n"
         if not self.path.is_file() or self.path.read_text(encoding="utf-8") != text:
-            write_atomically(self.path, text)
+            with atomic_path(self.path, durable=False) as temporary:  # it can be planned again
+                temporary.write_text(text, encoding="utf-8")
         return self.path
 
 

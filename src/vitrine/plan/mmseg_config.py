@@ -11,6 +11,7 @@ import hashlib
 from pathlib import Path
 
 from vitrine.errors import VitrineError, did_you_mean
+from vitrine.plan.source import code_of, syntax_tree
 
 FOLDER = Path("configs") / "segmentation"
 THEIRS = "mmseg::"  # mmengine's prefix of MMSegmentation's own files
@@ -46,7 +47,7 @@ def config_digest(name: str, root: Path) -> str:
         return ""
     digest = hashlib.sha256()
     for file in _with_bases(Path(config_path(name, root))):
-        digest.update(ast.unparse(_without_docstring(_tree(file))).encode())
+        digest.update(code_of(file).encode())
     return digest.hexdigest()[:16]
 
 
@@ -60,14 +61,10 @@ def config_strings(name: str, root: Path = Path()) -> set[str]:
     """
     if name.startswith(THEIRS):
         return set()
-    nodes = (
-        node
-        for file in _with_bases(Path(config_path(name, root)))
-        for node in ast.walk(_tree(file))
-    )
     return {
         node.value
-        for node in nodes
+        for file in _with_bases(Path(config_path(name, root)))
+        for node in ast.walk(syntax_tree(file))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
 
@@ -86,7 +83,7 @@ def _with_bases(path: Path, heirs: tuple[Path, ...] = ()) -> list[Path]:
 
 
 def _bases(path: Path) -> list[str]:
-    for node in _tree(path).body:
+    for node in syntax_tree(path).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_base_":
             try:
                 value = ast.literal_eval(node.value)
@@ -94,19 +91,3 @@ def _bases(path: Path) -> list[str]:
                 raise VitrineError(f"{path}: write the files of _base_ as plain strings") from None
             return [value] if isinstance(value, str) else list(value)
     return []
-
-
-def _without_docstring(tree: ast.Module) -> ast.Module:
-    first = tree.body[0] if tree.body else None
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-        tree.body = tree.body[1:]
-    return tree
-
-
-def _tree(path: Path) -> ast.Module:
-    try:
-        return ast.parse(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise VitrineError(f"cannot read {path}: {error.strerror or error}") from None
-    except (SyntaxError, ValueError) as error:
-        raise VitrineError(f"{path} is no Python configuration ({error})") from None

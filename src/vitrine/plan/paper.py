@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, did_you_mean, require_known
 from vitrine.plan.recipe import Task
 from vitrine.plan.schema import Delta, Placed, Strict, merge, parse, with_bases
 from vitrine.plan.settings import Jobs
@@ -67,13 +67,14 @@ class RecipesFile(Strict):
         for family in self.recipes:
             here = f"{where}: recipe '{family.name}'"
             for axis, only in family.only.items():
-                _refuse_unknown(here, "axis", [axis], family.axes)
-                _refuse_unknown(here, "choice", only, axes.get(axis, ()))
-            _refuse_unknown(here, "axis", family.axes, axes)
-            for choice in itertools.product(
-                *(family.only.get(axis, axes[axis]) for axis in family.axes)
-            ):
-                names = dict(zip(family.axes, choice, strict=True))
+                require_known(f"{here}: axis", axis, family.axes)
+                for choice in only:
+                    require_known(f"{here}: choice", choice, axes.get(axis, ()))
+            for axis in family.axes:
+                require_known(f"{here}: axis", axis, axes)
+            choices = (family.only.get(axis, axes[axis]) for axis in family.axes)
+            for chosen in itertools.product(*choices):
+                names = dict(zip(family.axes, chosen, strict=True))
                 name = fill(family.name, names, here)
                 if name in recipes:
                     raise VitrineError(f"{where}: two recipes are called '{name}'; rename one")
@@ -167,17 +168,16 @@ class ArtifactSpec(Strict):
 
     def cell_at(self, row: Labelled, column: Labelled, where: str) -> CellSpec:
         """Fill the cell's template for one row and column."""
-        own = set(CellSpec.model_fields)
-        defaults = {"metric": self.metric, "unit": self.unit, "digits": self.digits}
-        template = self.cell.model_dump(exclude_unset=True)
-        fields = {**defaults, **template}
-        for source in (row.variables, column.variables):
-            fields.update({key: value for key, value in source.items() if key in own})
-        variables = {
-            **self.defaults,
-            **{key: value for key, value in row.variables.items() if key not in own},
-            **{key: value for key, value in column.variables.items() if key not in own},
+        own = CellSpec.model_fields
+        given = {**row.variables, **column.variables}
+        fields = {
+            "metric": self.metric,
+            "unit": self.unit,
+            "digits": self.digits,
+            **self.cell.model_dump(exclude_unset=True),
+            **{key: value for key, value in given.items() if key in own},
         }
+        variables = self.defaults | {key: given[key] for key in given if key not in own}
         place = f"{where}, cell ({row.full_label}, {column.full_label})"
         filled = {
             key: fill(value, variables, place) if isinstance(value, str) else value
@@ -265,13 +265,6 @@ def fill(template: str, variables: Mapping[str, Any], where: str) -> str:
         ) from None
     except (ValueError, IndexError, AttributeError) as error:
         raise VitrineError(f"{where}: '{template}' is no template ({error})") from None
-
-
-def _refuse_unknown(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
-    known = list(known)
-    for name in names:
-        if name not in known:
-            raise VitrineError(f"{where}: {what} '{name}' is unknown{did_you_mean(name, known)}")
 
 
 def _number_or_word(text: str) -> float | str:

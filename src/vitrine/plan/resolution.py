@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from vitrine.plan.schema import (
 from vitrine.plan.settings import Jobs, Scale, known_scales
 
 
-@dataclass(frozen=True, eq=False)
 class PaperAtScale:
     """What a paper's folder says at one scale.
 
@@ -39,18 +37,20 @@ class PaperAtScale:
     later laid over the earlier.
     """
 
-    folder: Path
-    recipes: Mapping[str, Delta]
-    artifacts_file: ArtifactsFile
-    layers: Mapping[Path, PaperScale]
-    scale: Scale
-    datasets: Mapping[str, DatasetInfo]
-    root: Path
+    def __init__(
+        self, folder: Path, scale: Scale, datasets: Mapping[str, DatasetInfo], root: Path
+    ) -> None:
+        """Read a paper's recipes and artifacts, and what the scale changes of them.
 
-    @property
-    def recipes_path(self) -> Path:
-        """Where the paper's recipes are written."""
-        return self.folder / "recipes.yaml"
+        Raises:
+            VitrineError: a file is wrong, or names what there is not.
+        """
+        self.folder, self.scale, self.datasets, self.root = folder, scale, datasets, root
+        self.recipes_path, self.artifacts_path = folder / "recipes.yaml", folder / "artifacts.yaml"
+        self.recipes = load(RecipesFile, self.recipes_path).expand(str(self.recipes_path))
+        self.artifacts_file = load(ArtifactsFile, self.artifacts_path)
+        self.layers = _read_layers(folder / "scales", scale.name, known_scales(root))
+        self._refuse_unknown_names()
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def recipe(self, name: str) -> AnyRecipe:
@@ -126,13 +126,13 @@ class PaperAtScale:
         return spec.model_copy(update={"args": args, "seeds": seeds[-1] if seeds else None})
 
     @property
-    def artifacts(self) -> tuple[str, ...]:
+    def artifact_names(self) -> tuple[str, ...]:
         """The artifacts that exist at this scale, in the paper's order."""
         chosen = [layer.artifacts for layer in self.layers.values() if layer.artifacts is not None]
         names = self.artifacts_file.artifacts
         return tuple(name for name in names if not chosen or name in chosen[-1])
 
-    def refuse_unknown_names(self) -> None:
+    def _refuse_unknown_names(self) -> None:
         """Refuse what a file of the scale names and nothing has: it would silently do nothing."""
         artifacts, measures = self.artifacts_file.artifacts, self.artifacts_file.measures
         for path, layer in self.layers.items():
@@ -174,34 +174,11 @@ class PaperAtScale:
         return merge(written, more)
 
 
-def read_paper_at_scale(
-    folder: Path, scale: Scale, datasets: Mapping[str, DatasetInfo], root: Path
-) -> PaperAtScale:
-    """Read a paper's recipes and artifacts, and what the scale changes of them.
-
-    Raises:
-        VitrineError: a file is wrong, or names what there is not.
-    """
-    recipes = folder / "recipes.yaml"
-    paper = PaperAtScale(
-        folder=folder,
-        recipes=load(RecipesFile, recipes).expand(str(recipes)),
-        artifacts_file=load(ArtifactsFile, folder / "artifacts.yaml"),
-        layers=_read_layers(folder / "scales", scale.name, known_scales(root)),
-        scale=scale,
-        datasets=datasets,
-        root=root,
-    )
-    paper.refuse_unknown_names()
-    return paper
-
-
 def _read_layers(folder: Path, scale: str, scales: Iterable[str]) -> dict[Path, PaperScale]:
     for file in folder.glob("[!_]*.yaml"):  # those that begin so are there only to be extended
         refuse_unmatched(f"{file}: scale", file.stem, scales)
     path = folder / f"{scale}.yaml"
     if not path.is_file():
         return {}
-    return {
-        file: parse(PaperScale, read, str(file)) for file, read in read_with_bases(path).items()
-    }
+    read = read_with_bases(path)
+    return {file: parse(PaperScale, written, str(file)) for file, written in read.items()}

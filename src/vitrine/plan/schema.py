@@ -138,6 +138,21 @@ def load(model: type[Model], path: Path) -> Model:
     return parse(model, read_placed(path), str(path))
 
 
+def load_entries(model: type[Model], path: Path, kind: str) -> dict[str, Model]:
+    """Read a registry: names, which `model` is told too, to its other fields.
+
+    Raises:
+        VitrineError: the file is missing, or an entry (of this `kind`) is wrong.
+    """
+    entries: Any = read_yaml(path)
+    if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
+        raise VitrineError(f"{path} must map the name of each entry to its fields")
+    return {
+        name: parse(model, {"name": name, **entry}, f"{path}, {kind} '{name}'")
+        for name, entry in entries.items()
+    }
+
+
 def read_mapping(path: Path) -> Placed:
     """Parse a YAML file that is a mapping, which knows the line of each key."""
     values = read_placed(path)

@@ -12,15 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic.json_schema import SkipJsonSchema
 
-from vitrine.errors import VitrineError, did_you_mean
-from vitrine.plan.schema import (
-    AsWritten,
-    Strict,
-    merge,
-    parse,
-    read_mapping,
-    read_with_bases,
-)
+from vitrine.errors import require_known
+from vitrine.plan.schema import AsWritten, Strict, merge, parse, read_mapping, read_with_bases
 
 STEPS = ("train", "evaluate", "benchmark")
 Step = Literal["train", "evaluate", "benchmark"]
@@ -85,11 +78,7 @@ def load_settings(root: Path, overrides: dict[str, Any] | None = None) -> Settin
     path = root / "configs" / "default.yaml"
     settings = parse(Settings, merge(read_mapping(path), overrides or {}), str(path))
     papers = [file.parent.name for file in (root / "configs" / "papers").glob("*/paper.yaml")]
-    if settings.lead_paper not in papers:
-        raise VitrineError(
-            f"lead_paper '{settings.lead_paper}' is unknown"
-            f"{did_you_mean(settings.lead_paper, papers)}"
-        )
+    require_known("lead_paper", settings.lead_paper, papers)
     return settings
 
 
@@ -104,9 +93,7 @@ def load_scale(root: Path, name: str) -> Scale:
     Raises:
         VitrineError: no such scale, or its file is wrong.
     """
-    known = known_scales(root)
-    if name not in known:
-        raise VitrineError(f"scale '{name}' is unknown{did_you_mean(name, known)}")
+    require_known("scale", name, known_scales(root))
     path = root / "configs" / "scales" / f"{name}.yaml"
     written = read_with_bases(path).values()
     return parse(Scale, merge({}, *written, {"name": name}), str(path))

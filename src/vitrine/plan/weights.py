@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, PositiveInt
 from pydantic.json_schema import SkipJsonSchema
 
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.plan.datasets import Hex64, Url
-from vitrine.plan.schema import Strict, parse, read_yaml
+from vitrine.plan.schema import Strict, load_entries
 
 REGISTRY = Path("configs") / "weights.yaml"
 
@@ -52,18 +51,8 @@ class PublishedWeights(Strict):
 
 
 def load_weights_registry(path: Path = REGISTRY) -> dict[str, PublishedWeights]:
-    """Read the registry.
-
-    Raises:
-        VitrineError: the file is missing or an entry is wrong.
-    """
-    entries: Any = read_yaml(path)
-    if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
-        raise VitrineError(f"{path} must map the name of each file of weights to its fields")
-    return {
-        name: parse(PublishedWeights, {"name": name, **entry}, f"{path}, weights '{name}'")
-        for name, entry in entries.items()
-    }
+    """Read the registry; errors as `load_entries`."""
+    return load_entries(PublishedWeights, path, "weights")
 
 
 def find_weights(

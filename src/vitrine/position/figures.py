@@ -7,9 +7,7 @@ stand-ins do, are drawn as one. Rows of the cells are "<dataset>, <model>", such
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -54,18 +52,6 @@ LONG = 20  # characters of a name in the legend
 CENTRED: Any = {"ha": "center", "va": "center"}
 
 
-@dataclass(frozen=True)
-class Point:
-    """A model on a dataset: x is P-SHAP; errors are standard deviations over seeds."""
-
-    dataset: str
-    model: str
-    x: float
-    y: float
-    x_error: float
-    y_error: float
-
-
 def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw how a Position dataset is made: contents, corners, samples of all classes (Figure 2).
 
@@ -104,37 +90,18 @@ def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     return fig
 
 
-def fig3a(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw what removing the embedding costs (Figure 3a).
+def gains(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw P-SHAP against the gain over APE; columns are "P-SHAP" and "Accuracy".
 
-    Models are "APE" and "no PE"; columns are "P-SHAP" and "Accuracy".
+    Figure 3a: what removing the embedding costs, models "APE" and "no PE". Figure 3b:
+    position-affecting augmentation and a CLS token, "APE", "position augm." and "CLS token".
+    Figure 4a: the baselines, "APE", "no PE", "SIN" and "RPE". Figure 4b: the advanced embeddings,
+    "APE", "FF", "CAPE", "iRPE" and "RoPE".
     """
     return _gains(cells)
 
 
-def fig3b(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw what position-affecting augmentation and a CLS token change (Figure 3b).
-
-    Models are "APE", "position augm." and "CLS token"; columns are "P-SHAP" and "Accuracy".
-    """
-    return _gains(cells)
-
-
-def fig4a(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw the baseline embeddings (Figure 4a).
-
-    Models are "APE", "no PE", "SIN" and "RPE"; columns are "P-SHAP" and "Accuracy".
-    """
-    return _gains(cells)
-
-
-def fig4b(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw the advanced embeddings (Figure 4b).
-
-    Models are "APE", which the others are compared with, "FF", "CAPE", "iRPE" and "RoPE"; columns
-    are "P-SHAP" and "Accuracy".
-    """
-    return _gains(cells)
+fig3a = fig3b = fig4a = fig4b = gains
 
 
 def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
@@ -142,7 +109,7 @@ def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
     The first measurement is `vitrine.position.measures.controlled_test`; its seeds are pooled.
     """
-    seeds = _seeds(measurements)
+    seeds = list(measurements[0]["values"].values())
     edges = np.asarray(seeds[0]["edges"])
     fig, axes = style.figure(aspect=1.05, rows=2, sharex=True)
     for ax, outcome in zip(axes, ("correct", "incorrect"), strict=True):
@@ -191,18 +158,12 @@ def fig7(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """
     own = cells["row"] == CHECKPOINT
     fig = _gains(cells[~own], reference="scratch", fit=False, links={"pre-trained": "scratch"})
-    line = cells[own & (cells["column"] == "P-SHAP")]["measured"].dropna()
-    for x in line:
-        ax = fig.axes[0]
+    ax = fig.axes[0]
+    look: Any = {"textcoords": "offset points", "ha": "center", "fontsize": 7}
+    for x in cells[own & (cells["column"] == "P-SHAP")]["measured"].dropna():
         ax.axvline(x, color="black", linestyle="-.", linewidth=0.9)
         # Above the axes, where no point is.
-        place: Any = {
-            "xytext": (0, 2),
-            "textcoords": "offset points",
-            "ha": "center",
-            "fontsize": 7,
-        }
-        ax.annotate(CHECKPOINT, (x, 1), xycoords=ax.get_xaxis_transform(), **place)
+        ax.annotate(CHECKPOINT, (x, 1), (0, 2), xycoords=ax.get_xaxis_transform(), **look)
     return fig
 
 
@@ -219,12 +180,11 @@ def fig9a(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
     Models are "Auto-APE" and "Auto-RoPE"; columns are "P-SHAP" and "|γ|".
     """
-    points = _points(cells, "|γ|")
-    fig, ax = _scatter(points, "|γ|")
+    fig, ax = _scatter(_points(cells, "|γ|"), "|γ|")
     for height, text in ((1, "plain PE"), (GAMMA_0, "initial value")):
         ax.axhline(height, color=LINE, linewidth=0.8, linestyle=":")
-        look: Any = {"color": LINE, "fontsize": 6, "va": "center"}
-        ax.text(1.01, height, text, transform=ax.get_yaxis_transform(), **look)
+        place = ax.get_yaxis_transform()
+        ax.text(1.01, height, text, transform=place, color=LINE, fontsize=6, va="center")
     ax.set_ylim(bottom=0)
     return fig
 
@@ -248,34 +208,31 @@ def _gains(
 ) -> Figure:
     """Draw accuracy, as a gain over the model `reference` of the same dataset."""
     points = _points(cells, "Accuracy")
-    base = {point.dataset: point.y for point in points if point.model == reference}
-    for point in points:
-        if point.dataset not in base:
-            raise VitrineError(
-                f"the row '{point.dataset}, {point.model}' has nothing to be compared with: add "
-                f"'{point.dataset}, {reference}'"
-            )
-    gains = [
-        Point(p.dataset, p.model, p.x, p.y - base[p.dataset], p.x_error, p.y_error) for p in points
-    ]
-    fig, ax = _scatter(gains, GAIN.format(reference), links or {}, **shape)
+    base = points[points["model"] == reference].set_index("dataset")["y"]
+    for point in points[~points["dataset"].isin(base.index)].itertuples():
+        raise VitrineError(
+            f"the row '{point.dataset}, {point.model}' has nothing to be compared with: add "
+            f"'{point.dataset}, {reference}'"
+        )
+    gained = points.assign(y=points["y"] - points["dataset"].map(base))
+    fig, ax = _scatter(gained, GAIN.format(reference), links, **shape)
     ax.axhline(0, color=LINE, linewidth=0.6, zorder=1)
     if fit:
-        _draw_fits(ax, gains)
+        _draw_fits(ax, gained)
     return fig
 
 
-def _points(cells: pd.DataFrame, height: str) -> list[Point]:
-    """Read the cells: "P-SHAP" is x and the column `height` is y.
+def _points(cells: pd.DataFrame, height: str) -> pd.DataFrame:
+    """A model on a dataset for each row: "P-SHAP" is x, the column `height` y, errors their std.
+
+    Datasets that share their runs, and so all points, are merged into one named "A = B".
 
     Raises:
         VitrineError: a row has no dataset or no model of `MODELS`, or lacks one of the columns.
     """
-    numbers: dict[tuple[str, str], Any] = {
-        (cell["row"], cell["column"]): cell for cell in cells.to_dict("records")
-    }
+    numbers = cells.set_index(["row", "column"])
     points = []
-    for row in dict.fromkeys(cells["row"]):
+    for row in cells["row"].unique():
         dataset, _, model = row.rpartition(", ")
         if model not in MODELS:
             raise VitrineError(
@@ -283,97 +240,74 @@ def _points(cells: pd.DataFrame, height: str) -> list[Point]:
                 f"{did_you_mean(model, MODELS)}"
             )
         for column in ("P-SHAP", height):
-            if (row, column) not in numbers:
+            if (row, column) not in numbers.index:
                 raise VitrineError(f"the row '{row}' has no column '{column}': add one")
-        x, y = numbers[row, "P-SHAP"], numbers[row, height]
-        points.append(Point(dataset, model, x["measured"], y["measured"], x["std"], y["std"]))
-    return _without_copies(points)
-
-
-def _without_copies(points: Sequence[Point]) -> list[Point]:
-    """Merge datasets that share their runs, and so all points, into one named "A = B"."""
-    numbers: dict[str, list[str]] = {}
-    for point in points:
-        place = str(dataclasses.replace(point, dataset=""))  # as text NaN equals NaN
-        numbers.setdefault(point.dataset, []).append(place)
-    alike = {
-        name: [other for other in numbers if numbers[other] == own] for name, own in numbers.items()
+        x, y = numbers.loc[(row, "P-SHAP")], numbers.loc[(row, height)]
+        points.append((dataset, model, x["measured"], y["measured"], x["std"], y["std"]))
+    table = pd.DataFrame(points, columns=["dataset", "model", "x", "y", "x_error", "y_error"])
+    texts = {  # as text NaN equals NaN
+        name: table[table["dataset"] == name].drop(columns="dataset").to_csv(index=False)
+        for name in table["dataset"].unique()
     }
-    return [
-        dataclasses.replace(point, dataset=" = ".join(alike[point.dataset]))
-        for point in points
-        if alike[point.dataset][0] == point.dataset
-    ]
+    names = {
+        name: " = ".join(other for other in texts if texts[other] == text)
+        for name, text in texts.items()
+    }
+    table["dataset"] = table["dataset"].map(names)
+    return table.drop_duplicates(["dataset", "model"])
 
 
 def _scatter(
-    points: Sequence[Point], ylabel: str, links: Mapping[str, str] | None = None, **shape: Any
+    points: pd.DataFrame, ylabel: str, links: Mapping[str, str] | None = None, **shape: Any
 ) -> tuple[Figure, Axes]:
     """Draw points by dataset and model, and dotted lines to the models that `links` gives."""
     fig, ax = style.figure(**{"aspect": 0.95} | shape)
     ax.set(xlabel="P-SHAP", ylabel=ylabel)
     colours = _colours(points)
-    places = {(point.dataset, point.model): point for point in points}
-    for point in points:
-        colour, (marker, filled) = colours[point.dataset], MODELS[point.model]
-        end = places.get((point.dataset, (links or {}).get(point.model, "")))
+    rows: Any = points.itertuples()
+    places = {(point.dataset, point.model): point for point in rows}
+    for (dataset, model), point in places.items():
+        colour = colours[dataset]
+        end = places.get((dataset, (links or {}).get(model, "")))
         if end is not None:
             ax.plot([point.x, end.x], [point.y, end.y], color=colour, linestyle=":", linewidth=1)
         errors = {"xerr": point.x_error, "yerr": point.y_error}
         ax.errorbar(point.x, point.y, **errors, color=colour, elinewidth=0.6, alpha=0.5)
-        ax.plot(
-            point.x,
-            point.y,
-            color=colour,
-            marker=marker,
-            markersize=SIZES.get(marker, 5.0),
-            markerfacecolor=colour if filled else "white",
-            linestyle="",
-            label=f"{point.dataset}, {point.model}",
-            zorder=3,
-        )
+        look = _marker(model, colour)
+        ax.plot(point.x, point.y, **look, label=f"{dataset}, {model}", zorder=3)
     by_dataset = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
     by_model = [
-        Line2D(
-            [],
-            [],
-            color="black",
-            marker=marker,
-            markersize=SIZES.get(marker, 5.0),
-            markerfacecolor="black" if filled else "white",
-            linestyle="",
-            label=model,
-        )
-        for model, (marker, filled) in MODELS.items()
-        if model in {point.model for point in points}
+        Line2D([], [], **_marker(model, "black"), label=model)
+        for model in MODELS
+        if model in set(points["model"])
     ]
     room = 5 if shape.get("width") == "text" else 3
     for handles, side in ((by_dataset, "upper"), (by_model, "lower")):
         long = any(len(str(handle.get_label())) > LONG for handle in handles)
         # Four are laid out in two rows of two, and three with a long name do not fit in one row.
         columns = 2 if len(handles) == 4 or (long and room == 3) else room
-        look: Any = {"loc": f"outside {side} center", "ncols": columns, "columnspacing": 1}
-        fig.legend(handles=handles, **look)
+        place: Any = f"outside {side} center"
+        fig.legend(handles=handles, loc=place, ncols=columns, columnspacing=1)
     return fig, ax
 
 
-def _colours(points: Sequence[Point]) -> dict[str, str]:
+def _marker(model: str, colour: str) -> dict[str, Any]:
+    marker, filled = MODELS[model]
+    face = {"markersize": SIZES.get(marker, 5.0), "markerfacecolor": colour if filled else "white"}
+    return {"color": colour, "marker": marker, "linestyle": "", **face}
+
+
+def _colours(points: pd.DataFrame) -> dict[str, str]:
     """The colour of each dataset, in the order of the rows."""
-    names = dict.fromkeys(point.dataset for point in points)
-    return {name: style.colour(index) for index, name in enumerate(names)}
+    return {name: style.colour(index) for index, name in enumerate(points["dataset"].unique())}
 
 
-def _draw_fits(axes: Axes, points: Sequence[Point]) -> None:
+def _draw_fits(axes: Axes, points: pd.DataFrame) -> None:
     """Draw each dataset's least-squares line, over the P-SHAP of its models."""
     for dataset, colour in _colours(points).items():
-        own = [(p.x, p.y) for p in points if p.dataset == dataset and np.isfinite([p.x, p.y]).all()]
-        x, y = np.array(own).reshape(-1, 2).T
+        own = points.loc[points["dataset"] == dataset, ["x", "y"]].dropna()
+        x, y = own.to_numpy(dtype=float).T
         if len(x) > 1 and np.ptp(x) > 0:  # else there is no line, or any
             # No band: a bootstrap of five points would cover half of the figure.
             look = {"linestyle": "--", "linewidth": 0.9}
             sns.regplot(x=x, y=y, scatter=False, ci=None, color=colour, line_kws=look, ax=axes)
-
-
-def _seeds(measurements: Measurements) -> list[Mapping[str, Any]]:
-    """The values of all seeds of the first measurement."""
-    return list(measurements[0]["values"].values())

@@ -27,15 +27,7 @@ class PositionAttention(nn.Module):
     def __init__(
         self, dim: int, num_heads: int, layer: int, qkv_bias: bool, drop_rate: float
     ) -> None:
-        """Build it with random weights.
-
-        Args:
-            dim: D, a multiple of `num_heads`.
-            num_heads: H.
-            layer: the layer's index, from 0.
-            qkv_bias: whether queries, keys and values have biases.
-            drop_rate: dropout of the attention and of the output.
-        """
+        """Build layer number `layer`; the dropout is of the attention and of the output."""
         super().__init__()
         self.num_heads, self.layer, self.drop_rate = num_heads, layer, drop_rate
         self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
@@ -62,7 +54,7 @@ class PositionBlock(nn.Module):
     def __init__(
         self, dim: int, num_heads: int, hidden: int, layer: int, qkv_bias: bool, drop_rate: float
     ) -> None:
-        """Build it with random weights; `hidden` is the width of the MLP."""
+        """Build layer number `layer`; `hidden` is the width of the MLP."""
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=NORM_EPS)
         self.attn = PositionAttention(dim, num_heads, layer, qkv_bias, drop_rate)

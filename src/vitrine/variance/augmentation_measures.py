@@ -8,6 +8,7 @@ filled with the photographs' own means, variances and correlations.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 import torch
 from timm.data import Mixup
@@ -32,6 +33,8 @@ from vitrine.variance.augmentation import (
 from vitrine.variance.upsampling import Mode, upsample, variance_ratio
 
 Augment = Callable[[Tensor], Tensor]
+Row = tuple[float, float, float, float]
+QUANTITIES = ("pooled", "pooled theory", "within", "within theory")
 
 # E[e^2] of the noise, and the variance of its mean over one block's three channels.
 NOISE = {"const": (0.0, 0.0), "rand": (1.0, 1 / 3), "pixel": (1.0, 0.0)}
@@ -64,13 +67,9 @@ def augmentation_variance(context: Context, image_size: int, images: int, batche
         "inception": _standardise(pixels, IMAGENET_INCEPTION_MEAN, IMAGENET_INCEPTION_STD),
     }
 
-    rows = {
-        "nearest": _upsampling(own, "nearest"),
-        "bilinear": _upsampling(own, "bilinear"),
-        "bicubic": _upsampling(own, "bicubic"),
-        "bilinear noise": _upsampling(noise, "bilinear"),
-        "bicubic noise": _upsampling(noise, "bicubic"),
-    }
+    rows = {mode: _upsampling(own, mode) for mode in get_args(Mode)}
+    modes: tuple[Mode, ...] = ("bilinear", "bicubic")
+    rows |= {f"{mode} noise": _upsampling(noise, mode) for mode in modes}
     for name, alpha in {"0.2": 0.2, "0.4": 0.4, "0.8": 0.8, "half": HALF}.items():
         seed_everything(f"mixup {name}", context.seed)
         rows[f"mixup {name}"] = _mixup(own, alpha, batches)
@@ -84,7 +83,7 @@ def augmentation_variance(context: Context, image_size: int, images: int, batche
     return {
         f"{row}/{quantity}": value
         for row, values in rows.items()
-        for quantity, value in values.items()
+        for quantity, value in zip(QUANTITIES, values, strict=True)
     }
 
 
@@ -115,16 +114,16 @@ def augmentation_montage(context: Context, image_size: int) -> Values:
     return {**variances, **pixels}
 
 
-def _upsampling(batch: Tensor, mode: Mode) -> dict[str, float]:
+def _upsampling(batch: Tensor, mode: Mode) -> Row:
     """Theorem 1: twice the size; the theory is that of white noise."""
     old = (batch.shape[-2], batch.shape[-1])
     new = (2 * old[0], 2 * old[1])
     pooled, within = _measure(batch, lambda images: upsample(images, new, mode), 1)
     k = variance_ratio(old, new, mode)
-    return _row(pooled, k, within, k)
+    return pooled, k, within, k
 
 
-def _mixup(batch: Tensor, alpha: float, batches: int) -> dict[str, float]:
+def _mixup(batch: Tensor, alpha: float, batches: int) -> Row:
     """Proposition 1, with the correlation that pairs of these images have."""
     mixup = Mixup(mixup_alpha=alpha, num_classes=2)
     labels = torch.zeros(len(batch), dtype=torch.long)
@@ -134,14 +133,12 @@ def _mixup(batch: Tensor, alpha: float, batches: int) -> dict[str, float]:
     a, b = batch.flatten(1), other.flatten(1)
     covariance = (a * b).mean(1) - a.mean(1) * b.mean(1)
     rho_within = covariance.mean().item() / _within(batch)
-    if alpha == HALF:
-        return _row(pooled, mixup_variance(0.5, rho), within, mixup_variance(0.5, rho_within))
-    return _row(
-        pooled, beta_mixup_variance(alpha, rho), within, beta_mixup_variance(alpha, rho_within)
-    )
+    theory = mixup_variance if alpha == HALF else beta_mixup_variance
+    drawn = 0.5 if alpha == HALF else alpha
+    return pooled, theory(drawn, rho), within, theory(drawn, rho_within)
 
 
-def _cutmix(batch: Tensor, batches: int) -> dict[str, float]:
+def _cutmix(batch: Tensor, batches: int) -> Row:
     """Proposition 2; images of unequal means gain variance, each within itself."""
     cutmix = Mixup(mixup_alpha=0, cutmix_alpha=1.0, label_smoothing=0, num_classes=2)
     half = len(batch) // 2
@@ -157,10 +154,10 @@ def _cutmix(batch: Tensor, batches: int) -> dict[str, float]:
     means = batch.flatten(1).mean(1)
     area, gap = torch.stack(areas)[:, None], (means - means.flip(0))[None]
     theory = cutmix_variance(area, gap, torch.tensor(_within(batch))).mean().item()
-    return _row(pooled, 1.0, within, theory)
+    return pooled, 1.0, within, theory
 
 
-def _erasing(batch: Tensor, mode: str, batches: int) -> dict[str, float]:
+def _erasing(batch: Tensor, mode: str, batches: int) -> Row:
     """Proposition 3, every image erased once."""
     erasing = RandomErasing(probability=1, mode=mode, device="cpu")
     fractions = []
@@ -175,12 +172,9 @@ def _erasing(batch: Tensor, mode: str, batches: int) -> dict[str, float]:
     fraction, flat = torch.stack(fractions), batch.flatten(1)
     mean, variance = flat.mean(1), flat.var(1, correction=0)
     each = erasing_variance(fraction, mean, variance, power, shared) * variance
-    return _row(
-        pooled,
-        erasing_variance(fraction.mean().item(), batch.mean().item(), _variance(batch), power),
-        within,
-        each.mean().item() / _within(batch),
-    )
+    share, mean_of_all = fraction.mean().item(), batch.mean().item()
+    theory = erasing_variance(share, mean_of_all, _variance(batch), power)
+    return pooled, theory, within, each.mean().item() / _within(batch)
 
 
 def _measure(batch: Tensor, augment: Augment, batches: int) -> tuple[float, float]:
@@ -192,17 +186,6 @@ def _measure(batch: Tensor, augment: Augment, batches: int) -> tuple[float, floa
         second += after.square().mean().item() / batches
         within += _within(after) / batches
     return (second - first**2) / _variance(batch), within / _within(batch)
-
-
-def _row(
-    pooled: float, pooled_theory: float, within: float, within_theory: float
-) -> dict[str, float]:
-    return {
-        "pooled": pooled,
-        "pooled theory": pooled_theory,
-        "within": within,
-        "within theory": within_theory,
-    }
 
 
 def _variance(batch: Tensor) -> float:
@@ -219,10 +202,8 @@ def _crops(images: int, size: int, seed: int) -> Tensor:
     return torch.from_numpy(photo_crops(images, size, seed)).permute(0, 3, 1, 2) / 255
 
 
-def _standardise(
-    pixels: Tensor, mean: Tensor | tuple[float, ...], std: Tensor | tuple[float, ...]
-) -> Tensor:
-    return (pixels - torch.as_tensor(mean)[:, None, None]) / torch.as_tensor(std)[:, None, None]
+def _standardise(pixels: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
+    return (pixels - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
 
 
 def _to_bytes(image: Tensor) -> list[list[list[int]]]:

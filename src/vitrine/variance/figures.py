@@ -51,12 +51,8 @@ def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw the variance of P over channels at every position, before and after (Figure 2)."""
     values = style.first_seed(measurements[0])
-    titles = {"P": "P"} | {
-        name: label
-        for name, (label, _) in zip(
-            ("baseline", "iid", "empirical"), CALIBRATIONS.values(), strict=True
-        )
-    }
+    labels = ("P", *(label for label, _ in CALIBRATIONS.values()))
+    titles = dict(zip(("P", "baseline", "iid", "empirical"), labels, strict=True))
     maps = {name: np.asarray(values[f"map {name}"]) for name in titles}
     limits = {"vmin": 0.0, "vmax": max(one.max() for one in maps.values())}
     fig, axes = style.figure(aspect=1.0, rows=2, columns=2)

@@ -104,10 +104,8 @@ def rescaling(
         models = _calibrated(trained.model, pixels, mode, antialias)
         top1 = _top1(trained, models, pixels, batch_size, images)
         values |= {f"{size}/{name}": value for name, value in top1.items()}
-        values |= {
-            f"{size}/{name}-baseline": top1[name] - top1["baseline"]
-            for name in ("iid", "empirical")
-        }
+        for name in ("iid", "empirical"):
+            values[f"{size}/{name}-baseline"] = top1[name] - top1["baseline"]
     return values
 
 

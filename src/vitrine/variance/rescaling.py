@@ -21,7 +21,7 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, require_known
 from vitrine.variance.upsampling import Mode, axis_variance_ratio, upsample
 
 Calibration = Literal["none", "iid", "empirical"]
@@ -94,9 +94,7 @@ def rescaled_table(
     if old != new:
         planes = grid.reshape(1, *old, -1).permute(0, 3, 1, 2)  # (1, h*w, C) -> (1, C, h, w)
         resized = upsample(planes, new, mode, antialias).flatten(2).transpose(1, 2)
-    if calibration not in get_args(Calibration):
-        known = did_you_mean(calibration, get_args(Calibration))
-        raise VitrineError(f"calibration '{calibration}' is unknown{known}")
+    require_known("calibration", calibration, get_args(Calibration))
     factor: float | Tensor = 1.0
     if scale is not None:
         factor = scale
@@ -112,12 +110,7 @@ def rescale_pos_embed(
     model: nn.Module,
     image_size: int | Size,
     mode: Mode = "bicubic",
-    *,
-    antialias: bool = True,
-    calibration: Calibration = "none",
-    per_channel: bool = False,
-    always: bool = False,
-    scale: float | None = None,
+    **options: Any,
 ) -> nn.Module:
     """Return `model` for another image size, with its position embedding calibrated.
 
@@ -127,12 +120,9 @@ def rescale_pos_embed(
     Args:
         model: a timm Vision Transformer, of a fixed or a dynamic image size.
         image_size: pixels of the test image, (height, width) or both at once.
-        mode: see `rescaled_table`, here and below.
-        antialias: with True and no calibration the result equals timm's own resampling.
-        calibration: ``none``, ``iid`` (the paper) or ``empirical`` (ours).
-        per_channel: ``empirical`` for each channel.
-        always: ``iid`` even at a size that needs no upsampling.
-        scale: a factor to use instead of a calibration.
+        mode: of interpolation.
+        **options: `antialias`, `calibration` and the others of `rescaled_table`; by default the
+            result equals timm's own resampling.
 
     Raises:
         VitrineError: the model adds no table of absolute position embeddings to its patches, or
@@ -145,17 +135,7 @@ def rescale_pos_embed(
     shared = {id(parameter): parameter for parameter in model.parameters()}
     resized: Any = copy.deepcopy(model, shared)
     resized.set_input_size(img_size=(height, width))
-    table = rescaled_table(
-        pos_embed,
-        old,
-        resized.patch_embed.grid_size,
-        mode,
-        antialias=antialias,
-        calibration=calibration,
-        per_channel=per_channel,
-        always=always,
-        scale=scale,
-    )
+    table = rescaled_table(pos_embed, old, resized.patch_embed.grid_size, mode, **options)
     resized.pos_embed = nn.Parameter(table, requires_grad=pos_embed.requires_grad)
     return cast(nn.Module, resized)
 

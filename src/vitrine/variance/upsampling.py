@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import require_known
 
 Mode = Literal["nearest", "bilinear", "bicubic"]
 
@@ -28,10 +28,7 @@ def upsample(
     Raises:
         VitrineError: there is no such mode.
     """
-    if mode not in get_args(Mode):
-        raise VitrineError(
-            f"interpolation mode '{mode}' is unknown{did_you_mean(mode, get_args(Mode))}"
-        )
+    require_known("interpolation mode", mode, get_args(Mode))
     if mode == "nearest":
         return F.interpolate(planes, size, mode=mode)
     return F.interpolate(planes, size, mode=mode, align_corners=False, antialias=antialias)

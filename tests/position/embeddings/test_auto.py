@@ -5,8 +5,7 @@ from vitrine.position.embeddings.auto import AutoPE
 
 
 def test_an_embedding_begins_at_half(layout):
-    ape = APE(layout(class_token=True))
-    auto = AutoPE(ape)
+    auto = AutoPE(APE, layout(class_token=True))
     assert auto.gamma.shape == ()
-    assert_close(auto.table(1), ape.weight / 2)
+    assert_close(auto.table(1), auto.embedding.weight / 2)
     assert auto.positions == 16

@@ -15,7 +15,6 @@ from vitrine.position.embeddings.base import AdditiveEmbedding, Layout, Position
 from vitrine.position.embeddings.cape import CAPE
 from vitrine.position.embeddings.ff import FourierFeatures
 from vitrine.position.embeddings.irpe import IRPE
-from vitrine.position.embeddings.none import NoEmbedding
 from vitrine.position.embeddings.rope import RoPE
 from vitrine.position.embeddings.rpe import RPE
 from vitrine.position.embeddings.sin import Sinusoid
@@ -30,17 +29,13 @@ _ADDITIVE: dict[str, type[AdditiveEmbedding]] = {
 }
 
 
-def _auto(embedding: type[AdditiveEmbedding], layout: Layout) -> AutoPE:
-    return AutoPE(embedding(layout))
-
-
 EMBEDDINGS: dict[str, Callable[[Layout], PositionEmbedding]] = {
-    "none": NoEmbedding,
+    "none": PositionEmbedding,
     **_ADDITIVE,
     "rpe": RPE,
     "irpe": IRPE,
     "rope": RoPE,
-    **{f"auto-{name}": partial(_auto, embedding) for name, embedding in _ADDITIVE.items()},
+    **{f"auto-{name}": partial(AutoPE, embedding) for name, embedding in _ADDITIVE.items()},
     "auto-rope": AutoRoPE,
 }
 """Makes each embedding for a model's layout."""

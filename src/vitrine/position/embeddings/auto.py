@@ -23,11 +23,10 @@ class AutoPE(AdditiveEmbedding):
         embedding: P.
     """
 
-    def __init__(self, embedding: AdditiveEmbedding) -> None:
-        """Put a factor on an embedding."""
-        super().__init__(embedding.layout)
-        self.positions = embedding.positions
-        self.embedding = embedding
+    def __init__(self, embedding: type[AdditiveEmbedding], layout: Layout) -> None:
+        super().__init__(layout)
+        self.embedding = embedding(layout)
+        self.positions = self.embedding.positions
         self.gamma = nn.Parameter(torch.tensor(GAMMA_0))
 
     def content(self, patches: Tensor) -> Tensor:
@@ -50,11 +49,6 @@ class AutoRoPE(RoPE):
     """
 
     def __init__(self, layout: Layout) -> None:
-        """Build it as `RoPE`.
-
-        Raises:
-            VitrineError: a head's channels are no multiple of 4.
-        """
         super().__init__(layout)
         self.gamma = nn.Parameter(torch.full((layout.depth,), GAMMA_0))
 

@@ -68,7 +68,7 @@ class Layout:
 
 
 class PositionEmbedding(nn.Module):
-    """An embedding that does nothing; the others override what they do.
+    """No embedding: the ViT then sees a set of patches. The others override what they do.
 
     Attributes:
         qkv_bias: whether a model with this embedding has biases on queries, keys and values.
@@ -78,7 +78,6 @@ class PositionEmbedding(nn.Module):
     qkv_bias = True
 
     def __init__(self, layout: Layout) -> None:
-        """Remember the layout."""
         super().__init__()
         self.layout = layout
         self.positions = layout.num_patches

@@ -35,11 +35,7 @@ class CAPE(AdditiveEmbedding):
     frequencies: Tensor
 
     def __init__(self, layout: Layout) -> None:
-        """Compute places and frequencies.
-
-        Raises:
-            VitrineError: D is odd.
-        """
+        """Raises VitrineError where D is odd."""
         super().__init__(layout)
         layout.require_divisible("cape", layout.embed_dim, by=2)
         height, width = layout.grid

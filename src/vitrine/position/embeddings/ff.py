@@ -28,11 +28,7 @@ class FourierFeatures(AdditiveEmbedding):
     coordinates: Tensor
 
     def __init__(self, layout: Layout) -> None:
-        """Build it with normal mixtures.
-
-        Raises:
-            VitrineError: D is odd.
-        """
+        """Draw normal mixtures; raises VitrineError where D is odd."""
         super().__init__(layout)
         dim = layout.embed_dim
         layout.require_divisible("ff", dim, by=2)

@@ -30,11 +30,7 @@ class RoPE(PositionEmbedding):
     coordinates: Tensor
 
     def __init__(self, layout: Layout) -> None:
-        """Build it; the axes of every head are turned at random.
-
-        Raises:
-            VitrineError: a head's channels are no multiple of 4.
-        """
+        """Turn each head's axes at random; VitrineError unless its channels are 4 n."""
         super().__init__(layout)
         dim = layout.head_dim
         layout.require_divisible("rope", dim, by=4)

@@ -23,11 +23,7 @@ class Sinusoid(AdditiveEmbedding):
     values: Tensor
 
     def __init__(self, layout: Layout) -> None:
-        """Compute them.
-
-        Raises:
-            VitrineError: D is no multiple of 4.
-        """
+        """Raises VitrineError where D is no multiple of 4."""
         super().__init__(layout)
         layout.require_divisible("sin", layout.embed_dim, by=4)
         half = layout.embed_dim // 2
