@@ -42,7 +42,7 @@ from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
 from vitrine.measures.throughput import time_in_turns
-from vitrine.octic.features import from_channels
+from vitrine.octic.group import from_channels
 from vitrine.octic.layers import OcticBlock
 from vitrine.provenance import provenance
 

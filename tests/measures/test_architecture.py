@@ -4,9 +4,14 @@ import pytest
 import torch
 
 from vitrine.errors import VitrineError
-from vitrine.measures.architecture import Architecture, architectures, require_pairs
+from vitrine.measures.architecture import (
+    Architecture,
+    architectures,
+    count,
+    parameters,
+    require_pairs,
+)
 from vitrine.measures.context import Context
-from vitrine.measures.parameters import count, parameters
 
 TINY = {"name": "vit_tiny_patch16_224", "args": {"img_size": 32, "depth": 1, "num_classes": 3}}
 

@@ -5,17 +5,17 @@ import sys
 
 import pytest
 
+from vitrine import __main__ as command
 from vitrine.errors import VitrineError
 from vitrine.files import sha256
-from vitrine.measures import __main__ as command
 from vitrine.measures import taking
 from vitrine.measures.context import Context, Described, Trained
 from vitrine.measures.taking import subject, take
 from vitrine.plan.catalog import load_catalog
 from vitrine.plan.code import measuring_digest
-from vitrine.plan.functions import import_function
-from vitrine.plan.jobs import MeasurementJob, read_job
+from vitrine.plan.jobs import read_job
 from vitrine.plan.recipe import SegmentationRecipe
+from vitrine.plan.source import import_function
 from vitrine.training.model import build_model, save_weights
 
 
@@ -135,7 +135,7 @@ def test_a_measurement_names_code_and_weights_by_their_digests(trained, monkeypa
 def test_a_measurement_is_repeated_from_its_file_alone(trained, monkeypatch, capsys):
     """From another folder, without the YAML: the job's file says all."""
     monkeypatch.chdir(trained.run.folder.parent)
-    monkeypatch.setattr(sys, "argv", ["measures", str(trained.write())])
+    monkeypatch.setattr(sys, "argv", ["vitrine", str(trained.write())])
     command.main()
     taken = json.loads(trained.output.read_text())
     assert taken["values"]["0"]["images"] == 599
@@ -148,7 +148,7 @@ def test_a_damaged_job_is_one_sentence(tmp_path, content):
     if content is not None:
         path.write_text(content)
     with pytest.raises(VitrineError, match=r"job\.json is no job .*start snakemake again"):
-        read_job(MeasurementJob, path)
+        read_job(path)
 
 
 def test_a_measure_of_a_recipe_gets_it_untrained_and_says_which(small_checkout, monkeypatch):

@@ -1,7 +1,16 @@
 import torch
 
-from vitrine.octic.features import act, from_channels, on_planes, to_channels
-from vitrine.octic.group import FOURIER, INVERSE_FOURIER, isotypic, regular, transform
+from vitrine.octic.group import (
+    FOURIER,
+    INVERSE_FOURIER,
+    act,
+    from_channels,
+    isotypic,
+    on_planes,
+    regular,
+    to_channels,
+    transform,
+)
 
 GRID = (2, 3)
 

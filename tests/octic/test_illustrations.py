@@ -10,8 +10,7 @@ import vitrine.models  # noqa: F401
 from vitrine.data.photos import photo_centre
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Context
-from vitrine.octic.features import on_planes
-from vitrine.octic.group import ELEMENTS, INVERSE_FOURIER, irrep
+from vitrine.octic.group import ELEMENTS, INVERSE_FOURIER, irrep, on_planes
 from vitrine.octic.illustrations import (
     BANKS,
     block_planes,

@@ -2,8 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitrine.octic.features import on_planes
-from vitrine.octic.group import ELEMENTS, isotypic
+from vitrine.octic.group import ELEMENTS, isotypic, on_planes
 from vitrine.octic.invariants import INVARIANTS, invariance_error
 
 CHANNELS = 3

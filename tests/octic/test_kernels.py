@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from vitrine.octic.features import on_planes
-from vitrine.octic.group import FOURIER, INVERSE_FOURIER
+from vitrine.octic.group import FOURIER, INVERSE_FOURIER, on_planes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":

@@ -7,8 +7,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitrine.errors import VitrineError
 from vitrine.octic import layers
-from vitrine.octic.features import act, on_planes, to_channels
-from vitrine.octic.group import ELEMENTS, FOURIER, INVERSE_FOURIER, irrep, isotypic, transform
+from vitrine.octic.group import (
+    ELEMENTS,
+    FOURIER,
+    INVERSE_FOURIER,
+    act,
+    irrep,
+    isotypic,
+    on_planes,
+    to_channels,
+    transform,
+)
 from vitrine.octic.layers import (
     OcticAttention,
     OcticBlock,

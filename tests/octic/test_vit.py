@@ -5,8 +5,7 @@ from timm.optim import create_optimizer_v2
 
 import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError
-from vitrine.octic.features import act, from_channels
-from vitrine.octic.group import ELEMENTS, transform
+from vitrine.octic.group import ELEMENTS, act, from_channels, transform
 from vitrine.octic.invariants import INVARIANTS
 from vitrine.octic.vit import OcticVisionTransformer
 

@@ -25,7 +25,7 @@ from vitrine.position.figures import (
     fig9a,
     fig9b,
 )
-from vitrine.position.illustrations import position_samples
+from vitrine.position.measures import position_samples
 
 P_SHAP = {"EuroSAT": 0.1, "SVHN": 0.5}
 

@@ -7,7 +7,7 @@ from vitrine.data import build
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Described
 from vitrine.plan.datasets import load_registry
-from vitrine.position.illustrations import position_samples
+from vitrine.position.measures import position_samples
 
 
 @pytest.fixture(scope="module")

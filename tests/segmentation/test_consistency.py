@@ -11,8 +11,8 @@ from vitrine.errors import VitrineError
 from vitrine.measures.consistency import draws, integers
 from vitrine.measures.context import Trained
 from vitrine.segmentation import consistency
+from vitrine.segmentation.accuracy import Sample
 from vitrine.segmentation.consistency import segmentation_consistency, shifted_back
-from vitrine.segmentation.evaluation import Sample
 
 SIZES = 3 * ((32, 48), (48, 32), (32, 32))
 

@@ -7,7 +7,7 @@ import pytest
 
 from vitrine.errors import VitrineError, sentence
 from vitrine.segmentation import engine
-from vitrine.segmentation.evaluation import ValidationSamples
+from vitrine.segmentation.accuracy import ValidationSamples
 from vitrine.training.engine import Job
 
 

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 
 from vitrine.errors import VitrineError
 from vitrine.segmentation import config, engine
+from vitrine.segmentation.accuracy import ValidationSamples
 from vitrine.segmentation.config import training_config
-from vitrine.segmentation.evaluation import ValidationSamples
 from vitrine.training.engine import Job
 from vitrine.training.model import load_weights
 from vitrine.training.run_folder import exclusive

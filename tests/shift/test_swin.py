@@ -11,14 +11,14 @@ from torch import nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError
-from vitrine.shift import swin, swinv2, windows
+from vitrine.shift import swin, windows
 from vitrine.shift.equivariance import invariance_error
 from vitrine.shift.features import StageFeatures
 from vitrine.shift.polyphase import roll, roll_image
 from vitrine.shift.windows import window_offset
 
 NAMES = {"swin": "swin_tiny_patch4_window7_224", "swinv2": "swinv2_tiny_window8_256"}
-ADAPT = {SwinTransformer: swin.AdaptiveSwin.of, SwinTransformerV2: swinv2.AdaptiveSwinV2.of}
+ADAPT = {SwinTransformer: swin.AdaptiveSwin.of, SwinTransformerV2: swin.AdaptiveSwinV2.of}
 SIDE = {"swin": 224, "swinv2": 256}
 NARROW = {"embed_dim": 16, "depths": (2, 2, 2, 2), "num_heads": (1, 2, 2, 4), "num_classes": 10}
 # Grids of 12, 6 and 3 tokens in windows of 3; of 16, 8 and 4 in windows of 4.

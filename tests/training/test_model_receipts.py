@@ -7,11 +7,11 @@ import sys
 import pytest
 import yaml
 
+from vitrine import __main__ as command
 from vitrine.errors import VitrineError
 from vitrine.files import sha256
 from vitrine.plan.catalog import load_catalog
 from vitrine.plan.schema import read_yaml
-from vitrine.training import __main__ as command
 from vitrine.training.model import build_model, save_weights, starting_weights, write_receipt
 
 
@@ -65,7 +65,7 @@ def test_a_training_is_repeated_from_its_file_alone(tuned, small_checkout, monke
     job, source = tuned
     path = job.write()
     shutil.rmtree(small_checkout / "configs")
-    monkeypatch.setattr(sys, "argv", ["training", str(path)])
+    monkeypatch.setattr(sys, "argv", ["vitrine", str(path)])
     command.main()
     weights = job.folder / "seed1" / "weights.safetensors"
     provenance = json.loads((weights.parent / "provenance.json").read_text())

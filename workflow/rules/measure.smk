@@ -30,7 +30,7 @@ rule evaluate:
     params:
         identity=need(EVALUATION, "identity"),
     shell:
-        "python -m vitrine.measures {input.job:q} &> {log:q}"
+        "python -m vitrine {input.job:q} &> {log:q}"
 
 
 rule benchmark:
@@ -58,4 +58,4 @@ rule benchmark:
     params:
         identity=need(BENCHMARK, "identity"),
     shell:
-        "python -m vitrine.measures {input.job:q} &> {log:q}"
+        "python -m vitrine {input.job:q} &> {log:q}"

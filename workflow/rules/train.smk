@@ -37,4 +37,4 @@ rule train:
         "if (( processes > 1 )); then\n"
         '    launch="torchrun --standalone --nproc-per-node=$processes"\n'
         "fi\n"
-        "$launch -m vitrine.training {input.job:q} &> {log:q}"
+        "$launch -m vitrine {input.job:q} &> {log:q}"

@@ -11,7 +11,7 @@ from vitrine.artifacts.tables import latex, markdown
 from vitrine.errors import VitrineError, exit_on_error
 from vitrine.files import write_atomically
 from vitrine.plan.catalog import Artifact, Catalog, load_catalog
-from vitrine.plan.functions import import_function
+from vitrine.plan.source import import_function
 
 
 def main() -> None:

@@ -1,5 +1,54 @@
 """What the ``vitrine`` command does, one module per command.
 
 Each has one function that does the work and prints it; `vitrine.cli` parses the command line and
-calls it. `cost` is the cost model, `state` what is on disk, `console` how tables are printed.
+calls it. `cost` is the cost model, `state` what is on disk.
+
+Here is how they print: tables and sentences on a terminal or through a pipe; nothing is cut off,
+only folded.
 """
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
+PIPED_WIDTH = 120
+
+
+def say(text: str = "", style: str = "") -> None:
+    """Print a line as it is; the terminal wraps it."""
+    _console().print(Text(text, style), soft_wrap=True)
+
+
+def heading(text: str) -> None:
+    """Print the line above a table."""
+    say(text, style="bold")
+
+
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[object]], right: Collection[str] = ()
+) -> None:
+    """Print rows under a header; None is an empty cell, the columns of `right` are flush right."""
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in header:
+        side: JustifyMethod = "right" if name in right else "left"
+        shown.add_column(Text(name), justify=side, overflow="fold")
+    for row in rows:
+        shown.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    _console().print(shown, "")
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun: 1 run, 2 runs."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _console() -> Console:
+    # Made anew each time: standard output may have been redirected since.
+    width = None if sys.stdout.isatty() else PIPED_WIDTH
+    return Console(width=width, highlight=False, emoji=False)

@@ -156,13 +156,13 @@ def count_model(recipe: Training, classes: int) -> ModelCost:
     """Count a recipe's model on the meta device."""
     import torch
 
-    from vitrine.measures import flops, parameters
+    from vitrine.measures import architecture, flops
 
     builder = builder_of(recipe)
     with torch.device("meta"):
         model = builder.build_model(recipe, classes).eval()
         counted = flops.count(model, torch.empty(1, *builder.image_shape(recipe)))
-    return ModelCost(int(parameters.count(model)["parameters"]), 2 * counted.products)
+    return ModelCost(int(architecture.count(model)["parameters"]), 2 * counted.products)
 
 
 def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:

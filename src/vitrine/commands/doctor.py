@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.filesize import decimal as size
 
-from vitrine.commands.console import heading, say, table
+from vitrine.commands import heading, say, table
 from vitrine.commands.needs import DatasetNeed, datasets_needed, weights_needed
 from vitrine.errors import VitrineError
 from vitrine.plan.catalog import Catalog

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rich.filesize import decimal as size
 
-from vitrine.commands.console import count, heading, say, table
+from vitrine.commands import count, heading, say, table
 from vitrine.commands.cost import ZERO, Costs, Range, load_devices, training_images
 from vitrine.commands.needs import datasets_needed, weights_needed
 from vitrine.commands.state import (

@@ -18,7 +18,7 @@ from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 import vitrine.models  # noqa: F401
-from vitrine.commands.console import count, say
+from vitrine.commands import count, say
 from vitrine.data.folders import read_image
 from vitrine.data.loading import EvaluationSamples, evenly_spread
 from vitrine.errors import VitrineError

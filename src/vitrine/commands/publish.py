@@ -22,7 +22,7 @@ from typing import Any
 
 from vitrine.artifacts.comparison import read_cells, read_measurement
 from vitrine.artifacts.report import report
-from vitrine.commands.console import count, say
+from vitrine.commands import count, say
 from vitrine.commands.results import (
     MANIFEST,
     altered_files,

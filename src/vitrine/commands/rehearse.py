@@ -24,7 +24,7 @@ import torch
 
 from vitrine import data
 from vitrine.artifacts.comparison import numbers_of
-from vitrine.commands.console import count, say
+from vitrine.commands import count, say
 from vitrine.commands.cost import count_model
 from vitrine.commands.state import runs_behind
 from vitrine.data.miniature import write_miniature

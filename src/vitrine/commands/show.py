@@ -10,7 +10,7 @@ import yaml
 
 from vitrine.artifacts.comparison import YES_NO
 from vitrine.artifacts.tables import printed_number
-from vitrine.commands.console import heading, say, table
+from vitrine.commands import heading, say, table
 from vitrine.commands.state import runs_behind
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.plan.catalog import Artifact, Catalog, Cell, Measurement

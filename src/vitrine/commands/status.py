@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from vitrine.artifacts.report import VERDICTS, cells_of
-from vitrine.commands.console import count, say, table
+from vitrine.commands import count, say, table
 from vitrine.commands.results import claims_of, fault_of, older_runs
 from vitrine.commands.state import count_states, is_rendered, state_of
 from vitrine.plan.catalog import Artifact, Catalog

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from vitrine import data
-from vitrine.commands.console import say
+from vitrine.commands import say
 from vitrine.commands.cost import Device, training_images
 from vitrine.data.loading import MicroBatch, TrainingSamples, micro_batches
 from vitrine.data.miniature import write_miniature

@@ -28,7 +28,7 @@ from scipy.stats import binom
 from vitrine.artifacts.claims import Side
 from vitrine.artifacts.comparison import CONFIDENCE, difference_half_width, rounding_of
 from vitrine.artifacts.report import cells_of
-from vitrine.commands.console import count, heading, say, table
+from vitrine.commands import count, heading, say, table
 from vitrine.commands.results import (
     MANIFEST,
     altered_files,

@@ -21,7 +21,7 @@ from vitrine.data.download import download, writing
 from vitrine.data.opening import verify
 from vitrine.errors import VitrineError
 from vitrine.files import Locked, lock
-from vitrine.plan.functions import import_function
+from vitrine.plan.source import import_function
 
 if TYPE_CHECKING:
     from vitrine.plan.datasets import DatasetInfo, RemoteFile

@@ -15,7 +15,7 @@ import numpy as np
 
 from vitrine.data.layout import check_counts, check_layout
 from vitrine.errors import VitrineError
-from vitrine.plan.functions import import_function
+from vitrine.plan.source import import_function
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset

@@ -1,4 +1,7 @@
-"""Models whose cost is measured: a name in timm's registry is enough, no training is needed."""
+"""Models whose cost is measured: a name in timm's registry is enough, no training is needed.
+
+Their parameters are counted here, too.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from torch import Tensor, nn
 
 import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError
+from vitrine.measures.context import Context, Values
 from vitrine.training.model import first_line, require_known
 from vitrine.training.seeding import seed_everything
 
@@ -90,3 +94,25 @@ def require_pairs(pairs: Mapping[str, str], models: Mapping[str, Any]) -> None:
             f"the measure's `pairs` name '{unknown[0]}', which is not among its `models`: "
             f"{', '.join(models)}"
         )
+
+
+def parameters(context: Context, models: Mapping[str, Mapping[str, Any]]) -> Values:
+    """Count the parameters of `models`, fields of `Architecture` by label, with their heads.
+
+    Returns:
+        ``"<label>/parameters"`` and the same in ``"<label>/millions"``.
+
+    Raises:
+        VitrineError: a model does not exist or refuses its arguments.
+    """
+    return {
+        f"{label}/{unit}": value
+        for label, architecture in architectures(models).items()
+        for unit, value in count(architecture.build(context.seed)).items()
+    }
+
+
+def count(model: nn.Module) -> dict[str, float]:
+    """Count the elements of all parameters (buffers are none): ``parameters``, ``millions``."""
+    number = sum(parameter.numel() for parameter in model.parameters())
+    return {"parameters": number, "millions": number / 1e6}

@@ -25,8 +25,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from vitrine.measures import parameters
 from vitrine.measures.architecture import architectures
+from vitrine.measures.architecture import count as count_parameters
 from vitrine.measures.context import Context, Values
 
 ELEMENTWISE = {
@@ -80,7 +80,7 @@ def flops(context: Context, models: Mapping[str, Mapping[str, Any]]) -> Values:
             f"{label}/gmacs_unfused": (found.macs + found.attention) / 1e9,
             f"{label}/gmacs_matmul": found.products / 1e9,
             f"{label}/gflops": 2 * found.products / 1e9,
-            **{f"{label}/{unit}": number for unit, number in parameters.count(model).items()},
+            **{f"{label}/{unit}": number for unit, number in count_parameters(model).items()},
         }
     return values
 

@@ -12,9 +12,9 @@ import torch
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Context, Described, Trained
 from vitrine.plan.code import measuring_digest
-from vitrine.plan.functions import import_function
 from vitrine.plan.jobs import MeasurementJob
 from vitrine.plan.recipe import Recipe
+from vitrine.plan.source import import_function
 from vitrine.provenance import provenance
 from vitrine.training.engine import builder_of
 from vitrine.training.model import load_weights, require_own_weights

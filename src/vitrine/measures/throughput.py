@@ -17,9 +17,8 @@ import torch
 import torch._dynamo
 
 from vitrine.errors import VitrineError
-from vitrine.measures.architecture import architectures, require_pairs
+from vitrine.measures.architecture import architectures, count, require_pairs
 from vitrine.measures.context import Context, Values
-from vitrine.measures.parameters import count
 from vitrine.training.model import Precision, autocast
 
 

@@ -1,10 +1,15 @@
-"""The octic group D8 and its representations (Sec. 2; Appendix A).
+"""The octic group D8, its representations (Sec. 2; Appendix A), and the features that it acts on.
 
 Eight symmetries of the square: `r` turns an image anticlockwise by a quarter, `m` mirrors it left
 to right, and a word is applied from its right end: "mr" turns first. Two representations matter.
 The regular one permutes (y0..y7), one value for each element. The isotypic one acts on (x0..x7) by
 the irreducible ones: A1, A2, B1, B2 of one dimension, and two copies of E, (x4, x5) and (x6, x7).
 The Fourier transform takes one to the other.
+
+Octic features are one tensor ``(8, B, N, c)``, a plane of ``c = C / 8`` channels per vector of the
+isotypic basis: A1, A2, B1, B2, then E's copy 1, rows 0 and 1, and its copy 2, rows 0 and 1. With
+the planes in front, a group element or a Fourier transform is one 8x8 matrix on the first axis,
+and a linear layer multiplies whole planes.
 """
 
 from __future__ import annotations
@@ -95,3 +100,41 @@ def transform(x: Tensor, element: str) -> Tensor:
     for letter in reversed(element.removeprefix("e")):
         x = x.rot90(1, (-2, -1)) if letter == "r" else x.flip(-1)
     return x
+
+
+def per_plane(parameters: Tensor) -> Tensor:
+    """Repeat the parameters of E's two copies for both rows: ``(6, ...)`` to ``(8, ...)``."""
+    return torch.cat([parameters[:4], parameters[4:].repeat_interleave(2, dim=0)])
+
+
+def on_planes(matrix: Tensor, x: Tensor) -> Tensor:
+    """Apply ``(8, 8)`` to the first axis of ``(8, ...)``."""
+    return (matrix.to(x) @ x.flatten(1)).view_as(x)
+
+
+def act(x: Tensor, element: str, grid: tuple[int, int], prefix: int = 0) -> Tensor:
+    """Act on features as if the element acted on their image.
+
+    Args:
+        x: ``(8, B, prefix + h w, c)``.
+        element: one of `group.ELEMENTS`.
+        grid: (h, w) of the tokens before.
+        prefix: tokens in front that are no patches (CLS, registers).
+
+    Returns:
+        features of the shape of `x`, channels mixed in each pair of E and tokens permuted.
+    """
+    x = on_planes(isotypic(element), x)
+    patches = x[:, :, prefix:].unflatten(2, grid).movedim(-1, 2)
+    patches = transform(patches, element).movedim(2, -1).flatten(2, 3)
+    return torch.cat([x[:, :, :prefix], patches], dim=2)
+
+
+def to_channels(x: Tensor) -> Tensor:
+    """Concatenate the planes of ``(8, B, N, c)`` as channels ``(B, N, 8c)``."""
+    return x.movedim(0, 2).flatten(2)
+
+
+def from_channels(x: Tensor) -> Tensor:
+    """Split channels ``(B, N, 8c)`` into planes ``(8, B, N, c)``."""
+    return x.unflatten(2, (8, -1)).movedim(2, 0).contiguous()

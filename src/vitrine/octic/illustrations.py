@@ -17,11 +17,9 @@ from torch.nn import functional
 
 from vitrine.data.photos import photo_centre
 from vitrine.errors import VitrineError
-from vitrine.measures.architecture import architectures
+from vitrine.measures.architecture import architectures, count
 from vitrine.measures.context import Context, Trained, Values
-from vitrine.measures.parameters import count
-from vitrine.octic.features import act, on_planes
-from vitrine.octic.group import ELEMENTS, INVERSE_FOURIER, isotypic, transform
+from vitrine.octic.group import ELEMENTS, INVERSE_FOURIER, act, isotypic, on_planes, transform
 from vitrine.octic.layers import OcticBlock, OcticLinear, OcticPatchEmbed
 
 # E row by row: its two rows share a matrix, which then stands twice on the diagonal.

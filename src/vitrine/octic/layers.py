@@ -24,8 +24,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import register_flop_formula
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.octic.features import per_plane
-from vitrine.octic.group import FOURIER, INVERSE_FOURIER, SCALE, fourier, inverse_fourier
+from vitrine.octic.group import FOURIER, INVERSE_FOURIER, SCALE, fourier, inverse_fourier, per_plane
 
 TOKEN_STD = 8 * 0.02
 """Of the CLS token, as published: an A1 plane alone carries what all channels would."""

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.octic.features import to_channels
+from vitrine.octic.group import to_channels
 from vitrine.octic.invariants import INVARIANTS, Invariant
 from vitrine.octic.layers import (
     TOKEN_STD,

@@ -22,9 +22,8 @@ import grimp
 
 import vitrine
 from vitrine.plan.datasets import DatasetInfo
-from vitrine.plan.mmseg_config import config_strings
 from vitrine.plan.recipe import AnyRecipe, SegmentationRecipe, Training
-from vitrine.plan.source import code_of, syntax_tree
+from vitrine.plan.source import code_of, config_strings, syntax_tree
 
 PACKAGE = Path(vitrine.__file__).parent
 REGISTRIES = ("vitrine.models", "vitrine.segmentation")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat
 
@@ -87,6 +87,7 @@ class TrainingJob(Job):
     anew.
     """
 
+    kind: Literal["training"] = "training"
     recipe: AnyRecipe = Field(discriminator="task")
     dataset: DatasetInfo
     seeds: tuple[NonNegativeInt, ...]
@@ -108,6 +109,7 @@ class MeasurementJob(Job):
     are those that the measure reads besides the recipe's own.
     """
 
+    kind: Literal["measurement"] = "measurement"
     function: str
     args: dict[str, Any] = {}
     seeds: tuple[NonNegativeInt, ...]
@@ -123,7 +125,10 @@ class MeasurementJob(Job):
         return (*((self.dataset,) if self.dataset else ()), *self.datasets)
 
 
-AnyJob = TypeVar("AnyJob", bound=Job)
+JOBS: dict[str, type[TrainingJob | MeasurementJob]] = {
+    "training": TrainingJob,
+    "measurement": MeasurementJob,
+}
 
 
 def job_path(output: Path, scale: str) -> Path:
@@ -135,13 +140,14 @@ def job_path(output: Path, scale: str) -> Path:
     return folder / "jobs" / scale / output.name
 
 
-def read_job(kind: type[AnyJob], path: Path) -> AnyJob:
+def read_job(path: Path) -> TrainingJob | MeasurementJob:
     """Read a job's file.
 
     Raises:
         VitrineError: it is missing or damaged.
     """
-    return parse(kind, _content(path), str(path))
+    content = _content(path)
+    return parse(JOBS[content["kind"]], content, str(path))
 
 
 def read_needs(path: Path) -> dict[str, Any]:
@@ -166,7 +172,7 @@ def identity_of(**parts: Any) -> str:
 def _content(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        content["identity"], content["inputs"], content["resources"]
+        JOBS[content["kind"]], content["identity"], content["inputs"], content["resources"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise VitrineError(
             f"{path} is no job ({type(error).__name__}: {error}); start snakemake again to have it "

@@ -14,7 +14,6 @@ from typing import Any
 
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.plan.datasets import DatasetInfo, find
-from vitrine.plan.mmseg_config import FOLDER, config_digest
 from vitrine.plan.paper import ArtifactsFile, Delta, MeasureSpec, PaperScale, RecipesFile
 from vitrine.plan.recipe import RECIPES, AnyRecipe
 from vitrine.plan.schema import (
@@ -28,6 +27,7 @@ from vitrine.plan.schema import (
     refuse_unmatched,
 )
 from vitrine.plan.settings import Jobs, Scale, known_scales
+from vitrine.plan.source import FOLDER, config_digest
 
 
 class PaperAtScale:

@@ -1,11 +1,19 @@
-"""Python files as what they say, read without running them."""
+"""Python that configurations name: functions, and files that are read without running them.
+
+Our MMSegmentation configurations are such files: the catalogue needs neither mmengine nor torch to
+know what they say.
+"""
 
 from __future__ import annotations
 
 import ast
+import hashlib
+import importlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from vitrine.errors import VitrineError
+from vitrine.errors import VitrineError, did_you_mean
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _WITH_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
@@ -35,3 +43,99 @@ def code_of(path: Path) -> str:
             node.body = node.body[1:] or [ast.Pass()]
         waiting += (one for one in ast.iter_child_nodes(node) if isinstance(one, _WITH_STATEMENTS))
     return ast.unparse(tree)
+
+
+def import_function(name: str, file: str) -> Callable[..., Any]:
+    """Import ``module:function``; `file` is where it is named.
+
+    Raises:
+        VitrineError: there is no such module or function.
+    """
+    module, _, function = name.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise VitrineError(
+            f"the function '{name}' cannot be imported ({error}); correct {file}"
+        ) from None
+    return found
+
+
+FOLDER = Path("configs") / "segmentation"
+THEIRS = "mmseg::"  # mmengine's prefix of MMSegmentation's own files
+
+
+def config_path(name: str, root: Path = Path()) -> str:
+    """Return what mmengine opens for a configuration's name: a path, or ``mmseg::<file>``.
+
+    Raises:
+        VitrineError: there is no such file among ours.
+    """
+    if name.startswith(THEIRS):
+        return name
+    path = root / FOLDER / f"{name}.py"
+    if not path.is_file():
+        known = [file.stem for file in (root / FOLDER).glob("*.py")]
+        raise VitrineError(
+            f"{root / FOLDER} has no configuration '{name}'{did_you_mean(name, known)}"
+        )
+    return str(path)
+
+
+def config_digest(name: str, root: Path) -> str:
+    """Return 16 hex digits that change with what a configuration of ours says.
+
+    Comments and docstrings do not count. MMSegmentation's own files are pinned by its version and
+    give "".
+
+    Raises:
+        VitrineError: there is no such file, or it is no configuration.
+    """
+    if name.startswith(THEIRS):
+        return ""
+    digest = hashlib.sha256()
+    for file in _with_bases(Path(config_path(name, root))):
+        digest.update(code_of(file).encode())
+    return digest.hexdigest()[:16]
+
+
+def config_strings(name: str, root: Path = Path()) -> set[str]:
+    """Return every string in a configuration of ours and in those of ours that it inherits.
+
+    Among them are the types that it names; MMSegmentation's own files name none of ours.
+
+    Raises:
+        VitrineError: there is no such file, or it is no configuration.
+    """
+    if name.startswith(THEIRS):
+        return set()
+    return {
+        node.value
+        for file in _with_bases(Path(config_path(name, root)))
+        for node in ast.walk(syntax_tree(file))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
+def _with_bases(path: Path, heirs: tuple[Path, ...] = ()) -> list[Path]:
+    """A file and those of ours that it inherits, the most basic first."""
+    if path.resolve() in heirs:
+        raise VitrineError(f"{path} inherits itself; correct one _base_")
+    bases = [
+        file
+        for base in _bases(path)
+        if not base.startswith(THEIRS)
+        for file in _with_bases(path.parent / base, (*heirs, path.resolve()))
+    ]
+    return list(dict.fromkeys([*bases, path]))
+
+
+def _bases(path: Path) -> list[str]:
+    for node in syntax_tree(path).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_base_":
+            try:
+                value = ast.literal_eval(node.value)
+            except ValueError:
+                raise VitrineError(f"{path}: write the files of _base_ as plain strings") from None
+            return [value] if isinstance(value, str) else list(value)
+    return []

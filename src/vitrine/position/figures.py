@@ -55,7 +55,7 @@ CENTRED: Any = {"ha": "center", "va": "center"}
 def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw how a Position dataset is made: contents, corners, samples of all classes (Figure 2).
 
-    The first measurement is `vitrine.position.illustrations.position_samples`.
+    The first measurement is `vitrine.position.measures.position_samples`.
     """
     values = style.first_seed(measurements[0])
     shown = int(values["samples"])

@@ -118,7 +118,7 @@ class AdaptiveSwin(AdaptiveStages):
 
 @MODELS.register_module()
 class AdaptiveSwinV2(AdaptiveStages):
-    """A model of `vitrine.shift.swinv2`, for images of multiples of 256 pixels."""
+    """A model of `vitrine.shift.swin`, for images of multiples of 256 pixels."""
 
     default_name = "a_swinv2_tiny_window8_256"
     filter_fn = staticmethod(swin_transformer_v2.checkpoint_filter_fn)

@@ -20,8 +20,8 @@ from torch import nn
 
 from vitrine.errors import VitrineError, did_you_mean, first_line
 from vitrine.plan.datasets import DatasetInfo
-from vitrine.plan.mmseg_config import THEIRS, config_path
 from vitrine.plan.recipe import SegmentationRecipe
+from vitrine.plan.source import THEIRS, config_path
 from vitrine.segmentation import sampling  # noqa: F401 - registers what the loaders name
 from vitrine.training.engine import Job
 from vitrine.training.weights_file import require_as_noted

@@ -21,7 +21,7 @@ from vitrine.errors import VitrineError, did_you_mean
 from vitrine.measures.consistency import circular_shift, draws, integers, zero_padded_shift
 from vitrine.measures.context import Trained, Values
 from vitrine.plan.recipe import SegmentationRecipe
-from vitrine.segmentation.evaluation import Sample, ValidationSamples
+from vitrine.segmentation.accuracy import Sample, ValidationSamples
 
 Mode = Literal["circular", "standard"]
 STANDARD_SIDE = 512

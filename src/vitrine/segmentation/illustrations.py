@@ -13,8 +13,8 @@ from torch import Tensor
 from vitrine.measures.consistency import draws, integers
 from vitrine.measures.context import Trained, Values
 from vitrine.plan.recipe import SegmentationRecipe
+from vitrine.segmentation.accuracy import Sample, ValidationSamples
 from vitrine.segmentation.consistency import shift_limit, shifted_back, shown_size
-from vitrine.segmentation.evaluation import Sample, ValidationSamples
 
 UNSEEN = -1  # class of a pixel that the shift has moved out of the image
 EVERYWHERE = np.ones((3, 3))  # pixels that touch at a corner belong together

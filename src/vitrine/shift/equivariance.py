@@ -20,13 +20,13 @@ from timm.models.swin_transformer_v2 import SwinTransformerV2
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
-from vitrine.shift import adaptive_cvt, adaptive_mvitv2, cvt, swin, swinv2
+from vitrine.shift import adaptive_cvt, adaptive_mvitv2, cvt, swin
 from vitrine.shift.polyphase import roll_image
 from vitrine.shift.tokenization import Selection
 
 FAMILIES: dict[type[nn.Module], Callable[[Any, Selection], nn.Module]] = {
     SwinTransformer: swin.AdaptiveSwin.of,
-    SwinTransformerV2: swinv2.AdaptiveSwinV2.of,
+    SwinTransformerV2: swin.AdaptiveSwinV2.of,
     cvt.CvT: adaptive_cvt.adapt,
     MultiScaleVit: adaptive_mvitv2.adapt,
 }

@@ -1,4 +1,4 @@
-"""A-Swin: Swin with the paper's modules (Sec. 4; Sec. 5.1 for the models), on timm's own parts.
+"""A-Swin and A-SwinV2 (Sec. 4; Sec. 5.1 for the models), on timm's own parts.
 
 The one idea: a stage begins with a strided operation (tokenisation, later merging) and then lays a
 grid of windows over its tokens. Both choose where by the energy of the tokens, once, and roll them
@@ -10,6 +10,10 @@ the others, so nothing is masked. `AdaptiveStages` implements this for Swin and 
 ``selection="paper"`` scores every grid as the paper does. ``"fast"`` scores images along one
 direction of their tokens, and has each stage's windows settle the phase of the next merging too:
 they are chosen modulo a common multiple of both, so that merging always takes the first phase.
+
+In SwinV2 two things differ. It normalises the output of merging, so energies are those before that
+norm. And its windows are even: 2 divides 8, so the grid of windows alone settles the phase of the
+next merging, and A-PMerge is redundant (its ablation loses nothing).
 
 Parameters and their names are timm's: weights interchange both ways.
 """
@@ -30,6 +34,8 @@ from timm.models.swin_transformer import (
     window_partition,
     window_reverse,
 )
+from timm.models.swin_transformer_v2 import SwinTransformerV2, SwinTransformerV2Block
+from timm.models.swin_transformer_v2 import checkpoint_filter_fn as checkpoint_filter_fn_v2
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
@@ -272,3 +278,41 @@ def a_swin_base_patch4_window7_224(pretrained: bool = False, **kwargs: Any) -> n
 def a_swin_large_patch4_window7_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """A-Swin-L."""
     return _swin("large", pretrained, **{**LARGE, **kwargs})
+
+
+class CircularBlockV2(CircularWindows, SwinTransformerV2Block):
+    """timm's block of SwinV2, on a circle."""
+
+
+class AdaptiveSwinV2(AdaptiveStages, SwinTransformerV2):
+    """A-SwinV2: see `AdaptiveStages` for the arguments."""
+
+    circular_block = CircularBlockV2
+
+    @staticmethod
+    def _merging_parts(merging: Any) -> tuple[Projection, Projection]:
+        return merging.reduction, merging.norm
+
+
+def _swinv2(size: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    plain = f"swinv2_{size}_window8_256"
+    options = {"window_size": 8, "pretrained_filter_fn": checkpoint_filter_fn_v2, **kwargs}
+    return build(AdaptiveSwinV2, plain, pretrained, len(kwargs["depths"]), **options)
+
+
+@register_model
+def a_swinv2_tiny_window8_256(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-SwinV2-T, the paper's."""
+    return _swinv2("tiny", pretrained, **{**TINY, **kwargs})
+
+
+@register_model
+def a_swinv2_small_window8_256(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-SwinV2-S."""
+    return _swinv2("small", pretrained, **{**SMALL, **kwargs})
+
+
+@register_model
+def a_swinv2_base_window8_256(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-SwinV2-B."""
+    return _swinv2("base", pretrained, **{**BASE, **kwargs})

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from vitrine.plan.datasets import DatasetInfo
-    from vitrine.plan.recipe import Recipe, Training
+    from vitrine.plan.jobs import TrainingJob
+    from vitrine.plan.recipe import AnyRecipe, Recipe, Training
 
 R = TypeVar("R", bound="Training", default="Recipe", covariant=True)
 
@@ -51,6 +52,28 @@ class Job(Generic[R]):
     initial: Path | None = None
     retrain: bool = False
     stop_after: int | None = None
+
+
+def one_run(job: TrainingJob, seed: int) -> Job[AnyRecipe]:
+    """The run of one seed, which starts where the job says.
+
+    Raises:
+        VitrineError: the run that it starts from is not trained, or its weights are not its own.
+    """
+    from vitrine.training.model import starting_weights
+
+    return Job(
+        recipe=job.recipe,
+        seed=seed,
+        folder=job.folder / f"seed{seed}",
+        dataset=job.dataset,
+        data_root=job.data_root,
+        device=job.device,
+        workers=job.workers,
+        checkpoint_seconds=job.checkpoint_seconds,
+        initial=job.published or (starting_weights(job.start, seed) if job.start else None),
+        retrain=job.retrain,
+    )
 
 
 class Engine(Protocol):

@@ -3,11 +3,11 @@
 import pytest
 
 from vitrine.errors import VitrineError
-from vitrine.plan.functions import import_function
+from vitrine.plan.source import import_function
 
 
 def test_a_function_is_found_by_name():
-    assert import_function("vitrine.plan.functions:import_function", "here") is import_function
+    assert import_function("vitrine.plan.source:import_function", "here") is import_function
 
 
 @pytest.mark.parametrize("name", ["vitrine.nowhere:f", "vitrine.errors:f", "vitrine.errors"])

@@ -3,7 +3,7 @@
 import pytest
 
 from vitrine.errors import VitrineError
-from vitrine.plan.mmseg_config import config_digest, config_path
+from vitrine.plan.source import config_digest, config_path
 
 
 @pytest.fixture
