@@ -11,9 +11,11 @@ import json
 import os
 from pathlib import Path
 
-from vitrine.errors import exit_on_error
+from vitrine.errors import VitrineError, exit_on_error
 from vitrine.files import write_atomically
 from vitrine.plan.jobs import MeasurementJob, TrainingJob, read_job
+from vitrine.plan.recipe import SegmentationRecipe
+from vitrine.plan.source import config_digest, config_path
 
 
 def main() -> None:
@@ -21,10 +23,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m vitrine", description=__doc__)
     parser.add_argument("job", type=Path, help="its file, runs/PAPER/.../jobs/SCALE/NAME.json")
     job = read_job(parser.parse_args().job)
+    require_same_config(job)
     if isinstance(job, TrainingJob):
         train(job)
     else:
         measure(job)
+
+
+def require_same_config(job: TrainingJob | MeasurementJob) -> None:
+    """Refuse a segmenter whose configuration, a file of its own, was changed since the planning.
+
+    Raises:
+        VitrineError: it was.
+    """
+    if isinstance(job.recipe, SegmentationRecipe):
+        model = job.recipe.model
+        if config_digest(model.name, Path()) != model.sha256:
+            raise VitrineError(
+                f"{config_path(model.name)} was changed since {job.path} was planned; restore it, "
+                "or start snakemake again"
+            )
 
 
 def train(job: TrainingJob) -> None:

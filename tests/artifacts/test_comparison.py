@@ -206,7 +206,8 @@ def test_a_damaged_measurement_is_named(tmp_path):
 
 def test_a_measurement_is_read_with_the_values_of_its_seeds(tmp_path):
     path = tmp_path / "accuracy.json"
-    measurement = {"seeds": [0, 1], "values": {"0": {"top1": 1.0}, "1": {"top1": 2.0}}}
+    values = {"0": {"top1": 1.0}, "1": {"top1": 2.0}}
+    measurement = {"seeds": [0, 1], "values": values, "provenance": {}}
     path.write_text(json.dumps(measurement))
     assert read_measurement(path) == {**measurement, "sha256": sha256(path)}
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 import yaml
 
-from vitrine.artifacts.__main__ import render
 from vitrine.artifacts.report import Cost, cost_of, report
+from vitrine.artifacts.tables import render
 from vitrine.errors import VitrineError
 from vitrine.plan.catalog import load_catalog
 from vitrine.plan.schema import read_yaml

@@ -9,8 +9,8 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.conftest import copy_configs_without_papers
-from vitrine.artifacts.__main__ import render
 from vitrine.artifacts.comparison import COLUMNS
+from vitrine.artifacts.tables import render
 from vitrine.cli import app
 from vitrine.commands.results import sha256_once
 from vitrine.files import sha256

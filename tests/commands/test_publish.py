@@ -3,12 +3,14 @@
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from vitrine import provenance
 from vitrine.commands import publish as command
 from vitrine.commands.results import sha256_once
+from vitrine.files import sha256
 
 NUMBERS = {"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 71.0, 72.0]}
 
@@ -93,6 +95,9 @@ def test_what_was_not_built_here_stays_published_until_it_is_pruned(made, publis
     publish()
     other = published / "tiny" / "table9.csv"
     other.write_text("x")
+    manifest = json.loads((published / "manifest.json").read_text())
+    manifest["tiny_table9"] = {"files": {"tiny/table9.csv": sha256(other)}, "measurements": {}}
+    (published / "manifest.json").write_text(json.dumps(manifest))
     assert publish().code == 0
     assert other.exists()
     done = publish("--prune")
@@ -129,10 +134,35 @@ def test_numbers_of_other_weights_are_refused(made, publish):
     assert f"was measured on other weights than {run.weights(1)} holds" in refusal(publish())
 
 
+def test_a_published_file_that_was_edited_is_not_published_again(made, publish, published):
+    publish()
+    (published / "tiny" / "table1.md").write_text("edited")
+    assert "was changed after it was published" in refusal(publish())
+    assert publish("--prune").code == 0
+
+
+def test_a_publication_that_is_interrupted_between_its_renames_keeps_the_former(
+    made, publish, published, monkeypatch
+):
+    publish()
+    before = files_of(published)
+    rename = Path.rename
+
+    def interrupted(path, target):
+        if path.name.endswith(".new"):
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        command.publish(made)
+    assert files_of(published) == before
+
+
 def test_weights_that_no_receipt_names_are_refused(made, publish):
     run = made.paper("tiny").run("plain")
     run.receipts[0].unlink()
-    assert "is not there or untold" in refusal(publish())
+    assert "which no receipt vouches for: delete" in refusal(publish())
 
 
 def test_numbers_of_other_code_are_refused(made, publish):
@@ -140,7 +170,7 @@ def test_numbers_of_other_code_are_refused(made, publish):
     taken = json.loads(path.read_text())
     path.write_text(json.dumps({**taken, "code": "0123456789abcdef"}))
     shutil.rmtree(made.results)
-    from vitrine.artifacts.__main__ import render
+    from vitrine.artifacts.tables import render
 
     render(made, made.artifact("tiny", "table1"))
     assert f"{path} was measured by other code than is here" in refusal(publish())
@@ -219,7 +249,7 @@ def test_published_files_may_differ_from_the_last_commit(made, publish, git, pub
     publish()
     git("add", ".")
     git("commit", "--quiet", "-m", "Publish")
-    (published / "tiny" / "table1.md").write_text("changed\n")
+    (published / "notes.md").write_text("new\n")
     assert publish().code == 0
 
 

@@ -54,4 +54,4 @@ def test_what_is_older_than_its_code_is_named(vitrine, make):
     path = catalog.paper("tiny").measurement("facts", None).path
     path.write_text(path.read_text().replace('"code": "', '"code": "0'))
     out = " ".join(vitrine("status", "--scale", "smoke").out.split())
-    assert f"1 measurement to take again (snakemake does): {path} was measured by other code" in out
+    assert f"1 measurement to take again, by snakemake: {path} was measured by other code" in out

@@ -130,7 +130,7 @@ def test_more_differences_than_chance_allows_fail(publish, make, verify):
     make({"plain": [40.0, 41.0, 42.0], "mixup": [30.0, 31.0, 32.0]})
     done = verify()
     assert done.code == 1
-    assert "2 differ beyond their interval (chance allows 1)" in done.out
+    assert "2 differ beyond their interval (chance allows 1 of 2)" in done.out
     assert "differences too many: 1" in done.out
 
 
@@ -162,6 +162,28 @@ def test_copies_of_a_number_count_once(publish, verify):
     manifest = json.loads((published_folder(publish()) / "manifest.json").read_text())
     assert len(manifest["tiny_table1"]["measurements"]) == 3
     assert "3 of 3 numbers" in verify().out
+
+
+def test_what_was_published_and_is_no_artifact_any_more_fails(publish, verify, checkout):
+    catalog = publish()
+    path = published_folder(catalog) / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps({**manifest, "tiny_table7": {"files": {}, "measurements": {}}}))
+    done = verify()
+    assert done.code == 1
+    assert "tiny_table7 is published and is no artifact of scale laptop" in done.out
+
+
+def test_the_worst_copy_of_a_number_counts(publish, verify):
+    """The plain run's accuracy stands in two rows; one of the copies is emptied here."""
+    catalog = publish()
+    path = catalog.results / "tiny" / "table1.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if "Plain again,Top-1" not in line]
+    path.write_text("".join(kept))
+    done = verify()
+    assert done.code == 1
+    assert "missing: 1" in done.out
 
 
 def test_without_published_results_it_says_so(vitrine):

@@ -23,6 +23,10 @@ def need(output, what):
     return lambda wildcards: needs(output.format(**wildcards))[what]
 
 
-def job_file(output):
-    """The job's file as an input: what of it decides the result is the parameter `identity`."""
-    return lambda wildcards: ancient(needs(output.format(**wildcards))["job"])
+def job_file():
+    """Where the job's file lies: a parameter, derived from the output, that triggers nothing.
+
+    What of it decides the result is the parameter `identity`. The place is no input: it names the
+    scale, and two scales may share a run.
+    """
+    return lambda wildcards, output: needs(output[0])["job"]

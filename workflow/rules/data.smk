@@ -34,5 +34,7 @@ rule fetch_weights:
     localrule: True
     conda:
         "../../envs/environment.yml"
+    params:
+        entry=published_entry,
     shell:
         "python -m vitrine.training.weights {wildcards.name} --output {output:q} 2>&1 | tee {log:q}"

@@ -9,7 +9,6 @@ rule evaluate:
     """Take one measurement on the trained models of a run."""
     input:
         need(EVALUATION, "inputs"),
-        job=job_file(EVALUATION),
     output:
         EVALUATION,
     log:
@@ -29,15 +28,15 @@ rule evaluate:
         runtime=need(EVALUATION, "runtime"),
     params:
         identity=need(EVALUATION, "identity"),
+        job=job_file(),
     shell:
-        "python -m vitrine {input.job:q} &> {log:q}"
+        "python -m vitrine {params.job:q} &> {log:q}"
 
 
 rule benchmark:
     """Take one measurement that needs no trained model."""
     input:
         need(BENCHMARK, "inputs"),
-        job=job_file(BENCHMARK),
     output:
         BENCHMARK,
     log:
@@ -57,5 +56,6 @@ rule benchmark:
         runtime=need(BENCHMARK, "runtime"),
     params:
         identity=need(BENCHMARK, "identity"),
+        job=job_file(),
     shell:
-        "python -m vitrine {input.job:q} &> {log:q}"
+        "python -m vitrine {params.job:q} &> {log:q}"

@@ -4,6 +4,7 @@
 from vitrine.plan.catalog import is_target_name, load_catalog, rerun_trigger
 from vitrine.plan.code import rendering_digest
 from vitrine.plan.datasets import fetched_with
+from vitrine.plan.weights import find_weights, load_weights_registry
 from vitrine.provenance import require_own_package
 
 try:
@@ -31,6 +32,11 @@ def fetched_before(wildcards):
     return [] if first == wildcards.dataset else [str(CATALOG.receipt_of(first))]
 
 
+def published_entry(wildcards):
+    """What the registry says of published weights: where that changes, they are fetched again."""
+    return find_weights(wildcards.name, load_weights_registry()).model_dump_json()
+
+
 def names_of(kind):
     """A pattern that matches the names of all artifacts of a kind."""
     names = {artifact.name for artifact in CATALOG.artifacts if artifact.kind == kind}
@@ -50,10 +56,11 @@ def artifact_inputs(wildcards):
 
 
 def report_inputs(wildcards):
-    """Every artifact's CSV, and the claims that are judged on them."""
+    """Every artifact's CSV, who wrote the papers, and the claims that are judged on them."""
     tables = [str(CATALOG.files(artifact)[0]) for artifact in CATALOG.artifacts]
-    claims = [paper.folder / "claims.yaml" for paper in CATALOG.papers.values()]
-    return tables + [str(file) for file in claims if file.is_file()]
+    folders = [paper.folder for paper in CATALOG.papers.values()]
+    files = [folder / name for folder in folders for name in ("paper.yaml", "claims.yaml")]
+    return tables + [str(file) for file in files if file.is_file()]
 
 
 for target in TARGETS.values():

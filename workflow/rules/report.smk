@@ -16,6 +16,7 @@ rule report_page:
         "../../envs/environment.yml"
     params:
         where=WHERE,
+        scale=CATALOG.scale.description,
         code=rendering_digest("vitrine.artifacts.report"),
     shell:
         "python -m vitrine.artifacts report {params.where} &> {log:q}"

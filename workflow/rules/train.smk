@@ -9,7 +9,6 @@ rule train:
     """Train some seeds of a recipe, or go on from their checkpoints."""
     input:
         need(RECEIPT, "inputs"),
-        job=job_file(RECEIPT),
     output:
         RECEIPT,
     log:
@@ -29,6 +28,7 @@ rule train:
         runtime=need(RECEIPT, "runtime"),
     params:
         identity=need(RECEIPT, "identity"),
+        job=job_file(),
     # One process for each GPU that the job was given, and its share of the threads.
     shell:
         "processes=$(( {resources.gpu} > 1 ? {resources.gpu} : 1 ))\n"
@@ -37,4 +37,4 @@ rule train:
         "if (( processes > 1 )); then\n"
         '    launch="torchrun --standalone --nproc-per-node=$processes"\n'
         "fi\n"
-        "$launch -m vitrine {input.job:q} &> {log:q}"
+        "$launch -m vitrine {params.job:q} &> {log:q}"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 from scipy.special import ndtri, stdtrit  # as scipy.stats, which takes a second to import
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, did_you_mean, first_line
 
 if TYPE_CHECKING:
     from vitrine.plan.catalog import Artifact, Cell
@@ -85,7 +85,7 @@ def read_measurement(path: Path) -> dict[str, Any] | None:
 
 def _has_values_of_its_seeds(measurement: object) -> bool:
     match measurement:
-        case {"seeds": [_, *_] as seeds, "values": dict(values)}:
+        case {"seeds": [_, *_] as seeds, "values": dict(values), "provenance": dict()}:
             of_seeds = {str(seed) for seed in seeds} == values.keys()
             return of_seeds and all(isinstance(own, dict) for own in values.values())
     return False
@@ -99,12 +99,14 @@ def read_cells(path: Path) -> pd.DataFrame:
     """
     try:
         cells = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except (OSError, pd.errors.EmptyDataError):
-        raise VitrineError(f"cannot read {path}; rebuild it with snakemake") from None
-    if list(cells.columns) != COLUMNS:
-        raise VitrineError(f"{path} has not the columns of results; delete it and rebuild it")
-    numbers = cells[NUMBERS].apply(pd.to_numeric)
-    return cells.assign(**numbers, n_seeds=cells["n_seeds"].astype(int))
+        if list(cells.columns) != COLUMNS:
+            raise ValueError("it has not the columns of results")
+        numbers = cells[NUMBERS].apply(pd.to_numeric)
+        return cells.assign(**numbers, n_seeds=cells["n_seeds"].astype(int))
+    except (OSError, ValueError) as error:  # pandas' own errors of parsing are ValueErrors
+        raise VitrineError(
+            f"cannot read {path} ({first_line(error)}); delete it and rebuild it with snakemake"
+        ) from None
 
 
 def summarize(values: Sequence[float]) -> Summary:

@@ -1,4 +1,6 @@
-"""A table as people read it: the paper's rows and columns, the printed number under the measured.
+"""Artifacts as people read them: a table in Markdown and LaTeX, and the files of table or figure.
+
+A table has the paper's rows and columns, and the printed number under the measured one.
 
 Each row is two lines. The upper is what was measured here, mean ± standard deviation over seeds;
 the lower, in italics and called "paper", is what the paper prints. Stacking them keeps fifteen
@@ -12,14 +14,18 @@ import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vitrine.artifacts.comparison import YES_NO, decimals_of
+from vitrine.artifacts.comparison import YES_NO, compare, decimals_of, read_measurement
+from vitrine.errors import VitrineError
+from vitrine.files import write_atomically
+from vitrine.plan.source import import_function
 
 if TYPE_CHECKING:
-    from vitrine.plan.catalog import Artifact
+    from vitrine.plan.catalog import Artifact, Catalog
     from vitrine.plan.paper import Labelled
 
 PANEL_WIDTH = 120  # characters: a text column of a printed page, or of a code host
@@ -390,3 +396,38 @@ def _latex_number(number: Number, printed: bool) -> str:
 
 def _latex_escape(text: str) -> str:
     return "".join(LATEX.get(character, character) for character in text)
+
+
+def render(catalog: Catalog, artifact: Artifact, folder: Path | None = None) -> tuple[Path, ...]:
+    """Write an artifact's files, the tidy CSV always among them, and return their paths.
+
+    They go to `folder`, or to the results of the scale.
+
+    Raises:
+        VitrineError: a figure's measurement is missing, a cell's key is unknown, or the results
+            folder cannot be written to.
+    """
+    measured = {
+        measurement.path: values
+        for measurement in artifact.measurements
+        if (values := read_measurement(measurement.path)) is not None
+    }
+    cells = compare(artifact, measured, catalog.scale.name)
+    usual = catalog.files(artifact)
+    csv, *_ = paths = [folder / file.name for file in usual] if folder else usual
+    if artifact.draw is None:
+        texts = (markdown(artifact, cells), latex(artifact, cells))
+        for path, text in zip(paths[1:], texts, strict=True):
+            write_atomically(path, text)
+    else:
+        from vitrine.artifacts import style  # matplotlib only where something is drawn
+
+        if missing := [one.path for one in artifact.measurements if one.path not in measured]:
+            raise VitrineError(
+                f"{artifact.paper} {artifact.name} needs {missing[0]}; "
+                f"run snakemake {artifact.paper}_{artifact.name}"
+            )
+        draw = import_function(artifact.draw, "artifacts.yaml")
+        style.save(draw(cells, list(measured.values())), csv.with_suffix(""))
+    write_atomically(csv, cells.to_csv(index=False, lineterminator="\n"))
+    return tuple(paths)

@@ -33,6 +33,7 @@ from vitrine.commands.results import (
     read_manifest,
 )
 from vitrine.commands.state import is_rendered
+from vitrine.commands.verify import altered_publications
 from vitrine.errors import VitrineError
 from vitrine.files import sha256
 from vitrine.plan.catalog import Artifact, Catalog, with_sources
@@ -59,7 +60,10 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
         )
     for artifact in built:
         require_chain(artifact, catalog)
-    manifest = read_manifest(folder) if (folder / MANIFEST).is_file() and not prune else {}
+    known = (folder / MANIFEST).is_file() and not prune
+    if known and (altered := next(altered_publications(folder), None)):
+        raise VitrineError(f"{altered}, or publish with --prune what is built here alone")
+    manifest = read_manifest(folder) if known else {}
     manifest |= {_target(artifact): manifest_entry(artifact, catalog) for artifact in built}
     files = {
         str(file.relative_to(catalog.results)): file.read_bytes()
@@ -112,7 +116,7 @@ def require_chain(artifact: Artifact, catalog: Catalog) -> None:
         raise VitrineError(f"{altered[0]} is not what its measurements give; delete it and {again}")
     for measurement in artifact.measurements:
         if fault := fault_of(measurement, catalog):
-            raise VitrineError(f"{fault}; {again}")
+            raise VitrineError(f"{fault} and {again}")
         taken = read_measurement(measurement.path)
         if taken and (fault := fault_of_commits(str(taken["provenance"].get("commit") or ""))):
             raise VitrineError(f"{measurement.path}: {fault}; delete it and {again}")
@@ -173,13 +177,13 @@ def replace_folder(
             folder.rename(old)
         new.rename(folder)
     except OSError as error:
-        if old.exists() and not folder.exists():
-            old.rename(folder)
         raise VitrineError(
             f"cannot write {folder}: {error.strerror or error}; make room or correct the "
             "permissions"
         ) from None
     finally:
+        if old.exists() and not folder.exists():  # also when it was interrupted between the two
+            old.rename(folder)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
     return sorted(held - {*files, REPORT, MANIFEST}) if prune else []

@@ -18,14 +18,15 @@ from typing import Any
 
 import pandas as pd
 
-from vitrine.artifacts.__main__ import render
 from vitrine.artifacts.claims import claims_of_paper
 from vitrine.artifacts.comparison import read_measurement
 from vitrine.artifacts.report import cells_of
+from vitrine.artifacts.tables import render
 from vitrine.errors import VitrineError
 from vitrine.files import sha256
 from vitrine.plan.catalog import Artifact, Catalog, Measurement, Run, recorded_code
 from vitrine.plan.code import measuring_digest, training_digest
+from vitrine.provenance import read_provenance
 from vitrine.training.model import trained_weights
 
 MANIFEST = "manifest.json"
@@ -72,20 +73,35 @@ def fault_of(measurement: Measurement, catalog: Catalog) -> str | None:
     if taken is None:
         return None
     job = catalog.measurement_job(measurement)
+    again = f"delete {measurement.path}"
     if taken.get("code") != measuring_digest(job.function, job.args, job.recipe, job.reads):
-        return f"{measurement.path} was measured by other code than is here"
+        return f"{measurement.path} was measured by other code than is here: {again}"
     if taken.get("identity") != job.identity:
-        return f"{measurement.path} was measured with other arguments than are written now"
+        return f"{measurement.path} was measured with other arguments than are written: {again}"
     if (run := measurement.run) is None:
         return None
     for seed in measurement.seeds:
         weights, receipts = run.weights(seed), run.receipts_of([seed])
+        anew = f"delete {weights.parent} and {' and '.join(map(str, receipts))}"
         if not weights.is_file() or not all(receipt.is_file() for receipt in receipts):
-            return f"{weights}, on which {measurement.path} was measured, is not there or untold"
+            what = f"{measurement.path} was measured on {weights}"
+            return f"{what}, which no receipt vouches for: {anew}"
         digests = {sha256_once(weights), *(trained_weights(one).get(seed) for one in receipts)}
         if digests != {taken.get("weights", {}).get(str(seed))}:
-            return f"{measurement.path} was measured on other weights than {weights} holds"
+            return f"{measurement.path} was measured on other weights than {weights} holds: {anew}"
+        if fault := _fault_of_start(run, seed):
+            return f"{fault}: {anew}"
     return None
+
+
+def _fault_of_start(run: Run, seed: int) -> str | None:
+    """Whether a run was trained from other weights than the run has that it starts from."""
+    if run.source is None or not run.source.weights(seed).is_file():
+        return None
+    facts = read_provenance(run.seed_folder(seed)) or {}
+    if facts.get("initial_sha256") != sha256_once(run.source.weights(seed)):
+        return f"{run.weights(seed)} was trained from other weights than {run.source.folder} has"
+    return _fault_of_start(run.source, seed)
 
 
 sha256_once = functools.cache(sha256)  # of large files that several measurements rest on

@@ -43,7 +43,7 @@ def _say_older(catalog: Catalog) -> None:
     """Name what is older than its code."""
     faults = [fault for one in catalog.measurements.values() if (fault := fault_of(one, catalog))]
     if faults:
-        say(f"{count(len(faults), 'measurement')} to take again (snakemake does):")
+        say(f"{count(len(faults), 'measurement')} to take again, by snakemake:")
     for fault in faults:
         say(f"  {fault}")
     if older := older_runs(catalog.runs.values()):

@@ -44,8 +44,13 @@ from vitrine.plan.catalog import Artifact, Catalog, Cell
 
 Agreement = Literal["same", "within", "differs", "not compared", "missing here", "new here"]
 AGREEMENTS: tuple[Agreement, ...] = get_args(Agreement)
+# A number that stands in several cells counts as the first of these that any of them is.
+WORSE: tuple[Agreement, ...] = (
+    "differs", "missing here", "within", "same", "new here", "not compared"
+)  # fmt: skip
 RELATIVE_NOISE = 1e-9
 ONE_RUN = 0.25  # of its value, the difference that a single run may show
+JUDGED = ("same", "within", "differs")
 BY_CHANCE = 0.99  # how surely chance alone gives no more numbers beyond their intervals
 
 
@@ -81,31 +86,39 @@ def verify(catalog: Catalog) -> bool:
     ):
         if not any(folder.glob("*/*.csv")):
             raise VitrineError(f"{folder} holds no results to compare; {remedy}")
-    if altered := [*altered_publications(published), *altered_here(catalog)]:
+    if altered := [
+        *altered_publications(published),
+        *unknown_publications(published, catalog),
+        *altered_here(catalog),
+    ]:
         heading("Altered")
         for sentence in altered:
             say(f"  {sentence}")
     cells = [one for artifact in catalog.artifacts for one in compare(artifact, catalog, published)]
-    first: dict[tuple[object, ...], Compared] = {}
+    worst: dict[tuple[object, ...], Compared] = {}
     for one in cells:
-        first.setdefault(one.evidence, one)
-    numbers = list(first.values())
+        known = worst.setdefault(one.evidence, one)
+        if WORSE.index(one.agreement) < WORSE.index(known.agreement):
+            worst[one.evidence] = one
+    numbers = list(worst.values())
     _print_cells(cells, numbers)
     lost = _print_claims(claims_of(catalog, published), claims_of(catalog, catalog.results))
     counted = Counter(one.agreement for one in numbers)
     compared = counted["same"] + counted["within"] + counted["differs"]
     wanted = compared + counted["missing here"]
-    allowed = int(binom.ppf(BY_CHANCE, compared, 1 - CONFIDENCE)) if compared else 0
-    exact = [one for one in numbers if one.exact and one.agreement == "differs"]
+    exact = sum(one.exact and one.agreement == "differs" for one in numbers)
+    differ = counted["differs"] - exact
+    judged = sum(not one.exact and one.agreement in JUDGED for one in numbers)
+    allowed = int(binom.ppf(BY_CHANCE, judged, 1 - CONFIDENCE)) if judged else 0
     say(
-        f"{compared} of {count(wanted, 'number')} compared, {counted['differs']} differ beyond "
-        f"their interval (chance allows {allowed}); {counted['not compared']} are times or memory."
+        f"{compared} of {count(wanted, 'number')} compared, {differ} differ beyond their interval "
+        f"(chance allows {allowed} of {judged}); {counted['not compared']} are times or memory."
     )
     faults = {
         "altered": len(altered),
         "missing": counted["missing here"],
-        "exact numbers that differ": len(exact),
-        "differences too many": max(0, counted["differs"] - allowed),
+        "exact numbers that differ": exact,
+        "differences too many": max(0, differ - allowed),
         f"claims lost ({', '.join(lost)})" if lost else "claims lost": len(lost),
     }
     if not any(faults.values()):
@@ -128,9 +141,17 @@ def altered_publications(folder: Path) -> Iterator[str]:
             yield f"{path} is gone; restore it with git checkout"
         elif sha256(path) != digest:
             yield f"{path} was changed after it was published; restore it with git checkout"
-    for path in sorted(folder.glob("*/*.csv")):
+    for path in sorted(folder.glob("*/*.*")):
         if str(path.relative_to(folder)) not in known:
             yield f"{path} is not among what was published; remove it"
+
+
+def unknown_publications(folder: Path, catalog: Catalog) -> Iterator[str]:
+    """What was published and is no artifact any more: its numbers would be missed by nobody."""
+    targets = {f"{one.paper}_{one.name}" for one in catalog.artifacts}
+    for target in read_manifest(folder) if (folder / MANIFEST).is_file() else ():
+        if target not in targets and target != "report":
+            yield f"{target} is published and is no artifact of scale {catalog.scale.name}"
 
 
 def altered_here(catalog: Catalog) -> Iterator[str]:
@@ -142,7 +163,7 @@ def altered_here(catalog: Catalog) -> Iterator[str]:
     measured = (measurement for artifact in rendered for measurement in artifact.measurements)
     for fault in dict.fromkeys(fault_of(measurement, catalog) for measurement in measured):
         if fault:
-            yield f"{fault}; run snakemake again"
+            yield f"{fault} and run snakemake again"
 
 
 def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[Compared]:

@@ -512,7 +512,9 @@ class Catalog:
             resources=self.resources(measurement),
             identity=identity_of(
                 **fields,
-                datasets=measurement.datasets,
+                datasets=[
+                    one.name if one.version == 1 else f"{one.name}@{one.version}" for one in named
+                ],
                 recipe=recipe.hash if recipe else None,
                 code=code,
             ),
