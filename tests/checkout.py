@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 
 from tests.conftest import ROOT
 
@@ -20,6 +21,19 @@ class Checkout:
             if source.exists() or source.is_symlink():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target, follow_symlinks=False)
+
+    @contextmanager
+    def changed(self, name, change):
+        """Change the text of a file by a function while the block runs."""
+        path = self.path / name
+        before = path.read_text()
+        after = change(before)
+        assert after != before
+        path.write_text(after)
+        try:
+            yield
+        finally:
+            path.write_text(before)
 
     def snakemake(self, *arguments):
         """Run Snakemake there, on its own copy of the package."""

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ from vitrine.plan.schema import read_yaml
 
 SMOKE = ("--config", "scale=smoke")
 AT_LAPTOP = ("--config", "scale=laptop")
+PAPER = Path("configs/papers/template")
+MODELS = Path("src/vitrine/template/models.py")
 
 
 def read(path):
@@ -68,53 +71,40 @@ def test_what_is_made_is_not_made_again(made):
     assert made.planned("template_table1", *SMOKE) == {}
 
 
-def test_a_changed_learning_rate_reruns_that_run_and_its_artifacts_only(made):
-    path = made.path / "configs" / "papers" / "template" / "recipes.yaml"
-    before = path.read_text()
-    recipes = yaml.safe_load(before)
+def faster(text):
+    """The template's recipes, one with another learning rate."""
+    recipes = yaml.safe_load(text)
     recipes["axes"]["width"]["wide"]["optimizer"] = {"lr": 0.02}
-    path.write_text(yaml.safe_dump(recipes))
-    try:
+    return yaml.safe_dump(recipes)
+
+
+def test_a_changed_learning_rate_reruns_that_run_and_its_artifacts_only(made):
+    with made.changed(PAPER / "recipes.yaml", faster):
         planned = made.planned("template_table1", *SMOKE)
-    finally:
-        path.write_text(before)
     assert planned == {
         "train": 1, "evaluate": 1, "benchmark": 1, "table": 1, "template_table1": 1, "total": 5
     }  # fmt: skip
 
 
 def test_a_changed_caption_renders_again_and_trains_nothing(made):
-    path = made.path / "configs" / "papers" / "template" / "artifacts.yaml"
-    before = path.read_text()
-    path.write_text(before.replace("A wider network", "The wider network"))
-    try:
+    with made.changed(
+        PAPER / "artifacts.yaml", lambda text: text.replace("A wider network", "The wider network")
+    ):
         planned = made.planned("template_table1", *SMOKE)
-    finally:
-        path.write_text(before)
     assert planned == {"table": 1, "template_table1": 1, "total": 2}
 
 
 def test_changed_code_of_what_is_measured_measures_again_and_trains_nothing(made):
-    path = made.path / "src" / "vitrine" / "template" / "models.py"
-    before = path.read_text()
-    path.write_text(before + "CHANGED = True\n")
-    try:
+    with made.changed(MODELS, lambda text: text + "CHANGED = True\n"):
         planned = made.planned("template_table1", *SMOKE)
-    finally:
-        path.write_text(before)
     assert planned == {
         "evaluate": 2, "benchmark": 2, "table": 1, "template_table1": 1, "total": 6
     }  # fmt: skip
 
 
 def test_a_comment_changes_no_number(made):
-    path = made.path / "src" / "vitrine" / "template" / "models.py"
-    before = path.read_text()
-    path.write_text(before + "# a comment\n")
-    try:
+    with made.changed(MODELS, lambda text: text + "# a comment\n"):
         planned = made.planned("template_table1", *SMOKE)
-    finally:
-        path.write_text(before)
     assert planned == {}
 
 
@@ -173,15 +163,8 @@ def test_a_fine_tuning_starts_from_its_sources_weights_seed_by_seed(tuned):
 
 
 def test_a_changed_source_trains_its_fine_tunings_anew(tuned):
-    path = tuned.path / "configs" / "papers" / "template" / "recipes.yaml"
-    before = path.read_text()
-    changed = before.replace("epochs: 2", "epochs: 3")
-    assert changed != before
-    path.write_text(changed)
-    try:
+    with tuned.changed(PAPER / "recipes.yaml", lambda text: text.replace("epochs: 2", "epochs: 3")):
         planned = tuned.planned("template_table1", *AT_LAPTOP)
-    finally:
-        path.write_text(before)
     assert (planned["train"], planned["evaluate"]) == (3, 3)
 
 
@@ -222,13 +205,8 @@ def test_runs_that_cannot_be_written_are_one_sentence_and_status_two(made):
 
 
 def test_a_failed_job_leaves_its_log_and_it_is_shown(made):
-    path = made.path / "src" / "vitrine" / "template" / "models.py"
-    before = path.read_text()
-    path.write_text(before + "raise RuntimeError('broken on purpose')\n")
-    try:
+    with made.changed(MODELS, lambda text: text + "raise RuntimeError('broken on purpose')\n"):
         done = made.snakemake("template_table1", *SMOKE)
-    finally:
-        path.write_text(before)
     assert done.returncode != 0
     assert "broken on purpose" in done.stdout + done.stderr
     logs = [file.read_text() for file in (made.path / "runs/template").rglob("logs/*.log")]
@@ -281,18 +259,13 @@ def test_a_planned_job_goes_on_after_the_yaml_has_changed(made):
 def test_trainings_are_repeated_for_changed_code_only_if_asked(made):
     retrain = ("--config", "scale=smoke", "retrain=changed")
     assert made.planned("template_table1", *retrain) == {}
-    path = made.path / "src" / "vitrine" / "template" / "models.py"
-    before = path.read_text()
-    path.write_text(before + "CHANGED = True\n")
-    try:
+    with made.changed(MODELS, lambda text: text + "CHANGED = True\n"):
         assert "train" not in made.planned("template_table1", *SMOKE)
         assert made.planned("template_table1", *retrain)["train"] == 2
         done = made.snakemake("template_table1", *retrain)
         assert done.returncode == 0, done.stderr
         assert made.planned("template_table1", *retrain) == {}
         assert made.planned("template_table1", *SMOKE) == {}
-    finally:
-        path.write_text(before)
     again = made.snakemake("template_table1", *SMOKE)
     assert again.returncode == 0, again.stderr
 
