@@ -76,9 +76,6 @@ def plan(
     device: Annotated[
         str | None, typer.Option(help="Kind of device to reckon with: a100, h100, h200 or cpu")
     ] = None,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Time three training steps of each recipe here")
-    ] = False,
     data: Data = None,
     runs: Runs = None,
     results: Results = None,
@@ -88,11 +85,10 @@ def plan(
     \b
     vitrine plan variance_table5 --scale full
     vitrine plan all --scale full --device h200
-    vitrine plan variance --measure
     """
     from vitrine.commands import plan as command
 
-    command.plan(_catalog(scale, data, runs, results), target, device, measure)
+    command.plan(_catalog(scale, data, runs, results), target, device)
 
 
 @app.command()

@@ -41,12 +41,12 @@ def test_markdown_shows_the_printed_number_under_the_measured(small):
 top-1 accuracy (%) · scale laptop · dataset digits · device cpu: a processor, 1 thread · 3 seeds \
 · commit 01234567
 
-| Model   | Clean<br>top-1 | Shifted<br>top-1 |
-| :------ | -------------: | ---------------: |
-| A\\_1    |     93.5 ± 0.5 |      50.0 ± 0.0‡ |
-| *paper* |  *93.5 ± 0.25* |           *99.0* |
-| B & C   |    70.0 ± 0.0† |                — |
-| *paper* |         *80.0* |                  |
+| Model   |   Clean<br>top-1 |   Shifted<br>top-1 |
+|:--------|-----------------:|-------------------:|
+| A\\_1    |       93.5 ± 0.5 |        50.0 ± 0.0‡ |
+| *paper* |    *93.5 ± 0.25* |             *99.0* |
+| B & C   |      70.0 ± 0.0† |                  — |
+| *paper* |           *80.0* |                    |
 
 Upright: measured here, the mean over seeds (± sample standard deviation). Italic, under it: \
 printed in the paper (Table 1, p. 2).
@@ -143,7 +143,7 @@ def test_a_mark_is_explained_by_what_the_number_was_held_against(build, seeds, c
 def test_units_stand_in_the_headings_when_columns_differ(build):
     artifact = build.table(build.cell(column="acc"), build.cell(column="cost", unit="GMAC"))
     text = markdown(artifact, compare(artifact, {}, "laptop"))
-    assert "| acc (%) | cost (GMAC) |" in text
+    assert "|   acc (%) |   cost (GMAC) |" in text
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ rule report_page:
         scale=CATALOG.scale.description,
         code=rendering_digest("vitrine.artifacts.report"),
     shell:
-        "python -m vitrine.artifacts report {params.where} &> {log:q}"
+        "python -m vitrine report {params.where} &> {log:q}"
 
 
 onstart:

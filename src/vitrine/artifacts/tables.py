@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from tabulate import tabulate
 
 from vitrine.artifacts.comparison import YES_NO, compare, decimals_of, read_measurement
 from vitrine.errors import VitrineError
@@ -222,18 +223,9 @@ def latex(artifact: Artifact, cells: pd.DataFrame) -> str:
 
 
 def pipe_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> str:
-    """A Markdown table padded to align as plain text; columns after the first hold `numbers`."""
-    columns = [
-        (max(3, *map(len, texts)), ">" if numbers and index else "<")
-        for index, texts in enumerate(zip(head, *rows, strict=True))
-    ]
-    dashes = [("-" * (width - 1), side) for width, side in columns]
-    rule = [f"{dash}:" if side == ">" else f":{dash}" for dash, side in dashes]
-    padded = (
-        [f"{text:{side}{width}}" for text, (width, side) in zip(line, columns, strict=True)]
-        for line in (head, rule, *rows)
-    )
-    return "\n".join(f"| {' | '.join(texts)} |" for texts in padded)
+    """Write a Markdown table, aligned as plain text; columns after the first hold `numbers`."""
+    sides = ["left", *["right" if numbers else "left"] * (len(head) - 1)]
+    return tabulate(rows, head, "pipe", colalign=sides if rows else None, disable_numparse=True)
 
 
 def markdown_escape(text: str) -> str:
@@ -250,13 +242,7 @@ def _panels_of(
     artifact: Artifact, body: Sequence[Line], headings: Sequence[str]
 ) -> list[list[int]]:
     widths = [
-        3
-        + max(
-            [
-                len(heading),
-                *(len(line.numbers[index].text) for line in body),
-            ]
-        )
+        3 + max(len(heading) + 2, *(len(line.numbers[index].text) for line in body))
         for index, heading in enumerate(headings)
     ]
     labels = max(len(label) for label in [artifact.row_header, *artifact.rows])
