@@ -298,7 +298,7 @@ def test_collections_hold_every_artifact(small_checkout):
         ("artifacts.yaml", table1({"cell": {"recipe": "{width"}}), "is no template"),
         ("scales/lapotp.yaml", {}, "did you mean 'laptop'"),
         ("artifacts.yaml", {"measures": {"accuracy": {"seeds": 9}}}, "wants 9 seeds"),
-        ("artifacts.yaml", {"measures": {"accuracy": {"datasets": ["x"]}}}, "no dataset 'x'"),
+        ("artifacts.yaml", {"measures": {"accuracy": {"datasets": ["x"]}}}, "'x' is unknown"),
         (LAPTOP, {"recipes": {"*": {"data": 28}}}, "laptop.yaml:3: 'data: 28' replaces several"),
         (LAPTOP, {"recipes": {"wi?e, wade": {}}}, "recipe 'wade' is unknown; did you mean 'wide'"),
         (LAPTOP, {"recipes": {"*": {"batch": {"size": 0}}}}, "laptop.yaml:4): 'batch.size' is 0"),

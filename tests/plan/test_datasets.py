@@ -83,7 +83,7 @@ def test_everything_but_the_registry_works_without_the_workflows_packages():
 
 
 def test_an_unknown_dataset_is_answered_with_the_closest(registry):
-    with pytest.raises(VitrineError, match=r"no dataset 'cifar-10'; did you mean 'cifar10'\?"):
+    with pytest.raises(VitrineError, match=r"'cifar-10' is unknown; did you mean 'cifar10'\?"):
         find("cifar-10", registry)
 
 

@@ -24,7 +24,7 @@ from vitrine.data.loading import EvaluationSamples, evenly_spread
 from vitrine.errors import VitrineError
 from vitrine.measures.permutable import permutable
 from vitrine.measures.position_shap import UNKNOWN, sweep
-from vitrine.training.model import first_line, require_known
+from vitrine.training.model import first_line, require_model
 from vitrine.training.team import Team
 
 FEW = 50  # with fewer images P-SHAP is too high by some percent of itself, or much more
@@ -144,7 +144,7 @@ def create(name: str, pretrained: bool) -> Any:
     Raises:
         VitrineError: timm has no such model, or its weights cannot be fetched.
     """
-    require_known(name)
+    require_model(name)
     try:
         return timm.create_model(name, pretrained=pretrained).eval()
     except (OSError, RuntimeError) as error:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Context, Values
-from vitrine.training.model import first_line, require_known
+from vitrine.training.model import first_line, require_model
 from vitrine.training.seeding import seed_everything
 
 
@@ -45,7 +45,7 @@ class Architecture:
         Raises:
             VitrineError: timm does not know the name, or the model refuses an argument.
         """
-        require_known(self.name)
+        require_model(self.name)
         seed_everything("architecture", seed)
         try:
             model: nn.Module = timm.create_model(self.name, **self.args)

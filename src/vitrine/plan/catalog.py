@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from vitrine.errors import VitrineError, did_you_mean, require_known
+from vitrine.errors import VitrineError, require_known
 from vitrine.plan.code import measuring_digest, training_digest
 from vitrine.plan.datasets import DatasetInfo, find, load_registry
-from vitrine.plan.jobs import MeasurementJob, TrainedRun, TrainingJob, identity_of
+from vitrine.plan.jobs import MeasurementJob, SeedFolders, TrainedRun, TrainingJob, identity_of
 from vitrine.plan.paper import ArtifactSpec, Delta, Labelled, PaperInfo, Printed, read_reference
 from vitrine.plan.recipe import AnyRecipe, Recipe, short_hash
 from vitrine.plan.resolution import PaperAtScale
@@ -27,7 +27,7 @@ from vitrine.provenance import read_provenance
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(SeedFolders):
     """A recipe at this scale with its seeds, and the folder that holds them.
 
     Recipes of a paper that come out equal share one; it is called after the first of them.
@@ -41,14 +41,6 @@ class Run:
     seeds_per_job: int
     folder: Path
     source: Run | None = field(metadata={"doc": "the run whose weights training starts from"})
-
-    def seed_folder(self, seed: int) -> Path:
-        """Where the run of one seed keeps its weights, log and provenance."""
-        return self.folder / f"seed{seed}"
-
-    def weights(self, seed: int) -> Path:
-        """The file that a seed is trained to."""
-        return self.seed_folder(seed) / "weights.safetensors"
 
     @property
     def jobs(self) -> tuple[tuple[int, ...], ...]:
@@ -74,6 +66,16 @@ class Run:
         """The runs that must be trained for this one, in that order; it is the last."""
         return (*(self.source.lineage if self.source else ()), self)
 
+    @property
+    def code(self) -> str:
+        """The digest of the code that would train it now."""
+        return training_digest(self.recipe, self.info)
+
+    def trained_by(self, seeds: Iterable[int]) -> set[str]:
+        """The digests of the code that has trained these seeds, joined by "+" if several did."""
+        facts = (read_provenance(self.seed_folder(seed)) for seed in seeds)
+        return {str(one.get("code", "unknown")) for one in facts if one}
+
 
 def trained_run(run: Run) -> TrainedRun:
     """Where the trained models of a run lie, as jobs are told it."""
@@ -81,12 +83,6 @@ def trained_run(run: Run) -> TrainedRun:
     return TrainedRun(
         name=run.name, recipe_hash=run.recipe.hash, folder=run.folder, receipts=receipts
     )
-
-
-def recorded_code(seed_folder: Path) -> str | None:
-    """The digest of the code that trained a seed, several joined by "+", None if untrained."""
-    facts = read_provenance(seed_folder)
-    return str(facts.get("code", "unknown")) if facts else None
 
 
 def with_sources(runs: Iterable[Run]) -> tuple[Run, ...]:
@@ -388,11 +384,7 @@ class Catalog:
             VitrineError: the paper has none of that name at this scale.
         """
         artifacts = self.paper(paper).artifacts
-        if name not in artifacts:
-            raise VitrineError(
-                f"'{paper}' has no '{name}' at scale '{self.scale.name}'"
-                f"{did_you_mean(name, artifacts)}"
-            )
+        require_known(f"scale '{self.scale.name}' of '{paper}': artifact", name, artifacts)
         return artifacts[name]
 
     def files(self, artifact: Artifact) -> tuple[Path, ...]:
@@ -460,12 +452,11 @@ class Catalog:
         inputs = [self.receipt_of(run.recipe.data.dataset), *([weights] if weights else [])]
         if start:
             inputs += [start.receipts[seed] for seed in seeds]
-        code = training_digest(run.recipe, run.info)
-        recorded = [recorded_code(run.seed_folder(seed)) for seed in seeds]
-        trained_by = {one for one in recorded if one is not None}
-        retrain = self.settings.retrain == "changed" and bool(trained_by - {code})
-        if trained_by and not retrain:  # of one that other code has resumed, the last planned it
-            code = "+".join(sorted({one.rpartition("+")[2] for one in trained_by}))
+        changed = any(one.trained_by(seeds) - {one.code} for one in run.lineage)
+        retrain = self.settings.retrain == "changed" and changed
+        # Of one that other code has resumed, the last planned it.
+        last = {one.rpartition("+")[2] for one in run.trained_by(seeds)}
+        code = "+".join(sorted(last)) if last and not retrain else run.code
         return TrainingJob(
             scale=self.scale.name,
             paper=run.paper,
@@ -576,11 +567,7 @@ class Catalog:
         Raises:
             VitrineError: no target of this scale is called so.
         """
-        if name not in self.targets:
-            raise VitrineError(
-                f"target '{name}' is unknown at scale '{self.scale.name}'"
-                f"{did_you_mean(name, self.targets)} (snakemake --list-target-rules lists all)"
-            )
+        require_known("target", name, self.targets)
         return self.targets[name]
 
 
