@@ -28,7 +28,6 @@ onstart:
     # this machine is limited by its cores.
     if workflow.local_exec:
         workflow.scheduler.job_rate_limiter = None
-
     # Data that must be placed by hand is looked for before the first job starts, so that no GPU
     # waits in a queue for what is not there.
     from vitrine.data import verify
