@@ -50,7 +50,7 @@ def claims_of(catalog: Catalog, folder: Path) -> pd.DataFrame:
     judged = []
     for paper in catalog.papers.values():
         tables = {name: cells_of(one, catalog, folder) for name, one in paper.artifacts.items()}
-        claims = claims_of_paper(paper, tables, catalog.scale.name)
+        claims = claims_of_paper(paper, tables)
         judged.append(claims.assign(id=[f"{paper.name}/{name}" for name in claims["id"]]))
     return pd.concat(judged, ignore_index=True)
 
