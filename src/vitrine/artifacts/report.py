@@ -182,6 +182,7 @@ def _entry(artifact: Artifact, cells: pd.DataFrame, built: bool) -> str:
     ]
     if not built:
         return "\n\n".join([*parts, f"Not built: `snakemake {artifact.paper}_{artifact.name}`"])
+    parts += [markdown_escape(artifact.note)] if artifact.note else []
     stem = f"{artifact.paper}/{artifact.name}"
     links = " ".join(f"[{suffix[1:]}]({stem}{suffix})" for suffix in artifact.suffixes)
     verdicts = Counter(cells["verdict"])
