@@ -86,6 +86,19 @@ def test_a_stand_in_is_never_comparable(small_checkout, edit):
     assert not any(cell.comparable for cell in template(small_checkout).artifacts["table1"].cells)
 
 
+def test_a_fact_of_the_papers_own_recipe_is_the_same_and_comparable_at_every_scale(
+    small_checkout, edit
+):
+    edit("artifacts.yaml", {"measures": {"parameters": {"on": "paper"}}})
+    before = template(small_checkout).artifacts["table1"].cells
+    edit(LAPTOP, {"recipes": {"*": {"model": {"args": {"width": 4}}}}})
+    after = template(small_checkout).artifacts["table1"].cells
+    assert {cell.column for cell in after if cell.comparable} == {"Parameters"}
+    kept = [cell.measurement.path for cell in before if cell.column == "Parameters"]
+    assert kept == [cell.measurement.path for cell in after if cell.column == "Parameters"]
+    assert template(small_checkout).run("wide").recipe.model.args == {"width": 4}
+
+
 def test_other_arguments_are_not_comparable(small_checkout, edit):
     edit(LAPTOP, {"measures": {"acc*": {"args": {"image_size": 9}}}})
     cells = template(small_checkout).artifacts["table1"].cells

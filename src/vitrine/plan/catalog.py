@@ -18,7 +18,15 @@ from vitrine.errors import VitrineError, require_known
 from vitrine.plan.code import measuring_digest, training_digest
 from vitrine.plan.datasets import DatasetInfo, find, load_registry
 from vitrine.plan.jobs import MeasurementJob, SeedFolders, TrainedRun, TrainingJob, identity_of
-from vitrine.plan.paper import ArtifactSpec, Delta, Labelled, PaperInfo, Printed, read_reference
+from vitrine.plan.paper import (
+    ArtifactSpec,
+    CellSpec,
+    Delta,
+    Labelled,
+    PaperInfo,
+    Printed,
+    read_reference,
+)
 from vitrine.plan.recipe import AnyRecipe, Recipe, short_hash
 from vitrine.plan.resolution import PaperAtScale
 from vitrine.plan.schema import load
@@ -221,7 +229,9 @@ class Paper(PaperAtScale):
             rule = "needs a recipe; name one" if recipe is None else "takes no recipe; remove it"
             raise VitrineError(f"{where}: measure '{name}' {rule}")
         catalog = self._catalog
-        on = self.run(recipe) if recipe is not None else None
+        on = None
+        if recipe is not None:
+            on = self._printed_run(recipe) if spec.on == "paper" else self.run(recipe)
         run, described = (on, None) if spec.on == "run" else (None, on)
         seeds = tuple(range(spec.seeds)) if spec.seeds else (run.seeds if run else (0,))
         if run and not set(seeds) <= set(run.seeds):
@@ -289,6 +299,20 @@ class Paper(PaperAtScale):
             source=source,
         )
 
+    def _printed_run(self, name: str) -> Run:
+        """A recipe of the paper as a run that is only ever described."""
+        recipe = self.printed(name)
+        return Run(
+            paper=self.name,
+            name=name,
+            recipe=recipe,
+            info=find(recipe.data.dataset, self._catalog.datasets),
+            seeds=(0,),
+            seeds_per_job=1,
+            folder=self._catalog.runs_root / self.name / f"{name}-{recipe.hash}",
+            source=None,
+        )
+
     def _artifact(self, name: str, spec: ArtifactSpec) -> Artifact:
         where = f"{self.artifacts_path}, {name}"
         printed = read_reference(self.folder / "reference" / f"{name}.csv")
@@ -312,6 +336,10 @@ class Paper(PaperAtScale):
             **{field: getattr(spec, field) for field in same},
         )
 
+    def _measures_what_is_printed(self, cell: CellSpec) -> bool:
+        of_paper = cell.measure and self.artifacts_file.measures[cell.measure].on == "paper"
+        return bool(cell.recipe is None or of_paper or self.as_printed(cell.recipe))
+
     def _cells(
         self, spec: ArtifactSpec, printed: Mapping[tuple[str, str], Printed], where: str
     ) -> Iterator[Cell]:
@@ -327,7 +355,7 @@ class Paper(PaperAtScale):
                     comparable=measurement is not None
                     and cell.comparable
                     and measurement.as_printed
-                    and (cell.recipe is None or self.as_printed(cell.recipe)),
+                    and self._measures_what_is_printed(cell),
                     of_hardware=not cell.comparable,
                     printed=printed.get((row.full_label, column.full_label)),
                     **{field: getattr(cell, field) for field in same},

@@ -101,11 +101,12 @@ class RecipesFile(Strict):
 class MeasureSpec(Strict):
     """What to measure: a function, its arguments, and what it is taken on.
 
-    `on: run` is a trained model, `on: recipe` a recipe before any training; else nothing.
+    `on: run` is a trained model, `on: recipe` a recipe before any training, `on: paper` the paper's
+    own recipe at every scale, for facts that need neither data nor training; else nothing.
     """
 
     function: str
-    on: Literal["run", "recipe"] | None = None
+    on: Literal["run", "recipe", "paper"] | None = None
     args: Delta = {}
     seeds: PositiveInt | None = None
     datasets: tuple[str, ...] = ()

@@ -82,10 +82,12 @@ class PaperAtScale:
         Raises:
             VitrineError: no such recipe, or it is not valid.
         """
-        return all(
-            self.recipe(one) == self._recipe(one, self._completed(self.recipes[one]))
-            for one in (name, *self.sources(name))
-        )
+        return all(self.recipe(one) == self.printed(one) for one in (name, *self.sources(name)))
+
+    def printed(self, name: str) -> AnyRecipe:
+        """A recipe as the paper has it, before any scale; errors as `recipe`."""
+        self.require(name)
+        return self._recipe(name, self._completed(self.recipes[name]))
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def sources(self, name: str) -> tuple[str, ...]:
