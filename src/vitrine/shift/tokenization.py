@@ -147,7 +147,7 @@ def prepare_correlation(conv: nn.Conv2d) -> None:
     lags, pairs, taps = _pair_taps(
         conv.in_channels, conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
     )
-    conv.lags = lags
+    cast(Any, conv).lags = lags
     conv.register_buffer("pairs", pairs.to(conv.weight.device), persistent=False)
     conv.register_buffer("taps", taps.to(conv.weight.device), persistent=False)
 
