@@ -161,18 +161,51 @@ def test_training_preprocesses_as_the_paper_prints(full, table):
         assert cell.comparable
 
 
-def test_every_other_training_preprocesses_as_the_one_in_the_tables(full):
+def test_all_of_cifar_preprocesses_as_table_a2_and_its_other_reading_as_a3_to_a5(full):
     for name in classifiers(full):
         family, dataset, regime = name.removeprefix("a_").split("-")
-        family = family.removesuffix("_no_token").removesuffix("_no_wsa").removesuffix("_no_pmerge")
-        regime = "circular" if regime.startswith("adapted") else regime
-        if regime == "shifted":
+        if regime == "shifted" or family == "canonical_vit_s":
             continue
-        in_table = full.run(f"{family}-imagenet-{regime}").recipe
+        for suffix in ("_no_token", "_no_wsa", "_no_pmerge", "_fast"):
+            family = family.removesuffix(suffix)
+        in_a3_to_a5 = regime == "augmented" or (dataset, regime) == ("imagenet", "standard")
+        reference = "standard" if in_a3_to_a5 else "circular"
+        in_table = full.run(f"{family}-imagenet-{reference}").recipe
         recipe = full.run(name).recipe
         assert recipe.augmentation == in_table.augmentation
         same = {"dataset": dataset, "version": in_table.data.version}
         assert recipe.data.model_copy(update=same) == in_table.data.model_copy(update=same)
+
+
+def test_on_cifar_the_regime_decides_the_padding_of_defaults_and_nothing_else(full):
+    for name in classifiers(full):
+        model, dataset, regime = name.split("-")
+        if regime == "standard" and dataset != "imagenet":
+            circular = full.run(f"{model}-{dataset}-circular")
+            assert (full.run(name) is circular) == (model not in ("cvt_13", "mvitv2_t"))
+            assert full.run(name).recipe.augmentation == circular.recipe.augmentation
+
+
+def test_the_other_reading_of_table_1_is_trained_at_full_scale_only(full):
+    artifact = full.artifacts["table1_augmented"]
+    assert {run.name.split("-")[2] for run in artifact.runs} == {"augmented"}
+    assert "table1_augmented" not in load_catalog(scale="laptop").paper("shift").artifacts
+
+
+def test_a_fast_model_differs_by_its_selection_alone_and_a_laptop_trains_one(full):
+    fast = [row for row in full.artifacts["table1"].rows if row.endswith(", fast")]
+    assert len(fast) == 4
+    for model in ("a_swin_t", "a_swinv2_t", "a_cvt_13", "a_mvitv2_t"):
+        recipe, other = (
+            full.run(f"{name}-cifar10-circular").recipe for name in (model, f"{model}_fast")
+        )
+        args = {**recipe.model.args, "selection": "fast"}
+        assert other.model == recipe.model.model_copy(update={"args": args})
+        assert other.model_copy(update={"model": recipe.model}) == recipe
+    cells = load_catalog(scale="laptop").paper("shift").artifacts["table1"].cells
+    assert {cell.row for cell in cells if cell.measurement is None} == set(fast) - {
+        "A-CvT-13, fast"
+    }
 
 
 @pytest.mark.parametrize("table", ["tableA6", "tableA7", "tableA8"])
@@ -243,7 +276,7 @@ def test_swin_da_differs_from_the_default_by_circular_shifts_alone(full):
 
 def test_an_adaptive_model_is_trained_as_its_default(full):
     pairs = [name for name in classifiers(full) if f"a_{name}" in full.recipes]
-    assert len(pairs) == 4 * 3 * 2
+    assert len(pairs) == 4 * (3 + 2 + 3)  # circular, of CIFAR augmented, standard
     for name in pairs:
         plain, adaptive = (full.run(one).recipe for one in (name, f"a_{name}"))
         assert adaptive.model.args["selection"] == "paper"
@@ -277,13 +310,12 @@ def test_cifar_is_trained_as_sec_5_1_says(full):
                 assert run.recipe.schedule.epochs == 100
 
 
-def test_table_1_trains_160_times_on_two_gpus_each():
-    """8 models x 2 datasets x 2 regimes x 5 seeds (Sec. 5.1, 5.2, A3.1)."""
+def test_table_1_trains_each_recipe_five_times_on_two_gpus_each():
+    """Sec. 5.1 and A3.1: 8 models, 2 with another padding, 4 fast ones and one of ours, 2 data sets."""
     catalog = load_catalog(scale="full")
     runs = catalog.artifact("shift", "table1").runs
-    jobs = [(run, seeds) for run in runs for seeds in run.jobs]
-    assert len(jobs) == 160
-    assert {catalog.resources(run).gpus for run, _ in jobs} == {2}
+    assert sum(len(run.jobs) for run in runs) == (8 + 2 + 4 + 1) * 2 * 5
+    assert {catalog.resources(run).gpus for run in runs} == {2}
 
 
 def test_the_schedules_of_cifar_are_imagenets_scaled(full):
@@ -331,11 +363,11 @@ def test_the_erased_patches_and_the_ranges_are_the_printed_pixels(full):
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop"])
-def test_stand_ins_of_one_model_and_regime_share_a_run(scale):
+def test_stand_ins_of_one_model_and_augmentation_share_a_run(scale):
     paper = load_catalog(scale=scale).paper("shift")
     for name in classifiers(paper):
         model, dataset, regime = name.split("-")
-        if dataset != "cifar10":
+        if dataset == "cifar100" or (dataset, regime) == ("imagenet", "circular"):
             assert paper.run(name) is paper.run(f"{model}-cifar10-{regime}")
     assert not any(cell.comparable for cell in paper.artifacts["table1"].cells)
 
