@@ -1,6 +1,8 @@
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Context
@@ -28,10 +30,23 @@ def test_the_default_model_selects_no_windows(runtime):
     assert "windows/plain" not in runtime
 
 
-def test_both_position_embeddings_score_the_same_pairs():
+@pytest.mark.parametrize("embedded", [True, False])
+def test_both_position_embeddings_are_timed_in_the_scores_of_one_attention(monkeypatch, embedded):
+    for module, name in ((measures.timm, "create_model"), (measures, "a_mvitv2_tiny")):
+        monkeypatch.setattr(module, name, partial(made, getattr(module, name), embedded))
     calls = measures._rpe_calls(batch_size=2, device="cpu")
-    plain, circular = (calls[f"rpe/{version}"]() for version in ("plain", "adaptive"))
-    assert plain.numel() == circular.numel() == 2 * 1 * 56**2 * 14**2
+    linear, circular = (calls[f"rpe/{version}"]() for version in ("plain", "adaptive"))
+    assert linear.shape == circular.shape == (2, 1, 56**2, 14**2)
+    assert torch.allclose(linear, circular, atol=1e-5) != embedded
+
+
+def made(create, embedded, *args):
+    """A model whose relative positions are embedded, or are all zero."""
+    model = create(*args)
+    for name, parameter in model.named_parameters():
+        if "rel_pos" in name:
+            torch.nn.init.normal_(parameter, std=float(embedded))
+    return model
 
 
 def test_nothing_to_time_is_refused():

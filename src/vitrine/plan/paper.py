@@ -213,7 +213,8 @@ class PaperScale(Strict):
     measures: dict[str, MeasureDelta] = Field({}, description="measures -> what changes of them")
     artifacts: tuple[str, ...] | None = Field(None, description="those that exist; else all")
     without: tuple[str, ...] = Field(
-        (), description="recipes that are not run: their cells are empty, artifacts of no other left out"
+        (),
+        description="recipes that are not run; their cells are empty, artifacts of them are none",
     )
 
 

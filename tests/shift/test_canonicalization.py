@@ -1,0 +1,54 @@
+import pytest
+import timm
+import torch
+
+from vitrine.shift.canonicalization import CanonicalViT, canonical, origin
+from vitrine.shift.equivariance import invariance_error
+from vitrine.shift.polyphase import roll_image
+
+SIZE = {"img_size": 16, "patch_size": 4, "embed_dim": 12, "depth": 2, "num_heads": 2}
+
+
+def noise():
+    return torch.randn(3, 3, 16, 12, generator=torch.manual_seed(0), dtype=torch.float64)
+
+
+def two_equal_objects():
+    """On flat ground, and apart by no half of a side: on one axis only, and on both."""
+    images = torch.ones(2, 3, 16, 12, dtype=torch.float64)
+    for image, (row, column) in zip(images, ((8, 3), (5, 4)), strict=True):
+        image[:, 2:4, 1:3] = image[:, 2 + row : 4 + row, 1 + column : 3 + column] = 2.0
+    return images
+
+
+@pytest.mark.parametrize("images", [noise(), two_equal_objects()], ids=["noise", "objects"])
+def test_an_image_and_all_its_shifts_have_one_canonical_form(images):
+    expected = canonical(images)
+    for row in range(16):
+        for column in range(12):
+            offset = torch.tensor([[row, column]]).expand(len(images), 2)
+            assert torch.equal(canonical(roll_image(images, offset)), expected)
+
+
+def test_the_origin_is_where_the_weighted_energy_is_largest():
+    image = noise()[:1]
+
+    def energy(row, column):
+        rolled = roll_image(image, torch.tensor([[row, column]])).norm(dim=1)[0]
+        rising = [1 + torch.arange(side, dtype=torch.float64) / side for side in (16, 12)]
+        return (rolled * rising[0][:, None] * rising[1]).sum().item()
+
+    places = [(row, column) for row in range(16) for column in range(12)]
+    assert tuple(origin(image)[0].tolist()) == max(places, key=lambda place: energy(*place))
+
+
+def test_a_canonical_vit_is_a_plain_one_made_invariant():
+    torch.manual_seed(0)
+    model = timm.create_model("canonical_vit_small_patch16_224", num_classes=5, **SIZE).double()
+    plain = timm.create_model("vit_small_patch16_224", num_classes=5, **SIZE).double()
+    plain.load_state_dict(model.state_dict())
+    images = torch.randn(3, 3, 16, 16, dtype=torch.float64)
+    assert isinstance(model, CanonicalViT)
+    assert invariance_error(model, images) <= 1e-12
+    assert invariance_error(plain, images) > 1e-3
+    assert torch.equal(model.eval()(images), plain.eval()(canonical(images)))
