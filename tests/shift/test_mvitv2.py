@@ -27,6 +27,7 @@ from vitrine.shift.equivariance import invariance_error
 from vitrine.shift.polyphase import roll_image, sample, strongest, strongest_phase, token_norms
 from vitrine.shift.tokenization import adaptive_conv
 from vitrine.shift.torus import Frame
+from vitrine.shift.windows import window_offset
 
 SELECTIONS = ["paper", "fast"]
 MICRO = {
@@ -265,6 +266,10 @@ def shortcut_on_its_own_grid(self, x, phase):
     return pooled_shortcut(self, x, phase)
 
 
+def not_anchored(tokens, window, anchored):
+    return window_offset(tokens, window)
+
+
 def linear_distance(queries, keys, period):
     return (queries[:, None] - keys[None, :]).abs()
 
@@ -284,6 +289,8 @@ pooled_shortcut = AdaptiveBlock._pooled_shortcut
 )
 def test_what_breaks_equivariance_is_seen(monkeypatch, owner, name, wrong, selections):
     images = noise(4, 3, 32, 32)
+    monkeypatch.setattr(adaptive_mvitv2, "window_offset", not_anchored)
+    assert all(0 < invariance_error(made(selection=one), images) <= 1e-12 for one in selections)
     monkeypatch.setattr(owner, name, wrong)
     for selection in selections:
         assert invariance_error(made(selection=selection), images) > 1e-6

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError
-from vitrine.shift import swin, windows
+from vitrine.shift import polyphase, swin
 from vitrine.shift.equivariance import invariance_error
 from vitrine.shift.features import StageFeatures
 from vitrine.shift.polyphase import roll, roll_image
@@ -133,11 +133,11 @@ def test_the_attention_mask_breaks_invariance(family):
 
 
 @both_families
-def test_equal_weights_in_a_single_window_break_invariance(family, monkeypatch):
+def test_without_a_rule_for_ties_a_single_window_breaks_invariance(family, monkeypatch):
     """All places of the one window hold the same tokens, yet their relative positions differ."""
 
     images, model = micro_noise(family), micro(family).double()
-    monkeypatch.setattr(windows, "RISE", 0.0)
+    monkeypatch.setattr(polyphase, "TIE", 0.0)
     assert invariance_error(model, images) > 1e-6
 
 

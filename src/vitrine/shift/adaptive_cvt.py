@@ -25,13 +25,8 @@ from torch import Tensor, nn
 
 from vitrine.shift.cvt import CVT_21_DEPTHS, DEFAULT_CFG, ConvAttention, CvT
 from vitrine.shift.features import build
-from vitrine.shift.polyphase import roll, sample, strongest, strongest_phase
-from vitrine.shift.tokenization import (
-    Selection,
-    adaptive_conv,
-    projection_energies,
-    require_selection,
-)
+from vitrine.shift.polyphase import roll, sample, strongest_phase
+from vitrine.shift.tokenization import Selection, adaptive_conv, require_selection
 from vitrine.shift.torus import Frame
 from vitrine.shift.windows import window_offset
 
@@ -43,7 +38,7 @@ class AdaptiveConvAttention(ConvAttention):
 
     def keys_and_values(self, grid: Tensor, padding: int) -> tuple[Tensor, Tensor]:
         """Convolve padded ``(B, H, W, C)`` at every token, sample both at the phase of the keys."""
-        if self.selection == "fast":
+        if self.selection != "paper":
             return super().keys_and_values(grid, padding)
         stride = self.key.conv.stride[0]
         key, value = (
@@ -82,16 +77,18 @@ class AdaptiveCvT(CvT):
 
     def _embed(self, index: int, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
         conv = self.stages[index].embed.conv
-        if self.selection == "paper":
+        if self.selection == "none":
+            return super()._embed(index, x, frame)
+        if index == 0 or self.selection == "paper":
             tokens, phase = adaptive_conv(x.permute(0, 3, 1, 2), conv, self.selection)
-            return tokens, frame.sampled(phase, self.strides[index])
-        if index == 0:  # later, the last stage's tokens are aligned already
-            phase = strongest(projection_energies(x.permute(0, 3, 1, 2), conv))
-            x, frame = roll(x, phase), frame.rolled(phase)
-        tokens, frame = super()._embed(index, x, frame)
-        period = self.periods[index]
-        offset = window_offset(tokens, (period, period))
-        return roll(tokens, offset), frame.rolled(offset)
+            frame = frame.sampled(phase, self.strides[index])
+        else:  # the last stage's tokens are aligned already
+            tokens, frame = super()._embed(index, x, frame)
+        if index == 0 or self.selection == "fast":
+            period = 1 if self.selection == "paper" else self.periods[index]
+            offset = window_offset(tokens, (period, period), anchored=index == 0)
+            tokens, frame = roll(tokens, offset), frame.rolled(offset)
+        return tokens, frame
 
 
 def adapt(model: CvT, selection: Selection = "paper") -> AdaptiveCvT:

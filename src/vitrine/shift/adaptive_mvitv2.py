@@ -134,7 +134,7 @@ class AdaptiveAttention(MultiScaleAttention):
         x = scores.softmax(dim=-1) @ v
         if self.residual_pooling:
             x = x + q
-        return self.proj(x.transpose(1, 2).reshape(len(x), height, width, -1)), q_phase
+        return self.proj(x.transpose(1, 2).reshape(x.shape[0], height, width, -1)), q_phase
 
     def position_scores(self, q: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
         """Score each query with the embedding of each row and each column of keys (Eq. 24).
@@ -227,13 +227,12 @@ class AdaptiveBlock(MultiScaleBlock):
 
 
 class AdaptiveStage(MultiScaleVitStage):
-    """timm's stage; with ``selection="fast"`` it chooses one grid for all of its blocks."""
+    """timm's stage; its `period` is a multiple of all its strides, in tokens of its input."""
 
     blocks: Any
 
     def make_adaptive(self, size: Size, selection: Selection) -> Size:
         """Complete a stage over `size` tokens that timm has built; return its output's size."""
-        self.selection = selection
         stride, self.period = 1, 1
         for block in self.blocks:
             block.__class__ = AdaptiveBlock
@@ -248,9 +247,6 @@ class AdaptiveStage(MultiScaleVitStage):
         self, x: Tensor, frame: Frame
     ) -> tuple[Tensor, Frame]:
         """Return new tokens ``(B, H / s, W / s, D)`` of ``(B, H, W, C)``, and their frame."""
-        if self.selection == "fast":
-            phase = window_offset(x, (self.period, self.period))
-            x, frame = roll(x, phase), frame.rolled(phase)
         for block in self.blocks:
             if self.grad_checkpointing:
                 x, phase = checkpoint(block, x)
@@ -334,7 +330,11 @@ class AdaptiveMultiScaleVit(PlacedStages, MultiScaleVit):
         conv = self.patch_embed.proj
         x, phase = adaptive_conv(images, conv, self.selection)
         frame = Frame.of(images).sampled(phase, conv.stride[0])
-        for stage in self.stages:
+        for index, stage in enumerate(self.stages):
+            if self.selection == "fast" or (self.selection == "paper" and index == 0):
+                period = stage.period if self.selection == "fast" else 1
+                offset = window_offset(x, (period, period), anchored=index == 0)
+                x, frame = roll(x, offset), frame.rolled(offset)
             x, frame = stage(x, frame)
             yield x, frame
 

@@ -8,8 +8,8 @@ the others, so nothing is masked. `AdaptiveStages` implements this for Swin and 
     model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="fast")
 
 ``selection="paper"`` scores every grid as the paper does. ``"fast"`` scores images along one
-direction of their tokens, and has each stage's windows settle the phase of the next merging too:
-they are chosen modulo a common multiple of both, so that merging always takes the first phase.
+direction of their tokens, and rolls a stage's tokens to its windows and to the strongest phase of
+the next merging at once, so that merging always takes the first phase. ``"none"`` selects nothing.
 
 In SwinV2 two things differ. It normalises the output of merging, so energies are those before that
 norm. And its windows are even: 2 divides 8, so the grid of windows alone settles the phase of the
@@ -21,7 +21,6 @@ Parameters and their names are timm's: weights interchange both ways.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -46,7 +45,9 @@ from vitrine.shift.tokenization import (
     Selection,
     adaptive_conv,
     adaptive_merge,
+    first_phase,
     merged_patches,
+    merged_phase,
     require_selection,
 )
 from vitrine.shift.torus import Frame
@@ -125,6 +126,8 @@ class AdaptiveStages(PlacedStages):
     def _adapt(self, selection: Selection, attention_mask: bool = False) -> None:
         """Complete what timm has built."""
         self.selection = require_selection(selection)
+        if selection == "none":
+            self.adaptive_tokens = self.adaptive_windows = self.adaptive_merging = False
         if not attention_mask:
             for block in (block for stage in self.layers for block in stage.blocks):
                 block.__class__ = self.circular_block
@@ -160,7 +163,7 @@ class AdaptiveStages(PlacedStages):
                 stride = MERGED
             frame = frame.sampled(phase, stride)
             if self.adaptive_windows:
-                offset = window_offset(x, self._period(index))
+                offset = self._window_offset(index, x)
                 x, frame = roll(x, offset), frame.rolled(offset)
             x = norm(x)
             if stage.grad_checkpointing:
@@ -174,13 +177,13 @@ class AdaptiveStages(PlacedStages):
         """Return tokens, before their norm, and the phase of their grid."""
         if self.adaptive_tokens:
             return adaptive_conv(images, self.patch_embed.proj, self.selection)
-        return self.patch_embed.proj(images).permute(0, 2, 3, 1), _first_phase(images)
+        return self.patch_embed.proj(images).permute(0, 2, 3, 1), first_phase(images)
 
     def _merge(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
         """Return merged tokens, and the phase of their grid."""
         if self.adaptive_merging and not self._windows_settle_merging:
             return adaptive_merge(x, project, self.selection)
-        return project(merged_patches(x)), _first_phase(x)
+        return project(merged_patches(x)), first_phase(x)
 
     @staticmethod
     def _merging_parts(merging: Any) -> tuple[Projection, Projection]:
@@ -194,13 +197,17 @@ class AdaptiveStages(PlacedStages):
     def _windows_settle_merging(self) -> bool:
         return self.selection == "fast" and self.adaptive_windows
 
-    def _period(self, index: int) -> Size:
-        """Return the rows and columns after which a stage's grids repeat: a window, or more."""
-        rows, columns = self.layers[index].blocks[0].window_size
+    def _window_offset(self, index: int, x: Tensor) -> Tensor:
+        """Choose where a stage's windows begin and, with "fast", the phase of the next merging."""
+        window = self.layers[index].blocks[0].window_size
+        offset = window_offset(x, window)
         merged_next = self.adaptive_merging and index + 1 < len(self.layers)
-        if merged_next and self._windows_settle_merging:
-            return math.lcm(rows, MERGED), math.lcm(columns, MERGED)
-        return rows, columns
+        if not (merged_next and self._windows_settle_merging and any(s % MERGED for s in window)):
+            return offset
+        # An odd window later, windows are the same and the phase is the other one.
+        other = (merged_phase(x) - offset) % MERGED
+        steps = [side * (side % MERGED) * axis for side, axis in zip(window, other.T, strict=True)]
+        return offset + torch.stack(steps, dim=1)
 
     def _check_input(self, images: Tensor) -> None:
         size, built_for = tuple(images.shape[2:]), tuple(self.patch_embed.img_size)
@@ -228,10 +235,6 @@ class AdaptiveStages(PlacedStages):
             f"use multiples of {strides[-1] * rows}x{strides[-1] * columns} pixels "
             f"(stride {strides[-1]} of the last stage, times its window)"
         )
-
-
-def _first_phase(x: Tensor) -> Tensor:
-    return torch.zeros(len(x), 2, dtype=torch.int64, device=x.device)
 
 
 class CircularBlock(CircularWindows, SwinTransformerBlock):

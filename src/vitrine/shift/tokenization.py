@@ -7,11 +7,12 @@ scores each by the energy of its tokens, F = sum of ||X E + b||^2. Three ways to
 - `correlation_energies`: the same numbers from the image's circular autocorrelation. With
   G = E E^T, the energy of a grid is the sum over pairs of taps t, t' of G[t, t'] times the sum over
   its patches of x[t] x[t']; the latter takes few distinct values, which serve all grids.
-- `projection_energies`: F = sum of <a, token>^2 for the one direction a = 1 / sqrt(D). Any function
-  of the tokens that ignores their order will do for F (Claim 1), and this is one channel instead
-  of D.
+- `projection_energies`: F = sum of <a, token>^2 for one direction a. Any function of the tokens
+  that ignores their order will do for F (Claim 1), and this is one channel instead of D. A
+  LayerNorm behind the tokeniser removes the mean of the channels, so a is orthogonal to it.
 
-``selection="paper"`` means the first two, ``"fast"`` the third.
+``selection="paper"`` means the first two, ``"fast"`` the third. ``"none"`` leaves every grid at the
+first pixel and the first token: the same code without a selection, whose cost is so seen.
 
 Patch merging is a strided convolution too (Claim 3). The paper computes it densely, at every token,
 and samples the output's strongest polyphase component (APS). ``"fast"`` picks the phase from the
@@ -30,9 +31,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.shift.polyphase import roll, roll_image, sample, strongest, strongest_phase
+from vitrine.shift.polyphase import roll, roll_image, sample, strongest_grid, strongest_phase
+from vitrine.shift.windows import window_offset
 
-Selection = Literal["paper", "fast"]
+Selection = Literal["paper", "fast", "none"]
 MERGED = 2  # tokens of each axis that are merged into one
 
 
@@ -80,7 +82,7 @@ def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
     kernel, stride = conv.kernel_size[0], conv.stride[0]
     lags, pairs, taps = _pair_taps(conv.in_channels, kernel, stride, int(conv.padding[0]), x.device)
     components = functional.pixel_unshuffle(x.double(), stride)  # (B, R, H / s, W / s)
-    batch, positions = len(x), components[0, 0].numel()
+    batch, positions = x.shape[0], components[0, 0].numel()
     columns = components.flatten(2).mT
     lagged = (components.roll((-i, -j), (2, 3)).flatten(2) for i, j in lags)
     correlation = torch.stack([rows @ columns for rows in lagged], dim=1)  # (B, lags, R, R)
@@ -149,27 +151,37 @@ def _pair_taps(
 
 @torch.no_grad()
 def projection_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
-    """Score every grid by its tokens' energy along 1 / sqrt(D): as `correlation_energies`.
+    """Return the energy along one direction of every token of every grid.
 
     One strided convolution tokenises all grids at once: its channels are the grids, each the same
     kernel at another place.
+
+    Args:
+        x: images ``(B, C, H, W)``.
+        conv: the tokeniser, with D output channels.
+
+    Returns:
+        ``(B, stride, stride, H / stride, W / stride)``.
     """
     stride, kernel, before = conv.stride[0], conv.kernel_size[0], int(conv.padding[0])
-    scale = conv.out_channels**-0.5
-    projection = conv.weight.sum(dim=0) * scale  # (C, k, k)
-    last = stride - 1
+    last, after = stride - 1, max(0, kernel - 1 - before)
     phases = itertools.product(range(stride), repeat=2)
-    kernels = [functional.pad(projection, (j, last - j, i, last - i)) for i, j in phases]
-    weight = torch.stack(kernels)
-    after = max(0, kernel - 1 - before)
     # Half precision would create ties.
     with torch.autocast(x.device.type, enabled=False):
+        a = direction(conv.out_channels, conv.weight)
+        projection = (a @ conv.weight.flatten(1)).view(conv.weight.shape[1:])  # (C, k, k)
+        kernels = [functional.pad(projection, (j, last - j, i, last - i)) for i, j in phases]
+        weight = torch.stack(kernels)
         padded = functional.pad(x.to(weight.dtype), (before, after, before, after), mode="circular")
-        tokens = functional.conv2d(padded, weight, stride=stride)
-    if conv.bias is not None:
-        tokens = tokens + conv.bias.sum() * scale
-    energies = tokens.double().square().sum(dim=(2, 3))
-    return energies.view(len(x), stride, stride)
+        bias = None if conv.bias is None else (a @ conv.bias).expand(stride**2)
+        tokens = functional.conv2d(padded, weight, bias, stride)
+    return tokens.square().unflatten(1, (stride, stride))
+
+
+def direction(channels: int, like: Tensor) -> Tensor:
+    """Return a fixed unit vector ``(channels,)`` that is orthogonal to that of ones."""
+    chirp = torch.arange(channels, device=like.device).to(like).square().cos()
+    return functional.normalize(chirp - chirp.mean(), dim=0)
 
 
 def adaptive_conv(x: Tensor, conv: nn.Conv2d, selection: Selection) -> tuple[Tensor, Tensor]:
@@ -184,16 +196,21 @@ def adaptive_conv(x: Tensor, conv: nn.Conv2d, selection: Selection) -> tuple[Ten
         the tokens, channels-last ``(B, H / s, W / s, D)``, and the chosen phase ``(B, 2)``.
     """
     stride = conv.stride[0]
-    if selection == "fast":
-        phase = strongest(projection_energies(x, conv))
-    elif _correlation_is_cheaper(x, conv):
-        phase = strongest(correlation_energies(x, conv))
-    else:
+    if selection == "none":
+        return circular_conv(x, conv).permute(0, 2, 3, 1), first_phase(x)
+    if selection == "paper" and not _correlation_is_cheaper(x, conv):
         tokens = circular_conv(x, conv, stride=1).permute(0, 2, 3, 1)
         phase = strongest_phase(tokens, stride)
         return sample(tokens, phase, stride), phase
-    tokens = circular_conv(roll_image(x, phase), conv)
-    return tokens.permute(0, 2, 3, 1), phase
+    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+        scores = correlation_energies(x, conv) if selection == "paper" else None
+        phase = strongest_grid(projection_energies(x, conv), scores)
+    return circular_conv(roll_image(x, phase), conv).permute(0, 2, 3, 1), phase
+
+
+def first_phase(x: Tensor) -> Tensor:
+    """Return the phase ``(B, 2)`` of grids that begin at the first pixel or token."""
+    return torch.zeros(x.shape[0], 2, dtype=torch.int64, device=x.device)
 
 
 def _correlation_is_cheaper(x: Tensor, conv: nn.Conv2d) -> bool:
@@ -203,7 +220,7 @@ def _correlation_is_cheaper(x: Tensor, conv: nn.Conv2d) -> bool:
     reach = (stride + kernel - 2 - padding) // stride - (-padding // stride)
     lags = ((2 * reach + 1) ** 2 + 1) // 2
     correlation = lags * (conv.in_channels * grids) ** 2
-    by_correlation = 2 * correlation * (pixels // grids + len(x) * grids)
+    by_correlation = 2 * correlation * (pixels // grids + x.shape[0] * grids)
     return by_correlation < pixels * conv.out_channels * conv.in_channels * kernel**2
 
 
@@ -223,6 +240,11 @@ def overlapping_patches(x: Tensor) -> Tensor:
     return torch.cat([x.roll(start, (1, 2)) for start in starts], dim=-1)
 
 
+def merged_phase(x: Tensor) -> Tensor:
+    """Choose the phase ``(B, 2)`` of merging tokens ``(B, H, W, C)`` by their energy alone."""
+    return window_offset(x, (MERGED, MERGED))  # patches are windows, too
+
+
 def adaptive_merge(
     x: Tensor, project: Callable[[Tensor], Tensor], selection: Selection
 ) -> tuple[Tensor, Tensor]:
@@ -236,8 +258,10 @@ def adaptive_merge(
     Returns:
         ``(B, H / 2, W / 2, D)`` and the chosen phase ``(B, 2)``.
     """
+    if selection == "none":
+        return project(merged_patches(x)), first_phase(x)
     if selection == "fast":
-        phase = strongest_phase(x, MERGED)
+        phase = merged_phase(x)
         return project(merged_patches(roll(x, phase))), phase
     dense = project(overlapping_patches(x))
     phase = strongest_phase(dense, MERGED)

@@ -39,7 +39,7 @@ class Frame(NamedTuple):
     @classmethod
     def of(cls, images: Tensor) -> Frame:
         """Return the grid of the pixels themselves of ``(B, C, H, W)``."""
-        offset = torch.zeros(len(images), 2, dtype=torch.int64, device=images.device)
+        offset = torch.zeros(images.shape[0], 2, dtype=torch.int64, device=images.device)
         return cls(offset, 1, (images.shape[2], images.shape[3]))
 
     def rolled(self, offset: Tensor) -> Frame:
