@@ -73,5 +73,5 @@ def test_a_pair_must_be_measured():
         ("b", "a", "/a"),
         ("b", "c", "/c"),
     ]
-    with pytest.raises(VitrineError, match=r"`pairs` name 'c', which is not among .*: a, b"):
+    with pytest.raises(VitrineError, match=r"`pairs` name 'd', which is not among .*: a, b, c"):
         comparisons({"a": ["b", "d"]}, models)
