@@ -5,6 +5,7 @@ Where the paper contradicts itself, the test says so: deviations.md lists the sa
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from vitrine.artifacts.claims import read_claims
@@ -95,6 +96,22 @@ def test_table_6s_ends_are_table_1s_models():
         for column in ("Top-1 Acc.", "C-Cons."):
             first = printed("table1")[row, f"Circular Shift, CIFAR10 / {column}"]
             assert value("table6", label, column) == pytest.approx(first.value, abs=0.011)
+
+
+def test_table_1s_accuracies_of_swin_hardly_depend_on_the_regime_and_a_cvts_does():
+    """Padding changes nothing of Swin: this speaks for Sec. A3.1, and the last against it."""
+
+    def gap(model, dataset):
+        circular, standard = (
+            value("table1", model, f"{kind} Shift, {dataset} / Top-1 Acc.")
+            for kind in ("Circular", "Standard")
+        )
+        return round(abs(circular - standard), 2)
+
+    swins = ["Swin-T", "SwinV2-T", "A-Swin-T (Ours)", "A-SwinV2-T (Ours)"]
+    assert max(gap(model, data) for model in swins for data in ("CIFAR10", "CIFAR-100")) == 0.27
+    assert gap("SwinV2-T", "CIFAR10") == 0
+    assert gap("A-CvT-13 (Ours)", "CIFAR-100") == 3.15
 
 
 def test_tables_a9_and_a10_share_their_plain_images():
@@ -382,6 +399,56 @@ def test_runtime_and_memory_are_never_called_a_match(full):
     for name in ("table3", "table4", "tableA1"):
         for cell in full.artifacts[name].cells:
             assert cell.comparable == (cell.metric == "parameters")
+
+
+def test_the_sample_of_table_a11s_worst_offsets_is_the_one_in_its_note(full):
+    note = full.artifacts["tableA11"].note
+    for scale, words in (
+        ("full", "{images:,} with {shifts:,} offsets"),
+        ("laptop", "{images} with all"),
+    ):
+        spec = load_catalog(scale=scale).paper("shift").measure("worst_shift")
+        assert words.format(**spec.args) in note
+
+
+# What deviations.md says of the published results
+
+
+def published(table):
+    file = FOLDER.parents[2] / "results" / "published" / "laptop" / "shift" / f"{table}.csv"
+    return pd.read_csv(file).set_index(["row", "column"])["measured"].to_dict()
+
+
+def leads(table, column, models=MODELS):
+    """By how much each adaptive model is above its default."""
+    cells = published(table)
+    return [cells[f"A-{model} (Ours)", column] - cells[model, column] for model in models]
+
+
+def test_the_findings_on_classifiers_are_those_of_the_published_tables():
+    circular = "Circular Shift, CIFAR10 / C-Cons."
+    assert all(published("table1")[f"A-{model} (Ours)", circular] == 100 for model in MODELS)
+    assert all(published("table1")[model, circular] < 50 for model in MODELS)
+    assert min(leads("table1", "Standard Shift, CIFAR10 / S-Cons.")) > 0
+    crops = leads("table2", "Standard Shift / S-Cons.")
+    assert min(crops) < 0 < max(crops)
+    for regime in ("Circular", "Standard"):
+        assert max(leads("table1", f"{regime} Shift, CIFAR10 / Top-1 Acc.")) < 0
+    ablation = published("table6")
+    assert ablation["(ii) No A-WSA", "C-Cons."] < ablation["(iii) No A-PMerge", "C-Cons."]
+    assert value("table6", "(ii) No A-WSA", "C-Cons.") > value(
+        "table6", "(iii) No A-PMerge", "C-Cons."
+    )
+
+
+def test_the_findings_on_segmenters_are_those_of_the_published_table():
+    cells = published("table5")
+    for model in MODELS[:2]:
+        assert cells[f"A-{model} (Ours)", "Circular Shift / unchanged images"] == 100
+        assert 90 < cells[model, "Circular Shift / mASCC"] < 99
+        assert cells[model, "Circular Shift / unchanged images"] < 5
+    ahead = leads("table5", "Standard Shift / mASCC", MODELS[:2])
+    assert 0 < min(ahead) <= max(ahead) < 2
 
 
 # What the paper claims
