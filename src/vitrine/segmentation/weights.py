@@ -42,7 +42,12 @@ def load_weights(
     file = str(init_cfg["checkpoint"])
     published = CheckpointLoader.load_checkpoint(file, map_location="cpu", logger="silent")
     weights = filter_fn(published, model)
-    ours = model.state_dict()
+    # Published weights do not record how an adaptive model selects its grids.
+    ours = {
+        name: value
+        for name, value in model.state_dict().items()
+        if name in weights or not name.endswith("_extra_state")
+    }
     missing = [name for name in ours if name not in weights]
     if missing:
         raise VitrineError(

@@ -11,7 +11,13 @@ polyphase sampling, Eq. 13 and 23). All convolutions are circular.
   any of these strides commutes with the shifts that remain, multiples of it, so keys, values and
   the next embedding all take the first phase.
 
-Parameters and their names are CvT's, so weights interchange both ways.
+- ``selection="none"``: every grid begins at the first pixel or token, to see what choosing costs.
+
+Logits of shifted images are equal but for rounding. As CvT has no windows, the first stage's tokens
+are also rolled to an anchor, so that shifted images have the same bits from there on.
+
+Parameters and their names are CvT's, so weights interchange both ways, but for the selection that
+ours record.
 """
 
 from __future__ import annotations
@@ -26,7 +32,13 @@ from torch import Tensor, nn
 from vitrine.shift.cvt import CVT_21_DEPTHS, DEFAULT_CFG, ConvAttention, CvT
 from vitrine.shift.features import build
 from vitrine.shift.polyphase import roll, sample, strongest_phase
-from vitrine.shift.tokenization import Selection, adaptive_conv, require_selection
+from vitrine.shift.tokenization import (
+    Selecting,
+    Selection,
+    adaptive_conv,
+    prepare_correlation,
+    require_selection,
+)
 from vitrine.shift.torus import Frame
 from vitrine.shift.windows import window_offset
 
@@ -48,11 +60,11 @@ class AdaptiveConvAttention(ConvAttention):
         return sample(key, phase, stride), sample(value, phase, stride)
 
 
-class AdaptiveCvT(CvT):
+class AdaptiveCvT(Selecting, CvT):
     """CvT made truly shift-equivariant, by default A-CvT-13.
 
     Args:
-        selection: "paper" or "fast", see the module.
+        selection: "paper", "fast" or "none", see the module.
         kwargs: as for `CvT`, without its `padding_mode`.
 
     Raises:
@@ -67,6 +79,7 @@ class AdaptiveCvT(CvT):
         """Complete a model that `CvT` has built; `selection` as for the class."""
         self.selection = require_selection(selection)
         self.set_padding_mode("circular")
+        prepare_correlation(self.stages[0].embed.conv)
         for block in (block for stage in self.stages for block in stage.blocks):
             attention = cast(AdaptiveConvAttention, block.attn)
             attention.__class__ = AdaptiveConvAttention

@@ -15,7 +15,8 @@ In SwinV2 two things differ. It normalises the output of merging, so energies ar
 norm. And its windows are even: 2 divides 8, so the grid of windows alone settles the phase of the
 next merging, and A-PMerge is redundant (its ablation loses nothing).
 
-Parameters and their names are timm's: weights interchange both ways.
+Parameters and their names are timm's: weights interchange both ways, but for the selection that
+ours record.
 """
 
 from __future__ import annotations
@@ -42,12 +43,14 @@ from vitrine.shift.features import PlacedStages, build
 from vitrine.shift.polyphase import roll
 from vitrine.shift.tokenization import (
     MERGED,
+    Selecting,
     Selection,
     adaptive_conv,
     adaptive_merge,
     first_phase,
     merged_patches,
     merged_phase,
+    prepare_correlation,
     require_selection,
 )
 from vitrine.shift.torus import Frame
@@ -75,12 +78,12 @@ class CircularWindows(nn.Module):
         return attended.roll((down, right), (1, 2)) if down or right else attended
 
 
-class AdaptiveStages(PlacedStages):
+class AdaptiveStages(Selecting, PlacedStages):
     """Makes timm's Swin or SwinV2 adaptive; comes before it in the bases of a class.
 
     Args:
         args: of timm's model.
-        selection: "paper" or "fast", see the module.
+        selection: "paper", "fast" or "none", see the module.
         adaptive_tokens: use A-token (Eq. 13), else the first token begins at the first pixel.
         adaptive_windows: use A-WSA (Eq. 20), else the first window begins at the first token.
         adaptive_merging: use A-PMerge (Eq. 23), else the first patch begins at the first token.
@@ -132,6 +135,7 @@ class AdaptiveStages(PlacedStages):
             for block in (block for stage in self.layers for block in stage.blocks):
                 block.__class__ = self.circular_block
                 block.init_non_persistent_buffers()  # the mask is one of them
+        prepare_correlation(self.patch_embed.proj)
         self._check_fit(self.patch_embed.img_size)
 
     def set_input_size(self, *args: Any, **kwargs: Any) -> None:
@@ -141,6 +145,7 @@ class AdaptiveStages(PlacedStages):
             VitrineError: the windows do not divide the image.
         """
         super().set_input_size(*args, **kwargs)  # type: ignore[misc]
+        prepare_correlation(self.patch_embed.proj)
         self._check_fit(self.patch_embed.img_size)
 
     def forward_features(self, x: Tensor) -> Tensor:
@@ -199,9 +204,9 @@ class AdaptiveStages(PlacedStages):
 
     def _window_offset(self, index: int, x: Tensor) -> Tensor:
         """Choose where a stage's windows begin and, with "fast", the phase of the next merging."""
-        window = self.layers[index].blocks[0].window_size
-        offset = window_offset(x, window)
-        merged_next = self.adaptive_merging and index + 1 < len(self.layers)
+        window, is_last = self.layers[index].blocks[0].window_size, index + 1 == len(self.layers)
+        offset = window_offset(x, window, anchored=is_last)  # so that the head sums in one order
+        merged_next = self.adaptive_merging and not is_last
         if not (merged_next and self._windows_settle_merging and any(s % MERGED for s in window)):
             return offset
         # An odd window later, windows are the same and the phase is the other one.

@@ -24,7 +24,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,7 @@ from vitrine.shift.polyphase import roll, roll_image, sample, strongest_grid, st
 from vitrine.shift.windows import window_offset
 
 Selection = Literal["paper", "fast", "none"]
+FLOAT64 = ("cpu", "cuda", "xpu", "meta")  # devices that have it, unlike MPS
 MERGED = 2  # tokens of each axis that are merged into one
 
 
@@ -48,6 +49,46 @@ def require_selection(selection: str) -> Selection:
         known = did_you_mean(selection, get_args(Selection))
         raise VitrineError(f"selection '{selection}' is unknown{known}")
     return cast(Selection, selection)
+
+
+class Selecting(nn.Module):
+    """A model whose saved weights record its selection; comes first in the bases of a class.
+
+    Weights learn the grids that they are trained on, so those of another selection are refused.
+    A plain model's record none and fit any; it takes ours without ``_extra_state``.
+    """
+
+    selection: Selection
+
+    def get_extra_state(self) -> Tensor:
+        """Return the number of the selection."""
+        return torch.tensor(get_args(Selection).index(self.selection), device="cpu")
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Compare what weights record with the model.
+
+        Raises:
+            VitrineError: they are of another selection.
+        """
+        trained = get_args(Selection)[int(state)]
+        if trained != self.selection:
+            raise VitrineError(
+                f"the weights are of selection '{trained}' and the model is of '{self.selection}': "
+                f"build the model with selection='{trained}'"
+            )
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        *args: Any,
+    ) -> None:
+        missing: list[str] = []
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, *args)
+        missing_keys += [name for name in missing if name != f"{prefix}_extra_state"]
 
 
 def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tensor:
@@ -79,8 +120,10 @@ def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
     Returns:
         float64 ``(B, stride, stride)``.
     """
-    kernel, stride = conv.kernel_size[0], conv.stride[0]
-    lags, pairs, taps = _pair_taps(conv.in_channels, kernel, stride, int(conv.padding[0]), x.device)
+    if not hasattr(conv, "pairs"):
+        prepare_correlation(conv)
+    stride, lags = conv.stride[0], cast(list[tuple[int, int]], conv.lags)
+    pairs, taps = cast(Tensor, conv.pairs), cast(Tensor, conv.taps)
     components = functional.pixel_unshuffle(x.double(), stride)  # (B, R, H / s, W / s)
     batch, positions = x.shape[0], components[0, 0].numel()
     columns = components.flatten(2).mT
@@ -99,9 +142,18 @@ def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
     return energies.view(batch, stride, stride)
 
 
-@functools.lru_cache
+def prepare_correlation(conv: nn.Conv2d) -> None:
+    """Give a tokeniser the tables of `correlation_energies`, which compiled code cannot make."""
+    lags, pairs, taps = _pair_taps(
+        conv.in_channels, conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
+    )
+    conv.lags = lags
+    conv.register_buffer("pairs", pairs.to(conv.weight.device), persistent=False)
+    conv.register_buffer("taps", taps.to(conv.weight.device), persistent=False)
+
+
 def _pair_taps(
-    channels: int, kernel: int, stride: int, padding: int, device: torch.device
+    channels: int, kernel: int, stride: int, padding: int
 ) -> tuple[list[tuple[int, ...]], Tensor, Tensor]:
     """Say which entry of the autocorrelation each pair of taps reads, for each grid.
 
@@ -112,7 +164,7 @@ def _pair_taps(
 
     Returns:
         the lags; ``(stride^2, T^2)`` places in the flat ``(lags, R, R)`` correlation; and
-        ``(stride^2, T)`` components of the single taps; the tensors on `device`.
+        ``(stride^2, T)`` components of the single taps; the tensors on the CPU.
     """
     arange = functools.partial(torch.arange, device="cpu")  # the lags must have values on meta too
     along = arange(stride)[:, None] + arange(kernel)[None, :] - padding
@@ -146,7 +198,7 @@ def _pair_taps(
     first, second = torch.where(swapped, second, first), torch.where(swapped, first, second)
     count = channels * stride**2
     pairs = (lag_index[i, j] * count + first) * count + second
-    return lags, pairs.flatten(1).to(device), component.to(device)
+    return lags, pairs.flatten(1), component
 
 
 @torch.no_grad()
@@ -215,6 +267,8 @@ def first_phase(x: Tensor) -> Tensor:
 
 def _correlation_is_cheaper(x: Tensor, conv: nn.Conv2d) -> bool:
     """Compare multiplications with those of the dense convolution; a float64 one counts twice."""
+    if x.device.type not in FLOAT64:
+        return False
     kernel, stride, padding = conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
     pixels, grids = x.numel() // x.shape[1], stride**2
     reach = (stride + kernel - 2 - padding) // stride - (-padding // stride)
