@@ -124,11 +124,12 @@ def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
         prepare_correlation(conv)
     stride, lags = conv.stride[0], cast(list[tuple[int, int]], conv.lags)
     pairs, taps = cast(Tensor, conv.pairs), cast(Tensor, conv.taps)
-    components = functional.pixel_unshuffle(x.double(), stride)  # (B, R, H / s, W / s)
+    components = functional.pixel_unshuffle(x, stride).double()  # (B, R, H / s, W / s)
     batch, positions = x.shape[0], components[0, 0].numel()
-    columns = components.flatten(2).mT
-    lagged = (components.roll((-i, -j), (2, 3)).flatten(2) for i, j in lags)
-    correlation = torch.stack([rows @ columns for rows in lagged], dim=1)  # (B, lags, R, R)
+    split = components.unflatten(1, (-1, stride, stride))
+    correlation = torch.stack(
+        [_lagged_products(split, lag, conv.kernel_size[0]) for lag in lags], dim=1
+    )  # (B, lags, R R)
 
     weight = conv.weight.double().flatten(1)  # (D, T)
     gram = (weight.mT @ weight).flatten()
@@ -142,12 +143,35 @@ def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
     return energies.view(batch, stride, stride)
 
 
+def _lagged_products(components: Tensor, lag: tuple[int, int], kernel: int) -> Tensor:
+    """Correlate the components ``(B, C, s, s, h, w)`` that one kernel can hold at `lag`.
+
+    Returns:
+        ``(B, (C s s)^2)``, zero for the others.
+    """
+    stride = components.shape[2]
+    first_axes, second_axes, padding = [], [], []
+    for one in lag:
+        beyond = max(0, stride * abs(one) - kernel + 1)  # rows or columns too far apart
+        low, high = (0, stride - beyond), (beyond, stride)
+        first, second = (low, high) if one >= 0 else (high, low)
+        first_axes.append(slice(*first))
+        second_axes.append(slice(*second))
+        padding.append([(start, stride - stop) for start, stop in (second, first)])
+    first_part = components[:, :, first_axes[0], first_axes[1]].roll((-lag[0], -lag[1]), (4, 5))
+    second_part = components[:, :, second_axes[0], second_axes[1]]
+    products = first_part.flatten(4).flatten(1, 3) @ second_part.flatten(4).flatten(1, 3).mT
+    products = products.unflatten(2, second_part.shape[1:4]).unflatten(1, first_part.shape[1:4])
+    (row_2, row_1), (column_2, column_1) = padding
+    return functional.pad(products, (*column_2, *row_2, 0, 0, *column_1, *row_1)).flatten(1)
+
+
 def prepare_correlation(conv: nn.Conv2d) -> None:
     """Give a tokeniser the tables of `correlation_energies`, which compiled code cannot make."""
     lags, pairs, taps = _pair_taps(
         conv.in_channels, conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
     )
-    conv.lags = lags
+    cast(Any, conv).lags = lags
     conv.register_buffer("pairs", pairs.to(conv.weight.device), persistent=False)
     conv.register_buffer("taps", taps.to(conv.weight.device), persistent=False)
 
