@@ -30,6 +30,16 @@ def test_an_image_and_all_its_shifts_have_one_canonical_form(images):
             assert torch.equal(canonical(roll_image(images, offset)), expected)
 
 
+def test_an_object_is_rolled_to_the_middle():
+    image = torch.zeros(1, 3, 16, 12, dtype=torch.float64)
+    image[:, :, [15, 0], 3:6] = 1.0  # across the border
+    found = canonical(image)[0, 0].nonzero()
+    assert (found.amin(dim=0).tolist(), found.amax(dim=0).tolist()) in (
+        ([7, 4], [8, 6]),
+        ([7, 5], [8, 7]),
+    )
+
+
 def test_an_image_that_equals_its_own_shift_has_no_certain_origin():
     model = CanonicalViT(num_classes=2, **SIZE).double()
     unique = torch.randn(2, 3, 16, 16, dtype=torch.float64)
