@@ -170,6 +170,42 @@ def standard_consistency(
     return values
 
 
+def worst_shift(
+    trained: Trained, batch_size: int = 128, images: int | None = None, shifts: int | None = None
+) -> Values:
+    """Of how many images does the prediction stay under every circular shift, the worst included?
+
+    Args:
+        trained: the run.
+        batch_size: views at a time.
+        images: judge this many, spread evenly over the validation split; None is all.
+        shifts: try this many, drawn from all without repetition, the same for all images; None is
+            all. An image is done with at the first that changes its prediction.
+
+    Returns:
+        ``consistency`` (percent of images), ``images`` and ``shifts`` (how many of each).
+    """
+    side = trained.recipe.data.image_size
+    generator = torch.Generator().manual_seed(derive("worst shift", trained.seed))
+    order = torch.randperm(side**2, generator=generator)[:shifts]
+    offsets = torch.stack([order // side, order % side], dim=1)
+    transform = eval_transform(trained.recipe, trained.info)
+    kept = judged = 0
+    for _, batch, _ in validation_batches(trained, transform, batch_size, images):
+        expected, tried = trained.logits(batch).argmax(dim=1), 0
+        judged += len(batch)
+        while len(batch) and tried < len(offsets):
+            some = offsets[tried : tried + max(1, batch_size // len(batch))]
+            views = circular_shift(
+                batch.repeat(len(some), 1, 1, 1), some.repeat_interleave(len(batch), dim=0)
+            )
+            same = trained.logits(views).argmax(dim=1).view(len(some), -1) == expected
+            stays, tried = same.all(dim=0), tried + len(some)
+            batch, expected = batch[stays.to(batch.device)], expected[stays]
+        kept += len(batch)
+    return {"consistency": 100 * kept / judged, "images": judged, "shifts": len(offsets)}
+
+
 def circular_shift(images: Tensor, offsets: Tensor) -> Tensor:
     """Shift ``(B, C, H, W)`` by integer offsets ``(B, 2)``: out[i] = x[(i + o) mod M]."""
     # One roll an image: gathering by index takes five times as long.

@@ -203,7 +203,8 @@ class Paper(PaperAtScale):
     def artifacts(self) -> dict[str, Artifact]:
         """The artifacts that exist at this scale."""
         specs = self.artifacts_file.artifacts
-        return {name: self._artifact(name, specs[name]) for name in self.artifact_names}
+        made = (self._artifact(name, specs[name]) for name in self.artifact_names)
+        return {one.name: one for one in made if one.measurements}
 
     def run(self, name: str) -> Run:
         """Return the run of a recipe at this scale, which others that come out equal share.
@@ -346,7 +347,8 @@ class Paper(PaperAtScale):
         for row in spec.rows:
             for column in spec.columns:
                 cell = spec.cell_at(row, column, where)
-                measurement = self.measurement(cell.measure, cell.recipe) if cell.measure else None
+                missing = not cell.measure or (cell.recipe and self.without(cell.recipe))
+                measurement = None if missing else self.measurement(cell.measure, cell.recipe)
                 same = ("metric", "unit", "key", "digits", "exact")
                 yield Cell(
                     row=row.full_label,

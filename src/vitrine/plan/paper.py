@@ -213,6 +213,10 @@ class PaperScale(Strict):
     runs: dict[str, Jobs] = Field({}, description="recipes -> their seeds and resources")
     measures: dict[str, MeasureDelta] = Field({}, description="measures -> what changes of them")
     artifacts: tuple[str, ...] | None = Field(None, description="those that exist; else all")
+    without: tuple[str, ...] = Field(
+        (),
+        description="recipes that are not run; their cells are empty, artifacts of them are none",
+    )
 
 
 @dataclass(frozen=True)

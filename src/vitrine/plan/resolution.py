@@ -127,6 +127,10 @@ class PaperAtScale:
         args = merge(spec.args, *(delta.args for delta in deltas))
         return spec.model_copy(update={"args": args, "seeds": seeds[-1] if seeds else None})
 
+    def without(self, recipe: str) -> bool:
+        """Whether this scale leaves a recipe out."""
+        return any(match(recipe, one) for layer in self.layers.values() for one in layer.without)
+
     @property
     def artifact_names(self) -> tuple[str, ...]:
         """The artifacts that exist at this scale, in the paper's order."""
@@ -138,7 +142,7 @@ class PaperAtScale:
         """Refuse what a file of the scale names and nothing has: it would silently do nothing."""
         artifacts, measures = self.artifacts_file.artifacts, self.artifacts_file.measures
         for path, layer in self.layers.items():
-            for patterns in (*layer.recipes, *layer.runs):
+            for patterns in (*layer.recipes, *layer.runs, *layer.without):
                 refuse_unmatched(f"{path}: recipe", patterns, self.recipes)
             for patterns in layer.measures:
                 refuse_unmatched(f"{path}: measure", patterns, measures)
