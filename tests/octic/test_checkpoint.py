@@ -381,7 +381,8 @@ def test_a_file_without_a_state_dict_is_refused_in_a_sentence(state, found):
 
 def test_other_models_are_refused_in_a_sentence():
     arguments = {name: value for name, value in ARGUMENTS.items() if name != "norm"}
-    for model in (torch.nn.Linear(3, 3), FlipVisionTransformer("h2", **arguments)):
+    free = OcticVisionTransformer("h8", **ARGUMENTS, arbitrary_patches=True)
+    for model in (torch.nn.Linear(3, 3), FlipVisionTransformer("h2", **arguments), free):
         for convert in (to_published, lambda model: load_published(model, published_state("h8"))):
             with pytest.raises(VitrineError, match="have a published layout; build an Octic"):
                 convert(model)

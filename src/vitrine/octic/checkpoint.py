@@ -65,11 +65,10 @@ def load_published(model: OcticVisionTransformer, state: Mapping[str, Any]) -> N
         raise VitrineError("published weights need the published norm; give norm: published")
     left = {_deit(name): value for name, value in _state_dict(state).items()}
     for name in [name for name in left if _FROZEN.fullmatch(name)]:
-        value = left.pop(name)
-        generator = _GENERATORS.get(name.rpartition(".")[2])
-        if generator is None and value.any():
+        frozen, generator = left.pop(name), _GENERATORS.get(name.rpartition(".")[2])
+        if generator is None and frozen.any():
             raise VitrineError(f"'{name}' of the state dict is not zero, and only A1 may be")
-        if generator is not None and not torch.equal(value.double().cpu(), generator):
+        if generator is not None and not torch.equal(frozen.double().cpu(), generator):
             raise VitrineError(f"'{name}' of the state dict is no matrix of the octic group's")
     copies = []
     advice = "build the model with the published one's arguments"
