@@ -72,8 +72,8 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
             torch.set_rng_state(states[2])
 
     def _sample(self, key: Key) -> tuple[Tensor, int]:
+        _seed_generators(self.seed, *key)  # first, as a dataset may draw too
         image, label = self.dataset[key[1]]
-        _seed_generators(self.seed, *key)
         return self.transform(image), label
 
 
