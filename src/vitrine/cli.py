@@ -214,9 +214,14 @@ def rehearse(
 
 @app.command()
 def pshap(
-    model: Annotated[str, typer.Option(help="Name of one of timm's Vision Transformers")],
+    model: Annotated[
+        str, typer.Option(help="timm's name of a ViT, hf-hub:OWNER/NAME or local-dir:FOLDER")
+    ],
     data: Annotated[Path, typer.Option(help="Folder of images, of folders of classes if labelled")],
-    pretrained: Annotated[bool, typer.Option(help="Take timm's weights, or random ones")] = True,
+    pretrained: Annotated[bool, typer.Option(help="Published weights, or random ones")] = True,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Weights of your own, in their place: a file of timm's")
+    ] = None,
     images: Annotated[
         int | None, typer.Option(min=2, help="How many, spread evenly; by default all")
     ] = None,
@@ -226,6 +231,7 @@ def pshap(
         int, typer.Option(min=0, help="Of the permutations, and of random weights")
     ] = 0,
     device: Device = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read the images")] = 0,
     resume: Annotated[
         Path | None, typer.Option(help="File that keeps what is done until all is")
     ] = None,
@@ -240,7 +246,8 @@ def pshap(
     """
     from vitrine.commands import pshap as command
 
-    command.pshap(model, data, pretrained, images, permutations, batch_size, seed, device, resume)
+    what = (model, data, pretrained, checkpoint)
+    command.pshap(*what, images, permutations, batch_size, seed, device, workers, resume)
 
 
 def main() -> None:

@@ -186,6 +186,9 @@ class Batch(Strict):
 
     size: PositiveInt
     micro: PositiveInt
+    drop_last: bool = Field(
+        True, description="leave out an epoch's last batch where it is short; else it is a step too"
+    )
 
     @model_validator(mode="after")
     def _divides(self) -> Batch:
@@ -228,8 +231,9 @@ class Recipe(Training):
         return self
 
     def steps(self, train_images: int) -> int:
-        """Optimiser steps of a training: the last incomplete batch of an epoch is dropped."""
-        return self.schedule.epochs * (train_images // self.batch.size)
+        """Optimiser steps of a training; `batch.drop_last` says if those of short batches count."""
+        short = 0 if self.batch.drop_last else self.batch.size - 1
+        return self.schedule.epochs * ((train_images + short) // self.batch.size)
 
     def images(self, train_images: int) -> int:
         """Epochs x images."""

@@ -42,7 +42,8 @@ def build_mixing(recipe: Recipe, classes: int) -> Mixing:
     """Return what turns a micro-batch (B, 3, H, W), (B,) into what is trained on.
 
     The mixed targets have shape (B, classes). One draw serves the whole micro-batch, whose images
-    are mixed with the same micro-batch in reverse order.
+    are mixed with the same micro-batch in reverse order. The last image of an odd number, in the
+    short last batch of an epoch, has no partner and is left out.
 
     Raises:
         VitrineError: images are to be mixed in pairs but the micro-batch is odd.
@@ -54,7 +55,7 @@ def build_mixing(recipe: Recipe, classes: int) -> Mixing:
         raise VitrineError(
             f"batch.micro is {recipe.batch.micro}, but Mixup and CutMix pair images: make it even"
         )
-    mixup: Mixing = Mixup(
+    mixup = Mixup(
         mixup_alpha=spec.mixup,
         cutmix_alpha=spec.cutmix,
         prob=spec.mix_prob,
@@ -62,7 +63,13 @@ def build_mixing(recipe: Recipe, classes: int) -> Mixing:
         label_smoothing=recipe.label_smoothing,
         num_classes=classes,
     )
-    return mixup
+
+    def mix(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        even = len(images) // 2 * 2
+        mixed: tuple[Tensor, Tensor] = mixup(images[:even], labels[:even])
+        return mixed
+
+    return mix
 
 
 def build_loss(recipe: Recipe) -> nn.Module:
