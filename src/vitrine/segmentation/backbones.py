@@ -94,7 +94,7 @@ class TimmBackbone(BaseModule):
         if self.init_cfg:
             load_weights(self.model, self.init_cfg, self.filter_fn)
 
-    def forward(self, images: Tensor) -> tuple[Any, ...]:
+    def forward(self, images: Tensor) -> Any:
         """Return the features, each ``(B, C, h, w)``, of images ``(B, 3, H, W)``."""
         indices = list(self.out_indices)
         return tuple(

@@ -64,7 +64,9 @@ def load_weights(
     model.load_state_dict({name: weights[name] for name in ours})
 
 
-RENAMINGS = {  # mmseg's names to timm's; the first three of Swin, the next four of ViT
+RENAMINGS: dict[
+    str, str | Callable[[re.Match[str]], str]
+] = {  # mmseg's names to timm's; the first three of Swin, the next four of ViT
     r"^stages\.(\d+)\.downsample": lambda found: f"layers.{int(found[1]) + 1}.downsample",
     r"^stages\.": "layers.",
     r"\.attn\.w_msa\.": ".attn.",
