@@ -9,7 +9,17 @@ from mmseg.registry import MODELS
 
 from tests.segmentation.segmenters import CLASSES, noise, spread
 from vitrine.errors import VitrineError
+from vitrine.measures.context import Trained
+from vitrine.plan.recipe import SegmentationRecipe
+from vitrine.plan.weights import PublishedWeights
+from vitrine.provenance import read_provenance
+from vitrine.segmentation import engine
+from vitrine.segmentation.accuracy import calibrated_accuracy, segmentation_accuracy
+from vitrine.segmentation.config import build_model
 from vitrine.segmentation.weights import load_segmenter
+from vitrine.training.engine import Job
+from vitrine.training.model import load_weights
+from vitrine.training.weights import fetch
 
 HEAD = {"num_classes": CLASSES, "channels": 8, "norm_cfg": {"type": "BN"}, "align_corners": False}
 WIDTHS = {"swin": [12, 24, 48, 96], "vit": [12, 12, 12, 12]}
@@ -125,3 +135,59 @@ def test_a_file_without_a_head_is_refused(published):
     torch.save(weights, file)
     with pytest.raises(VitrineError, match=r"published\.pth does not fit the segmenter .*decode"):
         load_segmenter(segmenter(family, OURS[family]), file)
+
+
+TINY = {"num_heads": 2, "out_indices": [0, 1, 2, 3], "img_size": 64}
+PIPELINE = [
+    {"type": "LoadImageFromFile"},
+    {"type": "Resize", "scale": [256, 64], "keep_ratio": True},
+    {"type": "LoadAnnotations"},
+    {"type": "PackSegInputs"},
+]
+AROUND = {
+    "data_preprocessor": {"size": [64, 64]},
+    "neck": {"in_channels": [12] * 4, "out_channels": 12},
+    "decode_head": {"in_channels": [12] * 4, "channels": 8},
+    "auxiliary_head": {"in_channels": 12, "channels": 8},
+}
+
+
+def test_a_published_segmenter_is_evaluated_as_it_comes(info, data_root, tmp_path):
+    """As for Table 4 of the variance paper, whose row of ADE20K has no training."""
+
+    def recipe(name, **backbone):
+        return SegmentationRecipe.model_validate(
+            {
+                "model": {
+                    "name": name,
+                    "args": {**AROUND, "backbone": {**TINY, **backbone}},
+                    "pretrained": "published",
+                },
+                "data": {"dataset": "ade20k"},
+                "options": {"test_dataloader": {"dataset": {"pipeline": PIPELINE}}},
+                "schedule": {"steps": 0},
+                "batch": {"size": 16},
+            }
+        )
+
+    theirs = recipe(
+        "mmseg::vit/vit_deit-s16_mln_upernet_8xb2-160k_ade20k-512x512.py",
+        embed_dims=12,
+        num_layers=4,
+    )
+    ours = recipe("deit_s_upernet_ade20k", embed_dim=12, depth=4)
+    model = spread(build_model(theirs, 150))
+    torch.nn.init.normal_(model.decode_head.conv_seg.weight)
+    torch.save({"state_dict": model.state_dict(), "meta": {}}, tmp_path / "mmsegs.pth")
+    entry = {"name": "published", "url": [(tmp_path / "mmsegs.pth").as_uri()], "licence": "none"}
+    fetch(PublishedWeights.model_validate(entry), tmp_path / "published.safetensors")
+    initial, folder = tmp_path / "published.safetensors", tmp_path / "run"
+    weights = engine.train(Job(ours, 0, folder, info, data_root, initial=initial))
+    assert read_provenance(folder)["steps"] == 0
+    loaded = build_model(ours, 150).eval()
+    load_weights(loaded, weights, ours)
+    given = {"device": "cpu", "data_root": data_root, "seed": 0, "info": info, "folder": folder}
+    values = calibrated_accuracy(Trained(recipe=ours, model=loaded, **given))
+    expected = segmentation_accuracy(Trained(recipe=theirs, model=model, **given))
+    for metric in ("mIoU", "mAcc", "aAcc"):
+        assert values[f"{metric}/baseline"] == pytest.approx(expected[metric], abs=1e-3)

@@ -275,7 +275,7 @@ class Scenes(Strict):
 class Steps(Strict):
     """Optimiser steps; the configuration's learning rate schedule is stretched to them.
 
-    Zero steps: the published weights of the whole segmenter are used as they come.
+    Zero steps: weights are used as they come, and published ones are those of the whole segmenter.
     """
 
     steps: int = Field(ge=0)

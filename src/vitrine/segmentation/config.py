@@ -25,6 +25,7 @@ from vitrine.plan.source import THEIRS, config_path
 from vitrine.segmentation import sampling  # noqa: F401 - registers what the loaders name
 from vitrine.segmentation.weights import load_segmenter
 from vitrine.training.engine import Job
+from vitrine.training.seeding import seed_everything
 from vitrine.training.weights_file import require_as_noted
 
 SCOPE = "mmseg"
@@ -95,20 +96,18 @@ def build_model(recipe: SegmentationRecipe, classes: int) -> nn.Module:
     return model.to(torch.get_default_device())
 
 
-def published_segmenter(job: Job[SegmentationRecipe]) -> nn.Module:
-    """Make the segmenter of a recipe without steps, with the published weights of all of it.
+def initial_segmenter(job: Job[SegmentationRecipe]) -> nn.Module:
+    """Make the segmenter of a recipe without steps: with published weights of all of it, if any.
 
     Raises:
         VitrineError: as `build_model`; or the weights are missing, not those that were fetched, or
             of another segmenter.
     """
     initial = _published(job)
-    if initial is None:
-        raise VitrineError(
-            "schedule.steps is 0 and model.pretrained names no weights: nothing would decide them"
-        )
+    seed_everything("initial weights", job.seed)
     model = build_model(job.recipe, job.dataset.classes)
-    load_segmenter(model, initial)
+    if initial is not None:
+        load_segmenter(model, initial)
     return model
 
 

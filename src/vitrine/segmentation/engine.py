@@ -28,7 +28,7 @@ from vitrine.data.layout import check_layout
 from vitrine.errors import VitrineError, first_line
 from vitrine.files import atomic_path, write_atomically
 from vitrine.plan.recipe import SegmentationRecipe
-from vitrine.segmentation.config import published_segmenter, test_config, training_config
+from vitrine.segmentation.config import initial_segmenter, test_config, training_config
 from vitrine.training.engine import Job
 from vitrine.training.journal import Journal, Losses
 from vitrine.training.loop import LOG_STEPS
@@ -52,7 +52,7 @@ def train(job: Job[SegmentationRecipe]) -> Path:
         if unfinished and job.recipe.schedule.steps:
             run.train()
         elif unfinished:
-            run.keep_published_weights()
+            run.keep_initial_weights()
     return run.weights
 
 
@@ -61,9 +61,9 @@ class _Run(RunFolder):
 
     job: Job[SegmentationRecipe]
 
-    def keep_published_weights(self) -> None:
-        """Save the weights of a whole segmenter as the run's result."""
-        model = self.team.together(lambda: published_segmenter(self.job))
+    def keep_initial_weights(self) -> None:
+        """Save the weights that training would start from as the run's result."""
+        model = self.team.together(lambda: initial_segmenter(self.job))
         self.team.from_lead(lambda: self.finish(model.state_dict(), 0))
 
     def finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
