@@ -230,9 +230,9 @@ def mmseg(
     vitrine mmseg test runs/RUN/seed0/config.py runs/RUN/seed0/mmseg.pth --tta
     vitrine mmseg infer runs/RUN/seed0/config.py runs/RUN/seed0/mmseg.pth photo.jpg --out seen
     """
-    from vitrine.commands.mmseg import mmseg as run
+    from vitrine.segmentation.tools import run_tool
 
-    run(tool, arguments or [])
+    run_tool(tool, arguments or [])
 
 
 @app.command()

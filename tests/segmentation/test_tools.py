@@ -12,12 +12,11 @@ from mmseg.apis import MMSegInferencer, inference_model, init_model
 from PIL import Image
 from safetensors.torch import load_file
 
-from vitrine.commands.mmseg import mmseg
 from vitrine.data.miniature import write_miniature
 from vitrine.errors import VitrineError
-from vitrine.plan.datasets import load_registry
 from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation import engine
+from vitrine.segmentation.tools import run_tool
 from vitrine.training.engine import Job
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # mmseg's own, of many kinds
@@ -50,11 +49,6 @@ SLIDE = ["model.test_cfg.mode=slide", "model.test_cfg.crop_size=(64,64)"]
 
 
 @pytest.fixture(scope="module")
-def info():
-    return load_registry()["ade20k"]
-
-
-@pytest.fixture(scope="module")
 def data_root(info, tmp_path_factory):
     root = tmp_path_factory.mktemp("data")
     write_miniature(info, root, per_class=1, classes=2)
@@ -77,7 +71,9 @@ def trained(root, data_root, tmp_path_factory):
     (folder / "readme.py").write_text(snippet)
     (place,) = data_root.rglob("ADEChallengeData2016")
     (folder / "micro.py").write_text(MICRO.replace("ROOT", repr(str(place))))
-    mmseg("train", [str(folder / "micro.py"), "--work-dir", str(folder / "work"), *once("train")])
+    run_tool(
+        "train", [str(folder / "micro.py"), "--work-dir", str(folder / "work"), *once("train")]
+    )
     return folder
 
 
@@ -97,7 +93,7 @@ def test_what_it_trained_is_tested(trained, options, capsys):
     files = [str(trained / "micro.py"), str(trained / "work" / f"iter_{STEPS}.pth")]
     out = trained / ("slide" if slide else "tta")
     given = ["--work-dir", str(out), "--out", str(out / "labels"), *options]
-    mmseg("test", [*files, *given, *once(out.name, *slide)])
+    run_tool("test", [*files, *given, *once(out.name, *slide)])
     labels = {Image.open(file).size for file in (out / "labels").glob("*.png")}
     assert labels == {(172, 128)}
 
@@ -152,13 +148,13 @@ init_model(*sys.argv[1:], device="cpu")
 
 def test_photos_are_segmented_from_the_command_line(run, photo, tmp_path):
     files = [str(run / "config.py"), str(run / "mmseg.pth"), str(photo)]
-    mmseg("infer", [*files, "--out", str(tmp_path), "--device", "cpu"])
+    run_tool("infer", [*files, "--out", str(tmp_path), "--device", "cpu"])
     (picture,) = (tmp_path / "vis").iterdir()
     assert Image.open(picture).size == Image.open(photo).size
 
 
 def test_what_is_not_there_is_named(tmp_path):
     with pytest.raises(VitrineError, match="mmseg: tool 'trian' is unknown; did you mean 'train'"):
-        mmseg("trian", [])
+        run_tool("trian", [])
     with pytest.raises(VitrineError, match=r"mmseg's train misses a file .*none\.py"):
-        mmseg("train", [str(tmp_path / "none.py")])
+        run_tool("train", [str(tmp_path / "none.py")])

@@ -13,16 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
-import mmseg as package
+import mmseg
 from mmseg.apis import MMSegInferencer
 
 from vitrine.errors import VitrineError, first_line, require_known
 
-TOOLS = Path(package.__file__).parent / ".mim" / "tools"
+TOOLS = Path(mmseg.__file__).parent / ".mim" / "tools"
 
 
-def mmseg(tool: str, arguments: Sequence[str]) -> None:
+def run_tool(tool: str, arguments: Sequence[str]) -> None:
     """Run a tool of mmseg's by its name, such as ``train``, or `infer`.
 
     Raises:
