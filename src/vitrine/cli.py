@@ -212,6 +212,25 @@ def rehearse(
     raise typer.Exit(not command.rehearse(_catalog(scale), target, device))
 
 
+@app.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
+def mmseg(
+    tool: Annotated[str, typer.Argument(help="train, test, infer, or another of mmseg's tools/")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="The tool's own; -h lists them")
+    ] = None,
+) -> None:
+    """Run one of MMSegmentation's own tools with our models and configurations.
+
+    \b
+    vitrine mmseg train configs/segmentation/a_swin_t_upernet_ade20k.py
+    vitrine mmseg test runs/RUN/seed0/config.py runs/RUN/seed0/mmseg.pth --tta
+    vitrine mmseg infer runs/RUN/seed0/config.py runs/RUN/seed0/mmseg.pth photo.jpg --out seen
+    """
+    from vitrine.segmentation.tools import run_tool
+
+    run_tool(tool, arguments or [])
+
+
 @app.command()
 def pshap(
     model: Annotated[

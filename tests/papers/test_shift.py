@@ -226,7 +226,7 @@ def test_a_fast_model_differs_by_its_selection_alone_and_a_laptop_trains_one(ful
 
 
 @pytest.mark.parametrize("table", ["tableA6", "tableA7", "tableA8"])
-def test_segmenters_preprocess_as_the_paper_prints_but_for_its_misprint(full, table):
+def test_segmenters_preprocess_as_printed_but_for_a_misprint_and_sizes_that_fit(full, table):
     from vitrine.segmentation.preprocessing import segmentation_preprocessing
 
     artifact = full.artifacts[table]
@@ -244,7 +244,12 @@ def test_segmenters_preprocess_as_the_paper_prints_but_for_its_misprint(full, ta
         ("Resize (long side)", f"{model} + UperNet / Test Set", 2042)
         for model in ("SwinV2", "A-SwinV2")
     ]
-    assert strayed == (misprint if table == "tableA7" else [])
+    # A-Swin's windows divide neither a crop of 512 nor most test images: see deviations.md.
+    fits = [
+        ("Random Crop", "A-Swin + UperNet / Train Set", 512),
+        ("Resize to next multiple of", "A-Swin + UperNet / Test Set", 0),
+    ]
+    assert strayed == {"tableA7": misprint, "tableA8": fits}.get(table, [])
 
 
 def test_segmenters_are_trained_as_sec_a3_2_says(full):

@@ -94,6 +94,7 @@ class Costs:
         self.device = device
         self._runs_root = catalog.runs_root
         self._models: dict[str, ModelCost] = {}
+        self._keys: dict[tuple[str, int], str] = {}  # of models, by recipes
 
     def model(self, run: Run) -> ModelCost:
         """Count the parameters and the forward FLOPs of a run's model at its image size.
@@ -102,8 +103,11 @@ class Costs:
             VitrineError: there is no such model, or it refuses its arguments.
         """
         recipe, classes = run.recipe, run.info.classes
-        shape = builder_of(recipe).image_shape(recipe)
-        key = canonical_json([recipe.model.model_dump(), shape, classes])
+        own = (recipe.hash, classes)
+        if own not in self._keys:
+            shape = builder_of(recipe).image_shape(recipe)
+            self._keys[own] = canonical_json([recipe.model.model_dump(), shape, classes])
+        key = self._keys[own]
         if key not in self._models:
             self._models[key] = count_model(recipe, classes)
         return self._models[key]

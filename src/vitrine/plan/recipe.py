@@ -257,7 +257,9 @@ class Segmenter(Strict):
     name: str
     args: dict[str, Any] = {}
     pretrained: str | None = Field(
-        None, description="published weights of the backbone: a timm name, or a checkpoint's URL"
+        None,
+        description="published weights of the backbone, or of the whole segmenter where "
+        "schedule.steps is 0: a timm name, or a checkpoint's URL",
     )
     sha256: str = Field("", description="digest of our file and those of ours that it inherits")
 
@@ -275,9 +277,12 @@ class Scenes(Strict):
 
 
 class Steps(Strict):
-    """Optimiser steps; the configuration's learning rate schedule is stretched to them."""
+    """Optimiser steps; the configuration's learning rate schedule is stretched to them.
 
-    steps: PositiveInt
+    Zero steps: weights are used as they come, and published ones are those of the whole segmenter.
+    """
+
+    steps: int = Field(ge=0)
 
 
 class Whole(Strict):
