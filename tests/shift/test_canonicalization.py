@@ -2,9 +2,10 @@ import pytest
 import timm
 import torch
 
+from vitrine.measures.margins import selection_margins
 from vitrine.shift.canonicalization import CanonicalViT, canonical
 from vitrine.shift.equivariance import invariance_error
-from vitrine.shift.polyphase import roll_image, selection_margins
+from vitrine.shift.polyphase import roll_image
 
 SIZE = {"img_size": 16, "patch_size": 4, "embed_dim": 12, "depth": 2, "num_heads": 2}
 

@@ -8,9 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError
+from vitrine.measures.margins import selection_margins
 from vitrine.shift import tokenization
 from vitrine.shift.equivariance import FAMILIES, invariance_error, make_shift_equivariant
-from vitrine.shift.polyphase import selection_margins
 
 SWIN = {"img_size": 24, "patch_size": 2, "embed_dim": 12, "depths": (2, 2), "num_heads": (1, 2)}
 MODELS = {

@@ -3,13 +3,13 @@ import torch
 from torch import nn
 
 from vitrine.errors import VitrineError
+from vitrine.measures.margins import selection_margins
 from vitrine.shift.polyphase import (
     arrangement,
     polyphase_energies,
     roll,
     roll_image,
     sample,
-    selection_margins,
     strongest,
     strongest_grid,
     strongest_phase,

@@ -28,6 +28,7 @@ from vitrine.data.loading import EvaluationSamples, eval_loader, evenly_spread
 from vitrine.data.transforms import Transform, eval_transform
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.measures.context import Trained, Values
+from vitrine.measures.margins import margin_values, margins_of_views
 from vitrine.training.model import Precision, autocast
 from vitrine.training.seeding import derive
 
@@ -78,7 +79,8 @@ def circular_consistency(
         ``top1`` (percent, before any shift), ``consistency`` (percent of pairs), ``bitwise``
         (percent of pairs with logits equal in every bit), ``max_logit_difference``,
         ``max_offset_pixels`` and ``max_erased_pixels`` (ranges of the draws), ``images``,
-        ``pairs``; with `conditions` each as ``"<name>/<key>"``.
+        ``pairs``; with `conditions` each as ``"<name>/<key>"``. Over all views that the model is
+        shown, what `vitrine.measures.margins.margin_values` says.
 
     Raises:
         VitrineError: a condition has an unknown field, or a value out of range.
@@ -88,29 +90,30 @@ def circular_consistency(
     tallies = {name: _Tally() for name in named}
     side = trained.recipe.data.image_size
     transform = eval_transform(trained.recipe, trained.info)
-    for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
-        shifts = draws(trained.seed, "circular shift", indices, pairs, 2, 2)
-        patches = draws(trained.seed, "erased patch", indices, 3)
-        seen: dict[object, tuple[Tensor, Tensor]] = {}  # images and logits that conditions share
-        for name, own in named.items():
-            view = (own.erase, own.flip)
-            with autocast(trained.device, precision):
-                if view not in seen:
-                    shown = _prepare(batch, own, patches)
-                    seen[view] = shown, trained.logits(shown)
-                shown, logits = seen[view]
-                offsets = integers(shifts, _pixels(own.max_offset, side))
-                views = [
-                    trained.logits(circular_shift(shown, offset))
-                    for offset in offsets.flatten(1, 2).unbind(1)
-                ]
-            tallies[name].add(logits, labels, views)
+    with margins_of_views(trained.model) as margins:
+        for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
+            shifts = draws(trained.seed, "circular shift", indices, pairs, 2, 2)
+            patches = draws(trained.seed, "erased patch", indices, 3)
+            seen: dict[object, tuple[Tensor, Tensor]] = {}  # images, logits
+            for name, own in named.items():
+                view = (own.erase, own.flip)
+                with autocast(trained.device, precision):
+                    if view not in seen:
+                        shown = _prepare(batch, own, patches)
+                        seen[view] = shown, trained.logits(shown)
+                    shown, logits = seen[view]
+                    offsets = integers(shifts, _pixels(own.max_offset, side))
+                    views = [
+                        trained.logits(circular_shift(shown, offset))
+                        for offset in offsets.flatten(1, 2).unbind(1)
+                    ]
+                tallies[name].add(logits, labels, views)
     values: dict[str, float] = {}
     for name, own in named.items():
         ranges = {"max_offset_pixels": own.max_offset, "max_erased_pixels": own.erase}
         result = tallies[name].values() | {k: _pixels(v, side) for k, v in ranges.items()}
         values |= {f"{name}{key}": value for key, value in result.items()}
-    return values
+    return {**values, **margin_values(margins)}
 
 
 def standard_consistency(

@@ -98,7 +98,12 @@ def renamed(backbone: nn.Module, state: dict[str, Any], prefix: str, *_: Any) ->
     """
     if f"{prefix}patch_embed.projection.weight" not in state:
         return
-    ours, given = backbone.state_dict(), {}
+    given: dict[str, Tensor] = {}
+    ours = {  # mmseg's models record no selection of grids
+        name: value
+        for name, value in backbone.state_dict().items()
+        if not name.endswith("_extra_state")
+    }
     for name in [name for name in state if name.startswith(prefix)]:
         value, name = state.pop(name), name.removeprefix(prefix)
         if name.endswith("relative_position_index"):

@@ -16,9 +16,9 @@ from timm.models import build_model_with_cfg, register_model
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
+from vitrine.measures.margins import note_margin
 from vitrine.shift.polyphase import (
     arrangement,
-    note_margin,
     roll_image,
     settle,
     strongest,

@@ -1,4 +1,4 @@
-"""Consistency with the margins of the selections, and Table 4: what each module costs.
+"""Table 4: what each module costs.
 
 Every module is timed alone, on tokens of the size that it meets in the paper's models: the
 tokenisation and merging of A-Swin-T and its window selection at the first stage, and the attention
@@ -19,50 +19,16 @@ from timm.models.mvitv2 import cal_rel_pos_type
 from torch import Tensor
 
 from vitrine.errors import VitrineError
-from vitrine.measures import consistency
-from vitrine.measures.context import Context, Trained, Values
+from vitrine.measures.context import Context, Values
 from vitrine.measures.throughput import time_in_turns
 from vitrine.shift.adaptive_mvitv2 import a_mvitv2_tiny
-from vitrine.shift.polyphase import roll, selection_margins
+from vitrine.shift.polyphase import roll
 from vitrine.shift.swin import a_swin_tiny_patch4_window7_224
 from vitrine.shift.tokenization import adaptive_conv, adaptive_merge
 from vitrine.shift.windows import Size, window_offset
 
 Call = Callable[[], object]
-MARGINS = ("smallest", "median", "certified")
 PLAIN, ADAPTIVE = "plain", "adaptive"
-
-
-def circular_consistency(trained: Trained, **args: Any) -> Values:
-    """Measure circular consistency, and how surely each view's grids are chosen.
-
-    Args:
-        trained: the run.
-        args: of `vitrine.measures.consistency.circular_consistency`.
-
-    Returns:
-        its keys, and over all views that the model is shown ``margin/smallest``, ``margin/median``
-        (in units of what rounding can change, see `selection_margins`) and ``margin/certified``:
-        percent of views above 1, whose grids rounding cannot change. None if it selects nothing.
-    """
-    smallest: list[Tensor] = []
-    with selection_margins(trained.model) as margins:
-
-        def collect(*_: object) -> None:
-            smallest.append(margins.smallest().cpu())
-            margins.clear()
-
-        hook = trained.model.register_forward_hook(collect)
-        try:
-            values = consistency.circular_consistency(trained, **args)
-        finally:
-            hook.remove()
-    margin = torch.cat(smallest)
-    if margin.isinf().all():
-        return {**values, **dict.fromkeys(f"margin/{key}" for key in MARGINS)}
-    found = (margin.min(), margin.median(), 100 * (margin > 1).double().mean())
-    named = zip(MARGINS, found, strict=True)
-    return {**values, **{f"margin/{key}": value.item() for key, value in named}}
 
 
 def module_runtime(

@@ -20,13 +20,10 @@ such as stripes or a periodic pattern.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from vitrine.errors import VitrineError
+from vitrine.measures.margins import note_margin
 
 FIXED_POINT = 2.0**40
 """Units of the largest energy of a sample: 2^23 energies can be summed in int64."""
@@ -54,6 +51,12 @@ def _rolled_index(height: int, width: int, offset: Tensor) -> Tensor:
     rows = (torch.arange(height, device=offset.device) + offset[:, :1]) % height
     columns = (torch.arange(width, device=offset.device) + offset[:, 1:]) % width
     return (rows[:, :, None] * width + columns[:, None, :]).flatten(1)  # (B, H W)
+
+
+def full_precision(x: Tensor) -> torch.autocast:
+    """Return the context in which nothing is computed in half precision."""
+    # The meta device, on which models are counted, knows no autocast.
+    return torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False)
 
 
 def strongest(energies: Tensor) -> Tensor:
@@ -142,7 +145,7 @@ def strongest_grid(energies: Tensor, scores: Tensor | None = None) -> Tensor:
 @torch.no_grad()
 def strongest_phase(tokens: Tensor, stride: int) -> Tensor:
     """Return the phase ``(B, 2)`` of ``(B, H, W, C)`` whose tokens have the largest l2 norm."""
-    with torch.autocast(tokens.device.type, enabled=False):
+    with full_precision(tokens):
         return strongest_grid(grids(token_norms(tokens).square(), (stride, stride)))
 
 
@@ -152,81 +155,3 @@ def sample(x: Tensor, phase: Tensor, stride: int) -> Tensor:
     parts = x.view(batch, height // stride, stride, width // stride, stride, channels)
     sample_index = torch.arange(batch, device=x.device)
     return parts[sample_index, :, phase[:, 0], :, phase[:, 1]]
-
-
-class SelectionMargins:
-    """The smallest margin of any selection for each image: see `selection_margins`."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget what was recorded."""
-        self._smallest: Tensor | None = None
-
-    def smallest(self) -> Tensor:
-        """Return the smallest margin of each image since the last `clear`, ``(B,)``.
-
-        It is infinite for a model that selects nothing.
-
-        Raises:
-            VitrineError: the model has not run.
-        """
-        if self._smallest is None:
-            raise VitrineError("no margin is recorded: run the model inside selection_margins")
-        return self._smallest
-
-    def note(self, margins: Tensor) -> None:
-        """Take ``(B,)`` margins of one selection into account."""
-        if self._smallest is None:
-            self._smallest = margins
-        self._smallest = torch.minimum(self._smallest, margins)
-
-
-_RECORDING: list[SelectionMargins] = []
-
-
-@contextmanager
-def selection_margins(model: nn.Module) -> Iterator[SelectionMargins]:
-    """Record by how much the selections in `model` are decided; eager models only.
-
-    The margin of a selection is the gap between its best two scores over what rounding can change
-    that gap by. Above 1 rounding cannot change the selection; near 0 two grids tie, as those of a
-    periodic image do.
-
-        with selection_margins(model) as margins:
-            model(images)
-        margins.smallest()  # (B,)
-    """
-    margins = SelectionMargins()
-
-    def begin(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        _RECORDING.append(margins)
-        margins.note(torch.full((len(inputs[0]),), torch.inf, device=inputs[0].device))
-
-    def end(*_: object) -> None:
-        _RECORDING.remove(margins)
-
-    hooks = [
-        model.register_forward_pre_hook(begin),
-        model.register_forward_hook(end, always_call=True),
-    ]
-    try:
-        yield margins
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-ROUNDINGS = 8
-"""Units in the last place by which a token's energy may err."""
-
-
-def note_margin(scores: Tensor, dtype: torch.dtype) -> None:
-    """Record the margins of scores ``(B, P, Q)`` of energies of `dtype`, where asked for."""
-    if not _RECORDING or scores[0].numel() < 2:
-        return
-    first, second = scores.flatten(1).topk(2, dim=1).values.unbind(dim=1)
-    gap = (first - second).float() / first.float().clamp_min(1e-30)
-    for margins in _RECORDING:
-        margins.note(gap / (2 * ROUNDINGS * torch.finfo(dtype).eps))

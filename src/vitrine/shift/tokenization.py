@@ -31,7 +31,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.shift.polyphase import roll, roll_image, sample, strongest_grid, strongest_phase
+from vitrine.shift.polyphase import (
+    full_precision,
+    roll,
+    roll_image,
+    sample,
+    strongest_grid,
+    strongest_phase,
+)
 from vitrine.shift.windows import window_offset
 
 Selection = Literal["paper", "fast", "none"]
@@ -243,7 +250,7 @@ def projection_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
     last, after = stride - 1, max(0, kernel - 1 - before)
     phases = itertools.product(range(stride), repeat=2)
     # Half precision would create ties.
-    with torch.autocast(x.device.type, enabled=False):
+    with full_precision(x):
         a = direction(conv.out_channels, conv.weight)
         projection = (a @ conv.weight.flatten(1)).view(conv.weight.shape[1:])  # (C, k, k)
         kernels = [functional.pad(projection, (j, last - j, i, last - i)) for i, j in phases]
@@ -278,7 +285,7 @@ def adaptive_conv(x: Tensor, conv: nn.Conv2d, selection: Selection) -> tuple[Ten
         tokens = circular_conv(x, conv, stride=1).permute(0, 2, 3, 1)
         phase = strongest_phase(tokens, stride)
         return sample(tokens, phase, stride), phase
-    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+    with torch.no_grad(), full_precision(x):
         scores = correlation_energies(x, conv) if selection == "paper" else None
         phase = strongest_grid(projection_energies(x, conv), scores)
     return circular_conv(roll_image(x, phase), conv).permute(0, 2, 3, 1), phase

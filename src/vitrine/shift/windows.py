@@ -15,12 +15,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vitrine.measures.margins import note_margin
 from vitrine.shift.polyphase import (
     FIXED_POINT,
     arrangement,
     fixed_point,
+    full_precision,
     grids,
-    note_margin,
     polyphase_energies,
     settle,
     strongest,
@@ -70,7 +71,7 @@ def window_offset(tokens: Tensor, window: Size, anchored: bool = False) -> Tenso
         int64 ``(B, 2)``, below `window`, or if anchored below ``(H, W)``; rolled by it, windows
         begin at token 0.
     """
-    with torch.autocast(tokens.device.type, enabled=False):
+    with full_precision(tokens):
         norms = token_norms(tokens)
         places = arrangement(norms)
     scores = polyphase_energies(_window_means(norms, window).square(), window)
