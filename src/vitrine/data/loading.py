@@ -36,7 +36,7 @@ class MicroBatch:
 
     step: int
     index: int
-    images: Tensor  # (micro, 3, H, W) float32
+    images: Any  # (micro, 3, H, W) float32; where a transform gives several tensors, a list
     labels: Tensor  # (micro,) int64
 
 

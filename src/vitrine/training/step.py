@@ -128,7 +128,7 @@ class Trainer:
         # Before compiling, which a copy would not survive.
         self.ema = ModelEmaV3(self.model, recipe.ema_decay) if recipe.ema_decay else None
         if recipe.grad_checkpointing:
-            _checkpoint_gradients(self.model, recipe.model.name)
+            checkpoint_gradients(self.model, recipe.model.name)
         if recipe.compile:
             self.model.compile()  # in place, so names in the state dict stay clean
         self.parameters = list(self.model.parameters())
@@ -185,10 +185,7 @@ class Trainer:
 
         The loss of a step is that of the weights before it, so it cannot vouch for a checkpoint.
         """
-        values = [value for value in self.model.state_dict().values() if value.is_floating_point()]
-        if torch.stack(torch._foreach_norm(values, math.inf)).isfinite().all():
-            return None
-        return f"the weights are no longer finite after step {step}"
+        return fault_in(self.model, step)
 
     def weights(self) -> dict[str, Tensor]:
         """State dict of what the run saves: the moving average if the recipe has one."""
@@ -215,7 +212,20 @@ class Trainer:
             self.ema.module.load_state_dict(state["ema"])
 
 
-def _checkpoint_gradients(model: nn.Module, name: str) -> None:
+def fault_in(model: nn.Module, step: int) -> str | None:
+    """Say if a model's weights after `step` steps hold a number that is not finite."""
+    values = [value for value in model.state_dict().values() if value.is_floating_point()]
+    if torch.stack(torch._foreach_norm(values, math.inf)).isfinite().all():
+        return None
+    return f"the weights are no longer finite after step {step}"
+
+
+def checkpoint_gradients(model: nn.Module, name: str) -> None:
+    """Recompute a model's activations in the backward pass.
+
+    Raises:
+        VitrineError: it cannot.
+    """
     try:
         model.set_grad_checkpointing(True)  # type: ignore[operator]
     except (AttributeError, AssertionError):
