@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torchvision.transforms import v2
+from torchvision import transforms
 
 if TYPE_CHECKING:
     from vitrine.plan.datasets import DatasetInfo
@@ -24,12 +24,9 @@ LOG_ASPECT = (math.log(0.3), math.log(1 / 0.3))
 TRIES = 10
 
 
-class QuarterTurn(torch.nn.Module):
-    """Turns an image by a random multiple of 90 degrees."""
-
-    def forward(self, image: Image.Image) -> Image.Image:
-        """Turn it."""
-        return image.rotate(90 * int(torch.randint(4, ())))
+def quarter_turn(image: Image.Image) -> Image.Image:
+    """Turn a square image by a random multiple of 90 degrees."""
+    return image.rotate(90 * int(torch.randint(4, ())))
 
 
 class MultiCrop:
@@ -37,27 +34,28 @@ class MultiCrop:
 
     def __init__(self, recipe: SelfSupervisionRecipe, info: DatasetInfo) -> None:
         spec, data = recipe.crops, recipe.data
-        interpolation = v2.InterpolationMode[data.interpolation.upper()]
+        interpolation = transforms.InterpolationMode[data.interpolation.upper()]
         mean, std = info.normalization(data.normalization)
-        finish = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)]
-        brightness, contrast, saturation, hue = spec.color_jitter
-        colours = [
-            v2.RandomApply(
-                [v2.ColorJitter(brightness, contrast, saturation, hue)], spec.color_jitter_prob
-            ),
-            v2.RandomGrayscale(spec.gray_prob),
-        ]
-        turns = [v2.RandomHorizontalFlip(spec.hflip), v2.RandomVerticalFlip(spec.vflip)]
-        if spec.quarter_turns:
-            turns.append(QuarterTurn())
+        always = [transforms.ToTensor(), transforms.Normalize(mean, std)]
+        jitter = transforms.RandomApply(
+            [transforms.ColorJitter(*spec.color_jitter)], spec.color_jitter_prob
+        )
+        blurred = transforms.GaussianBlur(spec.blur_kernel, spec.blur_sigma)
 
-        def crop(size: int, scale: tuple[float, float], blur: float, solarize: float) -> v2.Compose:
-            extra = [
-                v2.RandomApply([v2.GaussianBlur(spec.blur_kernel, spec.blur_sigma)], blur),
-                v2.RandomSolarize(128, solarize),
+        def crop(
+            size: int, scale: tuple[float, float], blur: float, solarize: float
+        ) -> transforms.Compose:
+            steps = [
+                (1.0, transforms.RandomResizedCrop(size, scale, spec.ratio, interpolation)),
+                (spec.hflip, transforms.RandomHorizontalFlip(spec.hflip)),
+                (spec.vflip, transforms.RandomVerticalFlip(spec.vflip)),
+                (float(spec.quarter_turns), quarter_turn),
+                (spec.color_jitter_prob, jitter),
+                (spec.gray_prob, transforms.RandomGrayscale(spec.gray_prob)),
+                (blur, transforms.RandomApply([blurred], blur)),
+                (solarize, transforms.RandomSolarize(128, solarize)),
             ]
-            first = v2.RandomResizedCrop(size, scale, spec.ratio, interpolation)
-            return v2.Compose([first, *turns, *colours, *extra, *finish])
+            return transforms.Compose([*(step for p, step in steps if p > 0), *always])
 
         first, second, local = spec.blur_prob
         self._global = [

@@ -48,6 +48,11 @@ class MaskedVisionTransformer(VisionTransformer):
             x = self.blocks(x)
         return self.norm(x)
 
+    def forward(self, images: Tensor) -> Tensor:  # type: ignore[override]
+        """Return the features ``(B, C)``, or logits if there are classes."""
+        features: Tensor = self.forward_head(self.forward_features(images))
+        return features
+
     def _pos_embed(self, x: Tensor) -> Tensor:
         """Put the class token before patches ``(B, h, w, C)``, or ``(B, N, C)``; add positions."""
         positions = self.pos_embed
