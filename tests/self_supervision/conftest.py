@@ -1,3 +1,4 @@
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,3 +63,11 @@ def recipe(make_recipe: Callable[..., SelfSupervisionRecipe]) -> SelfSupervision
 @pytest.fixture(scope="session")
 def info() -> DatasetInfo:
     return load_registry(REGISTRY)["digits"]
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that no other process listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
