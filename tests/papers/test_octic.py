@@ -15,8 +15,8 @@ from vitrine.plan.paper import read_reference
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "octic"
 PRINTED = {
-    "table1": 15, "table2": 96, "table4": 16, "table5": 12, "table6": 26, "table8": 13,
-    "table10": 37, "fig1": 36,
+    "table1": 15, "table2": 96, "table3": 63, "table4": 16, "table5": 12, "table6": 26,
+    "table7": 30, "table8": 13, "table9": 18, "table10": 37, "fig1": 36,
 }  # fmt: skip
 SCALES = ["smoke", "laptop", "gpu", "full"]
 SIZES = {"l": "ViT-L/16", "h": "ViT-H/14"}
@@ -118,7 +118,7 @@ def test_every_printed_value_has_a_cell_where_its_artifact_exists(scale):
     for name, artifact in paper.artifacts.items():
         cells = [cell for cell in artifact.cells if cell.printed]
         assert len(cells) == PRINTED.get(name, 0)
-        if name not in ("table8", "table10"):
+        if name not in ("table8", "table9", "table10"):
             assert all(cell.measurement for cell in cells)
 
 

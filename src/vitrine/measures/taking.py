@@ -40,7 +40,7 @@ def take(job: MeasurementJob) -> dict[str, object]:
     # Before measuring: files may change meanwhile.
     origin = provenance(job.device)
     code = measuring_digest(job.function, job.args, job.recipe, job.reads)
-    measured_on = job.datasets or job.reads[:1]
+    measured_on = job.datasets or (job.reads[:1] if job.run else ())
     start = time.monotonic()
     values, weights = {}, {}
     for seed in job.seeds:

@@ -39,6 +39,7 @@ def patch_segmentation(
     trained: Trained[SelfSupervisionRecipe],
     strengths: tuple[float, ...] = STRENGTHS,
     neighbours: tuple[int, ...] = NEIGHBOURS,
+    iterations: int = 1000,
 ) -> Values:
     """Segment by logistic regression, and by nearest neighbours, of patch tokens (Table 3).
 
@@ -47,7 +48,7 @@ def patch_segmentation(
         distance, 0 for cosine), as chosen; ``images``.
     """
     classes = trained.reads.classes
-    train = [seen for seen in _seen(trained, "train")]
+    train = list(_seen(trained, "train"))
     chosen_by = train[::HELD_OUT]
     fitted_on = [seen for index, seen in enumerate(train) if index % HELD_OUT]
     bank = torch.cat([tokens for tokens, _, _ in fitted_on])
@@ -55,7 +56,7 @@ def patch_segmentation(
     bank, labels = bank[labels != IGNORED], labels[labels != IGNORED]
     val = list(_seen(trained, "val"))
     linear: dict[Any, Classifier] = {
-        strength: _linear(bank, labels, classes, strength) for strength in strengths
+        strength: _linear(bank, labels, classes, strength, iterations) for strength in strengths
     }
     near: dict[Any, Classifier] = {
         (k, metric): _nearest(bank, labels, classes, k, metric)
@@ -100,8 +101,10 @@ def mean_iou(
     return 100 * (both / either)[either > 0].mean().item()
 
 
-def _linear(bank: Tensor, labels: Tensor, classes: int, strength: float) -> Classifier:
-    layer = LogisticRegression(strength).fit(bank, labels, classes)
+def _linear(
+    bank: Tensor, labels: Tensor, classes: int, strength: float, iterations: int
+) -> Classifier:
+    layer = LogisticRegression(strength, iterations).fit(bank, labels, classes)
     return lambda tokens: layer(tokens).argmax(1)
 
 

@@ -6,8 +6,10 @@ Protocols are DINOv2's (Oquab et al., 2024, App. B) and, of `cells`, DinoBloom's
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,6 +39,7 @@ NEIGHBOURS = (10, 20, 100, 200)
 RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
 """Learning rates of the linear classifiers at a batch of 256."""
 BLOCKS = 4
+QUERIES = 256  # at a time: each has a distance to every training image
 
 
 def knn(
@@ -46,23 +49,28 @@ def knn(
 ) -> Values:
     """Classify by the nearest training images, upright and under the eight symmetries.
 
+    Validation images pass in float64, or rounding would decide between neighbours as near.
+
     Returns:
-        ``top1/<k>`` in percent; ``equal``, the percentage of images whose prediction (of 20
-        neighbours, or the first number given) is the same under all eight; ``worst``, the top-1
-        accuracy under that which costs most; ``images``.
+        ``top1/<k>`` in percent; ``untrained``, that of the headline (20 neighbours, or the first
+        number given) before the first step; ``equal``, the percentage of images whose headline prediction is the same
+        under all eight; ``worst``, its accuracy under that which costs most; ``images``.
     """
     bank, labels = features(trained, "train", batch_size)
     headline = 20 if 20 in neighbours else neighbours[0]
+    exact = replace(trained, model=copy.deepcopy(trained.model).double())
     predicted = []
     for element in ELEMENTS:
-        queries, truth = features(trained, "val", batch_size, element)
+        queries, truth = features(exact, "val", batch_size, element)
         votes = vote(bank, labels, queries, trained.reads.classes, neighbours)
         predicted.append(votes[headline].argmax(1))
         if element == ELEMENTS[0]:
             top1 = {f"top1/{k}": percent(votes[k].argmax(1) == truth) for k in neighbours}
     stacked = torch.stack(predicted)
+    (untrained,) = _top1_of_teachers(trained, [0], batch_size, headline)
     return {
         **top1,
+        "untrained": untrained,
         "equal": percent((stacked == stacked[0]).all(0)),
         "worst": min(percent(one == truth) for one in predicted),
         "images": len(truth),
@@ -78,18 +86,29 @@ def progress(
         ``share/<n>``, top-1 accuracy in percent after n percent of the training, for each of the
         teachers; ``steps`` and ``top1``, lists of the same.
     """
-    schedule, shown = trained.recipe.schedule, {}
-    every = schedule.save_teacher_steps
-    final = {name: value.clone() for name, value in trained.model.state_dict().items()}
-    for step in range(0, schedule.steps + 1, every):
+    schedule = trained.recipe.schedule
+    steps = range(0, schedule.steps + 1, schedule.save_teacher_steps)
+    top1 = _top1_of_teachers(trained, steps, batch_size, neighbours)
+    shares = [f"share/{round(100 * step / schedule.steps)}" for step in steps]
+    return {**dict(zip(shares, top1, strict=True)), "steps": list(steps), "top1": top1}
+
+
+def _top1_of_teachers(
+    trained: Trained[SelfSupervisionRecipe],
+    steps: Sequence[int],
+    batch_size: int,
+    neighbours: int,
+) -> list[float]:
+    """The accuracy of nearest neighbours, in percent, with the teachers of these steps."""
+    found, final = [], copy.deepcopy(trained.model.state_dict())
+    for step in steps:
         load_weights(trained.model, teacher_file(trained.folder, step), trained.recipe)
         bank, labels = features(trained, "train", batch_size)
         queries, truth = features(trained, "val", batch_size)
         votes = vote(bank, labels, queries, trained.reads.classes, [neighbours])
-        shown[step] = percent(votes[neighbours].argmax(1) == truth)
+        found.append(percent(votes[neighbours].argmax(1) == truth))
     trained.model.load_state_dict(final)
-    shares = {f"share/{round(100 * step / schedule.steps)}": top1 for step, top1 in shown.items()}
-    return {**shares, "steps": list(shown), "top1": list(shown.values())}
+    return found
 
 
 def cells(trained: Trained[SelfSupervisionRecipe], batch_size: int = 128) -> Values:
@@ -104,8 +123,8 @@ def cells(trained: Trained[SelfSupervisionRecipe], batch_size: int = 128) -> Val
     classes = trained.reads.classes
     predicted = {f"{k}-NN": majority(bank, labels, queries, classes, k) for k in (1, 20)}
     strength = bank.shape[1] * classes / 100
-    fitted = LogisticRegression(strength).fit(bank.to(trained.device), labels, classes)
-    predicted["linear"] = fitted(queries.to(trained.device)).argmax(1).cpu()
+    fitted = LogisticRegression(strength).fit(bank, labels, classes)
+    predicted["linear"] = fitted(queries).argmax(1).cpu()
     values: dict[str, float] = {}
     for name, found in predicted.items():
         values[f"{name}/wF1"] = 100 * f1_score(truth, found, average="weighted")
@@ -135,7 +154,8 @@ def linear(
     width = trained.model.num_features
     classifiers = nn.ModuleDict()
     groups: list[dict[str, Any]] = []
-    for n, mean in itertools.product((1, BLOCKS), (False, True)):
+    last = min(BLOCKS, len(trained.model.blocks))  # type: ignore[arg-type]
+    for n, mean in itertools.product((1, last), (False, True)):
         for number, rate in enumerate(rates):
             layer = nn.Linear(width * (n + mean), trained.reads.classes)
             nn.init.normal_(layer.weight, std=0.01)
@@ -196,13 +216,14 @@ def features(
 ) -> tuple[Tensor, Tensor]:
     """Return class tokens ``(M, C)`` of a split, on the unit sphere, and labels ``(M,)``.
 
-    `element` is the symmetry under which the images are seen.
+    Tokens stay on the device; `element` is the symmetry under which the images are seen.
     """
     found, labels = [], []
+    dtype = next(trained.model.parameters()).dtype
     with torch.inference_mode():
         for images, truth in _batches(trained, split, batch_size):
-            tokens = trained.model(transform(images, element).to(trained.device))
-            found.append(functional.normalize(tokens.float(), dim=1).cpu())
+            tokens = trained.model(transform(images, element).to(trained.device, dtype))
+            found.append(functional.normalize(tokens, dim=1))
             labels.append(truth)
     return torch.cat(found), torch.cat(labels)
 
@@ -217,21 +238,23 @@ def vote(
     Returns:
         votes ``(Q, classes)`` by number of neighbours.
     """
-    most = min(max(neighbours), len(bank))
-    votes = {k: torch.zeros(len(queries), classes, dtype=torch.float64) for k in neighbours}
-    for start in range(0, len(queries), 1024):
-        cosines, nearest = (queries[start : start + 1024] @ bank.T).topk(most)
-        weights = (cosines.double() / TEMPERATURE).softmax(1)
+    votes: dict[int, list[Tensor]] = {k: [] for k in neighbours}
+    bank = bank.to(queries.dtype)
+    for part in queries.split(QUERIES):
+        cosines, nearest = (part @ bank.T).topk(min(max(neighbours), len(bank)))
+        weights = (cosines.double() / TEMPERATURE).softmax(1).cpu()
+        voters = labels[nearest.cpu()]
         for k in neighbours:
-            votes[k][start : start + 1024].scatter_add_(1, labels[nearest[:, :k]], weights[:, :k])
-    return votes
+            none = torch.zeros(len(part), classes, dtype=torch.float64)
+            votes[k].append(none.scatter_add_(1, voters[:, :k], weights[:, :k]))
+    return {k: torch.cat(parts) for k, parts in votes.items()}
 
 
 def majority(bank: Tensor, labels: Tensor, queries: Tensor, classes: int, k: int) -> Tensor:
     """Return the class ``(Q,)`` of most of the k nearest, each vote of equal weight."""
     found = []
-    for part in queries.split(1024):
-        nearest = labels[(part @ bank.T).topk(min(k, len(bank))).indices]
+    for part in queries.split(QUERIES):
+        nearest = labels[(part @ bank.T).topk(min(k, len(bank))).indices.cpu()]
         found.append(functional.one_hot(nearest, classes).sum(1).argmax(1))
     return torch.cat(found)
 
