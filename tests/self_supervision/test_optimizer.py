@@ -13,15 +13,20 @@ def decayed(make_recipe):
     return make_recipe(
         {
             "optimizer": {
-                **{"lr": 4e-3, "weight_decay": [0.04, 0.4], "layer_decay": 0.9},
+                "lr": 4e-3,
+                "weight_decay": [0.04, 0.4],
+                "layer_decay": 0.9,
                 "patch_embed_scale": 0.2,
             },
             "schedule": {
-                **{"steps": 100, "warmup_steps": 10, "min_lr": 1e-6},
+                "steps": 100,
+                "warmup_steps": 10,
+                "min_lr": 1e-6,
                 "freeze_last_layer_steps": 3,
             },
             "teacher": {
-                **{"momentum": [0.992, 1.0], "temperature": [0.04, 0.07]},
+                "momentum": [0.992, 1.0],
+                "temperature": [0.04, 0.07],
                 "temperature_steps": 31,
             },
         }
@@ -107,9 +112,7 @@ def test_the_teacher_follows_exactly():
     teacher, student = torch.nn.Linear(3, 2).double(), torch.nn.Linear(3, 2).double()
     before = [parameter.clone() for parameter in teacher.parameters()]
     follow(teacher, student, 0.992)
-    for parameter, old, new in zip(
-        teacher.parameters(), before, student.parameters(), strict=True
-    ):
+    for parameter, old, new in zip(teacher.parameters(), before, student.parameters(), strict=True):
         assert torch.allclose(parameter, 0.992 * old + 0.008 * new, rtol=1e-14)
     follow(teacher, student, 0.0)
     assert all(map(torch.equal, teacher.parameters(), student.parameters()))

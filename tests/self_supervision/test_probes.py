@@ -19,6 +19,7 @@ from vitrine.training.model import load_weights
 
 from .conftest import REGISTRY
 
+
 @pytest.fixture(scope="module", autouse=True)
 def _fewer_images():
     """Every fifth digit is enough."""
@@ -123,7 +124,9 @@ def test_the_choice_of_one_half_is_judged_on_the_other():
 def test_cells_are_judged_by_neighbours_and_logistic_regression(i8):
     values = probes.cells(i8)
     assert values.keys() == {
-        f"{name}/{metric}" for name in ("1-NN", "20-NN", "linear") for metric in ("wF1", "Acc", "bAcc")
+        f"{name}/{metric}"
+        for name in ("1-NN", "20-NN", "linear")
+        for metric in ("wF1", "Acc", "bAcc")
     }
     assert all(25 < value <= 100 for value in values.values())
 
@@ -147,10 +150,14 @@ def test_mean_iou_of_known_predictions():
     """Class 0: 4 pixels right of 4 + 2 predicted; class 1: 2 of 4; one pixel is not judged."""
     mask = torch.tensor([[0, 0, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 0, 0]])
     predicted = torch.tensor([0, 1, 0, 0])  # one patch of 2 x 2 pixels is wrong
-    found = patch_probes.mean_iou(lambda tokens: predicted, [(torch.zeros(4, 1), predicted, mask)], 3)
+    found = patch_probes.mean_iou(
+        lambda tokens: predicted, [(torch.zeros(4, 1), predicted, mask)], 3
+    )
     assert found == pytest.approx(100 * (8 / 12 + 4 / 8) / 2)
     mask[2, :2] = IGNORED
-    found = patch_probes.mean_iou(lambda tokens: predicted, [(torch.zeros(4, 1), predicted, mask)], 3)
+    found = patch_probes.mean_iou(
+        lambda tokens: predicted, [(torch.zeros(4, 1), predicted, mask)], 3
+    )
     assert found == pytest.approx(100 * (8 / 10 + 4 / 6) / 2)
 
 
@@ -164,9 +171,7 @@ def test_patches_take_the_class_of_most_of_the_nearest(metric):
 def test_patches_of_masked_images_are_segmented(i8, tmp_path):
     voc = load_registry(REGISTRY)["voc2012"]
     write_miniature(voc, tmp_path, per_class=4, classes=3)
-    judged = Trained(
-        **{**vars(i8), "data_root": tmp_path, "datasets": (voc,)}
-    )
+    judged = Trained(**{**vars(i8), "data_root": tmp_path, "datasets": (voc,)})
     values = patch_probes.patch_segmentation(judged, strengths=(1.0, 100.0), neighbours=(1, 3))
     assert values["images"] == 12
     assert 20 < values["linear"] <= 100

@@ -5,6 +5,7 @@ The augmentation is DINOv2's, of torchvision's parts; the masks are BEiT's, as i
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from typing import TYPE_CHECKING
@@ -116,7 +117,7 @@ def masks(
     bounds = np.linspace(*ratio, count + 1)
     drawn = [
         block_mask(grid, int(patches * random.uniform(low, high)))
-        for low, high in zip(bounds[:-1], bounds[1:], strict=True)
+        for low, high in itertools.pairwise(bounds)
     ]
     drawn += [np.zeros(grid, dtype=bool)] * (crops - count)
     random.shuffle(drawn)

@@ -174,9 +174,7 @@ class Trainer:
             seen = [self.teacher(crops[:1], [None], mask) for _, crops, mask in micros]
         temperature = self.scheduler.teacher_temperature(step)
         of_cls = self.targets["cls"]([one.logits[0] for one in seen], temperature, self.team)
-        of_patch = self.targets["patch"](
-            [one.patch_logits for one in seen], temperature, self.team
-        )
+        of_patch = self.targets["patch"]([one.patch_logits for one in seen], temperature, self.team)
         self.last = {
             "targets": torch.cat(of_cls),
             "features": torch.cat([one.features.chunk(2)[0] for one in seen]),
@@ -240,7 +238,7 @@ class Trainer:
 
 
 def diversity(targets: Tensor, features: Tensor) -> dict[str, float]:
-    """Tell how far ``(M, K)`` targets and ``(B, C)`` features of different images are from collapse.
+    """Tell how far targets ``(M, K)`` and features ``(B, C)`` of other images are from collapse.
 
     Returns:
         ``teacher_entropy`` (mean of the targets'), ``marginal_entropy`` (of their mean),

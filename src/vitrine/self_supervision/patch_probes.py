@@ -65,7 +65,7 @@ def patch_segmentation(
     }
     values: dict[str, float] = {"images": len(val)}
     for name, choices in (("linear", linear), ("knn", near)):
-        best = max(choices, key=lambda one: mean_iou(choices[one], chosen_by, classes))  # noqa: B023
+        best = max(choices, key=lambda one: mean_iou(choices[one], chosen_by, classes))
         values[name] = mean_iou(choices[best], val, classes)
         if name == "linear":
             values["linear/C"] = best

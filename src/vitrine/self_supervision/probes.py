@@ -52,9 +52,10 @@ def knn(
     Validation images pass in float64, or rounding would decide between neighbours as near.
 
     Returns:
-        ``top1/<k>`` in percent; ``untrained``, that of the headline (20 neighbours, or the first
-        number given) before the first step; ``equal``, the percentage of images whose headline prediction is the same
-        under all eight; ``worst``, its accuracy under that which costs most; ``images``.
+        ``top1/<k>`` in percent; of the headline (20 neighbours, or the first number given)
+        ``untrained``, its accuracy before the first step, ``equal``, the percentage of images with
+        one prediction under all eight, and ``worst``, the accuracy under that which costs most;
+        ``images``.
     """
     bank, labels = features(trained, "train", batch_size)
     headline = 20 if 20 in neighbours else neighbours[0]
@@ -151,7 +152,7 @@ def linear(
     """
     recipe, device = trained.recipe, trained.device
     seed_everything("linear probe", trained.seed)
-    width = trained.model.num_features
+    width: int = trained.model.num_features  # type: ignore[assignment]
     classifiers = nn.ModuleDict()
     groups: list[dict[str, Any]] = []
     last = min(BLOCKS, len(trained.model.blocks))  # type: ignore[arg-type]
@@ -171,7 +172,7 @@ def linear(
         recipe.data.image_size,
         is_training=True,
         hflip=recipe.crops.hflip,
-        color_jitter=None,
+        color_jitter=None,  # type: ignore[arg-type]
         interpolation=recipe.data.interpolation,
         mean=mean_std[0],
         std=mean_std[1],

@@ -6,7 +6,7 @@ patches; timm antialiases. Octic models have a mask token of their own (`vitrine
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from timm.models import generate_default_cfgs, register_model
@@ -26,6 +26,10 @@ class MaskedVisionTransformer(VisionTransformer):
         mask_token: whether it has the token that takes a masked patch's place, zero at first.
         **kwargs: those of timm's ViT.
     """
+
+    cls_token: Any
+    pos_embed: Any
+    mask_token: Any
 
     def __init__(self, mask_token: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -65,7 +69,7 @@ class MaskedVisionTransformer(VisionTransformer):
         """Return the position encoding ``(1, 1 + h w, C)`` of a grid of patches."""
         height, width = self.patch_embed.grid_size
         if grid == (height, width):
-            return self.pos_embed
+            return cast(Tensor, self.pos_embed)
         table = self.pos_embed[:, 1:].unflatten(1, (height, width)).permute(0, 3, 1, 2)
         scale = ((grid[0] + OFFSET) / height, (grid[1] + OFFSET) / width)
         resampled = functional.interpolate(table.float(), scale_factor=scale, mode="bicubic")

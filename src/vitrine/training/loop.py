@@ -82,9 +82,7 @@ class Run(RunFolder):
     """One classifier in training; another task's engine has its own model, samples and trainer."""
 
     job: Job[Any]
-    remedy = (
-        "lower optimizer.lr, lengthen schedule.warmup_epochs or set optimizer.clip_grad"
-    )
+    remedy = "lower optimizer.lr, lengthen schedule.warmup_epochs or set optimizer.clip_grad"
     last_checkpoint: Path | None = None
 
     def keep_initial_weights(self) -> None:
@@ -145,7 +143,9 @@ class Run(RunFolder):
                     self._require(self.losses.read(), self.losses.step)
                 self._keep(done)
                 if log:
-                    journal.record(done, self.losses.mean(), self.trainer.lr, **self._signs(journal))
+                    journal.record(
+                        done, self.losses.mean(), self.trainer.lr, **self._signs(journal)
+                    )
                 if log or save:
                     team.from_lead(partial(self.attempts.note, done))
                 if save:

@@ -86,9 +86,7 @@ def build_pretrained(recipe: Recipe, classes: int, file: Path | None) -> nn.Modu
     )
 
 
-def build_from(
-    recipe: Recipe | SelfSupervisionRecipe, classes: int, file: Path
-) -> nn.Module:
+def build_from(recipe: Recipe | SelfSupervisionRecipe, classes: int, file: Path) -> nn.Module:
     """Make the recipe's model with the weights of another run, all of them.
 
     Args:
@@ -106,9 +104,7 @@ def build_from(
     return model
 
 
-def create(
-    recipe: Recipe | SelfSupervisionRecipe, classes: int, **options: Any
-) -> nn.Module:
+def create(recipe: Recipe | SelfSupervisionRecipe, classes: int, **options: Any) -> nn.Module:
     """Make the recipe's model with more `options` of timm's; errors as `build_pretrained`."""
     spec = recipe.model
     require_known(spec.name)
