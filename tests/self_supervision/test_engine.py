@@ -1,4 +1,4 @@
-"""Backbones are trained under the same rules as classifiers: resumed to the same bits, and shared."""
+"""Backbones are trained under the rules of classifiers: resumed to the same bits, and shared."""
 
 import json
 import math

@@ -147,7 +147,6 @@ def test_a_patch_has_the_label_of_most_of_its_pixels():
 
 
 def test_mean_iou_of_known_predictions():
-    """Class 0: 4 pixels right of 4 + 2 predicted; class 1: 2 of 4; one pixel is not judged."""
     mask = torch.tensor([[0, 0, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 0, 0]])
     predicted = torch.tensor([0, 1, 0, 0])  # one patch of 2 x 2 pixels is wrong
     found = patch_probes.mean_iou(

@@ -148,5 +148,5 @@ def _seen(
         pixels = torch.from_numpy(np.array(resized)).long()
         with torch.inference_mode():
             tokens = model.forward_features(view(image)[None].to(trained.device))[0]  # type: ignore[operator]
-        patches = tokens[model.num_prefix_tokens :].clone()  # type: ignore[misc]
+        patches = tokens[model.num_prefix_tokens :].clone()
         yield patches, patch_labels(pixels, data.image_size // round(len(patches) ** 0.5)), pixels

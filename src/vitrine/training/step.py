@@ -32,7 +32,7 @@ from vitrine.training.team import Team
 
 if TYPE_CHECKING:
     from vitrine.data.loading import MicroBatch
-    from vitrine.plan.recipe import Recipe
+    from vitrine.plan.recipe import Recipe, SelfSupervisionRecipe
 
 
 Mixing = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -77,7 +77,7 @@ def build_loss(recipe: Recipe) -> nn.Module:
     return LabelSmoothingCrossEntropy(smoothing) if smoothing else nn.CrossEntropyLoss()
 
 
-def accumulation(recipe: Recipe, world: int) -> int:
+def accumulation(recipe: Recipe | SelfSupervisionRecipe, world: int) -> int:
     """Return how many micro-batches of a step each of `world` processes runs.
 
     Raises:
