@@ -12,8 +12,8 @@ from vitrine.errors import VitrineError
 from vitrine.plan.datasets import load_registry
 from vitrine.plan.recipe import SelfSupervisionRecipe
 from vitrine.self_supervision import engine
-from vitrine.self_supervision.engine import collapse, diversity, teacher_file, train
-from vitrine.self_supervision.network import build_model
+from vitrine.self_supervision.engine import collapse, diversity, train
+from vitrine.self_supervision.network import build_model, teacher_file
 from vitrine.training.engine import Job
 from vitrine.training.model import load_weights
 

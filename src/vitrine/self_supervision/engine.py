@@ -28,7 +28,7 @@ from vitrine.self_supervision.losses import (
     ibot_loss,
     koleo_loss,
 )
-from vitrine.self_supervision.network import Network, build_model, drop_paths
+from vitrine.self_supervision.network import Network, build_model, drop_paths, teacher_file
 from vitrine.self_supervision.optimizer import Schedules, build_optimizer, follow
 from vitrine.training.loop import Run, require_start
 from vitrine.training.model import autocast, build_from, check_image_size, save_weights
@@ -55,11 +55,6 @@ def train(job: Job[SelfSupervisionRecipe]) -> Path:
         if unfinished:
             run.train()
     return run.weights
-
-
-def teacher_file(seed_folder: Path, step: int) -> Path:
-    """Where a run keeps the teacher's backbone as it was after `step` steps."""
-    return seed_folder / "teachers" / f"step-{step:08d}.safetensors"
 
 
 class _Run(Run):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +37,11 @@ def build_model(recipe: SelfSupervisionRecipe, classes: int) -> nn.Module:
 def image_shape(recipe: SelfSupervisionRecipe) -> tuple[int, int, int]:
     """(channels, height, width) of a global crop."""
     return 3, recipe.data.image_size, recipe.data.image_size
+
+
+def teacher_file(seed_folder: Path, step: int) -> Path:
+    """Where a run keeps the teacher's backbone as it was after `step` steps."""
+    return seed_folder / "teachers" / f"step-{step:08d}.safetensors"
 
 
 class Head(nn.Module):

@@ -24,8 +24,8 @@ from vitrine.data.opening import Split
 from vitrine.data.transforms import eval_transform
 from vitrine.measures.context import Trained, Values
 from vitrine.octic.group import ELEMENTS, transform
-from vitrine.self_supervision.engine import teacher_file
 from vitrine.self_supervision.logistic import LogisticRegression
+from vitrine.self_supervision.network import teacher_file
 from vitrine.training.model import load_weights
 from vitrine.training.seeding import seed_everything
 
