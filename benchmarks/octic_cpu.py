@@ -12,11 +12,10 @@ what it does in the dense block, and copies between planes and heads come on top
 as many numbers as the dense one and transforms them twice; a layer norm of planes is five passes
 over them where the dense one is a fused kernel; and linear layers that read and write as much as
 dense ones, for a fifth of the arithmetic, wait for memory where dense ones compute. At bfloat16,
-where matrix units multiply several times faster, all of that weighs more; the octic attention is
-written out there, as torch's fused one takes twice the time on a CPU, so the dense block is timed
-with either. Scales of norms and of
+where matrix units multiply several times faster, all of that weighs more. Scales of norms and of
 layer scale are not folded into weights: compiled, they are fused into passes that are made anyway,
-and in eager mode they take about a twentieth of a block.
+and in eager mode they take about a twentieth of a block. Full models, ViT-L and ViT-H, are timed in
+all modes, too, in at most five rounds.
 
     python benchmarks/octic_cpu.py --output benchmarks/octic_cpu.csv
 """
@@ -29,7 +28,6 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +35,6 @@ import vitrine.models  # noqa: F401  # isort: skip
 import pandas as pd
 import timm
 import torch
-from timm.layers import set_fused_attn
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
@@ -47,9 +44,13 @@ from vitrine.octic.layers import OcticBlock
 from vitrine.provenance import provenance
 
 DIM, HEADS, TOKENS = 1024, 16, 197  # of ViT-L at 224 pixels
-MODEL = "vit_large_patch16_224"
+MODELS = {
+    "ViT-L": ("deit3_large_patch16_224", "octic_d8_vit_large_patch16_224"),
+    "ViT-H": ("deit3_huge_patch14_224", "octic_d8_vit_huge_patch14_224"),
+}
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-LIMITS = {"block": 4.59, "model": 4.55}  # ratios of multiply-adds
+BLOCK = "ViT-L block"
+LIMITS = {BLOCK: 4.59, "ViT-L": 4.55, "ViT-H": 4.57}  # ratios of multiply-adds
 TARGETS = {("float32", "compiled"): 4.0, ("float32", "eager"): 3.7, ("bfloat16", "compiled"): 3.0}
 
 LAYERS = {
@@ -60,12 +61,9 @@ LAYERS = {
 }
 
 
-def blocks(
-    batch_size: int, dtype: torch.dtype, attention: str = "fused"
-) -> dict[str, tuple[nn.Module, Tensor]]:
+def blocks(batch_size: int, dtype: torch.dtype) -> dict[str, tuple[nn.Module, Tensor]]:
     torch.manual_seed(0)
     x = torch.randn(batch_size, TOKENS, DIM)
-    set_fused_attn(attention == "fused")
     dense = Block(DIM, HEADS, qkv_bias=True, init_values=1e-4)
     octic = OcticBlock(DIM, HEADS, init_values=1e-4)
     return {
@@ -74,31 +72,28 @@ def blocks(
     }
 
 
-def models(batch_size: int, dtype: torch.dtype) -> dict[str, tuple[nn.Module, Tensor]]:
+def models(size: str, batch_size: int, dtype: torch.dtype) -> dict[str, tuple[nn.Module, Tensor]]:
     torch.manual_seed(0)
     x = torch.randn(batch_size, 3, 224, 224).to(dtype)
-    names = {"dense": MODEL, "octic": f"octic_d8_{MODEL}"}
-    return {way: (timm.create_model(name).eval().to(dtype), x) for way, name in names.items()}
+    names = zip(("dense", "octic"), MODELS[size], strict=True)
+    return {way: (timm.create_model(name).eval().to(dtype), x) for way, name in names}
 
 
-def compare(
-    what: str, precision: str, mode: str, batch_size: int, rounds: int, attention: str = "fused"
-) -> dict[str, Any]:
-    make = partial(blocks, attention=attention) if what == "block" else models
+def compare(what: str, precision: str, mode: str, batch_size: int, rounds: int) -> dict[str, Any]:
+    sizes = (batch_size, PRECISIONS[precision])
     calls: dict[str, Callable[[], object]] = {}
-    for way, (module, x) in make(batch_size, PRECISIONS[precision]).items():
+    for way, (module, x) in (blocks(*sizes) if what == BLOCK else models(what, *sizes)).items():
         run = torch.compile(module) if mode == "compiled" else module
         calls[way] = lambda run=run, x=x: run(x)
     with torch.inference_mode():
         seconds = time_in_turns(calls, "cpu", rounds, warmup=3)
     ratio = pd.Series(seconds["dense"]) / pd.Series(seconds["octic"])
     low, middle, high = ratio.quantile([0.25, 0.5, 0.75])
-    target = TARGETS.get((precision, mode)) if what == "block" and attention == "fused" else None
+    target = TARGETS.get((precision, mode)) if what == BLOCK else None
     row = {
-        "model": f"ViT-L {what}",
+        "model": what,
         "precision": precision,
         "mode": mode,
-        "dense_attention": attention,
         "ratio": round(middle, 2),
         "ratio_25": round(low, 2),
         "ratio_75": round(high, 2),
@@ -177,18 +172,13 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     origin = provenance("cpu")
     rows = [
-        compare("block", precision, mode, args.batch_size, args.rounds)
+        compare(what, precision, mode, args.batch_size, rounds)
+        for what, rounds in {
+            BLOCK: args.rounds,
+            **dict.fromkeys(MODELS, min(args.rounds, 5)),
+        }.items()
         for precision in PRECISIONS
         for mode in ("eager", "compiled")
-    ]
-    # Half precision with the dense attention written out, as the octic one is on a CPU.
-    rows += [
-        compare("block", "bfloat16", mode, args.batch_size, args.rounds, attention="written out")
-        for mode in ("eager", "compiled")
-    ]
-    rows += [
-        compare("model", precision, "eager", args.batch_size, min(args.rounds, 5))
-        for precision in PRECISIONS
     ]
     where = {"device": origin["device"], "torch": torch.__version__, "commit": origin["commit"]}
     tables = {

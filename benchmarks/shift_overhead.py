@@ -1,8 +1,14 @@
-"""What shift-equivariance costs: each adaptive model against its plain one, side by side.
+"""What shift-equivariance costs: each adaptive model against its plain one, and against itself.
 
 The models of a family take turns, one pass each in a round, so that a machine that slows down
-slows all of them; each is compared with the plain one within the round. The table gives the median
-ratio of times, the middle half of all rounds, and the target.
+slows all of them, and are compared within the round. The table gives median ratios of times:
+
+- ``ratio``: to the plain model, timm's own or our CvT.
+- ``ratio_off``, and the middle half of all rounds: to the same code with ``selection="none"``, so
+  that only the method differs. ``target`` is the most that it should be: 1.02 for "fast", and for
+  "paper" 0.04 more than its multiply-adds cost.
+- ``extra_macs``: multiply-adds beside those of "none", as a part of these.
+- ``tie_rule``: time of ordering grids of equal scores, as a part of that of "none".
 
     python benchmarks/shift_overhead.py --output benchmarks/shift_overhead.csv
 """
@@ -12,23 +18,28 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
+import vitrine.models  # noqa: F401  (before timm, as it repairs an import of torchvision)
+
+# isort: split
 import pandas as pd
 import timm
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
-import vitrine.models  # noqa: F401
 from vitrine.measures.throughput import time_in_turns
 from vitrine.provenance import provenance
+from vitrine.shift import polyphase, windows
 
-# plain, adaptive, the most that "fast" should take of the plain one's time
 FAMILIES = {
-    "Swin-T": ("swin_tiny_patch4_window7_224", "a_swin_tiny_patch4_window7_224", 1.03),
-    "SwinV2-T": ("swinv2_tiny_window8_256", "a_swinv2_tiny_window8_256", 1.03),
-    "CvT-13": ("cvt_13", "a_cvt_13", 1.08),
-    "MViTv2-T": ("mvitv2_tiny", "a_mvitv2_tiny", 1.08),
+    "Swin-T": ("swin_tiny_patch4_window7_224", "a_swin_tiny_patch4_window7_224"),
+    "SwinV2-T": ("swinv2_tiny_window8_256", "a_swinv2_tiny_window8_256"),
+    "CvT-13": ("cvt_13", "a_cvt_13"),
+    "MViTv2-T": ("mvitv2_tiny", "a_mvitv2_tiny"),
 }
+SELECTIONS = ("none", "fast", "paper")
 
 
 def forward(model: nn.Module, images: torch.Tensor) -> Callable[[], object]:
@@ -53,40 +64,68 @@ def training_step(model: nn.Module, images: torch.Tensor) -> Callable[[], object
     return call
 
 
+def without_tie_rule(call: Callable[[], object]) -> Callable[[], object]:
+    def unsettled() -> object:
+        with (
+            mock.patch.multiple(polyphase, arrangement=_same, settle=_first),
+            mock.patch.multiple(windows, arrangement=_same, settle=_first),
+        ):
+            return call()
+
+    return unsettled
+
+
+def _same(energies: torch.Tensor) -> torch.Tensor:
+    return energies
+
+
+def _first(scores: torch.Tensor, ties: torch.Tensor) -> torch.Tensor:
+    return scores
+
+
+def multiply_adds(model: nn.Module, images: torch.Tensor) -> int:
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model.eval()(images)
+    return counter.get_total_flops() // 2
+
+
 def compare(family: str, batch_size: int, rounds: int, device: str) -> pd.DataFrame:
-    plain, adaptive, target = FAMILIES[family]
+    plain, adaptive = FAMILIES[family]
     torch.manual_seed(0)
-    models = {
-        "plain": timm.create_model(plain),
-        "fast": timm.create_model(adaptive, selection="fast"),
-        "paper": timm.create_model(adaptive, selection="paper"),
-    }
+    models = {"plain": timm.create_model(plain).to(device)}
+    for selection in SELECTIONS:
+        models[selection] = timm.create_model(adaptive, selection=selection).to(device)
     side = models["plain"].default_cfg["input_size"][-1]
     images = torch.randn(batch_size, 3, side, side, device=device)
+    macs = {name: multiply_adds(models[name], images[:1]) for name in SELECTIONS}
     rows = []
     for step, prepare in (("forward", forward), ("training step", training_step)):
-        calls = {name: prepare(model.to(device), images) for name, model in models.items()}
-        seconds = time_in_turns(calls, device, rounds, warmup=2)
-        base = pd.Series(seconds["plain"])
-        for selection in ("fast", "paper"):
-            ratio = pd.Series(seconds[selection]) / base
-            low, middle, high = ratio.quantile([0.25, 0.5, 0.75])
-            rows.append(
-                {
-                    "model": family,
-                    "step": step,
-                    "selection": selection,
-                    "ratio": round(middle, 3),
-                    "ratio_25": round(low, 3),
-                    "ratio_75": round(high, 3),
-                    "target": target if selection == "fast" else None,
-                    "plain_ms": round(1000 * base.median(), 1),
-                    "batch_size": batch_size,
-                    "rounds": rounds,
-                }
-            )
+        calls = {name: prepare(model, images) for name, model in models.items()}
+        for name in SELECTIONS[1:]:
+            calls[f"{name}, ties open"] = without_tie_rule(calls[name])
+        seconds = pd.DataFrame(time_in_turns(calls, device, rounds, warmup=2))
+        for name in SELECTIONS:
+            of_off = seconds[name] / seconds["none"]
+            low, middle, high = of_off.quantile([0.25, 0.5, 0.75])
+            extra = macs[name] / macs["none"] - 1
+            row = {
+                "model": family,
+                "step": step,
+                "selection": name,
+                "ratio": (seconds[name] / seconds["plain"]).median(),
+                "ratio_off": middle,
+                "ratio_off_25": low,
+                "ratio_off_75": high,
+                "target": {"none": None, "fast": 1.02, "paper": 1.04 + extra}[name],
+                "extra_macs": extra,
+            }
+            if name != "none":
+                rule = seconds[name] - seconds[f"{name}, ties open"]
+                row["tie_rule"] = (rule / seconds["none"]).median()
+            row["plain_ms"] = 1000 * seconds["plain"].median()
+            rows.append({**row, "batch_size": batch_size, "rounds": rounds})
             print(rows[-1], flush=True)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).round(3)
 
 
 def main() -> None:

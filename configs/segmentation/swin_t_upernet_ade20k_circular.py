@@ -32,3 +32,5 @@ test_pipeline = [
 train_dataloader = dict(batch_size=4, dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
+tta_pipeline = _base_.tta_pipeline
+tta_pipeline[1]["transforms"].insert(1, [dict(type="ResizeToMultiple", size_divisor=224)])

@@ -6,8 +6,9 @@ The training pipeline of Table A7 is mmseg's default one.
 _base_ = "./swinv2_t_upernet_ade20k.py"
 
 circular = dict(type="CircularConv2d")
+data_preprocessor = dict(test_cfg=None)
 model = dict(
-    data_preprocessor=dict(test_cfg=None),
+    data_preprocessor=data_preprocessor,
     decode_head=dict(conv_cfg=circular),
     auxiliary_head=dict(conv_cfg=circular),
 )
@@ -21,3 +22,5 @@ test_pipeline = [
 ]
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
+tta_pipeline = _base_.tta_pipeline
+tta_pipeline[1]["transforms"].insert(1, [dict(type="ResizeToMultiple", size_divisor=256)])

@@ -1,7 +1,12 @@
-"""``python -m vitrine JOB``: do what a job's file says: train some seeds of a recipe, or measure.
+"""``python -m vitrine COMMAND``: the steps that the graph is made of, and that anyone may repeat.
 
-The rules of the graph call it, and so may anyone: a job needs nothing but its file. A training that
-was cut off goes on from its checkpoint.
+    run JOB                  train some seeds of a recipe, or measure: what the job's file says
+    fetch DATASET            fetch and verify a dataset, and leave a receipt
+    fetch-weights NAME       fetch published weights, or check those placed by hand
+    render PAPER ARTIFACT    render a table (.csv .md .tex) or a figure (.csv .svg .png)
+    report                   write the page that links every artifact of a scale
+
+A job needs nothing but its file, and a training that was cut off goes on from its checkpoint.
 """
 
 from __future__ import annotations
@@ -10,24 +15,79 @@ import argparse
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vitrine.errors import VitrineError, exit_on_error
 from vitrine.files import write_atomically
-from vitrine.plan.jobs import MeasurementJob, TrainingJob, read_job
-from vitrine.plan.recipe import SegmentationRecipe
-from vitrine.plan.source import config_digest, config_path
+
+if TYPE_CHECKING:
+    from vitrine.plan.catalog import Catalog
+    from vitrine.plan.jobs import MeasurementJob, TrainingJob
 
 
 def main() -> None:
-    """Read the job, do it, and write its output."""
-    parser = argparse.ArgumentParser(prog="python -m vitrine", description=__doc__)
-    parser.add_argument("job", type=Path, help="its file, runs/PAPER/.../jobs/SCALE/NAME.json")
-    job = read_job(parser.parse_args().job)
+    """Parse the command line and do what it says."""
+    parser = argparse.ArgumentParser(
+        prog="python -m vitrine",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True)
+
+    one = commands.add_parser("run")
+    one.add_argument("job", type=Path, help="its file, runs/PAPER/.../jobs/SCALE/NAME.json")
+    one.set_defaults(step=run)
+
+    one = commands.add_parser("fetch")
+    one.add_argument("name", help="the dataset, as in the registry")
+    one.add_argument("--data", type=Path, default=Path("data"), help="the data root")
+    one.add_argument("--receipt", type=Path, help="JSON file to write when all is well")
+    one.add_argument("--check", action="store_true", help="verify only, download nothing")
+    one.add_argument("--registry", type=Path, default=Path("configs/datasets.yaml"))
+    one.set_defaults(step=fetch)
+
+    one = commands.add_parser("fetch-weights")
+    one.add_argument("name", help="in the registry, such as deit_small_patch16_224.fb_in1k")
+    one.add_argument("--output", type=Path, help="the safetensors file; default: <name> here")
+    one.add_argument("--registry", type=Path, default=Path("configs/weights.yaml"))
+    one.set_defaults(step=fetch_weights)
+
+    for name, step in (("render", render), ("report", write_report)):
+        one = commands.add_parser(name)
+        if step is render:
+            one.add_argument("paper")
+            one.add_argument("artifact")
+        one.add_argument("--scale", required=True)
+        one.add_argument("--runs", default="runs", help="folder of the runs")
+        one.add_argument("--results", default="results", help="folder of the results")
+        one.add_argument("--root", type=Path, default=Path(), help="the project's root")
+        one.set_defaults(step=step)
+
+    arguments = parser.parse_args()
+    arguments.step(arguments)
+
+
+# Each step imports what it needs: torch and the catalogue take longer to import than some run.
+
+
+def run(given: argparse.Namespace) -> None:
+    """Train the seeds of a job in turn and write its receipt, or measure and write all at once."""
+    from vitrine.plan.jobs import TrainingJob, read_job
+
+    job = read_job(given.job)
     require_same_config(job)
     if isinstance(job, TrainingJob):
-        train(job)
+        from vitrine.training.engine import engine_of, one_run
+        from vitrine.training.model import write_receipt
+
+        engine = engine_of(job.recipe)
+        weights = {seed: engine.train(one_run(job, seed)) for seed in job.seeds}
+        if int(os.environ.get("RANK", "0")) == 0:
+            write_receipt(job, weights)
     else:
-        measure(job)
+        from vitrine.measures.taking import take
+
+        write_atomically(job.output, json.dumps(take(job), indent=1) + "\n")
 
 
 def require_same_config(job: TrainingJob | MeasurementJob) -> None:
@@ -36,6 +96,9 @@ def require_same_config(job: TrainingJob | MeasurementJob) -> None:
     Raises:
         VitrineError: it was.
     """
+    from vitrine.plan.recipe import SegmentationRecipe
+    from vitrine.plan.source import config_digest, config_path
+
     if isinstance(job.recipe, SegmentationRecipe):
         model = job.recipe.model
         if config_digest(model.name, Path()) != model.sha256:
@@ -45,22 +108,58 @@ def require_same_config(job: TrainingJob | MeasurementJob) -> None:
             )
 
 
-def train(job: TrainingJob) -> None:
-    """Train the seeds in turn, then write the receipt that the graph waits for."""
-    from vitrine.training.engine import engine_of, one_run
-    from vitrine.training.model import write_receipt
+def fetch(given: argparse.Namespace) -> None:
+    """Fetch or check a dataset, and write its receipt."""
+    from vitrine import data
+    from vitrine.plan.datasets import find, load_registry
 
-    engine = engine_of(job.recipe)
-    weights = {seed: engine.train(one_run(job, seed)) for seed in job.seeds}
-    if int(os.environ.get("RANK", "0")) == 0:
-        write_receipt(job, weights)
+    info = find(given.name, load_registry(given.registry))
+    images = (data.verify if given.check else data.fetch)(info, given.data)
+    print(f"{info.title}: {images['train']} training and {images['val']} validation images")
+    if given.receipt:
+        receipt = {
+            "dataset": info.name,
+            "version": info.version,
+            "verified": ["layout", "counts"],
+            "images": images,
+        }
+        write_atomically(given.receipt, json.dumps(receipt, indent=2) + "\n")
 
 
-def measure(job: MeasurementJob) -> None:
-    """Measure every seed, then write all of it at once."""
-    from vitrine.measures.taking import take
+def fetch_weights(given: argparse.Namespace) -> None:
+    """Fetch published weights, or check those that are there."""
+    from vitrine.plan.weights import find_weights, load_weights_registry
+    from vitrine.training.weights import fetch
 
-    write_atomically(job.output, json.dumps(take(job), indent=1) + "\n")
+    weights = find_weights(given.name, load_weights_registry(given.registry), given.registry)
+    output = given.output or Path(f"{weights.name}.safetensors")
+    fetch(weights, output)
+    told = "its digest is that of the registry" if weights.pinned else "not pinned: digest noted"
+    print(f"{output}: {told}")
+
+
+def render(given: argparse.Namespace) -> None:
+    """Render a table or a figure."""
+    from vitrine.artifacts import tables
+
+    catalog = _catalog(given)
+    tables.render(catalog, catalog.artifact(given.paper, given.artifact))
+
+
+def write_report(given: argparse.Namespace) -> None:
+    """Write the report of a scale."""
+    from vitrine.artifacts.report import report
+
+    catalog = _catalog(given)
+    write_atomically(catalog.report, report(catalog))
+
+
+def _catalog(given: argparse.Namespace) -> Catalog:
+    from vitrine.plan.catalog import load_catalog
+
+    return load_catalog(
+        given.root, scale=given.scale, runs_root=given.runs, results_root=given.results
+    )
 
 
 if __name__ == "__main__":

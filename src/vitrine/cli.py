@@ -76,9 +76,6 @@ def plan(
     device: Annotated[
         str | None, typer.Option(help="Kind of device to reckon with: a100, h100, h200 or cpu")
     ] = None,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Time three training steps of each recipe here")
-    ] = False,
     data: Data = None,
     runs: Runs = None,
     results: Results = None,
@@ -88,11 +85,10 @@ def plan(
     \b
     vitrine plan variance_table5 --scale full
     vitrine plan all --scale full --device h200
-    vitrine plan variance --measure
     """
     from vitrine.commands import plan as command
 
-    command.plan(_catalog(scale, data, runs, results), target, device, measure)
+    command.plan(_catalog(scale, data, runs, results), target, device)
 
 
 @app.command()
@@ -216,11 +212,35 @@ def rehearse(
     raise typer.Exit(not command.rehearse(_catalog(scale), target, device))
 
 
+@app.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
+def mmseg(
+    tool: Annotated[str, typer.Argument(help="train, test, infer, or another of mmseg's tools/")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="The tool's own; -h lists them")
+    ] = None,
+) -> None:
+    """Run one of MMSegmentation's own tools with our models and configurations.
+
+    \b
+    vitrine mmseg train configs/segmentation/a_swin_t_upernet_ade20k.py
+    vitrine mmseg test runs/RUN/seed0/config.py runs/RUN/seed0/mmseg.pth --tta
+    vitrine mmseg infer runs/RUN/seed0/config.py runs/RUN/seed0/mmseg.pth photo.jpg --out seen
+    """
+    from vitrine.segmentation.tools import run_tool
+
+    run_tool(tool, arguments or [])
+
+
 @app.command()
 def pshap(
-    model: Annotated[str, typer.Option(help="Name of one of timm's Vision Transformers")],
+    model: Annotated[
+        str, typer.Option(help="timm's name of a ViT, hf-hub:OWNER/NAME or local-dir:FOLDER")
+    ],
     data: Annotated[Path, typer.Option(help="Folder of images, of folders of classes if labelled")],
-    pretrained: Annotated[bool, typer.Option(help="Take timm's weights, or random ones")] = True,
+    pretrained: Annotated[bool, typer.Option(help="Published weights, or random ones")] = True,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Weights of your own, in their place: a file of timm's")
+    ] = None,
     images: Annotated[
         int | None, typer.Option(min=2, help="How many, spread evenly; by default all")
     ] = None,
@@ -230,6 +250,7 @@ def pshap(
         int, typer.Option(min=0, help="Of the permutations, and of random weights")
     ] = 0,
     device: Device = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read the images")] = 0,
     resume: Annotated[
         Path | None, typer.Option(help="File that keeps what is done until all is")
     ] = None,
@@ -244,7 +265,8 @@ def pshap(
     """
     from vitrine.commands import pshap as command
 
-    command.pshap(model, data, pretrained, images, permutations, batch_size, seed, device, resume)
+    what = (model, data, pretrained, checkpoint)
+    command.pshap(*what, images, permutations, batch_size, seed, device, workers, resume)
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ PACKAGES = ("vitrine", "torch", "torchvision", "timm", "numpy", "scikit-learn", 
 
 
 def provenance(device: str, **extra: Any) -> dict[str, Any]:
-    """Return versions, commit and device as plain data, with whatever else is given.
+    """Return versions, commit, device and whether float32 is rounded to TF32 there, as plain data.
 
     Args:
         device: torch's name of the device that was computed on.
@@ -34,6 +34,7 @@ def provenance(device: str, **extra: Any) -> dict[str, Any]:
         "packages": package_versions(),
         "commit": commit(),
         "device": device_name(device),
+        "tf32": _computes_in_tf32(device),
         **extra,
     }
 
@@ -125,6 +126,13 @@ def device_name(device: str) -> str:
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
     return f"{device}: {_processor()}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _computes_in_tf32(device: str) -> bool:
+    import torch
+
+    allowed = torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
+    return torch.device(device).type == "cuda" and allowed
 
 
 def _processor() -> str:

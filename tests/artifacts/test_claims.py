@@ -1,12 +1,18 @@
-"""Claims are tested on measured numbers: held, failed, or not testable."""
+"""Claims are judged on measured numbers: held, contrary, undecided, or not run."""
+
+import dataclasses
+import math
 
 import pandas as pd
 import pytest
+import scipy.stats
 
 from vitrine.artifacts.claims import (
     Claim,
     Place,
+    Side,
     evaluate,
+    half_width,
     read_claims,
     refuse_unknown,
 )
@@ -20,7 +26,6 @@ CLAIM = {
     "left": {"artifact": "table1", "row": "A", "column": "ours"},
     "relation": "above",
     "right": {"artifact": "table1", "row": "A", "column": "base"},
-    "scales": ["laptop"],
 }
 
 
@@ -38,8 +43,8 @@ def table(build):
     return make
 
 
-def judge(tables, scale="laptop", **changes):
-    return evaluate([Claim.model_validate({**CLAIM, **changes})], tables, scale).iloc[0]
+def judge(tables, artifacts=None, **changes):
+    return evaluate([Claim.model_validate({**CLAIM, **changes})], tables, artifacts or {}).iloc[0]
 
 
 @pytest.mark.parametrize(
@@ -47,9 +52,9 @@ def judge(tables, scale="laptop", **changes):
     [
         ("above", 0.0, "held"),
         ("above", 1.9, "held"),
-        ("above", 2.0, "failed"),
-        ("below", 0.0, "failed"),
-        ("equal", 1.9, "failed"),
+        ("above", 2.0, "contrary"),
+        ("below", 0.0, "contrary"),
+        ("equal", 1.9, "contrary"),
         ("equal", 2.0, "held"),
     ],
 )
@@ -64,7 +69,7 @@ def test_below_is_above_turned_round(table):
 
 
 @pytest.mark.parametrize(
-    ("ours", "status"), [(95.0, "held"), (90.0, "held"), (89.5, "held"), (89.4, "failed")]
+    ("ours", "status"), [(95.0, "held"), (90.0, "held"), (89.5, "held"), (89.4, "contrary")]
 )
 def test_at_least_is_above_or_lower_by_up_to_the_margin(table, ours, status):
     tables = table(A=([ours], [90.0]))
@@ -74,27 +79,68 @@ def test_at_least_is_above_or_lower_by_up_to_the_margin(table, ours, status):
 def test_a_number_may_stand_on_the_right(table):
     tables = table(A=([100.0, 100.0], [1.0, 1.0]))
     assert judge(tables, relation="equal", right=100)["status"] == "held"
-    assert judge(tables, relation="equal", right=99.9)["status"] == "failed"
+    assert judge(tables, relation="equal", right=99.9)["status"] == "contrary"
 
 
-def test_the_detail_says_how_sure_the_seeds_make_it(table):
+@pytest.mark.parametrize(
+    ("ours", "relation", "status"),
+    [
+        ([92.0, 92.1], "above", "held"),
+        ([92.0, 92.1], "at least", "held"),
+        ([88.0, 88.1], "above", "contrary"),
+        ([88.0, 88.1], "at least", "contrary"),
+        ([92.0, 96.0], "above", "undecided"),
+        ([88.0, 84.0], "above", "undecided"),
+        ([90.1, 90.0], "at least", "undecided"),
+        ([90.0, 90.1], "equal", "undecided"),
+        ([92.0, 92.1], "equal", "contrary"),
+    ],
+)
+def test_what_lies_within_the_spread_over_seeds_is_undecided(table, ours, relation, status):
+    result = judge(table(A=(ours, [90.0, 90.1])), relation=relation)
+    assert result["status"] == status
+
+
+def test_the_detail_gives_the_interval_of_the_difference(table):
     sure = judge(table(A=([92.0, 92.1], [90.0, 90.1])))
-    unsure = judge(table(A=([92.0, 96.0], [90.0, 91.0])))
     assert sure["detail"] == "92.05 against 90.05, a difference of +2 ± 0.3 (95 % over seeds)."
-    assert unsure["status"] == "held"
-    assert unsure["detail"].endswith("less than the spread over seeds.")
 
 
-def test_every_row_must_hold_and_the_closest_is_shown(table):
+def test_a_constant_has_no_spread_and_a_single_run_that_of_the_other_side():
+    several, one = Side(92.0, 0.5, 4), Side(90.0, math.nan, 1)
+    t = scipy.stats.t.ppf(0.975, 3)
+    assert half_width(several, Side(90.0, 0.0, 1)) == pytest.approx(t * 0.5 / 2)
+    assert half_width(several, one) == pytest.approx(t * 0.5 * math.sqrt(1 + 1 / 4))
+    assert half_width(one, several) == half_width(several, one)
+    assert half_width(one, one) is None
+
+
+def test_claims_on_the_same_numbers_have_the_same_evidence_and_say_if_a_stand_in_gave_them(
+    build, table
+):
+    cells = [build.cell(row, column) for row in "AB" for column in ("ours", "base")]
+    cells[2] = dataclasses.replace(cells[2], comparable=False)
+    artifacts = {"table1": build.table(*cells)}
+    tables = table(A=([92.0], [90.0]), B=([92.0], [90.0]))
+    first, other = judge(tables, artifacts), judge(tables, artifacts, id="again")
+    assert first["evidence"] == other["evidence"]
+    assert first["evidence"] != judge(tables, artifacts, margin=1)["evidence"]
+    there = {side: {**CLAIM[side], "row": "B"} for side in ("left", "right")}
+    on_b = judge(tables, artifacts, **there)
+    assert first["evidence"] != on_b["evidence"]
+    assert (first["stand_in"], on_b["stand_in"]) == (False, True)
+
+
+def test_every_row_must_hold_and_the_one_that_decides_is_shown(table):
     every = {
         "left": {**CLAIM["left"], "row": "*"},
         "right": {**CLAIM["right"], "row": "*"},
     }
     held = judge(table(A=([92.0], [90.0]), B=([91.0], [90.0])), **every)
     assert (held["status"], held["left"]) == ("held", 91.0)
-    assert held["detail"].startswith("Closest of 2 rows, B: 91 against 90")
+    assert held["detail"].startswith("Of 2 rows, B decides: 91 against 90")
     failed = judge(table(A=([92.0], [90.0]), B=([89.0], [90.0])), **every)
-    assert (failed["status"], failed["left"]) == ("failed", 89.0)
+    assert (failed["status"], failed["left"]) == ("contrary", 89.0)
 
 
 def test_every_row_is_every_row_that_both_sides_have(table):
@@ -115,35 +161,23 @@ def test_a_row_that_only_one_artifact_has_is_left_out(table):
     }
     result = judge(tables, **every)
     assert result["status"] == "held"
-    assert result["detail"] == "Closest of 1 rows, A: 92 against 90, a difference of +2."
+    assert result["detail"] == "Of 1 rows, A decides: 92 against 90, a difference of +2."
 
 
-def test_a_cell_that_was_not_run_is_not_testable(table):
+def test_a_claim_on_a_cell_that_was_not_measured_is_not_run(table):
     result = judge(table(A=([92.0], [None])))
-    assert result["status"] == "not testable"
-    assert result["detail"] == "Not run: A."
+    assert (result["status"], result["detail"]) == ("not run", "Not run: A.")
     assert pd.isna(result["left"])
-
-
-def test_a_scale_that_is_not_listed_is_not_testable_whatever_its_tables():
-    result = judge({}, scale="smoke")
-    assert result["status"] == "not testable"
-    assert result["detail"] == "Testable at laptop, not at smoke."
-
-
-def test_a_claim_on_an_unknown_artifact_is_refused(table):
-    message = "claim 'better': no artifact of this scale is called 'tabel1'.*'table1'"
-    with pytest.raises(VitrineError, match=message):
-        judge(table(A=([1.0], [2.0])), left={**CLAIM["left"], "artifact": "tabel1"})
+    assert judge({})["status"] == "not run"
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ({"row": "AA"}, "table1 has no row 'AA'; did you mean 'A'"),
-        ({"column": "our"}, "table1 has no column 'our'.*'ours'"),
-        ({"row": "*", "column": "our"}, "table1 has no column 'our'.*'ours'"),
+        ({"row": "AA"}, "table1: row 'AA' is unknown; did you mean 'A'"),
+        ({"column": "our"}, "table1: column 'our' is unknown.*'ours'"),
+        ({"row": "*", "column": "our"}, "table1: column 'our' is unknown.*'ours'"),
     ],
 )
 def test_a_claim_on_an_unknown_cell_is_refused_before_anything_is_built(
@@ -152,11 +186,14 @@ def test_a_claim_on_an_unknown_cell_is_refused_before_anything_is_built(
     artifacts = {"table1": build.table(build.cell("A", "ours"), build.cell("A", "base"))}
     claim = Claim.model_validate({**CLAIM, side: {**CLAIM[side], **place}})
     with pytest.raises(VitrineError, match=f"claim 'better': {message}"):
-        refuse_unknown([claim], artifacts, ["laptop"])
+        refuse_unknown([claim], artifacts, ["table1"])
 
 
-def test_cells_of_an_artifact_that_this_scale_has_not_are_left_alone():
-    refuse_unknown([Claim.model_validate(CLAIM)], {}, ["laptop"])
+def test_a_claim_on_an_unknown_artifact_is_refused_and_on_one_of_another_scale_is_not():
+    claim = Claim.model_validate(CLAIM)
+    refuse_unknown([claim], {}, ["table1"])
+    with pytest.raises(VitrineError, match="artifact 'table1' is unknown; did you mean 'table2'"):
+        refuse_unknown([claim], {}, ["table2"])
 
 
 def test_claims_are_read_strictly(tmp_path):
@@ -169,7 +206,6 @@ def test_claims_are_read_strictly(tmp_path):
   left: {artifact: table1, row: A, column: ours}
   relation: above
   right: 3
-  scales: [laptop]
 """
     path.write_text(text)
     assert [claim.id for claim in read_claims(path)] == ["one"]
@@ -193,7 +229,6 @@ def test_an_entry_with_lists_is_a_claim_for_each_combination(tmp_path):
   left: {artifact: "table{n}", row: "{row}", column: "of {{0, ..., 8}}"}
   relation: above
   right: 3
-  scales: [laptop]
 """
     path.write_text(text)
     claims = read_claims(path)
@@ -206,10 +241,3 @@ def test_an_entry_with_lists_is_a_claim_for_each_combination(tmp_path):
     path.write_text(text.replace('[{n: "1"}, {n: "2"}]', "3"))
     with pytest.raises(VitrineError, match=r"claims\.yaml.*each"):
         read_claims(path)
-
-
-def test_a_claim_of_a_scale_that_there_is_not_is_refused():
-    known = ["laptop", "full"]
-    refuse_unknown([Claim.model_validate(CLAIM)], {}, known)
-    with pytest.raises(VitrineError, match="scale 'labtop' is unknown; did you mean 'laptop'"):
-        refuse_unknown([Claim.model_validate({**CLAIM, "scales": ["labtop"]})], {}, known)

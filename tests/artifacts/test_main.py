@@ -59,7 +59,7 @@ NUMBERS = {
 
 
 def run(*arguments):
-    command = [sys.executable, "-m", "vitrine.artifacts", *map(str, arguments)]
+    command = [sys.executable, "-m", "vitrine", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -84,7 +84,7 @@ def test_a_table_is_rendered_to_its_three_files(catalog, small_checkout):
 
 def test_rendering_a_table_loads_neither_torch_nor_matplotlib():
     code = (
-        "import sys, vitrine.artifacts.__main__;"
+        "import sys, vitrine.__main__, vitrine.artifacts.tables, vitrine.artifacts.report;"
         "sys.exit(bool({'torch', 'matplotlib'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -57,6 +57,19 @@ def test_lines_follow_the_size_and_carry_the_seeds_band(cells):
     assert band[band[:, 0] == 448][:, 1].tolist() == [2.0, 4.0]
 
 
+def test_a_stamp_stands_beside_the_axes_and_covers_nothing(cells):
+    fig = draw(cells)
+    words = "scale laptop · dataset digits · device cpu: a processor, 1 thread · 3 seeds"
+    style.stamp(fig, words)
+    fig.draw_without_rendering()
+    (stamped,) = fig.texts
+    assert stamped.get_text().replace("\n", " ") == words
+    place = stamped.get_window_extent()
+    assert fig.bbox.y0 <= place.y0 < place.y1 <= fig.bbox.y1
+    assert place.x1 <= fig.bbox.x1
+    assert all(axes.get_tightbbox().x1 <= place.x0 for axes in fig.axes)
+
+
 def test_a_picture_shows_nothing_but_its_pixels_on_the_limits_given():
     fig, axes = style.figure()
     shown = style.picture(axes, [[0.0, 5.0]], vmin=0, vmax=9)

@@ -1,11 +1,20 @@
 """Tables keep the paper's order, tell measured from printed, and are valid Markdown and LaTeX."""
 
 import re
+import unicodedata
 
 import pytest
 
 from vitrine.artifacts.comparison import compare
-from vitrine.artifacts.tables import ALLOWED, format_number, latex, markdown, panels
+from vitrine.artifacts.tables import (
+    ALLOWED,
+    _latex_escape,
+    format_number,
+    latex,
+    markdown,
+    panels,
+)
+from vitrine.plan.catalog import load_catalog
 from vitrine.plan.paper import Labelled
 
 
@@ -41,12 +50,12 @@ def test_markdown_shows_the_printed_number_under_the_measured(small):
 top-1 accuracy (%) · scale laptop · dataset digits · device cpu: a processor, 1 thread · 3 seeds \
 · commit 01234567
 
-| Model   | Clean<br>top-1 | Shifted<br>top-1 |
-| :------ | -------------: | ---------------: |
-| A\\_1    |     93.5 ± 0.5 |      50.0 ± 0.0‡ |
-| *paper* |  *93.5 ± 0.25* |           *99.0* |
-| B & C   |    70.0 ± 0.0† |                — |
-| *paper* |         *80.0* |                  |
+| Model   |   Clean<br>top-1 |   Shifted<br>top-1 |
+|:--------|-----------------:|-------------------:|
+| A\\_1    |       93.5 ± 0.5 |        50.0 ± 0.0‡ |
+| *paper* |    *93.5 ± 0.25* |             *99.0* |
+| B & C   |      70.0 ± 0.0† |                  — |
+| *paper* |           *80.0* |                    |
 
 Upright: measured here, the mean over seeds (± sample standard deviation). Italic, under it: \
 printed in the paper (Table 1, p. 2).
@@ -143,7 +152,7 @@ def test_a_mark_is_explained_by_what_the_number_was_held_against(build, seeds, c
 def test_units_stand_in_the_headings_when_columns_differ(build):
     artifact = build.table(build.cell(column="acc"), build.cell(column="cost", unit="GMAC"))
     text = markdown(artifact, compare(artifact, {}, "laptop"))
-    assert "| acc (%) | cost (GMAC) |" in text
+    assert "|   acc (%) |   cost (GMAC) |" in text
 
 
 @pytest.fixture
@@ -169,7 +178,7 @@ def test_answers_are_yes_and_no_in_tables_and_numbers_in_the_csv(answers):
     assert list(cells["verdict"][:3]) == ["exact", "exact", "outside"]
     rows = [line for line in markdown(*answers).splitlines() if line.startswith("|")]
     shown = [row.split("|")[2].strip() for row in rows]
-    share = "0.667 ± 0.577‡"
+    share = "0.67 ± 0.58‡"
     assert shown[0] == "equivariant"
     assert shown[2:] == ["yes", "*yes*", "no", "*no*", share, "*yes*"]
     text = latex(*answers)
@@ -218,3 +227,53 @@ def test_every_column_of_a_very_wide_table_is_shown_within_the_page(build):
 )
 def test_a_number_without_declared_digits_has_three_significant_ones(value, text):
     assert format_number(value, None) == text
+
+
+def test_a_negative_zero_is_zero_and_the_spread_decides_the_digits(build):
+    assert format_number(-0.004, 2) == "0.00"
+    artifact = build.table(build.cell(digits=None))
+    spread = build.measured({"A/x": 90.0}, {"A/x": 94.0}, {"A/x": 98.123})
+    assert "94.0 ± 4.1" in markdown(artifact, compare(artifact, spread, "laptop"))
+
+
+def test_a_copy_names_the_cell_that_it_copies(build):
+    columns = tuple(
+        Labelled(label=label, group=group)
+        for group in ("CIFAR", "SVHN")
+        for label in ("acc", "cons")
+    )
+    cells = [
+        build.cell(row, column.full_label, key=key)
+        for row, keys in {"A": "1213", "B": "1415"}.items()
+        for column, key in zip(columns, keys, strict=True)
+    ]
+    artifact = build.table(*cells, columns=columns)
+    measured = build.measured({key: float(key) for key in "12345"})
+    rows = markdown(artifact, compare(artifact, measured, "laptop")).split("\n")
+    shown = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows if "| " in row][1:]
+    assert shown == [
+        ["A", "1.0", "2.0", "= CIFAR", "3.0"],
+        ["B", "= A", "4.0", "= A, CIFAR", "5.0"],
+    ]
+
+
+def test_every_character_of_the_papers_tables_has_its_latex():
+    """LaTeX takes letters as they are; of all other characters it needs to be told."""
+    texts = {
+        text
+        for artifact in load_catalog(scale="full").artifacts
+        for text in [
+            *(
+                artifact.title,
+                artifact.caption,
+                artifact.source,
+                artifact.note,
+                artifact.row_header,
+            ),
+            *artifact.rows,
+            *(column.full_label for column in artifact.columns),
+            *(f"{cell.metric} {cell.unit}" for cell in artifact.cells),
+        ]
+    }
+    raw = {one for text in texts for one in _latex_escape(text) if not one.isascii()}
+    assert not {one for one in raw if not unicodedata.name(one).startswith("LATIN")}

@@ -98,7 +98,6 @@ CLAIMS = [
         "left": {"artifact": "table1", "row": "Plain", "column": "Top-1"},
         "relation": "above",
         "right": {"artifact": "table1", "row": "Mixup", "column": "Top-1"},
-        "scales": ["smoke"],
     }
 ]
 CELL = {"metric": "m", "measured": 1.0, "n_seeds": 1, "verdict": "not_comparable", "scale": "smoke"}

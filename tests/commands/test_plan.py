@@ -1,9 +1,5 @@
-import itertools
-import time
-
 import pytest
 
-from vitrine.commands import timing
 from vitrine.commands.cost import Costs, load_devices, training_images
 from vitrine.commands.plan import device_seconds, runs_of_row
 from vitrine.commands.state import share_left
@@ -75,7 +71,9 @@ def test_the_time_of_a_job_is_that_of_the_gpus_of_its_own_pattern(vitrine, check
 def test_hours_are_images_of_all_seeds_over_speed(catalog):
     here = catalog("laptop")
     run = here.paper("tiny").run("plain")
-    costs = Costs(here, load_devices(here.root)["cpu"], {run.recipe.hash: 100.0})
+    device = load_devices(here.root)["cpu"]
+    flops = Costs(here, device).training_flops(run)
+    costs = Costs(here, device.model_copy(update={"sustained": (100 * flops, 100 * flops)}))
     whole, left = device_seconds([run], costs)
     assert whole.high == left.high == pytest.approx(training_images(run) * len(run.seeds) / 100)
 
@@ -106,40 +104,6 @@ def test_a_download_is_listed_with_its_size(vitrine, checkout):
     out = vitrine("plan", "tiny_table1", "--scale", "full").out
     assert "download of cifar10" in out
     assert "170.5 MB" in out
-
-
-def test_measuring_times_real_steps_and_uses_them(vitrine):
-    out = vitrine("plan", "tiny_table1", "--scale", "smoke", "--measure").out
-    assert "plain: " in out
-    assert out.count("timed here") == 3  # two recipes, and what that means
-    assert "Timed: training steps with the reading and transforming of their images." in out
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_the_reading_of_images_is_timed_on_a_cpu_and_not_on_a_gpu(catalog, monkeypatch, device):
-    here = catalog()
-    run = here.paper("tiny").run("plain")
-    read, assemble, clock = timing.micro_batches, timing.Team.assemble, time.perf_counter
-    hour = 3600.0
-    late = itertools.count(0.0, hour)  # the clock jumps by an hour at each batch that is read
-    now = [next(late)]
-
-    def slow(*arguments, **options):
-        for batch in read(*arguments, **{**options, "pin_memory": False}):
-            now[0] = next(late)
-            yield batch
-
-    monkeypatch.setattr(timing, "micro_batches", slow)
-    monkeypatch.setattr(timing.Team, "assemble", lambda device: assemble("cpu"))
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0] + clock())
-    read_too = timing.time_recipe(run, here, device) < run.recipe.batch.micro / (hour / 2)
-    assert read_too == (device == "cpu")
-
-
-def test_measuring_refuses_to_pass_this_machine_off_as_another(vitrine):
-    done = vitrine("plan", "tiny_table1", "--scale", "smoke", "--measure", "--device", "h100")
-    assert done.code == 2
-    assert "not NVIDIA H100" in done.err
 
 
 def test_an_unknown_device_is_answered_with_the_closest(vitrine):

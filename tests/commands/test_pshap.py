@@ -1,3 +1,4 @@
+import json
 import re
 
 import numpy as np
@@ -5,6 +6,7 @@ import pytest
 import timm
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
 
 import vitrine.models  # noqa: F401
@@ -114,8 +116,82 @@ def test_weights_that_cannot_be_fetched_are_told(vitrine, photos, monkeypatch):
     monkeypatch.setattr(timm, "create_model", refuse)
     done = vitrine("pshap", "--model", MODEL, "--data", photos)
     assert done.code == 2
-    assert "nor can they be fetched (no network)" in done.err
-    assert "--no-pretrained" in done.err
+    assert "cannot be made with these weights (no network): correct --model, or run" in done.err
+    assert "or --no-pretrained for random weights" in done.err
+
+
+def test_what_has_nothing_to_do_with_weights_is_not_advised_to_do_without(vitrine, photos):
+    done = vitrine("pshap", "--model", "test_vit.nonsense", "--data", photos, "--no-pretrained")
+    assert done.code == 2
+    assert "(Invalid pretrained tag (nonsense) for test_vit): correct --model" in done.err
+    assert "--no-pretrained" not in done.err
+
+
+def test_a_checkpoint_of_ones_own_has_its_own_classes(vitrine, photos, tmp_path):
+    in_classes(photos, "a", "a", "b", "b", "c", "c")
+    torch.manual_seed(1)
+    own = timm.create_model(MODEL, num_classes=3).eval()
+    torch.save(
+        {"state_dict": {f"module.{k}": v for k, v in own.state_dict().items()}}, tmp_path / "a.pth"
+    )
+    options = ["--data", photos, "--permutations", 2]
+    done = vitrine("pshap", "--model", MODEL, *options, "--checkpoint", tmp_path / "a.pth")
+    folder = Folder(photos, 3)
+    transform = create_transform(**resolve_model_data_config(own))
+    labelled = [(transform(image), label) for image, label in folder]
+    result = sweep(permutable(own), labelled, permutations=2)
+    assert f"P-SHAP of test_vit: {result.mean:.4f} " in done.out
+    other = timm.create_model("test_vit2", num_classes=3).state_dict()
+    headless = {name: one for name, one in own.state_dict().items() if "head" not in name}
+    for weights, said in (
+        (other, "correct --checkpoint or --model"),
+        (headless, "no classifier 'head'"),
+    ):
+        save_file(weights, tmp_path / "b.safetensors")
+        wrong = vitrine(
+            "pshap", "--model", MODEL, *options, "--checkpoint", tmp_path / "b.safetensors"
+        )
+        assert wrong.code == 2
+        assert said in wrong.err
+        assert len(wrong.err.splitlines()) == 1
+
+
+def test_a_model_of_a_folder_is_timms(vitrine, photos, tmp_path):
+    torch.manual_seed(1)
+    own = timm.create_model(MODEL, num_classes=3)
+    config = {"architecture": MODEL, "num_classes": 3, "pretrained_cfg": own.pretrained_cfg}
+    options = ["--data", photos, "--permutations", 2, "--model", f"local-dir:{tmp_path}"]
+    done = vitrine("pshap", *options)
+    assert done.code == 2
+    assert "Config file not found" in done.err
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file(own.state_dict(), tmp_path / "model.safetensors")
+    assert f"P-SHAP of local-dir:{tmp_path}: 0." in vitrine("pshap", *options).out
+    done = vitrine("pshap", *options, "--checkpoint", tmp_path / "model.safetensors")
+    assert "--checkpoint is for a model of timm's own names" in done.err
+
+
+def test_a_sweep_of_other_images_or_labels_is_not_resumed(photos):
+    in_classes(photos, "a", "a", "b", "b", "c", "c")
+    digests = [Folder(photos, classes).digest() for classes in (3, 4, 3)]
+    assert digests[0] == digests[2] != digests[1]  # unlabelled
+    middle = photos / "b" / "2.png"
+    content = middle.read_bytes()
+    middle.write_bytes(content + b"\0")
+    longer = Folder(photos, 3).digest()
+    middle.write_bytes(content)
+    middle.rename(photos / "c" / "2.png")
+    assert len({*digests, longer, Folder(photos, 3).digest()}) == 4
+
+
+def test_workers_read_the_same_images_and_name_a_damaged_one(vitrine, photos):
+    options = ["--model", MODEL, "--data", photos, "--no-pretrained", "--permutations", 1]
+    here, there = (vitrine("pshap", *options, "--workers", n).out for n in (0, 1))
+    assert here.splitlines()[:3] == there.splitlines()[:3]
+    (photos / "3.png").write_bytes(b"nothing")
+    done = vitrine("pshap", *options, "--workers", 1)
+    assert done.code == 2
+    assert done.err.startswith(f"vitrine: cannot read image {photos / '3.png'} (")
 
 
 def test_a_negative_seed_is_refused(vitrine, photos):

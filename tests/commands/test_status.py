@@ -21,11 +21,11 @@ def test_artifacts_are_done_partly_or_missing(vitrine, write_results):
     assert "tiny_table1   partly" in vitrine("status", "--scale", "smoke").out
 
 
-def test_claims_that_held_and_failed_are_named(vitrine, write_results):
+def test_claims_that_held_and_are_contrary_are_named(vitrine, write_results):
     write_results({PLAIN: {"measured": 2.0}, MIXUP: {"measured": 1.0}})
-    assert "held    tiny/plain-is-better" in vitrine("status", "--scale", "smoke").out
+    assert "held      tiny/plain-is-better" in vitrine("status", "--scale", "smoke").out
     write_results({PLAIN: {"measured": 1.0}, MIXUP: {"measured": 2.0}})
-    assert "FAILED  tiny/plain-is-better" in vitrine("status", "--scale", "smoke").out
+    assert "contrary  tiny/plain-is-better" in vitrine("status", "--scale", "smoke").out
 
 
 def test_the_place_of_the_report_is_told_once_it_is_there(vitrine, write_results, catalog):
@@ -40,7 +40,7 @@ def test_a_claim_on_an_unknown_row_is_refused_though_nothing_is_built(vitrine, c
     claims.write_text(claims.read_text().replace("row: Mixup", "row: Mixpu"))
     done = vitrine("status", "--scale", "laptop")
     assert done.code == 2
-    assert "table1 has no row 'Mixpu'; did you mean 'Mixup'?" in done.err
+    assert "table1: row 'Mixpu' is unknown; did you mean 'Mixup'?" in done.err
 
 
 def test_what_is_older_than_its_code_is_named(vitrine, make):

@@ -86,6 +86,18 @@ def test_sixteen_bits_of_grey_become_eight(tmp_path):
         image = read_image(tmp_path / f"grey.{suffix}")
         assert image.mode == "RGB"
         assert np.array_equal(np.asarray(image)[..., 1], grey // 257)
+    for bits, maximum in ((16, b"65535"), (10, b"1023")):
+        stored = (grey >> (16 - bits)).astype(">u2").tobytes()
+        (tmp_path / "grey.pgm").write_bytes(b"P5 16 16 " + maximum + b"\n" + stored)
+        read = np.asarray(read_image(tmp_path / "grey.pgm"))[..., 1]
+        assert np.abs(read.astype(int) - grey // 257).max() <= (bits < 16)
+
+
+@pytest.mark.parametrize("header", [b"P6 4 4 0\n", b"P6 4 x 255\n", b"P5 4 4 99999\n"])
+def test_a_header_that_pillow_stumbles_over_is_one_sentence(tmp_path, header):
+    (tmp_path / "odd.ppm").write_bytes(header + bytes(48))
+    with pytest.raises(VitrineError, match=r"cannot read image .*odd\.ppm \("):
+        read_image(tmp_path / "odd.ppm")
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])

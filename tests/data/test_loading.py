@@ -135,6 +135,23 @@ def test_repeated_images_resume_and_are_shared_as_others(samples):
     assert_same(together, draw(samples))
 
 
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_short_last_batch_is_shared_by_its_micro_batches(samples, repeats):
+    dataset = torch.utils.data.Subset(samples.dataset, range(20))
+    samples = TrainingSamples(dataset, samples.transform, seed=5, repeats=repeats)
+    options = {"size": 8, "micro": 4, "start": 0, "stop": 6, "drop_last": False}
+    batches = list(micro_batches(samples, **options))
+    assert [len(batch.labels) for batch in batches] == 2 * [4, 4, 4, 4, 2, 2]
+    if repeats == 1:
+        first = torch.cat([batch.labels for batch in batches[:6]])
+        every = torch.tensor([label for _, label in dataset])
+        assert torch.equal(first, every[epoch_order(20, 5, 0)])
+    later = list(micro_batches(samples, **options | {"start": 2}))
+    assert_same(later, batches[4:])
+    whole = list(micro_batches(samples, **options | {"stop": 2, "drop_last": True}))
+    assert_same(whole, batches[:4])
+
+
 def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone():
     order = epoch_order(100, seed=1, epoch=2)
     assert sorted(order) == list(range(100))
@@ -146,9 +163,12 @@ def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone():
 
 
 def test_a_dataset_smaller_than_a_batch_is_refused():
-    assert steps_per_epoch(17, 8) == 2
+    assert steps_per_epoch(17, 8, micro=8) == steps_per_epoch(16, 8, 8, drop_last=False) == 2
+    assert steps_per_epoch(20, 8, micro=4, drop_last=False) == 3
+    with pytest.raises(VitrineError, match="has 3 of 19 images, too few for 2 micro-batches: set"):
+        steps_per_epoch(19, 8, micro=4, drop_last=False)
     with pytest.raises(VitrineError, match="7 images, fewer than one batch of 8; set batch"):
-        steps_per_epoch(7, 8)
+        steps_per_epoch(7, 8, micro=8)
 
 
 def test_processes_that_cannot_share_a_step_equally_are_refused(samples):

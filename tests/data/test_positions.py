@@ -2,11 +2,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scipy.stats import chisquare
 
 from vitrine.data import build, verify
 from vitrine.data.arrays import Digits, cifar10
+from vitrine.data.loading import TrainingSamples
 from vitrine.data.miniature import write_miniature
 from vitrine.data.positions import DEPENDENT, ORIGINALS, in_corners, original_of
 from vitrine.errors import VitrineError
@@ -188,3 +190,35 @@ def test_a_miniature_does_not_pass_for_cifar_10_position(registry, tmp_path):
     write_miniature(registry["cifar10-position"], tmp_path)
     with pytest.raises(VitrineError, match=r"has \d+ images instead of 50000"):
         verify(registry["cifar10-position"], tmp_path)
+
+
+def test_a_redrawn_corner_is_the_label_at_every_access(registry):
+    """Of training images; those of validation stay where they are in the plain dataset."""
+    plain, redrawn = (opened(registry, f"digits-position{end}") for end in ("", "-redrawn"))
+    dependent = [int(i) for i in np.flatnonzero(np.isin(plain.labels, DEPENDENT))[:30]]
+    other = int(np.flatnonzero(plain.labels == 9)[0])
+    labels = []
+    for index in [*dependent * 3, *[other] * 20]:
+        image, label = redrawn[index]
+        corner = filled_corner(np.asarray(image)[None])[0]
+        assert original_of(label) == original_of(plain.labels[index])
+        assert label % 4 == corner or label not in DEPENDENT
+        content = quadrants(np.asarray(image)[None])[0, corner]
+        assert np.array_equal(content, redrawn.images[index])
+        labels.append((label, corner))
+    assert len({corner for _, corner in labels[-20:]}) > 1
+    assert labels[:30] != labels[30:60] != labels[60:90]
+    kept, same = (opened(registry, f"digits-position{end}", "val") for end in ("", "-redrawn"))
+    assert np.array_equal(pixels(kept), pixels(same))
+
+
+def test_what_is_redrawn_follows_from_seed_epoch_and_sample(registry):
+    dataset = opened(registry, "digits-position-redrawn")
+    identity = lambda image: torch.from_numpy(np.array(image))  # noqa: E731
+    samples = TrainingSamples(dataset, identity, seed=3)
+    keys = [(epoch, index) for epoch in (0, 1) for index in range(20)]
+    first, again = (samples.__getitems__(keys) for _ in range(2))
+    assert all(
+        torch.equal(a, b) and one == two for (a, one), (b, two) in zip(first, again, strict=True)
+    )
+    assert any(not torch.equal(a[0], b[0]) for a, b in zip(first[:20], first[20:], strict=True))

@@ -7,9 +7,9 @@ from vitrine.errors import VitrineError
 from vitrine.measures.architecture import (
     Architecture,
     architectures,
+    comparisons,
     count,
     parameters,
-    require_pairs,
 )
 from vitrine.measures.context import Context
 
@@ -67,6 +67,11 @@ def test_arguments_without_names_are_refused():
 
 
 def test_a_pair_must_be_measured():
-    require_pairs({"a": "b"}, {"a": {}, "b": {}})
-    with pytest.raises(VitrineError, match=r"`pairs` name 'c', which is not among .*: a, b"):
-        require_pairs({"a": "c"}, {"a": {}, "b": {}})
+    models = {"a": {}, "b": {}, "c": {}}
+    assert comparisons({"a": "b", "b": ["a", "c"]}, models) == [
+        ("a", "b", ""),
+        ("b", "a", "/a"),
+        ("b", "c", "/c"),
+    ]
+    with pytest.raises(VitrineError, match=r"`pairs` name 'd', which is not among .*: a, b, c"):
+        comparisons({"a": ["b", "d"]}, models)

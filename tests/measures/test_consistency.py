@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from vitrine.data.transforms import eval_transform
 from vitrine.errors import VitrineError
 from vitrine.measures.accuracy import accuracy
 from vitrine.measures.consistency import (
@@ -19,6 +20,8 @@ from vitrine.measures.consistency import (
     erase_square,
     integers,
     standard_consistency,
+    validation_batches,
+    worst_shift,
     zero_padded_shift,
 )
 
@@ -196,12 +199,13 @@ def test_conditions_measured_together_are_those_measured_alone(trained_on_digits
     together = circular_consistency(
         trained_on_digits(Recording()), images=90, max_offset=0.5, conditions=conditions
     )
-    assert len(together) == 4 * 8
+    assert len(together) == 4 * 8 + 3  # and the margins of all views
     for name, condition in conditions.items():
         alone = circular_consistency(
             trained_on_digits(Recording()), images=90, **{"max_offset": 0.5, **condition}
         )
-        assert {key: together[f"{name}/{key}"] for key in alone} == alone
+        measured = {key: value for key, value in alone.items() if not key.startswith("margin/")}
+        assert {key: together[f"{name}/{key}"] for key in measured} == measured
     assert together["28/top1"] != together["plain/top1"]
     assert together["near/consistency"] > together["plain/consistency"]
     assert (together["plain/max_offset_pixels"], together["near/max_offset_pixels"]) == (4, 2)
@@ -291,8 +295,35 @@ def test_half_precision_is_measured_where_it_is_asked_for(trained_on_digits):
     model.register_forward_hook(lambda _m, _i, logits: seen.append(logits.dtype))
     circular_consistency(trained_on_digits(model), images=4, precision="bf16")
     assert set(seen) == {torch.bfloat16}
-    with pytest.raises(VitrineError, match="no precision 'bf61'; did you mean 'bf16'"):
+    with pytest.raises(VitrineError, match="precision 'bf61' is unknown; did you mean 'bf16'"):
         circular_consistency(trained_on_digits(model), images=4, precision="bf61")
+
+
+class Corner(nn.Module):
+    """Ten logits, of which the best tells whether the first pixel is white."""
+
+    def forward(self, x):
+        return torch.eye(10)[(x[:, 0, 0, 0] == 1).long()]
+
+
+@pytest.mark.parametrize("batch_size", [7, 599])
+def test_the_worst_shift_counts_images_that_no_shift_changes(trained_on_digits, batch_size):
+    run = trained_on_digits(Corner(), normalization="inception")
+    shown = torch.cat(
+        [x for _, x, _ in validation_batches(run, eval_transform(run.recipe, run.info), 50, 100)]
+    )
+    unchanged = (shown[:, 0] != 1).flatten(1).all(dim=1).double().mean().item()  # has no white
+    assert unchanged > 0
+    values = worst_shift(run, images=100, batch_size=batch_size)
+    assert values == {"consistency": 100 * unchanged, "images": 100, "shifts": 64}
+    assert worst_shift(trained_on_digits(Invariant()), images=9)["consistency"] == 100
+
+
+def test_fewer_shifts_find_fewer_changes_and_one_may_find_none(trained_on_digits):
+    run = trained_on_digits(Corner(), normalization="inception")
+    some, all_of_them = (worst_shift(run, images=60, shifts=n) for n in (2, None))
+    assert some["consistency"] > all_of_them["consistency"]
+    assert some["shifts"] == 2
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import timm
 import torch
-from safetensors.torch import save
 from shap import KernelExplainer
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
@@ -19,9 +18,11 @@ from vitrine.measures.permutable import permutable
 from vitrine.measures.position_shap import (
     UNKNOWN,
     Fold,
+    bias_of_few,
     bootstrap_interval,
     draw_folds,
     draw_permutations,
+    extrapolation,
     greater,
     paired,
     position_shap,
@@ -73,7 +74,7 @@ def samples(count, seed=1, wrong=5):
 
 
 def assert_same(left, right, tolerance=0.0):
-    for name in ("values", "phi_position", "phi_image", "correct"):
+    for name in ("values", "debiased", "phi_position", "phi_image", "correct"):
         torch.testing.assert_close(
             getattr(left, name), getattr(right, name), rtol=0, atol=tolerance
         )
@@ -197,25 +198,92 @@ def test_folds_must_explain_every_sample_once():
         paired(Tokens(), samples(9), batch_size=1)
 
 
-def test_sweep_is_its_definition():
-    data, k = samples(9), 3
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_sweep_is_its_definition(k):
+    data = samples(9)
     images, labels = data.tensors
     result = sweep(Tokens(), data, permutations=k, batch_size=4, seed=2)
     draws = [draw_permutations(k, 16, "P-SHAP sweep", 2, index) for index in range(9)]
     f = Tokens()
     clean = f(images).detach()
     permuted = torch.stack([f(images[[i] * k], draws[i]).detach() for i in range(9)])  # (9, K, C)
-    for i, c in enumerate(labels.tolist()):
-        both, image = clean[i, c], permuted[i, :, c].mean()
-        position, none = clean[:, c].mean(), permuted[:, :, c].mean()
-        phi_position = 0.5 * (position - none) + 0.5 * (both - image)
-        phi_image = 0.5 * (image - none) + 0.5 * (both - position)
-        share = abs(phi_position) / (abs(phi_position) + abs(phi_image))
-        assert result.phi_position[i].item() == pytest.approx(phi_position.item(), abs=1e-12)
-        assert result.phi_image[i].item() == pytest.approx(phi_image.item(), abs=1e-12)
-        assert result.values[i].item() == pytest.approx(share.item(), abs=1e-12)
+    first = -(-k // 2)  # of two halves, the first one is the larger
+    shares = {}
+    for part in (slice(None), slice(first), slice(first, None))[: 3 if k > 1 else 1]:
+        for i, c in enumerate(labels.tolist()):
+            both, image = clean[i, c], permuted[i, part, c].mean()
+            position, none = clean[:, c].mean(), permuted[:, part, c].mean()
+            phi_position = 0.5 * (position - none) + 0.5 * (both - image)
+            phi_image = 0.5 * (image - none) + 0.5 * (both - position)
+            share = abs(phi_position) / (abs(phi_position) + abs(phi_image))
+            shares.setdefault(i, []).append(share)
+            if part == slice(None):
+                assert result.phi_position[i].item() == pytest.approx(
+                    phi_position.item(), abs=1e-12
+                )
+                assert result.phi_image[i].item() == pytest.approx(phi_image.item(), abs=1e-12)
+                assert result.values[i].item() == pytest.approx(share.item(), abs=1e-12)
+    weights = {1: [1], 2: [2, -0.5, -0.5], 3: [1.8, -0.4, -0.4], 4: [2, -0.5, -0.5]}[k]
+    for i, parts in shares.items():
+        expected = sum(w * part.item() for w, part in zip(weights, parts, strict=True))
+        assert result.debiased[i].item() == pytest.approx(expected, abs=1e-12)
     assert result.correct.tolist() == (clean.argmax(dim=1) == labels).tolist()
-    assert result.mean == pytest.approx(result.values[result.correct].mean().item())
+    assert result.mean == pytest.approx(result.debiased[result.correct].mean().item())
+
+
+@pytest.mark.parametrize("k", range(2, 10))
+def test_what_falls_as_one_over_k_is_taken_out_exactly(k):
+    first = -(-k // 2)
+    plain = torch.tensor([0.3 + 0.7 / n for n in (k, first, k - first)], dtype=torch.float64)
+    assert (extrapolation(k) @ plain).item() == pytest.approx(0.3, abs=1e-12)
+
+
+class Corners(nn.Module):
+    """Logits of two classes from four pixels, each times what its corner weighs, bent."""
+
+    positions = 4
+    weights = torch.tensor([[1.8, 0.6, 1.2, 1.0], [-1.4, -0.9, -0.6, -0.7]], dtype=torch.float64)
+
+    def forward(self, images, permutation=None):
+        pixels = images[:, 0].flatten(1)  # (B, 4)
+        order = torch.arange(4).expand(len(images), 4) if permutation is None else permutation
+        return torch.tanh((pixels[:, None] * self.weights[:, order].transpose(0, 1)).sum(dim=2))
+
+
+@pytest.fixture(scope="module")
+def corners():
+    """`Corners`, samples of it, and their mean P-SHAP over all 24 orders of four corners."""
+    generator = torch.Generator().manual_seed(0)
+    images = 0.3 * torch.randn(400, 1, 2, 2, generator=generator, dtype=torch.float64)
+    images += torch.tensor([0.6, -0.6]).repeat(200)[:, None, None, None]
+    model, orders = Corners().eval(), torch.tensor(list(itertools.permutations(range(4))))
+    clean = model(images)
+    labels = clean.argmax(dim=1)
+    of_orders = torch.stack([model(images, order.expand(400, 4)) for order in orders]).mean(dim=0)
+    return model, TensorDataset(images, labels), mean_share(clean, of_orders, labels)
+
+
+def test_the_bias_of_few_permutations_is_gone_against_the_shapley_values_of_all(
+    corners, monkeypatch
+):
+    monkeypatch.setattr(module, "RESAMPLES", 50)
+    model, data, exact = corners
+    swept = [sweep(model, data, permutations=2, seed=seed) for seed in range(20)]
+    plain = np.mean([one.values[one.correct].mean().item() for one in swept]) - exact
+    mended = np.mean([one.mean for one in swept]) - exact
+    assert plain > 5e-4
+    assert abs(mended) < plain / 2
+
+
+def test_groups_of_many_permutations_tell_the_bias_of_few(corners):
+    model, data, exact = corners
+    truth, biases = bias_of_few(model, data, [1, 2, 4], reference=240, batch_size=70)
+    assert truth == pytest.approx(exact, abs=5e-5)
+    for k, (plain, mended) in biases.items():
+        assert plain == pytest.approx(biases[1][0] / k, rel=0.3)
+        assert mended == plain if k == 1 else abs(mended) < plain / 2
+    with pytest.raises(VitrineError, match=r"permutations are \[9\]; give 1 to reference = 8"):
+        bias_of_few(model, data, [9], reference=8)
 
 
 def learned(strength):
@@ -242,7 +310,7 @@ def test_sixteen_permutations_are_within_0_004_of_256(strength):
     estimates = [sweep(model, data, seed=seed).mean for seed in range(4)]
     assert reference.correct.double().mean() > 0.9
     assert 0.05 < reference.mean < 0.5
-    assert max(abs(estimate - reference.mean) for estimate in estimates) < 0.004
+    assert np.square(np.array(estimates) - reference.mean).mean() ** 0.5 < 0.004
 
 
 def test_a_sweep_takes_one_pass_and_k_of_each_sample():
@@ -338,14 +406,21 @@ class Dying(Tokens):
         return super().forward(images, permutation)
 
 
-def test_a_sweep_goes_on_where_it_was_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
-    data, file = samples(40), tmp_path / "sweep.safetensors"
+def killed(data, file, last=12, **options):
+    """Leave what a sweep of K = 4 has done when it dies in a call."""
+    with pytest.raises(KeyboardInterrupt):
+        sweep(Dying(last), data, permutations=4, batch_size=8, resume=file, **options)
+
+
+def test_a_sweep_goes_on_where_it_was_killed(tmp_path):
+    data, file = samples(40), tmp_path / "sweep"
     whole = sweep(Tokens(), data, permutations=4, batch_size=8)
-    for last in (12, 8):  # two batches of five passes are whole, then one more
-        with pytest.raises(KeyboardInterrupt):
-            sweep(Dying(last), data, permutations=4, batch_size=8, resume=file)
-        assert file.exists()
+    killed(data, file)  # two batches of five passes are whole
+    begun = file.read_bytes()
+    killed(data, file, last=8)  # then one more
+    assert file.read_bytes().startswith(begun)  # appended to, not written anew
+    with file.open("ab") as half:
+        half.write(b"half a row")
     model = Tokens()
     resumed = sweep(model, data, permutations=4, batch_size=8, resume=file)
     assert_same(resumed, whole)
@@ -354,24 +429,42 @@ def test_a_sweep_goes_on_where_it_was_killed(tmp_path, monkeypatch):
     assert not file.exists()
 
 
-def test_progress_of_another_sweep_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
-    data, file = samples(40), tmp_path / "sweep.safetensors"
-    with pytest.raises(KeyboardInterrupt):
-        sweep(Dying(12), data, permutations=4, batch_size=8, resume=file)
-    with pytest.raises(VitrineError, match=r"is of a sweep with .*'permutations': 4"):
-        sweep(Tokens(), data, permutations=5, resume=file)
+def test_progress_of_another_sweep_is_refused(tmp_path):
+    data, file = samples(40), tmp_path / "sweep"
+    killed(data, file, digest="a")
+    kept = file.read_bytes()
+
+    def resume(model, data, permutations=4, digest="a"):
+        sweep(model, data, permutations=permutations, resume=file, digest=digest)
+
+    with pytest.raises(
+        VitrineError, match=r"with \{'permutations': 4\}, not \{'permutations': 5\}"
+    ):
+        resume(Tokens(), data, 5)
+    with pytest.raises(VitrineError, match=r"with \{'images and labels': 'a'\}, not .*: 'b'\}"):
+        resume(Tokens(), data, digest="b")
     with pytest.raises(VitrineError, match="another model or other images: delete it"):
-        sweep(Tokens(strength=2), data, permutations=4, resume=file)
+        resume(Tokens(strength=2), data)
     images, labels = data.tensors
     others = samples(40, seed=2), TensorDataset(torch.cat([images[:1], -images[1:]]), labels)
     for other in others:
         with pytest.raises(VitrineError, match="another model or other images: delete it"):
-            sweep(Tokens(), other, permutations=4, resume=file)
-    for damaged in (b"nonsense", save({"clean": images}, metadata={"sweep": "no JSON"})):
+            resume(Tokens(), other)
+    assert file.read_bytes() == kept
+    twice = kept + kept[kept.index(b"\n") + 1 :]  # as two processes at once would leave it
+    for damaged in (b"nonsense", b"{}\n", b"[1]\n", twice):
         file.write_bytes(damaged)
-        with pytest.raises(VitrineError, match="is damaged"):
-            sweep(Tokens(), data, permutations=4, resume=file)
+        with pytest.raises(VitrineError, match="is damaged or no sweep's: delete it"):
+            resume(Tokens(), data)
+        assert file.read_bytes() == damaged
+
+
+def test_a_file_that_cannot_be_written_is_told_before_it_is_needed(tmp_path):
+    model = Tokens()
+    for file in (tmp_path, tmp_path / "none" / "sweep"):
+        with pytest.raises(VitrineError, match=f"cannot write {file} "):
+            sweep(model, samples(9), resume=file)
+    assert model.passes == 0
 
 
 @pytest.mark.parametrize("label", [4, UNKNOWN - 1])
@@ -390,6 +483,9 @@ def test_nothing_is_shown_where_there_is_no_terminal(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+ONE = torch.ones(1, dtype=torch.float64)
+
+
 def population(count, generator):
     """Logits of samples as they are and averaged over permutations, and their classes."""
     classes = torch.randint(3, (count,), generator=generator)
@@ -397,6 +493,10 @@ def population(count, generator):
     clean = noise[0] + 2 * nn.functional.one_hot(classes, 3)
     permuted = 0.5 * clean + 0.5 * noise[1] + torch.tensor([0.2, 0.0, -0.2])
     return clean, permuted, classes
+
+
+def interval(clean, permuted, classes, seed):
+    return bootstrap_interval(clean, [permuted], classes, seed, ONE)
 
 
 def mean_share(clean, permuted, classes):
@@ -413,10 +513,10 @@ def mean_share(clean, permuted, classes):
 def test_the_bootstrap_interval_covers_as_often_as_it_says():
     generator = torch.Generator().manual_seed(0)
     truth = mean_share(*population(400_000, generator))
-    intervals = [bootstrap_interval(*population(100, generator), seed=t) for t in range(200)]
+    intervals = [interval(*population(100, generator), seed=t) for t in range(200)]
     covered = sum(low <= truth <= high for low, high in intervals)
     assert 180 <= covered <= 198  # 190 expected, with a standard deviation of 3
-    narrow = bootstrap_interval(*population(1600, generator), seed=0)
+    narrow = interval(*population(1600, generator), seed=0)
     width = sum(high - low for low, high in intervals) / 200
     assert (narrow[1] - narrow[0]) / width == pytest.approx(0.25, rel=0.2)
 
@@ -428,7 +528,7 @@ def test_a_draw_of_samples_draws_their_share_in_the_background(monkeypatch):
     seeded = torch.Generator().manual_seed(derive("P-SHAP bootstrap", 7))
     drawn = torch.randint(30, (1, 30), generator=seeded)[0]
     expected = mean_share(clean[drawn], permuted[drawn], classes[drawn])
-    assert bootstrap_interval(clean, permuted, classes, seed=7) == pytest.approx((expected,) * 2)
+    assert interval(clean, permuted, classes, seed=7) == pytest.approx((expected,) * 2)
 
 
 def test_the_interval_holds_the_mean():

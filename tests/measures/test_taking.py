@@ -135,7 +135,7 @@ def test_a_measurement_names_code_and_weights_by_their_digests(trained, monkeypa
 def test_a_measurement_is_repeated_from_its_file_alone(trained, monkeypatch, capsys):
     """From another folder, without the YAML: the job's file says all."""
     monkeypatch.chdir(trained.run.folder.parent)
-    monkeypatch.setattr(sys, "argv", ["vitrine", str(trained.write())])
+    monkeypatch.setattr(sys, "argv", ["vitrine", "run", str(trained.write())])
     command.main()
     taken = json.loads(trained.output.read_text())
     assert taken["values"]["0"]["images"] == 599

@@ -64,6 +64,14 @@ def test_throughput_is_at_the_median_pass_and_change_the_median_over_rounds(cont
     assert values["ours/batch_size"] == 4
 
 
+def test_a_model_may_be_compared_with_several(context, monkeypatch):
+    seconds = {"plain": [1.0], "off": [2.0], "ours": [4.0]}
+    monkeypatch.setattr(module, "time_in_turns", lambda *_: seconds)
+    models = dict.fromkeys(seconds, vit())
+    values = throughput(context, models, {"ours": ["plain", "off"]}, batch_size=1, passes=1)
+    assert [values[f"ours/change/{one}"] for one in ("plain", "off")] == [75, 50]
+
+
 def test_a_larger_model_is_slower(context):
     values = throughput(
         context,

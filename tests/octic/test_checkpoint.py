@@ -1,6 +1,7 @@
 """Conversion, against the forward pass of the published models written out on their own layout."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -8,7 +9,8 @@ from torch.nn import functional
 
 from vitrine.errors import VitrineError
 from vitrine.octic.checkpoint import load_published, to_published
-from vitrine.octic.group import ELEMENTS, FOURIER, INVERSE_FOURIER, irrep, transform
+from vitrine.octic.flip import FlipVisionTransformer
+from vitrine.octic.group import ELEMENTS, FOURIER, INVERSE_FOURIER, irrep, isotypic, transform
 from vitrine.octic.vit import OcticVisionTransformer
 
 LINES = ("A1", "A2", "B1", "B2")
@@ -22,9 +24,29 @@ ARGUMENTS = {
     "num_classes": CLASSES,
     "norm": "published",
 }
+# Appendix D's polynomials in the order of the published code: "46+57" is x4 x6 + x5 x7.
+CUBICS = "367 356+347 345 266-277 246-257 244-255 156-147 123"
+POLYNOMIALS = {
+    "triple_correlation": f"000 066+077 046+057 044+055 033 022 011 {CUBICS}".split(),
+    "polynomial": (
+        f"0 66+77 46+57 44+55 33 22 11 {CUBICS} "
+        "6666+7777 4666+5777 4466+5577 4446+5557 4444+5555 2356-2347 1366-1377 1346-1357 "
+        "1344-1355 1267 1256+1247 1245 "
+        "16667-16777 15666-14777 14566-14577 14456-14557 14445-14555"
+    ).split(),
+}
+WIDTHS = {  # in eighths of C
+    "linear": 1,
+    "power_spectrum": 6,
+    "triple_correlation": 15,
+    "polynomial": 32,
+    "max_filtering": 16,
+    "canonisation": 8,
+}
+MODELS = [("h8", "power_spectrum"), *((family, name) for family in ("i8", "d8") for name in WIDTHS)]
 
 
-def published_shapes(family):
+def published_shapes(family, invariant):
     """Return the shapes of a published DeiT III model, of one octic and one standard block."""
     c, q = C // 8, PATCH // 2
     shapes = {f"cls_token.{i}": (1, 1, c) for i in range(4)} | {"cls_token.4": (1, 1, 2, 2 * c)}
@@ -59,21 +81,32 @@ def published_shapes(family):
                 shapes |= {f"{block}.{layer}.bias": (rows,)}
     if family == "d8":
         shapes |= scales("norm.scaling") | {"norm.scaling.beta": (c,)}
-        shapes |= {"head.1.weight": (C, 6 * c), "head.1.bias": (C,)}
+        shapes |= {"head.1.weight": (C, WIDTHS[invariant] * c), "head.1.bias": (C,)}
         shapes |= {"head.3.weight": (CLASSES, C), "head.3.bias": (CLASSES,)}
     else:
         shapes |= {"norm.weight": (C,), "norm.bias": (C,)}
         shapes |= {"head.weight": (CLASSES, C), "head.bias": (CLASSES,)}
     if family == "i8":
-        shapes |= {"invariant_proj.weight": (C, 6 * c), "invariant_proj.bias": (C,)}
+        shapes |= {"invariant_proj.weight": (C, WIDTHS[invariant] * c), "invariant_proj.bias": (C,)}
+    references = {
+        "max_filtering": ("references", (2 * C, c, 8)),
+        "canonisation": ("reference", (C,)),
+    }
+    if family != "h8" and invariant in references:
+        name, shape = references[invariant]
+        shapes[f"invariantization.{name}"] = shape
+        shapes |= {f"invariantization.{i}_action": (8, 8) for i in ("rotation", "reflection")}
     return shapes
 
 
-def published_state(family):
+def published_state(family, invariant="power_spectrum"):
     state = {
         name: torch.randn(shape, dtype=torch.float64) * 0.5
-        for name, shape in published_shapes(family).items()
+        for name, shape in published_shapes(family, invariant).items()
     }
+    if "invariantization.rotation_action" in state:
+        state["invariantization.rotation_action"] = isotypic("r")
+        state["invariantization.reflection_action"] = isotypic("m")
     return state | {
         f"cls_token.{i}": torch.zeros_like(state[f"cls_token.{i}"]) for i in (1, 2, 3, 4)
     }
@@ -168,15 +201,32 @@ class Published:
         ]
         return [torch.cat([token, x], dim=1) for token, x in zip(tokens, xs, strict=True)]
 
-    def __call__(self, images, family):
+    def invariants(self, name, xs):
+        planes = planes_of(xs)
+        if name == "linear":
+            return xs[0].abs()
+        if name == "power_spectrum":
+            return torch.cat([xs[0], *(x.abs() for x in xs[1:4]), xs[4].norm(dim=-2)], dim=-1)
+        if name in POLYNOMIALS:
+            return torch.cat([polynomial(terms, planes) for terms in POLYNOMIALS[name]], dim=-1)
+        tokens = torch.stack(planes, dim=-1)  # (B, N, c, 8)
+        images = torch.stack([tokens @ isotypic(g).T for g in ELEMENTS], dim=2)
+        if name == "max_filtering":
+            references = self.state["invariantization.references"]
+            return torch.einsum("bngcj,rcj->bngr", images, references).amax(2)
+        images = images.mT.flatten(-2)
+        chosen = (images @ self.state["invariantization.reference"]).argmax(2)
+        return images.take_along_dim(chosen[..., None, None], dim=2).squeeze(2)
+
+    def __call__(self, images, family, invariant):
         xs = self.embed(images)
         for index in range(DEPTH if family == "d8" else DEPTH // 2):
             xs = self.octic_block(f"blocks.{index}", xs)
         if family == "d8":
-            x = power_spectrum(self.norm("norm", xs))[:, 0]
+            x = self.invariants(invariant, self.norm("norm", xs))[:, 0]
             return self.dense("head.3", functional.gelu(self.dense("head.1", x)))
         if family == "i8":
-            x = self.dense("invariant_proj", power_spectrum(xs))
+            x = self.dense("invariant_proj", self.invariants(invariant, xs))
         else:
             x = torch.cat(planes_of(xs), dim=-1)
         for index in range(DEPTH // 2, DEPTH):
@@ -206,26 +256,22 @@ def unfold(quarters):
     return planes
 
 
-def power_spectrum(xs):
-    return torch.cat([xs[0], *(x.abs() for x in xs[1:4]), xs[4].norm(dim=-2)], dim=-1)
+def polynomial(terms, x):
+    """Sum the monomials of "345" or "46-57"; a digit is the index of a plane."""
+    first, sign, second = re.fullmatch(r"(\d+)(?:([+-])(\d+))?", terms).groups()
+    y = math.prod(x[int(index)] for index in first)
+    return y + int(f"{sign}1") * math.prod(x[int(index)] for index in second) if second else y
 
 
-@pytest.mark.parametrize("family", ["h8", "i8", "d8"])
-def test_a_converted_model_gives_the_published_logits(family):
-    state = published_state(family)
-    model = OcticVisionTransformer(family, **ARGUMENTS).double().eval()
+@pytest.mark.parametrize(("family", "invariant"), MODELS)
+def test_a_converted_model_gives_the_published_logits_and_its_weights_back(family, invariant):
+    state = published_state(family, invariant)
+    model = OcticVisionTransformer(family, **ARGUMENTS, invariant=invariant).double().eval()
     load_published(model, state)
     images = torch.randn(3, 3, GRID * PATCH, GRID * PATCH, dtype=torch.float64)
-    logits = Published(state)(images, family)
+    logits = Published(state)(images, family, invariant)
     assert logits.std() > 0.1
     torch.testing.assert_close(model(images), logits, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("family", ["h8", "i8", "d8"])
-def test_conversion_goes_both_ways(family):
-    state = published_state(family)
-    model = OcticVisionTransformer(family, **ARGUMENTS).double()
-    load_published(model, state)
     back = to_published(model)
     assert back.keys() == state.keys()
     for name, value in state.items():
@@ -251,6 +297,48 @@ def test_names_of_the_dinov2_models_are_known():
         assert torch.equal(parameter, model.get_parameter(name))
 
 
+def same_weights(model, other):
+    return all(
+        torch.equal(value, other.state_dict()[name]) for name, value in model.state_dict().items()
+    )
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda state: {"model": state, "epoch": 3, "optimizer": {"state": {}}},
+        lambda state: {"state_dict": {f"module.{name}": value for name, value in state.items()}},
+        lambda state: {"model": {f"_orig_mod.{name}": value for name, value in state.items()}},
+        lambda state: {
+            "teacher": {f"backbone.{name}": value for name, value in state.items()}
+            | {"dino_head.last_layer.weight_v": torch.zeros(3)}
+        },
+    ],
+    ids=["model", "DDP", "compiled", "teacher"],
+)
+def test_files_of_trainings_load(wrap):
+    state = published_state("i8")
+    model, expected = (OcticVisionTransformer("i8", **ARGUMENTS).double() for _ in range(2))
+    load_published(expected, state)
+    load_published(model, wrap(state))
+    assert same_weights(model, expected)
+
+
+def test_what_dinov2_calls_d8_is_an_i8_of_octic_blocks():
+    model, expected = (
+        OcticVisionTransformer("i8", **ARGUMENTS, octic_depth=DEPTH, invariant="canonisation")
+        for _ in range(2)
+    )
+    state = to_published(expected)
+    names = {"norm.": "standard_norm.", "invariantization.": "invariant."}
+    for ours, theirs in names.items():
+        own = [name for name in state if name.startswith(ours)]
+        state |= {theirs + name.removeprefix(ours): state.pop(name) for name in own}
+    state["norm.scaling.beta"] = torch.zeros(C // 8)  # of a norm that it does not apply
+    load_published(model, state)
+    assert same_weights(model, expected)
+
+
 def test_weights_of_another_model_are_refused_in_a_sentence():
     state = published_state("i8")
     with pytest.raises(VitrineError, match=r"has 'invariant_proj.bias', which the model lacks"):
@@ -270,3 +358,31 @@ def test_weights_of_another_model_are_refused_in_a_sentence():
         load_published(OcticVisionTransformer("i8", **ARGUMENTS), other)
     with pytest.raises(VitrineError, match="give norm: published"):
         load_published(OcticVisionTransformer("i8", **{**ARGUMENTS, "norm": "total"}), state)
+    state = published_state("i8", "max_filtering")
+    other = {**state, "invariantization.rotation_action": torch.eye(8)}
+    with pytest.raises(VitrineError, match=r"'invariantization.rotation_action' .* no matrix of"):
+        load_published(OcticVisionTransformer("i8", **ARGUMENTS, invariant="max_filtering"), other)
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        ({"epoch": 3, "student": {}}, "'epoch' is no tensor"),
+        ({"model": {"weights": {}}}, "'weights' is no tensor"),
+        ({}, "it has no named tensors"),
+        ([torch.zeros(3)], "it has no named tensors"),
+    ],
+)
+def test_a_file_without_a_state_dict_is_refused_in_a_sentence(state, found):
+    message = f"no state dict of a published model, {found}; give one, .* model or state_dict"
+    with pytest.raises(VitrineError, match=message):
+        load_published(OcticVisionTransformer("h8", **ARGUMENTS), state)
+
+
+def test_other_models_are_refused_in_a_sentence():
+    arguments = {name: value for name, value in ARGUMENTS.items() if name != "norm"}
+    free = OcticVisionTransformer("h8", **ARGUMENTS, arbitrary_patches=True)
+    for model in (torch.nn.Linear(3, 3), FlipVisionTransformer("h2", **arguments), free):
+        for convert in (to_published, lambda model: load_published(model, published_state("h8"))):
+            with pytest.raises(VitrineError, match="have a published layout; build an Octic"):
+                convert(model)

@@ -49,6 +49,18 @@ def test_polynomials_are_linearly_independent(name, count):
     assert torch.linalg.matrix_rank(y / y.norm(dim=0)) == count
 
 
+def test_polynomials_stand_in_the_order_of_the_published_code():
+    """Worked out by hand for x0 = 1 to x7 = 8 from Appendix D."""
+    x = torch.arange(1.0, 9).view(8, 1, 1)
+    quadratics, cubics = [113, 83, 61, 16, 9, 4], [224, 328, 120, -45, -39, -33, 4, 24]
+    quartics = [6497, 4787, 3529, 2603, 1921, 24, -120, -104, -88, 336, 492, 180]
+    quintics = [-1680, -1004, -900, -780, -660]
+    of_degree_three = INVARIANTS["triple_correlation"](8)(x).flatten().tolist()
+    assert of_degree_three == [1, *quadratics, *cubics]
+    generators = INVARIANTS["polynomial"](8)(x).flatten().tolist()
+    assert generators == [1, *quadratics, *cubics, *quartics, *quintics]
+
+
 def test_the_power_spectrum_is_the_norm_of_each_irrep():
     x = torch.tensor([-2.0, -3, 4, -5, 3, 4, 6, -8]).view(8, 1, 1)
     spectrum = INVARIANTS["power_spectrum"](8)(x)

@@ -3,6 +3,7 @@ import math
 import pytest
 import timm
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import vitrine.models  # noqa: F401
 from vitrine.octic.invariants import invariance_error
@@ -85,6 +86,79 @@ def test_a_micro_model_is_invariant_as_created(family, dim):
     model = timm.create_model(f"octic_{family}_vit_small_patch16_224", init_std=0.1, **kwargs)
     images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
     assert invariance_error(model.double(), images) < 1e-12
+
+
+FAMILIES = ["octic_d8", "octic_h8", "octic_i8", "d2", "h2"]
+with_families = pytest.mark.parametrize("family", FAMILIES)
+
+
+@pytest.fixture
+def micro(family, scrambled):
+    """A block of the group's and, in H8, I8 and H2, an ordinary one."""
+    depth = 1 if family in ("octic_d8", "d2") else 2
+    kwargs = {**MICRO, "img_size": 16, "patch_size": 8, "depth": depth}
+    return scrambled(timm.create_model(f"{family}_vit_small_patch16_224", **kwargs)).eval()
+
+
+def noise(batch=2):
+    return torch.randn(batch, 3, 16, 16, dtype=torch.float64)
+
+
+@with_families
+@pytest.mark.parametrize("gradients", [True, False])
+def test_a_forward_derivative_is_the_slope(micro, gradients):
+    x, direction, step = noise(), noise(), 1e-6
+    with torch.set_grad_enabled(gradients), sdpa_kernel(SDPBackend.MATH):
+        logits, derivative = torch.func.jvp(micro, (x,), (direction,))
+        slope = (micro(x + step * direction) - micro(x - step * direction)) / (2 * step)
+    torch.testing.assert_close(logits, micro(x))
+    torch.testing.assert_close(derivative, slope, rtol=1e-6, atol=1e-6)
+    assert derivative.abs().max() > 0.01
+
+
+@with_families
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's, of its own attention
+def test_gradients_of_single_images_are_those_of_batches_of_one(micro):
+    def loss(parameters, image):
+        return torch.func.functional_call(micro, parameters, image[None]).square().sum()
+
+    x, parameters = noise(), dict(micro.named_parameters())
+    gradients = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, x)
+    micro(x[1:]).square().sum().backward()
+    for name, parameter in parameters.items():
+        torch.testing.assert_close(gradients[name][1], parameter.grad)
+
+
+@with_families
+def test_a_model_compiles_to_one_graph(micro):
+    x = noise()
+    compiled = torch.compile(micro, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), micro(x))
+
+
+@with_families
+def test_an_exported_model_takes_any_batch_and_has_only_operators_of_torchs(micro):
+    batch = {0: torch.export.Dim("b")}
+    with torch.no_grad():
+        exported = torch.export.export(micro, (noise(),), dynamic_shapes=(batch,))
+    assert not [node for node in exported.graph.nodes if "vitrine" in str(node.target)]
+    x = noise(batch=3)
+    torch.testing.assert_close(exported.module()(x), micro(x))
+
+
+@with_families
+def test_an_onnx_model_gives_the_same_logits(micro, tmp_path):
+    for package in ("onnx", "onnxscript"):
+        pytest.importorskip(package)
+    onnxruntime = pytest.importorskip("onnxruntime")
+    batch = {0: torch.export.Dim("b")}
+    program = torch.onnx.export(micro.float(), (noise().float(),), dynamic_shapes=(batch,))
+    program.save(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    x = noise(batch=3).float()
+    (logits,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    torch.testing.assert_close(torch.tensor(logits), micro(x), rtol=1e-4, atol=1e-5)
 
 
 def test_every_name_is_registered():

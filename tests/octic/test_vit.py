@@ -75,6 +75,24 @@ def test_h8_is_not_invariant(micro):
     assert largest_change(micro(family="h8"), images()) > 0.1
 
 
+@pytest.mark.parametrize("family", ["d8", "i8"])
+def test_arbitrary_patches_break_the_invariance_and_nothing_else(micro, family):
+    free, constrained = (micro(family=family, arbitrary_patches=free) for free in (True, False))
+    assert largest_change(free, images()) > 0.1
+    shapes = [
+        {name: p.shape for name, p in model.named_parameters() if "patch_embed" not in name}
+        for model in (free, constrained)
+    ]
+    assert shapes[0] == shapes[1]
+    # With the filters that the constrained model expands to, they are one model.
+    free.load_state_dict(constrained.state_dict(), strict=False)
+    embed = constrained.patch_embed
+    free.patch_embed.proj.weight.data = embed.filters().flatten(0, 1)
+    free.patch_embed.proj.bias.data = torch.cat([embed.bias, torch.zeros(7 * len(embed.bias))])
+    x = images()
+    torch.testing.assert_close(free(x), constrained(x))
+
+
 @pytest.mark.parametrize("family", ["h8", "i8"])
 @pytest.mark.parametrize("k", [0, 1, 2])
 def test_any_number_of_blocks_may_be_octic(micro, family, k):

@@ -132,7 +132,7 @@ def test_only_what_is_called_augmented_affects_position(full):
         augmentation = full.run(name).recipe.augmentation
         moves = augmentation.crop != "center" or augmentation.hflip or augmentation.vflip
         spatial = augmentation.auto_augment is not None and augmentation.auto_augment_spatial
-        assert bool(moves) == spatial == name.endswith("-augmented"), name
+        assert bool(moves) == spatial == name.endswith(("-augmented", "-b")), name
 
 
 @pytest.mark.parametrize("row", DATASETS)
@@ -159,15 +159,42 @@ def test_embeddings_are_compared_in_one_recipe(full, row):
         assert same_but(reference, recipe, *(["optimizer"] if own else []))
 
 
-def test_table_3_measures_table_2s_runs_where_nothing_is_tuned(full):
-    def runs(table, columns):
-        cells = {(c.row, c.column): c.measurement for c in full.artifacts[table].cells}
-        return [cells[row, column] for row in DATASETS for column in columns]
+@pytest.mark.parametrize("row", DATASETS)
+def test_what_tables_1_and_3_print_is_trained_as_the_authors_jobs(full, row):
+    """Their jobs "-b" affect position, and have a CLS token on EuroSAT and SVHN."""
+    one, three = (
+        {
+            c.column: c.measurement.run
+            for c in full.artifacts[name].cells
+            if c.row == row and c.measurement
+        }
+        for name in ("table1", "table3")
+    )
+    assert one["default (APE)"] is three["standard setting / APE"]
+    standard = ["standard setting / APE", "standard setting / RoPE"]
+    standard += ["+ Auto-PE / Auto-APE", "+ Auto-PE / Auto-RoPE"]
+    embeddings = []
+    for run in (three[column] for column in standard):
+        args = run.recipe.model.args
+        embeddings.append(args["embedding"])
+        assert args.get("class_token", False) == (row in ("EuroSAT", "SVHN"))
+        plain = full.run(f"{DATASETS[row]}-{args['embedding']}").recipe
+        assert same_but(plain, run.recipe, "model", "augmentation")
+        augmented = full.run(f"{DATASETS[row]}-ape-augmented").recipe.augmentation
+        assert run.recipe.augmentation == augmented
+        assert len(run.seeds) == 3
+    assert embeddings == ["ape", "rope", "auto-ape", "auto-rope"]
+    assert one["default of the text"] is full.run(f"{DATASETS[row]}-ape")
 
-    two = ["APE / APE", "RoPE / RoPE", "APE / Auto-APE (ours)", "RoPE / Auto-RoPE (ours)"]
-    three = [f"standard setting / {name}" for name in ("APE", "RoPE")]
-    three += [f"+ Auto-PE / Auto-{name}" for name in ("APE", "RoPE")]
-    assert runs("table2", two) == runs("table3", three)
+
+def test_what_is_as_published_differs_in_its_fault_alone(full):
+    for dataset in DATASETS.values():
+        plain, faulty = (full.run(f"{dataset}-rpe{end}").recipe for end in ("", "-as-published"))
+        assert faulty.model.args == {"embedding": "rpe-as-published"}
+        assert same_but(plain, faulty, "model")
+    plain, faulty = (full.run(f"controlled{end}").recipe for end in ("", "-as-published"))
+    assert faulty.data.dataset == "cifar10-position-redrawn"
+    assert same_but(plain, faulty, "data")
 
 
 def test_the_controlled_model_is_trained_without_dropout_and_augmentation(full):
@@ -221,6 +248,7 @@ def test_a_run_is_measured_once_but_the_controlled_one(scale):
             if measurement.run:
                 measured.setdefault(measurement.run.name, set()).add(measurement.name)
     assert measured.pop("controlled") == {"controlled_test", "estimator_spread"}
+    assert measured.pop("controlled-as-published") == {"controlled_test"}
     assert all(names == {"position_bias"} for names in measured.values())
 
 

@@ -86,6 +86,19 @@ def test_a_stand_in_is_never_comparable(small_checkout, edit):
     assert not any(cell.comparable for cell in template(small_checkout).artifacts["table1"].cells)
 
 
+def test_a_fact_of_the_papers_own_recipe_is_the_same_and_comparable_at_every_scale(
+    small_checkout, edit
+):
+    edit("artifacts.yaml", {"measures": {"parameters": {"on": "paper"}}})
+    before = template(small_checkout).artifacts["table1"].cells
+    edit(LAPTOP, {"recipes": {"*": {"model": {"args": {"width": 4}}}}})
+    after = template(small_checkout).artifacts["table1"].cells
+    assert {cell.column for cell in after if cell.comparable} == {"Parameters"}
+    kept = [cell.measurement.path for cell in before if cell.column == "Parameters"]
+    assert kept == [cell.measurement.path for cell in after if cell.column == "Parameters"]
+    assert template(small_checkout).run("wide").recipe.model.args == {"width": 4}
+
+
 def test_other_arguments_are_not_comparable(small_checkout, edit):
     edit(LAPTOP, {"measures": {"acc*": {"args": {"image_size": 9}}}})
     cells = template(small_checkout).artifacts["table1"].cells
@@ -298,7 +311,7 @@ def test_collections_hold_every_artifact(small_checkout):
         ("artifacts.yaml", table1({"cell": {"recipe": "{width"}}), "is no template"),
         ("scales/lapotp.yaml", {}, "did you mean 'laptop'"),
         ("artifacts.yaml", {"measures": {"accuracy": {"seeds": 9}}}, "wants 9 seeds"),
-        ("artifacts.yaml", {"measures": {"accuracy": {"datasets": ["x"]}}}, "no dataset 'x'"),
+        ("artifacts.yaml", {"measures": {"accuracy": {"datasets": ["x"]}}}, "'x' is unknown"),
         (LAPTOP, {"recipes": {"*": {"data": 28}}}, "laptop.yaml:3: 'data: 28' replaces several"),
         (LAPTOP, {"recipes": {"wi?e, wade": {}}}, "recipe 'wade' is unknown; did you mean 'wide'"),
         (LAPTOP, {"recipes": {"*": {"batch": {"size": 0}}}}, "laptop.yaml:4): 'batch.size' is 0"),

@@ -42,7 +42,7 @@ def names_adaptive(measurement):
     said = json.dumps(measurement.args)
     if measurement.on:
         said += measurement.on.recipe.model.model_dump_json()
-    return '"a_' in said
+    return '"a_' in said or '"canonical_' in said
 
 
 def test_selections_concern_every_consistency_of_an_adaptive_model_and_no_plain_one(measured):

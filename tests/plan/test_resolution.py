@@ -53,6 +53,7 @@ def resolved(paper):
             for spec in measures.values()
         ],
         "artifacts": paper.artifact_names,
+        "without": [name for name in paper.recipes if paper.without(name)],
         "machine": (paper.scale.device, paper.scale.workers, paper.scale.checkpoint_minutes),
     }
 

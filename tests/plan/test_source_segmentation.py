@@ -21,7 +21,7 @@ def write(tmp_path):
 def test_a_configuration_goes_by_the_name_of_its_file(write):
     root = write("upernet", "x = 1")
     assert config_path("upernet", root) == str(root / "configs/segmentation/upernet.py")
-    with pytest.raises(VitrineError, match=r"no configuration 'uppernet'; did you mean 'upernet'"):
+    with pytest.raises(VitrineError, match="'uppernet' is unknown; did you mean 'upernet'"):
         config_path("uppernet", root)
 
 

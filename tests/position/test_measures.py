@@ -107,7 +107,7 @@ def test_a_model_that_is_never_right_has_no_p_shap(placed, weights):
     assert [values[key] for key in unknown] == [None] * len(unknown)
     assert values["correct/dependent/mean"] is None
     with pytest.raises(VitrineError, match="none of 60 images correctly"):
-        estimator_spread(run, permutations=[1], paired_batches=[], images=60)
+        estimator_spread(run, permutations=[1], paired_batches=[], images=60, reference=1)
 
 
 def test_one_permutation_suffices_to_find_the_samples_that_depend_on_position(readout):
@@ -157,18 +157,31 @@ def test_a_test_of_no_sweep_is_refused(readout):
 
 
 def test_estimates_differ_less_the_more_permutations_they_take(readout):
-    values = estimator_spread(readout, estimates=4, permutations=[1, 16], images=64)
+    asked = {"estimates": 4, "permutations": [1, 16], "images": 64, "reference": 64}
+    values = estimator_spread(readout, **asked)
     assert 0 < values["sweep 16/std"] < values["sweep 1/std"]
     assert values["sweep 16/mean"] == pytest.approx(values["paired 32/mean"], abs=0.05)
     passes = [values[f"{name}/passes"] for name in ("sweep 1", "sweep 16", "paired 32")]
     assert passes == [2, 17, 1 + 16 + 2]
     assert values["seconds"] > 0
     assert values["sweep 16/cost"] > 1
+    assert (
+        values["sweep 1/bias/plain"] == values["sweep 1/bias"] > values["sweep 16/bias/plain"] > 0
+    )
+    assert abs(values["sweep 16/bias"]) < values["sweep 16/bias/plain"]
+    pairs = values["paired 32/mean"] - values["reference"]
+    assert values["paired 32/bias"] == values["paired 32/bias/plain"] == pytest.approx(pairs)
 
 
 def test_the_estimates_of_two_seeds_of_a_run_are_others(placed, weights):
     runs = [placed(Readout(weights), seed) for seed in (0, 0, 1)]
-    asked = {"estimates": 2, "permutations": [1], "paired_batches": [], "images": 64}
+    asked = {
+        "estimates": 2,
+        "permutations": [1],
+        "paired_batches": [],
+        "images": 64,
+        "reference": 1,
+    }
     first, again, other = (estimator_spread(run, **asked)["sweep 1/mean"] for run in runs)
     assert first == again != other
 

@@ -66,15 +66,35 @@ def test_an_adaptive_model_differs_from_its_plain_one_by_backbone_and_heads_only
         assert difference(plain["model"][head], adaptive["model"][head]) == {"type"}
 
 
-def test_under_standard_shifts_a_swin_differs_from_mmsegs_swin_by_its_padding_too():
+def test_under_standard_shifts_a_swin_differs_from_mmsegs_swin_by_sizes_that_fit_too():
     plain, adaptive = mmsegs(), resolved("a_swin_t_upernet_ade20k")
-    # The data preprocessor stands in the model and, as in mmseg's own files, beside it.
-    assert difference(plain, adaptive) == {"model", "train_dataloader", "custom_imports"}
     preprocessor = {"data_preprocessor"}
     assert difference(plain["model"], adaptive["model"]) == HEADS_AND_BACKBONE | preprocessor
     changed = difference(*(c["model"]["data_preprocessor"] for c in (plain, adaptive)))
-    assert changed == {"size", "test_cfg"}
-    assert difference(plain["train_dataloader"], adaptive["train_dataloader"]) == {"batch_size"}
+    assert changed == {"size"}
+    same = ("optim_wrapper", "param_scheduler", "train_cfg", "val_evaluator", "default_hooks")
+    assert [adaptive[key] for key in same] == [plain[key] for key in same]
+    crop = {"type": "RandomCrop", "crop_size": (448, 448), "cat_max_ratio": 0.75}
+    expected = [crop if one["type"] == "RandomCrop" else one for one in plain["train_pipeline"]]
+    assert adaptive["train_dataloader"]["dataset"]["pipeline"] == expected
+    tested = adaptive["test_dataloader"]["dataset"]["pipeline"]
+    fits = {"type": "ResizeToMultiple", "size_divisor": 224}
+    assert [one for one in tested if one != fits] == plain["test_pipeline"]
+    assert fits in tested
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_augmentation_at_test_time_fits_the_windows_as_the_test_does(name):
+    settings = config(name)
+    pipeline = settings.test_dataloader.dataset.pipeline
+    fits = [one.size_divisor for one in pipeline if one.type == "ResizeToMultiple"]
+    augmented = settings.tta_pipeline[1].transforms
+    assert [
+        one.size_divisor for step in augmented for one in step if one.type == "ResizeToMultiple"
+    ] == fits
+    # mmseg's --tta takes the preprocessor beside the model.
+    beside, own = settings.get("data_preprocessor", {}), settings.model.data_preprocessor
+    assert beside.get("test_cfg") == own.get("test_cfg")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -129,7 +149,7 @@ def preprocess(settings, item, training):
     [
         ("a_swin_t_upernet_ade20k_circular", (448, 896)),  # 448 x 747, Table A6
         ("a_swinv2_t_upernet_ade20k_circular", (512, 1024)),  # 512 x 853, Table A7
-        ("a_swin_t_upernet_ade20k", (672, 896)),  # 512 x 853, Table A8, padded
+        ("a_swin_t_upernet_ade20k", (672, 896)),  # 512 x 853, Table A8
         ("a_swinv2_t_upernet_ade20k", (512, 1024)),  # likewise
     ],
 )
@@ -152,7 +172,7 @@ def test_training_images_come_to_the_size_of_the_backbone(name, photo):
 
 def test_logits_of_a_padded_image_come_back_at_its_own_size(photo):
     """What padding adds is cut off again by mmseg."""
-    settings = config("a_swin_t_upernet_ade20k")
+    settings = config("a_swinv2_t_upernet_ade20k")
     item = run(settings.test_dataloader.dataset.pipeline, photo)
     batch = preprocess(settings, item, training=False)
 

@@ -181,7 +181,7 @@ def test_the_model_is_built_and_filled_again(straight, recipe, info, data_root):
     [
         ({"model": {"args": {"backbone": {"depht": [1]}}}}, "refuses model.args"),
         ({"model": {"name": "mmseg::swin/none.py"}}, "'mmseg::swin/none.py' cannot be used"),
-        ({"model": {"name": "none"}}, "has no configuration 'none'"),
+        ({"model": {"name": "none"}}, "configuration 'none' is unknown"),
     ],
 )
 def test_a_wrong_configuration_is_refused(make_recipe, changes, sentence):

@@ -4,6 +4,7 @@ import torch
 import vitrine.segmentation  # noqa: F401  # isort: skip  # imports mmseg quietly
 from mmengine.structures import PixelData
 from mmseg.models.decode_heads import UPerHead
+from mmseg.registry import MODELS
 from mmseg.structures import SegDataSample
 from torch.nn import functional
 
@@ -20,6 +21,7 @@ from tests.segmentation.segmenters import (
 )
 from vitrine.errors import VitrineError
 from vitrine.segmentation import heads
+from vitrine.segmentation.backbones import Stages
 from vitrine.segmentation.heads import AdaptiveUPerHead, anchor, box_means
 from vitrine.shift.polyphase import roll_image
 from vitrine.shift.torus import Features
@@ -94,9 +96,8 @@ def interpolated(features, *grid):
     [
         ("unpool", interpolated),
         ("to_pixels", interpolated),
-        ("anchor", lambda tokens: torch.zeros(len(tokens), 2, dtype=torch.int64)),
     ],
-    ids=["unpooling", "last resize", "pyramid pooling"],
+    ids=["unpooling", "last resize"],
 )
 @both_families
 def test_every_piece_is_needed(family, name, replacement, monkeypatch):
@@ -146,7 +147,7 @@ def test_far_from_borders_it_is_mmsegs_head():
     features = [Features(x, origin, 4 * 2**level) for level, x in enumerate(maps)]
     with torch.inference_mode():
         expected = functional.interpolate(theirs(maps), scale_factor=4, mode="bilinear")
-        logits = ours(features)
+        logits = ours(Stages(tuple(features), (256, 256)))
     inside = slice(96, 160)  # of 256 pixels: three tokens of the coarsest stage from each border
     torch.testing.assert_close(
         logits[:, :, inside, inside], expected[:, :, inside, inside], rtol=0, atol=1e-10
@@ -204,6 +205,35 @@ def test_a_backbone_without_places_is_refused():
         VitrineError, match=r"use AdaptiveSwin or AdaptiveSwinV2 for model\.backbone"
     ):
         AdaptiveUPerHead(**arguments()).double()(maps)
+
+
+@both_families
+def test_images_of_any_size_are_padded_in_evaluation(family):
+    """The logits are those of the image padded by hand, at its own pixels."""
+    side = SIDE[family]
+    model = micro(family)
+    images = noise(2, 3, side - 5, 2 * side - 20, dtype=torch.float32)
+    with torch.inference_mode():
+        by_hand = model(functional.pad(images, (0, 20, 0, 5)))
+        assert torch.equal(model(images), by_hand[:, :, : side - 5, : 2 * side - 20])
+        labels = model.predict(images)[0].pred_sem_seg.data
+    assert labels.shape == (1, *images.shape[2:])
+
+
+@both_families
+def test_in_training_images_must_fit(family):
+    """What is padded would count in the statistics of batch norms."""
+    images = noise(2, 3, SIDE[family] - 4, SIDE[family], dtype=torch.float32)
+    with pytest.raises(VitrineError, match="pixels do not fit windows of"):
+        micro(family).train()(images)
+
+
+@pytest.mark.parametrize("kind", ["UPerHead", "FCNHead"])
+def test_mmsegs_own_heads_are_refused_on_an_adaptive_backbone(kind):
+    one = {} if kind == "UPerHead" else {"in_channels": WIDTHS[3], "in_index": 3}
+    head = MODELS.build({"type": kind, **arguments(**one)})
+    with pytest.raises(VitrineError, match="use AdaptiveUPerHead and AdaptiveFCNHead, and no neck"):
+        head(micro("swin").backbone(noise(1, 3, 48, 48, dtype=torch.float32)))
 
 
 SHIFT = torch.tensor([[0, 0], [3, 5], [6, 1]])

@@ -1,5 +1,6 @@
 """CvT and A-CvT, at full size for what the paper prints, else of a few channels."""
 
+import functools
 import itertools
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 from vitrine.errors import VitrineError
+from vitrine.shift import adaptive_cvt
 from vitrine.shift.adaptive_cvt import (
     AdaptiveConvAttention,
     AdaptiveCvT,
@@ -18,6 +20,7 @@ from vitrine.shift.cvt import ConvAttention, CvT, Mlp
 from vitrine.shift.equivariance import invariance_error
 from vitrine.shift.polyphase import roll_image, sample
 from vitrine.shift.torus import wrap
+from vitrine.shift.windows import window_offset
 
 PARAMETERS = 19_997_480
 SELECTIONS = ["paper", "fast"]
@@ -117,14 +120,28 @@ class NotAligned(AdaptiveCvT):
         self.periods = [1, 1, 1]
 
 
-def test_values_must_share_the_phase_of_the_keys():
+@pytest.fixture
+def not_anchored(monkeypatch):
+    """Leave tokens in the order of their image: beyond their modules, all models depend on it."""
+    offset = functools.partial(window_offset, anchored=False)
+    monkeypatch.setattr(
+        adaptive_cvt, "window_offset", lambda tokens, window, anchored: offset(tokens, window)
+    )
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_the_modules_alone_make_it_invariant(selection, not_anchored):
+    assert 0 < invariance_error(adaptive(selection).double(), noise(2)) <= 1e-12
+
+
+def test_values_must_share_the_phase_of_the_keys(not_anchored):
     model = adaptive("paper").double()
     for block in (block for stage in model.stages for block in stage.blocks):
         block.attn.__class__ = ValuesWithTheirOwnPhase
     assert invariance_error(model, noise(2)) > 1e-2
 
 
-def test_a_fast_stage_must_be_aligned():
+def test_a_fast_stage_must_be_aligned(not_anchored):
     model = adaptive("fast").double()
     model.__class__ = NotAligned
     model.make_adaptive("fast")
@@ -222,7 +239,9 @@ def test_weights_go_both_ways(selection):
     model = adapt(source, selection)
     back = plain(num_classes=5)
     nn.init.zeros_(back.head.weight)
-    back.load_state_dict(model.state_dict())
+    weights = model.state_dict()
+    del weights["_extra_state"]  # the selection, which a plain model has not
+    back.load_state_dict(weights)
     assert torch.equal(back(images), source(images))
     twin = timm.create_model("a_cvt_13", selection=selection, **SMALL).eval()
     twin.load_state_dict(source.state_dict())

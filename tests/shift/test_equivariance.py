@@ -1,10 +1,15 @@
 import pytest
+import safetensors.torch
 import timm
 import torch
+from timm.utils import ModelEmaV3
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError
+from vitrine.measures.margins import selection_margins
+from vitrine.shift import tokenization
 from vitrine.shift.equivariance import FAMILIES, invariance_error, make_shift_equivariant
 
 SWIN = {"img_size": 24, "patch_size": 2, "embed_dim": 12, "depths": (2, 2), "num_heads": (1, 2)}
@@ -17,7 +22,7 @@ MODELS = {
         "depths": (1, 1, 1),
         "num_heads": (1, 1, 2),
     },
-    "mvitv2_tiny_zeros": {"img_size": 32, "embed_dim": 8, "depths": (1, 1, 1, 1)},
+    "mvitv2_tiny_zeros": {"img_size": 32, "embed_dim": 8, "depths": (1, 1)},
 }
 
 
@@ -30,10 +35,15 @@ def plain(request):
     return model
 
 
+def pixels(model, count=2, dtype=torch.float64):
+    side = 24 if "swin" in type(model).__name__.lower() else 32
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(count, 3, side, side, generator=generator, dtype=dtype)
+
+
 @pytest.mark.parametrize("selection", ["paper", "fast"])
 def test_a_plain_model_of_any_configuration_becomes_invariant(plain, selection):
-    side = 24 if "swin" in type(plain).__name__.lower() else 32
-    images = torch.randn(2, 3, side, side, dtype=torch.float64)
+    images = pixels(plain)
     before = plain(images)
     adaptive = make_shift_equivariant(plain, selection)
     assert adaptive(images).shape == before.shape
@@ -48,6 +58,101 @@ def test_weights_are_kept(plain):
     for name, weight in plain.state_dict().items():
         assert "rel_pos_" in name or torch.equal(weight, kept[name])
     assert adaptive.selection == "paper"
+
+
+def test_weights_of_another_selection_are_refused_in_a_sentence(plain):
+    models = {name: make_shift_equivariant(plain, name) for name in ("paper", "fast", "none")}
+    for trained, weights in models.items():
+        for name, model in models.items():
+            if name != trained:
+                sentence = f"are of selection '{trained}' and the model is of '{name}': build"
+                for strict in (True, False):
+                    with pytest.raises(VitrineError, match=sentence):
+                        model.load_state_dict(weights.state_dict(), strict=strict)
+            model.load_state_dict(plain.state_dict())  # a plain model's fit any
+
+
+def test_the_selection_is_saved_and_averaged_with_the_weights(plain, tmp_path):
+    model, twin = (make_shift_equivariant(plain, "fast") for _ in range(2))
+    torch.nn.init.ones_(next(model.parameters()))
+    safetensors.torch.save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    twin.load_state_dict(safetensors.torch.load_file(tmp_path / "weights.safetensors"))
+    torch.testing.assert_close(twin.state_dict(), model.state_dict(), rtol=0, atol=0)
+    average = ModelEmaV3(model)
+    average.update(model)
+    twin.load_state_dict(average.module.state_dict())
+
+
+def test_without_a_selection_it_is_is_not_invariant(plain):
+    images = pixels(plain)
+    model = make_shift_equivariant(plain, "none")
+    assert model(images).shape == plain(images).shape
+    assert invariance_error(model, images) > 1e-3
+    with selection_margins(model) as margins:
+        model(images)
+    assert margins.smallest().isinf().all()
+
+
+@pytest.mark.parametrize("selection", ["paper", "fast"])
+def test_no_repeated_content_decides_a_selection(plain, selection):
+    """Two grids of two equal objects hold the same tokens, in another arrangement."""
+    model, generator = make_shift_equivariant(plain, selection), torch.Generator().manual_seed(0)
+    images = torch.full_like(pixels(plain, 6), 0.5)
+    for image, mirrored in zip(images, [False, True] * 3, strict=True):
+        photo = torch.randn(3, 6, 6, generator=generator, dtype=torch.float64)
+        other = photo.flip(2) if mirrored else photo
+        for place, part in (((2, 3), photo), ((9, 10), other), ((16, 5), photo)):
+            image[:, place[0] : place[0] + 6, place[1] : place[1] + 6] = part
+    images[2:4, :, 16:22, 5:11] = 0.5  # two objects instead of three
+    assert invariance_error(model, images, shifts=3) <= 1e-9
+
+
+@pytest.mark.parametrize("selection", ["paper", "fast"])
+def test_shifted_images_have_the_same_bits(plain, selection):
+    images = pixels(plain, 32, torch.float32)
+    model = make_shift_equivariant(plain, selection).float()
+    assert invariance_error(model, images, shifts=1) == 0
+
+
+def test_it_exports_with_any_batch(plain):
+    model, images = make_shift_equivariant(plain), pixels(plain)
+    batch = {0: torch.export.Dim("batch", min=1, max=8)}
+    exported = torch.export.export(model, (images,), dynamic_shapes=(batch,)).module()
+    more = torch.cat([images, images.flip(3)])
+    torch.testing.assert_close(exported(more), model(more))
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_each_images_gradient_is_that_of_vmap(plain):
+    model, images = make_shift_equivariant(plain), pixels(plain)
+
+    def loss(parameters, image):
+        return torch.func.functional_call(model, parameters, (image[None],)).square().sum()
+
+    parameters = dict(model.named_parameters())
+    gradients = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, images)
+    model(images[1:]).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(gradients[name][1], parameter.grad)
+
+
+class NoFloat64(TorchDispatchMode):
+    """A device that has none, such as MPS."""
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        results = result if isinstance(result, tuple | list) else [result]
+        assert torch.float64 not in [one.dtype for one in results if isinstance(one, torch.Tensor)]
+        return result
+
+
+@pytest.mark.parametrize("selection", ["paper", "fast"])
+def test_it_needs_no_float64(plain, selection, monkeypatch):
+    model, images = make_shift_equivariant(plain, selection).float(), pixels(plain).float()
+    expected = model(images)
+    monkeypatch.setattr(tokenization, "FLOAT64", ())
+    with NoFloat64(), torch.no_grad():
+        torch.testing.assert_close(model(images), expected)
 
 
 def test_every_family_is_tested():

@@ -22,26 +22,30 @@ def measured(values):
     return [{"values": {"0": values}}]
 
 
-def first_cell(ax):
-    corner = ax.patches[0].get_xy()
-    return [corner[1] + 0.5, corner[0] + 0.5]
+def boxed(ax):
+    """What the picture shows inside the box."""
+    column, row = (round(float(edge) + 0.5) for edge in ax.patches[0].get_xy())
+    side = int(ax.patches[0].get_width())
+    return np.asarray(ax.images[0].get_array())[row : row + side, column : column + side]
 
 
-@pytest.mark.parametrize(
-    ("draw", "values"),
-    [
-        (fig1, tokenization_illustration(CONTEXT, MODEL, size=28, shift=1)),
-        (fig2, window_illustration(CONTEXT, MODEL, size=64, window=4, shift=1)),
-    ],
-)
-def test_figures_1_and_2_draw_the_fixed_grid_and_the_chosen_one(draw, values):
+@pytest.mark.parametrize("shift", [1, 3])
+@pytest.mark.parametrize("figure", [1, 2])
+def test_figures_1_and_2_box_what_a_fixed_cell_loses_and_a_chosen_one_keeps(figure, shift):
+    if figure == 1:
+        draw, values = fig1, tokenization_illustration(CONTEXT, MODEL, size=28, shift=shift)
+    else:
+        draw, values = fig2, window_illustration(CONTEXT, MODEL, size=64, window=4, shift=shift)
     axes = draw(pd.DataFrame(), measured(values)).axes[:4]
-    assert [first_cell(ax) for ax in axes] == [
-        [0, 0],
-        [0, 0],
-        values["image/phase"],
-        values["shifted/phase"],
-    ]
+    before, after, chosen, chosen_after = (boxed(ax) for ax in axes)
+    assert not np.array_equal(before, after)
+    assert chosen.size == before.size
+    assert np.array_equal(chosen, chosen_after)
+    assert f"shifted by ({shift}, {shift})" in axes[1].get_xlabel()
+    for ax, which in zip(axes[2:], ("image", "shifted"), strict=True):
+        cell = ax.patches[0].get_width()
+        corner = [round(edge + 0.5) % cell for edge in ax.patches[0].get_xy()]
+        assert corner[::-1] == values[f"{which}/phase"]
 
 
 def test_figure_3_marks_the_distances_that_a_shift_changes():

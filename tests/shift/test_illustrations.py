@@ -92,22 +92,22 @@ class Tokenizer(nn.Module):
 
 
 def run(trained_on_digits, adaptive):
-    return trained_on_digits(Tokenizer(adaptive), image_size=32)
+    return trained_on_digits(Tokenizer(adaptive))
 
 
 @pytest.mark.parametrize("shift", [1, 6])
 def test_tokens_of_an_adaptive_model_are_put_back_in_place(trained_on_digits, shift):
-    values = token_consistency(run(trained_on_digits, adaptive=True), shift)
+    values = token_consistency(run(trained_on_digits, adaptive=True), 32, shift)
     assert values["block 1/max"] < 1e-12
     assert torch.tensor(values["block 1/map"]).shape == (8, 8)
 
 
 def test_tokens_of_a_plain_model_change(trained_on_digits):
-    values = token_consistency(run(trained_on_digits, adaptive=False))
+    values = token_consistency(run(trained_on_digits, adaptive=False), 32)
     assert values["block 1/max"] > 0.01
     assert torch.tensor(values["block 1/map"]).max() > 0
 
 
 def test_tokens_of_a_plain_model_survive_a_shift_by_its_stride(trained_on_digits):
-    values = token_consistency(run(trained_on_digits, adaptive=False), shift=4)
+    values = token_consistency(run(trained_on_digits, adaptive=False), 32, shift=4)
     assert values["block 1/max"] < 1e-12

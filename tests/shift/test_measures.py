@@ -1,10 +1,15 @@
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 from vitrine.errors import VitrineError
+from vitrine.measures.consistency import circular_consistency
 from vitrine.measures.context import Context
 from vitrine.shift import measures
+from vitrine.shift.adaptive_cvt import AdaptiveCvT
+from vitrine.shift.cvt import CvT
 from vitrine.shift.measures import module_runtime
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
@@ -28,10 +33,37 @@ def test_the_default_model_selects_no_windows(runtime):
     assert "windows/plain" not in runtime
 
 
-def test_both_position_embeddings_score_the_same_pairs():
+@pytest.mark.parametrize("embedded", [True, False])
+def test_both_position_embeddings_are_timed_in_the_scores_of_one_attention(monkeypatch, embedded):
+    for module, name in ((measures.timm, "create_model"), (measures, "a_mvitv2_tiny")):
+        monkeypatch.setattr(module, name, partial(made, getattr(module, name), embedded))
     calls = measures._rpe_calls(batch_size=2, device="cpu")
-    plain, circular = (calls[f"rpe/{version}"]() for version in ("plain", "adaptive"))
-    assert plain.numel() == circular.numel() == 2 * 1 * 56**2 * 14**2
+    linear, circular = (calls[f"rpe/{version}"]() for version in ("plain", "adaptive"))
+    assert linear.shape == circular.shape == (2, 1, 56**2, 14**2)
+    assert torch.allclose(linear, circular, atol=1e-5) != embedded
+
+
+def made(create, embedded, *args):
+    """A model whose relative positions are embedded, or are all zero."""
+    model = create(*args)
+    for name, parameter in model.named_parameters():
+        if "rel_pos" in name:
+            torch.nn.init.normal_(parameter, std=float(embedded))
+    return model
+
+
+def test_consistency_tells_how_surely_grids_are_chosen(trained_on_digits):
+    size = {"img_size": 8, "embed_dims": (8,), "depths": (1,), "num_heads": (1,)}
+    sizes = {**size, "kernels": (2,), "strides": (2,), "kv_strides": (1,), "num_classes": 10}
+    adaptive, plain = (
+        circular_consistency(trained_on_digits(model.eval()), images=70, batch_size=64)
+        for model in (AdaptiveCvT(**sizes), CvT(**sizes))
+    )
+    assert 0 <= adaptive["margin/smallest"] < adaptive["margin/median"]
+    assert 0 < adaptive["margin/certified"] <= 100
+    assert (adaptive["margin/smallest"] > 1) == (adaptive["margin/certified"] == 100)
+    assert [plain[key] for key in plain if key.startswith("margin/")] == [None] * 3
+    assert {"consistency", "top1"} < adaptive.keys()
 
 
 def test_nothing_to_time_is_refused():

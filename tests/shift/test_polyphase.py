@@ -1,13 +1,18 @@
 import pytest
 import torch
+from torch import nn
 
+from vitrine.errors import VitrineError
+from vitrine.measures.margins import selection_margins
 from vitrine.shift.polyphase import (
+    arrangement,
     polyphase_energies,
     roll,
     roll_image,
     sample,
     strongest,
-    token_norms,
+    strongest_grid,
+    strongest_phase,
 )
 
 OFFSETS = torch.tensor([[0, 0], [1, 5], [7, 3], [-2, 9]])
@@ -39,14 +44,15 @@ def test_the_strongest_is_the_first_maximum_in_reading_order():
     assert strongest(energies).tolist() == [[2, 1], [1, 3]]
 
 
-def test_a_phase_has_the_energy_of_its_grid():
+def test_a_phase_has_the_energy_of_its_grid_however_the_sum_is_ordered():
     energies = torch.rand(2, 6, 8)
     table = polyphase_energies(energies, (3, 2))
-    assert table.dtype == torch.float64
+    unit = energies.amax(dim=(1, 2)).double() / 2**40
     for row in range(3):
         for column in range(2):
             expected = energies[:, row::3, column::2].double().sum(dim=(1, 2))
-            torch.testing.assert_close(table[:, row, column], expected)
+            torch.testing.assert_close(table[:, row, column] * unit, expected, rtol=1e-6, atol=0)
+    assert torch.equal(polyphase_energies(energies.roll((3, 2), (1, 2)), (3, 2)), table)
 
 
 def test_sampling_keeps_the_grid_of_each_samples_phase():
@@ -55,8 +61,59 @@ def test_sampling_keeps_the_grid_of_each_samples_phase():
     assert torch.equal(sampled, torch.stack([x[0, 1::2, 0::2], x[1, 0::2, 1::2]]))
 
 
-def test_norms_are_summed_in_double_precision():
-    tokens = torch.full((1, 1, 1, 4), 1e-4)
-    tokens[..., 0] = 1e4  # in float32 the small ones would vanish
-    exact = tokens.double().square().sum(dim=-1)
-    torch.testing.assert_close(token_norms(tokens).square(), exact, rtol=1e-15, atol=0)
+def test_an_arrangement_is_that_of_all_circular_shifts():
+    energies = torch.rand(2, 5, 8, dtype=torch.float64)
+    template = arrangement(torch.eye(40, dtype=torch.float64).view(40, 5, 8))[:, 0, 0].view(5, 8)
+    for i in range(5):
+        for j in range(8):
+            expected = (energies.roll((-i, -j), (1, 2)) * template).sum(dim=(1, 2))
+            torch.testing.assert_close(arrangement(energies)[:, i, j], expected)
+
+
+@pytest.mark.parametrize("case", [((0, 0, 1), (0, 1, 0)), ((0, 2), (2, 0))])
+def test_grids_of_equal_tokens_are_told_apart_by_their_arrangement(case):
+    """Four objects on a grid and, on another one, in places that these have not."""
+    first, second = torch.zeros(8, 8), torch.zeros(8, 8)
+    for grid, order in zip((first, second), case, strict=True):
+        for place, value in enumerate(order):
+            grid[2 * place, 3 * place**2 % 8] = 1.0 + value
+    energies = torch.stack([first, second]).view(1, 1, 2, 8, 8)
+    chosen = strongest_grid(energies)
+    for shift in [(1, 0), (3, 5), (6, 7)]:
+        assert torch.equal(strongest_grid(energies.roll(shift, (3, 4))), chosen)
+        assert torch.equal(
+            strongest_grid(energies.flip(2).roll(shift, (3, 4)))[:, 1], 1 - chosen[:, 1]
+        )
+
+
+class TwoPhases(nn.Module):
+    def forward(self, tokens):
+        return strongest_phase(tokens, 2)
+
+
+def test_the_smallest_margin_of_each_image_is_recorded():
+    """Of an image, of one of a period of 2 tokens, which no phase can tell apart, and of both."""
+    x = torch.rand(2, 8, 8, 3, dtype=torch.float64)
+    x[1] = x[1, :1, :1]
+    model = TwoPhases()
+    with selection_margins(model) as margins:
+        with pytest.raises(VitrineError, match="run the model inside"):
+            margins.smallest()
+        model(x)
+        clear, tied = margins.smallest()
+        assert clear > 1e6
+        assert tied < 1
+        model(x.flip(0))
+        assert (margins.smallest() < 1).all()
+        margins.clear()
+        model(x[:1])
+        assert torch.equal(margins.smallest(), clear[None])
+    model(x)  # not recorded any more
+    assert torch.equal(margins.smallest(), clear[None])
+
+
+def test_a_model_that_selects_nothing_has_an_infinite_margin():
+    model = nn.Identity()
+    with selection_margins(model) as margins:
+        model(torch.zeros(3, 2, 2, 1))
+    assert margins.smallest().tolist() == [torch.inf] * 3

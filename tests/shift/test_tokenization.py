@@ -9,6 +9,7 @@ from vitrine.shift.tokenization import (
     adaptive_merge,
     circular_conv,
     correlation_energies,
+    direction,
     merged_patches,
     overlapping_patches,
     projection_energies,
@@ -57,12 +58,19 @@ def test_correlation_scores_equal_those_of_every_tokenisation(shape, bias):
 @pytest.mark.parametrize("shape", TOKENIZERS)
 def test_projection_scores_are_the_tokens_energy_along_one_direction(shape):
     conv, x = tokenizer(*shape), image(shape[0])
-    energies, stride = projection_energies(x, conv), conv.stride[0]
+    energies, stride, a = projection_energies(x, conv), conv.stride[0], direction(12, conv.weight)
     for row in range(stride):
         for column in range(stride):
             tokens = circular_conv(x.roll((-row, -column), (2, 3)), conv)
-            expected = (tokens.sum(dim=1) / 12**0.5).square().sum(dim=(1, 2))
-            torch.testing.assert_close(energies[:, row, column], expected, rtol=1e-12, atol=0)
+            expected = torch.einsum("bdhw,d->bhw", tokens, a).square()
+            torch.testing.assert_close(energies[:, row, column], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_the_direction_survives_a_norm():
+    """A LayerNorm removes the mean of the channels."""
+    a = direction(96, torch.zeros(1, dtype=torch.float64))
+    assert abs(a.sum()) < 1e-12
+    assert abs(a.norm() - 1) < 1e-12
 
 
 @pytest.mark.parametrize("shape", TOKENIZERS)
@@ -102,7 +110,7 @@ def test_scores_in_half_precision_are_those_of_the_full_one():
     conv, x = tokenizer(3, 4, 4, 0).float(), image(3).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         energies = projection_energies(x, conv)
-    assert energies.dtype == torch.float64
+    assert energies.dtype == torch.float32
     assert torch.equal(energies, projection_energies(x, conv))
 
 

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from vitrine.shift.windows import RISE, window_energies, window_offset
+from vitrine.shift.polyphase import roll
+from vitrine.shift.windows import window_energies, window_offset
 
 
 def tokens(height=12, width=8, batch=3):
@@ -9,17 +10,25 @@ def tokens(height=12, width=8, batch=3):
     return torch.randn(batch, height, width, 5, dtype=torch.float64)
 
 
-def test_the_energy_of_a_window_is_the_mean_norm_of_its_tokens_with_rising_weights():
+def test_the_energy_of_a_window_is_the_mean_norm_of_its_tokens():
     x = tokens()
-    energies = window_energies(x, (3, 4))
-    rise = (1 + RISE * torch.arange(3) / 3)[:, None] * (1 + RISE * torch.arange(4) / 4)
+    energies, largest = window_energies(x, (3, 4)), x.norm(dim=-1).amax(dim=(1, 2))
     for row in range(12):
         for column in range(8):
             norms = x.roll((-row, -column), (1, 2))[:, :3, :4].norm(dim=-1)
-            expected = (norms * rise).mean(dim=(1, 2))
-            torch.testing.assert_close(energies[:, row, column], expected, rtol=1e-6, atol=0)
-            plain = norms.mean(dim=(1, 2))  # Eq. 18
-            assert ((energies[:, row, column] / plain - 1).abs() < 2.1 * RISE).all()
+            expected = norms.mean(dim=(1, 2)) / largest  # Eq. 18
+            torch.testing.assert_close(energies[:, row, column], expected, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("window", [(3, 4), (12, 8), (1, 1)])
+def test_an_anchored_offset_puts_shifted_tokens_into_the_same_order(window):
+    x = tokens()
+    offset = window_offset(x, window, anchored=True)
+    assert torch.equal(offset % torch.tensor(window), window_offset(x, window))
+    shift = torch.tensor([[1, 1], [5, 2], [11, 7]])
+    moved = roll(x, shift)
+    again = roll(moved, window_offset(moved, window, anchored=True))
+    assert torch.equal(again, roll(x, offset))
 
 
 def test_the_grid_of_windows_with_the_largest_l2_norm_wins():

@@ -209,6 +209,8 @@ def test_what_was_trained_from_weights_that_are_replaced_since_is_refused(from_r
     save_file({name: value + 1 for name, value in load_file(start["initial"]).items()}, other)
     with pytest.raises(VitrineError, match=r"from other weights than .*other\.safetensors holds"):
         run(recipe, initial=other)
+    folder = run(recipe, initial=other, retrain=True)  # which asks for it to be trained anew
+    assert same_weights(folder, run(recipe, "fresh", initial=other))
     recipe, start = from_run()
     run(recipe, "cut", stop_after=3, **start)
     with pytest.raises(VitrineError, match=r"step-0+3\.pt was trained from other weights than"):

@@ -65,7 +65,7 @@ def test_a_training_is_repeated_from_its_file_alone(tuned, small_checkout, monke
     job, source = tuned
     path = job.write()
     shutil.rmtree(small_checkout / "configs")
-    monkeypatch.setattr(sys, "argv", ["vitrine", str(path)])
+    monkeypatch.setattr(sys, "argv", ["vitrine", "run", str(path)])
     command.main()
     weights = job.folder / "seed1" / "weights.safetensors"
     provenance = json.loads((weights.parent / "provenance.json").read_text())

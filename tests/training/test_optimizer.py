@@ -124,7 +124,7 @@ def test_betas_and_eps_reach_the_optimiser_and_are_timms_own_where_not_given(mak
 
 def test_an_unknown_optimiser_is_named_with_the_closest_one(make_recipe):
     recipe = make_recipe({"optimizer": {"name": "adamww"}})
-    with pytest.raises(VitrineError, match="no optimizer 'adamww'; did you mean 'adamw'"):
+    with pytest.raises(VitrineError, match="optimizer 'adamww' is unknown; did you mean 'adamw'"):
         build_optimizer(build_model(recipe, 10), recipe)
 
 

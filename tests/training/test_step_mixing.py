@@ -52,6 +52,16 @@ def test_without_mixup_and_cutmix_nothing_is_mixed(make_recipe):
     assert torch.equal(targets, labels)
 
 
+def test_an_image_without_a_partner_in_a_short_last_batch_is_left_out(make_recipe):
+    images, labels, _ = batch(5)
+    results = []
+    for size in (4, 5):
+        seed_everything("micro-batch", 0, 0, 0)
+        results.append(build_mixing(make_recipe(), 10)(images[:size].clone(), labels[:size]))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+
+
 def test_an_odd_micro_batch_cannot_be_mixed(make_recipe):
     recipe = make_recipe({"batch": {"size": 15, "micro": 5}})
     with pytest.raises(VitrineError, match=r"batch\.micro is 5"):

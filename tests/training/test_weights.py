@@ -165,7 +165,7 @@ def test_the_command_fetches_what_the_registry_names(publish, output, tmp_path):
 
     def command(*arguments):
         return subprocess.run(
-            [sys.executable, "-m", "vitrine.training.weights", *map(str, arguments)],
+            [sys.executable, "-m", "vitrine", "fetch-weights", *map(str, arguments)],
             capture_output=True,
             text=True,
         )

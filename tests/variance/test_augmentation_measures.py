@@ -26,10 +26,10 @@ def test_white_noise_loses_what_theorem_1_says_and_photos_much_less(measured):
         assert theory < 0.8 < 0.95 < measured[f"{mode}/pooled"] < 1
 
 
-def test_mixup_at_a_fixed_lambda_agrees_with_its_theory(measured):
+def test_mixup_at_a_fixed_lambda_agrees_with_its_theory_over_all_pairs(measured):
     for quantity in ("pooled", "within"):
         theory = measured[f"mixup half/{quantity} theory"]
-        assert measured[f"mixup half/{quantity}"] == pytest.approx(theory, rel=1e-3)
+        assert measured[f"mixup half/{quantity}"] == pytest.approx(theory, rel=0.02)
 
 
 def test_drawn_mixup_agrees_with_the_mean_over_its_draws(measured):

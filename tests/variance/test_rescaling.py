@@ -5,7 +5,6 @@ from torch import nn
 
 from vitrine.errors import VitrineError
 from vitrine.variance.rescaling import (
-    AnySize,
     empirical_scale,
     iid_scale,
     patch_positions,
@@ -125,17 +124,6 @@ def test_empirical_restores_the_variance_of_the_table(mode):
     )
 
 
-def test_empirical_per_channel_restores_the_variance_of_every_channel():
-    model = vit()
-    with torch.no_grad():
-        model.pos_embed[..., 3] = 0.7
-    larger = rescale_pos_embed(model, 88, calibration="empirical", per_channel=True)
-    before, after = (patch_positions(one).flatten(2).var(2) for one in (model, larger))
-    positions = 16 / 15 * 120 / 121  # of the unbiased variances of 16 and of 121 positions
-    torch.testing.assert_close(after * positions, before, atol=1e-6, rtol=1e-4)
-    torch.testing.assert_close(patch_positions(larger)[0, 3], torch.full((11, 11), 0.7))
-
-
 def test_empirical_and_iid_are_the_identity_at_the_training_size():
     model = vit()
     for calibration in ("empirical", "iid"):
@@ -161,28 +149,39 @@ def test_half_precision_is_interpolated_in_single():
     torch.testing.assert_close(half.float(), full, atol=2e-3, rtol=1e-3)
 
 
+def test_double_precision_stays_double():
+    table = torch.randn(1, 17, 8, dtype=torch.float64)
+    for calibration in ("none", "iid", "exact", "empirical"):
+        resized = rescaled_table(table, (4, 4), (9, 9), calibration=calibration)
+        single = rescaled_table(table.float(), (4, 4), (9, 9), calibration=calibration)
+        assert resized.dtype == torch.float64
+        assert 0 < (resized - single).abs().max() < 1e-5
+        assert torch.equal(rescaled_table(table, (4, 4), (4, 4)), table)
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
+@pytest.mark.parametrize("new", [(28, 28), (54, 14), (40, 19)])
+def test_exact_restores_the_variance_of_white_noise_at_any_size(mode, new, antialias):
+    noise = torch.randn(1, 196, 3000, generator=torch.Generator().manual_seed(0))
+    options = {"mode": mode, "antialias": antialias, "calibration": "exact"}
+    assert rescaled_table(noise, (14, 14), new, **options).var().item() == pytest.approx(
+        1, abs=0.01
+    )
+    assert rescaled_table(noise, (14, 14), (14, 14), **options).equal(noise)
+
+
+def test_the_papers_constant_is_not_that_of_an_antialiased_resize():
+    noise = torch.randn(1, 196, 3000)
+    paper = rescaled_table(noise, (14, 14), (28, 28), antialias=True, calibration="iid")
+    assert paper.var().item() < 0.97
+
+
 def test_the_empirical_scale_is_a_ratio_of_deviations():
     grid = torch.randn(1, 50, 4)
     assert empirical_scale(grid, grid / 2).item() == pytest.approx(2)
-    assert empirical_scale(grid, grid / 2, per_channel=True).shape == (4,)
-
-
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_the_wrapper_takes_any_size_and_keeps_each_sizes_table(dynamic):
-    model = vit(dynamic_img_size=dynamic)
-    anysize = AnySize(model, calibration="iid").eval()
-    for size in (32, 64, 64, 40):
-        images = torch.randn(1, 3, size, size)
-        expected = rescale_pos_embed(model, size, calibration="iid")(images)
-        torch.testing.assert_close(anysize(images), expected)
-    assert len(anysize._at_size) == 3
-
-
-def test_the_wrapper_follows_the_module_to_another_precision():
-    anysize = AnySize(vit(), calibration="iid").eval()
-    anysize(torch.randn(1, 3, 64, 64))
-    anysize.double()
-    assert anysize(torch.randn(1, 3, 64, 64, dtype=torch.float64)).dtype == torch.float64
+    constant = torch.full((1, 50, 4), 0.7)
+    assert empirical_scale(constant, constant / 2).item() == 1
 
 
 @pytest.mark.parametrize(
@@ -200,9 +199,8 @@ def test_the_wrapper_follows_the_module_to_another_precision():
 )
 def test_a_model_without_an_absolute_table_is_refused_by_name(name, options, reason):
     model = timm.create_model(name, **options)
-    for attempt in (lambda: rescale_pos_embed(model, 448), lambda: AnySize(model)):
-        with pytest.raises(VitrineError, match=f"{name}.*{reason}"):
-            attempt()
+    with pytest.raises(VitrineError, match=f"{name}.*{reason}"):
+        rescale_pos_embed(model, 448)
 
 
 @pytest.mark.parametrize(("size", "remedy"), [(60, "use 56 or 64"), ((64, 3), "use 8 or 16")])

@@ -244,7 +244,7 @@ def test_a_planned_job_goes_on_after_the_yaml_has_changed(made):
     papers.rename(papers.with_name("elsewhere"))
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "vitrine", str(path.relative_to(made.path))],
+            [sys.executable, "-m", "vitrine", "run", str(path.relative_to(made.path))],
             cwd=made.path,
             env={**os.environ, "PYTHONPATH": "src"},
             capture_output=True,

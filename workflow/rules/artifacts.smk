@@ -1,8 +1,7 @@
 # Artifacts: measurements set beside the paper's printed values, as tables and figures.
 
 RENDER = (
-    "python -m vitrine.artifacts render {wildcards.paper} {wildcards.artifact} {params.where}"
-    " &> {log:q}"
+    "python -m vitrine render {wildcards.paper} {wildcards.artifact} {params.where}" " &> {log:q}"
 )
 
 

@@ -19,10 +19,15 @@ rule report_page:
         scale=CATALOG.scale.description,
         code=rendering_digest("vitrine.artifacts.report"),
     shell:
-        "python -m vitrine.artifacts report {params.where} &> {log:q}"
+        "python -m vitrine report {params.where} &> {log:q}"
 
 
 onstart:
+    # Snakemake 9.27 limits the jobs that start in a second, and each start leaves a timer that wakes
+    # the scheduler every second from then on: after 200 jobs it takes a third of a core. What runs on
+    # this machine is limited by its cores.
+    if workflow.local_exec:
+        workflow.scheduler.job_rate_limiter = None
     # Data that must be placed by hand is looked for before the first job starts, so that no GPU
     # waits in a queue for what is not there.
     from vitrine.data import verify

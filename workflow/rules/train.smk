@@ -37,4 +37,4 @@ rule train:
         "if (( processes > 1 )); then\n"
         '    launch="torchrun --standalone --nproc-per-node=$processes"\n'
         "fi\n"
-        "$launch -m vitrine {params.job:q} &> {log:q}"
+        "$launch -m vitrine run {params.job:q} &> {log:q}"

@@ -1,7 +1,9 @@
-"""A paper's checkable statements as relations over measured cells: held, failed or not testable.
+"""A paper's checkable statements as relations over measured cells, and what became of each.
 
-A claim is tested on what was measured here, never on what was printed. It is "not testable" at a
-scale that it does not list, and where a cell that it needs was not run.
+One rule for all: a claim is judged wherever its cells are measured, on what was measured here and
+never on what was printed. It is held or contrary if the difference is larger than its 95 % interval
+over seeds, else undecided; a single run knows no interval, so there the sign decides. Where a cell
+was not measured the claim is "not run".
 """
 
 from __future__ import annotations
@@ -17,18 +19,24 @@ import pandas as pd
 from pydantic import Field
 
 from vitrine.artifacts.comparison import difference_half_width
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, require_known
 from vitrine.plan.paper import fill
+from vitrine.plan.recipe import short_hash
 from vitrine.plan.schema import Strict, parse, read_yaml
-from vitrine.plan.settings import known_scales
 
 if TYPE_CHECKING:
-    from vitrine.plan.catalog import Artifact, Paper
+    from vitrine.plan.catalog import Artifact, Cell, Paper
 
 EVERY_ROW = "*"
-COLUMNS = ["id", "statement", "source", "status", "left", "right", "margin", "detail"]
+STATUSES = ("held", "contrary", "undecided", "not run")
+COLUMNS = [
+    *("id", "statement", "source", "status", "left", "right", "margin"),
+    *("stand_in", "evidence", "detail"),
+]
 
 Tables = Mapping[str, pd.DataFrame]
+Cells = Mapping[tuple[str, str, str], "Cell"]  # by artifact, row and column
+NO_CELLS = pd.DataFrame(columns=["row", "column", "measured"])
 
 
 class Place(Strict):
@@ -53,7 +61,6 @@ class Claim(Strict):
     relation: Literal["above", "below", "equal", "at least"]
     right: Place | float
     margin: float = Field(0.0, ge=0)
-    scales: tuple[str, ...]
 
 
 class ClaimsFile(Strict):
@@ -122,108 +129,133 @@ def filled(value: Any, names: Mapping[str, str], where: str) -> Any:
     return value
 
 
-def claims_of_paper(paper: Paper, tables: Tables, scale: str) -> pd.DataFrame:
-    """Judge a paper's claims, built or not: their cells must exist wherever their artifact does.
+def claims_of_paper(paper: Paper, tables: Tables) -> pd.DataFrame:
+    """Judge a paper's claims on its tidy cells, by artifact; one row for each, columns `COLUMNS`.
+
+    Of a claim on every row, `left` and `right` are those of the row that decides. `stand_in` says
+    that a cell is not the paper's own; `evidence` is the same for claims on the same numbers.
 
     Raises:
-        VitrineError: as `read_claims`, `refuse_unknown` and `evaluate` do.
+        VitrineError: as `read_claims` and `refuse_unknown` do.
     """
     claims = read_claims(paper.folder / "claims.yaml")
-    refuse_unknown(claims, paper.artifacts, known_scales(paper.folder.parents[2]))
-    return evaluate(claims, tables, scale)
+    refuse_unknown(claims, paper.artifacts, paper.artifacts_file.artifacts)
+    return evaluate(claims, tables, paper.artifacts)
 
 
 def refuse_unknown(
-    claims: Sequence[Claim], artifacts: Mapping[str, Artifact], scales: Iterable[str]
+    claims: Sequence[Claim], artifacts: Mapping[str, Artifact], known: Iterable[str]
 ) -> None:
-    """Refuse scales, rows and columns that there are not, lest their claim be never testable.
+    """Refuse artifacts, rows and columns that there are not, lest their claim be never judged.
+
+    Args:
+        claims: those of a paper.
+        artifacts: its artifacts at this scale, by name.
+        known: the names of its artifacts at any scale.
 
     Raises:
-        VitrineError: a claim names such a scale, row or column.
+        VitrineError: a claim names such an artifact, row or column.
     """
+    known = set(known)
     for claim in claims:
-        named = [(scale, {*scales}, f"scale '{scale}' is unknown") for scale in claim.scales]
         for place in (claim.left, claim.right):
-            if isinstance(place, Place) and place.artifact in artifacts:
-                cells, lacks = artifacts[place.artifact].cells, f"{place.artifact} has no"
-                rows, columns = {cell.row for cell in cells}, {cell.column for cell in cells}
-                named.append((place.row, {*rows, EVERY_ROW}, f"{lacks} row '{place.row}'"))
-                named.append((place.column, columns, f"{lacks} column '{place.column}'"))
-        for label, known, fault in named:
-            if label not in known:
-                raise VitrineError(f"claim '{claim.id}': {fault}{did_you_mean(label, known)}")
+            if not isinstance(place, Place):
+                continue
+            where = f"claim '{claim.id}':"
+            require_known(f"{where} artifact", place.artifact, known)
+            if place.artifact in artifacts:
+                cells = artifacts[place.artifact].cells
+                where = f"{where} {place.artifact}:"
+                require_known(f"{where} row", place.row, {EVERY_ROW, *(c.row for c in cells)})
+                require_known(f"{where} column", place.column, {c.column for c in cells})
 
 
-def evaluate(claims: Sequence[Claim], tables: Tables, scale: str) -> pd.DataFrame:
-    """Test claims on a paper's tidy cells, by artifact; one row for each, columns `COLUMNS`.
+def evaluate(
+    claims: Sequence[Claim], tables: Tables, artifacts: Mapping[str, Artifact]
+) -> pd.DataFrame:
+    """Judge claims as `claims_of_paper` does."""
+    cells = {
+        (name, cell.row, cell.column): cell
+        for name, artifact in artifacts.items()
+        for cell in artifact.cells
+    }
+    return pd.DataFrame([_evaluate(claim, tables, cells) for claim in claims], columns=COLUMNS)
 
-    Of a claim on every row, `left` and `right` are those of the row that comes closest to failing.
 
-    Raises:
-        VitrineError: a claim that is testable here names an artifact that is not there.
-    """
-    return pd.DataFrame([_evaluate(claim, tables, scale) for claim in claims], columns=COLUMNS)
-
-
-def _evaluate(claim: Claim, tables: Tables, scale: str) -> dict[str, Any]:
+def _evaluate(claim: Claim, tables: Tables, cells: Cells) -> dict[str, Any]:
     common = claim.model_dump(include={"id", "statement", "source", "margin"})
-    common["status"] = "not testable"
-    if scale not in claim.scales:
-        where = ", ".join(claim.scales)
-        return {**common, "detail": f"Testable at {where}, not at {scale}."}
     pairs = _pairs(claim, tables)
     tested = {row: (left, right) for row, (left, right) in pairs.items() if left and right}
     missing = [row for row in pairs if row not in tested]
     if not tested:
-        return {**common, "detail": f"Not run: {', '.join(missing) or claim.left.artifact}."}
-    worst = min(tested, key=lambda row: _slack(claim, *tested[row]))
+        detail = f"Not run: {', '.join(missing) or claim.left.artifact}."
+        return {**common, "status": "not run", "detail": detail}
+    statuses = {row: _status(claim, *sides) for row, sides in tested.items()}
+    status = next(one for one in ("contrary", "undecided", "held") if one in statuses.values())
+    deciding = [row for row, one in statuses.items() if one == status]
+    worst = min(deciding, key=lambda row: _slack(claim, *tested[row]))
     left, right = tested[worst]
+    used = [_cell(place, one, cells) for one in tested for place in (claim.left, claim.right)]
     return {
         **common,
-        "status": "held" if _holds(claim, left, right) else "failed",
+        "status": status,
         "left": left.value,
         "right": right.value,
+        "stand_in": any(not getattr(cell, "comparable", True) for cell in used),
+        "evidence": short_hash([claim.relation, claim.margin, *map(_evidence, used)]),
         "detail": _detail(claim, worst, left, right, len(tested), missing),
     }
+
+
+def _cell(place: Place | float, row: str, cells: Cells) -> Cell | float | None:
+    """The cell at a place, in `row` if the place stands for every row; a constant is itself."""
+    if not isinstance(place, Place):
+        return place
+    return cells.get((place.artifact, row if place.row == EVERY_ROW else place.row, place.column))
+
+
+def _evidence(cell: Any) -> Any:
+    """What a cell or a constant shows, the same for every cell that shows it."""
+    measurement = getattr(cell, "measurement", None)
+    return [str(measurement.path), cell.key] if measurement else cell
+
+
+def _status(claim: Claim, left: Side, right: Side) -> str:
+    slack, half = _slack(claim, left, right), half_width(left, right) or 0.0
+    rounding = 1e-9 * max(1.0, abs(right.value))
+    inclusive = claim.relation in ("equal", "at least")
+    if slack > half or (inclusive and slack >= half - rounding):
+        return "held"
+    return "contrary" if slack < -half or half == 0 else "undecided"
 
 
 def _pairs(claim: Claim, tables: Tables) -> dict[str, tuple[Side | None, Side | None]]:
     """The two sides of each row that the claim speaks of; None where a cell was not run."""
     places = [place for place in (claim.left, claim.right) if isinstance(place, Place)]
-    labels = [_rows(claim, place, tables) for place in places if place.row == EVERY_ROW]
+    labels = [_rows(place, tables) for place in places if place.row == EVERY_ROW]
     return {
-        row: (_side(claim, claim.left, row, tables), _side(claim, claim.right, row, tables))
+        row: (_side(claim.left, row, tables), _side(claim.right, row, tables))
         for row in (labels[0] if labels else [claim.left.row])
         if all(row in rows for rows in labels)
     }
 
 
-def _rows(claim: Claim, place: Place, tables: Tables) -> list[str]:
-    """The rows that a place's column has, in the artifact's order."""
-    cells = _table(claim, place, tables)
+def _rows(place: Place, tables: Tables) -> list[str]:
+    """The rows that a place's column has, in the artifact's order; none where it is not built."""
+    cells = tables.get(place.artifact, NO_CELLS)
     return list(dict.fromkeys(cells.loc[cells["column"] == place.column, "row"]))
 
 
-def _side(claim: Claim, place: Place | float, row: str, tables: Tables) -> Side | None:
+def _side(place: Place | float, row: str, tables: Tables) -> Side | None:
     if not isinstance(place, Place):
         return Side(place, std=0.0, n_seeds=1)
-    cells = _table(claim, place, tables)
+    cells = tables.get(place.artifact, NO_CELLS)
     row = row if place.row == EVERY_ROW else place.row
     found = cells[(cells["row"] == row) & (cells["column"] == place.column)]
     if found.empty or math.isnan(found["measured"].iloc[0]):
         return None
     cell = found.iloc[0]
     return Side(float(cell["measured"]), float(cell["std"]), int(cell["n_seeds"]))
-
-
-def _table(claim: Claim, place: Place, tables: Tables) -> pd.DataFrame:
-    """The cells of a place's artifact, none where it is not built."""
-    if place.artifact not in tables:
-        raise VitrineError(
-            f"claim '{claim.id}': no artifact of this scale is called '{place.artifact}'"
-            f"{did_you_mean(place.artifact, tables)}"
-        )
-    return tables[place.artifact]
 
 
 def _slack(claim: Claim, left: Side, right: Side) -> float:
@@ -236,32 +268,28 @@ def _slack(claim: Claim, left: Side, right: Side) -> float:
     return (difference if claim.relation == "above" else -difference) - claim.margin
 
 
-def _holds(claim: Claim, left: Side, right: Side) -> bool:
-    slack = _slack(claim, left, right)
-    if claim.relation in ("equal", "at least"):
-        return slack >= -1e-9 * max(1.0, abs(right.value))
-    return slack > 0
-
-
 def _detail(
     claim: Claim, row: str, left: Side, right: Side, tested: int, missing: Sequence[str]
 ) -> str:
     """What was compared, how sure the seeds make it, and what was left out, in sentences."""
     difference = left.value - right.value
     text = f"{left.value:.6g} against {right.value:.6g}, a difference of {difference:+.3g}"
-    half = _seeds_half_width(left, right)
-    if half is not None:
+    if (half := half_width(left, right)) is not None:
         text += f" ± {half:.2g} (95 % over seeds)"
-        if claim.relation != "equal" and abs(difference) < half:
-            text += ", less than the spread over seeds"
     if claim.left.row == EVERY_ROW:
-        text = f"closest of {tested} rows, {row}: {text}"
+        text = f"of {tested} rows, {row} decides: {text}"
     sentences = [text[0].upper() + text[1:], *([f"Not run: {', '.join(missing)}"] * bool(missing))]
     return ". ".join(sentences) + "."
 
 
-def _seeds_half_width(left: Side, right: Side) -> float | None:
-    """Half the 95 % interval of the difference; None where a measured side has one seed only."""
-    if left.n_seeds < 2 or (right.n_seeds < 2 and right.std != 0):
+def half_width(left: Side, right: Side) -> float | None:
+    """Half the 95 % interval of the difference; None where no side has a spread over seeds.
+
+    A single run shares the other side's spread, and a constant has none.
+    """
+    several, other = (left, right) if left.n_seeds > 1 else (right, left)
+    if several.n_seeds < 2:
         return None
-    return difference_half_width(left.n_seeds, left.std, max(right.n_seeds, 2), right.std)
+    if other.n_seeds < 2 and math.isnan(other.std):
+        return difference_half_width(several.n_seeds, several.std, 1, None)
+    return difference_half_width(several.n_seeds, several.std, max(other.n_seeds, 2), other.std)

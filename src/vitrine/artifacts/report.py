@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from vitrine.artifacts.claims import claims_of_paper
+from vitrine.artifacts.claims import STATUSES, claims_of_paper
 from vitrine.artifacts.comparison import COLUMNS, read_cells, read_measurement
 from vitrine.artifacts.tables import markdown_escape, pipe_table, short_commit
 from vitrine.provenance import duration, read_provenance
@@ -26,15 +26,15 @@ VERDICTS = {
     "not_run": "not run",
     "unprinted": "not in the paper",
 }
-STATUSES = ("held", "failed", "not testable")
 LEGEND = """\
 A cell is judged only where recipe and arguments are the paper's own. **exact**: a deterministic
 fact, equal in every printed digit. **within** / **outside**: the difference from the printed
 number is / is not explained by the spread over seeds (95 %) and rounding. **not comparable**: a
 stand-in (dataset, model size, schedule, hardware), or the paper prints a word; such a number
 neither confirms nor contradicts the paper. **not in the paper**: our own extension, or a plot
-without printed numbers. Claims are relations between our own numbers, tested at the scales that
-they list."""
+without printed numbers. Claims are relations between our own numbers, judged wherever these are
+measured: **held** or **contrary** where the difference is larger than its 95 % interval over seeds,
+**undecided** where it is not. Several claims on the same numbers count once."""
 
 
 @dataclass
@@ -68,9 +68,7 @@ def report(catalog: Catalog, folder: Path | None = None) -> str:
         name: {one.name: cells_of(one, catalog, folder) for one in paper.artifacts.values()}
         for name, paper in catalog.papers.items()
     }
-    claims = {
-        name: claims_of_paper(paper, tables[name], scale) for name, paper in catalog.papers.items()
-    }
+    claims = {name: claims_of_paper(paper, tables[name]) for name, paper in catalog.papers.items()}
     cells = [cells for group in tables.values() for cells in group.values()]
     parts = [
         f"# Results at scale {scale}",
@@ -120,10 +118,18 @@ def _overview(tables: dict[str, dict[str, pd.DataFrame]], claims: dict[str, pd.D
     rows = []
     for name, group in tables.items():
         verdicts = Counter(verdict for cells in group.values() for verdict in cells["verdict"])
-        statuses = Counter(claims[name]["status"])
+        statuses = count_evidence(claims[name])
         counts = [verdicts[verdict] for verdict in VERDICTS] + [statuses[one] for one in STATUSES]
         rows.append([f"[{name}](#{name})", *map(str, counts)])
     return pipe_table(head, rows)
+
+
+def count_evidence(claims: pd.DataFrame) -> Counter[str]:
+    """Count claims by status, those on the same numbers once."""
+    judged = claims["evidence"].notna()
+    return Counter(
+        [*claims[judged].drop_duplicates("evidence")["status"], *claims[~judged]["status"]]
+    )
 
 
 def _circumstances(tables: Sequence[pd.DataFrame], cost: Cost) -> str:
@@ -152,13 +158,20 @@ def _claims_table(claims: pd.DataFrame) -> str:
     """What the paper states, and whether our numbers bear it out."""
     rows = [
         [
-            claim["status"] if claim["status"] == "not testable" else f"**{claim['status']}**",
+            _standing(claim),
             markdown_escape(f"{claim['statement']} ({claim['source']})"),
             markdown_escape(claim["detail"]),
         ]
         for claim in claims.to_dict("records")
     ]
     return pipe_table(["claim", "the paper's statement", "measured here"], rows, numbers=False)
+
+
+def _standing(claim: Mapping[Hashable, Any]) -> str:
+    """The status of a claim, and whether a stand-in gave it."""
+    if claim["status"] == "not run":
+        return "not run"
+    return f"**{claim['status']}**" + (" on a stand-in" if claim["stand_in"] else "")
 
 
 def _entry(artifact: Artifact, cells: pd.DataFrame, built: bool) -> str:
@@ -169,6 +182,7 @@ def _entry(artifact: Artifact, cells: pd.DataFrame, built: bool) -> str:
     ]
     if not built:
         return "\n\n".join([*parts, f"Not built: `snakemake {artifact.paper}_{artifact.name}`"])
+    parts += [markdown_escape(artifact.note)] if artifact.note else []
     stem = f"{artifact.paper}/{artifact.name}"
     links = " ".join(f"[{suffix[1:]}]({stem}{suffix})" for suffix in artifact.suffixes)
     verdicts = Counter(cells["verdict"])

@@ -7,6 +7,7 @@ images; what only one paper needs lives with that paper.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -82,6 +83,16 @@ def save(fig: Figure, stem: Path) -> None:
     for kind, metadata in (("svg", {"Date": None}), ("png", {})):
         with atomic_path(stem.with_name(f"{stem.name}.{kind}")) as partial:
             fig.savefig(partial, format=kind, metadata=metadata)
+
+
+def stamp(fig: Figure, text: str) -> None:
+    """Write along the right edge of a figure what it was measured on."""
+    lines = textwrap.wrap(text, round(22 * fig.get_figheight()))  # characters of six points
+    band = 0.1 * (len(lines) + 0.5) / fig.get_figwidth()
+    layout: Any = fig.get_layout_engine()
+    layout.set(rect=(0, 0, 1 - band, 1))
+    look: Any = {"fontsize": 6, "color": "#707070", "rotation": 90, "ha": "right", "va": "center"}
+    fig.text(0.998, 0.5, "\n".join(lines), **look)
 
 
 def colour(index: int) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from tabulate import tabulate
 
 from vitrine.artifacts.comparison import YES_NO, compare, decimals_of, read_measurement
 from vitrine.errors import VitrineError
@@ -25,7 +26,7 @@ from vitrine.files import write_atomically
 from vitrine.plan.source import import_function
 
 if TYPE_CHECKING:
-    from vitrine.plan.catalog import Artifact, Catalog
+    from vitrine.plan.catalog import Artifact, Catalog, Cell
     from vitrine.plan.paper import Labelled
 
 PANEL_WIDTH = 120  # characters: a text column of a printed page, or of a code host
@@ -34,7 +35,7 @@ MARKS = {"not_comparable": "†", "outside": "‡"}
 RAISED = ("2", "3", r"\circ", r"\dagger", r"\ddagger")
 COMMANDS = (
     *("cdot", "pm", "times", "rightarrow", "approx", "leq", "geq", "surd", "uparrow", "downarrow"),
-    *("alpha", "gamma", "theta", "mu", "sigma"),
+    *("alpha", "gamma", "theta", "mu", "sigma", "in"),
 )
 LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -50,13 +51,14 @@ LATEX = {
     "–": "--",
     "−": "$-$",
     **{high: f"$^{{{text}}}$" for high, text in zip("²³°†‡", RAISED, strict=True)},
-    **{symbol: rf"$\{name}$" for symbol, name in zip("·±×→≈≤≥√↑↓αγθμσ", COMMANDS, strict=True)},
+    **{symbol: rf"$\{name}$" for symbol, name in zip("·±×→≈≤≥√↑↓αγθμσ∈", COMMANDS, strict=True)},
 }
 NOTES = {
     "measured": (
         "Upright: measured here, the mean over seeds (± sample standard deviation). "
         "Italic, under it: printed in the paper ({source})."
     ),
+    "copies": "= The number of another row or column: at this scale both are one measurement.",
     "not_comparable": (
         "† Not comparable: the paper prints a word, or something stands in for the paper's own "
         "(dataset, model size, schedule, hardware). A stand-in's numbers are not the paper's and "
@@ -108,11 +110,11 @@ class Line:
 
 
 def format_number(value: float, decimals: int | None) -> str:
-    """Write a number with `decimals`, or with three significant digits."""
+    """Write a number with `decimals`, or with three significant digits; never a negative zero."""
     if decimals is not None:
-        return f"{value:.{decimals}f}"
+        return f"{value:z.{decimals}f}"
     if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
+        return f"{value:zg}"
     magnitude = math.floor(math.log10(abs(value)))
     return f"{value:.{max(0, 2 - magnitude)}f}" if magnitude >= -4 else f"{value:.2e}"
 
@@ -138,14 +140,39 @@ def lines(artifact: Artifact, cells: pd.DataFrame) -> list[Line]:
     """Return the table's lines: each row as measured and, where the paper prints it, as printed."""
     found = {(cell["row"], cell["column"]): cell for cell in cells.to_dict("records")}
     digits = {(cell.row, cell.column): cell.digits for cell in artifact.cells}
+    copies = _copies(artifact)
     result = []
     for row in artifact.rows:
         places = [(row, column.full_label) for column in artifact.columns]
-        for label, printed, write in ((row, False, _measured), ("paper", True, _printed)):
-            numbers = tuple(write(found.get(place), digits.get(place)) for place in places)
-            if not printed or any(number.value for number in numbers):
-                result.append(Line(label, numbers, printed))
+        measured = tuple(
+            _measured(found.get(place), digits.get(place), copies.get(place)) for place in places
+        )
+        printed = tuple(_printed(found.get(place), digits.get(place)) for place in places)
+        result.append(Line(row, measured, printed=False))
+        if any(number.value for number in printed):
+            result.append(Line("paper", printed, printed=True))
     return result
+
+
+def _copies(artifact: Artifact) -> dict[tuple[str, str], str]:
+    """The cells that show the same number as an earlier one, by place, with where that stands."""
+    columns = {column.full_label: column for column in artifact.columns}
+    first: dict[tuple[Path, str], Cell] = {}
+    copies = {}
+    for cell in artifact.cells:
+        if cell.measurement is not None:
+            same = first.setdefault((cell.measurement.path, cell.key), cell)
+            here, there = columns[cell.column], columns[same.column]
+            names = {
+                same.row: same.row != cell.row,
+                there.group: there.group != here.group,
+                there.label: there.label != here.label,
+            }
+            if any(names.values()):
+                copies[cell.row, cell.column] = ", ".join(
+                    name for name, differs in names.items() if name and differs
+                )
+    return copies
 
 
 def panels(columns: Sequence[Labelled], widths: Sequence[int], room: int) -> list[list[int]]:
@@ -222,18 +249,9 @@ def latex(artifact: Artifact, cells: pd.DataFrame) -> str:
 
 
 def pipe_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> str:
-    """A Markdown table padded to align as plain text; columns after the first hold `numbers`."""
-    columns = [
-        (max(3, *map(len, texts)), ">" if numbers and index else "<")
-        for index, texts in enumerate(zip(head, *rows, strict=True))
-    ]
-    dashes = [("-" * (width - 1), side) for width, side in columns]
-    rule = [f"{dash}:" if side == ">" else f":{dash}" for dash, side in dashes]
-    padded = (
-        [f"{text:{side}{width}}" for text, (width, side) in zip(line, columns, strict=True)]
-        for line in (head, rule, *rows)
-    )
-    return "\n".join(f"| {' | '.join(texts)} |" for texts in padded)
+    """Write a Markdown table, aligned as plain text; columns after the first hold `numbers`."""
+    sides = ["left", *["right" if numbers else "left"] * (len(head) - 1)]
+    return tabulate(rows, head, "pipe", colalign=sides if rows else None, disable_numparse=True)
 
 
 def markdown_escape(text: str) -> str:
@@ -250,27 +268,27 @@ def _panels_of(
     artifact: Artifact, body: Sequence[Line], headings: Sequence[str]
 ) -> list[list[int]]:
     widths = [
-        3
-        + max(
-            [
-                len(heading),
-                *(len(line.numbers[index].text) for line in body),
-            ]
-        )
+        3 + max(len(heading) + 2, *(len(line.numbers[index].text) for line in body))
         for index, heading in enumerate(headings)
     ]
     labels = max(len(label) for label in [artifact.row_header, *artifact.rows])
     return panels(artifact.columns, widths, max(PANEL_WIDTH - labels, PANEL_WIDTH // 2))
 
 
-def _measured(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Number:
+def _measured(
+    cell: Mapping[Hashable, Any] | None, decimals: int | None, same_as: str | None
+) -> Number:
     if cell is None or pd.isna(cell["measured"]):
         return Number(NOT_RUN if cell else "")
     mark = MARKS.get(cell["verdict"], "")
+    if same_as:
+        return Number(f"= {same_as}", mark=mark)
     if answer := format_answer(cell["measured"], cell["unit"]):
         return Number(answer, mark=mark)
     if cell["unit"] == YES_NO:
         decimals = None  # the share of the seeds that say yes, which no rounding makes all of them
+    if decimals is None and cell["std"] > 0:
+        decimals = max(0, 1 - math.floor(math.log10(cell["std"])))  # two digits of the spread
     spread = "" if pd.isna(cell["std"]) else format_number(cell["std"], decimals)
     return Number(format_number(cell["measured"], decimals), spread, mark)
 
@@ -313,17 +331,15 @@ def _origin(cells: pd.DataFrame) -> str:
 
 def _named(name: str, column: pd.Series) -> str:
     """``"dataset digits, photos"``, or nothing where no row says."""
-    values = column.dropna().unique()
+    values = [value for value in column.dropna().unique() if value]
     return f"{name} {', '.join(values)}" if len(values) else ""
 
 
 def _notes(artifact: Artifact, cells: pd.DataFrame) -> list[str]:
     """The notes that this table needs, in the order of `NOTES`, then the artifact's own."""
-    verdicts = set(cells["verdict"])
+    needed = {"measured", *cells["verdict"], *(["copies"] if _copies(artifact) else [])}
     notes = {
-        name: note.format(source=artifact.source)
-        for name, note in NOTES.items()
-        if name == "measured" or name in verdicts
+        name: note.format(source=artifact.source) for name, note in NOTES.items() if name in needed
     }
     if last := next((name for name in ("within", "outside") if name in notes), None):
         notes[last] += f" {_allowed(artifact, cells)}"
@@ -428,6 +444,9 @@ def render(catalog: Catalog, artifact: Artifact, folder: Path | None = None) -> 
                 f"run snakemake {artifact.paper}_{artifact.name}"
             )
         draw = import_function(artifact.draw, "artifacts.yaml")
-        style.save(draw(cells, list(measured.values())), csv.with_suffix(""))
+        figure = draw(cells, list(measured.values()))
+        if len(cells):
+            style.stamp(figure, _origin(cells))
+        style.save(figure, csv.with_suffix(""))
     write_atomically(csv, cells.to_csv(index=False, lineterminator="\n"))
     return tuple(paths)

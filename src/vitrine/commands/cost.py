@@ -1,11 +1,9 @@
 """The cost model: images to train on, over images per second.
 
-GPU hours of a run = epochs x training images x seeds / speed. The speed is, in this order,
-
-1. measured: the logs of runs of this very recipe on this kind of device;
-2. timed on this machine, when asked (`vitrine.commands.timing`);
-3. estimated: training FLOPs per image over the FLOP/s that the kind of device sustains, given in
-   ``configs/hardware.yaml`` as a range with its source.
+GPU hours of a run = epochs x training images x seeds / speed. The speed is measured, from the logs
+of runs of this very recipe on this kind of device, or else estimated: training FLOPs per image over
+the FLOP/s that the kind of device sustains, given in ``configs/hardware.yaml`` as a range with its
+source.
 
 Training takes the FLOPs of so many forward passes as the recipe's task needs (three for a
 classifier: one forward, two backward), which are two for each multiply-add that
@@ -16,7 +14,6 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,18 +88,13 @@ def training_images(run: Run) -> int:
 
 
 class Costs:
-    """What the runs of a catalogue cost on one kind of device.
+    """What the runs of a catalogue cost on one kind of device."""
 
-    `timed` are images per second of recipes timed on this machine, by recipe hash.
-    """
-
-    def __init__(
-        self, catalog: Catalog, device: Device, timed: Mapping[str, float] | None = None
-    ) -> None:
+    def __init__(self, catalog: Catalog, device: Device) -> None:
         self.device = device
         self._runs_root = catalog.runs_root
-        self._timed = timed or {}
         self._models: dict[str, ModelCost] = {}
+        self._keys: dict[tuple[str, int], str] = {}  # of models, by recipes
 
     def model(self, run: Run) -> ModelCost:
         """Count the parameters and the forward FLOPs of a run's model at its image size.
@@ -111,8 +103,11 @@ class Costs:
             VitrineError: there is no such model, or it refuses its arguments.
         """
         recipe, classes = run.recipe, run.info.classes
-        shape = builder_of(recipe).image_shape(recipe)
-        key = canonical_json([recipe.model.model_dump(), shape, classes])
+        own = (recipe.hash, classes)
+        if own not in self._keys:
+            shape = builder_of(recipe).image_shape(recipe)
+            self._keys[own] = canonical_json([recipe.model.model_dump(), shape, classes])
+        key = self._keys[own]
         if key not in self._models:
             self._models[key] = count_model(recipe, classes)
         return self._models[key]
@@ -126,9 +121,6 @@ class Costs:
         logged = logged_speed(run, self.device, self._runs_root)
         if logged is not None:
             return Speed(Range(logged, logged), "its logs")
-        timed = self._timed.get(run.recipe.hash)
-        if timed is not None:
-            return Speed(Range(timed, timed), "timed here")
         low, high = self.device.sustained
         flops = self.training_flops(run)
         return Speed(Range(low / flops, high / flops), "FLOPs")

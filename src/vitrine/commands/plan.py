@@ -19,7 +19,7 @@ from vitrine.commands.state import (
     share_left,
     state_of,
 )
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import require_known
 from vitrine.plan.catalog import Artifact, Catalog, Run, with_sources
 from vitrine.provenance import duration
 
@@ -28,28 +28,20 @@ ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}
 DONE_OR_MISSING: dict[bool, State] = {True: "done", False: "missing"}
 
 
-def plan(catalog: Catalog, target: str, device: str | None = None, measure: bool = False) -> None:
+def plan(catalog: Catalog, target: str, device: str | None = None) -> None:
     """Print jobs, GPU hours, disk and missing data of a target.
 
-    The hours are of one `device`, by default the scale's. With `measure`, the recipes are timed on
-    this machine first.
+    The hours are of one `device`, by default the scale's.
 
     Raises:
-        VitrineError: no target or device is called so, or this machine is to be measured and is
-            of another kind.
+        VitrineError: no target or device is called so.
     """
     artifacts = catalog.target(target).artifacts
     runs = runs_behind(artifacts)
     devices = load_devices(catalog.root)
     name = device or ASSUMED_DEVICE[catalog.scale.device]
-    if name not in devices:
-        raise VitrineError(f"device '{name}' is unknown{did_you_mean(name, devices)}")
-    timed = {}
-    if measure:
-        from vitrine.commands.timing import time_recipes
-
-        timed = time_recipes(runs, catalog, devices[name])
-    costs = Costs(catalog, devices[name], timed)
+    require_known("device", name, devices)
+    costs = Costs(catalog, devices[name])
     say(f"{target} at scale {catalog.scale.name}: {catalog.scale.description}")
     say()
     _print_jobs(catalog, artifacts, runs)
@@ -112,8 +104,6 @@ def _print_trainings(catalog: Catalog, runs: Sequence[Run], costs: Costs) -> Non
         say(f"FLOPs: {_rate(costs)}. Source: {costs.device.source}.")
     if "its logs" in sources:
         say("its logs: the median in log.jsonl of the recipe's own runs on such a device.")
-    if "timed here" in sources:
-        say("timed here: three training steps on this machine, as said above.")
     say()
 
 

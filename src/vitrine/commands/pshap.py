@@ -1,4 +1,7 @@
-"""``vitrine pshap``: P-SHAP of one of timm's Vision Transformers on a folder of images.
+"""``vitrine pshap``: P-SHAP of a Vision Transformer on a folder of images.
+
+The model is one that timm makes: of its own names with its weights or those of a file, or of a
+`hf-hub:` or `local-dir:` that has timm's ``config.json``.
 
 Images need no labels of the model's: where the folder does not have them, the class that the model
 predicts is explained.
@@ -6,6 +9,8 @@ predicts is explained.
 
 from __future__ import annotations
 
+import hashlib
+import textwrap
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -15,6 +20,7 @@ import timm
 import torch
 from PIL import Image
 from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
+from timm.models import clean_state_dict
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 import vitrine.models  # noqa: F401
@@ -24,8 +30,9 @@ from vitrine.data.loading import EvaluationSamples, evenly_spread
 from vitrine.errors import VitrineError
 from vitrine.measures.permutable import permutable
 from vitrine.measures.position_shap import UNKNOWN, sweep
-from vitrine.training.model import first_line, require_known
+from vitrine.training.model import require_model
 from vitrine.training.team import Team
+from vitrine.training.weights_file import read_weights
 
 FEW = 50  # with fewer images P-SHAP is too high by some percent of itself, or much more
 
@@ -50,6 +57,7 @@ class Folder:
         self.labelled = len(names) == classes
         ranks = {name: rank for rank, name in enumerate(names)} if self.labelled else {}
         chosen = (found[index] for index in evenly_spread(len(found), images))
+        self.folder = folder
         self.samples = [(path, ranks.get(name, UNKNOWN)) for path, name in chosen]
 
     def __len__(self) -> int:
@@ -58,6 +66,14 @@ class Folder:
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
         path, label = self.samples[index]
         return read_image(path), label
+
+    def digest(self) -> str:
+        """Return a digest of all images' paths below the folder, sizes in bytes, and labels."""
+        noted = hashlib.sha256()
+        for path, label in self.samples:
+            entry = (str(path.relative_to(self.folder)), path.stat().st_size, label)
+            noted.update(f"{entry!r}\n".encode())
+        return noted.hexdigest()[:16]
 
 
 def find_images(folder: Path) -> Iterator[Path]:
@@ -79,11 +95,13 @@ def pshap(
     model: str,
     data: Path,
     pretrained: bool,
+    checkpoint: Path | None,
     images: int | None,
     permutations: int,
     batch_size: int,
     seed: int,
     device: str | None,
+    workers: int,
     resume: Path | None,
 ) -> None:
     """Print the model's P-SHAP with its interval, and what it cost.
@@ -99,7 +117,7 @@ def pshap(
     Team.assemble(device)  # refuses one that is not here
     find_images(data)  # before weights are downloaded
     torch.manual_seed(seed)
-    network = create(model, pretrained)
+    network = create(model, pretrained, checkpoint)
     if not network.num_classes:
         raise VitrineError(
             f"{model} has no classes, and P-SHAP explains the logit of one: give a model with a "
@@ -114,7 +132,9 @@ def pshap(
         batch_size=batch_size,
         seed=seed,
         device=device,
+        workers=workers,
         resume=resume,
+        digest=folder.digest(),
     )
     correct = int(result.correct.sum())
     if not correct:
@@ -138,17 +158,39 @@ def pshap(
     say(f"{passes:g} forward passes an image, {speed:.3g} images/s on {device}")
 
 
-def create(name: str, pretrained: bool) -> Any:
-    """Make timm's model of that name, in evaluation mode.
+def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
+    """Make a model in evaluation mode, with its published weights, those of a file, or random ones.
+
+    A `checkpoint` has as many classes as its classifier.
 
     Raises:
-        VitrineError: timm has no such model, or its weights cannot be fetched.
+        VitrineError: timm cannot make it, its weights cannot be fetched, or the file's do not fit.
     """
-    require_known(name)
+    options: dict[str, Any] = {}
+    if ":" not in name:  # timm itself reads hf-hub:... and local-dir:...
+        require_model(name)
+    elif checkpoint is not None:
+        raise VitrineError(f"--checkpoint is for a model of timm's own names, not '{name}'")
+    if checkpoint is not None:
+        weights = clean_state_dict(read_weights(checkpoint))
+        heads = getattr(timm.get_pretrained_cfg(name), "classifier", None) or "head"
+        head = heads if isinstance(heads, str) else heads[0]
+        if f"{head}.weight" not in weights:
+            raise VitrineError(
+                f"{checkpoint} has no classifier '{head}' of {name}: give weights that have one"
+            )
+        classes = {"num_classes": len(weights[f"{head}.weight"])}
+        options = {"pretrained_cfg_overlay": {"state_dict": weights} | classes} | classes
     try:
-        return timm.create_model(name, pretrained=pretrained).eval()
-    except (OSError, RuntimeError) as error:
+        pretrained = pretrained or checkpoint is not None
+        return timm.create_model(name, pretrained=pretrained, **options).eval()
+    except Exception as error:  # of a network, a folder, a tag, or weights that do not fit
+        reason = textwrap.shorten(str(error) or type(error).__name__, 240).rstrip(". ")
+        remedies = ["correct --checkpoint or --model" if options else "correct --model"]
+        if isinstance(error, OSError):  # as those of huggingface_hub are
+            remedies.append("run this once where there is a network")
+        if pretrained and not options:
+            remedies.append("give --checkpoint FILE, or --no-pretrained for random weights")
         raise VitrineError(
-            f"model '{name}' has no weights here, nor can they be fetched ({first_line(error)}): "
-            "run this once where there is a network, or give --no-pretrained for random weights"
+            f"model '{name}' cannot be made with these weights ({reason}): {', or '.join(remedies)}"
         ) from None

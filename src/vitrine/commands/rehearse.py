@@ -129,7 +129,8 @@ def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, devi
 def miniature_recipe(recipe: AnyRecipe, device: str) -> AnyRecipe:
     """The recipe with a batch of two, bound to no weights, such that the device can take it."""
     if isinstance(recipe, SegmentationRecipe):
-        small = {"schedule": Steps(steps=STEPS), "batch": Whole(size=IMAGES)}
+        steps = min(STEPS, recipe.schedule.steps)
+        small = {"schedule": Steps(steps=steps), "batch": Whole(size=IMAGES)}
         bare = recipe.model.model_copy(update={"pretrained": None})
         return recipe.model_copy(update={**small, "model": bare})
     model = recipe.model.model_copy(update={"pretrained": False, "weights_from": None})

@@ -24,8 +24,8 @@ from vitrine.artifacts.report import cells_of
 from vitrine.artifacts.tables import render
 from vitrine.errors import VitrineError
 from vitrine.files import sha256
-from vitrine.plan.catalog import Artifact, Catalog, Measurement, Run, recorded_code
-from vitrine.plan.code import measuring_digest, training_digest
+from vitrine.plan.catalog import Artifact, Catalog, Measurement, Run
+from vitrine.plan.code import measuring_digest
 from vitrine.provenance import read_provenance
 from vitrine.training.model import trained_weights
 
@@ -50,7 +50,7 @@ def claims_of(catalog: Catalog, folder: Path) -> pd.DataFrame:
     judged = []
     for paper in catalog.papers.values():
         tables = {name: cells_of(one, catalog, folder) for name, one in paper.artifacts.items()}
-        claims = claims_of_paper(paper, tables, catalog.scale.name)
+        claims = claims_of_paper(paper, tables)
         judged.append(claims.assign(id=[f"{paper.name}/{name}" for name in claims["id"]]))
     return pd.concat(judged, ignore_index=True)
 
@@ -110,10 +110,7 @@ sha256_once = functools.cache(sha256)  # of large files that several measurement
 def older_runs(runs: Iterable[Run]) -> list[str]:
     """The runs that other code has trained than is here: no training is repeated for that."""
     return [
-        f"{run.paper}/{run.folder.name}"
-        for run in runs
-        if {recorded_code(run.seed_folder(seed)) for seed in run.seeds}
-        - {training_digest(run.recipe, run.info), None}
+        f"{run.paper}/{run.folder.name}" for run in runs if run.trained_by(run.seeds) - {run.code}
     ]
 
 
@@ -132,7 +129,7 @@ def manifest_entry(artifact: Artifact, catalog: Catalog) -> dict[str, Any]:
         str(file.relative_to(catalog.results)): sha256(file) for file in catalog.files(artifact)
     }
     runs = {
-        f"{run.paper}/{run.folder.name}/seed{seed}": recorded_code(run.seed_folder(seed))
+        f"{run.paper}/{run.folder.name}/seed{seed}": next(iter(run.trained_by([seed])), None)
         for run in artifact.runs
         for seed in run.seeds
     }

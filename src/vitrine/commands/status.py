@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from vitrine.artifacts.report import VERDICTS, cells_of
+from vitrine.artifacts.report import VERDICTS, cells_of, count_evidence
 from vitrine.commands import count, say, table
 from vitrine.commands.results import claims_of, fault_of, older_runs
 from vitrine.commands.state import count_states, is_rendered, state_of
@@ -64,15 +64,12 @@ def artifact_state(artifact: Artifact, cells: pd.DataFrame, catalog: Catalog) ->
 
 
 def _say_claims(claims: pd.DataFrame) -> None:
-    statuses = Counter(claims["status"])
-    if not statuses:
+    if claims.empty:
         return
-    say(f"Claims: {_listed(statuses)}")
-    for claim in claims.itertuples():
-        if claim.status == "held":
-            say(f"  held    {claim.id}: {claim.statement}")
-        elif claim.status == "failed":
-            say(f"  FAILED  {claim.id}: {claim.statement} {claim.detail}")
+    say(f"Claims, those on the same numbers counted once: {_listed(count_evidence(claims))}")
+    for claim in claims[claims["status"] != "not run"].to_dict("records"):
+        reason = "" if claim["status"] == "held" else f" {claim['detail']}"
+        say(f"  {claim['status']:<9} {claim['id']}: {claim['statement']}{reason}")
 
 
 def _listed(counts: Mapping[Any, int]) -> str:

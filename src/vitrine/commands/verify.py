@@ -249,7 +249,7 @@ def _print_cells(cells: Iterable[Compared], numbers: Iterable[Compared]) -> None
 
 
 def _print_claims(published: pd.DataFrame, ours: pd.DataFrame) -> list[str]:
-    """Print the claims whose status has changed; return the ids of those that held and now fail."""
+    """Print the claims whose status has changed; return the ids of those that are lost."""
     if published.empty:
         return []
     both = published.merge(ours, on="id", suffixes=("", "_here"))
@@ -258,5 +258,5 @@ def _print_claims(published: pd.DataFrame, ours: pd.DataFrame) -> list[str]:
         heading("Claims that come out otherwise")
         rows = [[c.id, c.status, c.status_here, c.statement] for c in changed.itertuples()]
         table(["claim", "published", "here", "statement"], rows)
-    lost = changed[(changed["status"] == "held") & (changed["status_here"] == "failed")]
+    lost = changed[(changed["status"] == "held") & (changed["status_here"] == "contrary")]
     return list(lost["id"])

@@ -27,7 +27,8 @@ def read_image(path: str | Path) -> Image.Image:
         VitrineError: the file is damaged or gone, or its values have no known range.
     """
     with _decoding("image", path), Image.open(path) as image:
-        if image.mode.startswith("I;16"):  # which `convert` would clip to white
+        # `convert` would clip 16 bits to white; Pillow scales a grey PPM's to them in 32.
+        if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PPM"):
             wide = np.asarray(image).astype(np.float32)
             return Image.fromarray(np.round(wide / 257).astype(np.uint8)).convert("RGB")
         if image.mode in ("I", "F"):

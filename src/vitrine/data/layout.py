@@ -90,7 +90,7 @@ def _remedy(info: DatasetInfo, root: Path) -> str:
     place = f"{root / info.folder}/{info.layout}"
     if info.source == "manual":
         return f"get it from {info.homepage} ({info.licence}) and place it as {place}"
-    command = f"run `python -m vitrine.data {info.name} --data {root}`"
+    command = f"run `python -m vitrine fetch {info.name} --data {root}`"
     return command if info.source == "made" else f"{command} or place it as {place}"
 
 

@@ -36,7 +36,9 @@ class MicroBatch:
 
     step: int
     index: int
-    images: Any  # (micro, 3, H, W) float32; where a transform gives several tensors, a list
+    # (micro, 3, H, W) float32, or fewer in an epoch's short last batch; where a transform gives
+    # several tensors, a list
+    images: Any
     labels: Tensor  # (micro,) int64
 
 
@@ -72,8 +74,8 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
             torch.set_rng_state(states[2])
 
     def _sample(self, key: Key) -> tuple[Tensor, int]:
+        _seed_generators(self.seed, *key)  # first, as a dataset may draw too
         image, label = self.dataset[key[1]]
-        _seed_generators(self.seed, *key)
         return self.transform(image), label
 
 
@@ -97,18 +99,27 @@ def evenly_spread(total: int, count: int | None) -> list[int]:
     return [index * total // count for index in range(count)]
 
 
-def steps_per_epoch(samples: int, size: int) -> int:
-    """Number of whole global batches in an epoch; the incomplete last one is dropped.
+def steps_per_epoch(samples: int, size: int, micro: int, drop_last: bool = True) -> int:
+    """Number of global batches in an epoch, without the incomplete last one if `drop_last`.
 
     Raises:
-        VitrineError: there are fewer samples than one batch.
+        VitrineError: there are fewer samples than one batch, or so few in the last that a
+            micro-batch would have less than two.
     """
     if samples < size:
         raise VitrineError(
             f"the training split has {samples} images, fewer than one batch of {size}; "
             f"set batch.size to at most {samples}"
         )
-    return samples // size
+    rest = samples % size
+    if drop_last or not rest:
+        return samples // size
+    if rest < 2 * (size // micro):
+        raise VitrineError(
+            f"the last batch of an epoch has {rest} of {samples} images, too few for "
+            f"{size // micro} micro-batches: set batch.drop_last, or another batch.size"
+        )
+    return samples // size + 1
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> np.ndarray:
@@ -129,6 +140,7 @@ def micro_batches(
     world: int = 1,
     workers: int = 0,
     pin_memory: bool = False,
+    drop_last: bool = True,
 ) -> Generator[MicroBatch, None, None]:
     """Yield this rank's micro-batches of the steps from `start` up to (not with) `stop`.
 
@@ -136,13 +148,14 @@ def micro_batches(
     takes those numbered r, r + world, ... One process and many see the same micro-batches, in the
     order that the samples' seed decides. Views of one image go to different micro-batches, as far
     as there are some. `workers` processes transform the images, 0 this one; to close the generator
-    ends them. `pin_memory` puts the batches where a GPU can copy them from.
+    ends them. `pin_memory` puts the batches where a GPU can copy them from. Without `drop_last` the
+    micro-batches of a short last batch share its images as equally as can be.
 
     Raises:
         VitrineError: the dataset is smaller than a batch, or the micro-batches of a step cannot
             be shared equally among the processes.
     """
-    per_epoch = steps_per_epoch(len(samples), size)
+    per_epoch = steps_per_epoch(len(samples), size, micro, drop_last)
     per_step, repeats = size // micro, samples.repeats
     if per_step % world:
         raise VitrineError(
@@ -159,11 +172,12 @@ def micro_batches(
             epoch, position = divmod(step, per_epoch)
             if epoch != current:
                 current, order = epoch, epoch_order(len(samples), samples.seed, epoch)
+            batch = order[position * size : (position + 1) * size]
             if repeats == 1:
-                first = position * size + index * micro
-                yield [(epoch, int(i)) for i in order[first : first + micro]]
+                first, last = (len(batch) * m // per_step for m in (index, index + 1))
+                yield [(epoch, int(i)) for i in batch[first:last]]
             else:
-                chosen = range(position * size + index, (position + 1) * size, per_step)
+                chosen = range(position * size + index, position * size + len(batch), per_step)
                 yield [(epoch, int(order[i // repeats]), i % repeats) for i in chosen]
 
     loader = DataLoader(

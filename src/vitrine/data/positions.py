@@ -6,14 +6,17 @@ Position Bias in Vision Transformer Classifiers" (Sec. 5.1, Fig. 2), and stand-i
 and `digits-middle` (only the place says which of three digits is asked for).
 
 The one idea: a sample's place is drawn once, from a fixed seed. It is part of the data, the same
-in every epoch, process and run.
+in every epoch, process and run. The authors' code draws the corner anew, and with it the label,
+whenever a training image is read: `cifar10-position-redrawn`, and `digits-position-redrawn`.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
 from vitrine.data.arrays import Digits, Pictures, cifar10
@@ -41,11 +44,24 @@ class Placed(Pictures):
         self.places, self.side = places, side
 
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        return self.framed(index, *self.places[index]), int(self.labels[index])
+
+    def framed(self, index: int, top: int, left: int) -> Image.Image:
+        """An image in its frame, at another place than its own."""
         image = self.images[index]
-        top, left = self.places[index]
         frame = np.zeros((self.side, self.side, 3), dtype=np.uint8)
         frame[top : top + image.shape[0], left : left + image.shape[1]] = image
-        return Image.fromarray(frame), int(self.labels[index])
+        return Image.fromarray(frame)
+
+
+class Redrawn(Placed):
+    """Images in corners that torch's generator draws at every access, and labels that follow."""
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        corner, label = int(torch.randint(4, ())), int(self.labels[index])
+        top, left = (place * self.side // 2 for place in divmod(corner, 2))
+        drawn = 4 * (label // 4) + corner if label in DEPENDENT else label
+        return self.framed(index, top, left), drawn
 
 
 def original_of(label: int) -> int:
@@ -53,15 +69,19 @@ def original_of(label: int) -> int:
     return int(ORIGINALS[label // 4 if label in DEPENDENT else label - 6])
 
 
-def in_corners(images: np.ndarray, labels: np.ndarray, split: Split) -> Placed:
+def in_corners(
+    images: np.ndarray, labels: np.ndarray, split: Split, redraw: bool = False
+) -> Placed:
     """Place each image in a random corner of a frame twice its size: ten classes become sixteen.
 
-    Images are (N, s, s, 3) uint8, labels (N,) in range(10); the split and `SEED` decide corners.
+    Images are (N, s, s, 3) uint8, labels (N,) in range(10); the split and `SEED` decide corners,
+    unless `redraw` has those of training images drawn anew at every access.
     """
     corners = _random(split).randint(4, size=len(labels))
     rank = np.argsort(ORIGINALS)[labels]
     side = images.shape[1]
-    return Placed(
+    kind = Redrawn if redraw and split == "train" else Placed
+    return kind(
         images,
         labels=np.where(rank < 2, 4 * rank + corners, rank + 6),
         places=np.stack([corners // 2, corners % 2], axis=1) * side,
@@ -69,18 +89,22 @@ def in_corners(images: np.ndarray, labels: np.ndarray, split: Split) -> Placed:
     )
 
 
-def cifar10_position(folder: Path, split: Split) -> Placed:
+def cifar10_position(folder: Path, split: Split, redraw: bool = False) -> Placed:
     """Open CIFAR-10-Position: CIFAR-10's images, halved by means of 2x2 pixels, in corners."""
     whole = cifar10(folder, split)
     sums = whole.images.reshape(-1, 16, 2, 16, 2, 3).sum((2, 4), dtype=np.uint16)
     halved = ((sums + 2) // 4).astype(np.uint8)  # rounded
-    return in_corners(halved, whole.labels, split)
+    return in_corners(halved, whole.labels, split, redraw)
 
 
-def digits_position(folder: Path, split: Split) -> Placed:
+def digits_position(folder: Path, split: Split, redraw: bool = False) -> Placed:
     """Open the digits in corners; they come with scikit-learn, so `folder` is not read."""
     scans = Digits(split)
-    return in_corners(scans.images, scans.labels, split)
+    return in_corners(scans.images, scans.labels, split, redraw)
+
+
+cifar10_position_redrawn = partial(cifar10_position, redraw=True)
+digits_position_redrawn = partial(digits_position, redraw=True)
 
 
 def digits_anywhere(folder: Path, split: Split) -> Placed:

@@ -5,7 +5,7 @@ Their parameters are counted here, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Context, Values
-from vitrine.training.model import first_line, require_known
+from vitrine.training.model import first_line, require_model
 from vitrine.training.seeding import seed_everything
 
 
@@ -45,7 +45,7 @@ class Architecture:
         Raises:
             VitrineError: timm does not know the name, or the model refuses an argument.
         """
-        require_known(self.name)
+        require_model(self.name)
         seed_everything("architecture", seed)
         try:
             model: nn.Module = timm.create_model(self.name, **self.args)
@@ -82,18 +82,30 @@ def architectures(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Architec
         ) from None
 
 
-def require_pairs(pairs: Mapping[str, str], models: Mapping[str, Any]) -> None:
-    """Check that both labels of each pair are measured.
+def comparisons(
+    pairs: Mapping[str, str | Sequence[str]] | None, models: Mapping[str, Any]
+) -> list[tuple[str, str, str]]:
+    """Read a measure's ``pairs`` argument: for a label, that of the model it is compared with.
+
+    Returns:
+        label, partner, and what the keys of their comparison end with: nothing, or where a list
+        names the partners, ``"/<partner>"``.
 
     Raises:
-        VitrineError: one is not.
+        VitrineError: a label of a pair is not measured.
     """
-    unknown = [label for label in (*pairs, *pairs.values()) if label not in models]
+    found = [
+        (label, one, "" if isinstance(partners, str) else f"/{one}")
+        for label, partners in (pairs or {}).items()
+        for one in ([partners] if isinstance(partners, str) else partners)
+    ]
+    unknown = [one for pair in found for one in pair[:2] if one not in models]
     if unknown:
         raise VitrineError(
             f"the measure's `pairs` name '{unknown[0]}', which is not among its `models`: "
             f"{', '.join(models)}"
         )
+    return found
 
 
 def parameters(context: Context, models: Mapping[str, Mapping[str, Any]]) -> Values:

@@ -28,6 +28,7 @@ from vitrine.data.loading import EvaluationSamples, eval_loader, evenly_spread
 from vitrine.data.transforms import Transform, eval_transform
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.measures.context import Trained, Values
+from vitrine.measures.margins import margin_values, margins_of_views
 from vitrine.training.model import Precision, autocast
 from vitrine.training.seeding import derive
 
@@ -78,7 +79,8 @@ def circular_consistency(
         ``top1`` (percent, before any shift), ``consistency`` (percent of pairs), ``bitwise``
         (percent of pairs with logits equal in every bit), ``max_logit_difference``,
         ``max_offset_pixels`` and ``max_erased_pixels`` (ranges of the draws), ``images``,
-        ``pairs``; with `conditions` each as ``"<name>/<key>"``.
+        ``pairs``; with `conditions` each as ``"<name>/<key>"``. Over all views that the model is
+        shown, what `vitrine.measures.margins.margin_values` says.
 
     Raises:
         VitrineError: a condition has an unknown field, or a value out of range.
@@ -88,29 +90,30 @@ def circular_consistency(
     tallies = {name: _Tally() for name in named}
     side = trained.recipe.data.image_size
     transform = eval_transform(trained.recipe, trained.info)
-    for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
-        shifts = draws(trained.seed, "circular shift", indices, pairs, 2, 2)
-        patches = draws(trained.seed, "erased patch", indices, 3)
-        seen: dict[object, tuple[Tensor, Tensor]] = {}  # images and logits that conditions share
-        for name, own in named.items():
-            view = (own.erase, own.flip)
-            with autocast(trained.device, precision):
-                if view not in seen:
-                    shown = _prepare(batch, own, patches)
-                    seen[view] = shown, trained.logits(shown)
-                shown, logits = seen[view]
-                offsets = integers(shifts, _pixels(own.max_offset, side))
-                views = [
-                    trained.logits(circular_shift(shown, offset))
-                    for offset in offsets.flatten(1, 2).unbind(1)
-                ]
-            tallies[name].add(logits, labels, views)
+    with margins_of_views(trained.model) as margins:
+        for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
+            shifts = draws(trained.seed, "circular shift", indices, pairs, 2, 2)
+            patches = draws(trained.seed, "erased patch", indices, 3)
+            seen: dict[object, tuple[Tensor, Tensor]] = {}  # images, logits
+            for name, own in named.items():
+                view = (own.erase, own.flip)
+                with autocast(trained.device, precision):
+                    if view not in seen:
+                        shown = _prepare(batch, own, patches)
+                        seen[view] = shown, trained.logits(shown)
+                    shown, logits = seen[view]
+                    offsets = integers(shifts, _pixels(own.max_offset, side))
+                    views = [
+                        trained.logits(circular_shift(shown, offset))
+                        for offset in offsets.flatten(1, 2).unbind(1)
+                    ]
+                tallies[name].add(logits, labels, views)
     values: dict[str, float] = {}
     for name, own in named.items():
         ranges = {"max_offset_pixels": own.max_offset, "max_erased_pixels": own.erase}
         result = tallies[name].values() | {k: _pixels(v, side) for k, v in ranges.items()}
         values |= {f"{name}{key}": value for key, value in result.items()}
-    return values
+    return {**values, **margin_values(margins)}
 
 
 def standard_consistency(
@@ -168,6 +171,42 @@ def standard_consistency(
         values |= {f"{mode}/{key}": value for key, value in tally.values().items()}
         values[f"{mode}/max_shift_pixels"] = limit
     return values
+
+
+def worst_shift(
+    trained: Trained, batch_size: int = 128, images: int | None = None, shifts: int | None = None
+) -> Values:
+    """Of how many images does the prediction stay under every circular shift, the worst included?
+
+    Args:
+        trained: the run.
+        batch_size: views at a time.
+        images: judge this many, spread evenly over the validation split; None is all.
+        shifts: try this many, drawn from all without repetition, the same for all images; None is
+            all. An image is done with at the first that changes its prediction.
+
+    Returns:
+        ``consistency`` (percent of images), ``images`` and ``shifts`` (how many of each).
+    """
+    side = trained.recipe.data.image_size
+    generator = torch.Generator().manual_seed(derive("worst shift", trained.seed))
+    order = torch.randperm(side**2, generator=generator)[:shifts]
+    offsets = torch.stack([order // side, order % side], dim=1)
+    transform = eval_transform(trained.recipe, trained.info)
+    kept = judged = 0
+    for _, batch, _ in validation_batches(trained, transform, batch_size, images):
+        expected, tried = trained.logits(batch).argmax(dim=1), 0
+        judged += len(batch)
+        while len(batch) and tried < len(offsets):
+            some = offsets[tried : tried + max(1, batch_size // len(batch))]
+            views = circular_shift(
+                batch.repeat(len(some), 1, 1, 1), some.repeat_interleave(len(batch), dim=0)
+            )
+            same = trained.logits(views).argmax(dim=1).view(len(some), -1) == expected
+            stays, tried = same.all(dim=0), tried + len(some)
+            batch, expected = batch[stays.to(batch.device)], expected[stays]
+        kept += len(batch)
+    return {"consistency": 100 * kept / judged, "images": judged, "shifts": len(offsets)}
 
 
 def circular_shift(images: Tensor, offsets: Tensor) -> Tensor:

@@ -28,6 +28,11 @@ Values: TypeAlias = Mapping[str, Value]
 R = TypeVar("R", bound="Training", default="Recipe", covariant=True)
 
 
+def without_tf32() -> None:
+    """Have CUDA compute float32 in float32: its convolutions round to TF32's 10 bits by default."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+
 @dataclass(frozen=True)
 class Context:
     """Where a measure runs: `device` is a torch device name, `seed` decides all its randomness.

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
-from vitrine.measures.architecture import Architecture, architectures, require_pairs
-from vitrine.measures.context import Context, Values
+from vitrine.measures.architecture import Architecture, architectures, comparisons
+from vitrine.measures.context import Context, Values, without_tf32
 from vitrine.training.model import Precision, autocast
 
 Phase = Literal["training", "inference"]
@@ -36,7 +36,7 @@ STEPS = 2
 def memory(
     context: Context,
     models: Mapping[str, Mapping[str, Any]],
-    pairs: Mapping[str, str] | None = None,
+    pairs: Mapping[str, str | Sequence[str]] | None = None,
     batch_size: int = 64,
     phases: Sequence[Phase] = get_args(Phase),
     precision: Precision = "fp32",
@@ -48,7 +48,7 @@ def memory(
     are measured; the numbers of others are None.
 
     Returns:
-        ``"<label>/<phase>/<quantity>"`` in MiB, and of a model in `pairs` also
+        ``batch_size``, ``"<label>/<phase>/<quantity>"`` in MiB, and of a model in `pairs` also
         ``"<label>/<phase>/<quantity>/change"``, by how many percent it is higher, and ``.../gain``,
         how many times as much the partner takes. Phases are ``training`` (forward, backward, AdamW)
         and ``inference``; quantities ``allocated`` and ``reserved``, None on a CPU, and
@@ -58,22 +58,21 @@ def memory(
         VitrineError: a model does not exist or refuses its arguments, a pair is not measured, or
             the memory does not suffice.
     """
-    pairs = pairs or {}
-    require_pairs(pairs, models)
-    values: dict[str, float | None] = {}
+    compared = comparisons(pairs, models)
+    values: dict[str, float | None] = {"batch_size": batch_size}
     for label, architecture in architectures(models).items():
         for phase in get_args(Phase):
             task = (architecture, phase, batch_size, context, precision, compile)
             peaks = _in_a_fresh_process(*task) if phase in phases else dict.fromkeys(QUANTITIES)
             values |= {f"{label}/{phase}/{quantity}": peak for quantity, peak in peaks.items()}
-    for label, plain in pairs.items():
+    for label, plain, end in compared:
         for phase in get_args(Phase):
             for quantity in QUANTITIES:
                 before, after = (values[f"{name}/{phase}/{quantity}"] for name in (plain, label))
                 gain = before / after if before and after else None
                 key = f"{label}/{phase}/{quantity}"
-                values[f"{key}/gain"] = gain
-                values[f"{key}/change"] = 100 * (1 / gain - 1) if gain else None
+                values[f"{key}/gain{end}"] = gain
+                values[f"{key}/change{end}"] = 100 * (1 / gain - 1) if gain else None
     return values
 
 
@@ -107,6 +106,7 @@ def peak(
     Raises:
         VitrineError: the model cannot be built, or the system does not tell resident memory.
     """
+    without_tf32()
     device, seed = context.device, context.seed
     on_gpu = torch.device(device).type == "cuda"
     if not on_gpu:

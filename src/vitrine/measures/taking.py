@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from vitrine.errors import VitrineError
-from vitrine.measures.context import Context, Described, Trained
+from vitrine.measures.context import Context, Described, Trained, without_tf32
 from vitrine.plan.code import measuring_digest
 from vitrine.plan.jobs import MeasurementJob
 from vitrine.plan.recipe import Recipe
@@ -37,6 +37,7 @@ def take(job: MeasurementJob) -> dict[str, object]:
             "scale"
         )
     function = import_function(job.function, "artifacts.yaml")
+    without_tf32()
     # Before measuring: files may change meanwhile.
     origin = provenance(job.device)
     code = measuring_digest(job.function, job.args, job.recipe, job.reads)

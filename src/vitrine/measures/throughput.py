@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 import torch._dynamo
 
 from vitrine.errors import VitrineError
-from vitrine.measures.architecture import architectures, count, require_pairs
+from vitrine.measures.architecture import architectures, comparisons, count
 from vitrine.measures.context import Context, Values
 from vitrine.training.model import Precision, autocast
 
@@ -25,7 +25,7 @@ from vitrine.training.model import Precision, autocast
 def throughput(
     context: Context,
     models: Mapping[str, Mapping[str, Any]],
-    pairs: Mapping[str, str] | None = None,
+    pairs: Mapping[str, str | Sequence[str]] | None = None,
     batch_size: int = 128,
     passes: int = 100,
     warmup: int = 10,
@@ -37,7 +37,7 @@ def throughput(
     Args:
         context: where to measure.
         models: fields of `vitrine.measures.architecture.Architecture` by label.
-        pairs: for a label, that of the model that it is compared with.
+        pairs: for a label, that of the model that it is compared with, or a list of several.
         batch_size: images in a pass.
         passes: timed passes of each model.
         warmup: passes of each model before these.
@@ -54,8 +54,7 @@ def throughput(
         VitrineError: a model does not exist or refuses its arguments, a pair is not measured, or
             nothing is timed.
     """
-    pairs = pairs or {}
-    require_pairs(pairs, models)
+    compared = comparisons(pairs, models)
     if passes < 1 or batch_size < 1:
         raise VitrineError(
             f"passes is {passes} and batch_size is {batch_size}; give at least 1 of each"
@@ -75,11 +74,11 @@ def throughput(
         seconds = time_in_turns(calls, context.device, passes, warmup)
     for label, times in seconds.items():
         values[f"{label}/images_per_second"] = batch_size / statistics.median(times)
-    for label, plain in pairs.items():
+    for label, plain, end in compared:
         ratio = statistics.median(
             before / after for before, after in zip(seconds[plain], seconds[label], strict=True)
         )
-        values |= {f"{label}/gain": ratio, f"{label}/change": 100 * (1 - ratio)}
+        values |= {f"{label}/gain{end}": ratio, f"{label}/change{end}": 100 * (1 - ratio)}
     return values
 
 

@@ -9,23 +9,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
-from vitrine.octic.layers import OcticBlock, OcticLayerNorm
+from vitrine.octic.group import isotypic
+from vitrine.octic.invariants import Canonisation, MaxFiltering
+from vitrine.octic.layers import OcticBlock, OcticLayerNorm, OcticPatchEmbed
 from vitrine.octic.vit import OcticVisionTransformer
 
 _LINES = ("A1", "A2", "B1", "B2")
-_FROZEN = re.compile(r"(cls_token|register_tokens|mask_token)\.[1-7]")
+# Planes of tokens that stay zero, and the group's two generators.
+_FROZEN = re.compile(r"(cls_token|register_tokens|mask_token)\.[1-7]|.*_action")
+_GENERATORS = {"rotation_action": isotypic("r"), "reflection_action": isotypic("m")}
+
+# The keys under which files of trainings keep a model, and what their wrappers put before names.
+_KEYS = ("teacher", "model", "state_dict")
+_WRAPPERS = re.compile(r"((module|_orig_mod|backbone)\.)*")
 
 # The names of the DINOv2 models where they differ from those of DeiT III.
 _DINOV2 = [
     (re.compile(r"(blocks\.\d+)\.ls(\d)\.(alpha_.*)"), r"\1.gamma_\2.\3"),
     (re.compile(r"(blocks\.\d+)\.ls(\d)\.gamma"), r"\1.gamma_\2"),
     (re.compile(r"standard_norm\.(.*)"), r"norm.\1"),
+    (re.compile(r"invariant\.(.*)"), r"invariantization.\1"),
 ]
 
 
@@ -38,27 +47,32 @@ class _Published(NamedTuple):
 
 
 @torch.no_grad()
-def load_published(model: OcticVisionTransformer, state: Mapping[str, Tensor]) -> None:
+def load_published(model: OcticVisionTransformer, state: Mapping[str, Any]) -> None:
     """Give a model the weights of a published one.
 
     Args:
         model: built with ``norm="published"``. What DINOv2 calls D8 is an I8 of octic blocks.
-        state: a published model's state dict, of DeiT III or DINOv2.
+        state: a published model's state dict, of DeiT III or DINOv2, or what `torch.load` returns
+            of a training's file: one that has it under "model", "state_dict" or "teacher", the
+            last with the backbone of a self-supervised training.
 
     Raises:
-        VitrineError: the model or a tensor does not fit.
+        VitrineError: the model or a tensor does not fit, or there is no state dict.
     """
+    weights = list(_published(model))
     norms = [module for module in model.modules() if isinstance(module, OcticLayerNorm)]
     if any(norm.convention != "published" for norm in norms):
         raise VitrineError("published weights need the published norm; give norm: published")
-    frozen = {name: value for name, value in state.items() if _FROZEN.fullmatch(name)}
-    for name, token in frozen.items():
-        if token.any():
+    left = {_deit(name): value for name, value in _state_dict(state).items()}
+    for name in [name for name in left if _FROZEN.fullmatch(name)]:
+        frozen, generator = left.pop(name), _GENERATORS.get(name.rpartition(".")[2])
+        if generator is None and frozen.any():
             raise VitrineError(f"'{name}' of the state dict is not zero, and only A1 may be")
-    left = {_deit(name): value for name, value in state.items() if name not in frozen}
+        if generator is not None and not torch.equal(frozen.double().cpu(), generator):
+            raise VitrineError(f"'{name}' of the state dict is no matrix of the octic group's")
     copies = []
     advice = "build the model with the published one's arguments"
-    for name, view, shape in _published(model):
+    for name, view, shape in weights:
         value = left.pop(name, None)
         if value is None or _sides(value.shape) != _sides(shape):
             found = "lacks it" if value is None else f"has {tuple(value.shape)}"
@@ -73,6 +87,35 @@ def load_published(model: OcticVisionTransformer, state: Mapping[str, Tensor]) -
         view.copy_(value.reshape(view.shape))
 
 
+def _state_dict(state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Take a state dict out of a training's file, and its names out of wrappers.
+
+    Raises:
+        VitrineError: there is none.
+    """
+    for key in _KEYS:
+        if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
+            state = state[key]
+    entries = state.items() if isinstance(state, Mapping) else ()
+    stray = next((f"'{name}'" for name, value in entries if not isinstance(value, Tensor)), "")
+    if stray or not entries:
+        found = f"{stray} is no tensor" if stray else "it has no named tensors"
+        raise VitrineError(
+            f"this is no state dict of a published model, {found}; give one, or a file that has "
+            f"it under {', '.join(_KEYS[:-1])} or {_KEYS[-1]}"
+        )
+    wrappers = {name: _WRAPPERS.match(name)[0] for name in state}  # type: ignore[index]
+    backbone = any("backbone" in wrapper for wrapper in wrappers.values())  # beside it are heads
+    state = {
+        name.removeprefix(wrapper): state[name]
+        for name, wrapper in wrappers.items()
+        if "backbone" in wrapper or not backbone
+    }
+    if "standard_norm.weight" in state:  # DINOv2's D8 keeps an octic norm that it does not apply
+        state = {name: value for name, value in state.items() if not name.startswith("norm.")}
+    return state
+
+
 def _sides(shape: torch.Size) -> list[int]:
     """The sides of a tensor but for those of one, which tokens have in different numbers."""
     return [side for side in shape if side != 1]
@@ -84,6 +127,8 @@ def to_published(model: OcticVisionTransformer) -> dict[str, Tensor]:
     token = torch.zeros_like(state["cls_token.0"])
     state |= {f"cls_token.{irrep}": token.clone() for irrep in (1, 2, 3)}
     state["cls_token.4"] = torch.cat([token, token], dim=-1).unsqueeze(2).repeat(1, 1, 2, 1)
+    if any(name.startswith("invariantization.") for name in state):
+        state |= {f"invariantization.{last}": m.to(token) for last, m in _GENERATORS.items()}
     return state
 
 
@@ -94,7 +139,16 @@ def _deit(name: str) -> str:
 
 
 def _published(model: OcticVisionTransformer) -> Iterator[_Published]:
-    """Go through all weights."""
+    """Go through all weights.
+
+    Raises:
+        VitrineError: there are no published models of this one's kind.
+    """
+    if not isinstance(getattr(model, "patch_embed", None), OcticPatchEmbed):
+        raise VitrineError(
+            "only octic models with the equivariant patch embedding have a published layout; build "
+            "an OcticVisionTransformer, without arbitrary_patches"
+        )
     filters = model.get_parameter("patch_embed.weight")
     for bank, quarter in zip((*_LINES, "E_left", "E_right"), filters, strict=True):
         yield _as_is(f"patch_embed.lift8.conv_{bank}.weight", quarter)
@@ -113,6 +167,11 @@ def _published(model: OcticVisionTransformer) -> Iterator[_Published]:
     if model.invariantisation is not None:
         name = "head.1" if model.equivariant else "invariant_proj"
         yield from _plain(name, model.get_submodule("invariantisation.proj"))
+        match model.get_submodule("invariantisation.invariant"):
+            case MaxFiltering(references=references):  # (8, R, c)
+                yield _as_is("invariantization.references", references.permute(1, 2, 0))
+            case Canonisation(reference=reference):  # (8, c)
+                yield _as_is("invariantization.reference", reference.view(-1))
     yield from _norm("norm", model.norm)
     yield from _plain("head.3" if model.equivariant else "head", model.head)
 

@@ -42,40 +42,43 @@ def polynomial(x: Tensor) -> Tensor:
     return torch.stack([x[0], *_quadratics(x), *_cubics(x), *_quartics(x), *_quintics(x)])
 
 
+# Within a degree they stand in the order of the published code, whose weights count on it.
+
+
 def _quadratics(x: Tensor) -> list[Tensor]:
     _, x1, x2, x3, x4, x5, x6, x7 = x
-    return [x1**2, x2**2, x3**2, x4**2 + x5**2, x6**2 + x7**2, x4 * x6 + x5 * x7]
+    return [x6**2 + x7**2, x4 * x6 + x5 * x7, x4**2 + x5**2, x3**2, x2**2, x1**2]
 
 
 def _cubics(x: Tensor) -> list[Tensor]:
     _, x1, x2, x3, x4, x5, x6, x7 = x
     return [
-        x1 * x2 * x3,
-        x3 * x4 * x5,
         x3 * x6 * x7,
         x3 * (x5 * x6 + x4 * x7),
-        x2 * (x4**2 - x5**2),
+        x3 * x4 * x5,
         x2 * (x6**2 - x7**2),
         x2 * (x4 * x6 - x5 * x7),
+        x2 * (x4**2 - x5**2),
         x1 * (x5 * x6 - x4 * x7),
+        x1 * x2 * x3,
     ]
 
 
 def _quartics(x: Tensor) -> list[Tensor]:
     _, x1, x2, x3, x4, x5, x6, x7 = x
     return [
-        x4**4 + x5**4,
         x6**4 + x7**4,
         x4 * x6**3 + x5 * x7**3,
         x4**2 * x6**2 + x5**2 * x7**2,
         x4**3 * x6 + x5**3 * x7,
+        x4**4 + x5**4,
         x2 * x3 * (x5 * x6 - x4 * x7),
-        x1 * x3 * (x4**2 - x5**2),
         x1 * x3 * (x6**2 - x7**2),
         x1 * x3 * (x4 * x6 - x5 * x7),
-        x1 * x2 * x4 * x5,
+        x1 * x3 * (x4**2 - x5**2),
         x1 * x2 * x6 * x7,
         x1 * x2 * (x5 * x6 + x4 * x7),
+        x1 * x2 * x4 * x5,
     ]
 
 

@@ -18,13 +18,22 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import torch
-from timm.layers import DropPath
+from timm.layers import DropPath, PatchEmbed
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional
 from torch.utils.flop_counter import register_flop_formula
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.octic.group import FOURIER, INVERSE_FOURIER, SCALE, fourier, inverse_fourier, per_plane
+from vitrine.octic.group import (
+    FOURIER,
+    INVERSE_FOURIER,
+    SCALE,
+    fourier,
+    from_channels,
+    inverse_fourier,
+    per_plane,
+)
 
 TOKEN_STD = 8 * 0.02
 """Of the CLS token, as published: an A1 plane alone carries what all channels would."""
@@ -43,13 +52,38 @@ def channels_of_plane(features: int, planes: int = 8) -> int:
     return features // planes
 
 
-@torch.library.custom_op("vitrine::octic_linear", mutates_args=())
+def taken_apart() -> bool:
+    """Say whether an exporter, a transform of `torch.func` or forward-mode AD is at work.
+
+    None of them can look into an operator of ours, and forward-mode AD would take its tangents for
+    zero; so layers are made of torch's own operations then.
+    """
+    return (
+        forward_ad._current_level >= 0
+        or torch._C._functorch.maybe_current_level() is not None
+        or torch.compiler.is_exporting()
+    )
+
+
 def octic_linear(x: Tensor, weight: Tensor, weight_e: Tensor, bias: Tensor | None) -> Tensor:
     """Multiply ``(8, M, c)`` by ``(4, c', c)`` and ``(2c', 2c)``, see `OcticLinear`.
 
-    It needs 12 c c' multiply-adds where a dense layer needs 64. As an operator of torch's own kind
-    each product writes its planes into the one output, also under autograd and `torch.compile`;
-    concatenating them would cost a fifth more.
+    It needs 12 c c' multiply-adds where a dense layer needs 64.
+    """
+    if not taken_apart():
+        return _octic_linear(x, weight, weight_e, bias)
+    lines = x[:4] @ weight.mT
+    if bias is not None:
+        lines = lines + functional.pad(bias[None], (0, 0, 0, 3)).unsqueeze(1)
+    pairs = (_pairs(x) @ weight_e.T).unflatten(0, (2, -1)).unflatten(2, (2, -1))
+    return torch.cat([lines, pairs.permute(2, 0, 1, 3).flatten(0, 1)])
+
+
+@torch.library.custom_op("vitrine::octic_linear", mutates_args=())
+def _octic_linear(x: Tensor, weight: Tensor, weight_e: Tensor, bias: Tensor | None) -> Tensor:
+    """Let each product write its planes into the one output, under autograd and compilers too.
+
+    Concatenating them would cost a fifth more.
     """
     c_out = weight.shape[1]
     y = x.new_empty(8, x.shape[1], c_out)
@@ -69,7 +103,7 @@ def _pairs(x: Tensor) -> Tensor:
     return x[4:].unflatten(0, (2, 2)).permute(1, 2, 0, 3).flatten(2).flatten(0, 1)
 
 
-@octic_linear.register_fake
+@_octic_linear.register_fake
 def _(x: Tensor, weight: Tensor, weight_e: Tensor, bias: Tensor | None) -> Tensor:
     return x.new_empty(8, x.shape[1], weight.shape[1])
 
@@ -89,7 +123,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return grad_x, grad_weight, grad_weight_e, grad[0].sum(0) if ctx.has_bias else None
 
 
-octic_linear.register_autograd(_backward, setup_context=_save_for_backward)
+_octic_linear.register_autograd(_backward, setup_context=_save_for_backward)
 
 
 @register_flop_formula(torch.ops.vitrine.octic_linear)
@@ -124,7 +158,7 @@ class OcticLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply it to ``(8, B, N, c)``."""
-        tensors = [x.flatten(1, 2), self.weight, self.weight_e, self.bias]
+        tensors: list[Any] = [x.flatten(1, 2), self.weight, self.weight_e, self.bias]
         device = x.device.type
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
@@ -230,13 +264,14 @@ def octic_gelu(x: Tensor) -> Tensor:
     if torch.compiler.is_compiling():  # additions, which become one loop
         regular = [functional.gelu(SCALE * plane) for plane in inverse_fourier(x.unbind())]
         return torch.stack([SCALE * plane for plane in fourier(regular)])
-    if x.is_cuda and x.dtype != torch.float64 and importlib.util.find_spec("triton"):
+    whole = not taken_apart()
+    if whole and x.is_cuda and x.dtype != torch.float64 and importlib.util.find_spec("triton"):
         from vitrine.octic import kernels
 
         return kernels.octic_gelu(x)
     planes = x.flatten(1)
     to_regular, to_isotypic = INVERSE_FOURIER.to(x), FOURIER.to(x)
-    if torch.is_grad_enabled() or not x.is_cpu:
+    if torch.is_grad_enabled() or not (whole and x.is_cpu):
         return (to_isotypic @ functional.gelu(to_regular @ planes)).view_as(x)
     y = torch.empty_like(planes)
     with torch.autocast("cpu", enabled=False):  # it would not write into the dtype of the input
@@ -277,20 +312,29 @@ class SteerableDropPath(DropPath):
         return x * functional.dropout(x.new_ones(x.shape[1], 1, 1), self.drop_prob)
 
 
-@torch.library.custom_op("vitrine::split_heads", mutates_args=())
 def split_heads(x: Tensor, parts: int, num_heads: int) -> Tensor:
-    """Split off heads: ``(planes, B, N, parts H d)`` to ``(parts, B, H, N, planes d)``.
+    """Split off heads: ``(planes, B, N, parts H d)`` to ``(parts, B, H, N, planes d)``."""
+    if not taken_apart():
+        return _split_heads(x, parts, num_heads)
+    return x.unflatten(3, (parts, num_heads, -1)).permute(3, 1, 4, 2, 0, 5).flatten(4)
 
-    This and its inverse are operators of torch's own kind because `torch.compile` would otherwise
-    copy element by element, on a CPU.
-    """
+
+def merge_heads(y: Tensor, planes: int) -> Tensor:
+    """Merge heads: ``(parts, B, H, N, planes d)`` to ``(planes, B, N, parts H d)``."""
+    if not taken_apart():
+        return _merge_heads(y, planes)
+    return y.unflatten(4, (planes, -1)).permute(4, 1, 3, 0, 2, 5).flatten(3)
+
+
+# Operators of torch's own kind, because `torch.compile` would copy element by element, on a CPU.
+@torch.library.custom_op("vitrine::split_heads", mutates_args=())
+def _split_heads(x: Tensor, parts: int, num_heads: int) -> Tensor:
     words = _words(x.unflatten(3, (parts, num_heads, -1)))
     return words.permute(3, 1, 4, 2, 0, 5).contiguous().view(x.dtype).flatten(4)
 
 
 @torch.library.custom_op("vitrine::merge_heads", mutates_args=())
-def merge_heads(y: Tensor, planes: int) -> Tensor:
-    """Merge heads: ``(parts, B, H, N, planes d)`` to ``(planes, B, N, parts H d)``."""
+def _merge_heads(y: Tensor, planes: int) -> Tensor:
     words = _words(y.contiguous().unflatten(4, (planes, -1)))
     return words.permute(4, 1, 3, 0, 2, 5).contiguous().view(y.dtype).flatten(3)
 
@@ -300,13 +344,13 @@ def _words(x: Tensor) -> Tensor:
     return x.view(torch.complex128) if x.shape[-1] * x.element_size() % 16 == 0 else x
 
 
-@split_heads.register_fake
+@_split_heads.register_fake
 def _(x: Tensor, parts: int, num_heads: int) -> Tensor:
     planes, batch, tokens, channels = x.shape
     return x.new_empty(parts, batch, num_heads, tokens, planes * channels // (parts * num_heads))
 
 
-@merge_heads.register_fake
+@_merge_heads.register_fake
 def _(y: Tensor, planes: int) -> Tensor:
     parts, batch, num_heads, tokens, channels = y.shape
     return y.new_empty(planes, batch, tokens, parts * num_heads * channels // planes)
@@ -321,10 +365,10 @@ def _note_heads(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 # Each only moves numbers, so the other is its gradient.
-split_heads.register_autograd(
+_split_heads.register_autograd(
     lambda ctx, grad: (merge_heads(grad, ctx.planes), None, None), setup_context=_note_planes
 )
-merge_heads.register_autograd(
+_merge_heads.register_autograd(
     lambda ctx, grad: (split_heads(grad.contiguous(), ctx.parts, ctx.num_heads), None),
     setup_context=_note_heads,
 )
@@ -381,14 +425,10 @@ class SteerableAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Attend within each image of ``(planes, B, N, c)``."""
         q, k, v = split_heads(self.qkv(x), 3, self.num_heads).unbind()
-        y = merge_heads(self.attend(q, k, v)[None], self.planes)
-        output: Tensor = self.proj_drop(self.proj(y))
-        return output
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend with heads ``(B, H, N, planes d)``."""
         dropout = self.attn_drop.p if self.training else 0.0
-        return functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+        y = functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+        output: Tensor = self.proj_drop(self.proj(merge_heads(y[None], self.planes)))
+        return output
 
 
 class OcticAttention(SteerableAttention):
@@ -401,15 +441,6 @@ class OcticAttention(SteerableAttention):
     planes = 8
     linear_layer = OcticLinear
     drop_layer = OcticDropout
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend with heads ``(B, H, N, 8d)``."""
-        if q.is_cpu and q.dtype == torch.bfloat16:  # takes half the time of torch's own there
-            scores = q @ k.mT
-            weights = ((scores - scores.amax(-1, keepdim=True)) * q.shape[-1] ** -0.5).exp()
-            dropout = self.attn_drop.p if self.training else 0.0
-            return functional.dropout(weights, dropout) @ v / weights.sum(-1, keepdim=True)
-        return super().attend(q, k, v)
 
 
 class SteerableMlp(nn.Module):
@@ -662,6 +693,17 @@ class SteerablePositionEmbedding(nn.Module):
             require_even(grid)
             planes = functional.interpolate(planes, size=grid, mode="bicubic", align_corners=False)
         return planes.flatten(2).mT.unsqueeze(1)
+
+
+class ArbitraryPatchEmbed(PatchEmbed):
+    """Patch embedding by any linear map, ``(B, I, H, W)`` to ``(8, B, N, c)`` (Sec. 4.3).
+
+    The group does not act on its features; arguments are those of timm's.
+    """
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed images whose sides are multiples of the patch's."""
+        return from_channels(super().forward(images))
 
 
 class OcticPositionEmbedding(SteerablePositionEmbedding):

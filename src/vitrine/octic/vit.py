@@ -27,6 +27,7 @@ from vitrine.octic.group import to_channels
 from vitrine.octic.invariants import INVARIANTS, Invariant
 from vitrine.octic.layers import (
     TOKEN_STD,
+    ArbitraryPatchEmbed,
     NormConvention,
     OcticBlock,
     OcticLayerNorm,
@@ -367,6 +368,8 @@ class OcticVisionTransformer(SteerableVisionTransformer):
             all octic is what the paper trains with DINOv2 as D8.
         invariant: of D8 and I8, a name of `INVARIANTS`.
         norm: convention of the octic layer norms, see `OcticLayerNorm`.
+        arbitrary_patches: embed patches by any linear map, which breaks the equivariance from the
+            start and keeps all other layers (Sec. 4.3, "Impact of equivariance").
         **kwargs: those of `SteerableVisionTransformer`.
 
     Raises:
@@ -378,6 +381,7 @@ class OcticVisionTransformer(SteerableVisionTransformer):
         family: Family = "d8",
         invariant: str = "power_spectrum",
         norm: NormConvention = "total",
+        arbitrary_patches: bool = False,
         **kwargs: Any,
     ) -> None:
         if family not in get_args(Family):
@@ -388,7 +392,11 @@ class OcticVisionTransformer(SteerableVisionTransformer):
         invariantise = partial(Invariantisation, name=invariant, act_layer=act_layer)
         layers = Layers(
             planes=8,
-            patch_embed=OcticPatchEmbed,
+            patch_embed=(
+                partial(ArbitraryPatchEmbed, strict_img_size=False)
+                if arbitrary_patches
+                else OcticPatchEmbed
+            ),
             pos_embed=OcticPositionEmbedding,
             block=partial(OcticBlock, norm_layer=norm_layer),
             norm=norm_layer,

@@ -14,11 +14,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from vitrine.errors import VitrineError, did_you_mean, require_known
+from vitrine.errors import VitrineError, require_known
 from vitrine.plan.code import measuring_digest, training_digest
 from vitrine.plan.datasets import DatasetInfo, find, load_registry
-from vitrine.plan.jobs import MeasurementJob, TrainedRun, TrainingJob, identity_of
-from vitrine.plan.paper import ArtifactSpec, Delta, Labelled, PaperInfo, Printed, read_reference
+from vitrine.plan.jobs import MeasurementJob, SeedFolders, TrainedRun, TrainingJob, identity_of
+from vitrine.plan.paper import (
+    ArtifactSpec,
+    CellSpec,
+    Delta,
+    Labelled,
+    PaperInfo,
+    Printed,
+    read_reference,
+)
 from vitrine.plan.recipe import AnyRecipe, SegmentationRecipe, short_hash
 from vitrine.plan.resolution import PaperAtScale
 from vitrine.plan.schema import load
@@ -27,7 +35,7 @@ from vitrine.provenance import read_provenance
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(SeedFolders):
     """A recipe at this scale with its seeds, and the folder that holds them.
 
     Recipes of a paper that come out equal share one; it is called after the first of them.
@@ -41,14 +49,6 @@ class Run:
     seeds_per_job: int
     folder: Path
     source: Run | None = field(metadata={"doc": "the run whose weights training starts from"})
-
-    def seed_folder(self, seed: int) -> Path:
-        """Where the run of one seed keeps its weights, log and provenance."""
-        return self.folder / f"seed{seed}"
-
-    def weights(self, seed: int) -> Path:
-        """The file that a seed is trained to."""
-        return self.seed_folder(seed) / "weights.safetensors"
 
     @property
     def jobs(self) -> tuple[tuple[int, ...], ...]:
@@ -74,6 +74,16 @@ class Run:
         """The runs that must be trained for this one, in that order; it is the last."""
         return (*(self.source.lineage if self.source else ()), self)
 
+    @property
+    def code(self) -> str:
+        """The digest of the code that would train it now."""
+        return training_digest(self.recipe, self.info)
+
+    def trained_by(self, seeds: Iterable[int]) -> set[str]:
+        """The digests of the code that has trained these seeds, joined by "+" if several did."""
+        facts = (read_provenance(self.seed_folder(seed)) for seed in seeds)
+        return {str(one.get("code", "unknown")) for one in facts if one}
+
 
 def trained_run(run: Run) -> TrainedRun:
     """Where the trained models of a run lie, as jobs are told it."""
@@ -81,12 +91,6 @@ def trained_run(run: Run) -> TrainedRun:
     return TrainedRun(
         name=run.name, recipe_hash=run.recipe.hash, folder=run.folder, receipts=receipts
     )
-
-
-def recorded_code(seed_folder: Path) -> str | None:
-    """The digest of the code that trained a seed, several joined by "+", None if untrained."""
-    facts = read_provenance(seed_folder)
-    return str(facts.get("code", "unknown")) if facts else None
 
 
 def with_sources(runs: Iterable[Run]) -> tuple[Run, ...]:
@@ -199,7 +203,8 @@ class Paper(PaperAtScale):
     def artifacts(self) -> dict[str, Artifact]:
         """The artifacts that exist at this scale."""
         specs = self.artifacts_file.artifacts
-        return {name: self._artifact(name, specs[name]) for name in self.artifact_names}
+        made = (self._artifact(name, specs[name]) for name in self.artifact_names)
+        return {one.name: one for one in made if one.measurements}
 
     def run(self, name: str) -> Run:
         """Return the run of a recipe at this scale, which others that come out equal share.
@@ -225,7 +230,9 @@ class Paper(PaperAtScale):
             rule = "needs a recipe; name one" if recipe is None else "takes no recipe; remove it"
             raise VitrineError(f"{where}: measure '{name}' {rule}")
         catalog = self._catalog
-        on = self.run(recipe) if recipe is not None else None
+        on = None
+        if recipe is not None:
+            on = self._printed_run(recipe) if spec.on == "paper" else self.run(recipe)
         run, described = (on, None) if spec.on == "run" else (None, on)
         seeds = tuple(range(spec.seeds)) if spec.seeds else (run.seeds if run else (0,))
         if run and not set(seeds) <= set(run.seeds):
@@ -293,6 +300,20 @@ class Paper(PaperAtScale):
             source=source,
         )
 
+    def _printed_run(self, name: str) -> Run:
+        """A recipe of the paper as a run that is only ever described."""
+        recipe = self.printed(name)
+        return Run(
+            paper=self.name,
+            name=name,
+            recipe=recipe,
+            info=find(recipe.data.dataset, self._catalog.datasets),
+            seeds=(0,),
+            seeds_per_job=1,
+            folder=self._catalog.runs_root / self.name / f"{name}-{recipe.hash}",
+            source=None,
+        )
+
     def _artifact(self, name: str, spec: ArtifactSpec) -> Artifact:
         where = f"{self.artifacts_path}, {name}"
         printed = read_reference(self.folder / "reference" / f"{name}.csv")
@@ -316,13 +337,18 @@ class Paper(PaperAtScale):
             **{field: getattr(spec, field) for field in same},
         )
 
+    def _measures_what_is_printed(self, cell: CellSpec) -> bool:
+        of_paper = cell.measure and self.artifacts_file.measures[cell.measure].on == "paper"
+        return bool(cell.recipe is None or of_paper or self.as_printed(cell.recipe))
+
     def _cells(
         self, spec: ArtifactSpec, printed: Mapping[tuple[str, str], Printed], where: str
     ) -> Iterator[Cell]:
         for row in spec.rows:
             for column in spec.columns:
                 cell = spec.cell_at(row, column, where)
-                measurement = self.measurement(cell.measure, cell.recipe) if cell.measure else None
+                missing = not cell.measure or (cell.recipe and self.without(cell.recipe))
+                measurement = None if missing else self.measurement(cell.measure, cell.recipe)
                 same = ("metric", "unit", "key", "digits", "exact")
                 yield Cell(
                     row=row.full_label,
@@ -331,7 +357,7 @@ class Paper(PaperAtScale):
                     comparable=measurement is not None
                     and cell.comparable
                     and measurement.as_printed
-                    and (cell.recipe is None or self.as_printed(cell.recipe)),
+                    and self._measures_what_is_printed(cell),
                     of_hardware=not cell.comparable,
                     printed=printed.get((row.full_label, column.full_label)),
                     **{field: getattr(cell, field) for field in same},
@@ -388,11 +414,7 @@ class Catalog:
             VitrineError: the paper has none of that name at this scale.
         """
         artifacts = self.paper(paper).artifacts
-        if name not in artifacts:
-            raise VitrineError(
-                f"'{paper}' has no '{name}' at scale '{self.scale.name}'"
-                f"{did_you_mean(name, artifacts)}"
-            )
+        require_known(f"scale '{self.scale.name}' of '{paper}': artifact", name, artifacts)
         return artifacts[name]
 
     def files(self, artifact: Artifact) -> tuple[Path, ...]:
@@ -460,12 +482,11 @@ class Catalog:
         inputs = [self.receipt_of(run.recipe.data.dataset), *([weights] if weights else [])]
         if start:
             inputs += [start.receipts[seed] for seed in seeds]
-        code = training_digest(run.recipe, run.info)
-        recorded = [recorded_code(run.seed_folder(seed)) for seed in seeds]
-        trained_by = {one for one in recorded if one is not None}
-        retrain = self.settings.retrain == "changed" and bool(trained_by - {code})
-        if trained_by and not retrain:  # of one that other code has resumed, the last planned it
-            code = "+".join(sorted({one.rpartition("+")[2] for one in trained_by}))
+        changed = any(one.trained_by(seeds) - {one.code} for one in run.lineage)
+        retrain = self.settings.retrain == "changed" and changed
+        # Of one that other code has resumed, the last planned it.
+        last = {one.rpartition("+")[2] for one in run.trained_by(seeds)}
+        code = "+".join(sorted(last)) if last and not retrain else run.code
         return TrainingJob(
             scale=self.scale.name,
             paper=run.paper,
@@ -576,11 +597,7 @@ class Catalog:
         Raises:
             VitrineError: no target of this scale is called so.
         """
-        if name not in self.targets:
-            raise VitrineError(
-                f"target '{name}' is unknown at scale '{self.scale.name}'"
-                f"{did_you_mean(name, self.targets)} (snakemake --list-target-rules lists all)"
-            )
+        require_known("target", name, self.targets)
         return self.targets[name]
 
 

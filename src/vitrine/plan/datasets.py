@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import require_known
 from vitrine.plan.schema import Strict, load_entries
 
 Hex64 = Field(None, pattern="^[0-9a-f]{64}$")
@@ -142,8 +142,7 @@ def find(name: str, registry: Mapping[str, DatasetInfo]) -> DatasetInfo:
     Raises:
         VitrineError: there is none of this name.
     """
-    if name not in registry:
-        raise VitrineError(f"there is no dataset '{name}'{did_you_mean(name, registry)}")
+    require_known("dataset", name, registry)
     return registry[name]
 
 

@@ -24,7 +24,21 @@ from vitrine.plan.schema import Strict, parse
 from vitrine.plan.settings import Resources
 
 
-class TrainedRun(Strict):
+class SeedFolders:
+    """The folder of a run, with one in it for each seed."""
+
+    folder: Path
+
+    def seed_folder(self, seed: int) -> Path:
+        """Where the run of one seed keeps its weights, log and provenance."""
+        return self.folder / f"seed{seed}"
+
+    def weights(self, seed: int) -> Path:
+        """The file that a seed is trained to."""
+        return self.seed_folder(seed) / "weights.safetensors"
+
+
+class TrainedRun(SeedFolders, Strict):
     """A run as those find it who use its weights: where they lie, and what vouches for them.
 
     `receipts` are by seed; a rehearsal leaves none.
@@ -34,14 +48,6 @@ class TrainedRun(Strict):
     recipe_hash: str
     folder: Path
     receipts: Mapping[int, Path] = {}
-
-    def seed_folder(self, seed: int) -> Path:
-        """Where the run of one seed keeps its weights, log and provenance."""
-        return self.folder / f"seed{seed}"
-
-    def weights(self, seed: int) -> Path:
-        """The file that a seed is trained to."""
-        return self.seed_folder(seed) / "weights.safetensors"
 
 
 class Job(Strict):
@@ -73,7 +79,7 @@ class Job(Strict):
             VitrineError: it cannot be written.
         """
         text = self.model_dump_json(indent=1) + "\n"
-        if not self.path.is_file() or self.path.read_text(encoding="utf-8") != text:
+        if not self.path.is_file() or self.path.read_bytes() != text.encode():
             with atomic_path(self.path, durable=False) as temporary:  # it can be planned again
                 temporary.write_text(text, encoding="utf-8")
         return self.path

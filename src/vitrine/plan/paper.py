@@ -102,11 +102,12 @@ class RecipesFile(Strict):
 class MeasureSpec(Strict):
     """What to measure: a function, its arguments, and what it is taken on.
 
-    `on: run` is a trained model, `on: recipe` a recipe before any training; else nothing.
+    `on: run` is a trained model, `on: recipe` a recipe before any training, `on: paper` the paper's
+    own recipe at every scale, for facts that need neither data nor training; else nothing.
     """
 
     function: str
-    on: Literal["run", "recipe"] | None = None
+    on: Literal["run", "recipe", "paper"] | None = None
     args: Delta = {}
     seeds: PositiveInt | None = None
     datasets: tuple[str, ...] = ()
@@ -213,6 +214,10 @@ class PaperScale(Strict):
     runs: dict[str, Jobs] = Field({}, description="recipes -> their seeds and resources")
     measures: dict[str, MeasureDelta] = Field({}, description="measures -> what changes of them")
     artifacts: tuple[str, ...] | None = Field(None, description="those that exist; else all")
+    without: tuple[str, ...] = Field(
+        (),
+        description="recipes that are not run; their cells are empty, artifacts of them are none",
+    )
 
 
 @dataclass(frozen=True)

@@ -191,6 +191,9 @@ class Batch(Strict):
 
     size: PositiveInt
     micro: PositiveInt
+    drop_last: bool = Field(
+        True, description="leave out an epoch's last batch where it is short; else it is a step too"
+    )
 
     @model_validator(mode="after")
     def _divides(self) -> Batch:
@@ -233,8 +236,9 @@ class Recipe(Training):
         return self
 
     def steps(self, train_images: int) -> int:
-        """Optimiser steps of a training: the last incomplete batch of an epoch is dropped."""
-        return self.schedule.epochs * (train_images // self.batch.size)
+        """Optimiser steps of a training; `batch.drop_last` says if those of short batches count."""
+        short = 0 if self.batch.drop_last else self.batch.size - 1
+        return self.schedule.epochs * ((train_images + short) // self.batch.size)
 
     def images(self, train_images: int) -> int:
         """Epochs x images."""
@@ -258,7 +262,9 @@ class Segmenter(Strict):
     name: str
     args: dict[str, Any] = {}
     pretrained: str | None = Field(
-        None, description="published weights of the backbone: a timm name, or a checkpoint's URL"
+        None,
+        description="published weights of the backbone, or of the whole segmenter where "
+        "schedule.steps is 0: a timm name, or a checkpoint's URL",
     )
     sha256: str = Field("", description="digest of our file and those of ours that it inherits")
 
@@ -276,9 +282,12 @@ class Scenes(Strict):
 
 
 class Steps(Strict):
-    """Optimiser steps; the configuration's learning rate schedule is stretched to them."""
+    """Optimiser steps; the configuration's learning rate schedule is stretched to them.
 
-    steps: PositiveInt
+    Zero steps: weights are used as they come, and published ones are those of the whole segmenter.
+    """
+
+    steps: int = Field(ge=0)
 
 
 class Whole(Strict):

@@ -82,10 +82,12 @@ class PaperAtScale:
         Raises:
             VitrineError: no such recipe, or it is not valid.
         """
-        return all(
-            self.recipe(one) == self._recipe(one, self._completed(self.recipes[one]))
-            for one in (name, *self.sources(name))
-        )
+        return all(self.recipe(one) == self.printed(one) for one in (name, *self.sources(name)))
+
+    def printed(self, name: str) -> AnyRecipe:
+        """A recipe as the paper has it, before any scale; errors as `recipe`."""
+        self.require(name)
+        return self._recipe(name, self._completed(self.recipes[name]))
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def sources(self, name: str) -> tuple[str, ...]:
@@ -125,6 +127,10 @@ class PaperAtScale:
         args = merge(spec.args, *(delta.args for delta in deltas))
         return spec.model_copy(update={"args": args, "seeds": seeds[-1] if seeds else None})
 
+    def without(self, recipe: str) -> bool:
+        """Whether this scale leaves a recipe out."""
+        return any(match(recipe, one) for layer in self.layers.values() for one in layer.without)
+
     @property
     def artifact_names(self) -> tuple[str, ...]:
         """The artifacts that exist at this scale, in the paper's order."""
@@ -136,7 +142,7 @@ class PaperAtScale:
         """Refuse what a file of the scale names and nothing has: it would silently do nothing."""
         artifacts, measures = self.artifacts_file.artifacts, self.artifacts_file.measures
         for path, layer in self.layers.items():
-            for patterns in (*layer.recipes, *layer.runs):
+            for patterns in (*layer.recipes, *layer.runs, *layer.without):
                 refuse_unmatched(f"{path}: recipe", patterns, self.recipes)
             for patterns in layer.measures:
                 refuse_unmatched(f"{path}: measure", patterns, measures)

@@ -38,7 +38,7 @@ class Resources(Strict):
     gpus: NonNegativeInt = 0
     threads: PositiveInt = 1
     mem_mb: PositiveInt = 2000
-    runtime: PositiveInt = Field(30, description="minutes; doubled at each retry")
+    runtime: PositiveInt = Field(30, description="minutes, at most what the partition allows")
 
 
 class Jobs(Strict):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, require_known
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _WITH_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
@@ -73,13 +73,9 @@ def config_path(name: str, root: Path = Path()) -> str:
     """
     if name.startswith(THEIRS):
         return name
-    path = root / FOLDER / f"{name}.py"
-    if not path.is_file():
-        known = [file.stem for file in (root / FOLDER).glob("*.py")]
-        raise VitrineError(
-            f"{root / FOLDER} has no configuration '{name}'{did_you_mean(name, known)}"
-        )
-    return str(path)
+    known = {file.stem: str(file) for file in (root / FOLDER).glob("*.py")}
+    require_known(f"{root / FOLDER}: configuration", name, known)
+    return known[name]
 
 
 def config_digest(name: str, root: Path) -> str:

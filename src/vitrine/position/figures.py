@@ -31,6 +31,7 @@ MODELS = {
     "no PE": ("X", True),
     "SIN": ("s", True),
     "RPE": ("^", True),
+    "RPE as published": ("^", False),
     "FF": ("D", True),
     "CAPE": ("v", True),
     "iRPE": ("P", True),
@@ -95,8 +96,8 @@ def gains(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
     Figure 3a: what removing the embedding costs, models "APE" and "no PE". Figure 3b:
     position-affecting augmentation and a CLS token, "APE", "position augm." and "CLS token".
-    Figure 4a: the baselines, "APE", "no PE", "SIN" and "RPE". Figure 4b: the advanced embeddings,
-    "APE", "FF", "CAPE", "iRPE" and "RoPE".
+    Figure 4a: the baselines, "APE", "no PE", "SIN" and "RPE", also "as published". Figure 4b: the
+    advanced embeddings, "APE", "FF", "CAPE", "iRPE" and "RoPE".
     """
     return _gains(cells)
 

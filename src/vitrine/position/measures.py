@@ -24,6 +24,7 @@ from vitrine.measures.context import Described, Trained, Values
 from vitrine.measures.permutable import Permutable, permutable
 from vitrine.measures.position_shap import (
     PositionShap,
+    bias_of_few,
     greater,
     paired,
     position_shap,
@@ -137,7 +138,7 @@ def controlled_test(
             f"k{count}/correct/p_value": (
                 greater(first, second) if len(first) and len(second) else None
             ),
-            f"k{count}/p_shap": _mean(result.values[right]),
+            f"k{count}/p_shap": result.mean if right.any() else None,
         }
     values |= summary(result) | learned(trained.model)
     values["edges"] = torch.linspace(0, 1, bins + 1, dtype=torch.float64).tolist()
@@ -174,6 +175,7 @@ def estimator_spread(
     paired_batches: Sequence[int] = (32,),
     batch_size: int = 128,
     images: int | None = None,
+    reference: int = 512,
 ) -> Values:
     """Estimate P-SHAP of one checkpoint several times, and say what that costs (Appx. E).
 
@@ -184,12 +186,15 @@ def estimator_spread(
         paired_batches: batch sizes of the authors' protocol, half of which is background.
         batch_size: images at a time, of sweeps and plain inference.
         images: use this many, spread evenly over the validation split; None is all.
+        reference: K of the sweep that biases are measured against.
 
     Returns:
         For each estimator, ``sweep <K>`` and ``paired <batch>``, ``<estimator>/mean`` and ``/std``
         over its estimates, ``/passes``, forward passes a sample, and ``/cost``, its time over that
-        of plain inference, loading included in both; ``seconds``, of plain inference on all
-        ``images``.
+        of plain inference, loading included in both; ``/bias``, by how much it is too high on
+        average (of a sweep over all groups of K of the reference's permutations), and
+        ``/bias/plain``, that without the correction of `sweep`. ``seconds`` of plain inference on
+        all ``images``, and ``reference``, the mean of that sweep.
 
     Raises:
         VitrineError: there are fewer than two estimates, no sample is classified correctly, or as
@@ -211,7 +216,17 @@ def estimator_spread(
         *((f"paired {batch}", in_pairs, batch) for batch in paired_batches),
     ]
     seconds = _seconds_of_inference(trained, model, samples, batch_size)
-    values: dict[str, Any] = {"seconds": seconds, "images": len(samples)}
+    truth, biases = bias_of_few(
+        model,
+        samples,
+        permutations,
+        reference=reference,
+        batch_size=batch_size,
+        seed=trained.seed,
+        device=trained.device,
+        workers=trained.workers,
+    )
+    values: dict[str, Any] = {"seconds": seconds, "images": len(samples), "reference": truth}
     for name, estimate, size in asked:
         results = [
             estimate(size, derive("P-SHAP estimate", trained.seed, number))
@@ -223,10 +238,14 @@ def estimator_spread(
                 "correctly, so its P-SHAP has no spread: train it longer or give more images"
             )
         means = [result.mean for result in results]
+        mean = statistics.fmean(means)
+        plain, mended = biases[size] if estimate is swept else (mean - truth, mean - truth)
         rate = statistics.median(result.samples_per_second for result in results)
         values |= {
-            f"{name}/mean": statistics.fmean(means),
+            f"{name}/mean": mean,
             f"{name}/std": statistics.stdev(means),
+            f"{name}/bias": mended,
+            f"{name}/bias/plain": plain,
             f"{name}/passes": results[0].passes_per_sample,
             f"{name}/cost": len(samples) / rate / seconds,
         }

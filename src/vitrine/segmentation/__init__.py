@@ -9,6 +9,7 @@ Importing this package registers everything with mmseg, so that a config of mmse
 """
 
 import contextlib
+import functools
 import io
 import warnings
 
@@ -19,7 +20,7 @@ with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
     warnings.filterwarnings("ignore", message="Fail to import")
     from vitrine.segmentation import backbones, datasets, heads, vit
 
-from mmengine.config.utils import MODULE2PACKAGE
+from mmengine.config import utils
 
 # Advice on choices that mmseg's own configs make.
 for advice in ("Default ``avg_non_ignore``", "`reduce_zero_label` will be deprecated"):
@@ -27,6 +28,8 @@ for advice in ("Default ``avg_non_ignore``", "`reduce_zero_label` will be deprec
 
 # mmengine looks for the configs of ``mmseg::`` in the distribution of that name, which is another
 # one's today; by the name of the module it finds them in either.
-MODULE2PACKAGE["mmseg"] = "mmseg"
+utils.MODULE2PACKAGE["mmseg"] = "mmseg"
+# It reads fifty files to find one of them.
+utils.load = functools.cache(utils.load)
 
 __all__ = ["backbones", "datasets", "heads", "vit"]

@@ -6,7 +6,10 @@ their names are timm's, and a model of any size is had by timm's arguments:
     backbone = dict(type="AdaptiveSwin", img_size=448, drop_path_rate=0.3, selection="fast")
 
 `img_size` is that of the crops: timm shifts windows only in stages that have several. Images of
-other sizes are taken too.
+other sizes are taken too. In evaluation the adaptive ones take any: they pad it with zeros, below
+and to the right, to what the windows divide, and the heads cut off what was added. In training
+images must fit, as padding would count in the statistics of the heads' batch norms. A shift of an
+image that is padded is no shift of what the windows see: only images that fit are equivariant.
 
 `CircularConv2d` is a convolution on an image without borders, ``conv_cfg=dict(type=...)`` of
 mmseg's heads. The paper's models under circular shifts, plain and adaptive, have it in all of
@@ -15,8 +18,10 @@ UperNet (Sec. 5.5).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast
 
 import timm
 from mmengine.model import BaseModule
@@ -25,11 +30,46 @@ from mmseg.registry import MODELS
 from timm.layers import LayerNorm2d
 from timm.models import swin_transformer, swin_transformer_v2
 from torch import Tensor, nn
+from torch.nn import functional
 
-from vitrine.segmentation.weights import load_weights
+from vitrine.errors import VitrineError, first_line
+from vitrine.segmentation.weights import load_weights, renamed
 from vitrine.shift.torus import Features
 
 EPS = 1e-5  # of the norms, as in mmseg's SwinTransformer
+
+
+def create(model_name: str, **kwargs: Any) -> Any:
+    """Make a model of timm's that takes images of several sizes.
+
+    Raises:
+        VitrineError: timm does not know it, or it refuses an argument.
+    """
+    try:
+        return timm.create_model(model_name, num_classes=0, dynamic_img_size=True, **kwargs)
+    except (TypeError, RuntimeError) as error:
+        raise VitrineError(
+            f"timm cannot make model.backbone '{model_name}' ({first_line(error)}): give it timm's "
+            "arguments; mmseg's own, such as with_cp and frozen_stages, have no meaning here"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What adaptive heads are given: each stage's features, of images of `size` pixels.
+
+    The tokens may cover more than the image, below and to the right.
+    """
+
+    features: tuple[Features, ...]
+    size: tuple[int, int]
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        """Refuse heads and necks that would take features for maps whose place is known."""
+        raise VitrineError(
+            "mmseg's own heads and necks do not know where the features of AdaptiveSwin and "
+            "AdaptiveSwinV2 sit: use AdaptiveUPerHead and AdaptiveFCNHead, and no neck"
+        )
 
 
 class TimmBackbone(BaseModule):
@@ -46,6 +86,7 @@ class TimmBackbone(BaseModule):
         super().__init__(init_cfg)
         self.model = cast(Any, model)
         self.out_indices = tuple(out_indices)
+        self.register_load_state_dict_pre_hook(renamed)
         self.model.prune_intermediate_layers(list(self.out_indices), prune_norm=True)
 
     def init_weights(self) -> None:
@@ -53,7 +94,7 @@ class TimmBackbone(BaseModule):
         if self.init_cfg:
             load_weights(self.model, self.init_cfg, self.filter_fn)
 
-    def forward(self, images: Tensor) -> tuple[Any, ...]:
+    def forward(self, images: Tensor) -> Any:
         """Return the features, each ``(B, C, h, w)``, of images ``(B, 3, H, W)``."""
         indices = list(self.out_indices)
         return tuple(
@@ -78,7 +119,7 @@ class TimmStages(TimmBackbone):
         **kwargs: Any,
     ) -> None:
         name = model_name or self.default_name
-        model: Any = timm.create_model(name, num_classes=0, dynamic_img_size=True, **kwargs)
+        model = create(name, **kwargs)
         stages = model.feature_info
         super().__init__(
             model, range(len(stages)) if out_indices is None else out_indices, init_cfg
@@ -95,16 +136,33 @@ class TimmStages(TimmBackbone):
 class AdaptiveStages(TimmStages):
     """A model of ours whose stages say where their tokens sit."""
 
-    def forward(self, images: Tensor) -> tuple[Features, ...]:
+    def forward(self, images: Tensor) -> Stages:
         """Return the features of each stage of images ``(B, 3, H, W)``.
 
         Raises:
-            VitrineError: H or W does not fit the windows.
+            VitrineError: in training, H or W does not fit the windows.
         """
+        height, width = images.shape[2:]
+        if not self.training:
+            below, right = (-side % self.multiple for side in (height, width))
+            images = functional.pad(images, (0, right, 0, below))
         stages = self.model.forward_stages(images)
-        return tuple(
+        features = tuple(
             stages[index]._replace(tokens=self.normalise(index, stages[index].tokens))
             for index in self.out_indices
+        )
+        return Stages(features, (height, width))
+
+    @property
+    def multiple(self) -> int:
+        """Pixels whose multiples the windows of every stage divide, both ways."""
+        patch, stages = self.model.patch_embed.patch_size, self.model.layers
+        return math.lcm(
+            *(
+                side * pixels * 2**index
+                for index, stage in enumerate(stages)
+                for side, pixels in zip(stage.blocks[0].window_size, patch, strict=True)
+            )
         )
 
 

@@ -23,7 +23,9 @@ from vitrine.plan.datasets import DatasetInfo
 from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.plan.source import THEIRS, config_path
 from vitrine.segmentation import sampling  # noqa: F401 - registers what the loaders name
+from vitrine.segmentation.weights import load_segmenter
 from vitrine.training.engine import Job
+from vitrine.training.seeding import seed_everything
 from vitrine.training.weights_file import require_as_noted
 
 SCOPE = "mmseg"
@@ -94,6 +96,33 @@ def build_model(recipe: SegmentationRecipe, classes: int) -> nn.Module:
     return model.to(torch.get_default_device())
 
 
+def initial_segmenter(job: Job[SegmentationRecipe]) -> nn.Module:
+    """Make the segmenter of a recipe without steps: with published weights of all of it, if any.
+
+    Raises:
+        VitrineError: as `build_model`; or the weights are missing, not those that were fetched, or
+            of another segmenter.
+    """
+    initial = _published(job)
+    seed_everything("initial weights", job.seed)
+    model = build_model(job.recipe, job.dataset.classes)
+    if initial is not None:
+        load_segmenter(model, initial)
+    return model
+
+
+def _published(job: Job[SegmentationRecipe]) -> Path | None:
+    """The published weights that a run starts from, if it does."""
+    if job.recipe.model.pretrained and job.initial is None:
+        raise VitrineError(
+            f"the recipe starts from the published weights {job.recipe.model.pretrained} and was "
+            "given none: pass their file as `initial`"
+        )
+    if job.initial is not None:
+        require_as_noted(job.initial)
+    return job.initial
+
+
 def image_shape(recipe: SegmentationRecipe) -> tuple[int, int, int]:
     """(channels, height, width) of the crops that it is trained on."""
     height, width = load_config(recipe, classes=1).model.data_preprocessor.size
@@ -107,18 +136,12 @@ def training_config(job: Job[SegmentationRecipe], world: int, on_gpu: bool) -> C
         VitrineError: as `load_config`; the processes cannot share the batch; published weights are
             missing or not those that were fetched; or the configuration accumulates gradients.
     """
-    recipe, initial, size = job.recipe, job.initial, job.recipe.batch.size
+    recipe, size = job.recipe, job.recipe.batch.size
     if size % world:
         raise VitrineError(
             f"batch.size {size} cannot be shared by {world} processes: start a divisor of it"
         )
-    if recipe.model.pretrained and initial is None:
-        raise VitrineError(
-            f"the recipe starts from the published weights {recipe.model.pretrained} and was given "
-            "none: pass their file as `initial`"
-        )
-    if initial is not None:
-        require_as_noted(initial)
+    initial = _published(job)
     config = load_config(recipe, job.dataset.classes, synchronised=world > 1 and on_gpu)
     if config.optim_wrapper.get("accumulative_counts", 1) != 1:
         raise VitrineError(
@@ -150,13 +173,18 @@ def training_config(job: Job[SegmentationRecipe], world: int, on_gpu: bool) -> C
 
 
 def test_config(recipe: SegmentationRecipe, info: DatasetInfo, data_root: Path) -> Config:
-    """Make the configuration that the recipe's segmenter is evaluated by.
+    """Make the configuration that the segmenter is evaluated by, here and by mmseg's own tools.
 
     Raises:
         VitrineError: as `load_config`.
     """
     config = load_config(recipe, info.classes)
     _place_data(config, info, data_root)
+    others = config.get("custom_imports", {}).get("imports", [])
+    config.custom_imports = {"imports": list(dict.fromkeys([*others, "vitrine.segmentation"]))}
+    # mmseg's inference and its --tta take these two instead of the loader's and the model's own.
+    config.test_pipeline = config.test_dataloader.dataset.pipeline
+    config.data_preprocessor = config.model.data_preprocessor
     return config
 
 

@@ -1,8 +1,9 @@
 """mASCC: how many pixels keep their predicted class when the image is shifted (Eq. 26).
 
 Two shifted views of an image are segmented, the predictions shifted back and compared by pixels. A
-circular shift only moves pixels, so a truly shift-equivariant segmenter agrees on all. A standard
-shift changes what is at the border: only pixels that both views show are compared.
+circular shift only moves pixels, so a truly shift-equivariant segmenter agrees on all, unless the
+image repeats itself (`vitrine.segmentation.heads`). A standard shift changes what is at the border:
+only pixels that both views show are compared.
 
 As in `vitrine.measures.consistency`, what is drawn for an image follows from the seed and its index
 in the split alone, and an offset o is the exponent of S in Eq. 1: shifted[i] = x[(i + o) mod M].

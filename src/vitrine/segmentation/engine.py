@@ -8,8 +8,10 @@ a CPU it ends with the same bits as an uninterrupted one.
 
 from __future__ import annotations
 
+import io
 import tempfile
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +21,14 @@ import torch
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
-from torch import nn
+from mmseg.registry import DATASETS
+from torch import Tensor, nn
 
 from vitrine.data.layout import check_layout
 from vitrine.errors import VitrineError, first_line
-from vitrine.files import write_atomically
+from vitrine.files import atomic_path, write_atomically
 from vitrine.plan.recipe import SegmentationRecipe
-from vitrine.segmentation.config import training_config
+from vitrine.segmentation.config import initial_segmenter, test_config, training_config
 from vitrine.training.engine import Job
 from vitrine.training.journal import Journal, Losses
 from vitrine.training.loop import LOG_STEPS
@@ -38,13 +41,18 @@ def train(job: Job[SegmentationRecipe]) -> Path:
     """Train a run, or go on where an earlier attempt ended.
 
     As `vitrine.training.loop.train`, whose errors these are; `job.initial` holds the published
-    weights of the backbone, without which the seed decides its weights, too. The run folder also
-    gets config.py, as mmengine resolved it.
+    weights of the backbone, without which the seed decides its weights, too, or those of the whole
+    segmenter where the recipe has no steps.
+
+    The run folder also gets training_config.py, as mmengine resolved it, and what mmseg's tools and
+    `init_model` open: config.py and mmseg.pth, the weights as a checkpoint of mmengine's.
     """
     run = _Run(job, Team.assemble(job.device))
     with run.held() as unfinished:
-        if unfinished:
+        if unfinished and job.recipe.schedule.steps:
             run.train()
+        elif unfinished:
+            run.keep_initial_weights()
     return run.weights
 
 
@@ -52,6 +60,25 @@ class _Run(RunFolder):
     """One segmenter in training."""
 
     job: Job[SegmentationRecipe]
+
+    def keep_initial_weights(self) -> None:
+        """Save the weights that training would start from as the run's result."""
+        model = self.team.together(lambda: initial_segmenter(self.job))
+        self.team.from_lead(lambda: self.finish(model.state_dict(), 0))
+
+    def finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
+        """Write the results for mmseg's tools, too."""
+        job = self.job
+        config = test_config(job.recipe, job.dataset, job.data_root)
+        known = DATASETS.get(config.test_dataloader.dataset.type).METAINFO
+        meta = {"iter": steps, "seed": job.seed, "dataset_meta": known, "cfg": config.pretty_text}
+        content = io.BytesIO()
+        state = {name: value.detach().cpu() for name, value in weights.items()}
+        torch.save({"meta": meta, "state_dict": state}, content)
+        with atomic_path(job.folder / "mmseg.pth") as partial_file:
+            partial_file.write_bytes(content.getvalue())
+        write_atomically(job.folder / "config.py", config.pretty_text)
+        super().finish(weights, steps)
 
     def train(self) -> None:
         """Take the steps that remain, and save the weights after the last."""
@@ -89,7 +116,7 @@ class _Run(RunFolder):
     def _runner(self, config: Any) -> Runner:
         """Build all that trains; processes talk to each other meanwhile."""
         if self.team.leads:
-            write_atomically(self.job.folder / "config.py", config.pretty_text)
+            write_atomically(self.job.folder / "training_config.py", config.pretty_text)
         mmengine.device.utils.DEVICE = self.team.device.type  # else a GPU wherever there is one
         # Else runs that begin in one second, in one process, share the Runner's global objects.
         config.experiment_name = Path(config.work_dir).name

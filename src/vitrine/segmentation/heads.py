@@ -12,7 +12,11 @@ it avoids this. Two ways are implemented, both with the parameters of the origin
   roll there, pool as before, roll back.
 - ``box``: each token gets the mean of the box around it that is as large as a bin.
 
-Their inputs are lists of `vitrine.shift.torus.Features`, one for each stage.
+Their inputs are `vitrine.segmentation.backbones.Stages`.
+
+Bins and windows begin at what stands out in an image. One that repeats itself (a tiling, stripes,
+halves of one colour: a shift by a part of its size maps it onto itself) has no such place that only
+one shift finds, so there no choice is equivariant.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError, did_you_mean
+from vitrine.segmentation.backbones import Stages
 from vitrine.segmentation.unpooling import to_pixels, unpool
 from vitrine.shift.polyphase import roll_image
 from vitrine.shift.torus import Features
@@ -54,14 +59,14 @@ class AdaptiveUPerHead(UPerHead):
             raise VitrineError(f"decode_head.pooling '{pooling}' is unknown{known}")
         self.pooling = pooling
 
-    def forward(self, inputs: Sequence[Features]) -> Tensor:
+    def forward(self, inputs: Stages) -> Tensor:
         """Return logits ``(B, classes, height, width)``, one a pixel.
 
         Raises:
             VitrineError: the backbone does not say where its features sit.
         """
         features = self._forward_feature(_placed(inputs))
-        return to_pixels(features._replace(tokens=self.cls_seg(features.tokens)))
+        return _shown(features._replace(tokens=self.cls_seg(features.tokens)), inputs)
 
     def predict_by_feat(self, seg_logits: Tensor, batch_img_metas: list[dict[str, Any]]) -> Tensor:
         """Return the logits, which need no resizing to the image."""
@@ -104,23 +109,30 @@ class AdaptiveFCNHead(FCNHead):
     def __init__(self, conv_cfg: dict[str, Any] = CIRCULAR, **kwargs: Any) -> None:
         super().__init__(conv_cfg=conv_cfg, **kwargs)
 
-    def forward(self, inputs: Sequence[Features]) -> Tensor:
+    def forward(self, inputs: Stages) -> Tensor:
         """Return logits ``(B, classes, height, width)``, one a pixel.
 
         Raises:
             VitrineError: the backbone does not say where its features sit.
         """
-        logits = super().forward([stage.tokens for stage in _placed(inputs)])
-        return to_pixels(inputs[self.in_index]._replace(tokens=logits))
+        features = _placed(inputs)
+        logits = super().forward([stage.tokens for stage in features])
+        return _shown(features[self.in_index]._replace(tokens=logits), inputs)
 
 
-def _placed(inputs: Sequence[Any]) -> Sequence[Features]:
-    if not all(isinstance(stage, Features) for stage in inputs):
+def _placed(inputs: Any) -> tuple[Features, ...]:
+    if not isinstance(inputs, Stages):
         raise VitrineError(
             "an adaptive head needs features that say where they sit: use AdaptiveSwin or "
-            "AdaptiveSwinV2 for model.backbone, without a neck, or mmseg's own heads"
+            "AdaptiveSwinV2 for model.backbone, without a neck, or mmseg's own heads for this one"
         )
-    return inputs
+    return inputs.features
+
+
+def _shown(features: Features, inputs: Stages) -> Tensor:
+    """Put features on the pixels of the image, without what was padded."""
+    height, width = inputs.size
+    return to_pixels(features)[:, :, :height, :width]
 
 
 @torch.no_grad()

@@ -12,7 +12,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any, cast, get_args
 
-import timm
 import torch
 from mmseg.registry import MODELS
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
@@ -20,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.segmentation.backbones import TimmBackbone
+from vitrine.segmentation.backbones import TimmBackbone, create
 from vitrine.variance.rescaling import Calibration, rescaled_table
 
 
@@ -64,7 +63,8 @@ class TimmViT(TimmBackbone):
         kwargs: of timm's model.
 
     Raises:
-        VitrineError: the model is no plain Vision Transformer, or the calibration is unknown.
+        VitrineError: the model is no plain Vision Transformer, it refuses an argument, or the
+            calibration is unknown.
     """
 
     # mmseg interpolates the table of positions so, and the paper's constants are those of this.
@@ -84,9 +84,7 @@ class TimmViT(TimmBackbone):
         if calibration not in get_args(Calibration):
             known = did_you_mean(calibration, get_args(Calibration))
             raise VitrineError(f"backbone.calibration '{calibration}' is unknown{known}")
-        model: Any = timm.create_model(
-            model_name, img_size=img_size, num_classes=0, dynamic_img_size=True, **kwargs
-        )
+        model = create(model_name, img_size=img_size, **kwargs)
         if type(model) is not VisionTransformer or model.pos_embed is None:
             raise VitrineError(
                 f"backbone.model_name '{model_name}' is no Vision Transformer with a table of "

@@ -5,6 +5,10 @@
 The checkpoint is a file or a URL, ``.safetensors`` or what `torch.save` wrote, as timm publishes
 them or as the models' authors did; its head is ignored.
 
+A whole segmenter of mmseg's on its `SwinTransformer` or `VisionTransformer` loads into one on
+timm's, plain or adaptive, by ``load_from``, `init_model`, `load_checkpoint` or `load_state_dict`:
+the backbone renames what is mmseg's.
+
 Importing this module makes all of mmengine's loading safe: where a pickle holds more than weights,
 mmengine would load it in the way that runs its code; now it is refused.
 """
@@ -12,6 +16,7 @@ mmengine would load it in the way that runs its code; now it is refused.
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +28,7 @@ from mmengine.runner import CheckpointLoader, checkpoint
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
-from vitrine.training.weights_file import read_checkpoint
+from vitrine.training.weights_file import read_checkpoint, read_weights
 
 
 def load_weights(
@@ -42,7 +47,12 @@ def load_weights(
     file = str(init_cfg["checkpoint"])
     published = CheckpointLoader.load_checkpoint(file, map_location="cpu", logger="silent")
     weights = filter_fn(published, model)
-    ours = model.state_dict()
+    # Published weights do not record how an adaptive model selects its grids.
+    ours = {
+        name: value
+        for name, value in model.state_dict().items()
+        if name in weights or not name.endswith("_extra_state")
+    }
     missing = [name for name in ours if name not in weights]
     if missing:
         raise VitrineError(
@@ -57,6 +67,81 @@ def load_weights(
             "the weights of this very model"
         )
     model.load_state_dict({name: weights[name] for name in ours})
+
+
+RENAMINGS: dict[
+    str, str | Callable[[re.Match[str]], str]
+] = {  # mmseg's names to timm's; the first three of Swin, the next four of ViT
+    r"^stages\.(\d+)\.downsample": lambda found: f"layers.{int(found[1]) + 1}.downsample",
+    r"^stages\.": "layers.",
+    r"\.attn\.w_msa\.": ".attn.",
+    r"^layers\.(\d+)\.(?=ln|attn|ffn)": r"blocks.\1.",
+    r"\.ln(\d)\.": r".norm\1.",
+    r"\.attn\.attn\.in_proj_": ".attn.qkv.",
+    r"\.attn\.attn\.out_proj\.": ".attn.proj.",
+    r"\.ffn\.layers\.0\.0\.": ".mlp.fc1.",
+    r"\.ffn\.layers\.1\.": ".mlp.fc2.",
+    r"^patch_embed\.projection\.": "patch_embed.proj.",
+    r"^(?!norm\d)": "model.",
+}
+
+
+def renamed(backbone: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Give weights of mmseg's Swin or ViT the names and the order that timm's have.
+
+    A hook before a backbone loads a state dict; one without mmseg's names stays as it is. mmseg's
+    ViT has no bias of its patches: ours is 0. Weights that mmseg's loading would leave out or as
+    they are drawn are refused.
+
+    Raises:
+        VitrineError: the weights are of another backbone.
+    """
+    if f"{prefix}patch_embed.projection.weight" not in state:
+        return
+    given: dict[str, Tensor] = {}
+    ours = {  # mmseg's models record no selection of grids
+        name: value
+        for name, value in backbone.state_dict().items()
+        if not name.endswith("_extra_state")
+    }
+    for name in [name for name in state if name.startswith(prefix)]:
+        value, name = state.pop(name), name.removeprefix(prefix)
+        if name.endswith("relative_position_index"):
+            continue
+        if ".downsample." in name:  # patches are stacked by channels, and rows before columns
+            value = value.unflatten(-1, (-1, 4)).mT[..., [0, 2, 1, 3], :].flatten(-2)
+        for pattern, replacement in RENAMINGS.items():
+            name = re.sub(pattern, replacement, name)
+        given[name] = value
+    bias = "model.patch_embed.proj.bias"
+    given.setdefault(bias, torch.zeros_like(ours[bias]))
+    unfit = [
+        name
+        for name in {**ours, **given}
+        if name not in ours or name not in given or ours[name].shape != given[name].shape
+    ]
+    if unfit:
+        raise VitrineError(
+            f"mmseg's weights do not fit model.backbone: {len(unfit)} of its {len(ours)} weights, "
+            f"such as {unfit[0]}, are missing, unknown or of another shape; give the backbone the "
+            "sizes, and the out_indices, that it was published with"
+        )
+    state.update((prefix + name, value) for name, value in given.items())
+
+
+def load_segmenter(model: nn.Module, file: Path) -> None:
+    """Load the weights of a whole segmenter, ours or mmseg's, all of them.
+
+    Raises:
+        VitrineError: the file cannot be read, or has other weights.
+    """
+    try:
+        model.load_state_dict(read_weights(file))
+    except RuntimeError as error:
+        raise VitrineError(
+            f"{file} does not fit the segmenter ({' '.join(str(error).split())[:200]}): correct "
+            "model.args, or name the weights of this very segmenter as model.pretrained"
+        ) from None
 
 
 def _statistic(owner: Any, name: str) -> Any:

@@ -8,5 +8,6 @@ energy of the input is largest, so that a circular shift of the input moves the 
 - `cvt`, `mvitv2`: plain backbones that timm lacks; no change of the paper's modules concerns them;
 - `swin`, `swinv2`, `adaptive_cvt`, `adaptive_mvitv2`: the adaptive ones, the last with A-RPE;
 - `features`: their stages for dense tasks;
+- `canonicalization`: a baseline that the paper lacks;
 - `equivariance`: from a plain model to its adaptive one, and a check that it is invariant.
 """

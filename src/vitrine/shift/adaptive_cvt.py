@@ -11,7 +11,13 @@ polyphase sampling, Eq. 13 and 23). All convolutions are circular.
   any of these strides commutes with the shifts that remain, multiples of it, so keys, values and
   the next embedding all take the first phase.
 
-Parameters and their names are CvT's, so weights interchange both ways.
+- ``selection="none"``: every grid begins at the first pixel or token, to see what choosing costs.
+
+Logits of shifted images are equal but for rounding. As CvT has no windows, the first stage's tokens
+are also rolled to an anchor, so that shifted images have the same bits from there on.
+
+Parameters and their names are CvT's, so weights interchange both ways, but for the selection that
+ours record.
 """
 
 from __future__ import annotations
@@ -25,11 +31,12 @@ from torch import Tensor, nn
 
 from vitrine.shift.cvt import CVT_21_DEPTHS, DEFAULT_CFG, ConvAttention, CvT
 from vitrine.shift.features import build
-from vitrine.shift.polyphase import roll, sample, strongest, strongest_phase
+from vitrine.shift.polyphase import roll, sample, strongest_phase
 from vitrine.shift.tokenization import (
+    Selecting,
     Selection,
     adaptive_conv,
-    projection_energies,
+    prepare_correlation,
     require_selection,
 )
 from vitrine.shift.torus import Frame
@@ -43,7 +50,7 @@ class AdaptiveConvAttention(ConvAttention):
 
     def keys_and_values(self, grid: Tensor, padding: int) -> tuple[Tensor, Tensor]:
         """Convolve padded ``(B, H, W, C)`` at every token, sample both at the phase of the keys."""
-        if self.selection == "fast":
+        if self.selection != "paper":
             return super().keys_and_values(grid, padding)
         stride = self.key.conv.stride[0]
         key, value = (
@@ -53,11 +60,11 @@ class AdaptiveConvAttention(ConvAttention):
         return sample(key, phase, stride), sample(value, phase, stride)
 
 
-class AdaptiveCvT(CvT):
+class AdaptiveCvT(Selecting, CvT):
     """CvT made truly shift-equivariant, by default A-CvT-13.
 
     Args:
-        selection: "paper" or "fast", see the module.
+        selection: "paper", "fast" or "none", see the module.
         kwargs: as for `CvT`, without its `padding_mode`.
 
     Raises:
@@ -72,6 +79,7 @@ class AdaptiveCvT(CvT):
         """Complete a model that `CvT` has built; `selection` as for the class."""
         self.selection = require_selection(selection)
         self.set_padding_mode("circular")
+        prepare_correlation(self.stages[0].embed.conv)
         for block in (block for stage in self.stages for block in stage.blocks):
             attention = cast(AdaptiveConvAttention, block.attn)
             attention.__class__ = AdaptiveConvAttention
@@ -82,16 +90,18 @@ class AdaptiveCvT(CvT):
 
     def _embed(self, index: int, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
         conv = self.stages[index].embed.conv
-        if self.selection == "paper":
+        if self.selection == "none":
+            return super()._embed(index, x, frame)
+        if index == 0 or self.selection == "paper":
             tokens, phase = adaptive_conv(x.permute(0, 3, 1, 2), conv, self.selection)
-            return tokens, frame.sampled(phase, self.strides[index])
-        if index == 0:  # later, the last stage's tokens are aligned already
-            phase = strongest(projection_energies(x.permute(0, 3, 1, 2), conv))
-            x, frame = roll(x, phase), frame.rolled(phase)
-        tokens, frame = super()._embed(index, x, frame)
-        period = self.periods[index]
-        offset = window_offset(tokens, (period, period))
-        return roll(tokens, offset), frame.rolled(offset)
+            frame = frame.sampled(phase, self.strides[index])
+        else:  # the last stage's tokens are aligned already
+            tokens, frame = super()._embed(index, x, frame)
+        if index == 0 or self.selection == "fast":
+            period = 1 if self.selection == "paper" else self.periods[index]
+            offset = window_offset(tokens, (period, period), anchored=index == 0)
+            tokens, frame = roll(tokens, offset), frame.rolled(offset)
+        return tokens, frame
 
 
 def adapt(model: CvT, selection: Selection = "paper") -> AdaptiveCvT:

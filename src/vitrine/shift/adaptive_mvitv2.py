@@ -11,10 +11,12 @@ distances are circular (Eq. 24).
 ``selection="paper"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge,
 Eq. 23). ``"fast"`` chooses once for each stage, by the tokens it begins with: modulo all its
 strides, so that the grids of all its blocks begin at the first token, the next stage's too.
+``"none"`` leaves all of them at the first pixel or token, to see what choosing costs. As in A-CvT,
+the first stage's tokens are rolled to an anchor, so that shifted images have the same bits.
 
 Parameters and their names are timm's, but for the tables of the position embedding, which have a
 row for each of M circular distances instead of 2M - 1 linear ones: loading a plain model's folds
-them.
+them. A state dict also holds the selection, see `Selecting`.
 """
 
 from __future__ import annotations
@@ -42,7 +44,13 @@ from vitrine.errors import VitrineError
 from vitrine.shift.features import PlacedStages, build
 from vitrine.shift.mvitv2 import BASE, SMALL, TINY, configured
 from vitrine.shift.polyphase import roll, sample, strongest_phase
-from vitrine.shift.tokenization import Selection, adaptive_conv, require_selection
+from vitrine.shift.tokenization import (
+    Selecting,
+    Selection,
+    adaptive_conv,
+    prepare_correlation,
+    require_selection,
+)
 from vitrine.shift.torus import Frame, circular_pad
 from vitrine.shift.windows import window_offset
 
@@ -134,7 +142,7 @@ class AdaptiveAttention(MultiScaleAttention):
         x = scores.softmax(dim=-1) @ v
         if self.residual_pooling:
             x = x + q
-        return self.proj(x.transpose(1, 2).reshape(len(x), height, width, -1)), q_phase
+        return self.proj(x.transpose(1, 2).reshape(x.shape[0], height, width, -1)), q_phase
 
     def position_scores(self, q: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
         """Score each query with the embedding of each row and each column of keys (Eq. 24).
@@ -227,13 +235,12 @@ class AdaptiveBlock(MultiScaleBlock):
 
 
 class AdaptiveStage(MultiScaleVitStage):
-    """timm's stage; with ``selection="fast"`` it chooses one grid for all of its blocks."""
+    """timm's stage; its `period` is a multiple of all its strides, in tokens of its input."""
 
     blocks: Any
 
     def make_adaptive(self, size: Size, selection: Selection) -> Size:
         """Complete a stage over `size` tokens that timm has built; return its output's size."""
-        self.selection = selection
         stride, self.period = 1, 1
         for block in self.blocks:
             block.__class__ = AdaptiveBlock
@@ -248,9 +255,6 @@ class AdaptiveStage(MultiScaleVitStage):
         self, x: Tensor, frame: Frame
     ) -> tuple[Tensor, Frame]:
         """Return new tokens ``(B, H / s, W / s, D)`` of ``(B, H, W, C)``, and their frame."""
-        if self.selection == "fast":
-            phase = window_offset(x, (self.period, self.period))
-            x, frame = roll(x, phase), frame.rolled(phase)
         for block in self.blocks:
             if self.grad_checkpointing:
                 x, phase = checkpoint(block, x)
@@ -260,13 +264,13 @@ class AdaptiveStage(MultiScaleVitStage):
         return x, frame
 
 
-class AdaptiveMultiScaleVit(PlacedStages, MultiScaleVit):
+class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
     """A-MViTv2.
 
     Args:
         cfg: timm's, without class token and absolute position embedding.
         img_size: pixels, rows and columns.
-        selection: "paper" or "fast", see the module.
+        selection: "paper", "fast" or "none", see the module.
         kwargs: of timm's model.
 
     Raises:
@@ -297,6 +301,7 @@ class AdaptiveMultiScaleVit(PlacedStages, MultiScaleVit):
                 "this MViTv2 cannot be made shift-equivariant: leave use_cls_token, use_abs_pos, "
                 "pool_first, mode, kernel_qkv and rel_pos_type of its configuration as they are"
             )
+        prepare_correlation(self.patch_embed.proj)
         stride = multiple = int(self.patch_embed.proj.stride[0])
         tokens = (size[0] // stride, size[1] // stride)
         for stage, info in zip(self.stages, self.feature_info, strict=True):
@@ -334,7 +339,11 @@ class AdaptiveMultiScaleVit(PlacedStages, MultiScaleVit):
         conv = self.patch_embed.proj
         x, phase = adaptive_conv(images, conv, self.selection)
         frame = Frame.of(images).sampled(phase, conv.stride[0])
-        for stage in self.stages:
+        for index, stage in enumerate(self.stages):
+            if self.selection == "fast" or (self.selection == "paper" and index == 0):
+                period = stage.period if self.selection == "fast" else 1
+                offset = window_offset(x, (period, period), anchored=index == 0)
+                x, frame = roll(x, offset), frame.rolled(offset)
             x, frame = stage(x, frame)
             yield x, frame
 

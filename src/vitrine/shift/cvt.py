@@ -172,7 +172,7 @@ class Stage(nn.Module):
         size = (grid.shape[1], grid.shape[2])
         x = grid.flatten(1, 2)
         if self.cls_token is not None:
-            x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
+            x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
         for block in self.blocks:
             if self.grad_checkpointing and torch.is_grad_enabled():
                 contexts = functools.partial(_recomputation, block)

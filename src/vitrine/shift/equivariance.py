@@ -35,9 +35,12 @@ FAMILIES: dict[type[nn.Module], Callable[[Any, Selection], nn.Module]] = {
 def make_shift_equivariant(model: nn.Module, selection: Selection = "paper") -> nn.Module:
     """Return a truly shift-equivariant copy of a plain model, with its weights.
 
+    Only images that equal their own shift by less than a grid's stride, such as stripes, leave its
+    choices open: see `polyphase`.
+
     Args:
         model: timm's Swin, SwinV2 or MViTv2, or our CvT, of any size and configuration.
-        selection: how grids are chosen, "paper" or "fast".
+        selection: how grids are chosen, "paper", "fast" or, not equivariant, "none".
 
     Returns:
         the adaptive model on the device and with the precision of `model`, which is left as it is.

@@ -25,7 +25,7 @@ def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Show the fixed and the adaptive grid of patches on a photograph and its copy (Figure 1)."""
     values = style.first_seed(measurements[0])
     fig, axes = style.figure("text", aspect=0.36, columns=4)
-    _grids(axes, values, "pixels", int(values["patch"]), ("image", "shifted image"))
+    _grids(axes, values, "pixels", int(values["patch"]), "image")
     titles = ("token: a fixed grid", "A-token: the strongest grid")
     for ax, title, way in zip(axes[::2], titles, WAYS, strict=True):
         ax.set_title(f"{title}\ntokens change by {values[f'{way} change']:.2g}", loc="left")
@@ -36,7 +36,7 @@ def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Show the fixed and the adaptive windows over the tokens' norms (Figure 2)."""
     values = style.first_seed(measurements[0])
     fig, axes = style.figure("text", aspect=0.34, columns=4)
-    shown = _grids(axes, values, "norms", int(values["window"]), ("tokens", "shifted tokens"))
+    shown = _grids(axes, values, "norms", int(values["window"]), "tokens")
     for ax, title in zip(axes[::2], ("WSA: fixed windows", "A-WSA"), strict=True):
         ax.set_title(title, loc="left")
     fig.colorbar(shown, ax=axes, label="norm of a token", fraction=0.02, pad=0.01)
@@ -86,26 +86,34 @@ def _maps(values: Mapping[str, Any], blocks: int) -> list[np.ndarray]:
 
 
 def _grids(
-    axes: Sequence[Axes], values: Mapping[str, Any], shown: str, cell: int, labels: Sequence[str]
+    axes: Sequence[Axes], values: Mapping[str, Any], shown: str, cell: int, what: str
 ) -> AxesImage:
-    """Lay the fixed grid, then the chosen one, over `shown` of the image and of its copy."""
-    for ax, (way, (which, label)) in zip(
-        axes, product(WAYS, zip(SHIFTS, labels, strict=True)), strict=True
-    ):
+    """Lay the fixed grid, then the chosen one, over `shown` of the image and of its copy.
+
+    One cell is boxed, on the fixed grid at the same place in both, on the chosen one at the place
+    where the shift has taken it.
+    """
+    shift = int(values["shift"])
+    for ax, (way, which) in zip(axes, product(WAYS, SHIFTS), strict=True):
         picture = np.asarray(values[f"{which}/{shown}"])
         drawn = style.picture(ax, picture)
-        phase = values[f"{which}/phase"] if way == "adaptive" else [0, 0]
-        _grid(ax, picture.shape[:2], cell, phase)
-        ax.set(xlabel=label)
+        phase, box = np.zeros(2, dtype=int), np.array(picture.shape[:2]) // cell // 2 * cell
+        if way == "adaptive":
+            phase, box = np.array(values[f"{which}/phase"]), box + values["image/phase"]
+            box = box - shift * (which == "shifted")
+        _grid(ax, picture.shape[:2], cell, phase, box)
+        ax.set(xlabel=f"shifted by ({shift}, {shift})" if which == "shifted" else what)
     return drawn
 
 
-def _grid(axes: Axes, size: tuple[int, ...], cell: int, phase: Sequence[int]) -> None:
-    """Draw the grid of cells that begins at `phase`, and its first cell in another colour."""
+def _grid(axes: Axes, size: tuple[int, ...], cell: int, phase: np.ndarray, box: np.ndarray) -> None:
+    """Draw the grid of cells that begins at `phase`, and its cell at `box` in black."""
     row, column = (int(p) for p in phase)
     for y in range(row, size[0] + 1, cell):
         axes.axhline(y - 0.5, color="white", linewidth=0.6)
     for x in range(column, size[1] + 1, cell):
         axes.axvline(x - 0.5, color="white", linewidth=0.6)
-    corner = (column - 0.5, row - 0.5)
-    axes.add_patch(Rectangle(corner, cell, cell, fill=False, color=style.colour(1), linewidth=1.2))
+    corner = (box[1] - 0.5, box[0] - 0.5)
+    axes.add_patch(
+        Rectangle(corner, cell, cell, fill=False, color="black", linewidth=1.8, zorder=3)
+    )

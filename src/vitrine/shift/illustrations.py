@@ -12,11 +12,9 @@ from typing import Any
 
 import timm
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from vitrine.data.photos import photo_centre
-from vitrine.data.transforms import eval_transform
 from vitrine.measures.context import Context, Trained, Values
 from vitrine.shift.adaptive_mvitv2 import circular_distance
 from vitrine.shift.polyphase import polyphase_energies, roll, roll_image
@@ -58,13 +56,14 @@ def tokenization_illustration(context: Context, model: str, size: int, shift: in
     Returns:
         ``<which>/energy i, j``: of the grid of each phase, relative to the strongest (Eq. 14);
         ``<which>/chosen i, j``: 1 for the chosen phase; ``<which>/pixels``, ``<which>/phase``;
+        ``patch`` (its side) and ``shift``;
         ``plain change`` and ``adaptive change``: the largest change of a token's norm, the tokens
         sorted by it so that only their set counts. `which` is image or shifted.
     """
     conv = tokenizer(model, context.seed)
     image = photo(size)
     images = {"image": image, "shifted": roll_image(image, torch.tensor([[shift, shift]]))}
-    values: dict[str, Any] = {"patch": conv.stride[0]}
+    values: dict[str, Any] = {"patch": conv.stride[0], "shift": shift}
     norms: dict[str, list[Tensor]] = {"plain": [], "adaptive": []}
     with torch.no_grad():
         for which, one in images.items():
@@ -92,13 +91,13 @@ def window_illustration(context: Context, model: str, size: int, window: int, sh
     Returns:
         ``<which>/energy i, j``: energy of the grid of windows at each offset, relative to the
         strongest (Eq. 18, 20); ``<which>/chosen i, j``; ``<which>/norms``: of the tokens;
-        ``<which>/phase``: the chosen offset.
+        ``<which>/phase``: the chosen offset; ``window`` and ``shift``.
     """
     conv = tokenizer(model, context.seed)
     with torch.no_grad():
         tokens = circular_conv(photo(size), conv).permute(0, 2, 3, 1)
     copies = {"image": tokens, "shifted": roll(tokens, torch.tensor([[shift, shift]]))}
-    values: dict[str, Any] = {"window": window}
+    values: dict[str, Any] = {"window": window, "shift": shift}
     for which, one in copies.items():
         energies = window_energies(one, (window, window))[0]
         grids = polyphase_energies(energies[None].square(), (window, window))[0]
@@ -144,14 +143,15 @@ def relative_distances(context: Context, tokens: int) -> Values:
     return values
 
 
-def token_consistency(trained: Trained, shift: int = 1) -> Values:
+def token_consistency(trained: Trained, size: int = 224, shift: int = 1) -> Values:
     """Compare the tokens of a photograph with those of its shifted copy, stage by stage (Fig. 4).
 
     Tokens of an adaptive model are put back by their offsets, those of a plain one by whole tokens
     of the stage's stride; float64.
 
     Args:
-        trained: a model with ``forward_stages``.
+        trained: a model with ``forward_stages`` that takes images of any size.
+        size: pixels of the photograph.
         shift: rows and columns, in pixels.
 
     Returns:
@@ -159,9 +159,11 @@ def token_consistency(trained: Trained, shift: int = 1) -> Values:
         activation; ``block s/map``: ``(H, W)`` absolute change in the channel with the most energy.
     """
     model: Any = trained.model.double()
-    transform = eval_transform(trained.recipe, trained.info)
-    pixels = photo_centre("flower", trained.recipe.data.image_size)
-    image = transform(Image.fromarray(pixels))[None].double().to(trained.device)
+    mean, std = (
+        torch.tensor(one, device=trained.device)[:, None, None]
+        for one in trained.info.normalization(trained.recipe.data.normalization)
+    )
+    image = (photo(size).to(trained.device) - mean) / std
     offset = torch.full((1, 2), shift, device=image.device)
     with torch.inference_mode():
         before: list[Features] = model.forward_stages(image)

@@ -3,14 +3,32 @@
 An offset ``(B, 2)`` of int64 rows and columns is the exponent of S in Eq. 1, one for each sample:
 ``rolled[i] = x[(i + offset) mod N]``. Tokens are channels-last, ``(B, H, W, C)``.
 
-Energies are float64: their sums run over the image in an order that a shift of it changes, and
-that must never decide an argmax.
+A grid is scored by the energies of its tokens. Two things must never decide which grid wins:
+
+- The order of a sum, which a shift of the image changes. So energies are summed in fixed point, as
+  integers, whose sums are exact; no float64 is needed, which some devices lack.
+- The order of grids in memory, where scores tie: an object that occurs twice gives two grids the
+  same tokens in another arrangement. So ``arrangement``, a score of second rank, tells such grids
+  apart by where their tokens lie. It is a max filter (Cahill et al., Group-invariant max filtering,
+  2022): the largest inner product of a fixed template with all circular shifts of the energies.
+  It does not change when the grid is shifted, and for almost any template it differs between any
+  two grids that are no shifts of each other.
+
+What no selection can tell apart is an image that equals its own shift by less than a grid's stride,
+such as stripes or a periodic pattern.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from vitrine.measures.margins import note_margin
+
+FIXED_POINT = 2.0**40
+"""Units of the largest energy of a sample: 2^23 energies can be summed in int64."""
+TIE = 1e-5
+"""Grids whose scores differ by less than about this part are ordered by their arrangement."""
 
 
 def roll(x: Tensor, offset: Tensor) -> Tensor:
@@ -35,6 +53,12 @@ def _rolled_index(height: int, width: int, offset: Tensor) -> Tensor:
     return (rows[:, :, None] * width + columns[:, None, :]).flatten(1)  # (B, H W)
 
 
+def full_precision(x: Tensor) -> torch.autocast:
+    """Return the context in which nothing is computed in half precision."""
+    # The meta device, on which models are counted, knows no autocast.
+    return torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False)
+
+
 def strongest(energies: Tensor) -> Tensor:
     """Return the place of the maximum of each ``(B, H, W)``, as an offset ``(B, 2)``."""
     place = energies.flatten(1).argmax(dim=1)
@@ -43,30 +67,91 @@ def strongest(energies: Tensor) -> Tensor:
 
 
 def token_norms(tokens: Tensor) -> Tensor:
-    """Return the l2 norm of each token of ``(B, H, W, C)``: float64 ``(B, H, W)``."""
-    return torch.linalg.vector_norm(tokens, dim=-1, dtype=torch.float64)
+    """Return the l2 norm of each token of ``(B, H, W, C)``: ``(B, H, W)``, float32 or float64."""
+    wide = torch.promote_types(tokens.dtype, torch.float32)
+    return torch.linalg.vector_norm(tokens, dim=-1, dtype=wide)
+
+
+def fixed_point(energies: Tensor) -> Tensor:
+    """Return energies ``(B, ...)``, not negative, as int64 multiples of a part of the largest."""
+    largest = energies.flatten(1).amax(dim=1).clamp_min(torch.finfo(energies.dtype).tiny)
+    scale = (FIXED_POINT / largest).view(-1, *[1] * (energies.dim() - 1))
+    return (energies * scale).to(torch.int64)
+
+
+def arrangement(energies: Tensor) -> Tensor:
+    """Correlate ``(..., H, W)`` circularly with a template of that size: same shape.
+
+    Entry ``[i, j]`` is the inner product with the template that begins at row i and column j. The
+    template is an outer product, so two small matrix products make all of them.
+    """
+    height, width = energies.shape[-2:]
+    return _template(height, energies, 1) @ energies @ _template(width, energies, 2).mT
+
+
+def _template(length: int, like: Tensor, first: int) -> Tensor:
+    """Return a chirp's circular shifts, ``(length, length)``: it has no period and no symmetry."""
+    places = torch.arange(length, device=like.device)
+    chirp = 1 + torch.cos((places + first).to(like.dtype).square())
+    return chirp[(places[None, :] - places[:, None]) % length]
+
+
+def settle(scores: Tensor, ties: Tensor) -> Tensor:
+    """Order grids of equal scores ``(B, P, Q)`` by their arrangement, of the same shape.
+
+    Args:
+        scores: int64 or floating, not negative.
+        ties: floating, of either sign.
+
+    Returns:
+        ``scores + TIE * max(scores) * ties / max(abs(ties))``.
+    """
+    largest = ties.abs().amax(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(ties.dtype).tiny)
+    step = TIE * scores.amax(dim=(1, 2), keepdim=True).to(ties.dtype)
+    return scores + (ties / largest * step).to(scores.dtype)
 
 
 def polyphase_energies(energies: Tensor, stride: tuple[int, int]) -> Tensor:
-    """Sum ``(B, H, W)`` over the grid of each phase: float64 ``(B, *stride)``.
+    """Sum ``(B, H, W)`` over the grid of each phase, exactly: int64 ``(B, *stride)``, in one unit.
 
     Entry ``[b, p, q]`` belongs to the grid of rows p, p + stride, ... and columns likewise.
     """
-    batch, height, width = energies.shape
+    return grids(fixed_point(energies), stride).sum(dim=(3, 4))
+
+
+def grids(x: Tensor, stride: tuple[int, int]) -> Tensor:
+    """Return the grid of each phase of ``(B, H, W)``: ``(B, *stride, H / rows, W / columns)``."""
+    batch, height, width = x.shape
     rows, columns = stride
-    grids = energies.view(batch, height // rows, rows, width // columns, columns)
-    return grids.sum(dim=(1, 3), dtype=torch.float64)
+    parts = x.view(batch, height // rows, rows, width // columns, columns)
+    return parts.permute(0, 2, 4, 1, 3)
+
+
+def strongest_grid(energies: Tensor, scores: Tensor | None = None) -> Tensor:
+    """Return the phase ``(B, 2)`` of the grid with the largest score, of equal ones by arrangement.
+
+    Args:
+        energies: of each grid's tokens, ``(B, P, Q, H, W)``, not negative.
+        scores: ``(B, P, Q)``; by default the sums of the energies.
+    """
+    if scores is None:
+        scores = fixed_point(energies).sum(dim=(3, 4))
+    places = arrangement(energies)
+    scores = settle(scores, places.amax(dim=(3, 4)) - places.mean(dim=(3, 4)))
+    note_margin(scores, energies.dtype)
+    return strongest(scores)
 
 
 @torch.no_grad()
 def strongest_phase(tokens: Tensor, stride: int) -> Tensor:
     """Return the phase ``(B, 2)`` of ``(B, H, W, C)`` whose tokens have the largest l2 norm."""
-    return strongest(polyphase_energies(token_norms(tokens).square(), (stride, stride)))
+    with full_precision(tokens):
+        return strongest_grid(grids(token_norms(tokens).square(), (stride, stride)))
 
 
 def sample(x: Tensor, phase: Tensor, stride: int) -> Tensor:
     """Keep the grid of each sample's `phase`: ``(B, H, W, C)`` to ``(B, H / s, W / s, C)``."""
     batch, height, width, channels = x.shape
-    grids = x.view(batch, height // stride, stride, width // stride, stride, channels)
+    parts = x.view(batch, height // stride, stride, width // stride, stride, channels)
     sample_index = torch.arange(batch, device=x.device)
-    return grids[sample_index, :, phase[:, 0], :, phase[:, 1]]
+    return parts[sample_index, :, phase[:, 0], :, phase[:, 1]]

@@ -8,20 +8,20 @@ the others, so nothing is masked. `AdaptiveStages` implements this for Swin and 
     model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="fast")
 
 ``selection="paper"`` scores every grid as the paper does. ``"fast"`` scores images along one
-direction of their tokens, and has each stage's windows settle the phase of the next merging too:
-they are chosen modulo a common multiple of both, so that merging always takes the first phase.
+direction of their tokens, and rolls a stage's tokens to its windows and to the strongest phase of
+the next merging at once, so that merging always takes the first phase. ``"none"`` selects nothing.
 
 In SwinV2 two things differ. It normalises the output of merging, so energies are those before that
 norm. And its windows are even: 2 divides 8, so the grid of windows alone settles the phase of the
 next merging, and A-PMerge is redundant (its ablation loses nothing).
 
-Parameters and their names are timm's: weights interchange both ways.
+Parameters and their names are timm's: weights interchange both ways, but for the selection that
+ours record.
 """
 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -43,10 +43,14 @@ from vitrine.shift.features import PlacedStages, build
 from vitrine.shift.polyphase import roll
 from vitrine.shift.tokenization import (
     MERGED,
+    Selecting,
     Selection,
     adaptive_conv,
     adaptive_merge,
+    first_phase,
     merged_patches,
+    merged_phase,
+    prepare_correlation,
     require_selection,
 )
 from vitrine.shift.torus import Frame
@@ -74,12 +78,12 @@ class CircularWindows(nn.Module):
         return attended.roll((down, right), (1, 2)) if down or right else attended
 
 
-class AdaptiveStages(PlacedStages):
+class AdaptiveStages(Selecting, PlacedStages):
     """Makes timm's Swin or SwinV2 adaptive; comes before it in the bases of a class.
 
     Args:
         args: of timm's model.
-        selection: "paper" or "fast", see the module.
+        selection: "paper", "fast" or "none", see the module.
         adaptive_tokens: use A-token (Eq. 13), else the first token begins at the first pixel.
         adaptive_windows: use A-WSA (Eq. 20), else the first window begins at the first token.
         adaptive_merging: use A-PMerge (Eq. 23), else the first patch begins at the first token.
@@ -125,10 +129,13 @@ class AdaptiveStages(PlacedStages):
     def _adapt(self, selection: Selection, attention_mask: bool = False) -> None:
         """Complete what timm has built."""
         self.selection = require_selection(selection)
+        if selection == "none":
+            self.adaptive_tokens = self.adaptive_windows = self.adaptive_merging = False
         if not attention_mask:
             for block in (block for stage in self.layers for block in stage.blocks):
                 block.__class__ = self.circular_block
                 block.init_non_persistent_buffers()  # the mask is one of them
+        prepare_correlation(self.patch_embed.proj)
         self._check_fit(self.patch_embed.img_size)
 
     def set_input_size(self, *args: Any, **kwargs: Any) -> None:
@@ -138,6 +145,7 @@ class AdaptiveStages(PlacedStages):
             VitrineError: the windows do not divide the image.
         """
         super().set_input_size(*args, **kwargs)  # type: ignore[misc]
+        prepare_correlation(self.patch_embed.proj)
         self._check_fit(self.patch_embed.img_size)
 
     def forward_features(self, x: Tensor) -> Tensor:
@@ -160,7 +168,7 @@ class AdaptiveStages(PlacedStages):
                 stride = MERGED
             frame = frame.sampled(phase, stride)
             if self.adaptive_windows:
-                offset = window_offset(x, self._period(index))
+                offset = self._window_offset(index, x)
                 x, frame = roll(x, offset), frame.rolled(offset)
             x = norm(x)
             if stage.grad_checkpointing:
@@ -174,13 +182,13 @@ class AdaptiveStages(PlacedStages):
         """Return tokens, before their norm, and the phase of their grid."""
         if self.adaptive_tokens:
             return adaptive_conv(images, self.patch_embed.proj, self.selection)
-        return self.patch_embed.proj(images).permute(0, 2, 3, 1), _first_phase(images)
+        return self.patch_embed.proj(images).permute(0, 2, 3, 1), first_phase(images)
 
     def _merge(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
         """Return merged tokens, and the phase of their grid."""
         if self.adaptive_merging and not self._windows_settle_merging:
             return adaptive_merge(x, project, self.selection)
-        return project(merged_patches(x)), _first_phase(x)
+        return project(merged_patches(x)), first_phase(x)
 
     @staticmethod
     def _merging_parts(merging: Any) -> tuple[Projection, Projection]:
@@ -194,13 +202,17 @@ class AdaptiveStages(PlacedStages):
     def _windows_settle_merging(self) -> bool:
         return self.selection == "fast" and self.adaptive_windows
 
-    def _period(self, index: int) -> Size:
-        """Return the rows and columns after which a stage's grids repeat: a window, or more."""
-        rows, columns = self.layers[index].blocks[0].window_size
-        merged_next = self.adaptive_merging and index + 1 < len(self.layers)
-        if merged_next and self._windows_settle_merging:
-            return math.lcm(rows, MERGED), math.lcm(columns, MERGED)
-        return rows, columns
+    def _window_offset(self, index: int, x: Tensor) -> Tensor:
+        """Choose where a stage's windows begin and, with "fast", the phase of the next merging."""
+        window, is_last = self.layers[index].blocks[0].window_size, index + 1 == len(self.layers)
+        offset = window_offset(x, window, anchored=is_last)  # so that the head sums in one order
+        merged_next = self.adaptive_merging and not is_last
+        if not (merged_next and self._windows_settle_merging and any(s % MERGED for s in window)):
+            return offset
+        # An odd window later, windows are the same and the phase is the other one.
+        other = (merged_phase(x) - offset) % MERGED
+        steps = [side * (side % MERGED) * axis for side, axis in zip(window, other.T, strict=True)]
+        return offset + torch.stack(steps, dim=1)
 
     def _check_input(self, images: Tensor) -> None:
         size, built_for = tuple(images.shape[2:]), tuple(self.patch_embed.img_size)
@@ -228,10 +240,6 @@ class AdaptiveStages(PlacedStages):
             f"use multiples of {strides[-1] * rows}x{strides[-1] * columns} pixels "
             f"(stride {strides[-1]} of the last stage, times its window)"
         )
-
-
-def _first_phase(x: Tensor) -> Tensor:
-    return torch.zeros(len(x), 2, dtype=torch.int64, device=x.device)
 
 
 class CircularBlock(CircularWindows, SwinTransformerBlock):

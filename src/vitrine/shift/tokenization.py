@@ -7,11 +7,12 @@ scores each by the energy of its tokens, F = sum of ||X E + b||^2. Three ways to
 - `correlation_energies`: the same numbers from the image's circular autocorrelation. With
   G = E E^T, the energy of a grid is the sum over pairs of taps t, t' of G[t, t'] times the sum over
   its patches of x[t] x[t']; the latter takes few distinct values, which serve all grids.
-- `projection_energies`: F = sum of <a, token>^2 for the one direction a = 1 / sqrt(D). Any function
-  of the tokens that ignores their order will do for F (Claim 1), and this is one channel instead
-  of D.
+- `projection_energies`: F = sum of <a, token>^2 for one direction a. Any function of the tokens
+  that ignores their order will do for F (Claim 1), and this is one channel instead of D. A
+  LayerNorm behind the tokeniser removes the mean of the channels, so a is orthogonal to it.
 
-``selection="paper"`` means the first two, ``"fast"`` the third.
+``selection="paper"`` means the first two, ``"fast"`` the third. ``"none"`` leaves every grid at the
+first pixel and the first token: the same code without a selection, whose cost is so seen.
 
 Patch merging is a strided convolution too (Claim 3). The paper computes it densely, at every token,
 and samples the output's strongest polyphase component (APS). ``"fast"`` picks the phase from the
@@ -23,16 +24,25 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.shift.polyphase import roll, roll_image, sample, strongest, strongest_phase
+from vitrine.shift.polyphase import (
+    full_precision,
+    roll,
+    roll_image,
+    sample,
+    strongest_grid,
+    strongest_phase,
+)
+from vitrine.shift.windows import window_offset
 
-Selection = Literal["paper", "fast"]
+Selection = Literal["paper", "fast", "none"]
+FLOAT64 = ("cpu", "cuda", "xpu", "meta")  # devices that have it, unlike MPS
 MERGED = 2  # tokens of each axis that are merged into one
 
 
@@ -46,6 +56,46 @@ def require_selection(selection: str) -> Selection:
         known = did_you_mean(selection, get_args(Selection))
         raise VitrineError(f"selection '{selection}' is unknown{known}")
     return cast(Selection, selection)
+
+
+class Selecting(nn.Module):
+    """A model whose saved weights record its selection; comes first in the bases of a class.
+
+    Weights learn the grids that they are trained on, so those of another selection are refused.
+    A plain model's record none and fit any; it takes ours without ``_extra_state``.
+    """
+
+    selection: Selection
+
+    def get_extra_state(self) -> Tensor:
+        """Return the number of the selection."""
+        return torch.tensor(get_args(Selection).index(self.selection), device="cpu")
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Compare what weights record with the model.
+
+        Raises:
+            VitrineError: they are of another selection.
+        """
+        trained = get_args(Selection)[int(state)]
+        if trained != self.selection:
+            raise VitrineError(
+                f"the weights are of selection '{trained}' and the model is of '{self.selection}': "
+                f"build the model with selection='{trained}'"
+            )
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        *args: Any,
+    ) -> None:
+        missing: list[str] = []
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, *args)
+        missing_keys += [name for name in missing if name != f"{prefix}_extra_state"]
 
 
 def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tensor:
@@ -77,13 +127,16 @@ def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
     Returns:
         float64 ``(B, stride, stride)``.
     """
-    kernel, stride = conv.kernel_size[0], conv.stride[0]
-    lags, pairs, taps = _pair_taps(conv.in_channels, kernel, stride, int(conv.padding[0]), x.device)
-    components = functional.pixel_unshuffle(x.double(), stride)  # (B, R, H / s, W / s)
-    batch, positions = len(x), components[0, 0].numel()
-    columns = components.flatten(2).mT
-    lagged = (components.roll((-i, -j), (2, 3)).flatten(2) for i, j in lags)
-    correlation = torch.stack([rows @ columns for rows in lagged], dim=1)  # (B, lags, R, R)
+    if not hasattr(conv, "pairs"):
+        prepare_correlation(conv)
+    stride, lags = conv.stride[0], cast(list[tuple[int, int]], conv.lags)
+    pairs, taps = cast(Tensor, conv.pairs), cast(Tensor, conv.taps)
+    components = functional.pixel_unshuffle(x, stride).double()  # (B, R, H / s, W / s)
+    batch, positions = x.shape[0], components[0, 0].numel()
+    split = components.unflatten(1, (-1, stride, stride))
+    correlation = torch.stack(
+        [_lagged_products(split, lag, conv.kernel_size[0]) for lag in lags], dim=1
+    )  # (B, lags, R R)
 
     weight = conv.weight.double().flatten(1)  # (D, T)
     gram = (weight.mT @ weight).flatten()
@@ -97,9 +150,41 @@ def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
     return energies.view(batch, stride, stride)
 
 
-@functools.lru_cache
+def _lagged_products(components: Tensor, lag: tuple[int, int], kernel: int) -> Tensor:
+    """Correlate the components ``(B, C, s, s, h, w)`` that one kernel can hold at `lag`.
+
+    Returns:
+        ``(B, (C s s)^2)``, zero for the others.
+    """
+    stride = components.shape[2]
+    first_axes, second_axes, padding = [], [], []
+    for one in lag:
+        beyond = max(0, stride * abs(one) - kernel + 1)  # rows or columns too far apart
+        low, high = (0, stride - beyond), (beyond, stride)
+        first, second = (low, high) if one >= 0 else (high, low)
+        first_axes.append(slice(*first))
+        second_axes.append(slice(*second))
+        padding.append([(start, stride - stop) for start, stop in (second, first)])
+    first_part = components[:, :, first_axes[0], first_axes[1]].roll((-lag[0], -lag[1]), (4, 5))
+    second_part = components[:, :, second_axes[0], second_axes[1]]
+    products = first_part.flatten(4).flatten(1, 3) @ second_part.flatten(4).flatten(1, 3).mT
+    products = products.unflatten(2, second_part.shape[1:4]).unflatten(1, first_part.shape[1:4])
+    (row_2, row_1), (column_2, column_1) = padding
+    return functional.pad(products, (*column_2, *row_2, 0, 0, *column_1, *row_1)).flatten(1)
+
+
+def prepare_correlation(conv: nn.Conv2d) -> None:
+    """Give a tokeniser the tables of `correlation_energies`, which compiled code cannot make."""
+    lags, pairs, taps = _pair_taps(
+        conv.in_channels, conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
+    )
+    cast(Any, conv).lags = lags
+    conv.register_buffer("pairs", pairs.to(conv.weight.device), persistent=False)
+    conv.register_buffer("taps", taps.to(conv.weight.device), persistent=False)
+
+
 def _pair_taps(
-    channels: int, kernel: int, stride: int, padding: int, device: torch.device
+    channels: int, kernel: int, stride: int, padding: int
 ) -> tuple[list[tuple[int, ...]], Tensor, Tensor]:
     """Say which entry of the autocorrelation each pair of taps reads, for each grid.
 
@@ -110,7 +195,7 @@ def _pair_taps(
 
     Returns:
         the lags; ``(stride^2, T^2)`` places in the flat ``(lags, R, R)`` correlation; and
-        ``(stride^2, T)`` components of the single taps; the tensors on `device`.
+        ``(stride^2, T)`` components of the single taps; the tensors on the CPU.
     """
     arange = functools.partial(torch.arange, device="cpu")  # the lags must have values on meta too
     along = arange(stride)[:, None] + arange(kernel)[None, :] - padding
@@ -144,32 +229,42 @@ def _pair_taps(
     first, second = torch.where(swapped, second, first), torch.where(swapped, first, second)
     count = channels * stride**2
     pairs = (lag_index[i, j] * count + first) * count + second
-    return lags, pairs.flatten(1).to(device), component.to(device)
+    return lags, pairs.flatten(1), component
 
 
 @torch.no_grad()
 def projection_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
-    """Score every grid by its tokens' energy along 1 / sqrt(D): as `correlation_energies`.
+    """Return the energy along one direction of every token of every grid.
 
     One strided convolution tokenises all grids at once: its channels are the grids, each the same
     kernel at another place.
+
+    Args:
+        x: images ``(B, C, H, W)``.
+        conv: the tokeniser, with D output channels.
+
+    Returns:
+        ``(B, stride, stride, H / stride, W / stride)``.
     """
     stride, kernel, before = conv.stride[0], conv.kernel_size[0], int(conv.padding[0])
-    scale = conv.out_channels**-0.5
-    projection = conv.weight.sum(dim=0) * scale  # (C, k, k)
-    last = stride - 1
+    last, after = stride - 1, max(0, kernel - 1 - before)
     phases = itertools.product(range(stride), repeat=2)
-    kernels = [functional.pad(projection, (j, last - j, i, last - i)) for i, j in phases]
-    weight = torch.stack(kernels)
-    after = max(0, kernel - 1 - before)
     # Half precision would create ties.
-    with torch.autocast(x.device.type, enabled=False):
+    with full_precision(x):
+        a = direction(conv.out_channels, conv.weight)
+        projection = (a @ conv.weight.flatten(1)).view(conv.weight.shape[1:])  # (C, k, k)
+        kernels = [functional.pad(projection, (j, last - j, i, last - i)) for i, j in phases]
+        weight = torch.stack(kernels)
         padded = functional.pad(x.to(weight.dtype), (before, after, before, after), mode="circular")
-        tokens = functional.conv2d(padded, weight, stride=stride)
-    if conv.bias is not None:
-        tokens = tokens + conv.bias.sum() * scale
-    energies = tokens.double().square().sum(dim=(2, 3))
-    return energies.view(len(x), stride, stride)
+        bias = None if conv.bias is None else (a @ conv.bias).expand(stride**2)
+        tokens = functional.conv2d(padded, weight, bias, stride)
+    return tokens.square().unflatten(1, (stride, stride))
+
+
+def direction(channels: int, like: Tensor) -> Tensor:
+    """Return a fixed unit vector ``(channels,)`` that is orthogonal to that of ones."""
+    chirp = torch.arange(channels, device=like.device).to(like).square().cos()
+    return functional.normalize(chirp - chirp.mean(), dim=0)
 
 
 def adaptive_conv(x: Tensor, conv: nn.Conv2d, selection: Selection) -> tuple[Tensor, Tensor]:
@@ -184,26 +279,33 @@ def adaptive_conv(x: Tensor, conv: nn.Conv2d, selection: Selection) -> tuple[Ten
         the tokens, channels-last ``(B, H / s, W / s, D)``, and the chosen phase ``(B, 2)``.
     """
     stride = conv.stride[0]
-    if selection == "fast":
-        phase = strongest(projection_energies(x, conv))
-    elif _correlation_is_cheaper(x, conv):
-        phase = strongest(correlation_energies(x, conv))
-    else:
+    if selection == "none":
+        return circular_conv(x, conv).permute(0, 2, 3, 1), first_phase(x)
+    if selection == "paper" and not _correlation_is_cheaper(x, conv):
         tokens = circular_conv(x, conv, stride=1).permute(0, 2, 3, 1)
         phase = strongest_phase(tokens, stride)
         return sample(tokens, phase, stride), phase
-    tokens = circular_conv(roll_image(x, phase), conv)
-    return tokens.permute(0, 2, 3, 1), phase
+    with torch.no_grad(), full_precision(x):
+        scores = correlation_energies(x, conv) if selection == "paper" else None
+        phase = strongest_grid(projection_energies(x, conv), scores)
+    return circular_conv(roll_image(x, phase), conv).permute(0, 2, 3, 1), phase
+
+
+def first_phase(x: Tensor) -> Tensor:
+    """Return the phase ``(B, 2)`` of grids that begin at the first pixel or token."""
+    return torch.zeros(x.shape[0], 2, dtype=torch.int64, device=x.device)
 
 
 def _correlation_is_cheaper(x: Tensor, conv: nn.Conv2d) -> bool:
     """Compare multiplications with those of the dense convolution; a float64 one counts twice."""
+    if x.device.type not in FLOAT64:
+        return False
     kernel, stride, padding = conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
     pixels, grids = x.numel() // x.shape[1], stride**2
     reach = (stride + kernel - 2 - padding) // stride - (-padding // stride)
     lags = ((2 * reach + 1) ** 2 + 1) // 2
     correlation = lags * (conv.in_channels * grids) ** 2
-    by_correlation = 2 * correlation * (pixels // grids + len(x) * grids)
+    by_correlation = 2 * correlation * (pixels // grids + x.shape[0] * grids)
     return by_correlation < pixels * conv.out_channels * conv.in_channels * kernel**2
 
 
@@ -223,6 +325,11 @@ def overlapping_patches(x: Tensor) -> Tensor:
     return torch.cat([x.roll(start, (1, 2)) for start in starts], dim=-1)
 
 
+def merged_phase(x: Tensor) -> Tensor:
+    """Choose the phase ``(B, 2)`` of merging tokens ``(B, H, W, C)`` by their energy alone."""
+    return window_offset(x, (MERGED, MERGED))  # patches are windows, too
+
+
 def adaptive_merge(
     x: Tensor, project: Callable[[Tensor], Tensor], selection: Selection
 ) -> tuple[Tensor, Tensor]:
@@ -236,8 +343,10 @@ def adaptive_merge(
     Returns:
         ``(B, H / 2, W / 2, D)`` and the chosen phase ``(B, 2)``.
     """
+    if selection == "none":
+        return project(merged_patches(x)), first_phase(x)
     if selection == "fast":
-        phase = strongest_phase(x, MERGED)
+        phase = merged_phase(x)
         return project(merged_patches(roll(x, phase))), phase
     dense = project(overlapping_patches(x))
     phase = strongest_phase(dense, MERGED)

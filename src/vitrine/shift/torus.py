@@ -39,7 +39,7 @@ class Frame(NamedTuple):
     @classmethod
     def of(cls, images: Tensor) -> Frame:
         """Return the grid of the pixels themselves of ``(B, C, H, W)``."""
-        offset = torch.zeros(len(images), 2, dtype=torch.int64, device=images.device)
+        offset = torch.zeros(images.shape[0], 2, dtype=torch.int64, device=images.device)
         return cls(offset, 1, (images.shape[2], images.shape[3]))
 
     def rolled(self, offset: Tensor) -> Frame:
@@ -81,8 +81,10 @@ def circular_pad(x: Tensor, before: int, after: int) -> Tensor:
 
 
 class _CircularPad(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, before: int, after: int) -> Tensor:
+    def forward(x: Tensor, before: int, after: int) -> Tensor:
         batch, height, width, channels = x.shape
         bottom, right = before + height, before + width
         padded = x.new_empty(batch, bottom + after, right + after, channels)
@@ -92,8 +94,11 @@ class _CircularPad(torch.autograd.Function):
         inside[:, bottom:] = x[:, :after]
         padded[:, :, :before] = padded[:, :, width:right]
         padded[:, :, right:] = padded[:, :, before : before + after]
-        ctx.borders = before, after
         return padded
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
+        ctx.borders = inputs[1:]
 
     @staticmethod
     @once_differentiable

@@ -5,10 +5,9 @@ windows' energies, here their l2 norm. G cannot be their mean, which is the same
 maximum would not do either: on a uniform background, the brightest part of many an image, windows
 tie, and which of them is found first has nothing to do with the object.
 
-The mean alone leaves two exact ties, in which rounding would decide: a single window that covers an
-axis holds the same tokens wherever it begins, and so does a window that an object on a uniform
-background lies inside. So weights rise a little from a window's first token to its last. This
-settles ties, and nothing that is not nearly one.
+Exact ties remain: a single window that covers an axis holds the same tokens wherever it begins, so
+does a window that an object on a uniform background lies inside, and two equal objects may change
+places. The arrangement of all tokens settles them, see `polyphase`.
 """
 
 from __future__ import annotations
@@ -16,45 +15,71 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitrine.shift.polyphase import polyphase_energies, strongest, token_norms
+from vitrine.measures.margins import note_margin
+from vitrine.shift.polyphase import (
+    FIXED_POINT,
+    arrangement,
+    fixed_point,
+    full_precision,
+    grids,
+    polyphase_energies,
+    settle,
+    strongest,
+    token_norms,
+)
 
 Size = tuple[int, int]
-
-RISE = 1e-3
-"""By what part the weights grow along each axis of a window."""
 
 
 @torch.no_grad()
 def window_energies(tokens: Tensor, window: Size) -> Tensor:
-    """Return the weighted mean token norm of the window that begins at each token (Eq. 18).
+    """Return the mean token norm of the window that begins at each token (Eq. 18).
 
     Args:
         tokens: ``(B, H, W, C)``, not normalised: after LayerNorm norms are all alike.
         window: rows and columns.
 
     Returns:
-        float64 ``(B, H, W)``.
+        ``(B, H, W)``, relative to the largest norm of each sample.
     """
+    return _window_means(token_norms(tokens), window)
+
+
+def _window_means(norms: Tensor, window: Size) -> Tensor:
     rows, columns = window
-    energies = _running_mean(token_norms(tokens), columns)
-    return _running_mean(energies.mT, rows).mT
+    sums = _running_sum(_running_sum(fixed_point(norms), columns).mT, rows).mT
+    return sums.to(norms.dtype) / (FIXED_POINT * rows * columns)
 
 
-def _running_mean(x: Tensor, length: int) -> Tensor:
-    """Return the weighted mean of the `length` entries from each one on, around the last axis."""
-    rise = torch.arange(length, dtype=x.dtype, device=x.device) / length
-    padded = torch.cat([x, x[..., : length - 1]], dim=-1)
-    return padded.unfold(-1, length, 1) @ ((1 + RISE * rise) / length)
+def _running_sum(x: Tensor, length: int) -> Tensor:
+    """Return the sum of the `length` integers from each one on, around the last axis."""
+    before = torch.cat([x.new_zeros(*x.shape[:-1], 1), x, x[..., : length - 1]], dim=-1).cumsum(-1)
+    return before[..., length:] - before[..., :-length]
 
 
-def window_offset(tokens: Tensor, window: Size) -> Tensor:
+@torch.no_grad()
+def window_offset(tokens: Tensor, window: Size, anchored: bool = False) -> Tensor:
     """Choose the offset of the grid of windows (Eq. 20).
 
     Args:
         tokens: ``(B, H, W, C)``; H and W are multiples of `window`.
         window: rows and columns.
+        anchored: of the windows of that grid choose one, so that a shifted image's tokens, rolled
+            by the offset, are those of the image in the same order.
 
     Returns:
-        int64 ``(B, 2)``, below `window`; rolled by it, windows begin at token 0.
+        int64 ``(B, 2)``, below `window`, or if anchored below ``(H, W)``; rolled by it, windows
+        begin at token 0.
     """
-    return strongest(polyphase_energies(window_energies(tokens, window).square(), window))
+    with full_precision(tokens):
+        norms = token_norms(tokens)
+        places = arrangement(norms)
+    scores = polyphase_energies(_window_means(norms, window).square(), window)
+    by_grid = grids(places, window)
+    scores = settle(scores, by_grid.amax(dim=(3, 4)) - places.mean(dim=(1, 2))[:, None, None])
+    note_margin(scores, norms.dtype)
+    if not anchored:
+        return strongest(scores)
+    wins = scores == scores.amax(dim=(1, 2), keepdim=True)
+    rows, columns = (side // part for side, part in zip(norms.shape[1:], window, strict=True))
+    return strongest(places.where(wins.repeat(1, rows, columns), -torch.inf))

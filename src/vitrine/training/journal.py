@@ -11,7 +11,6 @@ import math
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 
 import torch
 from torch import Tensor
@@ -19,6 +18,7 @@ from tqdm import tqdm
 
 from vitrine.errors import VitrineError
 from vitrine.files import write_atomically
+from vitrine.provenance import duration
 from vitrine.training.team import Team
 
 SECONDS_BETWEEN_LINES = 30.0
@@ -66,12 +66,7 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._print_line()
         if self._bar is not None:
             self._bar.close()
@@ -117,7 +112,7 @@ class Journal:
         self._line = (
             f"{self._label}: step {step}/{self._steps}, "
             f"epoch {step / self._steps_per_epoch:.4g}/{self._steps / self._steps_per_epoch:.4g}, "
-            f"loss {loss:.4f}, lr {lr:.2e}, {speed:.0f} images/s, {_duration(left)} left"
+            f"loss {loss:.4f}, lr {lr:.2e}, {speed:.0f} images/s, {duration(left)} left"
         )
         if now - self._line_time >= SECONDS_BETWEEN_LINES:
             self._print_line()
@@ -157,14 +152,6 @@ def _step_of(line: str) -> int | None:
     except (ValueError, KeyError, TypeError):
         return None
     return step if isinstance(step, int) else None
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 class Losses:

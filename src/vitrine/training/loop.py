@@ -108,7 +108,10 @@ class Run(RunFolder):
         job, recipe, team, size = self.job, self.job.recipe, self.team, self.job.recipe.batch.size
         share = team.together(lambda: accumulation(recipe, team.world))
         samples = team.together(self._samples)
-        per_epoch = team.together(lambda: steps_per_epoch(len(samples), size))
+        batch = recipe.batch
+        per_epoch = team.together(
+            lambda: steps_per_epoch(len(samples), size, batch.micro, batch.drop_last)
+        )
         steps = recipe.steps(len(samples))
         end = min(steps, job.stop_after or steps)
         model = team.together(self._initial_model)
@@ -119,7 +122,8 @@ class Run(RunFolder):
             stream = micro_batches(
                 samples,
                 size=size,
-                micro=recipe.batch.micro,
+                micro=batch.micro,
+                drop_last=batch.drop_last,
                 start=first,
                 stop=end,
                 rank=team.rank,

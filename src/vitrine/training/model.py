@@ -22,7 +22,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 import vitrine.models  # noqa: F401
-from vitrine.errors import VitrineError, did_you_mean, first_line
+from vitrine.errors import VitrineError, did_you_mean, first_line, require_known
 from vitrine.files import atomic_path, sha256, write_atomically
 from vitrine.training.engine import builder_of
 from vitrine.training.weights_file import read_weights, require_as_noted
@@ -42,10 +42,7 @@ def autocast(device: str, precision: Precision) -> torch.autocast:
     Raises:
         VitrineError: there is no such precision.
     """
-    if precision not in get_args(Precision):
-        raise VitrineError(
-            f"there is no precision '{precision}'{did_you_mean(precision, get_args(Precision))}"
-        )
+    require_known("precision", precision, get_args(Precision))
     half = HALF.get(precision)
     return torch.autocast(torch.device(device).type, half, enabled=half is not None)
 
@@ -107,7 +104,7 @@ def build_from(recipe: Recipe | SelfSupervisionRecipe, classes: int, file: Path)
 def create(recipe: Recipe | SelfSupervisionRecipe, classes: int, **options: Any) -> nn.Module:
     """Make the recipe's model with more `options` of timm's; errors as `build_pretrained`."""
     spec = recipe.model
-    require_known(spec.name)
+    require_model(spec.name)
     try:
         model: nn.Module = timm.create_model(spec.name, num_classes=classes, **spec.args, **options)
     except OSError as error:  # huggingface_hub's own errors are OSErrors
@@ -147,7 +144,7 @@ def _level_drop_path(model: nn.Module, recipe: Recipe | SelfSupervisionRecipe) -
             setattr(block, name, branch)
 
 
-def require_known(name: str) -> None:
+def require_model(name: str) -> None:
     """Check that timm knows the model's name.
 
     Raises:

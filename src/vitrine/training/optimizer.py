@@ -17,7 +17,7 @@ from timm.scheduler.scheduler import Scheduler
 from torch import nn
 from torch.optim import Optimizer
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, require_known
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,9 +33,7 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
             parameter.
     """
     spec = recipe.optimizer
-    known = [str(name) for name in list_optimizers()]
-    if spec.name not in known:
-        raise VitrineError(f"there is no optimizer '{spec.name}'{did_you_mean(spec.name, known)}")
+    require_known("optimizer", spec.name, map(str, list_optimizers()))
     options: dict[str, Any] = {"betas": spec.betas, "eps": spec.eps}
     # One kernel for all parameters, where torch has it: a third of a small model's step else.
     if "fused" in inspect.signature(get_optimizer_class(spec.name)).parameters:

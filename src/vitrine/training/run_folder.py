@@ -90,12 +90,13 @@ class RunFolder:
                     f"{owner.get('seed')}, not of recipe {recipe}, seed {seed}: delete it or train "
                     "in another folder"
                 )
-            facts = read_provenance(self.job.folder)
-            if facts is not None and not (self.job.retrain and facts.get("code") != self.code):
-                self.require_same_start(facts.get("initial_sha256"), self.weights)
+            if (facts := read_provenance(self.job.folder)) is not None:
                 self.checkpoints.clear()  # a kill may have come between writing and clearing
-                return True
-            self.provenance.unlink(missing_ok=True)  # what it is about begins anew
+                made_by = facts.get("code"), facts.get("initial_sha256")
+                if not self.job.retrain or made_by == (self.code, self.digest_of_start):
+                    self.require_same_start(facts.get("initial_sha256"), self.weights)
+                    return True
+                self.provenance.unlink()  # what it is about begins anew
         resolved = yaml.safe_dump(self.job.recipe.model_dump(mode="json"), sort_keys=False)
         write_atomically(self.job.folder / "recipe.yaml", resolved)
         return False

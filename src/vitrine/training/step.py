@@ -38,6 +38,16 @@ if TYPE_CHECKING:
 Mixing = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
+class Pairs(Mixup):
+    """timm's Mixup, without the last image of an odd number: in a short last batch it is alone."""
+
+    def __call__(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Mix ``(B, 3, H, W)`` and ``(B,)``."""
+        even = len(images) // 2 * 2
+        mixed: tuple[Tensor, Tensor] = super().__call__(images[:even], labels[:even])
+        return mixed
+
+
 def build_mixing(recipe: Recipe, classes: int) -> Mixing:
     """Return what turns a micro-batch (B, 3, H, W), (B,) into what is trained on.
 
@@ -54,7 +64,7 @@ def build_mixing(recipe: Recipe, classes: int) -> Mixing:
         raise VitrineError(
             f"batch.micro is {recipe.batch.micro}, but Mixup and CutMix pair images: make it even"
         )
-    mixup: Mixing = Mixup(
+    return Pairs(
         mixup_alpha=spec.mixup,
         cutmix_alpha=spec.cutmix,
         prob=spec.mix_prob,
@@ -62,7 +72,6 @@ def build_mixing(recipe: Recipe, classes: int) -> Mixing:
         label_smoothing=recipe.label_smoothing,
         num_classes=classes,
     )
-    return mixup
 
 
 def build_loss(recipe: Recipe) -> nn.Module:

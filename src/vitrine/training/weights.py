@@ -1,4 +1,4 @@
-"""``python -m vitrine.training.weights``: fetch published weights, or check those placed by hand.
+"""Fetch published weights, or check those placed by hand (``python -m vitrine fetch-weights``).
 
 Done once, where there is a network. The published file is checked against the registry
 (``configs/weights.yaml``), also where it was placed by hand, and kept as safetensors with a note of
@@ -7,16 +7,15 @@ its digest (``<name>.json``), against which every use is checked.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import safetensors.torch
 
 from vitrine.data.download import download
-from vitrine.errors import VitrineError, exit_on_error
+from vitrine.errors import VitrineError
 from vitrine.files import Locked, atomic_path, lock, sha256, write_atomically
-from vitrine.plan.weights import REGISTRY, PublishedWeights, find_weights, load_weights_registry
+from vitrine.plan.weights import PublishedWeights
 from vitrine.training.weights_file import note_of, read_weights, require_as_noted
 
 
@@ -67,21 +66,3 @@ def _fetch(weights: PublishedWeights, output: Path) -> None:
             published.unlink()
     noted = {"published_sha256": origin, "sha256": sha256(output), "pinned": weights.pinned}
     write_atomically(note, json.dumps(noted) + "\n")
-
-
-def main() -> None:
-    """Fetch published weights, or check those that are there."""
-    parser = argparse.ArgumentParser(prog="python -m vitrine.training.weights", description=__doc__)
-    parser.add_argument("name", help="in the registry, such as deit_small_patch16_224.fb_in1k")
-    parser.add_argument("--output", type=Path, help="the safetensors file; default: <name> here")
-    parser.add_argument("--registry", type=Path, default=REGISTRY, help="the registry")
-    args = parser.parse_args()
-    weights = find_weights(args.name, load_weights_registry(args.registry), args.registry)
-    output = args.output or Path(f"{weights.name}.safetensors")
-    fetch(weights, output)
-    told = "its digest is that of the registry" if weights.pinned else "not pinned: digest noted"
-    print(f"{output}: {told}")
-
-
-if __name__ == "__main__":
-    exit_on_error(main)

@@ -92,7 +92,7 @@ def require_as_noted(file: Path) -> dict[str, Any]:
     Raises:
         VitrineError: the file or its note is not there or damaged, or the file has changed.
     """
-    command = f"`python -m vitrine.training.weights {file.stem} --output {file}`"
+    command = f"`python -m vitrine fetch-weights {file.stem} --output {file}`"
     if not file.exists():
         raise VitrineError(f"{file} does not exist: run {command} where there is a network")
     try:

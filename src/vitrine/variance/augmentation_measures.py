@@ -124,15 +124,14 @@ def _upsampling(batch: Tensor, mode: Mode) -> Row:
 
 
 def _mixup(batch: Tensor, alpha: float, batches: int) -> Row:
-    """Proposition 1, with the correlation that pairs of these images have."""
+    """Proposition 1, with the mean correlation of all pairs of these images."""
     mixup = Mixup(mixup_alpha=alpha, num_classes=2)
     labels = torch.zeros(len(batch), dtype=torch.long)
-    pooled, within = _measure(batch, lambda images: mixup(images, labels)[0], batches)
-    other = batch.flip(0)  # timm mixes image i with image B - 1 - i
-    rho = ((batch * other).mean() - batch.mean() ** 2).item() / _variance(batch)
-    a, b = batch.flatten(1), other.flatten(1)
-    covariance = (a * b).mean(1) - a.mean(1) * b.mean(1)
-    rho_within = covariance.mean().item() / _within(batch)
+    pooled, within = _measure(batch, lambda images: mixup(_shuffled(images), labels)[0], batches)
+    flat = batch.flatten(1)
+    centred = flat - flat.mean(1, keepdim=True)
+    rho = (_mean_product(flat) - batch.mean().item() ** 2) / _variance(batch)
+    rho_within = _mean_product(centred) / _within(batch)
     theory = mixup_variance if alpha == HALF else beta_mixup_variance
     drawn = 0.5 if alpha == HALF else alpha
     return pooled, theory(drawn, rho), within, theory(drawn, rho_within)
@@ -145,14 +144,18 @@ def _cutmix(batch: Tensor, batches: int) -> Row:
     labels = torch.tensor([0] * half + [1] * half)
     areas = []
 
+    gaps = []
+
     def augment(images: Tensor) -> Tensor:
+        images = _shuffled(images)
+        means = images.flatten(1).mean(1)
+        gaps.append(means - means.flip(0))  # timm mixes image i with image B - 1 - i, in place
         mixed, target = cutmix(images, labels)
         areas.append(target[0, 1])  # the weight of the other image's label is its area
         return mixed
 
     pooled, within = _measure(batch, augment, batches)
-    means = batch.flatten(1).mean(1)
-    area, gap = torch.stack(areas)[:, None], (means - means.flip(0))[None]
+    area, gap = torch.stack(areas)[:, None], torch.stack(gaps)
     theory = cutmix_variance(area, gap, torch.tensor(_within(batch))).mean().item()
     return pooled, 1.0, within, theory
 
@@ -175,6 +178,18 @@ def _erasing(batch: Tensor, mode: str, batches: int) -> Row:
     share, mean_of_all = fraction.mean().item(), batch.mean().item()
     theory = erasing_variance(share, mean_of_all, _variance(batch), power)
     return pooled, theory, within, each.mean().item() / _within(batch)
+
+
+def _shuffled(images: Tensor) -> Tensor:
+    """The images in another order, so that each batch mixes other pairs of them."""
+    return images[torch.randperm(len(images))]
+
+
+def _mean_product(rows: Tensor) -> float:
+    """Mean over pairs of different rows ``(B, n)`` of the mean of their products."""
+    pairs = len(rows) * (len(rows) - 1)
+    products: Tensor = rows.sum(0).square() - rows.square().sum(0)
+    return products.mean().item() / pairs
 
 
 def _measure(batch: Tensor, augment: Augment, batches: int) -> tuple[float, float]:

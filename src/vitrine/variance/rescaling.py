@@ -2,7 +2,8 @@
 
 A Vision Transformer's table of position embeddings P fits one image size; for another it is
 interpolated, UP(P). If P were white noise, that would leave k Var[P] of its variance
-(`vitrine.variance.upsampling`), and the paper divides it by the sqrt(k) of its Table 2. Learned
+(`vitrine.variance.upsampling`), and the paper divides it by the sqrt(k) of its Table 2, of whatever
+size the image is: ``iid``. ``exact`` has the k of the resize at hand, antialiased or not. Learned
 tables are smooth and lose much less; ``empirical`` divides by what this very table lost.
 
     model = timm.create_model("vit_base_patch16_224", pretrained=True)
@@ -15,16 +16,15 @@ distillation, registers) stay as they are: their number does not depend on the i
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError, require_known
-from vitrine.variance.upsampling import Mode, axis_variance_ratio, upsample
+from vitrine.variance.upsampling import Mode, axis_variance_ratio, upsample, variance_ratio
 
-Calibration = Literal["none", "iid", "empirical"]
+Calibration = Literal["none", "iid", "exact", "empirical"]
 Size = tuple[int, int]
 
 # Table 2 upsamples from 224 to 448 without antialiasing; the paper takes its k for every size.
@@ -46,15 +46,13 @@ def iid_scale(old: Size, new: Size, mode: Mode = "bicubic", *, always: bool = Fa
     return float(axis_variance_ratio(*PRINTED_AT, mode) ** (-growing / 2))
 
 
-def empirical_scale(grid: Tensor, resized: Tensor, *, per_channel: bool = False) -> Tensor:
-    """Return sqrt(Var[P] / Var[UP(P)]) of two ``(1, positions, C)`` grids: ``()`` or ``(C,)``.
+def empirical_scale(grid: Tensor, resized: Tensor) -> Tensor:
+    """Return sqrt(Var[P] / Var[UP(P)]) of two ``(1, positions, C)`` grids, a scalar.
 
-    What has no variance beyond rounding, such as a channel that never learned, is left alone.
+    A table that has no variance beyond rounding is left alone.
     """
-    over = (0, 1) if per_channel else (0, 1, 2)
-    before = grid.var(dim=over, correction=0)
-    after = resized.var(dim=over, correction=0)
-    rounding = torch.finfo(grid.dtype).eps * grid.square().mean(dim=over)
+    before, after = grid.var(correction=0), resized.var(correction=0)
+    rounding = torch.finfo(grid.dtype).eps * grid.square().mean()
     return torch.where(before > rounding, before / after, 1.0).sqrt()
 
 
@@ -66,7 +64,6 @@ def rescaled_table(
     *,
     antialias: bool = True,
     calibration: Calibration = "none",
-    per_channel: bool = False,
     always: bool = False,
     scale: float | None = None,
 ) -> Tensor:
@@ -79,17 +76,18 @@ def rescaled_table(
         mode: of interpolation.
         antialias: as in `timm.layers.resample_abs_pos_embed`, whose default is True; the paper's
             constants are those without.
-        calibration: ``none`` is the common practice UP(P), ``iid`` the paper's UP(P) / sqrt(k),
-            ``empirical`` gives UP(P) the variance of P.
-        per_channel: ``empirical`` for each channel instead of the whole table.
+        calibration: ``none`` is the common practice UP(P); ``iid`` the paper's UP(P) / sqrt(k),
+            whose k is that of 224 -> 448 without antialiasing; ``exact`` the same with the k of
+            this very resize, from its own weights; ``empirical`` gives UP(P) the variance of P.
         always: ``iid`` even where nothing grows.
         scale: a factor to use instead of a calibration.
 
     Returns:
-        ``(1, prefix + new rows * new columns, C)``.
+        ``(1, prefix + new rows * new columns, C)``, of the table's own precision.
     """
     prefix = pos_embed.shape[1] - old[0] * old[1]
-    grid = pos_embed[:, prefix:].float()  # low precision neither interpolates nor sums well
+    # Low precision neither interpolates nor sums well.
+    grid = pos_embed[:, prefix:].to(torch.promote_types(pos_embed.dtype, torch.float32))
     resized = grid
     if old != new:
         planes = grid.reshape(1, *old, -1).permute(0, 3, 1, 2)  # (1, h*w, C) -> (1, C, h, w)
@@ -100,8 +98,10 @@ def rescaled_table(
         factor = scale
     elif calibration == "iid":
         factor = iid_scale(old, new, mode, always=always)
+    elif calibration == "exact":
+        factor = float(variance_ratio(old, new, mode, antialias) ** -0.5)
     elif calibration == "empirical":
-        factor = empirical_scale(grid, resized, per_channel=per_channel)
+        factor = empirical_scale(grid, resized)
     return torch.cat([pos_embed[:, :prefix], (factor * resized).to(pos_embed.dtype)], dim=1)
 
 
@@ -145,40 +145,6 @@ def patch_positions(model: nn.Module) -> Tensor:
     table, (rows, columns) = _absolute_table(model)
     grid = table[:, table.shape[1] - rows * columns :]
     return grid.detach().transpose(1, 2).unflatten(2, (rows, columns))
-
-
-class AnySize(nn.Module):
-    """A Vision Transformer that takes images of any size, calibrated for each.
-
-    The table of a size is computed when the first image of that size comes, and kept until the
-    module moves to another device or between training and evaluation. For evaluation: new weights
-    in the wrapped model's own table do not reach a size that is kept already.
-    """
-
-    def __init__(self, model: nn.Module, mode: Mode = "bicubic", **options: Any) -> None:
-        """Wrap `model`; `options` are those of `rescale_pos_embed`."""
-        super().__init__()
-        _absolute_table(model)
-        self.model = model
-        self._options = {"mode": mode, **options}
-        self._at_size: dict[Size, nn.Module] = {}
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Run the model at the size of ``(B, 3, H, W)`` images."""
-        size = (images.shape[-2], images.shape[-1])
-        if size not in self._at_size:
-            self._at_size[size] = rescale_pos_embed(self.model, size, **self._options)
-        logits: Tensor = self._at_size[size](images)
-        return logits
-
-    def train(self, mode: bool = True) -> AnySize:
-        """Switch between training and evaluation, as every module."""
-        self._at_size.clear()
-        return super().train(mode)
-
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> AnySize:
-        self._at_size.clear()
-        return super()._apply(fn, recurse)
 
 
 def _absolute_table(model: nn.Module) -> tuple[Tensor, Size]:

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
 
-from vitrine.position.embeddings.rpe import RPE
+from vitrine.errors import VitrineError
+from vitrine.position.embeddings.rpe import RPE, AcrossOnly
 
 
 @pytest.mark.parametrize("class_token", [False, True])
@@ -28,3 +31,18 @@ def test_it_acts_in_the_first_layer_only(layout):
 def test_its_vectors_begin_with_expected_squared_length_1(layout):
     squares = torch.stack([RPE(layout()).width.square().sum(1).mean() for _ in range(100)])
     assert squares.mean().item() == pytest.approx(1, abs=0.1)
+
+
+def test_as_published_it_does_not_see_offsets_down(layout):
+    square = replace(layout(), grid=(4, 4))
+    rpe, q = AcrossOnly(square), torch.randn(1, 2, 16, 8)
+    bias = rpe.bias(q, 0, None)[0]
+    columns = torch.arange(16) % 4
+    for i, j in ((0, 5), (6, 12), (15, 15)):
+        across = int(columns[j] - columns[i]) + 3
+        vector = rpe.height[across] + rpe.width[across]
+        assert_close(bias[:, i, j], q[0, :, i] @ vector)
+    same = columns[:, None] == columns[None]
+    assert all(bias[0, i, same[i]].unique().numel() == 1 for i in range(16))
+    with pytest.raises(VitrineError, match="'rpe-as-published' needs a square grid, not"):
+        AcrossOnly(layout())

@@ -16,7 +16,7 @@ from vitrine.position.embeddings.cape import CAPE
 from vitrine.position.embeddings.ff import FourierFeatures
 from vitrine.position.embeddings.irpe import IRPE
 from vitrine.position.embeddings.rope import RoPE
-from vitrine.position.embeddings.rpe import RPE
+from vitrine.position.embeddings.rpe import RPE, AcrossOnly
 from vitrine.position.embeddings.sin import Sinusoid
 
 __all__ = ["EMBEDDINGS", "Layout", "PositionEmbedding", "build_embedding"]
@@ -33,6 +33,7 @@ EMBEDDINGS: dict[str, Callable[[Layout], PositionEmbedding]] = {
     "none": PositionEmbedding,
     **_ADDITIVE,
     "rpe": RPE,
+    "rpe-as-published": AcrossOnly,
     "irpe": IRPE,
     "rope": RoPE,
     **{f"auto-{name}": partial(AutoPE, embedding) for name, embedding in _ADDITIVE.items()},

@@ -2,6 +2,9 @@
 
 A query scores the offset to a key, down and across, by a vector for each; all heads share these.
 As the paper's authors have it, in the first layer only, and unscaled beside the scaled scores.
+
+Their code lacks a transpose: the offset across has both vectors, the offset down none. `AcrossOnly`
+is that, the embedding ``rpe-as-published``.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vitrine.errors import VitrineError
 from vitrine.position.embeddings.base import Layout, PositionEmbedding, lookup
 
 
@@ -45,3 +49,21 @@ class RPE(PositionEmbedding):
         scores = lookup(q @ self.height.T, self.down, permutation)
         scores = scores + lookup(q @ self.width.T, self.across, permutation)
         return functional.pad(scores, (prefix, 0, prefix, 0))
+
+
+class AcrossOnly(RPE):
+    """RPE that does not see offsets down, as in the published code."""
+
+    def __init__(self, layout: Layout) -> None:
+        """Build it as `RPE`.
+
+        Raises:
+            VitrineError: the grid is not square, so the vectors of offsets down do not fit.
+        """
+        super().__init__(layout)
+        if layout.grid[0] != layout.grid[1]:
+            raise VitrineError(
+                f"embedding 'rpe-as-published' needs a square grid, not {layout.grid}: give "
+                "img_size one side, or use 'rpe'"
+            )
+        self.down = self.across
