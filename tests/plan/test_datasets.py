@@ -24,6 +24,9 @@ NAMES = [
     "ade20k",
     "cityscapes",
     "loveda",
+    "voc2012",
+    "inaturalist2021",
+    "places365",
     "scenes",
 ]
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -46,6 +49,9 @@ PINNED = {
     "ade20k": (1, "55fe3246"),
     "cityscapes": (1, "6ca6e600"),
     "loveda": (1, "f746a23a"),
+    "voc2012": (1, "caf2bccd"),
+    "inaturalist2021": (1, "d59ab5e6"),
+    "places365": (1, "703100af"),
     "scenes": (1, "74f8a00c"),
 }
 

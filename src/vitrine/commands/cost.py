@@ -5,8 +5,9 @@ of runs of this very recipe on this kind of device, or else estimated: training 
 the FLOP/s that the kind of device sustains, given in ``configs/hardware.yaml`` as a range with its
 source.
 
-Training takes three times the FLOPs of the forward pass (one forward, two backward), which are two
-for each multiply-add that `vitrine.measures.flops` counts.
+Training takes the FLOPs of so many forward passes as the recipe's task needs (three for a
+classifier: one forward, two backward), which are two for each multiply-add that
+`vitrine.measures.flops` counts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from vitrine.plan.recipe import Training, canonical_json
 from vitrine.plan.schema import Strict, parse, read_yaml
 from vitrine.training.engine import builder_of
 
-TRAINING_OVER_FORWARD = 3
 BYTES_OF_FLOAT = 4
 CHECKPOINTS_KEPT = 2
 
@@ -112,9 +112,9 @@ class Costs:
             self._models[key] = count_model(recipe, classes)
         return self._models[key]
 
-    def training_flops(self, run: Run) -> int:
+    def training_flops(self, run: Run) -> float:
         """FLOPs to train on one image."""
-        return TRAINING_OVER_FORWARD * self.model(run).forward_flops
+        return run.recipe.forward_passes * self.model(run).forward_flops
 
     def speed(self, run: Run) -> Speed:
         """How many images a second one device trains on, by the best source there is."""

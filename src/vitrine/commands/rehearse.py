@@ -32,7 +32,15 @@ from vitrine.errors import VitrineError
 from vitrine.files import write_atomically
 from vitrine.measures.taking import take
 from vitrine.plan.catalog import Artifact, Catalog, Run, trained_run
-from vitrine.plan.recipe import AnyRecipe, Batch, Recipe, SegmentationRecipe, Steps, Whole
+from vitrine.plan.recipe import (
+    AnyRecipe,
+    Batch,
+    Recipe,
+    SegmentationRecipe,
+    SelfSupervisionRecipe,
+    Steps,
+    Whole,
+)
 from vitrine.provenance import duration, provenance
 from vitrine.training.checkpoint import Checkpoints
 from vitrine.training.engine import Job, engine_of
@@ -103,7 +111,7 @@ def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, devi
         for name in sorted(measured_on | {recipe.data.dataset}):
             if here.datasets[name].source != "bundled":
                 write_miniature(here.datasets[name], here.data_root, per_class=1, classes=IMAGES)
-        if isinstance(recipe, Recipe):
+        if not isinstance(recipe, SegmentationRecipe):
             images: Any = data.build(run.info, "train", here.data_root)
             info = run.info.model_copy(update={"train_images": len(images)})
             run = dataclasses.replace(run, info=info)
@@ -130,6 +138,11 @@ def miniature_recipe(recipe: AnyRecipe, device: str) -> AnyRecipe:
         model = model.model_copy(update={"args": {**model.args, "depth": SHALLOW}})
     batch = Batch(size=IMAGES, micro=min(IMAGES, recipe.batch.micro))
     changes: dict[str, object] = {"batch": batch, "model": model}
+    if isinstance(recipe, SelfSupervisionRecipe):
+        short = {"steps": STEPS, "warmup_steps": 1, "save_teacher_steps": 1}
+        return recipe.model_copy(
+            update={**changes, "schedule": recipe.schedule.model_copy(update=short)}
+        )
     if device == "cpu":
         changes["compile"] = False
         if recipe.precision == "fp16":

@@ -56,7 +56,7 @@ def schemas() -> dict[str, Any]:
         ]
     }
     fields = found["recipes"]["properties"]
-    fields["base"] = fields["segmentation"] = delta
+    fields["base"] = fields["segmentation"] = fields["self_supervision"] = delta
     fields["axes"]["additionalProperties"]["additionalProperties"] = choice
     found["recipes"]["$defs"]["Family"]["properties"]["delta"] = delta
     found["paper-scale"]["properties"]["recipes"]["additionalProperties"] = delta

@@ -36,7 +36,9 @@ class MicroBatch:
 
     step: int
     index: int
-    images: Tensor  # (micro, 3, H, W) float32, or fewer in an epoch's short last batch
+    # (micro, 3, H, W) float32, or fewer in an epoch's short last batch; where a transform gives
+    # several tensors, a list
+    images: Any
     labels: Tensor  # (micro,) int64
 
 

@@ -146,6 +146,7 @@ SCENERY = {
     "vitrine.data.segmentation:ade20k": Scenery(172, 128, "ADE_{split}_{number:08d}", True),
     "vitrine.data.segmentation:cityscapes": Scenery(256, 128, "{city}/{city}_{number:06d}", False),
     "vitrine.data.segmentation:loveda": Scenery(128, 128, "{number}", True),
+    "vitrine.data.segmentation:voc2012": Scenery(128, 96, "{number:06d}", False),
     "vitrine.data.segmentation:scenes": Scenery(80, 64, "{split}_{number:04d}", True),
 }
 

@@ -1,4 +1,4 @@
-"""ADE20K, Cityscapes, LoveDA and `scenes`: datasets of one mask per image.
+"""ADE20K, Cityscapes, LoveDA, VOC 2012 and `scenes`: datasets of one mask per image.
 
 Masks are read as MMSegmentation reads them: 255 is ignored, and where zero means unlabelled it
 becomes 255 and the classes count from zero (`reduce_zero_label`).
@@ -79,6 +79,12 @@ def cityscapes(folder: Path, split: Split) -> MaskedImages:
 def loveda(folder: Path, split: Split) -> MaskedImages:
     """Open LoveDA (Wang et al., 2021), urban and rural scenes together."""
     return MaskedImages(folder / "img_dir" / split, folder / "ann_dir" / split, img_suffix=".png")
+
+
+def voc2012(folder: Path, split: Split) -> MaskedImages:
+    """Open Pascal VOC 2012 (Everingham et al.): 20 classes of objects and the background."""
+    images, masks = folder / "images" / split, folder / "masks" / split
+    return MaskedImages(images, masks, reduce_zero_label=False)
 
 
 def arrange_loveda(folder: Path, output: Path) -> None:

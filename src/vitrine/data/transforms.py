@@ -25,7 +25,7 @@ from vitrine.errors import VitrineError
 
 if TYPE_CHECKING:
     from vitrine.plan.datasets import DatasetInfo
-    from vitrine.plan.recipe import Recipe
+    from vitrine.plan.recipe import Recipe, SelfSupervisionRecipe
 
 Transform = Callable[[Image.Image], Tensor]
 
@@ -98,7 +98,10 @@ def train_transform(recipe: Recipe, info: DatasetInfo) -> Compose:
 
 
 def eval_transform(
-    recipe: Recipe, info: DatasetInfo, image_size: int | None = None, margin: int = 0
+    recipe: Recipe | SelfSupervisionRecipe,
+    info: DatasetInfo,
+    image_size: int | None = None,
+    margin: int = 0,
 ) -> Compose:
     """Return the evaluation view: resize the short side to size / crop_pct, crop the centre.
 

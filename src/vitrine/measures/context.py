@@ -35,12 +35,16 @@ def without_tf32() -> None:
 
 @dataclass(frozen=True)
 class Context:
-    """Where a measure runs: `device` is a torch device name, `seed` decides all its randomness."""
+    """Where a measure runs: `device` is a torch device name, `seed` decides all its randomness.
+
+    `datasets` are those that the measure names besides the recipe's own.
+    """
 
     device: str
     data_root: Path
     seed: int
     workers: int = field(default=0, kw_only=True)
+    datasets: tuple[DatasetInfo, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,11 @@ class Trained(Described[R]):
 
     model: nn.Module
     folder: Path = field(default=Path(), kw_only=True)
+
+    @property
+    def reads(self) -> DatasetInfo:
+        """The dataset to judge features on: the one that the measure names, else the recipe's."""
+        return self.datasets[0] if self.datasets else self.info
 
     def logits(self, images: torch.Tensor) -> torch.Tensor:
         """Run the model without gradients: ``(B, 3, H, W)`` to ``(B, classes)`` on the CPU."""

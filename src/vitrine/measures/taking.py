@@ -41,7 +41,7 @@ def take(job: MeasurementJob) -> dict[str, object]:
     # Before measuring: files may change meanwhile.
     origin = provenance(job.device)
     code = measuring_digest(job.function, job.args, job.recipe, job.reads)
-    measured_on = job.reads[:1] if job.run else job.datasets
+    measured_on = job.datasets or (job.reads[:1] if job.run else ())
     start = time.monotonic()
     values, weights = {}, {}
     for seed in job.seeds:
@@ -89,7 +89,13 @@ def subject(job: MeasurementJob, seed: int) -> Context:
     Raises:
         VitrineError: the run is not trained, or its weights are not those that it was trained to.
     """
-    context = Context(device=job.device, data_root=job.data_root, seed=seed, workers=job.workers)
+    context = Context(
+        device=job.device,
+        data_root=job.data_root,
+        seed=seed,
+        workers=job.workers,
+        datasets=job.datasets,
+    )
     if job.recipe is None or job.dataset is None:
         return context
     described = Described(**vars(context), recipe=job.recipe, info=job.dataset)

@@ -1,4 +1,4 @@
-"""Figures 1 to 6 and Appendix B's intensities, drawn from cells and from the illustrations."""
+"""Figures 1 to 7 and Appendix B's intensities, drawn from cells and from the illustrations."""
 
 from __future__ import annotations
 
@@ -352,3 +352,15 @@ def _mosaic(tiles: np.ndarray, columns: int, rows: int | None = None) -> np.ndar
         top, left = (height + gap) * (index // columns), (width + gap) * (index % columns)
         image[top : top + height, left : left + width] = tile
     return image
+
+
+def fig7(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw the accuracy of nearest neighbours in the course of a training (Figure 7).
+
+    Columns are percent of the training, rows are families.
+    """
+    fig, ax = style.figure()
+    style.lines(ax, cells)
+    ax.set(xlabel="share of training (%)", ylabel="20-NN accuracy (%)")
+    ax.legend()
+    return fig

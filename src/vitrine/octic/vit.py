@@ -81,6 +81,7 @@ class SteerableVisionTransformer(nn.Module):
         mask_token: whether there is one, for masked images.
         drop_path_rate: stochastic depth, the same in every block as DeiT III has it.
         init_std: of the linear layers' weights; 0.02 starts small models slowly.
+        cls_std: of the CLS token; DINOv2 starts it from 1e-6.
 
     Attributes:
         octic_depth: k.
@@ -114,6 +115,7 @@ class SteerableVisionTransformer(nn.Module):
         attn_drop_rate: float = 0.0,
         drop_path_rate: float = 0.0,
         init_std: float = 0.02,
+        cls_std: float = TOKEN_STD,
     ) -> None:
         super().__init__()
         octic_depth = (depth if equivariant else depth // 2) if octic_depth is None else octic_depth
@@ -161,9 +163,9 @@ class SteerableVisionTransformer(nn.Module):
             self.head_hidden_size = self.invariantisation.out_features
         self.head_drop = nn.Dropout(drop_rate)
         self.reset_classifier(num_classes, global_pool)
-        self._initialise(layers.linear, init_std)
+        self._initialise(layers.linear, init_std, cls_std)
 
-    def _initialise(self, linear: type[nn.Module], std: float) -> None:
+    def _initialise(self, linear: type[nn.Module], std: float, cls_std: float) -> None:
         for module in self.modules():
             if isinstance(module, nn.Linear | linear):
                 for parameter in module.parameters(recurse=False):
@@ -171,7 +173,7 @@ class SteerableVisionTransformer(nn.Module):
                         nn.init.zeros_(parameter)
                     else:
                         nn.init.trunc_normal_(parameter, std=std)
-        nn.init.trunc_normal_(self.cls_token, std=TOKEN_STD)
+        nn.init.trunc_normal_(self.cls_token, std=cls_std)
         if self.reg_token is not None:
             nn.init.normal_(self.reg_token, std=1e-6)
         if self.mask_token is not None:

@@ -27,7 +27,7 @@ from vitrine.plan.paper import (
     Printed,
     read_reference,
 )
-from vitrine.plan.recipe import AnyRecipe, Recipe, short_hash
+from vitrine.plan.recipe import AnyRecipe, SegmentationRecipe, short_hash
 from vitrine.plan.resolution import PaperAtScale
 from vitrine.plan.schema import load
 from vitrine.plan.settings import Resources, Scale, Settings, Step, load_scale, load_settings
@@ -278,7 +278,7 @@ class Paper(PaperAtScale):
 
     def _run(self, name: str, source: Run | None) -> Run:
         catalog, recipe = self._catalog, self.recipe(name)
-        if source and isinstance(recipe, Recipe):
+        if source and not isinstance(recipe, SegmentationRecipe):  # which has no such field
             model = recipe.model.model_copy(update={"weights_from": source.folder.name})
             recipe = recipe.model_copy(update={"model": model})
         jobs = self.jobs(name)

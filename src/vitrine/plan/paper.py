@@ -43,13 +43,14 @@ class Family(Strict):
 
 
 class RecipesFile(Strict):
-    """``recipes.yaml``; `base` is that of classifiers, `segmentation` that of segmenters.
+    """``recipes.yaml``; `base` is that of classifiers, each other task has its own.
 
     A choice of an axis may say ``extends: <another choice of it>`` and give what it changes.
     """
 
     base: Delta
     segmentation: Delta = {}
+    self_supervision: Delta = {}
     axes: dict[str, dict[str, Delta]] = {}
     recipes: tuple[Family, ...]
 
@@ -92,7 +93,7 @@ class RecipesFile(Strict):
         return merged
 
     def _base_of(self, family: Family, where: str) -> Delta:
-        base = self.segmentation if family.task == "segmentation" else self.base
+        base = self.base if family.task == "classification" else getattr(self, family.task)
         place = f"{where}: the recipes '{family.name}'"
         places = {"task": place} if "task" in family.model_fields_set else {}
         return merge(Placed({"task": family.task}, places), base)

@@ -71,8 +71,8 @@ class Journal:
         if self._bar is not None:
             self._bar.close()
 
-    def record(self, step: int, loss: float, lr: float) -> None:
-        """Note the mean loss since the last entry, after `step` steps."""
+    def record(self, step: int, loss: float, lr: float, **more: float) -> None:
+        """Note the mean loss since the last entry, after `step` steps, and what else is told."""
         if self._silent:
             return
         now = time.monotonic()
@@ -84,6 +84,7 @@ class Journal:
             "loss": loss,
             "lr": lr,
             "images_per_second": round(speed, 1),
+            **more,
         }
         try:
             with self._path.open("a") as file:

@@ -38,8 +38,9 @@ from vitrine.training.team import Interruption, Team, shielded
 
 if TYPE_CHECKING:
     from vitrine.data.loading import MicroBatch
+    from vitrine.plan.recipe import Recipe, SelfSupervisionRecipe
 
-LOG_STEPS = 50  # between entries of the log; the end of an epoch makes one too
+LOG_STEPS = 50  # between entries of the log; the end of an epoch or a run makes one too
 
 
 def train(job: Job) -> Path:
@@ -57,12 +58,8 @@ def train(job: Job) -> Path:
             writable or of another run; or the training has diverged.
         SystemExit: SIGTERM, SIGUSR1 or SIGINT came: 128 + its number, after a checkpoint.
     """
-    if job.recipe.model.weights_from and job.initial is None:
-        raise VitrineError(
-            f"the recipe starts from the weights of {job.recipe.model.weights_from} and was given "
-            "none: pass their file as `initial`"
-        )
-    run = _Run(job, Team.assemble(job.device))
+    require_start(job)
+    run = Run(job, Team.assemble(job.device))
     with run.held() as unfinished:
         if unfinished:
             if job.recipe.schedule.epochs:
@@ -72,10 +69,20 @@ def train(job: Job) -> Path:
     return run.weights
 
 
-class _Run(RunFolder):
-    """One classifier in training."""
+def require_start(job: Job[Recipe | SelfSupervisionRecipe]) -> None:
+    """Refuse to train from other weights than those that the recipe names."""
+    if job.recipe.model.weights_from and job.initial is None:
+        raise VitrineError(
+            f"the recipe starts from the weights of {job.recipe.model.weights_from} and was given "
+            "none: pass their file as `initial`"
+        )
 
-    job: Job
+
+class Run(RunFolder):
+    """One classifier in training; another task's engine has its own model, samples and trainer."""
+
+    job: Job[Any]
+    remedy = "lower optimizer.lr, lengthen schedule.warmup_epochs or set optimizer.clip_grad"
     last_checkpoint: Path | None = None
 
     def keep_initial_weights(self) -> None:
@@ -108,8 +115,9 @@ class _Run(RunFolder):
         steps = recipe.steps(len(samples))
         end = min(steps, job.stop_after or steps)
         model = team.together(self._initial_model)
-        self.trainer = Trainer(model, recipe, job.seed, job.dataset.classes, per_epoch, team)
+        self.trainer = self._trainer(model, per_epoch)
         first = self._resume()
+        self._keep(first)
         with shielded():  # it starts the workers
             stream = micro_batches(
                 samples,
@@ -133,12 +141,15 @@ class _Run(RunFolder):
                 self._step(done - 1, islice(stream, share))
                 due = done == end or time.monotonic() - saved_at >= job.checkpoint_seconds
                 signal, save = team.largest(interruption.signal, due or interruption.signal > 0)
-                log = done % LOG_STEPS == 0 or done % per_epoch == 0
+                log = done % LOG_STEPS == 0 or done % per_epoch == 0 or done == steps
                 # On a GPU, reading a loss waits for all that is queued there: not at every step.
                 if save or log or team.device.type == "cpu":
                     self._require(self.losses.read(), self.losses.step)
+                self._keep(done)
                 if log:
-                    journal.record(done, self.losses.mean(), self.trainer.lr)
+                    journal.record(
+                        done, self.losses.mean(), self.trainer.lr, **self._signs(journal)
+                    )
                 if log or save:
                     team.from_lead(partial(self.attempts.note, done))
                 if save:
@@ -155,10 +166,8 @@ class _Run(RunFolder):
             VitrineError: there are more or fewer images than the dataset's entry says, by which
                 the training was planned.
         """
-        recipe, dataset = self.job.recipe, self.job.dataset
-        images = data.build(dataset, "train", self.job.data_root)
-        transform = train_transform(recipe, dataset)
-        samples = TrainingSamples(images, transform, self.job.seed, recipe.augmentation.repeats)
+        dataset = self.job.dataset
+        samples = self._augmented(data.build(dataset, "train", self.job.data_root))
         if len(samples) != dataset.train_images:
             raise VitrineError(
                 f"dataset '{dataset.name}' has {len(samples)} training images in "
@@ -166,6 +175,22 @@ class _Run(RunFolder):
                 f"{dataset.train_images}: complete it, or correct train_images"
             )
         return samples
+
+    def _augmented(self, images: Any) -> TrainingSamples:
+        recipe, dataset, seed = self.job.recipe, self.job.dataset, self.job.seed
+        transform = train_transform(recipe, dataset)
+        return TrainingSamples(images, transform, seed, recipe.augmentation.repeats)
+
+    def _trainer(self, model: nn.Module, steps_per_epoch: int) -> Any:
+        classes = self.job.dataset.classes
+        return Trainer(model, self.job.recipe, self.job.seed, classes, steps_per_epoch, self.team)
+
+    def _keep(self, step: int) -> None:
+        """Keep something of the state after `step` steps beside the run's results."""
+
+    def _signs(self, journal: Journal) -> dict[str, float]:
+        """What the log tells besides the loss."""
+        return {}
 
     def _resume(self) -> int:
         """Go back to the newest sound checkpoint; return the number of steps taken."""
@@ -205,8 +230,7 @@ class _Run(RunFolder):
             self.trainer.scheduler.step_update(step - 1)  # on a GPU, later steps are taken already
             raise VitrineError(
                 f"{self.job.folder}: {fault} (lr {self.trainer.lr:.3g}), the last good checkpoint "
-                f"is {self.last_checkpoint}: lower optimizer.lr, lengthen schedule.warmup_epochs "
-                "or set optimizer.clip_grad"
+                f"is {self.last_checkpoint}: {self.remedy}"
             )
 
     def _save(self, step: int, finished: bool) -> None:

@@ -24,11 +24,12 @@ from torch import Tensor, nn
 import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError, did_you_mean, first_line, require_known
 from vitrine.files import atomic_path, sha256, write_atomically
+from vitrine.training.engine import builder_of
 from vitrine.training.weights_file import read_weights, require_as_noted
 
 if TYPE_CHECKING:
     from vitrine.plan.jobs import TrainedRun, TrainingJob
-    from vitrine.plan.recipe import AnyRecipe, Recipe
+    from vitrine.plan.recipe import AnyRecipe, Recipe, SelfSupervisionRecipe
 
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -54,7 +55,7 @@ def build_model(recipe: Recipe, classes: int) -> nn.Module:
     Raises:
         VitrineError: timm does not know the name, or the model refuses an argument.
     """
-    return _create(recipe, classes)
+    return create(recipe, classes)
 
 
 def image_shape(recipe: Recipe) -> tuple[int, int, int]:
@@ -75,32 +76,33 @@ def build_pretrained(recipe: Recipe, classes: int, file: Path | None) -> nn.Modu
             that were fetched.
     """
     if file is None:
-        return _create(recipe, classes, pretrained=True)
+        return create(recipe, classes, pretrained=True)
     require_as_noted(file)
-    return _create(
+    return create(
         recipe, classes, pretrained=True, pretrained_cfg_overlay={"state_dict": read_weights(file)}
     )
 
 
-def build_from(recipe: Recipe, classes: int, file: Path) -> nn.Module:
+def build_from(recipe: Recipe | SelfSupervisionRecipe, classes: int, file: Path) -> nn.Module:
     """Make the recipe's model with the weights of another run, all of them.
 
     Args:
         recipe: the recipe of the new model.
-        classes: size of the head.
+        classes: size of the head, if the task has one.
         file: weights as `save_weights` writes them.
 
     Raises:
         VitrineError: as `build_model`, or the weights are of another architecture.
     """
-    model = build_model(recipe, classes)
+    model = builder_of(recipe).build_model(recipe, classes)
     _fill(
         model, file, recipe, "correct model.weights_from, or give both recipes models of one shape"
     )
     return model
 
 
-def _create(recipe: Recipe, classes: int, **options: Any) -> nn.Module:
+def create(recipe: Recipe | SelfSupervisionRecipe, classes: int, **options: Any) -> nn.Module:
+    """Make the recipe's model with more `options` of timm's; errors as `build_pretrained`."""
     spec = recipe.model
     require_model(spec.name)
     try:
@@ -122,7 +124,7 @@ def _create(recipe: Recipe, classes: int, **options: Any) -> nn.Module:
     return model
 
 
-def _level_drop_path(model: nn.Module, recipe: Recipe) -> None:
+def _level_drop_path(model: nn.Module, recipe: Recipe | SelfSupervisionRecipe) -> None:
     """Give every residual branch the stochastic depth of the last block of its kind (DeiT III)."""
     rate = recipe.model.args.get("drop_path_rate", 0.0)
     if not rate:
@@ -153,7 +155,9 @@ def require_model(name: str) -> None:
         raise VitrineError(f"there is no model '{name}'{did_you_mean(name, known)}")
 
 
-def check_image_size(model: nn.Module, recipe: Recipe, device: torch.device) -> None:
+def check_image_size(
+    model: nn.Module, recipe: Recipe | SelfSupervisionRecipe, device: torch.device
+) -> None:
     """Pass one blank image of the recipe's size through the model, before anything is trained.
 
     Raises:

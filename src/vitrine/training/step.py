@@ -32,7 +32,7 @@ from vitrine.training.team import Team
 
 if TYPE_CHECKING:
     from vitrine.data.loading import MicroBatch
-    from vitrine.plan.recipe import Recipe
+    from vitrine.plan.recipe import Recipe, SelfSupervisionRecipe
 
 
 Mixing = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -86,7 +86,7 @@ def build_loss(recipe: Recipe) -> nn.Module:
     return LabelSmoothingCrossEntropy(smoothing) if smoothing else nn.CrossEntropyLoss()
 
 
-def accumulation(recipe: Recipe, world: int) -> int:
+def accumulation(recipe: Recipe | SelfSupervisionRecipe, world: int) -> int:
     """Return how many micro-batches of a step each of `world` processes runs.
 
     Raises:
@@ -137,7 +137,7 @@ class Trainer:
         # Before compiling, which a copy would not survive.
         self.ema = ModelEmaV3(self.model, recipe.ema_decay) if recipe.ema_decay else None
         if recipe.grad_checkpointing:
-            _checkpoint_gradients(self.model, recipe.model.name)
+            checkpoint_gradients(self.model, recipe.model.name)
         if recipe.compile:
             self.model.compile()  # in place, so names in the state dict stay clean
         self.parameters = list(self.model.parameters())
@@ -194,10 +194,7 @@ class Trainer:
 
         The loss of a step is that of the weights before it, so it cannot vouch for a checkpoint.
         """
-        values = [value for value in self.model.state_dict().values() if value.is_floating_point()]
-        if torch.stack(torch._foreach_norm(values, math.inf)).isfinite().all():
-            return None
-        return f"the weights are no longer finite after step {step}"
+        return fault_in(self.model, step)
 
     def weights(self) -> dict[str, Tensor]:
         """State dict of what the run saves: the moving average if the recipe has one."""
@@ -224,7 +221,20 @@ class Trainer:
             self.ema.module.load_state_dict(state["ema"])
 
 
-def _checkpoint_gradients(model: nn.Module, name: str) -> None:
+def fault_in(model: nn.Module, step: int) -> str | None:
+    """Say if a model's weights after `step` steps hold a number that is not finite."""
+    values = [value for value in model.state_dict().values() if value.is_floating_point()]
+    if torch.stack(torch._foreach_norm(values, math.inf)).isfinite().all():
+        return None
+    return f"the weights are no longer finite after step {step}"
+
+
+def checkpoint_gradients(model: nn.Module, name: str) -> None:
+    """Recompute a model's activations in the backward pass.
+
+    Raises:
+        VitrineError: it cannot.
+    """
     try:
         model.set_grad_checkpointing(True)  # type: ignore[operator]
     except (AttributeError, AssertionError):

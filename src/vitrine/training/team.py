@@ -117,12 +117,15 @@ class Team:
         dist.all_reduce(shared, dist.ReduceOp.MAX)
         return [int(value) for value in shared]
 
-    def mean(self, values: Tensor) -> Tensor:
-        """Average `values` over the processes."""
+    def sum(self, values: Tensor) -> Tensor:
+        """Add up `values` over the processes."""
         if self.world > 1:
             dist.all_reduce(values)
-            values = values / self.world
         return values
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Average `values` over the processes."""
+        return self.sum(values) / self.world if self.world > 1 else values
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)

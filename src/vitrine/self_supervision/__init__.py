@@ -1,0 +1,6 @@
+"""Self-supervised pre-training by DINOv2 (Oquab et al., 2024), and how its features are judged.
+
+To read it in order: `vit` (the dense backbone), `network` (backbones with the projection head),
+`crops` (what teacher and student see), `losses`, `optimizer` (rates, decays, the moving average),
+`engine` (a run), `probes` and `patch_probes` (k-nearest neighbours and linear classifiers).
+"""

@@ -1,0 +1,264 @@
+"""The engine of self-supervision: a student learns what its own moving average, the teacher, sees.
+
+Around it stand the rules of every training (`vitrine.training.loop`). A step is a global batch in
+micro-batches, each of which is what one GPU of DINOv2 takes: its masks, its KoLeo loss and the
+parts of the batch that skip a branch are drawn for it alone. The teacher runs on all of a process'
+micro-batches first, since the targets depend on those of all processes. So few processes compute
+the same step as many, up to the order of sums.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from vitrine.data.loading import TrainingSamples
+from vitrine.self_supervision.crops import MultiCrop, by_view, masks
+from vitrine.self_supervision.losses import (
+    Centering,
+    Sinkhorn,
+    dino_losses,
+    ibot_loss,
+    koleo_loss,
+)
+from vitrine.self_supervision.network import Network, build_model, drop_paths, teacher_file
+from vitrine.self_supervision.optimizer import Schedules, build_optimizer, follow
+from vitrine.training.loop import Run, require_start
+from vitrine.training.model import autocast, build_from, check_image_size, save_weights
+from vitrine.training.seeding import seed_everything
+from vitrine.training.step import accumulation, checkpoint_gradients, fault_in
+from vitrine.training.team import Team
+
+if TYPE_CHECKING:
+    from vitrine.data.loading import MicroBatch
+    from vitrine.plan.recipe import SelfSupervisionRecipe
+    from vitrine.training.engine import Job
+    from vitrine.training.journal import Journal
+
+
+def train(job: Job[SelfSupervisionRecipe]) -> Path:
+    """Train a run, or go on where an earlier attempt ended.
+
+    As `vitrine.training.loop.train`, whose errors these are. The weights are those of the teacher's
+    backbone; earlier teachers are kept as `teacher_file` says.
+    """
+    require_start(job)
+    run = _Run(job, Team.assemble(job.device))
+    with run.held() as unfinished:
+        if unfinished:
+            run.train()
+    return run.weights
+
+
+class _Run(Run):
+    """One backbone in training."""
+
+    job: Job[SelfSupervisionRecipe]
+    trainer: Trainer
+    remedy = "lower optimizer.lr or lengthen schedule.warmup_steps"
+
+    def _initial_model(self) -> nn.Module:
+        recipe, initial = self.job.recipe, self.job.initial
+        seed_everything("initial weights", self.job.seed)
+        backbone = build_from(recipe, 0, initial) if initial else build_model(recipe, 0)
+        check_image_size(backbone.to(self.team.device), recipe, self.team.device)
+        return Network(recipe, backbone)
+
+    def _augmented(self, images: Any) -> TrainingSamples:
+        transform: Any = MultiCrop(self.job.recipe, self.job.dataset)
+        return TrainingSamples(images, transform, self.job.seed)
+
+    def _trainer(self, model: nn.Module, steps_per_epoch: int) -> Trainer:
+        assert isinstance(model, Network)
+        return Trainer(model, self.job.recipe, self.job.seed, self.team)
+
+    def _keep(self, step: int) -> None:
+        schedule, file = self.job.recipe.schedule, teacher_file(self.job.folder, step)
+        if step % schedule.save_teacher_steps == 0 and self.team.leads:
+            save_weights(self.trainer.weights(), file, self.job.recipe, self.job.seed)
+
+    def _signs(self, journal: Journal) -> dict[str, float]:
+        signs = self.trainer.signs()
+        past_warmup = self.losses.step > self.job.recipe.schedule.warmup_steps
+        if past_warmup and (fault := collapse(signs, self.job.recipe.head.prototypes)):
+            journal.say(f"the features collapse: {fault}; raise koleo_weight, lower optimizer.lr")
+        return signs
+
+
+class Trainer:
+    """Student, teacher, targets and optimiser, moved on by `step`."""
+
+    def __init__(
+        self, network: Network, recipe: SelfSupervisionRecipe, seed: int, team: Team
+    ) -> None:
+        self.recipe, self.seed, self.team = recipe, seed, team
+        self.accumulation = accumulation(recipe, team.world)
+        self.student = network.to(team.device).train()
+        self.teacher = copy.deepcopy(self.student).eval().requires_grad_(False)
+        drop_paths(self.student.backbone, recipe.drop_path)
+        if recipe.grad_checkpointing:
+            checkpoint_gradients(self.student.backbone, recipe.model.name)
+        spec = recipe.teacher
+        self.targets = nn.ModuleDict(
+            {
+                name: Sinkhorn()
+                if spec.centering == "sinkhorn"
+                else Centering(recipe.head.prototypes, spec.center_momentum)
+                for name in ("cls", "patch")
+            }
+        ).to(team.device)
+        self.optimizer = build_optimizer(self.student, recipe)
+        self.scheduler = Schedules(recipe, self.optimizer)
+        heads = [self.student.head, self.student.patch_head]
+        self.clipped = [list(self.student.backbone.parameters())]
+        self.clipped.append([p for head in heads if head is not None for p in head.parameters()])
+        self.parallel = DistributedDataParallel(self.student) if team.world > 1 else self.student
+        self.parts: dict[str, Tensor] = {}
+        self.last: dict[str, Tensor] = {}
+
+    def step(self, step: int, batches: Iterable[MicroBatch]) -> Tensor:
+        """Take optimiser step `step` on this process's micro-batches of it.
+
+        Returns:
+            Their mean loss, on the device.
+        """
+        self.scheduler.step_update(step)
+        self.optimizer.zero_grad()
+        micros = [self._seen(step, batch) for batch in batches]
+        cls_targets, patch_targets = self._targets(step, micros)
+        parts = torch.zeros(4, device=self.team.device)
+        for position, (index, crops, mask) in enumerate(micros):
+            seed_everything("micro-batch", self.seed, step, index)
+            last = position + 1 == self.accumulation
+            with self._synchronised(last):
+                with autocast(self.team.device.type, self.recipe.precision):
+                    seen = self.parallel(crops, [mask, None][: len(crops)], mask)
+                losses = self._losses(seen, cls_targets[position], patch_targets[position], mask)
+                (losses.sum() / self.accumulation).backward()
+            parts += losses.detach() / self.accumulation
+        for parameters in self.clipped:
+            nn.utils.clip_grad_norm_(parameters, self.recipe.optimizer.clip_grad)
+        self.optimizer.step()
+        follow(self.teacher, self.student, self.scheduler.momentum(step))
+        self.parts = dict(zip(("dino_global", "dino_local", "ibot", "koleo"), parts, strict=True))
+        return parts.sum()
+
+    def _seen(self, step: int, batch: MicroBatch) -> tuple[int, list[Tensor], Tensor]:
+        """A micro-batch's number, its crops view by view, and the masks of the global ones."""
+        device, spec = self.team.device, self.recipe.masks
+        crops = [by_view(one.to(device, non_blocking=True)) for one in batch.images]
+        patch = self.student.backbone.patch_embed.patch_size
+        grid = (crops[0].shape[-2] // patch[0], crops[0].shape[-1] // patch[1])
+        seed_everything("masks", self.seed, step, batch.index)
+        mask = masks(len(crops[0]), grid, spec.probability, spec.ratio)
+        return batch.index, crops, mask.to(device, non_blocking=True)
+
+    @torch.no_grad()
+    def _targets(
+        self, step: int, micros: list[tuple[int, list[Tensor], Tensor]]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """The teacher's targets of class tokens and of masked patches, by micro-batch."""
+        with autocast(self.team.device.type, self.recipe.precision):
+            seen = [self.teacher(crops[:1], [None], mask) for _, crops, mask in micros]
+        temperature = self.scheduler.teacher_temperature(step)
+        of_cls = self.targets["cls"]([one.logits[0] for one in seen], temperature, self.team)
+        of_patch = self.targets["patch"]([one.patch_logits for one in seen], temperature, self.team)
+        self.last = {
+            "targets": torch.cat(of_cls),
+            "features": torch.cat([one.features.chunk(2)[0] for one in seen]),
+        }
+        return of_cls, of_patch
+
+    def _losses(self, seen: Any, of_cls: Tensor, of_patch: Tensor, mask: Tensor) -> Tensor:
+        """DINO's global and local loss, iBOT's and KoLeo's, weighted."""
+        temperature = self.recipe.student_temperature
+        first, *local = seen.logits
+        local_logits = local[0] if local else first[:0]
+        koleo = sum(map(koleo_loss, seen.features.chunk(2)), start=first.new_zeros(()))
+        return torch.stack(
+            [
+                *dino_losses(first, local_logits, of_cls, temperature),
+                ibot_loss(seen.patch_logits, of_patch, mask, temperature),
+                self.recipe.koleo_weight * koleo,
+            ]
+        )
+
+    def _synchronised(self, last: bool) -> Any:
+        """Let DDP average gradients with the last micro-batch only."""
+        if isinstance(self.parallel, DistributedDataParallel) and not last:
+            return self.parallel.no_sync()
+        return nullcontext()
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the last step, before layer decay."""
+        return self.scheduler.lr
+
+    def signs(self) -> dict[str, float]:
+        """The parts of the last step's loss and how far its features are from collapse."""
+        return {
+            **{name: value.item() for name, value in self.parts.items()},
+            **diversity(self.last["targets"], self.last["features"]),
+        }
+
+    def fault(self, step: int) -> str | None:
+        """Say if the weights after `step` steps hold a number that is not finite."""
+        return fault_in(self.student, step)
+
+    def weights(self) -> dict[str, Tensor]:
+        """State dict of what the run saves: the teacher's backbone."""
+        weights: dict[str, Tensor] = self.teacher.backbone.state_dict()
+        return weights
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a later step depends on; the rest follows from the step's number."""
+        return {
+            "student": self.student.state_dict(),
+            "teacher": self.teacher.state_dict(),
+            "targets": self.targets.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go back to a `state`."""
+        for name in ("student", "teacher", "targets", "optimizer"):
+            getattr(self, name).load_state_dict(state[name])
+
+
+def diversity(targets: Tensor, features: Tensor) -> dict[str, float]:
+    """Tell how far targets ``(M, K)`` and features ``(B, C)`` of other images are from collapse.
+
+    Returns:
+        ``teacher_entropy`` (mean of the targets'), ``marginal_entropy`` (of their mean),
+        ``effective_rank`` (of the features, RankMe: Garrido et al., 2023) and ``mean_cosine`` (of
+        pairs of them); entropies in nats.
+    """
+    mean = targets.mean(0)
+    points = nn.functional.normalize(features, dim=-1)
+    sum_of_cosines = points.sum(0).square().sum() - len(points)
+    values = torch.linalg.svdvals(features.float())
+    return {
+        "teacher_entropy": torch.special.entr(targets).sum(-1).mean().item(),
+        "marginal_entropy": torch.special.entr(mean).sum().item(),
+        "effective_rank": torch.special.entr(values / values.sum()).sum().exp().item(),
+        "mean_cosine": (sum_of_cosines / (len(points) * (len(points) - 1))).item(),
+    }
+
+
+def collapse(signs: dict[str, float], prototypes: int) -> str | None:
+    """Say which sign of collapse there is, if there is one."""
+    most = torch.tensor(float(prototypes)).log().item()
+    faults = {
+        "all targets are alike": signs["marginal_entropy"] < 0.05 * most,
+        "the targets are uniform": signs["teacher_entropy"] > 0.99 * most,
+        "all features are alike": signs["mean_cosine"] > 0.99,
+        "the features have one dimension": signs["effective_rank"] < 1.5,
+    }
+    return next((fault for fault, there in faults.items() if there), None)

@@ -1,0 +1,301 @@
+"""How well frozen features tell classes apart: nearest neighbours and linear classifiers.
+
+Protocols are DINOv2's (Oquab et al., 2024, App. B) and, of `cells`, DinoBloom's (Koch et al.,
+2024). Features are the class token of the backbone, seen through the recipe's evaluation view.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sklearn.metrics import balanced_accuracy_score, f1_score
+from timm.data import create_transform
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrine.data import build
+from vitrine.data.loading import EvaluationSamples, TrainingSamples, eval_loader, micro_batches
+from vitrine.data.opening import Split
+from vitrine.data.transforms import eval_transform
+from vitrine.measures.context import Trained, Values
+from vitrine.octic.group import ELEMENTS, transform
+from vitrine.self_supervision.logistic import LogisticRegression
+from vitrine.self_supervision.network import teacher_file
+from vitrine.training.model import load_weights
+from vitrine.training.seeding import seed_everything
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+    from vitrine.plan.recipe import SelfSupervisionRecipe
+
+TEMPERATURE = 0.07
+NEIGHBOURS = (10, 20, 100, 200)
+RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
+"""Learning rates of the linear classifiers at a batch of 256."""
+BLOCKS = 4
+QUERIES = 256  # at a time: each has a distance to every training image
+
+
+def knn(
+    trained: Trained[SelfSupervisionRecipe],
+    batch_size: int = 128,
+    neighbours: Sequence[int] = NEIGHBOURS,
+) -> Values:
+    """Classify by the nearest training images, upright and under the eight symmetries.
+
+    Validation images pass in float64, or rounding would decide between neighbours as near.
+
+    Returns:
+        ``top1/<k>`` in percent; of the headline (20 neighbours, or the first number given)
+        ``untrained``, its accuracy before the first step, ``equal``, the percentage of images with
+        one prediction under all eight, and ``worst``, the accuracy under that which costs most;
+        ``images``.
+    """
+    bank, labels = features(trained, "train", batch_size)
+    headline = 20 if 20 in neighbours else neighbours[0]
+    exact = replace(trained, model=copy.deepcopy(trained.model).double())
+    predicted = []
+    for element in ELEMENTS:
+        queries, truth = features(exact, "val", batch_size, element)
+        votes = vote(bank, labels, queries, trained.reads.classes, neighbours)
+        predicted.append(votes[headline].argmax(1))
+        if element == ELEMENTS[0]:
+            top1 = {f"top1/{k}": percent(votes[k].argmax(1) == truth) for k in neighbours}
+    stacked = torch.stack(predicted)
+    (untrained,) = _top1_of_teachers(trained, [0], batch_size, headline)
+    return {
+        **top1,
+        "untrained": untrained,
+        "equal": percent((stacked == stacked[0]).all(0)),
+        "worst": min(percent(one == truth) for one in predicted),
+        "images": len(truth),
+    }
+
+
+def progress(
+    trained: Trained[SelfSupervisionRecipe], batch_size: int = 128, neighbours: int = 20
+) -> Values:
+    """Classify by nearest neighbours with every teacher that the training kept (Figure 7).
+
+    Returns:
+        ``share/<n>``, top-1 accuracy in percent after n percent of the training, for each of the
+        teachers; ``steps`` and ``top1``, lists of the same.
+    """
+    schedule = trained.recipe.schedule
+    steps = range(0, schedule.steps + 1, schedule.save_teacher_steps)
+    top1 = _top1_of_teachers(trained, steps, batch_size, neighbours)
+    shares = [f"share/{round(100 * step / schedule.steps)}" for step in steps]
+    return {**dict(zip(shares, top1, strict=True)), "steps": list(steps), "top1": top1}
+
+
+def _top1_of_teachers(
+    trained: Trained[SelfSupervisionRecipe],
+    steps: Sequence[int],
+    batch_size: int,
+    neighbours: int,
+) -> list[float]:
+    """The accuracy of nearest neighbours, in percent, with the teachers of these steps."""
+    found, final = [], copy.deepcopy(trained.model.state_dict())
+    for step in steps:
+        load_weights(trained.model, teacher_file(trained.folder, step), trained.recipe)
+        bank, labels = features(trained, "train", batch_size)
+        queries, truth = features(trained, "val", batch_size)
+        votes = vote(bank, labels, queries, trained.reads.classes, [neighbours])
+        found.append(percent(votes[neighbours].argmax(1) == truth))
+    trained.model.load_state_dict(final)
+    return found
+
+
+def cells(trained: Trained[SelfSupervisionRecipe], batch_size: int = 128) -> Values:
+    """Classify by 1 and 20 neighbours and by logistic regression, as DinoBloom does (Table 9).
+
+    Returns:
+        ``<1-NN|20-NN|linear>/<wF1|Acc|bAcc>`` in percent: F1 weighted by the classes' numbers,
+        accuracy, and the classes' mean recall.
+    """
+    bank, labels = features(trained, "train", batch_size)
+    queries, truth = features(trained, "val", batch_size)
+    classes = trained.reads.classes
+    predicted = {f"{k}-NN": majority(bank, labels, queries, classes, k) for k in (1, 20)}
+    strength = bank.shape[1] * classes / 100
+    fitted = LogisticRegression(strength).fit(bank, labels, classes)
+    predicted["linear"] = fitted(queries).argmax(1).cpu()
+    values: dict[str, float] = {}
+    for name, found in predicted.items():
+        values[f"{name}/wF1"] = 100 * f1_score(truth, found, average="weighted")
+        values[f"{name}/Acc"] = percent(found == truth)
+        values[f"{name}/bAcc"] = 100 * balanced_accuracy_score(truth, found)
+    return values
+
+
+def linear(
+    trained: Trained[SelfSupervisionRecipe],
+    steps: int = 12500,
+    batch_size: int = 1024,
+    rates: Sequence[float] = RATES,
+) -> Values:
+    """Train linear classifiers on frozen features of random crops, all at once.
+
+    There is one for each learning rate, of the last block's class token or the last four's, with
+    or without the mean patch. SGD with momentum 0.9, and a cosine to zero.
+
+    Returns:
+        ``top1``, that of the classifier which is best on the validation images, as DINOv2 reports
+        it; ``held_out``, without that bias: on either half of the images, that of the one which is
+        best on the other half; ``images``.
+    """
+    recipe, device = trained.recipe, trained.device
+    seed_everything("linear probe", trained.seed)
+    width: int = trained.model.num_features  # type: ignore[assignment]
+    classifiers = nn.ModuleDict()
+    groups: list[dict[str, Any]] = []
+    last = min(BLOCKS, len(trained.model.blocks))  # type: ignore[arg-type]
+    for n, mean in itertools.product((1, last), (False, True)):
+        for number, rate in enumerate(rates):
+            layer = nn.Linear(width * (n + mean), trained.reads.classes)
+            nn.init.normal_(layer.weight, std=0.01)
+            nn.init.zeros_(layer.bias)
+            classifiers[f"{n}-{mean}-{number}"] = layer
+            groups.append({"params": list(layer.parameters()), "lr": rate * batch_size / 256})
+    classifiers.to(device)
+    optimizer = torch.optim.SGD(groups, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    images = build(trained.reads, "train", trained.data_root)
+    mean_std = trained.reads.normalization(recipe.data.normalization)
+    crop: Any = create_transform(
+        recipe.data.image_size,
+        is_training=True,
+        hflip=recipe.crops.hflip,
+        color_jitter=None,  # type: ignore[arg-type]
+        interpolation=recipe.data.interpolation,
+        mean=mean_std[0],
+        std=mean_std[1],
+    )
+    samples = TrainingSamples(images, crop, trained.seed)
+    size = min(batch_size, len(samples))
+    for batch in micro_batches(
+        samples, size=size, micro=size, start=0, stop=steps, workers=trained.workers
+    ):
+        labels = batch.labels.to(device)
+        logits = _logits(classifiers, _last_tokens(trained, batch.images))
+        sum(functional.cross_entropy(one, labels) for one in logits).backward()  # type: ignore[union-attr]
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+    hits = []
+    with torch.inference_mode():
+        for batch_images, truth in _batches(trained, "val", size):
+            logits = _logits(classifiers, _last_tokens(trained, batch_images))
+            hits.append(torch.stack([one.argmax(1).cpu() == truth for one in logits]))
+    right = torch.cat(hits, dim=1).double()  # (classifiers, images)
+    return {
+        "top1": 100 * right.mean(1).max().item(),
+        "held_out": 100 * chosen_by_other_half(right),
+        "images": right.shape[1],
+    }
+
+
+def chosen_by_other_half(right: Tensor) -> float:
+    """Return the accuracy on each half of ``(classifiers, images)`` of the other half's best.
+
+    The halves are the even and the odd images.
+    """
+    halves = right[:, ::2], right[:, 1::2]
+    best = [half.mean(1).argmax() for half in halves]
+    hits = halves[0][best[1]].sum() + halves[1][best[0]].sum()
+    return (hits / right.shape[1]).item()
+
+
+def features(
+    trained: Trained[SelfSupervisionRecipe], split: Split, batch_size: int, element: str = "e"
+) -> tuple[Tensor, Tensor]:
+    """Return class tokens ``(M, C)`` of a split, on the unit sphere, and labels ``(M,)``.
+
+    Tokens stay on the device; `element` is the symmetry under which the images are seen.
+    """
+    found, labels = [], []
+    dtype = next(trained.model.parameters()).dtype
+    with torch.inference_mode():
+        for images, truth in _batches(trained, split, batch_size):
+            tokens = trained.model(transform(images, element).to(trained.device, dtype))
+            found.append(functional.normalize(tokens, dim=1))
+            labels.append(truth)
+    return torch.cat(found), torch.cat(labels)
+
+
+def vote(
+    bank: Tensor, labels: Tensor, queries: Tensor, classes: int, neighbours: Sequence[int]
+) -> dict[int, Tensor]:
+    """Let the nearest of a bank ``(M, C)`` vote for the classes of ``(Q, C)``, on the unit sphere.
+
+    A vote weighs the softmax of the cosine over all of the largest number of neighbours.
+
+    Returns:
+        votes ``(Q, classes)`` by number of neighbours.
+    """
+    votes: dict[int, list[Tensor]] = {k: [] for k in neighbours}
+    bank = bank.to(queries.dtype)
+    for part in queries.split(QUERIES):
+        cosines, nearest = (part @ bank.T).topk(min(max(neighbours), len(bank)))
+        weights = (cosines.double() / TEMPERATURE).softmax(1).cpu()
+        voters = labels[nearest.cpu()]
+        for k in neighbours:
+            none = torch.zeros(len(part), classes, dtype=torch.float64)
+            votes[k].append(none.scatter_add_(1, voters[:, :k], weights[:, :k]))
+    return {k: torch.cat(parts) for k, parts in votes.items()}
+
+
+def majority(bank: Tensor, labels: Tensor, queries: Tensor, classes: int, k: int) -> Tensor:
+    """Return the class ``(Q,)`` of most of the k nearest, each vote of equal weight."""
+    found = []
+    for part in queries.split(QUERIES):
+        nearest = labels[(part @ bank.T).topk(min(k, len(bank))).indices.cpu()]
+        found.append(functional.one_hot(nearest, classes).sum(1).argmax(1))
+    return torch.cat(found)
+
+
+def percent(right: Tensor) -> float:
+    """The share of true values, in percent."""
+    return 100 * right.double().mean().item()
+
+
+def _batches(
+    trained: Trained[SelfSupervisionRecipe], split: Split, size: int
+) -> DataLoader[tuple[Tensor, int]]:
+    images = build(trained.reads, split, trained.data_root)
+    samples = EvaluationSamples(images, eval_transform(trained.recipe, trained.reads))
+    return eval_loader(samples, size, trained.workers)
+
+
+def _last_tokens(
+    trained: Trained[SelfSupervisionRecipe], images: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    """Patches ``(B, N, C)`` and class token ``(B, C)`` of each of the last blocks, normalised."""
+    model: Any = trained.model
+    with torch.inference_mode():
+        taken = model.forward_intermediates(
+            images.to(trained.device),
+            min(BLOCKS, len(model.blocks)),
+            return_prefix_tokens=True,
+            norm=True,
+            output_fmt="NLC",
+            intermediates_only=True,
+        )
+    return [(patches.clone(), prefix[:, 0].clone()) for patches, prefix in taken]
+
+
+def _logits(classifiers: nn.ModuleDict, tokens: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    logits = []
+    for name, layer in classifiers.items():
+        n, mean, _ = name.split("-")
+        chosen = [cls for _, cls in tokens[-int(n) :]]
+        if mean == "True":
+            chosen.append(tokens[-1][0].mean(1))
+        logits.append(layer(torch.cat(chosen, dim=1)))
+    return logits
