@@ -53,8 +53,8 @@ def selection_margins(model: nn.Module) -> Iterator[SelectionMargins]:
     """Record by how much the selections in `model` are decided; eager models only.
 
     The margin of a selection is the gap between its best two scores over what rounding can change
-    that gap by. Above 1 rounding cannot change the selection; near 0 two grids tie, as those of a
-    periodic image do.
+    that gap by. That is estimated from `ROUNDINGS`, not derived from the model: above 1 rounding is
+    not expected to change the selection; near 0 two grids tie, as those of a periodic image do.
 
         with selection_margins(model) as margins:
             model(images)
