@@ -49,7 +49,7 @@ def resolved(paper):
         "jobs": [paper.jobs(name) for name in (*paper.recipes, None)],
         "measures": {name: (spec.args, spec.seeds) for name, spec in measures.items()},
         "datasets": [
-            [paper.scale.datasets.get(dataset, dataset) for dataset in spec.datasets]
+            [paper.stand_ins.get(dataset, dataset) for dataset in spec.datasets]
             for spec in measures.values()
         ],
         "artifacts": paper.artifact_names,
@@ -191,3 +191,20 @@ def test_what_no_line_sets_names_its_origin():
     assert origin["sha256"] == f"computed from {file}"
     assert origin["task"].endswith("recipes.yaml: the recipes '{segmenter}'")
     assert place_of(paper.values("swin_t-cifar10-circular"), "task") is None
+
+
+def test_a_papers_own_stand_in_goes_before_that_of_the_scale(small_checkout):
+    def dataset():
+        paper = load_catalog(small_checkout, scale="laptop").paper("template")
+        return paper.recipe("narrow").data.dataset, place_of(
+            paper.values("narrow")["data"], "dataset"
+        )
+
+    scale = small_checkout / "configs" / "scales" / "laptop.yaml"
+    scale.write_text("description: small\ndevice: cpu\ndatasets: {digits: cifar10}\n")
+    assert dataset() == ("cifar10", f"{scale}:3")
+    write(small_checkout, "laptop", "datasets: {digits: svhn}")
+    assert dataset()[0] == "svhn"
+    write(small_checkout, "laptop", "datasets: {digits: nothing}")
+    with pytest.raises(VitrineError, match="'nothing'"):
+        dataset()

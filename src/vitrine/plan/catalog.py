@@ -241,7 +241,7 @@ class Paper(PaperAtScale):
                 f"{len(run.seeds)} at scale '{catalog.scale.name}'; give both as many"
             )
         device = "cpu" if spec.device == "cpu" else catalog.scale.device
-        datasets = tuple(catalog.scale.datasets.get(name, name) for name in spec.datasets)
+        datasets = tuple(self.stand_ins.get(name, name) for name in spec.datasets)
         identity = {
             "function": spec.function,
             "args": spec.args,
@@ -375,8 +375,6 @@ class Catalog:
         self.data_root = Path(settings.data_root)
         self.results = Path(settings.results_root) / self.scale.name
         self.datasets = load_registry(root / "configs" / "datasets.yaml")
-        for name in [*self.scale.datasets, *self.scale.datasets.values()]:
-            find(name, self.datasets)
         folders = sorted(file.parent for file in (root / "configs" / "papers").glob("*/paper.yaml"))
         self.papers = {folder.name: Paper(folder, self) for folder in folders}
         self._refuse_ambiguous_names()

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from vitrine.errors import VitrineError, did_you_mean, require_known
 from vitrine.plan.recipe import Task
-from vitrine.plan.schema import Delta, Placed, Strict, merge, parse, with_bases
+from vitrine.plan.schema import Delta, Placed, StandIns, Strict, merge, parse, with_bases
 from vitrine.plan.settings import Jobs
 
 
@@ -210,6 +210,9 @@ class PaperScale(Strict):
     """
 
     extends: str | None = Field(None, description="the neighbouring file that this is laid over")
+    datasets: StandIns = Field(
+        {}, description="dataset -> the one that stands in for it in this paper"
+    )
     recipes: dict[str, Delta] = Field({}, description="recipes -> what is laid over them")
     runs: dict[str, Jobs] = Field({}, description="recipes -> their seeds and resources")
     measures: dict[str, MeasureDelta] = Field({}, description="measures -> what changes of them")

@@ -18,6 +18,7 @@ from vitrine.plan.paper import ArtifactsFile, Delta, MeasureSpec, PaperScale, Re
 from vitrine.plan.recipe import RECIPES, AnyRecipe
 from vitrine.plan.schema import (
     Placed,
+    StandIns,
     load,
     match,
     merge,
@@ -52,6 +53,11 @@ class PaperAtScale:
         self.layers = _read_layers(folder / "scales", scale.name, known_scales(root))
         self._refuse_unknown_names()
 
+    @property
+    def stand_ins(self) -> StandIns:
+        """Which dataset stands in for another: what the paper says goes before the scale."""
+        return merge(self.scale.datasets, *(layer.datasets for layer in self.layers.values()))
+
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def recipe(self, name: str) -> AnyRecipe:
         """A recipe at this scale; what it starts from goes by its recipe's name.
@@ -66,9 +72,10 @@ class PaperAtScale:
         self.require(name)
         written = merge(self.recipes[name], *self._matching("recipes", name))
         dataset = written.get("data", {}).get("dataset")
-        if dataset in self.scale.datasets:
-            place = place_of(self.scale.datasets, dataset) or ""
-            stand_in = {"dataset": self.scale.datasets[dataset]}
+        stand_ins = self.stand_ins
+        if dataset in stand_ins:
+            place = place_of(stand_ins, dataset) or ""
+            stand_in = {"dataset": stand_ins[dataset]}
             written = merge(written, {"data": Placed(stand_in, {"dataset": place})})
         return self._completed(written)
 
@@ -148,9 +155,9 @@ class PaperAtScale:
                 refuse_unmatched(f"{path}: measure", patterns, measures)
             for name in layer.artifacts or ():
                 refuse_unmatched(f"{path}: artifact", name, artifacts)
-        for measure in measures.values():
-            for dataset in measure.datasets:
-                find(dataset, self.datasets)
+        named = {name for measure in measures.values() for name in measure.datasets}
+        for name in sorted(named | {*self.stand_ins, *self.stand_ins.values()}):
+            find(name, self.datasets)
 
     def _matching(self, kind: str, name: str) -> list[Any]:
         """The deltas of this kind whose patterns match a name, in the order they are laid."""

@@ -61,6 +61,7 @@ def _as_written(values: Any, validate: Callable[[Any], Any]) -> Any:
 # For mappings: pydantic validates a copy, which would know no places.
 AsWritten = WrapValidator(_as_written)
 Delta = Annotated[dict[str, Any], AsWritten]
+StandIns = Annotated[dict[str, str], AsWritten]  # dataset -> the one in its place
 
 
 class Strict(BaseModel):

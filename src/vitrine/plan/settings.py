@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic.json_schema import SkipJsonSchema
 
 from vitrine.errors import require_known
-from vitrine.plan.schema import AsWritten, Strict, merge, parse, read_mapping, read_with_bases
+from vitrine.plan.schema import StandIns, Strict, merge, parse, read_mapping, read_with_bases
 
 STEPS = ("train", "evaluate", "benchmark")
 Step = Literal["train", "evaluate", "benchmark"]
@@ -68,9 +68,7 @@ class Scale(Jobs):
     device: Literal["cpu", "cuda"]
     workers: NonNegativeInt = Field(0, description="data-loading processes of each device")
     checkpoint_minutes: PositiveFloat = 10
-    datasets: Annotated[dict[str, str], AsWritten] = Field(
-        {}, description="dataset -> the one that stands in for it"
-    )
+    datasets: StandIns = Field({}, description="dataset -> the one that stands in for it")
 
 
 def load_settings(root: Path, overrides: dict[str, Any] | None = None) -> Settings:

@@ -1,0 +1,5 @@
+"""Stand-ins of the laptop scale: small datasets composed of real scans and real photographs.
+
+Each has, by construction, the property that a paper's claims are about, and is made from a fixed
+seed. `pieces` has what they are composed of; one module for each paper composes its own.
+"""
