@@ -1,4 +1,4 @@
-"""What stand-ins are composed of: digit scans and tiles of two photographs, each in one split only."""
+"""What stand-ins are composed of: digit scans and tiles of two photographs, each in one split."""
 
 from __future__ import annotations
 
