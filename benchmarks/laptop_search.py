@@ -4,7 +4,7 @@ Each recipe is trained at each rate on four fifths of its training images and ju
 the test images are never read. The rates of laptop recipes were chosen so: on the plain baseline
 of a comparison, for all its models alike. Seeds are others than those that are published.
 
-    python benchmarks/laptop_search.py shift swin_t-cifar10-circular --lr 1e-3 3e-3 1e-2 \\
+    python benchmarks/laptop_search.py shift swin_t-cifar10 --lr 1e-3 3e-3 1e-2
         --output benchmarks/laptop_search_shift.csv
 
 Rows are added to the file, one for each recipe, rate and seed; a row that is there is not made
