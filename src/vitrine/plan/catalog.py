@@ -466,7 +466,7 @@ class Catalog:
             run = job.on
             on_cpu = job.device == "cpu"
         resources = self.paper(job.paper).jobs(run.name if run else None).resources_of(step)
-        return resources.model_copy(update={"gpus": 0, "threads": 1}) if on_cpu else resources
+        return resources.model_copy(update={"nodes": 1, "gpus": 0, "threads": 1}) if on_cpu else resources
 
     def training_job(self, run: Run, seeds: tuple[int, ...]) -> TrainingJob:
         """The job that trains some seeds of a run.
