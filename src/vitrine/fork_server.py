@@ -4,7 +4,7 @@ To start Python and to import torch, timm and the rest takes a job three CPU sec
 much as a micro training does. So on one machine Snakemake starts a server (workflow/rules/
 report.smk), and ``python -m vitrine COMMAND`` asks it over a Unix socket to run the command in a
 child process with the caller's folder, arguments, environment, standard streams and signals. The
-caller waits, and exits with the child's status. Where there is no server it runs the command itself.
+caller waits, and exits with the child's status. Without a server it runs the command itself.
 
 The server does nothing but import, so a child is what a fresh process is after its imports, and
 computes the same bits. Libraries read the number of threads when they are loaded: the server has
@@ -20,7 +20,6 @@ import json
 import multiprocessing
 import os
 import pkgutil
-import select
 import signal
 import socket
 import subprocess
@@ -28,7 +27,9 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.connection import wait
 from pathlib import Path
+from typing import cast
 
 import vitrine
 
@@ -47,7 +48,9 @@ def start() -> subprocess.Popen[bytes]:
     It ends with this process, or when the `stdin` of what is returned is closed.
     """
     os.environ.pop(ADDRESS, None)
-    address = Path(tempfile.mkdtemp(prefix="vitrine-")) / "socket"  # in a folder of this user's only
+    address = (
+        Path(tempfile.mkdtemp(prefix="vitrine-")) / "socket"
+    )  # in a folder of this user's only
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(address))
         listener.listen(128)  # commands wait here while the server imports
@@ -94,7 +97,7 @@ def serve(listener: socket.socket, command: Callable[[], None]) -> None:
                 importlib.import_module(module.name)
     gc.collect()
     gc.freeze()  # a child that collects garbage must not touch, and so copy, what was imported
-    while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
+    while sys.stdin.fileno() not in wait([listener, sys.stdin.fileno()]):
         caller, _ = listener.accept()
         Process(target=_answer, args=(caller, command)).start()  # also waits for those that ended
         caller.close()
@@ -114,12 +117,13 @@ def _answer(caller: socket.socket, command: Callable[[], None]) -> None:
     child = Process(target=_run, args=(caller, request, streams, command))
     child.start()
     caller.send(b"1")
-    while child.sentinel not in select.select([caller, child.sentinel], [], [])[0]:
+    while child.sentinel not in wait([caller, child.sentinel]):
         number = caller.recv(1)
-        os.kill(child.ident, number[0] if number else signal.SIGKILL)
+        os.kill(cast(int, child.pid), number[0] if number else signal.SIGKILL)
     child.join()
+    status = cast(int, child.exitcode)  # -N where signal N has ended it
     with suppress(OSError):
-        caller.send(bytes([child.exitcode if child.exitcode >= 0 else 128 - child.exitcode]))
+        caller.send(bytes([status if status >= 0 else 128 - status]))
 
 
 def _run(
