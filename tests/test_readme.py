@@ -77,7 +77,7 @@ def test_every_target_of_the_readme_exists(root):
 
 
 def test_every_linked_file_exists(root):
-    for page in ("README.md", "CONTRIBUTING.md"):
+    for page in ("README.md", "CONTRIBUTING.md", "FINDINGS.md"):
         links = re.findall(r"\]\((?!http)([^)#]+)\)", (root / page).read_text())
         assert links
         assert [link for link in links if not (root / link).exists()] == []
