@@ -121,6 +121,7 @@ def _groups(artifact: Artifact) -> list[tuple[str, int]]:
 
 def _rows(artifact: Artifact, cells: pd.DataFrame) -> list[dict[str, Any]]:
     """A table's rows: for each column what was measured, what is printed, verdict and origin."""
+    cells = cells.assign(paper_value=[_as_printed(value) for value in cells["paper_value"]])
     found = {(one["row"], one["column"]): one for one in cells.to_dict("records")}
     body = lines(artifact, cells)
     printed = _printed_lines(body)
@@ -139,6 +140,14 @@ def _rows(artifact: Artifact, cells: pd.DataFrame) -> list[dict[str, Any]]:
         for line in body
         if not line.printed
     ]
+
+
+def _as_printed(value: str) -> float | str:
+    """A printed number or word as a CSV has it; NaN where the paper prints nothing."""
+    try:
+        return float(value or "nan")
+    except ValueError:
+        return value
 
 
 def _printed_lines(body: Sequence[Line]) -> dict[str, Line]:
