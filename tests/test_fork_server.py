@@ -38,7 +38,7 @@ RECIPE = Recipe.model_validate(
 def address():
     """The socket of a server."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(fork_server.ADDRESS, raising=False)
+        patch.setenv(fork_server.ADDRESS, "")  # to be put back
         server = fork_server.start()
         yield os.environ[fork_server.ADDRESS]
     server.stdin.close()
