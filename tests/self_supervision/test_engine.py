@@ -104,8 +104,12 @@ def test_two_processes_take_the_steps_of_one_with_as_many_micro_batches(
     torch.multiprocessing.spawn(_process, given, nprocs=2)
     shared = load_file(tmp_path / "shared" / "weights.safetensors")
     for name, value in load_file(alone / "weights.safetensors").items():
-        if not name.endswith("qkv.bias"):  # the keys' has no gradient but rounding; AdamW grows it
-            assert torch.allclose(value, shared[name], rtol=1e-3, atol=2e-5), name
+        other = shared[name]
+        if name.endswith(
+            "qkv.bias"
+        ):  # without the keys', whose gradient is rounding (test_network)
+            value, other = (torch.cat([x.chunk(3)[0], x.chunk(3)[2]]) for x in (value, other))
+        assert torch.allclose(value, other, rtol=1e-3, atol=2e-5), name
 
 
 def test_training_starts_from_another_runs_backbone(straight, recipe, run):

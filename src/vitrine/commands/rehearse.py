@@ -121,7 +121,12 @@ def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, devi
         _train_in_two_attempts(run, here.data_root, device, initial)
         for path, measurement in measurements.items():
             _progress(f"measuring {measurement.name}")
-            small = {"run": run, "seeds": (SEED,), "device": device, "args": _short(measurement)}
+            small: Any = {
+                "run": run,
+                "seeds": (SEED,),
+                "device": device,
+                "args": _short(measurement),
+            }
             taken = take(here.measurement_job(dataclasses.replace(measurement, **small)))
             for artifact, cell, of_cell in shown:
                 if of_cell.path == path:

@@ -1,4 +1,4 @@
-"""Nearest neighbours of frozen features: the votes of `probes`, and a folder of one's own images."""
+"""Nearest neighbours of frozen features, in probes and of one's own folder of images."""
 
 from __future__ import annotations
 
