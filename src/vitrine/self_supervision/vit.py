@@ -30,6 +30,8 @@ class MaskedVisionTransformer(_Timms):
         **kwargs: those of timm's ViT.
     """
 
+    mask_token: Any
+
     def __init__(self, mask_token: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         width = self.embed_dim
