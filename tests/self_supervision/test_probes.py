@@ -12,7 +12,6 @@ from vitrine.data.miniature import write_miniature
 from vitrine.data.segmentation import IGNORED
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Trained
-from vitrine.plan.datasets import load_registry
 from vitrine.self_supervision import patch_probes, probes
 from vitrine.self_supervision.engine import train
 from vitrine.self_supervision.logistic import LogisticRegression
@@ -20,8 +19,6 @@ from vitrine.self_supervision.neighbours import knn_accuracy, load_teacher, near
 from vitrine.self_supervision.network import build_model
 from vitrine.training.engine import Job
 from vitrine.training.model import load_weights
-
-from .conftest import REGISTRY
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -179,8 +176,8 @@ def test_patches_take_the_class_of_most_of_the_nearest(metric):
     assert classify(torch.tensor([[1.0, 0.0]])).tolist() == [0 if metric == "cosine" else 1]
 
 
-def test_patches_of_masked_images_are_segmented(i8, tmp_path):
-    voc = load_registry(REGISTRY)["voc2012"]
+def test_patches_of_masked_images_are_segmented(registry, i8, tmp_path):
+    voc = registry["voc2012"]
     write_miniature(voc, tmp_path, per_class=4, classes=3)
     judged = Trained(**{**vars(i8), "data_root": tmp_path, "datasets": (voc,)})
     values = patch_probes.patch_segmentation(judged, strengths=(1.0, 100.0), neighbours=(1, 3))
@@ -202,8 +199,8 @@ def colours(tmp_path):
     return tmp_path
 
 
-def test_a_run_is_opened_to_classify_a_folder_by_neighbours(i8, colours, monkeypatch):
-    monkeypatch.chdir(REGISTRY.parents[1])
+def test_a_run_is_opened_to_classify_a_folder_by_neighbours(root, i8, colours, monkeypatch):
+    monkeypatch.chdir(root)
     teacher, view = load_teacher(i8.folder)
     image = view(Image.open(colours / "val" / "red" / "0.png"))
     assert torch.equal(teacher(image[None]), i8.model(image[None]))
