@@ -58,7 +58,7 @@ PINNED = {
     "scenes": (1, "74f8a00c"),
     "bmc": (1, "c4cd634e"),
     "dinobloom": (1, "1b754222"),
-    "cells": (1, "365313d4"),
+    "cells": (1, "9fc0d75d"),
 }
 
 
