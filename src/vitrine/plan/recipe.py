@@ -327,6 +327,9 @@ class Crops(Strict):
     Of three probabilities of blur, the first two are those of the global crops.
     """
 
+    resize: PositiveInt | None = Field(
+        None, description="side in pixels to which Lanczos' filter squashes an image first"
+    )
     local_count: NonNegativeInt
     local_size: PositiveInt
     global_scale: Span = Field(description="share of the image's area, from and to")

@@ -19,7 +19,10 @@ from vitrine.octic.shapes import build, default_cfg
 OFFSET = 0.1
 
 
-class MaskedVisionTransformer(VisionTransformer):
+_Timms: Any = VisionTransformer  # whose methods take attention masks instead
+
+
+class MaskedVisionTransformer(_Timms):
     """A ViT whose patches may be masked.
 
     Args:
@@ -27,8 +30,6 @@ class MaskedVisionTransformer(VisionTransformer):
         **kwargs: those of timm's ViT.
     """
 
-    cls_token: Any
-    pos_embed: Any
     mask_token: Any
 
     def __init__(self, mask_token: bool = False, **kwargs: Any) -> None:
@@ -36,7 +37,7 @@ class MaskedVisionTransformer(VisionTransformer):
         width = self.embed_dim
         self.mask_token = nn.Parameter(torch.zeros(1, 1, width)) if mask_token else None
 
-    def forward_features(self, images: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+    def forward_features(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the normalised tokens ``(B, 1 + h w, C)`` of images ``(B, I, H, W)``.
 
         `mask`, ``(B, h w)`` bool, is true where the mask token takes a patch's place.
@@ -52,7 +53,7 @@ class MaskedVisionTransformer(VisionTransformer):
             x = self.blocks(x)
         return self.norm(x)
 
-    def forward(self, images: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, images: Tensor) -> Tensor:
         """Return the features ``(B, C)``, or logits if there are classes."""
         features: Tensor = self.forward_head(self.forward_features(images))
         return features
