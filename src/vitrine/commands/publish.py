@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from vitrine.artifacts.comparison import read_cells, read_measurement
-from vitrine.artifacts.report import report
+from vitrine.artifacts.page import page
+from vitrine.artifacts.quotes import refresh_documents
+from vitrine.artifacts.report import report, results_of
 from vitrine.commands import count, say
 from vitrine.commands.results import (
     MANIFEST,
@@ -37,13 +39,16 @@ from vitrine.commands.verify import altered_publications
 from vitrine.errors import VitrineError
 from vitrine.files import sha256
 from vitrine.plan.catalog import Artifact, Catalog, with_sources
+from vitrine.plan.settings import load_settings
 from vitrine.provenance import DIRTY, changed_files, read_provenance
 
-REPORT = "report.md"
+REPORTS = {"report.md": report, "report.html": page}
 
 
 def publish(catalog: Catalog, prune: bool = False) -> None:
     """Copy a scale's results into the folder of published ones; what is not built here stays.
+
+    Numbers that documents quote become those of the new results.
 
     With `prune`, the published files that this does not write are deleted.
 
@@ -84,7 +89,12 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
         say(f"{name} was trained by older code (--config retrain=changed trains it anew).")
     for name in gone:
         say(f"Deleted {folder / name}.")
-    say(f"Now: git add {folder} && git commit")
+    # Documents quote the scale that everybody can make.
+    quoting = catalog.scale.name == load_settings(catalog.root).scale
+    changed = refresh_documents(catalog.root, folder) if quoting else []
+    for path in changed:
+        say(f"{path}: its numbers are those of these results now; read the sentences again.")
+    say(f"Now: git add {' '.join(map(str, [folder, *changed]))} && git commit")
 
 
 def require_clean(catalog: Catalog) -> None:
@@ -170,8 +180,11 @@ def replace_folder(
         for name, content in files.items():
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             (new / name).write_bytes(content)
-        (new / REPORT).write_text(report(catalog, new), encoding="utf-8")
-        told = {**manifest, "report": {"files": {REPORT: sha256(new / REPORT)}, "measurements": {}}}
+        results = results_of(catalog, new)
+        for name, write in REPORTS.items():
+            (new / name).write_text(write(results), encoding="utf-8")
+        reports = {name: sha256(new / name) for name in REPORTS}
+        told = {**manifest, "report": {"files": reports, "measurements": {}}}
         (new / MANIFEST).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
         if folder.exists():
             folder.rename(old)
@@ -186,7 +199,7 @@ def replace_folder(
             old.rename(folder)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-    return sorted(held - {*files, REPORT, MANIFEST}) if prune else []
+    return sorted(held - {*files, *REPORTS, MANIFEST}) if prune else []
 
 
 def _target(artifact: Artifact) -> str:
