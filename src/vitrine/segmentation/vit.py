@@ -57,7 +57,8 @@ class TimmViT(TimmBackbone):
         img_size: of the crops, whose grid the table of positions has.
         out_indices: after which blocks features are taken.
         calibration: of the table in evaluation, where the grid is another: ``none``, ``iid`` (the
-            paper's) or ``empirical``, see `vitrine.variance.rescaling`.
+            paper's constants), ``exact`` (of independent embeddings, for this very resize) or
+            ``empirical`` (to the table's own variance), see `vitrine.variance.rescaling`.
         init_cfg: None, or mmengine's ``dict(type="Pretrained", checkpoint=...)`` with the published
             weights, see `vitrine.segmentation.weights`.
         kwargs: of timm's model.
