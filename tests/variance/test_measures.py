@@ -92,6 +92,15 @@ def test_all_methods_judge_the_same_images_and_the_baseline_is_plain_accuracy(tr
     assert (gained == by_image["iid"] - by_image["baseline"]).all()
 
 
+def test_a_skipped_size_is_not_judged(trained):
+    few = {**EVALUATION, "sizes": [224, 352], "images": 30}
+    values, fewer = rescaling(trained, **few), rescaling(trained, **few, skipped=[352])
+    assert all(values[key] == value for key, value in fewer.items() if key.startswith("224"))
+    skipped = {key: value for key, value in fewer.items() if key.startswith("352")}
+    assert len(skipped) == 5
+    assert set(skipped.values()) == {None}
+
+
 def test_a_part_of_the_images_is_spread_over_the_split_and_batches_do_not_matter(trained):
     few = {**EVALUATION, "sizes": [224], "images": 30}
     assert rescaling(trained, **few) == rescaling(trained, **{**few, "batch_size": 7})

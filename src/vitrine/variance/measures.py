@@ -83,6 +83,7 @@ def rescaling(
     antialias: bool,
     batch_size: int,
     images: int | None = None,
+    skipped: Sequence[int] = (),
 ) -> Values:
     """Table 3: top-1 accuracy (percent) at larger test sizes, by how P is calibrated.
 
@@ -94,17 +95,23 @@ def rescaling(
         antialias: of interpolation.
         batch_size: images at a time; it does not change the result.
         images: judge this many, spread evenly over the validation split; None is all.
+        skipped: sizes that are not judged; their values are null.
 
     Returns:
         ``"<size>/<method>"`` for the methods baseline, iid (the paper's) and empirical, and
         ``"<size>/<method>-baseline"``, the gain on the same images; each by image, too.
     """
-    values: dict[str, float | str] = {}
+    gained = ("iid", "empirical")
+    values: dict[str, float | str | None] = {}
     for size in sizes:
+        if size in skipped:
+            names = (*METHODS, *(f"{name}-baseline" for name in gained))
+            values |= {f"{size}/{name}": None for name in names}
+            continue
         pixels = _pixels(trained, size, trained_at)
         models = _calibrated(trained.model, pixels, mode, antialias)
         right = _right(trained, models, pixels, batch_size, images)
-        values |= _with_gains(right, "baseline", ("iid", "empirical"), size)
+        values |= _with_gains(right, "baseline", gained, size)
     return values
 
 
