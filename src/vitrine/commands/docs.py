@@ -1,8 +1,8 @@
-"""``python -m vitrine.commands.stand_ins`` writes docs/stand-ins.md: what stands in for the data.
+"""``python -m vitrine.commands.docs`` writes the pages of docs/ that the configuration decides.
 
-A section for each dataset that replaces another at laptop scale: for which one and in which paper,
-what its code says of it, and eight of its images. A test fails where the page is not what the
-registry, the code and the scales say.
+docs/targets.md lists what Snakemake makes. docs/stand-ins.md has a section for each dataset that
+replaces another at laptop scale: for which one and in which paper, what its code says of it, and
+eight of its images. A test fails where a page is not what registry, code and scales say.
 """
 
 from __future__ import annotations
@@ -16,14 +16,23 @@ from typing import Any
 
 from PIL import Image
 
+from vitrine.artifacts.tables import markdown_escape, pipe_table
 from vitrine.data import build
 from vitrine.errors import exit_on_error
 from vitrine.plan.catalog import Catalog, load_catalog
 from vitrine.plan.datasets import DatasetInfo
 from vitrine.plan.source import import_function
 
-PAGE = Path("docs") / "stand-ins.md"
-HEAD = """\
+STAND_INS = Path("docs") / "stand-ins.md"
+TARGETS = Path("docs") / "targets.md"
+ABOUT_TARGETS = """\
+# Targets
+
+What `snakemake TARGET` makes at laptop scale. Beside these there are `all`, `tables`, `figures` and
+the name of each paper. `tableN` and `figN` alone are short for the lead paper (`lead_paper` in
+`configs/default.yaml`). "Ours" stands where the paper has no such artifact.
+"""
+ABOUT_STAND_INS = """\
 # Stand-ins
 
 At laptop scale each dataset of the papers is replaced by a stand-in: a small dataset that is
@@ -56,9 +65,22 @@ def stand_ins(catalog: Catalog) -> dict[str, dict[str, list[str]]]:
     return {name: dict(found[name]) for name in catalog.datasets if name in found}
 
 
-def page(catalog: Catalog) -> str:
-    """Return the page as Markdown."""
-    parts = [HEAD.rstrip()]
+def targets_page(catalog: Catalog) -> str:
+    """Return the list of targets as Markdown."""
+    parts = [ABOUT_TARGETS.rstrip()]
+    for name, paper in catalog.papers.items():
+        rows = [
+            [f"`{name}_{one.name}`", markdown_escape(one.title), markdown_escape(one.source)]
+            for one in paper.artifacts.values()
+        ]
+        table = pipe_table(["target", "what it is", "in the paper"], rows, numbers=False)
+        parts += [f"## {name}: {paper.info.title}", table]
+    return "\n\n".join(parts) + "\n"
+
+
+def stand_ins_page(catalog: Catalog) -> str:
+    """Return the page of stand-ins as Markdown."""
+    parts = [ABOUT_STAND_INS.rstrip()]
     for name, used in stand_ins(catalog).items():
         info = catalog.datasets[name]
         uses = "; ".join(
@@ -114,11 +136,12 @@ def picture(info: DatasetInfo) -> Image.Image:
 
 
 def main() -> None:
-    """Write the page and its pictures; delete pictures of stand-ins that are no more."""
+    """Write the pages and pictures; delete pictures of stand-ins that are no more."""
     catalog = load_catalog(scale="laptop")
-    folder = PAGE.with_suffix("")
+    folder = STAND_INS.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(page(catalog), encoding="utf-8")
+    STAND_INS.write_text(stand_ins_page(catalog), encoding="utf-8")
+    TARGETS.write_text(targets_page(catalog), encoding="utf-8")
     wanted = {folder / f"{name}.png" for name in stand_ins(catalog)}
     for path in wanted:
         picture(catalog.datasets[path.stem]).save(path, optimize=True)
