@@ -8,7 +8,8 @@ of a comparison, for all its models alike. Seeds are others than those that are 
         --output benchmarks/laptop_search_shift.csv
 
 The score is top-1 accuracy, of segmenters mIoU; their images must lie below ``data``. Rows are
-added to the file, one for each recipe, rate and seed; a row that is there is not made again. Images composed of one scan may be on both sides: rates are compared, accuracies are high.
+added to the file, one for each recipe, rate and seed; a row that is there is not made again.
+Images composed of one scan may be on both sides: rates are compared, accuracies are high.
 """
 
 from __future__ import annotations
