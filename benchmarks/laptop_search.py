@@ -1,7 +1,7 @@
 """Search a laptop recipe's learning rate on images held out of its training split.
 
-Each recipe is trained at each rate on four fifths of its training images and judged on the rest;
-the test images are never read. The rates of laptop recipes were chosen so: on the plain baseline
+Each recipe is trained at each rate on four fifths of its training images and judged on the rest, a
+backbone by its 20 nearest neighbours; the test images are never read. The rates of laptop recipes were chosen so: on the plain baseline
 of a comparison, for all its models alike. Seeds are others than those that are published.
 
     python benchmarks/laptop_search.py shift swin_t-cifar10 --lr 1e-3 3e-3 1e-2
@@ -28,6 +28,7 @@ from vitrine.errors import VitrineError, exit_on_error
 from vitrine.measures.accuracy import accuracy
 from vitrine.measures.context import Trained
 from vitrine.plan.catalog import load_catalog
+from vitrine.self_supervision.probes import knn
 from vitrine.training.engine import Job, builder_of, engine_of
 from vitrine.training.model import load_weights
 
@@ -63,8 +64,8 @@ def main() -> None:
     known = read(given.output)
     for name in given.recipes:
         recipe = paper.recipe(name)
-        if recipe.task != "classification" or recipe.model.weights_from:
-            raise VitrineError(f"'{name}' is no classifier trained from random weights")
+        if recipe.task == "segmentation" or recipe.model.weights_from:
+            raise VitrineError(f"'{name}' is no classifier or backbone trained from random weights")
         for lr in given.lr:
             for seed in range(SEED, SEED + given.seeds):
                 key = (given.paper, name, recipe.data.dataset, f"{lr:g}", str(seed))
@@ -96,8 +97,12 @@ def judged(paper, name: str, lr: float, seed: int) -> list[str]:
         seconds = time.process_time() - start
         model = builder_of(recipe).build_model(recipe, info.classes)
         load_weights(model, weights, recipe)
-        trained = Trained("cpu", Path("data"), seed, recipe=recipe, info=info, model=model.eval())
-        top1 = accuracy(trained)["top1"]
+        trained = Trained(
+            "cpu", Path("data"), seed, recipe=recipe, info=info, model=model.eval(),
+            folder=Path(folder),
+        )  # fmt: skip
+        self_supervised = recipe.task == "self_supervision"
+        top1 = knn(trained)["top1/20"] if self_supervised else accuracy(trained)["top1"]
     return [str(recipe.steps(info.train_images)), f"{top1:.2f}", f"{seconds:.1f}"]
 
 

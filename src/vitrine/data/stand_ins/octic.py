@@ -7,10 +7,11 @@ turns and mirrorings, which an invariant model cannot tell apart, while most ima
 side, so that a model without invariance loses accuracy when they are turned (Tables 2 and 5, Fig.
 4b, Sec. 4.3, and DINOv2's Table 3). It has 6,400 training and 1,600 test images.
 
-DINOv2's features are judged on three more, each of 1,600 and 400 images composed anew: `species`
-(iNaturalist) asks for a thing and its material at once, `places` (Places365) from which of eleven
-regions of the photographs a material is, `objects` (VOC2012) for the digit at each pixel, 0 where
-there is none.
+DINOv2 trains on `shapes`, the same digits white on black: without labels a small model would tell
+images apart by their colours alone. It has 2,400 training and 600 test images. Its features are
+judged on three more, each of 1,600 and 400 images composed anew: `species` (iNaturalist) asks for a
+thing and its material at once, `places` (Places365) from which of eleven regions of the photographs
+a material is, `objects` (VOC2012) for the digit at each pixel, 0 where there is none.
 """
 
 from __future__ import annotations
@@ -67,6 +68,14 @@ def things_and_stuff(folder: Path, split: Split) -> Pictures:
     return _pictures([pixels, stuff(materials, split, random)], [shapes, 8 + materials])
 
 
+@functools.cache
+def shapes(folder: Path, split: Split) -> Pictures:
+    """Open what DINOv2 trains on in the place of ImageNet; `folder` is not read."""
+    random, labels = stream("shapes", split), np.arange(3 * IMAGES[split] // 8) % 8
+    covers = cover(labels, split, random)
+    return _pictures([np.repeat(covers[..., None], 3, axis=-1)], [labels])
+
+
 def species(folder: Path, split: Split) -> Pictures:
     """Open the stand-in of iNaturalist; `folder` is not read."""
     random, labels = stream("species", split), np.arange(IMAGES[split] // 4) % 64
@@ -107,12 +116,17 @@ def things(
         images ``(N, 16, 16, 3)`` in 0..1, and the share of each pixel that the thing covers,
         ``(N, 16, 16)``.
     """
-    drawn, digits = scans(split)
-    pools = [np.flatnonzero(SHAPES[digits] == shape) for shape in range(8)]
-    covers = placed(drawn[[random.choice(pools[shape]) for shape in shapes]], random)
+    covers = cover(shapes, split, random)
     filling = 1 - TINT + TINT * stuff(materials, split, random)
     ground = GROUND * stuff(random.randint(8, size=len(shapes)), split, random)
     return ground + covers[..., None] * (filling - ground), covers
+
+
+def cover(shapes: np.ndarray, split: Split, random: np.random.RandomState) -> np.ndarray:
+    """Place a scan of each of these shapes, ``(N, 16, 16)`` in 0..1."""
+    drawn, digits = scans(split)
+    pools = [np.flatnonzero(SHAPES[digits] == shape) for shape in range(8)]
+    return placed(drawn[[random.choice(pools[shape]) for shape in shapes]], random)
 
 
 def placed(strokes: np.ndarray, random: np.random.RandomState) -> np.ndarray:
