@@ -1,8 +1,9 @@
 """Search a laptop recipe's learning rate on images held out of its training split.
 
 Each recipe is trained at each rate on four fifths of its training images and judged on the rest, a
-backbone by its 20 nearest neighbours; the test images are never read. The rates of laptop recipes were chosen so: on the plain baseline
-of a comparison, for all its models alike. Seeds are others than those that are published.
+backbone by its 20 nearest neighbours; the test images are never read. The rates of laptop recipes
+were chosen so: on the plain baseline of a comparison, for all its models alike. Seeds are others
+than those that are published.
 
     python benchmarks/laptop_search.py shift swin_t-cifar10 --lr 1e-3 3e-3 1e-2
         --output benchmarks/laptop_search_shift.csv

@@ -10,7 +10,19 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch
 
 from vitrine.measures.context import Context
-from vitrine.octic.figures import MIRRORS, fig1, fig2, fig3, fig4a, fig4b, fig5, fig6, fig7, figb1, ring
+from vitrine.octic.figures import (
+    MIRRORS,
+    fig1,
+    fig2,
+    fig3,
+    fig4a,
+    fig4b,
+    fig5,
+    fig6,
+    fig7,
+    figb1,
+    ring,
+)
 from vitrine.octic.group import ELEMENTS, transform
 from vitrine.octic.illustrations import BANKS, STAGES, cayley, intertwiner
 

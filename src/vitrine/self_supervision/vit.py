@@ -34,9 +34,7 @@ class MaskedVisionTransformer(VisionTransformer):
     pos_embed: Any
     mask_token: Any
 
-    def __init__(
-        self, mask_token: bool = False, init_std: float = TIMM_STD, **kwargs: Any
-    ) -> None:
+    def __init__(self, mask_token: bool = False, init_std: float = TIMM_STD, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         width = self.embed_dim
         self.mask_token = nn.Parameter(torch.zeros(1, 1, width)) if mask_token else None

@@ -1,17 +1,9 @@
 """The octic paper's stand-ins: small upright images of things and of stuff.
 
-Half of the images of `things-and-stuff` (ImageNet) show one of eight materials, cut from two
-photographs, half a bright digit scan that is tinted by one material and lies on another. Asked for is
-the material, or the digit, where 2 and 5 are one class, and 6 and 9: so classes are closed under
-turns and mirrorings, which an invariant model cannot tell apart, while most images have an upright
-side, so that a model without invariance loses accuracy when they are turned (Tables 2 and 5, Fig.
-4b, Sec. 4.3, and DINOv2's Table 3). It has 6,400 training and 1,600 test images.
-
-DINOv2 trains on `shapes`, the same digits white on black: without labels a small model would tell
-images apart by their colours alone. It has 2,400 training and 600 test images. Its features are
-judged on three more, each of 1,600 and 400 images composed anew: `species` (iNaturalist) asks for a
-thing and its material at once, `places` (Places365) from which of eleven regions of the photographs
-a material is, `objects` (VOC2012) for the digit at each pixel, 0 where there is none.
+Things are digit scans, stuff is one of eight materials, cut from two photographs. 2 and 5 are one
+class, and so are 6 and 9: classes are closed under turns and mirrorings, which an invariant model
+cannot tell apart. Materials hardly have an upright side, digits have: most of what a model without
+invariance loses under turns it loses on things.
 """
 
 from __future__ import annotations
@@ -35,7 +27,7 @@ CROPS = (16, 24)
 """Sides of the squares that materials are cut from photographs by, from and to."""
 
 IMAGES: dict[Split, int] = {"train": 6400, "val": 1600}
-SHAPES = np.array([0, 1, 2, 3, 4, 2, 5, 6, 7, 5])
+KINDS = np.array([0, 1, 2, 3, 4, 2, 5, 6, 7, 5])
 """The class of each digit: one turned by half is another, and so is one mirrored."""
 
 TILT = 10.0  # degrees, a standard deviation
@@ -61,44 +53,67 @@ REGIONS: dict[str, list[tuple[str, Box]]] = {
 
 @functools.cache  # the seeds of a run share it
 def things_and_stuff(folder: Path, split: Split) -> Pictures:
-    """Open the stand-in of ImageNet; it is composed, so `folder` is not read."""
+    """Compose images of 16 pixels, half of things and half of stuff; `folder` is not read.
+
+    Stuff is a square of one of eight materials, cut from a photograph. A thing is a digit scan, a
+    little turned and half of them mirrored, bright and tinted by a material, on a dark one. Asked
+    for is the material, or the digit, where 2 and 5 are one class, and 6 and 9: so turns change no
+    class, which Tables 2 and 5, Figure 4b and Sec. 4.3 need, but what images look like, which makes
+    a model without invariance lose accuracy on turned ones.
+    """
     half, random = IMAGES[split] // 2, stream("things-and-stuff", split)
-    shapes, materials = np.arange(half) % 8, np.arange(half) % 8
-    pixels, _ = things(shapes, random.randint(8, size=half), split, random)
-    return _pictures([pixels, stuff(materials, split, random)], [shapes, 8 + materials])
+    kinds = np.arange(half) % 8
+    pixels, _ = things(kinds, random.randint(8, size=half), split, random)
+    return _pictures([pixels, stuff(kinds, split, random)], [2 * kinds, 2 * kinds + 1])
 
 
 @functools.cache
 def shapes(folder: Path, split: Split) -> Pictures:
-    """Open what DINOv2 trains on in the place of ImageNet; `folder` is not read."""
+    """Compose digit scans of 16 pixels, white on black; `folder` is not read.
+
+    They are a little turned and half of them mirrored; asked for is the digit, where 2 and 5 are
+    one class, and 6 and 9. DINOv2 trains on them without labels, for Table 3 and Figure 7: by
+    their shapes alone can they be told apart, while of coloured images a small model learns the
+    colours, and untrained features know them already.
+    """
     random, labels = stream("shapes", split), np.arange(3 * IMAGES[split] // 8) % 8
     covers = cover(labels, split, random)
     return _pictures([np.repeat(covers[..., None], 3, axis=-1)], [labels])
 
 
 def species(folder: Path, split: Split) -> Pictures:
-    """Open the stand-in of iNaturalist; `folder` is not read."""
+    """Compose digits of materials on materials; asked for is both at once. `folder` is not read.
+
+    Features of `shapes` are judged on them in Table 7, as iNaturalist's classes are fine ones.
+    """
     random, labels = stream("species", split), np.arange(IMAGES[split] // 4) % 64
     pixels, _ = things(labels // 8, labels % 8, split, random)
     return _pictures([pixels], [labels])
 
 
 def places(folder: Path, split: Split) -> Pictures:
-    """Open the stand-in of Places365; `folder` is not read."""
-    random, regions = stream("places", split), sum(REGIONS.values(), [])
+    """Cut squares from eleven regions of two photographs; asked for is which. `folder` is not read.
+
+    Features of `shapes` are judged on them in Table 7, as Places365 shows scenes and no things.
+    """
+    random, regions = stream("places", split), [one for found in REGIONS.values() for one in found]
     labels = np.arange(IMAGES[split] // 4) % len(regions)
     pixels = [_crop([regions[label]], split, random) for label in labels]
     return _pictures([np.stack(pixels)], [labels])
 
 
 class Objects(Dataset[tuple[Image.Image, np.ndarray]]):
-    """The stand-in of VOC 2012: things and the mask of each, (16, 16) uint8, 0 or 1 + shape."""
+    """Digits of materials on materials, each with a mask (16, 16) uint8, 0 or 1 + its class.
+
+    Features of `shapes` are judged on them in Table 3, as VOC 2012 labels objects and no ground.
+    `folder` is not read.
+    """
 
     def __init__(self, folder: Path, split: Split) -> None:
-        random, shapes = stream("objects", split), np.arange(IMAGES[split] // 4) % 8
-        pixels, covers = things(shapes, random.randint(8, size=len(shapes)), split, random)
-        self.images = _pictures([pixels], [shapes])
-        self.masks = np.where(covers > 0.5, 1 + shapes[:, None, None], 0).astype(np.uint8)
+        random, kinds = stream("objects", split), np.arange(IMAGES[split] // 4) % 8
+        pixels, covers = things(kinds, random.randint(8, size=len(kinds)), split, random)
+        self.images = _pictures([pixels], [kinds])
+        self.masks = np.where(covers > 0.5, 1 + kinds[:, None, None], 0).astype(np.uint8)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -108,25 +123,25 @@ class Objects(Dataset[tuple[Image.Image, np.ndarray]]):
 
 
 def things(
-    shapes: np.ndarray, materials: np.ndarray, split: Split, random: np.random.RandomState
+    kinds: np.ndarray, materials: np.ndarray, split: Split, random: np.random.RandomState
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compose things of these shapes and materials, each on a darker material.
+    """Compose things of these kinds and materials, each on a darker material.
 
     Returns:
         images ``(N, 16, 16, 3)`` in 0..1, and the share of each pixel that the thing covers,
         ``(N, 16, 16)``.
     """
-    covers = cover(shapes, split, random)
+    covers = cover(kinds, split, random)
     filling = 1 - TINT + TINT * stuff(materials, split, random)
-    ground = GROUND * stuff(random.randint(8, size=len(shapes)), split, random)
+    ground = GROUND * stuff(random.randint(8, size=len(kinds)), split, random)
     return ground + covers[..., None] * (filling - ground), covers
 
 
-def cover(shapes: np.ndarray, split: Split, random: np.random.RandomState) -> np.ndarray:
-    """Place a scan of each of these shapes, ``(N, 16, 16)`` in 0..1."""
+def cover(kinds: np.ndarray, split: Split, random: np.random.RandomState) -> np.ndarray:
+    """Place a scan of each of these kinds, ``(N, 16, 16)`` in 0..1."""
     drawn, digits = scans(split)
-    pools = [np.flatnonzero(SHAPES[digits] == shape) for shape in range(8)]
-    return placed(drawn[[random.choice(pools[shape]) for shape in shapes]], random)
+    pools = [np.flatnonzero(KINDS[digits] == kind) for kind in range(8)]
+    return placed(drawn[[random.choice(pools[kind]) for kind in kinds]], random)
 
 
 def placed(strokes: np.ndarray, random: np.random.RandomState) -> np.ndarray:
@@ -138,7 +153,9 @@ def placed(strokes: np.ndarray, random: np.random.RandomState) -> np.ndarray:
     inverse = np.array([[mirror * cos, mirror * sin], [-sin, cos]])  # from the image to the scan
     offset = -(inverse * shift).sum(1, keepdims=True)
     to_scan = torch.from_numpy(np.concatenate([inverse, offset], 1).transpose(2, 0, 1)).float()
-    fine = functional.interpolate(torch.from_numpy(strokes)[:, None], scale_factor=4, mode="bicubic")
+    fine = functional.interpolate(
+        torch.from_numpy(strokes)[:, None], scale_factor=4, mode="bicubic"
+    )
     grid = functional.affine_grid(to_scan, [n, 1, 2 * SIDE, 2 * SIDE], align_corners=False)
     sampled = functional.grid_sample(fine.clamp(0, 1), grid, align_corners=False)
     return functional.avg_pool2d(sampled, 2)[:, 0].numpy()
@@ -158,7 +175,8 @@ def _crop(
     photo, (left, top, right, bottom) = found[random.randint(len(found))]
     side = random.randint(CROPS[0], min(CROPS[1], right - left, bottom - top) + 1)
     x, y = random.randint(left, right - side + 1), random.randint(top, bottom - side + 1)
-    picture = _photos()[photo].resize((SIDE, SIDE), Image.Resampling.BILINEAR, (x, y, x + side, y + side))
+    box = (x, y, x + side, y + side)
+    picture = _photos()[photo].resize((SIDE, SIDE), Image.Resampling.BILINEAR, box)
     pixels = np.asarray(picture, np.float32) / 255
     return pixels[:, ::-1] if random.randint(2) else pixels
 
