@@ -110,7 +110,7 @@ class Objects(Dataset[tuple[Image.Image, np.ndarray]]):
     """
 
     def __init__(self, folder: Path, split: Split) -> None:
-        random, kinds = stream("objects", split), np.arange(IMAGES[split] // 4) % 8
+        random, kinds = stream("objects", split), np.arange(IMAGES[split] // 16) % 8
         pixels, covers = things(kinds, random.randint(8, size=len(kinds)), split, random)
         self.images = _pictures([pixels], [kinds])
         self.masks = np.where(covers > 0.5, 1 + kinds[:, None, None], 0).astype(np.uint8)
