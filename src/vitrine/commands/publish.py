@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from vitrine.artifacts.comparison import read_cells, read_measurement
+from vitrine.artifacts.quotes import refresh_documents
 from vitrine.artifacts.report import report
 from vitrine.commands import count, say
 from vitrine.commands.results import (
@@ -37,6 +38,7 @@ from vitrine.commands.verify import altered_publications
 from vitrine.errors import VitrineError
 from vitrine.files import sha256
 from vitrine.plan.catalog import Artifact, Catalog, with_sources
+from vitrine.plan.settings import load_settings
 from vitrine.provenance import DIRTY, changed_files, read_provenance
 
 REPORT = "report.md"
@@ -44,6 +46,8 @@ REPORT = "report.md"
 
 def publish(catalog: Catalog, prune: bool = False) -> None:
     """Copy a scale's results into the folder of published ones; what is not built here stays.
+
+    Numbers that documents quote become those of the new results.
 
     With `prune`, the published files that this does not write are deleted.
 
@@ -84,7 +88,12 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
         say(f"{name} was trained by older code (--config retrain=changed trains it anew).")
     for name in gone:
         say(f"Deleted {folder / name}.")
-    say(f"Now: git add {folder} && git commit")
+    # Documents quote the scale that everybody can make.
+    quoting = catalog.scale.name == load_settings(catalog.root).scale
+    changed = refresh_documents(catalog.root, folder) if quoting else []
+    for path in changed:
+        say(f"{path}: its numbers are those of these results now; read the sentences again.")
+    say(f"Now: git add {' '.join(map(str, [folder, *changed]))} && git commit")
 
 
 def require_clean(catalog: Catalog) -> None:

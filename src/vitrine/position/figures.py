@@ -7,6 +7,7 @@ stand-ins do, are drawn as one. Rows of the cells are "<dataset>, <model>", such
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from typing import Any
 
@@ -309,6 +310,8 @@ def _draw_fits(axes: Axes, points: pd.DataFrame) -> None:
         own = points.loc[points["dataset"] == dataset, ["x", "y"]].dropna()
         x, y = own.to_numpy(dtype=float).T
         if len(x) > 1 and np.ptp(x) > 0:  # else there is no line, or any
-            # No band: a bootstrap of five points would cover half of the figure.
-            look = {"linestyle": "--", "linewidth": 0.9}
-            sns.regplot(x=x, y=y, scatter=False, ci=None, color=colour, line_kws=look, ax=axes)
+            # seaborn's regplot solves by LAPACK, whose last bits differ between processes, and with
+            # them the pixels. No band: a bootstrap of five points would cover half of the figure.
+            slope, intercept = statistics.linear_regression(x, y)
+            ends = np.array([x.min(), x.max()])
+            axes.plot(ends, slope * ends + intercept, "--", color=colour, linewidth=0.9)

@@ -1,0 +1,132 @@
+"""Numbers in documents that are computed from published results.
+
+A document quotes a cell by a comment behind the number, which Markdown does not show:
+
+    it reaches 91.5 %<!-- shift_table1["A-Swin-T (Ours)", "CIFAR-10 / Acc."] --> on the stand-in
+
+The comment is arithmetic (``+ - * /``, ``abs``, ``min``, ``max``, ``mean``) over cells of artifacts
+at one scale: ``TARGET[row, column]`` is what was measured, ``TARGET.std[row, column]`` its spread
+over seeds. The number in front of it is kept at its decimals.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from vitrine.artifacts.comparison import read_cells
+from vitrine.errors import VitrineError, did_you_mean
+
+QUOTE = re.compile(
+    r"(?P<sign>[-+−]?)(?P<number>\d[\d,]*(?:\.(?P<decimals>\d+))?)(?P<unit> ?%?)"
+    r"<!-- (?P<expression>\w+(?:\.std)?\[.*?|\w+\(.*?) -->",
+    re.DOTALL,
+)
+OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.USub: operator.neg,
+}
+FUNCTIONS: dict[str, Callable[..., float]] = {
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "mean": lambda *values: statistics.fmean(values),
+}
+
+
+def refreshed(text: str, results: Path, where: str) -> str:
+    """Return a document with every quoted number as the results in a folder give it now.
+
+    Raises:
+        VitrineError: a comment names a cell that there is not, or is no arithmetic over cells.
+    """
+
+    def rewritten(quote: re.Match[str]) -> str:
+        value = evaluate(quote["expression"], results, where)
+        digits = (
+            f"{abs(value):{',' if ',' in quote['number'] else ''}.{len(quote['decimals'] or '')}f}"
+        )
+        plus = "+" if quote["sign"] == "+" else ""
+        sign = ("−" if quote["sign"] == "−" else "-") if value < 0 else plus
+        return f"{sign}{digits}{quote['unit']}<!-- {quote['expression']} -->"
+
+    return QUOTE.sub(rewritten, text)
+
+
+def evaluate(expression: str, results: Path, where: str) -> float:
+    """Compute an expression over the cells of the artifacts in a results folder.
+
+    Raises:
+        VitrineError: as `refreshed`.
+    """
+    try:
+        return float(_value(ast.parse(" ".join(expression.split()), mode="eval").body, results))
+    except (SyntaxError, TypeError, ArithmeticError, LookupError) as error:
+        raise VitrineError(f"{where}: the comment '{expression}' says no number: {error}") from None
+    except VitrineError as error:
+        raise VitrineError(f"{where}: the comment '{expression}': {error}") from None
+
+
+def _value(node: ast.AST, results: Path) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return number
+        case ast.BinOp(left=left, op=op, right=right):
+            return OPERATORS[type(op)](_value(left, results), _value(right, results))
+        case ast.UnaryOp(op=op, operand=operand):
+            return OPERATORS[type(op)](_value(operand, results))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            return FUNCTIONS[name](*(_value(one, results) for one in arguments))
+        case ast.Subscript(value=place, slice=ast.Tuple(elts=[row, column])):
+            target, field = _place(place)
+            return _cell(target, field, ast.literal_eval(row), ast.literal_eval(column), results)
+    raise TypeError("it is no arithmetic over cells such as shift_table1[row, column]")
+
+
+def _place(node: ast.AST) -> tuple[str, str]:
+    match node:
+        case ast.Name(id=target):
+            return target, "measured"
+        case ast.Attribute(value=ast.Name(id=target), attr="std"):
+            return target, "std"
+    raise TypeError("a cell is TARGET[row, column] or TARGET.std[row, column]")
+
+
+def _cell(target: str, field: str, row: str, column: str, results: Path) -> float:
+    paper, _, artifact = target.partition("_")
+    cells = read_cells(results / paper / f"{artifact}.csv")
+    for name, wanted in (("row", row), ("column", column)):
+        known = cells[name].unique()
+        if wanted not in known:
+            raise VitrineError(f"{target} has no {name} '{wanted}'{did_you_mean(wanted, known)}")
+        cells = cells[cells[name] == wanted]
+    found = cells[field].dropna()
+    if len(found) != 1:
+        raise VitrineError(f"{target} has {len(found)} numbers in row '{row}', column '{column}'")
+    return float(found.iloc[0])
+
+
+def documents(root: Path) -> Iterator[Path]:
+    """The documents of a checkout that may quote results."""
+    yield from sorted(root.glob("*.md"))
+    yield from sorted(root.glob("docs/**/*.md"))
+    yield from sorted(root.glob("configs/papers/*/deviations.md"))
+
+
+def refresh_documents(root: Path, results: Path) -> list[Path]:
+    """Rewrite the documents whose quoted numbers are others in these results; return them."""
+    changed = []
+    for path in documents(root):
+        text = path.read_text(encoding="utf-8")
+        if (new := refreshed(text, results, str(path))) != text:
+            path.write_text(new, encoding="utf-8")
+            changed.append(path)
+    return changed

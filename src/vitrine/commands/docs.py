@@ -1,0 +1,153 @@
+"""``python -m vitrine.commands.docs`` writes the pages of docs/ that the configuration decides.
+
+docs/targets.md lists what Snakemake makes. docs/stand-ins.md has a section for each dataset that
+replaces another at laptop scale: for which one and in which paper, what its code says of it, and
+eight of its images. A test fails where a page is not what registry, code and scales say.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from vitrine.artifacts.tables import markdown_escape, pipe_table
+from vitrine.data import build
+from vitrine.errors import exit_on_error
+from vitrine.plan.catalog import Catalog, load_catalog
+from vitrine.plan.datasets import DatasetInfo
+from vitrine.plan.source import import_function
+
+STAND_INS = Path("docs") / "stand-ins.md"
+TARGETS = Path("docs") / "targets.md"
+ABOUT_TARGETS = """\
+# Targets
+
+What `snakemake TARGET` makes at laptop scale. Beside these there are `all`, `tables`, `figures` and
+the name of each paper. `tableN` and `figN` alone are short for the lead paper (`lead_paper` in
+`configs/default.yaml`). "Ours" stands where the paper has no such artifact.
+"""
+ABOUT_STAND_INS = """\
+# Stand-ins
+
+At laptop scale each dataset of the papers is replaced by a stand-in: a small dataset that is
+composed, from a fixed seed, of two things that scikit-learn bundles: 1,797 scans of handwritten
+digits (8x8 pixels) and two photographs (640x427). Labels are exact. A stand-in has, by
+construction, the property that the paper's claims are about. Its numbers are not the paper's:
+what holds on a stand-in shows that the method does what it says, and no more.
+
+Each picture shows eight test images.
+"""
+SAMPLES = 8
+SIDE = 96  # of a shown image, in pixels
+GAP = 6
+
+
+def stand_ins(catalog: Catalog) -> dict[str, dict[str, list[str]]]:
+    """Return each stand-in, with the datasets that it stands in for and the papers where."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, paper in catalog.papers.items():
+        pairs = [
+            (paper.printed(one).data.dataset, paper.recipe(one).data.dataset)
+            for one in paper.recipes
+            if not paper.without(one)
+        ]
+        for measure in paper.artifacts_file.measures.values():
+            pairs += [(one, paper.stand_ins.get(one, one)) for one in measure.datasets]
+        for printed, here in dict.fromkeys(pairs):
+            if printed != here:
+                found[here][printed].append(name)
+    return {name: dict(found[name]) for name in catalog.datasets if name in found}
+
+
+def targets_page(catalog: Catalog) -> str:
+    """Return the list of targets as Markdown."""
+    parts = [ABOUT_TARGETS.rstrip()]
+    for name, paper in catalog.papers.items():
+        rows = [
+            [f"`{name}_{one.name}`", markdown_escape(one.title), markdown_escape(one.source)]
+            for one in paper.artifacts.values()
+        ]
+        table = pipe_table(["target", "what it is", "in the paper"], rows, numbers=False)
+        parts += [f"## {name}: {paper.info.title}", table]
+    return "\n\n".join(parts) + "\n"
+
+
+def stand_ins_page(catalog: Catalog) -> str:
+    """Return the page of stand-ins as Markdown."""
+    parts = [ABOUT_STAND_INS.rstrip()]
+    for name, used in stand_ins(catalog).items():
+        info = catalog.datasets[name]
+        uses = "; ".join(
+            f"{catalog.datasets[printed].title} ({', '.join(papers)})"
+            for printed, papers in used.items()
+        )
+        parts += [
+            f"## `{name}`",
+            f"Stands in for {uses}. {info.classes} classes, {info.train_images:,} training and "
+            f"{info.val_images:,} test images.",
+            description(info),
+            f"![eight images of {name}](stand-ins/{name}.png)",
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def description(info: DatasetInfo) -> str:
+    """What the code says of the function that opens a dataset, or of the module that makes it."""
+    function: Any = import_function(info.prepare or info.loader, "configs/datasets.yaml")
+    function = getattr(function, "func", function)  # of a partial
+    return inspect.getdoc(inspect.getmodule(function) if info.prepare else function) or ""
+
+
+def samples(info: DatasetInfo) -> Iterator[Image.Image]:
+    """The first test image of each class, as far as eight go; masks are left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        (root := Path(folder) / info.folder).mkdir(exist_ok=True)
+        if info.prepare:
+            import_function(info.prepare, "configs/datasets.yaml")(root, root)
+        images: Any = build(info, "val", Path(folder))
+        labels = [label for _, label in images] if not info.segmentation else []
+        first = [labels.index(label) for label in sorted(set(labels))]
+        order = dict.fromkeys([*first, *range(len(images))])
+        for index in [*order][:SAMPLES]:
+            yield images[index][0].convert("RGB")
+
+
+def picture(info: DatasetInfo) -> Image.Image:
+    """Eight images side by side, each pixel enlarged as a square."""
+    shown = []
+    for image in samples(info):
+        factor = max(1, SIDE // image.height)
+        shown.append(
+            image.resize((factor * image.width, factor * image.height), Image.Resampling.NEAREST)
+        )
+    width = sum(image.width for image in shown) + GAP * (len(shown) - 1)
+    sheet = Image.new("RGB", (width, max(image.height for image in shown)), "white")
+    left = 0
+    for image in shown:
+        sheet.paste(image, (left, 0))
+        left += image.width + GAP
+    return sheet
+
+
+def main() -> None:
+    """Write the pages and pictures; delete pictures of stand-ins that are no more."""
+    catalog = load_catalog(scale="laptop")
+    folder = STAND_INS.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    STAND_INS.write_text(stand_ins_page(catalog), encoding="utf-8")
+    TARGETS.write_text(targets_page(catalog), encoding="utf-8")
+    wanted = {folder / f"{name}.png" for name in stand_ins(catalog)}
+    for path in wanted:
+        picture(catalog.datasets[path.stem]).save(path, optimize=True)
+    for path in set(folder.glob("*.png")) - wanted:
+        path.unlink()
+
+
+if __name__ == "__main__":
+    exit_on_error(main)
