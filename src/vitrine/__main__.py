@@ -148,10 +148,13 @@ def render(given: argparse.Namespace) -> None:
 
 def write_report(given: argparse.Namespace) -> None:
     """Write the report of a scale."""
-    from vitrine.artifacts.report import report
+    from vitrine.artifacts.page import page
+    from vitrine.artifacts.report import report, results_of
 
     catalog = _catalog(given)
-    write_atomically(catalog.report, report(catalog))
+    results = results_of(catalog)
+    write_atomically(catalog.report, report(results))
+    write_atomically(catalog.report.with_suffix(".html"), page(results))
 
 
 def _catalog(given: argparse.Namespace) -> Catalog:

@@ -7,6 +7,7 @@ rule report_page:
         report_inputs,
     output:
         report(str(CATALOG.report), caption="../report/report.rst", category="report"),
+        str(CATALOG.report.with_suffix(".html")),
     log:
         str(RUNS / "logs" / CATALOG.scale.name / "report.log"),
     benchmark:
@@ -17,7 +18,7 @@ rule report_page:
     params:
         where=WHERE,
         scale=CATALOG.scale.description,
-        code=rendering_digest("vitrine.artifacts.report"),
+        code=rendering_digest("vitrine.artifacts.page"),
     shell:
         "python -m vitrine report {params.where} &> {log:q}"
 

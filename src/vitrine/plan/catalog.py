@@ -425,6 +425,11 @@ class Catalog:
         """The page that links every artifact and says which claims hold."""
         return self.results / "report.md"
 
+    @property
+    def reports(self) -> tuple[Path, Path]:
+        """The report in Markdown, and as a page of HTML."""
+        return self.report, self.report.with_suffix(".html")
+
     @functools.cached_property
     def runs(self) -> dict[Path, Run]:
         """The runs behind all artifacts of this scale, by folder."""
@@ -554,7 +559,7 @@ class Catalog:
         fetched = map(self.receipt_of, self.datasets)
         published = filter(None, (run.recipe.model.published for run in self.runs.values()))
         weights = map(self.weights_of, published)
-        known = (*self.measurements, self.report, *rendered, *receipts, *fetched, *weights)
+        known = (*self.measurements, *self.reports, *rendered, *receipts, *fetched, *weights)
         return file in known
 
     def receipt_of(self, dataset: str) -> Path:
@@ -586,7 +591,12 @@ class Catalog:
         for kind in ("table", "figure"):
             chosen = [artifact for artifact in everything if artifact.kind == kind]
             add(f"{kind}s", f"every {kind} of every paper", chosen)
-        add("all", "every table and figure of every paper, and the report", everything, self.report)
+        add(
+            "all",
+            "every table and figure of every paper, and the report",
+            everything,
+            *self.reports,
+        )
         return targets
 
     def target(self, name: str) -> Target:
