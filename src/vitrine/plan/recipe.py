@@ -114,6 +114,7 @@ class Augmentation(Strict):
     crop_padding: int = Field(
         4, ge=0, description="crop 'random': so many black pixels on each side"
     )
+    crop_step: PositiveInt = Field(1, description="crop 'random': pixels from a place to the next")
     scale: tuple[Fraction, Fraction] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     hflip: float = Field(0.5, ge=0, le=1)

@@ -157,7 +157,9 @@ class Frames:
             top, left = self.random.choice(places, size=2)
             scan = Image.fromarray(self.scans[self.asked[index]])
             way = Image.Resampling.NEAREST if size % 8 == 0 else Image.Resampling.BILINEAR
-            self.pixels[index, top : top + size, left : left + size] = scan.resize((size, size), way)
+            self.pixels[index, top : top + size, left : left + size] = scan.resize(
+                (size, size), way
+            )
 
     def paste_other(
         self, places: Sequence[tuple[int, int]] = CORNERS, probability: float = 1.0
