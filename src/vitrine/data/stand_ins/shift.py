@@ -1,19 +1,9 @@
 """Stand-ins of the shift paper's datasets: one digit anywhere on a piece of a photograph.
 
-A small frame shows a dimmed piece of one of two photographs, of which every second pixel is kept by
-averaging, and one scan of 8x8 pixels blended into it in white. What leaves the frame at one side
-comes back at the other. The class is the digit, wherever it stands: as in natural images a place
-says nothing about it, so a model that gives up absolute positions loses no information. The frame
+As in natural images a place says nothing about the class, so a model that gives up absolute
+positions loses no information. What leaves the frame at one side comes back at the other. The frame
 is enlarged to a model's input, as CIFAR's images are in the paper. No scan and no pixel of a
-photograph is in both splits.
-
-Of each 12,000 images train, so that few epochs suffice, and 1,000 test:
-
-- `digits_near` (CIFAR-10): a frame of 12 pixels, which a digit leaves by 2 at most. Most circular
-  shifts cut the digit in two, as few of the images do: what plain models are inconsistent about.
-- `digits_torus` (CIFAR-100): a frame of 14 pixels, all places alike: the hardest of the three.
-- `digits_cropped` (ImageNet): as the first in a frame of 14 pixels, on a brighter ground. Models
-  see its central 7/8, so two crops of an image show different real content at their borders.
+photograph is in both splits; 10,000 images train, so that few epochs suffice, and 1,000 test.
 """
 
 from __future__ import annotations
@@ -33,17 +23,32 @@ SCAN = 8
 
 
 def digits_near(folder: Path, split: Split) -> Pictures:
-    """Open CIFAR-10's stand-in; its pieces come with scikit-learn, so `folder` is not read."""
+    """A digit in white on a dimmed piece of a photograph, in a frame of 12x12 pixels.
+
+    The class is the digit, a scan of 8x8 pixels; a place says nothing about it. The digit leaves
+    the frame by 2 pixels at most and comes back at the other side, so circular shifts show digits
+    that are cut where few of the images cut them: plain models can learn, and are inconsistent.
+    """
     return compose("digits-near", split, side=12, beyond=2, ground=0.15)
 
 
 def digits_torus(folder: Path, split: Split) -> Pictures:
-    """Open CIFAR-100's stand-in, likewise."""
+    """A digit in white on a dimmed piece of a photograph, in a frame of 14x14 pixels.
+
+    The class is the digit, a scan of 8x8 pixels. All places are alike, also those where the border
+    cuts the digit in two: a circular shift makes nothing that the images do not show. The hardest
+    of the three that the shift paper's claims about accuracy and consistency are judged on.
+    """
     return compose("digits-torus", split, side=14, beyond=SCAN - 1, ground=0.15)
 
 
 def digits_cropped(folder: Path, split: Split) -> Pictures:
-    """Open ImageNet's stand-in, likewise."""
+    """A digit in white on a piece of a photograph, in a frame of 14x14 pixels that is cropped.
+
+    The class is the digit, a scan of 8x8 pixels, of which the frame's border cuts off 2 at most
+    and shows them at the other side. Models see the central 7/8 of the frame, so two crops of an
+    image show other real content at their borders, as the shift paper's crops of ImageNet do.
+    """
     return compose("digits-cropped", split, side=14, beyond=2, ground=0.3)
 
 
