@@ -13,8 +13,9 @@ PUBLISHED = ROOT / "results" / "published" / "laptop"
 
 @pytest.fixture
 def results(tmp_path):
+    swin = {"measured": 82.345, "std": 0.5, "n_seeds": 3, "paper_value": 90.15}
     cells = [
-        {"row": "Swin", "column": "C / Acc.", "measured": 82.345, "std": 0.5, "n_seeds": 3},
+        {"row": "Swin", "column": "C / Acc.", **swin},
         {"row": "A-Swin", "column": "C / Acc.", "measured": 1091.5, "std": 0.25, "n_seeds": 3},
         {"row": "Swin", "column": "empty", "n_seeds": 0},
     ]
@@ -35,12 +36,13 @@ SWIN, A_SWIN = 'shift_table1["Swin", "C / Acc."]', 'shift_table1["A-Swin", "C / 
         (f"+7.0<!-- abs({SWIN} - {A_SWIN}) -->", f"+1009.2<!-- abs({SWIN} - {A_SWIN}) -->"),
         (f"7<!-- {SWIN} - {A_SWIN} -->", f"-1009<!-- {SWIN} - {A_SWIN} -->"),
         (f"0.1<!-- {SWIN.replace('1[', '1.std[')} * 2 -->", None),
+        (f"1.00<!-- {SWIN.replace('1[', '1.paper[')} -->", None),
         ("1.0<!-- mean(2, 4) / 2 -->", "1.5<!-- mean(2, 4) / 2 -->"),
         ("5<!-- a remark --> and 6 <!-- todo -->", None),
     ],
 )
 def test_a_quoted_number_becomes_that_of_its_cells(results, written, now):
-    now = now or written.replace("0.1<", "1.0<")
+    now = now or written.replace("0.1<", "1.0<").replace("1.00<", "90.15<")
     assert refreshed(written, results, "README.md") == now
 
 

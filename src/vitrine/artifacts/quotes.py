@@ -6,7 +6,8 @@ A document quotes a cell by a comment behind the number, which Markdown does not
 
 The comment is arithmetic (``+ - * /``, ``abs``, ``min``, ``max``, ``mean``) over cells of artifacts
 at one scale: ``TARGET[row, column]`` is what was measured, ``TARGET.std[row, column]`` its spread
-over seeds. The number in front of it is kept at its decimals.
+over seeds, ``TARGET.paper[row, column]`` what the paper prints. The number in front of it is kept
+at its decimals.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from vitrine.artifacts.comparison import read_cells
 from vitrine.errors import VitrineError, did_you_mean
 
 QUOTE = re.compile(
     r"(?P<sign>[-+−]?)(?P<number>\d[\d,]*(?:\.(?P<decimals>\d+))?)(?P<unit> ?%?)"
-    r"<!-- (?P<expression>\w+(?:\.std)?\[.*?|\w+\(.*?) -->",
+    r"<!-- (?P<expression>\w+(?:\.\w+)?\[.*?|\w+\(.*?) -->",
     re.DOTALL,
 )
 OPERATORS: dict[type, Callable[..., Any]] = {
@@ -34,6 +37,7 @@ OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Div: operator.truediv,
     ast.USub: operator.neg,
 }
+FIELDS = {"std": "std", "paper": "paper_value"}
 FUNCTIONS: dict[str, Callable[..., float]] = {
     "abs": abs,
     "min": min,
@@ -95,9 +99,9 @@ def _place(node: ast.AST) -> tuple[str, str]:
     match node:
         case ast.Name(id=target):
             return target, "measured"
-        case ast.Attribute(value=ast.Name(id=target), attr="std"):
-            return target, "std"
-    raise TypeError("a cell is TARGET[row, column] or TARGET.std[row, column]")
+        case ast.Attribute(value=ast.Name(id=target), attr=field):
+            return target, FIELDS[field]
+    raise TypeError("a cell is TARGET[row, column]")
 
 
 def _cell(target: str, field: str, row: str, column: str, results: Path) -> float:
@@ -108,7 +112,7 @@ def _cell(target: str, field: str, row: str, column: str, results: Path) -> floa
         if wanted not in known:
             raise VitrineError(f"{target} has no {name} '{wanted}'{did_you_mean(wanted, known)}")
         cells = cells[cells[name] == wanted]
-    found = cells[field].dropna()
+    found = pd.to_numeric(cells[field]).dropna()
     if len(found) != 1:
         raise VitrineError(f"{target} has {len(found)} numbers in row '{row}', column '{column}'")
     return float(found.iloc[0])
