@@ -37,6 +37,9 @@ PINNED = {
     "digits-position-redrawn": (1, "0cb9bc1e"),
     "digits-anywhere": (2, "ade5b8c7"),
     "digits-middle": (1, "e1ff25d0"),
+    "digits-near": (1, "a56c7a4f"),
+    "digits-far": (1, "961478fe"),
+    "digits-cropped": (1, "dfeb274d"),
     "cifar10": (1, "1f4df2e5"),
     "cifar10-position": (1, "71aaa49f"),
     "cifar10-position-redrawn": (1, "8f96b250"),
@@ -52,7 +55,7 @@ PINNED = {
     "voc2012": (1, "caf2bccd"),
     "inaturalist2021": (1, "d59ab5e6"),
     "places365": (1, "703100af"),
-    "scenes": (1, "74f8a00c"),
+    "scenes": (2, "74f8a00c"),
 }
 
 
