@@ -3,7 +3,7 @@
 As in natural images a place says nothing about the class, so a model that gives up absolute
 positions loses no information. What leaves the frame at one side comes back at the other. The frame
 is enlarged to a model's input, as CIFAR's images are in the paper. No scan and no pixel of a
-photograph is in both splits; 10,000 images train, so that few epochs suffice, and 1,000 test.
+photograph is in both splits; 6,000 images train, so that few epochs suffice, and 1,000 test.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vitrine.data.opening import Split
 from vitrine.data.photos import photos
 from vitrine.data.stand_ins.pieces import scans, stream, tiles
 
-IMAGES: dict[Split, int] = {"train": 10000, "val": 1000}
+IMAGES: dict[Split, int] = {"train": 6000, "val": 1000}
 SCAN = 8
 BEYOND = 2  # a digit leaves the frame by so many pixels at most
 
