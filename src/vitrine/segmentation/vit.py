@@ -57,7 +57,8 @@ class TimmViT(TimmBackbone):
         img_size: of the crops, whose grid the table of positions has.
         out_indices: after which blocks features are taken.
         calibration: of the table in evaluation, where the grid is another: ``none``, ``iid`` (the
-            paper's) or ``empirical``, see `vitrine.variance.rescaling`.
+            paper's constants), ``exact`` (of independent embeddings, for this very resize) or
+            ``empirical`` (to the table's own variance), see `vitrine.variance.rescaling`.
         pos_std: of the table before training; None is timm's 0.02, which a training of a few
             hundred steps does not leave.
         init_cfg: None, or mmengine's ``dict(type="Pretrained", checkpoint=...)`` with the published
