@@ -3,6 +3,7 @@
 Where the paper contradicts itself, the test says so: deviations.md lists the same places.
 """
 
+import fnmatch
 import math
 from pathlib import Path
 
@@ -219,15 +220,26 @@ def test_stand_ins_of_both_sizes_share_a_run(laptop):
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu"])
-def test_stand_ins_are_not_mirrored_and_have_their_share_of_octic_blocks(scale):
+def test_stand_ins_have_their_share_of_octic_blocks(scale):
     paper = load_catalog(scale=scale).paper("octic")
     depth = paper.run("h8-l").recipe.model.args["depth"]
     for name in classifiers(paper):
         recipe = paper.run(name).recipe
-        assert recipe.augmentation.hflip == 0
         if "-k" in name:
             share = int(name.rpartition("-k")[2]) / 24
             assert recipe.model.args["octic_depth"] == pytest.approx(share * depth, abs=0.7)
+
+
+@pytest.mark.parametrize("kind", ["dinov2-*-l", "*-[lh]*"])
+def test_stand_ins_of_all_families_differ_by_their_model_alone(laptop, kind):
+    names = fnmatch.filter(classifiers(laptop), kind) or fnmatch.filter(laptop.recipes, kind)
+    first, *others = (laptop.run(name).recipe for name in names)
+    args = first.model.args
+    assert others
+    for recipe in others:
+        assert recipe.model_copy(update={"model": first.model}) == first
+        assert args == {name: recipe.model.args[name] for name in args}
+    assert args["init_std"] == pytest.approx(0.02 * math.sqrt(1024 / args["embed_dim"]), rel=1e-3)
 
 
 @pytest.mark.parametrize("scale", SCALES)
