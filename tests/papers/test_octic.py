@@ -263,3 +263,10 @@ def test_dinobloom_goes_on_from_the_trained_backbone(full, family):
     assert (recipe.crops.local_count, recipe.head.separate) == (0, True)
     for same in ("masks", "koleo_weight", "drop_path", "precision"):
         assert getattr(recipe, same) == getattr(before, same)
+
+
+def test_dinoblooms_stand_in_is_trained_and_judged_on_cells(laptop):
+    for name in ("dinov2-vit-dinobloom", "dinov2-i8-dinobloom"):
+        assert laptop.run(name).info.name == "cells"
+    judged = {cell.measurement.datasets for cell in laptop.artifacts["table9"].cells}
+    assert judged == {("cells",)}
