@@ -121,6 +121,7 @@ class Augmentation(Strict):
     crop_padding: int = Field(
         4, ge=0, description="crop 'random': so many black pixels on each side"
     )
+    crop_step: PositiveInt = Field(1, description="crop 'random': pixels from a place to the next")
     scale: tuple[Fraction, Fraction] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     hflip: float = Field(0.5, ge=0, le=1)
@@ -145,6 +146,12 @@ class Augmentation(Strict):
         1,
         description="repeated augmentation: views of an image in a batch; epochs keep their size",
     )
+
+    @property
+    def draws(self) -> bool:
+        """Whether two views of one image may differ; mixing is of batches."""
+        chances = (self.hflip, self.vflip, self.color_jitter, self.erase_prob, self.circular_shift)
+        return self.crop != "center" or self.auto_augment is not None or any(chances)
 
     @model_validator(mode="after")
     def _has_operations_to_restrict(self) -> Augmentation:
@@ -334,6 +341,9 @@ class Crops(Strict):
     Of three probabilities of blur, the first two are those of the global crops.
     """
 
+    resize: PositiveInt | None = Field(
+        None, description="side in pixels to which Lanczos' filter squashes an image first"
+    )
     local_count: NonNegativeInt
     local_size: PositiveInt
     global_scale: Span = Field(description="share of the image's area, from and to")

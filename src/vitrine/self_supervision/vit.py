@@ -20,7 +20,10 @@ OFFSET = 0.1
 TIMM_STD = 0.02
 
 
-class MaskedVisionTransformer(VisionTransformer):
+_Timms: Any = VisionTransformer  # whose methods take attention masks instead
+
+
+class MaskedVisionTransformer(_Timms):
     """A ViT whose patches may be masked.
 
     Args:
@@ -30,8 +33,6 @@ class MaskedVisionTransformer(VisionTransformer):
         **kwargs: those of timm's ViT.
     """
 
-    cls_token: Any
-    pos_embed: Any
     mask_token: Any
 
     def __init__(self, mask_token: bool = False, init_std: float = TIMM_STD, **kwargs: Any) -> None:
@@ -42,7 +43,7 @@ class MaskedVisionTransformer(VisionTransformer):
         with torch.no_grad():
             torch._foreach_mul_([self.pos_embed, *linear], init_std / TIMM_STD)
 
-    def forward_features(self, images: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+    def forward_features(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the normalised tokens ``(B, 1 + h w, C)`` of images ``(B, I, H, W)``.
 
         `mask`, ``(B, h w)`` bool, is true where the mask token takes a patch's place.
@@ -58,7 +59,7 @@ class MaskedVisionTransformer(VisionTransformer):
             x = self.blocks(x)
         return self.norm(x)
 
-    def forward(self, images: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, images: Tensor) -> Tensor:
         """Return the features ``(B, C)``, or logits if there are classes."""
         features: Tensor = self.forward_head(self.forward_features(images))
         return features
