@@ -85,7 +85,7 @@ def build_scheduler(optimizer: Optimizer, recipe: Recipe, steps_per_epoch: int) 
         optimizer,
         sched=spec.name,
         num_epochs=spec.epochs,
-        warmup_epochs=spec.warmup_epochs,
+        warmup_epochs=spec.warmup_epochs,  # type: ignore[arg-type]  # timm counts it in updates
         warmup_lr=spec.warmup_lr,
         min_lr=spec.min_lr,
         step_on_epochs=False,
