@@ -64,7 +64,7 @@ class SteppedCrop(RandomCrop):
         super().__init__(size, padding=padding)
         self.step = step
 
-    def get_params(  # type: ignore[override]  # torchvision's is static
+    def get_params(  # torchvision's is static
         self, img: Image.Image, output_size: tuple[int, int]
     ) -> tuple[int, int, int, int]:
         """Draw row and column of torch's global generator."""
