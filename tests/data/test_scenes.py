@@ -90,7 +90,7 @@ def test_a_digit_and_its_mask_are_the_same_pixels():
         scene = scenes.Scene(96)
         scenes._digit(scene, random, scan, digit)
         inked = scene.mask > 0
-        assert 20 < inked.sum() < 36**2
+        assert 40 < inked.sum() < 44**2
         assert (scene.mask[inked] == 1 + scenes.CLASSES.index(f"digit {digit}")).all()
         assert len(np.unique(scene.pixels[inked], axis=0)) == 1
         assert not scene.pixels[~inked].any()

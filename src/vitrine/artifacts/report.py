@@ -33,8 +33,10 @@ number is / is not explained by the spread over seeds (95 %) and rounding. **not
 stand-in (dataset, model size, schedule, hardware), or the paper prints a word; such a number
 neither confirms nor contradicts the paper. **not in the paper**: our own extension, or a plot
 without printed numbers. Claims are relations between our own numbers, judged wherever these are
-measured: **held** or **contrary** where the difference is larger than its 95 % interval over seeds,
-**undecided** where it is not. Several claims on the same numbers count once."""
+measured: **held** or **contrary** where the difference is larger than its 95 % interval,
+**undecided** where it is not. The interval covers the spread over seeds and, where both numbers
+judge the same images, that over images, both paired. Several claims on the same numbers count
+once."""
 
 
 @dataclass

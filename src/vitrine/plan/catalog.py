@@ -471,7 +471,8 @@ class Catalog:
             run = job.on
             on_cpu = job.device == "cpu"
         resources = self.paper(job.paper).jobs(run.name if run else None).resources_of(step)
-        return resources.model_copy(update={"gpus": 0, "threads": 1}) if on_cpu else resources
+        update = {"nodes": 1, "gpus": 0, "threads": 1} if on_cpu else {}
+        return resources.model_copy(update=update)
 
     def training_job(self, run: Run, seeds: tuple[int, ...]) -> TrainingJob:
         """The job that trains some seeds of a run.

@@ -15,7 +15,14 @@ import json
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from vitrine.plan.schema import Strict
 
@@ -178,7 +185,7 @@ class Schedule(Strict):
 
     epochs: int = Field(ge=0)
     name: Literal["cosine", "constant"] = "cosine"
-    warmup_epochs: int = Field(0, ge=0)
+    warmup_epochs: NonNegativeInt | NonNegativeFloat = 0
     warmup_lr: float = Field(1e-6, ge=0)
     min_lr: float = Field(0.0, ge=0)
 
@@ -334,6 +341,9 @@ class Crops(Strict):
     Of three probabilities of blur, the first two are those of the global crops.
     """
 
+    resize: PositiveInt | None = Field(
+        None, description="side in pixels to which Lanczos' filter squashes an image first"
+    )
     local_count: NonNegativeInt
     local_size: PositiveInt
     global_scale: Span = Field(description="share of the image's area, from and to")
