@@ -22,7 +22,8 @@ min_version("9.0")
 # The rules call `python` and `torchrun`: those that stand beside the Python that runs snakemake,
 # on this machine and on a cluster's nodes, whether or not the environment was activated. With
 # --sdm they are those of the rules' own environment.
-if not workflow.deployment_settings.deployment_method:
+DEPLOYED = bool(workflow.deployment_settings.deployment_method)
+if not DEPLOYED:
     shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
 
 # SLURM warns all processes of a job before its time is up. The warning is for the training, which

@@ -1,12 +1,14 @@
 """Kill a training at random moments, resume it each time, compare the results bit for bit.
 
 A small Vision Transformer learns the digits on the CPU, with everything that has state or draws
-at random: Mixup, CutMix, erasing, stochastic depth, a moving average. First it is left alone, in a
+at random: Mixup, CutMix, erasing, stochastic depth, a moving average; or a small I8 by DINOv2, with
+crops, masks, a centre, a teacher and the teachers that are kept. First it is left alone, in a
 process of its own; then it is killed (SIGKILL) as often as asked, after a random number of further
 steps and a random part of one, and started again. It saves a checkpoint at every step, so many
 kills hit a checkpoint half written.
 
     python benchmarks/kill_and_resume.py --kills 10
+    python benchmarks/kill_and_resume.py --kills 10 --task self_supervision
 
 Exit status 1 if the weights differ, or if a kill came too late to count.
 """
@@ -23,9 +25,9 @@ import time
 from pathlib import Path
 
 from vitrine.plan.datasets import load_registry
-from vitrine.plan.recipe import Recipe
+from vitrine.plan.recipe import RECIPES as RECIPE_TYPES
 
-RECIPE = {
+CLASSIFICATION = {
     "model": {
         "name": "vit_tiny_patch16_224",
         "args": {
@@ -45,23 +47,68 @@ RECIPE = {
     "batch": {"size": 64, "micro": 32},
     "ema_decay": 0.99,
 }
+SELF_SUPERVISION = {
+    "task": "self_supervision",
+    "model": {
+        "name": "octic_i8_vit_large_patch16_224",
+        "args": {"img_size": 16, "patch_size": 4, "embed_dim": 32, "depth": 2, "num_heads": 2},
+    },
+    "data": {"dataset": "digits", "image_size": 16, "crop_pct": 1.0},
+    "crops": {
+        "local_count": 2,
+        "local_size": 8,
+        "global_scale": [0.6, 1],
+        "local_scale": [0.3, 0.7],
+        "hflip": 0.5,
+        "color_jitter": [0.4, 0.4, 0.2, 0.1],
+        "color_jitter_prob": 0.8,
+        "gray_prob": 0.2,
+        "blur_prob": [0, 0.9, 0.5],
+        "blur_kernel": 3,
+        "solarize_prob": 0.2,
+    },
+    "masks": {"probability": 0.5, "ratio": [0.1, 0.5]},
+    "head": {"hidden": 32, "bottleneck": 16, "prototypes": 64},
+    "teacher": {
+        "momentum": [0.9, 1.0],
+        "temperature": [0.04, 0.07],
+        "temperature_steps": 30,
+        "centering": "softmax",
+    },
+    "koleo_weight": 0.1,
+    "drop_path": 0.3,
+    "optimizer": {
+        "lr": 2e-3,
+        "weight_decay": [0.04, 0.4],
+        "layer_decay": 0.9,
+        "patch_embed_scale": 0.2,
+        "clip_grad": 3.0,
+    },
+    "schedule": {
+        "steps": 100,
+        "warmup_steps": 10,
+        "min_lr": 1e-6,
+        "freeze_last_layer_steps": 3,
+        "save_teacher_steps": 10,
+    },
+    "batch": {"size": 32, "micro": 16},
+}
+RECIPES = {"classification": CLASSIFICATION, "self_supervision": SELF_SUPERVISION}
 DATASETS = Path(__file__).parents[1] / "configs" / "datasets.yaml"
 TRAIN = "--train"  # this script, called by itself, to train
 
 
-def train(folder: Path) -> None:
-    from vitrine.training.engine import Job
-    from vitrine.training.loop import train
+def train(task: str, folder: Path) -> None:
+    from vitrine.training.engine import Job, engine_of
 
     info = load_registry(DATASETS)["digits"]
-    recipe = Recipe.model_validate(RECIPE)
-    train(Job(recipe, 0, folder, info, folder, checkpoint_seconds=0.0))
+    recipe = RECIPE_TYPES[task].model_validate(RECIPES[task])
+    engine_of(recipe).train(Job(recipe, 0, folder, info, folder, checkpoint_seconds=0.0))
 
 
-def start(folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, __file__, TRAIN, str(folder)], stderr=subprocess.DEVNULL
-    )
+def start(task: str, folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, __file__, "--task", task, TRAIN, str(folder)]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL)
 
 
 def newest_step(folder: Path) -> int:
@@ -70,11 +117,12 @@ def newest_step(folder: Path) -> int:
     return int(names[-1].removeprefix("step-")) if names else 0
 
 
-def results(folder: Path) -> tuple[bytes, list[tuple[int, float]]]:
-    """The weights' bytes, and the losses in the log."""
+def results(folder: Path) -> tuple[dict[str, bytes], list[tuple[int, float]]]:
+    """The bytes of all weights, those of kept teachers among them, and the losses in the log."""
     entries = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     losses = [(entry["step"], entry["loss"]) for entry in entries]
-    return (folder / "weights.safetensors").read_bytes(), losses
+    weights = {str(file.relative_to(folder)): file for file in folder.rglob("*.safetensors")}
+    return {name: file.read_bytes() for name, file in weights.items()}, losses
 
 
 def kill_after(process: subprocess.Popen[bytes], folder: Path, target: int, delay: float) -> bool:
@@ -88,19 +136,20 @@ def kill_after(process: subprocess.Popen[bytes], folder: Path, target: int, dela
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--task", choices=RECIPES, default="classification")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
     parser.add_argument(TRAIN, type=Path, metavar="FOLDER", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.train:
-        train(args.train)
+        train(args.task, args.train)
         return
 
     draw = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as root:
         straight, killed = Path(root, "straight"), Path(root, "killed")
         begin = time.monotonic()
-        start(straight).wait()
+        start(args.task, straight).wait()
         steps = json.loads((straight / "provenance.json").read_text())["steps"]
         step_seconds = (time.monotonic() - begin) / steps  # start-up included: a generous step
         print(f"uninterrupted: {steps} steps, {step_seconds:.3f} s each with start-up", flush=True)
@@ -110,11 +159,12 @@ def main() -> None:
             done = newest_step(killed)
             stride = max(1, (steps - done) // (args.kills - number + 2))
             target = done + draw.randint(1, stride)
-            hit = kill_after(start(killed), killed, target, draw.uniform(0, step_seconds))
+            process = start(args.task, killed)
+            hit = kill_after(process, killed, target, draw.uniform(0, step_seconds))
             hits += hit
             where = f"after step {newest_step(killed)}" if hit else "too late"
             print(f"kill {number}: {where}", flush=True)
-        finish = start(killed).wait()
+        finish = start(args.task, killed).wait()
         same = finish == 0 and results(straight) == results(killed)
     verdict = "equal, bit for bit" if same else "DIFFERENT"
     print(f"{hits} of {args.kills} kills hit the training; weights and losses are {verdict}")

@@ -5,6 +5,12 @@ import subprocess
 import sys
 
 import pytest
+import yaml
+
+from vitrine.data.miniature import write_miniature
+from vitrine.plan.catalog import load_catalog
+from vitrine.self_supervision.network import build_model
+from vitrine.training.model import save_weights
 
 CHECKS = {
     "make_shift_equivariant": (
@@ -64,13 +70,37 @@ def test_the_configuration_is_one_of_a_shift_equivariant_segmenter(root, tmp_pat
     assert done.returncode == 0, done.stderr
 
 
+def test_a_teacher_classifies_a_folder(root, registry, tmp_path):
+    """As written, but for the places of run, photo and folders."""
+    recipe = load_catalog(root, scale="laptop").paper("octic").recipe("dinov2-vit-l")
+    backbone, file = build_model(recipe, 0), tmp_path / "weights.safetensors"
+    save_weights(backbone.state_dict(), file, recipe, seed=0)
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    write_miniature(registry["imagenet"], tmp_path)
+    photos = tmp_path / "imagenet"
+    (snippet,) = [snippet for snippet in snippets(root) if "load_teacher" in snippet]
+    for written, here in (
+        ("runs/octic/RUN/seed0", tmp_path),
+        ("photo.jpg", next(photos.glob("val/*/*"))),
+        ("photos/", f"{photos}/"),
+    ):
+        snippet = snippet.replace(written, str(here))
+    done = subprocess.run(
+        [sys.executable, "-c", f"{snippet}\nassert features.shape == (1, teacher.num_features)"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert 0 <= float(done.stdout) <= 100
+
+
 def test_every_snippet_is_checked(root):
-    assert len(snippets(root)) == len(CHECKS) + 1
+    assert len(snippets(root)) == len(CHECKS) + 2
 
 
 def test_every_target_of_the_readme_exists(root):
-    from vitrine.plan.catalog import load_catalog
-
     named = set(re.findall(r"snakemake (\w+)", (root / "README.md").read_text())) - {"TARGET"}
     assert {"variance_table5", "shift", "table1"} <= named
     assert named <= set(load_catalog(root).targets)

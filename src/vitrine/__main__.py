@@ -5,6 +5,7 @@
     fetch-weights NAME       fetch published weights, or check those placed by hand
     render PAPER ARTIFACT    render a table (.csv .md .tex) or a figure (.csv .svg .png)
     report                   write the page that links every artifact of a scale
+    serve SOCKET             run such commands in children of a process that has all imported
 
 A job needs nothing but its file, and a training that was cut off goes on from its checkpoint.
 """
@@ -14,9 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vitrine import fork_server
 from vitrine.errors import VitrineError, exit_on_error
 from vitrine.files import write_atomically
 
@@ -62,6 +65,10 @@ def main() -> None:
         one.add_argument("--results", default="results", help="folder of the results")
         one.add_argument("--root", type=Path, default=Path(), help="the project's root")
         one.set_defaults(step=step)
+
+    one = commands.add_parser("serve")
+    one.add_argument("listener", type=int, help="the socket's file descriptor")
+    one.set_defaults(step=serve)
 
     arguments = parser.parse_args()
     arguments.step(arguments)
@@ -148,10 +155,18 @@ def render(given: argparse.Namespace) -> None:
 
 def write_report(given: argparse.Namespace) -> None:
     """Write the report of a scale."""
-    from vitrine.artifacts.report import report
+    from vitrine.artifacts.page import page
+    from vitrine.artifacts.report import report, results_of
 
     catalog = _catalog(given)
-    write_atomically(catalog.report, report(catalog))
+    results = results_of(catalog)
+    write_atomically(catalog.report, report(results))
+    write_atomically(catalog.report.with_suffix(".html"), page(results))
+
+
+def serve(given: argparse.Namespace) -> None:
+    """Run commands as children of this process."""
+    fork_server.serve(socket.socket(fileno=given.listener), lambda: exit_on_error(main))
 
 
 def _catalog(given: argparse.Namespace) -> Catalog:
@@ -163,4 +178,5 @@ def _catalog(given: argparse.Namespace) -> Catalog:
 
 
 if __name__ == "__main__":
+    fork_server.hand_over()
     exit_on_error(main)

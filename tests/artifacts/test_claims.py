@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
@@ -16,8 +17,9 @@ from vitrine.artifacts.claims import (
     read_claims,
     refuse_unknown,
 )
-from vitrine.artifacts.comparison import compare
+from vitrine.artifacts.comparison import compare, read_cells
 from vitrine.errors import VitrineError
+from vitrine.scores import pack, unpack
 
 CLAIM = {
     "id": "better",
@@ -241,3 +243,68 @@ def test_an_entry_with_lists_is_a_claim_for_each_combination(tmp_path):
     path.write_text(text.replace('[{n: "1"}, {n: "2"}]', "3"))
     with pytest.raises(VitrineError, match=r"claims\.yaml.*each"):
         read_claims(path)
+
+
+def paired(build, ours, base, **fields):
+    """The table of row A from scores (seeds, images) of two cells."""
+    cells = [build.cell("A", column) for column in ("ours", "base")]
+    seeds = [
+        {
+            key: value
+            for cell, scores in zip(cells, pair, strict=True)
+            for key, value in (
+                (cell.key, 100 * sum(scores) / len(scores)),
+                (f"{cell.key} by image", pack(scores)),
+            )
+        }
+        for pair in zip(ours, base, strict=True)
+    ]
+    return {"table1": compare(build.table(*cells), build.measured(*seeds), "laptop")}
+
+
+def test_the_interval_of_a_pair_is_over_seeds_and_over_images(build):
+    random = np.random.RandomState(0)
+    ours, base = random.rand(2, 3, 50) < np.array([0.9, 0.6])[:, None, None]
+    left, right = (Side(0.0, 1.0, 3, scores=one.astype(np.int8)) for one in (ours, base))
+    seeds = [100 * (a.mean() - b.mean()) for a, b in zip(ours, base, strict=True)]
+    images = [100 * (a.mean() - b.mean()) for a, b in zip(ours.T, base.T, strict=True)]
+    parts = [np.var(one, ddof=1) / len(one) for one in (seeds, images)]
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2 / 49)
+    expected = scipy.stats.t.ppf(0.975, freedom) * math.sqrt(sum(parts))
+    assert half_width(left, right) == pytest.approx(expected)
+    result = judge(paired(build, ours, base))
+    assert f"± {expected:.2g} (95 % over seeds and images)" in result["detail"]
+    assert result["status"] == "held"
+
+
+def test_a_single_run_is_judged_by_its_images(build):
+    many, few = [[1] * 60 + [0] * 40], [[1] * 58 + [0] * 42]
+    assert judge(paired(build, many, few))["status"] == "undecided"
+    clear = judge(paired(build, many, [[1] * 20 + [0] * 80]))
+    assert clear["status"] == "held"
+    assert "(95 % over images)" in clear["detail"]
+    assert judge(paired(build, many, few), right=50)["status"] == "held"
+    assert judge(paired(build, many, many))["status"] == "contrary"
+
+
+def test_only_scores_of_the_same_images_are_paired():
+    scores = np.zeros((2, 30), np.int8)
+    left = Side(92.0, 0.5, 2, scores, "digits")
+    for other in (
+        Side(90.0, 0.5, 2, scores, "scenes"),
+        Side(90.0, 0.5, 2, scores[:, :20], "digits"),
+        Side(90.0, 0.5, 2, None, "digits"),
+    ):
+        assert half_width(left, other) == pytest.approx(scipy.stats.t.ppf(0.975, 2) * 0.5)
+    assert half_width(left, Side(90.0, 0.5, 2, scores, "digits")) == 0
+
+
+def test_scores_survive_the_csv_and_damaged_ones_are_refused(build, tmp_path):
+    tables = paired(build, [[1, 0, 1, 1], [1, 1, 1, 0]], [[0, 0, 1, 0], [1, 0, 0, 0]])
+    path = tmp_path / "table1.csv"
+    tables["table1"].to_csv(path, index=False)
+    assert judge({"table1": read_cells(path)})["detail"] == judge(tables)["detail"]
+    assert unpack(" ".join([pack([1, 0, -1])] * 2)).tolist() == [[1, 0, -1]] * 2
+    for damaged in ("1,0", pack([1, 0])[:-4], f"{pack([1, 0])} {pack([1])}"):
+        with pytest.raises(VitrineError, match="scores by image are damaged"):
+            unpack(damaged)

@@ -159,6 +159,7 @@ def test_every_row_says_what_was_measured_where(build):
         "commit": "0123456789abcdef",
         "measurement": "fedcba9876543210",
         "source": "Table 1, p. 2",
+        "by_image": "",
     }
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from vitrine.artifacts.report import Cost, cost_of, report
+from vitrine.artifacts.report import Cost, cost_of, report, results_of
 from vitrine.artifacts.tables import render
 from vitrine.errors import VitrineError
 from vitrine.plan.catalog import load_catalog
@@ -147,7 +147,7 @@ def test_results_that_cannot_be_written_are_one_line_and_status_two(catalog, sma
 def test_the_report_links_every_file_and_judges_every_claim(catalog):
     measure(catalog, NUMBERS)
     render(catalog, catalog.artifact("template", "table1"))
-    page = report(catalog)
+    page = report(results_of(catalog))
     assert "[csv](template/table1.csv) [md](template/table1.md) [tex](template/table1.tex)" in page
     assert "2 exact" in page
     assert "| **held** | A wider network reads digits better. (Abstract) | 13002 against" in page
@@ -158,7 +158,7 @@ def test_the_report_links_every_file_and_judges_every_claim(catalog):
 
 
 def test_the_report_of_nothing_says_what_to_build(catalog):
-    page = report(catalog)
+    page = report(results_of(catalog))
     assert "Not built: `snakemake template_table1`" in page
 
 
@@ -188,4 +188,4 @@ def test_a_damaged_provenance_is_named_with_what_to_delete(catalog, content):
     path.parent.mkdir(parents=True)
     path.write_text(content)
     with pytest.raises(VitrineError, match=f"cannot read {path} .*delete {run.folder} and train"):
-        report(catalog)
+        report(results_of(catalog))

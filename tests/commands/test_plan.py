@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from vitrine.commands.cost import Costs, load_devices, training_images
@@ -66,6 +68,24 @@ def test_the_time_of_a_job_is_that_of_the_gpus_of_its_own_pattern(vitrine, check
     out = vitrine("plan", "tiny_table1", "--scale", "full").out
     assert line(out, "mixup")[-2:] == ["on", "2"]
     assert line(out, "plain")[-2:] == ["on", "8"]
+
+
+def test_a_job_of_more_than_a_day_is_told_for_several_nodes(vitrine, checkout):
+    """For as many as can share the micro-batches of a step."""
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    delta = {"schedule": {"epochs": 10**7}, "batch": {"micro": 32}}
+    resources = {"train": {"nodes": 2, "gpus": 1}}
+    full.write_text(
+        json.dumps({"recipes": {"mixup": delta}, "runs": {"mixup": {"resources": resources}}})
+    )
+    out = vitrine("plan", "tiny_table1", "--scale", "full").out
+    trainings, days = out.split("Days of a job on several nodes")
+    assert line(trainings, "mixup")[-2:] == ["on", "2"]
+    gpus, low, _, high, half, _, _, none = line(days.split("Training")[0], "mixup")[1:]
+    assert (gpus, none) == ("1", "-")
+    assert float(low) == pytest.approx(2 * float(half), rel=0.1)
+    assert float(high) > 1
+    assert "plain" not in days.split("Training")[0]
 
 
 def test_hours_are_images_of_all_seeds_over_speed(catalog):

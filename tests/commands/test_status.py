@@ -30,9 +30,9 @@ def test_claims_that_held_and_are_contrary_are_named(vitrine, write_results):
 
 def test_the_place_of_the_report_is_told_once_it_is_there(vitrine, write_results, catalog):
     write_results({PLAIN: {}})
-    assert "snakemake all adds report.md" in vitrine("status", "--scale", "smoke").out
-    catalog().report.write_text("# Results\n")
-    assert "results/smoke/report.md" in vitrine("status", "--scale", "smoke").out
+    assert "snakemake all adds report.html" in vitrine("status", "--scale", "smoke").out
+    catalog().reports[1].write_text("# Results\n")
+    assert "results/smoke/report.html" in vitrine("status", "--scale", "smoke").out
 
 
 def test_a_claim_on_an_unknown_row_is_refused_though_nothing_is_built(vitrine, checkout):

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
-from vitrine.data.folders import read_image, read_mask
+from vitrine.data import build, verify
+from vitrine.data.folders import BLOOD, read_image, read_mask
+from vitrine.data.miniature import write_miniature
 from vitrine.errors import VitrineError
 
 VARIANTS = 300
@@ -111,3 +113,25 @@ def test_a_folder_in_the_place_of_an_image_is_named(tmp_path):
     for read in (read_image, read_mask):
         with pytest.raises(VitrineError, match=f"cannot read .* {tmp_path} "):
             read(tmp_path)
+
+
+def test_dinobloom_trains_on_five_more_datasets_and_never_on_what_bmc_holds_out(registry, tmp_path):
+    write_miniature(registry["dinobloom"], tmp_path, per_class=2, classes=3)
+    verify(registry["dinobloom"], tmp_path)
+    bmc, everything = (
+        {split: build(registry[name], split, tmp_path) for split in ("train", "val")}
+        for name in ("bmc", "dinobloom")
+    )
+    listed = (tmp_path / "dinobloom/bmc/bm_test.csv").read_text()
+    for split, cells in bmc.items():
+        names = [cells.dataset.samples[index][0].rpartition("/")[2] for index in cells.indices]
+        assert [name in listed for name in names] == [split == "val"] * 6
+    sizes = {split: len(images) for split, images in everything.items()}
+    assert sizes == {"train": 6 * (1 + len(BLOOD)), "val": 6}
+
+
+def test_each_of_dinoblooms_datasets_must_hold_an_image(registry, tmp_path):
+    folder = write_miniature(registry["dinobloom"], tmp_path, per_class=1, classes=1)
+    (folder / "apl" / "C00" / "0.tif").unlink()
+    with pytest.raises(VitrineError, match=r"apl and the folders below it hold no images; get it"):
+        verify(registry["dinobloom"], tmp_path)

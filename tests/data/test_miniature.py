@@ -10,7 +10,7 @@ from vitrine.data.miniature import write_miniature
 from vitrine.data.positions import DEPENDENT
 from vitrine.errors import VitrineError
 
-ON_DISK = ["cifar10", "cifar100", "svhn", "eurosat", "flowers102", "imagenette", "imagenet"]
+ON_DISK = ["cifar10", "cifar100", "svhn", "eurosat", "flowers102", "imagenette", "imagenet", "bmc"]
 
 
 @pytest.mark.parametrize("name", ON_DISK)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms import RandomCrop
 
-from vitrine.data.transforms import eval_transform, train_transform
+from vitrine.data.transforms import SteppedCrop, eval_transform, train_transform
 from vitrine.errors import VitrineError
 
 
@@ -143,6 +144,20 @@ def test_circular_shifts_come_after_erasing(recipe, digits):
     assert names[-2:] == ["RandomErasing", "CircularShift"]
 
 
+@pytest.mark.parametrize("step", [1, 4])
+def test_places_of_a_random_crop_are_steps_apart_and_else_torchvisions(step):
+    image = Image.fromarray(np.arange(256, dtype=np.uint8).reshape(16, 16))
+    ours, theirs = SteppedCrop(16, 4, step), RandomCrop(16, padding=4)
+    torch.manual_seed(0)
+    seen = [ours(image).tobytes() for _ in range(60)]
+    torch.manual_seed(0)
+    assert (seen == [theirs(image).tobytes() for _ in range(60)]) == (step == 1)
+    if step == 4:
+        padded = np.pad(np.asarray(image), 4)
+        places = [(y, x) for y in (0, 4, 8) for x in (0, 4, 8)]
+        assert set(seen) == {padded[y : y + 16, x : x + 16].tobytes() for y, x in places}
+
+
 def test_a_random_crop_moves_the_evaluation_view_by_up_to_its_padding_and_fills_with_black(
     recipe, digits
 ):
@@ -169,7 +184,7 @@ def test_a_random_crop_moves_the_evaluation_view_by_up_to_its_padding_and_fills_
 def test_a_random_crop_is_of_the_resized_image(recipe, digits):
     see = train_transform(recipe({"crop_pct": 1.0}, crop="random"), digits)
     names = [type(step).__name__ for step in see.transforms]
-    assert names[:4] == ["Resize", "CenterCrop", "RandomCrop", "RandomHorizontalFlip"]
+    assert names[:4] == ["Resize", "CenterCrop", "SteppedCrop", "RandomHorizontalFlip"]
     assert see(photo(80, 60)).shape == (3, 28, 28)
 
 

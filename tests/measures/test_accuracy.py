@@ -8,6 +8,7 @@ from torch import nn
 
 from vitrine.data import build
 from vitrine.measures.accuracy import accuracy, hits
+from vitrine.scores import unpack
 
 
 @given(st.integers(1, 12), st.integers(2, 12), st.integers(0, 10**6))
@@ -18,7 +19,7 @@ def test_hits_are_what_a_brute_force_count_finds(batch, classes, seed):
     ranks = [sorted(range(classes), key=lambda c: -row[c].item()) for row in logits]
     top1 = sum(rank[0] == label for rank, label in zip(ranks, labels.tolist(), strict=True))
     top5 = sum(label in rank[:5] for rank, label in zip(ranks, labels.tolist(), strict=True))
-    assert hits(logits, labels).tolist() == [top1, top5]
+    assert hits(logits, labels).sum(dim=0).tolist() == [top1, top5]
 
 
 class Constant(nn.Module):
@@ -44,6 +45,7 @@ def test_a_model_that_always_says_three_is_right_as_often_as_it_is_three(trained
     assert measured["images"] == len(labels)
     assert measured["top1"] == pytest.approx(100 * labels.count(3) / len(labels), rel=1e-12)
     assert measured["top5"] > measured["top1"]
+    assert unpack(measured["top1 by image"]).tolist() == [[label == 3 for label in labels]]
 
 
 def test_the_test_size_can_differ_from_the_recipes(trained):

@@ -10,7 +10,19 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch
 
 from vitrine.measures.context import Context
-from vitrine.octic.figures import MIRRORS, fig1, fig2, fig3, fig4a, fig4b, fig5, fig6, figb1, ring
+from vitrine.octic.figures import (
+    MIRRORS,
+    fig1,
+    fig2,
+    fig3,
+    fig4a,
+    fig4b,
+    fig5,
+    fig6,
+    fig7,
+    figb1,
+    ring,
+)
 from vitrine.octic.group import ELEMENTS, transform
 from vitrine.octic.illustrations import BANKS, STAGES, cayley, intertwiner
 
@@ -193,3 +205,12 @@ def test_the_intensities_are_drawn_with_the_width_at_which_octic_layers_overtake
     assert ax.lines[2].get_xdata()[0] == 3185
     assert ax.texts[0].get_text() == "d = 3185"
     assert ax.get_legend() is not None
+
+
+def test_figure_7_names_its_families_above_the_lines():
+    rows, shares = ("ViT", "H2", "I8", "H8", "D8"), ("0", "50", "100")
+    fig = fig7(tidy(rows, shares, lambda row, share: float(share)), [])
+    (legend,) = fig.legends
+    assert [text.get_text() for text in legend.get_texts()] == list(rows)
+    fig.draw_without_rendering()
+    assert legend.get_window_extent().y0 >= fig.axes[0].get_window_extent().y1

@@ -38,6 +38,7 @@ RELEASED_DEFAULTS = {
     "augmentation": {
         "crop": "random_resized",
         "crop_padding": 4,
+        "crop_step": 1,
         "scale": [0.08, 1.0],
         "ratio": [0.75, 1.3333333333333333],
         "hflip": 0.5,

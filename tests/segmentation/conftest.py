@@ -1,17 +1,15 @@
 """An unmodified configuration of MMSegmentation, made small, on a miniature of ADE20K."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.recipes import recipe_fixtures
 from vitrine.data.miniature import write_miniature
-from vitrine.plan.datasets import DatasetInfo, load_registry
+from vitrine.plan.datasets import DatasetInfo
 from vitrine.plan.recipe import SegmentationRecipe
-from vitrine.plan.schema import merge
 
-REGISTRY = Path(__file__).parents[2] / "configs" / "datasets.yaml"
 SWIN = "mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py"
 SIZE = [64, 64]
 PIPELINE = [
@@ -45,24 +43,7 @@ BASE: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="session")
-def make_recipe() -> Callable[..., SegmentationRecipe]:
-    """A small segmenter, with changes."""
-
-    def make(*deltas: dict[str, Any]) -> SegmentationRecipe:
-        return SegmentationRecipe.model_validate(merge(BASE, *deltas))
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def recipe(make_recipe: Callable[..., SegmentationRecipe]) -> SegmentationRecipe:
-    return make_recipe()
-
-
-@pytest.fixture(scope="session")
-def info() -> DatasetInfo:
-    return load_registry(REGISTRY)["ade20k"]
+make_recipe, recipe, info = recipe_fixtures(SegmentationRecipe, BASE, "ade20k")
 
 
 @pytest.fixture(scope="session")

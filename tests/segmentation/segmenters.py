@@ -61,7 +61,7 @@ def build(name: str, **model: object) -> nn.Module:
         return spread(revert_sync_batchnorm(MODELS.build(settings.model)))
 
 
-def micro(family: str, *, backbone: dict | None = None, head: dict | None = None) -> nn.Module:
+def micro(family: str, *, backbone: dict | None = None) -> nn.Module:
     """Build a tiny adaptive segmenter."""
     return build(
         f"a_{PLAIN[family]}",
@@ -74,7 +74,7 @@ def micro(family: str, *, backbone: dict | None = None, head: dict | None = None
             "num_heads": (1, 2, 2, 4),
             **(backbone or {}),
         },
-        decode_head={"in_channels": WIDTHS, "channels": 16, "num_classes": CLASSES, **(head or {})},
+        decode_head={"in_channels": WIDTHS, "channels": 16, "num_classes": CLASSES},
         auxiliary_head={"in_channels": WIDTHS[2], "channels": 8, "num_classes": CLASSES},
     )
 

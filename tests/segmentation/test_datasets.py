@@ -6,6 +6,14 @@ from mmengine.registry import DefaultScope
 from mmseg.registry import DATASETS
 
 from vitrine.data.scenes import CLASSES, PALETTE
+from vitrine.data.stand_ins.places import GRIDS, classes
+
+
+def test_classes_of_places_have_colours_of_their_own():
+    for world in GRIDS:
+        told = DATASETS.get(f"mmseg.{world.title()}Dataset").METAINFO
+        assert told["classes"] == classes(world)
+        assert len({tuple(colour) for colour in told["palette"]}) == len(classes(world))
 
 
 def test_masks_of_scenes_are_read_as_those_of_ade20k(tmp_path):

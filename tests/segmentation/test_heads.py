@@ -22,22 +22,24 @@ from tests.segmentation.segmenters import (
 from vitrine.errors import VitrineError
 from vitrine.segmentation import heads
 from vitrine.segmentation.backbones import Stages
-from vitrine.segmentation.heads import AdaptiveUPerHead, anchor, box_means
+from vitrine.segmentation.heads import AdaptiveUPerHead
+from vitrine.shift import swin
 from vitrine.shift.polyphase import roll_image
 from vitrine.shift.torus import Features
+from vitrine.shift.windows import window_offset
 
 pytestmark = pytest.mark.filterwarnings("ignore:Default ``avg_non_ignore``")  # mmseg's own
 both_families = pytest.mark.parametrize("family", ["swin", "swinv2"])
-both_poolings = pytest.mark.parametrize("pooling", ["anchor", "box"])
 
 
-@both_poolings
 @both_families
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 2), (1, 2)])
-def test_logits_shift_with_the_image(family, pooling, rows, columns):
+def test_logits_shift_with_the_image(family, rows, columns):
     side = SIDE[family]
-    model = micro(family, head={"pooling": pooling}).double()
-    assert equivariance_error(model, noise(4, 3, rows * side, columns * side)) <= 1e-10
+    assert (
+        equivariance_error(micro(family).double(), noise(4, 3, rows * side, columns * side))
+        <= 1e-10
+    )
 
 
 @both_families
@@ -69,11 +71,10 @@ def test_the_auxiliary_logits_shift_with_the_image(family):
     torch.testing.assert_close(shifted, roll_image(logits, shift), rtol=0, atol=1e-10)
 
 
-@both_poolings
 @both_families
-def test_float32_labels_of_every_pixel_shift_with_the_image(family, pooling):
+def test_float32_labels_of_every_pixel_shift_with_the_image(family):
     """mASCC is 100 % (Eq. 26)."""
-    model = micro(family, head={"pooling": pooling})
+    model = micro(family)
     images = noise(32, 3, SIDE[family], SIDE[family], dtype=torch.float32)
     shift = offsets(32, *images.shape[2:])
     with torch.inference_mode():
@@ -91,22 +92,31 @@ def interpolated(features, *grid):
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "replacement"),
-    [
-        ("unpool", interpolated),
-        ("to_pixels", interpolated),
-    ],
-    ids=["unpooling", "last resize"],
-)
+@pytest.fixture
+def not_anchored(monkeypatch):
+    """Leave tokens in the order of their image, which the anchor would hide."""
+    monkeypatch.setattr(
+        swin, "window_offset", lambda tokens, window, anchored: window_offset(tokens, window)
+    )
+
+
+@pytest.mark.parametrize("name", ["unpool", "to_pixels"])
 @both_families
-def test_every_piece_is_needed(family, name, replacement, monkeypatch):
-    monkeypatch.setattr(heads, name, replacement)
+def test_unpooling_is_needed(family, name, not_anchored, monkeypatch):
+    """The last stage has one window, so the bins of the pyramid begin where that does."""
+    model, images = micro(family).double(), noise(8, 3, SIDE[family], SIDE[family])
+    assert equivariance_error(model, images) <= 1e-10
+    monkeypatch.setattr(heads, name, interpolated)
+    assert equivariance_error(model, images) > 1e-3
+
+
+@both_families
+def test_the_bins_of_the_pyramid_need_an_anchor(family, not_anchored):
     images = noise(8, 3, 2 * SIDE[family], 2 * SIDE[family])
     assert equivariance_error(micro(family).double(), images) > 1e-3
 
 
-def test_circular_convolutions_are_needed():
+def test_circular_convolutions_are_needed(not_anchored):
     model = micro("swin").double()
     for module in model.decode_head.modules():
         if getattr(module, "padding_mode", None) == "circular":
@@ -125,9 +135,8 @@ def arguments(**options):
     }
 
 
-@both_poolings
-def test_parameters_are_those_of_mmsegs_head(pooling):
-    ours, theirs = AdaptiveUPerHead(pooling=pooling, **arguments()), UPerHead(**arguments())
+def test_parameters_are_those_of_mmsegs_head():
+    ours, theirs = AdaptiveUPerHead(**arguments()), UPerHead(**arguments())
     ours.load_state_dict(theirs.state_dict())
     assert [name for name, _ in ours.named_parameters()] == [
         name for name, _ in theirs.named_parameters()
@@ -168,10 +177,9 @@ def samples(count: int, height: int, width: int) -> list[SegDataSample]:
     return [SegDataSample(gt_sem_seg=PixelData(data=label)) for label in labels]
 
 
-@both_poolings
 @both_families
-def test_training_gives_every_parameter_a_gradient(family, pooling):
-    model = micro(family, head={"pooling": pooling}).train()
+def test_training_gives_every_parameter_a_gradient(family):
+    model = micro(family).train()
     side = SIDE[family]
     losses = model.loss(noise(2, 3, side, side, dtype=torch.float32), samples(2, side, side))
     assert set(losses) == {"decode.loss_ce", "decode.acc_seg", "aux.loss_ce", "aux.acc_seg"}
@@ -184,14 +192,8 @@ def test_training_gives_every_parameter_a_gradient(family, pooling):
     assert lacking == []
 
 
-def test_an_unknown_pooling_is_refused():
-    with pytest.raises(VitrineError, match="'anchors' is unknown; did you mean 'anchor'"):
-        AdaptiveUPerHead(pooling="anchors", **arguments())
-
-
-@both_poolings
-def test_half_precision_keeps_the_labels(pooling):
-    model = micro("swin", head={"pooling": pooling})
+def test_half_precision_keeps_the_labels():
+    model = micro("swin")
     images = noise(4, 3, 48, 96, dtype=torch.float32)
     with torch.inference_mode():
         labels = model(images).argmax(1)
@@ -234,45 +236,3 @@ def test_mmsegs_own_heads_are_refused_on_an_adaptive_backbone(kind):
     head = MODELS.build({"type": kind, **arguments(**one)})
     with pytest.raises(VitrineError, match="use AdaptiveUPerHead and AdaptiveFCNHead, and no neck"):
         head(micro("swin").backbone(noise(1, 3, 48, 48, dtype=torch.float32)))
-
-
-SHIFT = torch.tensor([[0, 0], [3, 5], [6, 1]])
-
-
-def test_the_anchor_moves_with_the_map():
-    x = noise(3, 4, 7, 6)
-    moved = anchor(roll_image(x, SHIFT))
-    assert torch.equal(moved, (anchor(x) - SHIFT) % torch.tensor([7, 6]))
-
-
-def test_the_anchor_needs_no_differences_of_l2_norms():
-    """The norm at the end of a stage leaves none."""
-    x = torch.nn.functional.normalize(noise(3, 64, 8, 8), dim=1)
-    assert torch.equal(anchor(roll_image(x, SHIFT)), (anchor(x) - SHIFT) % 8)
-
-
-@pytest.mark.parametrize("level", [0.0, 5.0])
-def test_tokens_of_a_uniform_background_do_not_decide_the_anchor(level):
-    x = torch.full((3, 2, 9, 9), level, dtype=torch.float64)
-    x[:, :, 2:4, 5:7] = noise(3, 2, 2, 2)
-    assert torch.equal(anchor(roll_image(x, SHIFT)), (anchor(x) - SHIFT) % 9)
-
-
-@pytest.mark.parametrize("bins", [1, 2, 3, 6])
-def test_box_means_are_means_of_a_bins_size_around_each_token(bins):
-    x = noise(1, 1, 6, 12)
-    rows, columns = 6 // bins, 12 // bins
-    means = box_means(x, bins)
-    i, j = 4, 11
-    around_i = [(i - (rows - 1) // 2 + k) % 6 for k in range(rows)]
-    around_j = [(j - (columns - 1) // 2 + k) % 12 for k in range(columns)]
-    expected = x[0, 0][around_i][:, around_j].mean()
-    torch.testing.assert_close(means[0, 0, i, j], expected)
-    assert means.shape == x.shape
-
-
-@pytest.mark.parametrize("bins", [1, 2, 3, 6])
-def test_box_means_move_with_the_map(bins):
-    x = noise(3, 2, 7, 5)  # bins that do not divide the map, and more of them than tokens
-    shifted = box_means(roll_image(x, SHIFT), bins)
-    torch.testing.assert_close(shifted, roll_image(box_means(x, bins), SHIFT))

@@ -55,6 +55,17 @@ def test_it_is_the_models_of_the_variance_paper_at_a_larger_size(calibration):
     assert [tuple(x.shape) for x in features] == [(2, 12, 8, 6)] * 4
 
 
+def test_positions_may_start_with_another_spread_or_be_left_out():
+    torch.manual_seed(0)
+    model = TimmViT(**MICRO, out_indices=OUT, pos_std=0.5)
+    assert model.model.pos_embed.std().item() == pytest.approx(0.5, rel=0.2)
+    model = micro()
+    model.model.rescaling = {"scale": 0.0}
+    table = positions(model, 64, 32)
+    assert table[:, 0].any()  # the class token's
+    assert not table[:, 1:].any()
+
+
 def test_in_training_nothing_is_calibrated():
     model = micro(calibration="iid").train()
     torch.testing.assert_close(positions(model, 64, 64), positions(micro(), 64, 64))

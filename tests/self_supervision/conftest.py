@@ -1,15 +1,10 @@
 import socket
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vitrine.plan.datasets import DatasetInfo, load_registry
+from tests.recipes import recipe_fixtures
 from vitrine.plan.recipe import SelfSupervisionRecipe
-from vitrine.plan.schema import merge
-
-REGISTRY = Path(__file__).parents[2] / "configs" / "datasets.yaml"
 
 BASE: dict[str, Any] = {
     "model": {
@@ -67,24 +62,7 @@ BASE: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="session")
-def make_recipe() -> Callable[..., SelfSupervisionRecipe]:
-    """A small recipe on the digits, with changes."""
-
-    def make(*deltas: dict[str, Any]) -> SelfSupervisionRecipe:
-        return SelfSupervisionRecipe.model_validate(merge(BASE, *deltas))
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def recipe(make_recipe: Callable[..., SelfSupervisionRecipe]) -> SelfSupervisionRecipe:
-    return make_recipe()
-
-
-@pytest.fixture(scope="session")
-def info() -> DatasetInfo:
-    return load_registry(REGISTRY)["digits"]
+make_recipe, recipe, info = recipe_fixtures(SelfSupervisionRecipe, BASE, "digits")
 
 
 @pytest.fixture

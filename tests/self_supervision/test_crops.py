@@ -67,6 +67,17 @@ def test_without_local_crops_there_are_two_global_ones(make_recipe, info):
     assert crops.shape == (2, 3, 16, 16)
 
 
+def test_images_are_squashed_first_where_a_side_is_given(make_recipe, info):
+    """Then the whole of any image is a crop of it, which keeps no proportions."""
+    whole = {"global_scale": [1, 1], "ratio": [1, 1], "local_count": 0, "resize": 16}
+    wide = np.zeros((20, 60, 3), np.uint8)
+    wide[:, 30:] = 255
+    (crops,) = MultiCrop(make_recipe({"crops": whole}), info)(Image.fromarray(wide))
+    first = crops[0] > 0.5
+    assert first[:, :, 9:].all()
+    assert not first[:, :, :7].any()
+
+
 def test_blur_and_solarisation_are_each_views_own(make_recipe, info):
     """Only the second global crop is solarised, and here only local ones are blurred."""
     still = {"global_scale": [1, 1], "local_scale": [1, 1], "ratio": [1, 1], "local_size": 16}

@@ -9,15 +9,11 @@ import torch.multiprocessing
 from safetensors.torch import load_file
 
 from vitrine.errors import VitrineError
-from vitrine.plan.datasets import load_registry
-from vitrine.plan.recipe import SelfSupervisionRecipe
 from vitrine.self_supervision import engine
 from vitrine.self_supervision.engine import collapse, diversity, train
 from vitrine.self_supervision.network import build_model, teacher_file
 from vitrine.training.engine import Job
 from vitrine.training.model import load_weights
-
-from .conftest import REGISTRY
 
 STEPS = 6
 
@@ -85,27 +81,30 @@ def test_another_seed_is_another_run_and_a_head_for_patches_another_recipe(
     assert not same_weights(straight, run(make_recipe({"head": {"separate": True}}), "separate"))
 
 
-def _process(rank, port, recipe, folder):
+def _process(rank, port, recipe, info, folder):
     import os
 
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    job = SelfSupervisionRecipe.model_validate(recipe)
-    train(Job(job, 0, folder, load_registry(REGISTRY)["digits"], folder))
+    train(Job(recipe, 0, folder, info, folder))
 
 
 @pytest.mark.parametrize("centering", ["sinkhorn", "softmax"])
 def test_two_processes_take_the_steps_of_one_with_as_many_micro_batches(
-    make_recipe, straight, recipe, run, tmp_path, centering, free_port
+    make_recipe, straight, recipe, run, info, tmp_path, centering, free_port
 ):
     chosen = make_recipe({"teacher": {"centering": centering}})
     alone = straight if chosen == recipe else run(chosen, "alone")
-    given = (free_port, chosen.model_dump(mode="json"), tmp_path / "shared")
+    given = (free_port, chosen, info, tmp_path / "shared")
     torch.multiprocessing.spawn(_process, given, nprocs=2)
     shared = load_file(tmp_path / "shared" / "weights.safetensors")
     for name, value in load_file(alone / "weights.safetensors").items():
-        if not name.endswith("qkv.bias"):  # the keys' has no gradient but rounding; AdamW grows it
-            assert torch.allclose(value, shared[name], rtol=1e-3, atol=2e-5), name
+        other = shared[name]
+        if name.endswith(
+            "qkv.bias"
+        ):  # without the keys', whose gradient is rounding (test_network)
+            value, other = (torch.cat([x.chunk(3)[0], x.chunk(3)[2]]) for x in (value, other))
+        assert torch.allclose(value, other, rtol=1e-3, atol=2e-5), name
 
 
 def test_training_starts_from_another_runs_backbone(straight, recipe, run):

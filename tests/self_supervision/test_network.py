@@ -99,6 +99,19 @@ def test_a_masked_patch_is_not_seen(backbone, name):
         assert model(x).shape == (1, 32)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_a_bias_of_the_keys_has_no_effect(backbone, name):
+    """It adds q b to all scores of a query, which the softmax takes away; so it has no gradient."""
+    model, x = backbone(name), images(96)
+    before = model(x)
+    before.square().sum().backward()
+    for block in model.blocks:
+        query, key, value = block.attn.qkv.bias.grad.chunk(3)
+        assert key.abs().max() < 1e-10 * min(query.abs().max(), value.abs().max())
+        block.attn.qkv.bias.data.chunk(3)[1].normal_()
+    assert (model(x) - before).abs().max() < 1e-12
+
+
 def test_tokens_start_as_dinov2s_do(recipe_of):
     for name in MODELS:
         model = build_model(recipe_of(name), 10)

@@ -3,21 +3,22 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.linear_model import LogisticRegression as SkLearns
+from sklearn.neighbors import KNeighborsClassifier
 from torch.utils.data import Subset
 
 from vitrine.data.miniature import write_miniature
 from vitrine.data.segmentation import IGNORED
+from vitrine.errors import VitrineError
 from vitrine.measures.context import Trained
-from vitrine.plan.datasets import load_registry
 from vitrine.self_supervision import patch_probes, probes
 from vitrine.self_supervision.engine import train
 from vitrine.self_supervision.logistic import LogisticRegression
+from vitrine.self_supervision.neighbours import knn_accuracy, load_teacher, nearest
 from vitrine.self_supervision.network import build_model
 from vitrine.training.engine import Job
 from vitrine.training.model import load_weights
-
-from .conftest import REGISTRY
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,7 +84,7 @@ def test_votes_weigh_the_softmax_of_the_cosine():
     weights /= weights.sum()
     assert votes[3][0].tolist() == pytest.approx([weights[0], weights[1] + weights[2]], rel=1e-5)
     assert votes[1][0].tolist() == pytest.approx([weights[0], 0], rel=1e-5)
-    assert probes.majority(bank, labels, query, 2, 3).tolist() == [1]
+    assert nearest(bank, labels, 2, 3, "cosine")(query).tolist() == [1]
 
 
 def test_progress_begins_with_the_untrained_teacher_and_ends_with_the_weights(i8):
@@ -123,12 +124,20 @@ def test_the_choice_of_one_half_is_judged_on_the_other():
 
 def test_cells_are_judged_by_neighbours_and_logistic_regression(i8):
     values = probes.cells(i8)
-    assert values.keys() == {
-        f"{name}/{metric}"
-        for name in ("1-NN", "20-NN", "linear")
-        for metric in ("wF1", "Acc", "bAcc")
+    metrics = ("wF1", "Acc", "bAcc")
+    assert values.keys() == {"turned"} | {
+        f"{name}/{metric}" for name in ("1-NN", "20-NN", "linear") for metric in metrics
     }
-    assert all(5 < value <= 100 for value in values.values())
+    assert values["turned"] == 0
+    assert all(5 < value <= 100 for name, value in values.items() if name != "turned")
+
+
+def test_cells_neighbours_are_scikit_learns(i8):
+    bank, labels = probes.class_tokens(i8, "train", 128)
+    queries, truth = probes.class_tokens(i8, "val", 128)
+    theirs = KNeighborsClassifier(20).fit(bank, labels).predict(queries)
+    assert np.array_equal(nearest(bank, labels, 10, 20, "L2")(queries), theirs)
+    assert probes.cells(i8)["20-NN/Acc"] == probes.percent(torch.from_numpy(theirs) == truth)
 
 
 @pytest.mark.parametrize("strength", [0.1, 10.0])
@@ -163,12 +172,12 @@ def test_mean_iou_of_known_predictions():
 @pytest.mark.parametrize("metric", ["cosine", "L2"])
 def test_patches_take_the_class_of_most_of_the_nearest(metric):
     bank = torch.tensor([[10.0, 0.0], [0.9, 0.5], [1.0, 0.4], [0.0, 1.0]])
-    classify = patch_probes._nearest(bank, torch.tensor([0, 1, 1, 2]), 3, 1, metric)
+    classify = nearest(bank, torch.tensor([0, 1, 1, 2]), 3, 1, metric)
     assert classify(torch.tensor([[1.0, 0.0]])).tolist() == [0 if metric == "cosine" else 1]
 
 
-def test_patches_of_masked_images_are_segmented(i8, tmp_path):
-    voc = load_registry(REGISTRY)["voc2012"]
+def test_patches_of_masked_images_are_segmented(registry, i8, tmp_path):
+    voc = registry["voc2012"]
     write_miniature(voc, tmp_path, per_class=4, classes=3)
     judged = Trained(**{**vars(i8), "data_root": tmp_path, "datasets": (voc,)})
     values = patch_probes.patch_segmentation(judged, strengths=(1.0, 100.0), neighbours=(1, 3))
@@ -176,3 +185,32 @@ def test_patches_of_masked_images_are_segmented(i8, tmp_path):
     assert 20 < values["linear"] <= 100
     assert 20 < values["knn"] <= 100
     assert values["linear/C"] in (1.0, 100.0)
+
+
+@pytest.fixture
+def colours(tmp_path):
+    """Folders of red and of blue images, for training and validation."""
+    for split in ("train", "val"):
+        for name, colour in (("blue", (0, 0, 200)), ("red", (200, 0, 0))):
+            (tmp_path / split / name).mkdir(parents=True)
+            for number in range(3):
+                file = tmp_path / split / name / f"{number}.png"
+                Image.new("RGB", (20, 16), colour).save(file)
+    return tmp_path
+
+
+def test_a_run_is_opened_to_classify_a_folder_by_neighbours(root, i8, colours, monkeypatch):
+    monkeypatch.chdir(root)
+    teacher, view = load_teacher(i8.folder)
+    image = view(Image.open(colours / "val" / "red" / "0.png"))
+    assert torch.equal(teacher(image[None]), i8.model(image[None]))
+    assert knn_accuracy(teacher, view, colours / "train", colours / "val", neighbours=3) == 100
+
+
+def test_a_folder_without_classes_or_with_others_is_one_sentence(colours):
+    given = (torch.nn.Flatten(), None)
+    with pytest.raises(VitrineError, match=r"one folder of images for each class"):
+        knn_accuracy(*given, colours / "train" / "red", colours / "val")
+    (colours / "val" / "red").rename(colours / "val" / "green")
+    with pytest.raises(VitrineError, match=r"class folder green is in only one of"):
+        knn_accuracy(*given, colours / "train", colours / "val")

@@ -2,7 +2,9 @@ import pytest
 import timm
 import torch
 
+from tests.shift.conftest import NoFloat64
 from vitrine.measures.margins import selection_margins
+from vitrine.shift import canonicalization
 from vitrine.shift.canonicalization import CanonicalViT, canonical
 from vitrine.shift.equivariance import invariance_error
 from vitrine.shift.polyphase import roll_image
@@ -29,6 +31,14 @@ def test_an_image_and_all_its_shifts_have_one_canonical_form(images):
         for column in range(12):
             offset = torch.tensor([[row, column]]).expand(len(images), 2)
             assert torch.equal(canonical(roll_image(images, offset)), expected)
+
+
+def test_it_needs_no_float64(monkeypatch):
+    images = noise().float()
+    expected = canonical(images)
+    monkeypatch.setattr(canonicalization, "FLOAT64", ())
+    with NoFloat64():
+        assert torch.equal(canonical(images), expected)
 
 
 def test_an_object_is_rolled_to_the_middle():

@@ -4,9 +4,9 @@ import timm
 import torch
 from timm.utils import ModelEmaV3
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import vitrine.models  # noqa: F401
+from tests.shift.conftest import NoFloat64
 from vitrine.errors import VitrineError
 from vitrine.measures.margins import selection_margins
 from vitrine.shift import tokenization
@@ -134,16 +134,6 @@ def test_each_images_gradient_is_that_of_vmap(plain):
     model(images[1:]).square().sum().backward()
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(gradients[name][1], parameter.grad)
-
-
-class NoFloat64(TorchDispatchMode):
-    """A device that has none, such as MPS."""
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        result = operation(*args, **(kwargs or {}))
-        results = result if isinstance(result, tuple | list) else [result]
-        assert torch.float64 not in [one.dtype for one in results if isinstance(one, torch.Tensor)]
-        return result
 
 
 @pytest.mark.parametrize("selection", ["paper", "fast"])

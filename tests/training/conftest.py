@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from vitrine.plan.datasets import DatasetInfo, load_registry
+from tests.recipes import recipe_fixtures
+from vitrine.plan.datasets import DatasetInfo
 from vitrine.plan.recipe import Recipe
-from vitrine.plan.schema import merge
-
-REGISTRY = Path(__file__).parents[2] / "configs" / "datasets.yaml"
 
 BASE: dict[str, Any] = {
     "model": {
@@ -32,24 +30,7 @@ BASE: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="session")
-def make_recipe() -> Callable[..., Recipe]:
-    """A small recipe on the digits, with changes."""
-
-    def make(*deltas: dict[str, Any]) -> Recipe:
-        return Recipe.model_validate(merge(BASE, *deltas))
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def recipe(make_recipe: Callable[..., Recipe]) -> Recipe:
-    return make_recipe()
-
-
-@pytest.fixture(scope="session")
-def info() -> DatasetInfo:
-    return load_registry(REGISTRY)["digits"]
+make_recipe, recipe, info = recipe_fixtures(Recipe, BASE, "digits")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from vitrine.measures.context import Context, Trained
 from vitrine.plan.datasets import load_registry
 from vitrine.plan.recipe import Recipe
 from vitrine.plan.schema import parse
+from vitrine.scores import unpack
 from vitrine.training.model import build_model
 from vitrine.variance.measures import (
     amplification,
@@ -84,7 +85,20 @@ def test_all_methods_judge_the_same_images_and_the_baseline_is_plain_accuracy(tr
     assert values["352/baseline"] == accuracy(replace(trained, model=larger), image_size=44)["top1"]
     ours = rescale_pos_embed(trained.model, 28, calibration="iid", always=True)
     assert values["224/iid"] == accuracy(replace(trained, model=ours))["top1"]
-    assert values["352/iid-baseline"] == values["352/iid"] - values["352/baseline"]
+    assert values["352/iid-baseline"] == pytest.approx(values["352/iid"] - values["352/baseline"])
+    by_image = {name: unpack(values[f"352/{name} by image"]) for name in ("iid", "baseline")}
+    assert by_image["iid"].mean() == pytest.approx(values["352/iid"] / 100)
+    gained = unpack(values["352/iid-baseline by image"])
+    assert (gained == by_image["iid"] - by_image["baseline"]).all()
+
+
+def test_a_skipped_size_is_not_judged(trained):
+    few = {**EVALUATION, "sizes": [224, 352], "images": 30}
+    values, fewer = rescaling(trained, **few), rescaling(trained, **few, skipped=[352])
+    assert all(values[key] == value for key, value in fewer.items() if key.startswith("224"))
+    skipped = {key: value for key, value in fewer.items() if key.startswith("352")}
+    assert len(skipped) == 5
+    assert set(skipped.values()) == {None}
 
 
 def test_a_part_of_the_images_is_spread_over_the_split_and_batches_do_not_matter(trained):

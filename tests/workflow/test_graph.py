@@ -67,6 +67,14 @@ def test_a_run_folder_says_what_it_is(made):
     json.loads((folders[0] / "provenance.json").read_text())
 
 
+def test_jobs_on_this_machine_are_forked_from_a_process_that_has_imported_torch(made):
+    """What Snakemake starts for each is small, and measured by it; a short one not at all."""
+    logs = list((made.path / "runs" / "template").glob("*/logs/trained-0.tsv"))
+    taken = [row["max_rss"] for log in logs for row in csv.DictReader(log.open(), delimiter="\t")]
+    assert len(taken) == 2
+    assert all(megabytes == "NA" or float(megabytes) < 100 for megabytes in taken)
+
+
 def test_what_is_made_is_not_made_again(made):
     assert made.planned("template_table1", *SMOKE) == {}
 

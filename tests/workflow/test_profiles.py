@@ -96,6 +96,19 @@ def test_the_gpus_of_a_job_are_on_one_node(full):
     assert {job.resources["nodes"] for job in full} == {"1"}
 
 
+def test_a_training_on_two_nodes_asks_for_a_task_and_all_its_gpus_on_each(checkout):
+    """As SLURM's executor and srun need it; `gpu` would be the sum over the nodes."""
+    with checkout.changed(
+        "configs/scales/full.yaml", lambda text: text.replace("train: {", "train: {nodes: 2, ")
+    ):
+        jobs = dry_run(checkout, "variance_table5", *SLURM)
+    for job in of_rule(jobs, "train"):
+        wanted = {"nodes": "2", "gres": "gpu:8", "mpi": "srun", "tasks": "2", "tasks_per_gpu": "0"}
+        assert {name: job.resources.get(name) for name in wanted} == wanted
+        assert "gpu" not in job.resources
+    assert {job.resources["nodes"] for job in of_rule(jobs, "evaluate")} == {"1"}
+
+
 def test_a_job_asks_to_be_warned_before_its_time_is_up(full):
     for job in of_rule(full, "train"):
         assert re.fullmatch(r"--signal=USR1@\d+", job.resources["slurm_extra"])

@@ -1,6 +1,7 @@
 # Planning: the catalogue of everything that can be made, and one rule for each thing one may ask for
 # by name (artifact, paper, collection).
 
+from vitrine import fork_server
 from vitrine.plan.catalog import is_target_name, load_catalog, rerun_trigger
 from vitrine.plan.code import rendering_digest
 from vitrine.plan.datasets import fetched_with

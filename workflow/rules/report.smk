@@ -7,6 +7,7 @@ rule report_page:
         report_inputs,
     output:
         report(str(CATALOG.report), caption="../report/report.rst", category="report"),
+        str(CATALOG.report.with_suffix(".html")),
     log:
         str(RUNS / "logs" / CATALOG.scale.name / "report.log"),
     benchmark:
@@ -17,7 +18,7 @@ rule report_page:
     params:
         where=WHERE,
         scale=CATALOG.scale.description,
-        code=rendering_digest("vitrine.artifacts.report"),
+        code=rendering_digest("vitrine.artifacts.page"),
     shell:
         "python -m vitrine report {params.where} &> {log:q}"
 
@@ -46,3 +47,9 @@ onstart:
             "vitrine: this checkout has uncommitted changes, so what is made now cannot be published",
             file=sys.stderr,
         )
+    # What runs here imports torch and the rest once, in a process that the jobs are forked from. To
+    # start it takes what two or three jobs take; CUDA would not survive the fork.
+    jobs = len(list(workflow.dag.needrun_jobs()))
+    if workflow.local_exec and not DEPLOYED and CATALOG.scale.device == "cpu" and jobs > 4:
+        global FORK_SERVER  # which ends when nothing refers to it
+        FORK_SERVER = fork_server.start()

@@ -5,6 +5,24 @@
 RECEIPT = str(RUNS / "{paper}" / "{run}" / "trained-{seeds}.json")
 
 
+def allocation(what):
+    """How SLURM is asked for the GPUs of one node, or of several with a task on each; or None."""
+
+    def asked(wildcards):
+        job = needs(RECEIPT.format(**wildcards))
+        if job["nodes"] == 1:
+            return {"gpu": job["gpus"]}.get(what)
+        gpus = f"gpu:{job['gpus']}" if job["gpus"] else None  # of each node
+        return {"gres": gpus, "mpi": "srun", "tasks": job["nodes"], "tasks_per_gpu": 0}.get(what)
+
+    return asked
+
+
+def processes_of_node(wildcards, resources):
+    """One for each GPU that a node gives: on this machine it may be fewer than were asked for."""
+    return max(1, resources.get("gpu", needs(RECEIPT.format(**wildcards))["gpus"]))
+
+
 rule train:
     """Train some seeds of a recipe, or go on from their checkpoints."""
     input:
@@ -23,18 +41,31 @@ rule train:
         "../../envs/environment.yml"
     threads: need(RECEIPT, "threads")
     resources:
-        gpu=need(RECEIPT, "gpus"),
+        nodes=need(RECEIPT, "nodes"),
+        gpu=allocation("gpu"),
+        gres=allocation("gres"),
+        mpi=allocation("mpi"),
+        tasks=allocation("tasks"),
+        tasks_per_gpu=allocation("tasks_per_gpu"),
         mem_mb=need(RECEIPT, "mem_mb"),
         runtime=need(RECEIPT, "runtime"),
     params:
         identity=need(RECEIPT, "identity"),
         job=job_file(),
-    # One process for each GPU that the job was given, and its share of the threads.
+        processes=processes_of_node,
+    # On each node one process for each GPU, with its share of the threads. They meet on the first
+    # node, where this runs. The warning before the job's time is up is for them, not for torchrun.
     shell:
-        "processes=$(( {resources.gpu} > 1 ? {resources.gpu} : 1 ))\n"
+        "processes={params.processes} nodes={resources.nodes}\n"
         "export OMP_NUM_THREADS=$(( {threads} > processes ? {threads} / processes : 1 ))\n"
         "launch=python\n"
-        "if (( processes > 1 )); then\n"
+        "if (( nodes > 1 )); then\n"
+        '    launch="srun --nodes=$nodes --ntasks=$nodes --cpus-per-task={threads} --cpu-bind=quiet"\n'
+        '    launch+=" --kill-on-bad-exit=1 env --ignore-signal=USR1"\n'
+        '    launch+=" torchrun --nnodes=$nodes --nproc-per-node=$processes"\n'
+        '    launch+=" --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID"\n'
+        '    launch+=" --rdzv-endpoint=$(hostname):$(( 20000 + SLURM_JOB_ID % 20000 ))"\n'
+        "elif (( processes > 1 )); then\n"
         '    launch="torchrun --standalone --nproc-per-node=$processes"\n'
         "fi\n"
         "$launch -m vitrine run {params.job:q} &> {log:q}"

@@ -1,9 +1,15 @@
 """A paper's checkable statements as relations over measured cells, and what became of each.
 
 One rule for all: a claim is judged wherever its cells are measured, on what was measured here and
-never on what was printed. It is held or contrary if the difference is larger than its 95 % interval
-over seeds, else undecided; a single run knows no interval, so there the sign decides. Where a cell
-was not measured the claim is "not run".
+never on what was printed. It is held or contrary if the difference is larger than its 95 %
+interval, else undecided. Where a cell was not measured the claim is "not run".
+
+The interval covers what is known of the spread. Cells that score the same images under as many
+seeds are paired: the variance of the difference is that over seeds of its mean over images (seed by
+seed), plus that over images of its mean over seeds (image by image), each by the number of its
+means, with the degrees of freedom of Welch and Satterthwaite. The sum counts what is particular to
+one seed and one image twice, so it errs on the wide side. Other cells have Welch's interval over
+seeds alone, and a single run without scores knows none, so there the sign decides.
 """
 
 from __future__ import annotations
@@ -15,14 +21,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from vitrine.artifacts.comparison import difference_half_width
+from vitrine.artifacts.comparison import difference_half_width, paired_half_width
 from vitrine.errors import VitrineError, require_known
 from vitrine.plan.paper import fill
 from vitrine.plan.recipe import short_hash
 from vitrine.plan.schema import Strict, parse, read_yaml
+from vitrine.scores import unpack
 
 if TYPE_CHECKING:
     from vitrine.plan.catalog import Artifact, Cell, Paper
@@ -76,11 +84,16 @@ class Choices(Strict):
 
 
 class Side(NamedTuple):
-    """One side of a relation: a measured number with its spread over seeds, or a constant."""
+    """One side of a relation: a measured number with its spread over seeds, or a constant.
+
+    `scores`, (seeds, images), are those of the images of `dataset`; a constant has a single 0.
+    """
 
     value: float
     std: float
     n_seeds: int
+    scores: np.ndarray | None = None
+    dataset: str = ""
 
 
 def read_claims(path: Path) -> tuple[Claim, ...]:
@@ -248,14 +261,15 @@ def _rows(place: Place, tables: Tables) -> list[str]:
 
 def _side(place: Place | float, row: str, tables: Tables) -> Side | None:
     if not isinstance(place, Place):
-        return Side(place, std=0.0, n_seeds=1)
+        return Side(place, std=0.0, n_seeds=1, scores=np.zeros((1, 1)))
     cells = tables.get(place.artifact, NO_CELLS)
     row = row if place.row == EVERY_ROW else place.row
     found = cells[(cells["row"] == row) & (cells["column"] == place.column)]
     if found.empty or math.isnan(found["measured"].iloc[0]):
         return None
     cell = found.iloc[0]
-    return Side(float(cell["measured"]), float(cell["std"]), int(cell["n_seeds"]))
+    numbers = float(cell["measured"]), float(cell["std"]), int(cell["n_seeds"])
+    return Side(*numbers, unpack(scores) if (scores := cell["by_image"]) else None, cell["dataset"])
 
 
 def _slack(claim: Claim, left: Side, right: Side) -> float:
@@ -275,7 +289,9 @@ def _detail(
     difference = left.value - right.value
     text = f"{left.value:.6g} against {right.value:.6g}, a difference of {difference:+.3g}"
     if (half := half_width(left, right)) is not None:
-        text += f" ± {half:.2g} (95 % over seeds)"
+        paired = image_differences(left, right)
+        over = ["seeds"] * (paired is None or len(paired) > 1) + ["images"] * (paired is not None)
+        text += f" ± {half:.2g} (95 % over {' and '.join(over)})"
     if claim.left.row == EVERY_ROW:
         text = f"of {tested} rows, {row} decides: {text}"
     sentences = [text[0].upper() + text[1:], *([f"Not run: {', '.join(missing)}"] * bool(missing))]
@@ -283,13 +299,25 @@ def _detail(
 
 
 def half_width(left: Side, right: Side) -> float | None:
-    """Half the 95 % interval of the difference; None where no side has a spread over seeds.
+    """Half the 95 % interval of the difference, as the module explains it; None if unknown.
 
-    A single run shares the other side's spread, and a constant has none.
+    With scores by image it is in points of percent, also of single runs. Without, a single run
+    shares the other side's spread, and a constant has none.
     """
+    if (paired := image_differences(left, right)) is not None:
+        return 100 * paired_half_width(paired)
     several, other = (left, right) if left.n_seeds > 1 else (right, left)
     if several.n_seeds < 2:
         return None
     if other.n_seeds < 2 and math.isnan(other.std):
         return difference_half_width(several.n_seeds, several.std, 1, None)
     return difference_half_width(several.n_seeds, several.std, max(other.n_seeds, 2), other.std)
+
+
+def image_differences(left: Side, right: Side) -> np.ndarray | None:
+    """The differences of scores (seeds, images); None if not both sides score the same images."""
+    if left.scores is None or right.scores is None:
+        return None
+    same = left.scores.shape == right.scores.shape and left.dataset == right.dataset
+    constant = min(left.scores.size, right.scores.size) == 1
+    return left.scores.astype(float) - right.scores if same or constant else None

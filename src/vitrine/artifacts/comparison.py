@@ -18,10 +18,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pandas as pd
 from scipy.special import ndtri, stdtrit  # as scipy.stats, which takes a second to import
 
 from vitrine.errors import VitrineError, did_you_mean, first_line
+from vitrine.scores import BY_IMAGE
 
 if TYPE_CHECKING:
     from vitrine.plan.catalog import Artifact, Cell
@@ -31,6 +33,7 @@ COLUMNS = [
     *("measured", "std", "n_seeds", "ci_low", "ci_high"),
     *("paper_value", "paper_std", "difference", "verdict"),
     *("scale", "dataset", "device", "recipe_hash", "commit", "measurement", "source"),
+    "by_image",  # what `vitrine.scores` unpacks; empty where nothing is known of single images
 ]
 NUMBERS = ["measured", "std", "ci_low", "ci_high", "paper_std", "difference"]
 CONFIDENCE = 0.95
@@ -99,6 +102,8 @@ def read_cells(path: Path) -> pd.DataFrame:
     """
     try:
         cells = pd.read_csv(path, dtype=str, keep_default_na=False)
+        if list(cells.columns) == COLUMNS[:-1]:  # from before images were scored one by one
+            cells["by_image"] = ""
         if list(cells.columns) != COLUMNS:
             raise ValueError("it has not the columns of results")
         numbers = cells[NUMBERS].apply(pd.to_numeric)
@@ -159,6 +164,19 @@ def difference_half_width(
     return t_quantile(freedom) * math.sqrt(left + right)
 
 
+def paired_half_width(differences: np.ndarray) -> float:
+    """Half the 95 % interval of the mean of differences (seeds, images), as `claims` explains it.
+
+    A single seed tells of the spread over images alone.
+    """
+    means = [differences.mean(axis=axis) for axis in (0, 1)]  # of each image, of each seed
+    parts = [(one.var(ddof=1) / len(one), len(one) - 1) for one in means if len(one) > 1]
+    if not (variance := sum(part for part, _ in parts)):
+        return 0.0
+    freedom = variance**2 / sum(part**2 / own for part, own in parts)
+    return t_quantile(freedom) * math.sqrt(variance)
+
+
 def t_quantile(freedom: float) -> float:
     """Two-sided 95 % quantile of Student's t."""
     return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
@@ -206,6 +224,7 @@ def _tidy_row(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[st
         **asdict(summary),
     }
     if known:
+        row["by_image"] = " ".join(scores_of(cell, known))
         row |= {name: known.get(name) for name in ("dataset", "recipe_hash")}
         row |= {name: known.get("provenance", {}).get(name) for name in ("device", "commit")}
         row["measurement"] = known.get("sha256")
@@ -215,6 +234,12 @@ def _tidy_row(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[st
         if summary.measured is not None and not isinstance(value, str):
             row["difference"] = summary.measured - value
     return row
+
+
+def scores_of(cell: Cell, known: Mapping[str, Any]) -> list[str]:
+    """The packed scores of a cell by image under each seed; none unless all seeds have them."""
+    found = [values.get(cell.key + BY_IMAGE) for values in known["values"].values()]
+    return found if all(isinstance(one, str) for one in found) else []
 
 
 def numbers_of(artifact: Artifact, cell: Cell, known: Mapping[str, Any]) -> list[float]:

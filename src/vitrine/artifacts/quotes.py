@@ -112,7 +112,7 @@ def _cell(target: str, field: str, row: str, column: str, results: Path) -> floa
         if wanted not in known:
             raise VitrineError(f"{target} has no {name} '{wanted}'{did_you_mean(wanted, known)}")
         cells = cells[cells[name] == wanted]
-    found = pd.to_numeric(cells[field]).dropna()
+    found = pd.to_numeric(cells[field], errors="coerce").dropna()  # the paper may print a word
     if len(found) != 1:
         raise VitrineError(f"{target} has {len(found)} numbers in row '{row}', column '{column}'")
     return float(found.iloc[0])

@@ -33,8 +33,10 @@ number is / is not explained by the spread over seeds (95 %) and rounding. **not
 stand-in (dataset, model size, schedule, hardware), or the paper prints a word; such a number
 neither confirms nor contradicts the paper. **not in the paper**: our own extension, or a plot
 without printed numbers. Claims are relations between our own numbers, judged wherever these are
-measured: **held** or **contrary** where the difference is larger than its 95 % interval over seeds,
-**undecided** where it is not. Several claims on the same numbers count once."""
+measured: **held** or **contrary** where the difference is larger than its 95 % interval,
+**undecided** where it is not. The interval covers the spread over seeds and, where both numbers
+judge the same images, that over images, both paired. Several claims on the same numbers count
+once."""
 
 
 @dataclass
@@ -55,28 +57,53 @@ class Cost:
             self.silent += 1
 
 
-def report(catalog: Catalog, folder: Path | None = None) -> str:
-    """Return the page of a scale in Markdown; its links are relative to the results folder.
+@dataclass(frozen=True)
+class Results:
+    """What a scale's report is made of: tidy cells and judged claims of each paper, in a folder."""
 
-    That is `folder`, or the one of the scale.
+    catalog: Catalog
+    folder: Path
+    tables: Mapping[str, Mapping[str, pd.DataFrame]]
+    claims: Mapping[str, pd.DataFrame]
+
+    def file(self, artifact: Artifact, suffix: str) -> Path:
+        """One of an artifact's files, which exists if it is built."""
+        first = self.catalog.files(artifact)[0].relative_to(self.catalog.results)
+        return (self.folder / first).with_suffix(suffix)
+
+
+def results_of(catalog: Catalog, folder: Path | None = None) -> Results:
+    """Read the cells of all artifacts of a scale, and judge the claims on them.
+
+    They lie in `folder`, by default the scale's own.
 
     Raises:
         VitrineError: a file of results is damaged, or a claim names what is not there.
     """
-    scale, folder = catalog.scale.name, folder or catalog.results
+    folder = folder or catalog.results
     tables = {
         name: {one.name: cells_of(one, catalog, folder) for one in paper.artifacts.values()}
         for name, paper in catalog.papers.items()
     }
     claims = {name: claims_of_paper(paper, tables[name]) for name, paper in catalog.papers.items()}
+    return Results(catalog, folder, tables, claims)
+
+
+def report(results: Results) -> str:
+    """Return the report of a scale in Markdown; its links are relative to the results folder.
+
+    Raises:
+        VitrineError: the provenance of a run or a measurement is damaged.
+    """
+    catalog, tables, claims = results.catalog, results.tables, results.claims
     cells = [cells for group in tables.values() for cells in group.values()]
     parts = [
-        f"# Results at scale {scale}",
+        f"# Results at scale {catalog.scale.name}",
         catalog.scale.description,
         LEGEND,
         _overview(tables, claims),
         "## What it was measured on",
-        _circumstances(cells, cost_of(catalog)),
+        "\n".join(f"- {name}: {value}" for name, value in circumstances(cells, catalog).items()),
     ]
     for name, paper in catalog.papers.items():
         info = paper.info
@@ -84,8 +111,8 @@ def report(catalog: Catalog, folder: Path | None = None) -> str:
         parts.append(f"[{markdown_escape(info.title)}]({info.url}), {info.authors}, {info.venue}.")
         parts += [_claims_table(claims[name])] if len(claims[name]) else []
         for artifact in paper.artifacts.values():
-            built = folder / catalog.files(artifact)[0].relative_to(catalog.results)
-            parts.append(_entry(artifact, tables[name][artifact.name], built.is_file()))
+            built = results.file(artifact, ".csv").is_file()
+            parts.append(_entry(artifact, tables[name][artifact.name], built))
     return "\n\n".join(parts) + "\n"
 
 
@@ -112,7 +139,9 @@ def cells_of(artifact: Artifact, catalog: Catalog, folder: Path) -> pd.DataFrame
     return read_cells(path) if path.is_file() else pd.DataFrame(columns=COLUMNS)
 
 
-def _overview(tables: dict[str, dict[str, pd.DataFrame]], claims: dict[str, pd.DataFrame]) -> str:
+def _overview(
+    tables: Mapping[str, Mapping[str, pd.DataFrame]], claims: Mapping[str, pd.DataFrame]
+) -> str:
     """A line for each paper: its cells by verdict, its claims by status."""
     head = ["paper", *VERDICTS.values(), *(f"claims {status}" for status in STATUSES)]
     rows = []
@@ -132,21 +161,25 @@ def count_evidence(claims: pd.DataFrame) -> Counter[str]:
     )
 
 
-def _circumstances(tables: Sequence[pd.DataFrame], cost: Cost) -> str:
-    """Devices, datasets, commits, seeds and compute, as a list."""
+def circumstances(tables: Sequence[pd.DataFrame], catalog: Catalog) -> dict[str, str]:
+    """Devices, datasets, commits, seeds and compute, by what they are.
+
+    Raises:
+        VitrineError: the provenance of a run or a measurement is damaged.
+    """
+    cost = cost_of(catalog)
     run = [cells[cells["n_seeds"] > 0] for cells in tables]
     seeds = sorted({count for cells in run for count in cells["n_seeds"]})
+    silent = f", of which {cost.silent} did not note their time" if cost.silent else ""
     facts = {
         "device": _distinct(run, "device"),
         "dataset": _distinct(run, "dataset"),
         "commit": [short_commit(commit) for commit in _distinct(run, "commit")],
         "seeds of a cell": [str(count) for count in seeds],
         "compute": [f"{duration(took)} on {device}" for device, took in cost.seconds.items()],
+        "jobs (runs and measurements)": [f"{cost.jobs}{silent}"],
     }
-    lines = [f"- {name}: {', '.join(found)}" for name, found in facts.items() if found]
-    counted = f"- jobs (runs and measurements): {cost.jobs}"
-    counted += f", of which {cost.silent} did not note their time" if cost.silent else ""
-    return "\n".join([*lines, counted])
+    return {name: ", ".join(found) for name, found in facts.items() if found}
 
 
 def _distinct(tables: Sequence[pd.DataFrame], column: str) -> list[str]:

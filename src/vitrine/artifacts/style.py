@@ -100,17 +100,18 @@ def colour(index: int) -> str:
     return PALETTE[index % len(PALETTE)]
 
 
-def lines(axes: Axes, cells: pd.DataFrame) -> None:
+def lines(axes: Axes, cells: pd.DataFrame, looks: Mapping[str, int] | None = None) -> None:
     """Draw a line for each row of tidy cells over its columns, with the seeds' 95 % band.
 
-    The columns are numbers, such as image sizes.
+    The columns are numbers, such as image sizes. `looks` are those of `series`, by default in the
+    rows' order.
     """
     # Of these three values seaborn draws the median and the range: the mean and its interval.
     values = cells.melt(["row", "column"], ["ci_low", "measured", "ci_high"], value_name="y")
     series(
         axes,
         values.assign(x=values["column"].astype(float)),
-        {row: index for index, row in enumerate(dict.fromkeys(cells["row"]))},
+        looks or {row: index for index, row in enumerate(dict.fromkeys(cells["row"]))},
         estimator="median",
         errorbar=("pi", 100),
         err_kws={"linewidth": 0},

@@ -206,7 +206,7 @@ def markdown(artifact: Artifact, cells: pd.DataFrame) -> str:
     body = lines(artifact, cells)
     parts = [f"# {artifact.paper} {artifact.name}: {markdown_escape(artifact.title)}"]
     parts += [f"> {markdown_escape(artifact.caption)}"] if artifact.caption else []
-    parts.append(markdown_escape(_origin(cells)))
+    parts.append(markdown_escape(origin(cells)))
     for panel in _panels_of(artifact, body, headings):
         head = [markdown_escape(artifact.row_header), *(titles[index] for index in panel)]
         rows = [
@@ -241,7 +241,7 @@ def latex(artifact: Artifact, cells: pd.DataFrame) -> str:
             _tabular(artifact, body, headings, panel),
         ]
         if part == len(broken):
-            notes = [_origin(cells), *_notes(artifact, cells)]
+            notes = [origin(cells), *_notes(artifact, cells)]
             floats.append(r"\par\smallskip\raggedright\footnotesize")
             floats.append(" \\\\\n".join(_latex_escape(note) for note in notes))
         floats.append(r"\end{table}")
@@ -307,7 +307,7 @@ def _heading(column: Labelled, cells: pd.DataFrame) -> str:
     return column.label if units[0] in column.label else f"{column.label} ({units[0]})"
 
 
-def _origin(cells: pd.DataFrame) -> str:
+def origin(cells: pd.DataFrame) -> str:
     """What was measured, and on what, in one line."""
     quantities = {
         f"{metric} ({unit})" if unit else metric
@@ -446,7 +446,7 @@ def render(catalog: Catalog, artifact: Artifact, folder: Path | None = None) -> 
         draw = import_function(artifact.draw, "artifacts.yaml")
         figure = draw(cells, list(measured.values()))
         if len(cells):
-            style.stamp(figure, _origin(cells))
+            style.stamp(figure, origin(cells))
         style.save(figure, csv.with_suffix(""))
     write_atomically(csv, cells.to_csv(index=False, lineterminator="\n"))
     return tuple(paths)

@@ -111,7 +111,7 @@ def samples(info: DatasetInfo) -> Iterator[Image.Image]:
         if info.prepare:
             import_function(info.prepare, "configs/datasets.yaml")(root, root)
         images: Any = build(info, "val", Path(folder))
-        labels = [label for _, label in images] if not info.segmentation else []
+        labels = [label for _, label in images if isinstance(label, int)]
         first = [labels.index(label) for label in sorted(set(labels))]
         order = dict.fromkeys([*first, *range(len(images))])
         for index in [*order][:SAMPLES]:

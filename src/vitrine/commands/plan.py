@@ -21,10 +21,13 @@ from vitrine.commands.state import (
 )
 from vitrine.errors import require_known
 from vitrine.plan.catalog import Artifact, Catalog, Run, with_sources
+from vitrine.plan.settings import Resources
 from vitrine.provenance import duration
 
 # The papers trained on A100s.
 ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}
+LONG = 86400  # seconds: a job that takes longer may rather take several nodes
+NODES = (1, 2, 4)
 DONE_OR_MISSING: dict[bool, State] = {True: "done", False: "missing"}
 
 
@@ -46,6 +49,7 @@ def plan(catalog: Catalog, target: str, device: str | None = None) -> None:
     say()
     _print_jobs(catalog, artifacts, runs)
     _print_trainings(catalog, runs, costs)
+    _print_nodes(catalog, runs, costs)
     _print_hours(artifacts, runs, costs)
     _print_disk(catalog, artifacts, runs, costs)
 
@@ -85,7 +89,7 @@ def _print_trainings(catalog: Catalog, runs: Sequence[Run], costs: Costs) -> Non
     rows = []
     for run in trained:
         speed = costs.speed(run)
-        gpus = max(1, catalog.resources(run).gpus)
+        gpus = _gpus(catalog.resources(run))
         one = costs.seconds(run, training_images(run)).times(1 / gpus)
         states = count_states(state_of(run, seed) for seed in run.seeds)
         row = {
@@ -105,6 +109,32 @@ def _print_trainings(catalog: Catalog, runs: Sequence[Run], costs: Costs) -> Non
     if "its logs" in sources:
         say("its logs: the median in log.jsonl of the recipe's own runs on such a device.")
     say()
+
+
+def _print_nodes(catalog: Catalog, runs: Sequence[Run], costs: Costs) -> None:
+    """Print what several nodes would make of the jobs that take longer than a day on one."""
+    rows = []
+    for run in runs:
+        batch, resources = run.recipe.batch, catalog.resources(run)
+        whole = costs.seconds(run, training_images(run)).times(max(map(len, run.jobs)))
+        times = []
+        for nodes in NODES:
+            gpus = _gpus(resources.model_copy(update={"nodes": nodes}))
+            shared = batch.size // getattr(batch, "micro", 1) % gpus == 0
+            times.append(whole.times(1 / gpus) if shared else None)
+        if times[0] and times[0].high > LONG:
+            days = [_between(one.times(1 / 86400)) if one else "-" for one in times]
+            rows.append([run.name, max(1, resources.gpus), *days])
+    if rows:
+        heading("Days of a job on several nodes (resources: {train: {nodes: N}})")
+        columns = [f"{nodes} node{'s' * (nodes > 1)}" for nodes in NODES]
+        table(["recipe", "GPUs each", *columns], rows, right=["GPUs each", *columns])
+        say("As the speed of one GPU has it: what they tell each other takes time, too.")
+        say()
+
+
+def _gpus(resources: Resources) -> int:
+    return resources.nodes * max(1, resources.gpus)
 
 
 def _print_hours(artifacts: Sequence[Artifact], runs: Sequence[Run], costs: Costs) -> None:

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from vitrine.artifacts.comparison import read_cells, read_measurement
+from vitrine.artifacts.page import page
 from vitrine.artifacts.quotes import refresh_documents
-from vitrine.artifacts.report import report
+from vitrine.artifacts.report import report, results_of
 from vitrine.commands import count, say
 from vitrine.commands.results import (
     MANIFEST,
@@ -41,7 +42,7 @@ from vitrine.plan.catalog import Artifact, Catalog, with_sources
 from vitrine.plan.settings import load_settings
 from vitrine.provenance import DIRTY, changed_files, read_provenance
 
-REPORT = "report.md"
+REPORTS = {"report.md": report, "report.html": page}
 
 
 def publish(catalog: Catalog, prune: bool = False) -> None:
@@ -179,8 +180,11 @@ def replace_folder(
         for name, content in files.items():
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             (new / name).write_bytes(content)
-        (new / REPORT).write_text(report(catalog, new), encoding="utf-8")
-        told = {**manifest, "report": {"files": {REPORT: sha256(new / REPORT)}, "measurements": {}}}
+        results = results_of(catalog, new)
+        for name, write in REPORTS.items():
+            (new / name).write_text(write(results), encoding="utf-8")
+        reports = {name: sha256(new / name) for name in REPORTS}
+        told = {**manifest, "report": {"files": reports, "measurements": {}}}
         (new / MANIFEST).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
         if folder.exists():
             folder.rename(old)
@@ -195,7 +199,7 @@ def replace_folder(
             old.rename(folder)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-    return sorted(held - {*files, REPORT, MANIFEST}) if prune else []
+    return sorted(held - {*files, *REPORTS, MANIFEST}) if prune else []
 
 
 def _target(artifact: Artifact) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import io
 import json
 import sys
@@ -31,7 +32,7 @@ from vitrine.data.miniature import write_miniature
 from vitrine.errors import VitrineError
 from vitrine.files import write_atomically
 from vitrine.measures.taking import take
-from vitrine.plan.catalog import Artifact, Catalog, Run, trained_run
+from vitrine.plan.catalog import Artifact, Catalog, Measurement, Run, trained_run
 from vitrine.plan.recipe import (
     AnyRecipe,
     Batch,
@@ -41,6 +42,7 @@ from vitrine.plan.recipe import (
     Steps,
     Whole,
 )
+from vitrine.plan.source import import_function
 from vitrine.provenance import duration, provenance
 from vitrine.training.checkpoint import Checkpoints
 from vitrine.training.engine import Job, engine_of
@@ -119,11 +121,23 @@ def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, devi
         _train_in_two_attempts(run, here.data_root, device, initial)
         for path, measurement in measurements.items():
             _progress(f"measuring {measurement.name}")
-            small = dataclasses.replace(measurement, run=run, seeds=(SEED,), device=device)
-            taken = take(here.measurement_job(small))
+            small: Any = {
+                "run": run,
+                "seeds": (SEED,),
+                "device": device,
+                "args": _short(measurement),
+            }
+            taken = take(here.measurement_job(dataclasses.replace(measurement, **small)))
             for artifact, cell, of_cell in shown:
                 if of_cell.path == path:
                     numbers_of(artifact, cell, taken)
+
+
+def _short(measurement: Measurement) -> dict[str, Any]:
+    """The arguments of a measure; one that trains for some steps itself takes no more either."""
+    function = import_function(measurement.function, "artifacts.yaml")
+    short = {"steps": STEPS} if "steps" in inspect.signature(function).parameters else {}
+    return {**measurement.args, **short}
 
 
 def miniature_recipe(recipe: AnyRecipe, device: str) -> AnyRecipe:

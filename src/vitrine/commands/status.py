@@ -29,10 +29,11 @@ def status(catalog: Catalog) -> None:
         state_of(run, seed) for run in catalog.runs.values() for seed in run.seeds
     )
     say(f"Runs at scale {catalog.scale.name}: " + _listed(states) + f" (in {catalog.runs_root}/)")
-    if catalog.report.is_file():
-        say(f"Tables and figures: {catalog.results}/<paper>/; all on one page: {catalog.report}")
+    _, page = catalog.reports
+    if page.is_file():
+        say(f"Tables and figures: {catalog.results}/<paper>/; all on one page: {page}")
     elif any(row[1] != "missing" for row in rows):
-        say(f"Tables and figures: {catalog.results}/<paper>/; snakemake all adds report.md")
+        say(f"Tables and figures: {catalog.results}/<paper>/; snakemake all adds report.html")
     else:
         say(f"No results yet: snakemake all --config scale={catalog.scale.name}")
     _say_older(catalog)

@@ -12,7 +12,7 @@ from vitrine.errors import VitrineError
 if TYPE_CHECKING:
     from vitrine.plan.datasets import DatasetInfo, Images, SegmentationFormat
 
-SUFFIXES = (".jpg", ".jpeg", ".png")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff")
 
 
 def check_layout(info: DatasetInfo, root: Path) -> None:
@@ -55,6 +55,8 @@ def check_counts(info: DatasetInfo, root: Path) -> None:
             )
 
     for images in info.images:
+        if images.images is None:
+            continue
         folder = root / info.folder / images.folder
         found, classes = _list(folder)
         if images.classes:
@@ -112,6 +114,11 @@ def _check_folder(info: DatasetInfo, root: Path, images: Images) -> None:
         raise _missing(info, root, folder)
     loose, classes = _list(folder)
     remedy = _remedy(info, root)
+    if images.images is None:
+        below = (name for _, _, names in os.walk(folder, followlinks=True) for name in names)
+        if not any(map(_is_image, below)):
+            raise VitrineError(f"{folder} and the folders below it hold no images; {remedy}")
+        return
     if images.classes == 0:
         if loose == 0:
             raise VitrineError(f"{folder} holds no images; {remedy}")

@@ -47,15 +47,25 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
 
     With `repeats` an epoch shows that many views of each image it takes, in one batch, and so only
     its share of the images: the repeated augmentation of Hoffer et al. (2020) as DeiT samples it.
+    With `keep` each image is transformed once and kept: for small datasets of which neither images
+    nor transform draw anything.
 
     The global generators of Python, NumPy and torch are seeded for each sample and put back as
     they were afterwards. They are put back once for all samples fetched together, since saving
     NumPy's state takes longer than transforming a small image.
     """
 
-    def __init__(self, dataset: Dataset[Any], transform: Transform, seed: int, repeats: int = 1):
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        transform: Transform,
+        seed: int,
+        repeats: int = 1,
+        keep: bool = False,
+    ) -> None:
         self.dataset, self.transform = dataset, transform
         self.seed, self.repeats = seed, repeats
+        self.kept: dict[int, tuple[Tensor, int]] | None = {} if keep else None
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]  # torch's Dataset declares no length
@@ -65,6 +75,13 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
 
     def __getitems__(self, keys: Sequence[Key]) -> list[tuple[Tensor, int]]:
         """Fetch several samples; `DataLoader` prefers this to one call for each."""
+        if self.kept is None:
+            return self._drawn(keys)
+        new = [key for key in keys if key[1] not in self.kept]
+        self.kept.update(zip((key[1] for key in new), self._drawn(new), strict=True))
+        return [self.kept[key[1]] for key in keys]
+
+    def _drawn(self, keys: Sequence[Key]) -> list[tuple[Tensor, int]]:
         states = random.getstate(), np.random.get_state(), torch.get_rng_state()
         try:
             return [self._sample(key) for key in keys]

@@ -17,6 +17,7 @@ from PIL import Image
 from scipy.io import savemat
 from torchvision.datasets import Imagenette
 
+from vitrine.data.folders import BLOOD
 from vitrine.data.positions import ORIGINALS
 from vitrine.data.segmentation import IGNORED
 from vitrine.errors import VitrineError
@@ -117,12 +118,31 @@ def _write_synsets(
             _write_image(folder / below / split / name / f"{name}_{number}.JPEG", paint(label))
 
 
+def _write_bmc(folder: Path, labels: list[int], paint: Picture) -> None:
+    lines, base = ["Image Path,Label"], folder / "bmc"
+    for number, label in enumerate(labels * 2, start=1):
+        name, held_out = f"C{label:02d}", number > len(labels)
+        lines += [f"test/{name}/{name}_{number:05d}.jpg,{name}"] * held_out
+        file = base / "BM_cytomorphology_data" / name / "0001-1000" / f"{name}_{number:05d}.jpg"
+        _write_image(file, paint(label))
+    (base / "bm_test.csv").write_text("\n".join(lines))
+
+
+def _write_dinobloom(folder: Path, labels: list[int], paint: Picture) -> None:
+    _write_bmc(folder, labels, paint)
+    for other in BLOOD:
+        for number, label in enumerate(labels):
+            _write_image(folder / other / f"C{label:02d}" / f"{number}.tif", paint(label))
+
+
 WRITERS: dict[str, Callable[[Path, list[int], Picture], None]] = {
     "vitrine.data.arrays:cifar10": _write_cifar10,
     "vitrine.data.positions:cifar10_position": _write_cifar10_position,
     "vitrine.data.arrays:cifar100": _write_cifar100,
     "vitrine.data.arrays:svhn": _write_svhn,
     "vitrine.data.folders:eurosat": _write_eurosat,
+    "vitrine.data.folders:bmc": _write_bmc,
+    "vitrine.data.folders:dinobloom": _write_dinobloom,
     "vitrine.data.folders:flowers102": _write_flowers102,
     "vitrine.data.folders:imagenette": partial(
         _write_synsets, "imagenette2-320", sorted(Imagenette._WNID_TO_CLASS)

@@ -1,9 +1,8 @@
-"""Datasets whose position bias is known, because they are built to have it.
+"""Datasets half of whose classes depend on position, because they are built so.
 
 The controlled setting CIFAR-10-Position of Bruintjes and van Gemert, "Learning to Adapt to
-Position Bias in Vision Transformer Classifiers" (Sec. 5.1, Fig. 2), and stand-ins of real scans:
-`digits-position` (the same of digits), `digits-anywhere` (a place says nothing about the class)
-and `digits-middle` (only the place says which of three digits is asked for).
+Position Bias in Vision Transformer Classifiers" (Sec. 5.1, Fig. 2), and `digits-position`, the same
+of digits.
 
 The one idea: a sample's place is drawn once, from a fixed seed. It is part of the data, the same
 in every epoch, process and run. The authors' code draws the corner anew, and with it the label,
@@ -57,6 +56,8 @@ class Placed(Pictures):
 class Redrawn(Placed):
     """Images in corners that torch's generator draws at every access, and labels that follow."""
 
+    redraws = True
+
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
         corner, label = int(torch.randint(4, ())), int(self.labels[index])
         top, left = (place * self.side // 2 for place in divmod(corner, 2))
@@ -105,29 +106,6 @@ def digits_position(folder: Path, split: Split, redraw: bool = False) -> Placed:
 
 cifar10_position_redrawn = partial(cifar10_position, redraw=True)
 digits_position_redrawn = partial(digits_position, redraw=True)
-
-
-def digits_anywhere(folder: Path, split: Split) -> Placed:
-    """Open the digits, each in any of the nine cells of a frame three times its size.
-
-    Patches that tile a cell, of 2, 4 or 8 of 24 pixels, see the same digit alike in all of them.
-    """
-    scans = Digits(split)
-    places = 8 * _random(split).randint(3, size=(len(scans), 2))
-    return Placed(scans.images, scans.labels, places, side=24)
-
-
-def digits_middle(folder: Path, split: Split) -> Placed:
-    """Open the digits, each between two others of the same split, in a frame of three digits.
-
-    Only in patches that tile a digit do the three look alike: at 24 pixels in patches of 2, 4 or 8,
-    but not at 16 or 32, where the cut through a digit tells its place.
-    """
-    scans = Digits(split)
-    left, right = _random(split).randint(len(scans), size=(2, len(scans)))
-    rows = np.concatenate([scans.images[left], scans.images, scans.images[right]], axis=2)
-    places = np.broadcast_to((8, 0), (len(scans), 2))
-    return Placed(rows, scans.labels, places, side=24)
 
 
 def _random(split: Split) -> np.random.RandomState:

@@ -9,6 +9,7 @@ is a function of its split and number, and is written in ADE20K's format: zero i
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,16 @@ FLOWER: tuple[str, Box] = ("flower", (172, 88, 442, 358))
 
 def write(folder: Path, output: Path) -> None:
     """Write all scenes to ``images`` and ``annotations`` in `output`; `folder` is not read."""
-    for split, scenes in SCENES.items():
+    save(output, SCENES, compose)
+
+
+def save(
+    output: Path,
+    counts: Mapping[Split, int],
+    compose: Callable[[Split, int], tuple[np.ndarray, np.ndarray]],
+) -> None:
+    """Write so many scenes of each split, which `compose` makes, as ADE20K has them."""
+    for split, scenes in counts.items():
         images = output / "images" / ADE_FOLDERS[split]
         masks = output / "annotations" / ADE_FOLDERS[split]
         images.mkdir(parents=True)
@@ -63,7 +73,7 @@ def compose(split: Split, index: int) -> tuple[np.ndarray, np.ndarray]:
     """Compose one scene: (H, W, 3) uint8, and its mask (H, W) uint8, 1 + class or `UNLABELLED`."""
     random = np.random.RandomState([SEED, SPLITS.index(split), index])
     scene = Scene(int(random.choice(WIDTHS)))
-    _landscape(scene, random)
+    landscape(scene, random)
     if random.rand() < 0.6:
         _building(scene, random)
     for _ in range(random.randint(1, 3)):
@@ -101,7 +111,7 @@ class Scene:
         self.mask[place] = label
 
 
-def _landscape(scene: Scene, random: np.random.RandomState) -> None:
+def landscape(scene: Scene, random: np.random.RandomState) -> None:
     """Sky down to a wavy horizon, and trees below it."""
     width = scene.mask.shape[1]
     whole = np.ones((HEIGHT, width), dtype=bool)

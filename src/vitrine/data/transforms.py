@@ -57,6 +57,23 @@ class CircularShift:
         return image.roll(offset, (-2, -1))
 
 
+class SteppedCrop(RandomCrop):
+    """A random crop whose places are `step` pixels apart."""
+
+    def __init__(self, size: int, padding: int, step: int):
+        super().__init__(size, padding=padding)
+        self.step = step
+
+    def get_params(  # type: ignore[override]  # torchvision's is static
+        self, img: Image.Image, output_size: tuple[int, int]
+    ) -> tuple[int, int, int, int]:
+        """Draw row and column of torch's global generator."""
+        height, width = output_size
+        places = [(img.height - height) // self.step + 1, (img.width - width) // self.step + 1]
+        top, left = (self.step * int(torch.randint(count, ())) for count in places)
+        return top, left, height, width
+
+
 def train_transform(recipe: Recipe, info: DatasetInfo) -> Compose:
     """Return the training view: PIL image -> float (3, H, W), random per call.
 
@@ -92,7 +109,8 @@ def train_transform(recipe: Recipe, info: DatasetInfo) -> Compose:
     if augmentation.crop != "random_resized":
         crop = eval_transform(recipe, info).transforms[:2]  # resize, central crop
     if augmentation.crop == "random":
-        crop.append(RandomCrop(recipe.data.image_size, padding=augmentation.crop_padding))
+        padding, step = augmentation.crop_padding, augmentation.crop_step
+        crop.append(SteppedCrop(recipe.data.image_size, padding, step))
     shift = [CircularShift(augmentation.circular_shift)] if augmentation.circular_shift else []
     return Compose([*crop, *steps, *shift])
 

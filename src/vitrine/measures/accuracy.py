@@ -11,6 +11,7 @@ from vitrine.data import build
 from vitrine.data.loading import EvaluationSamples, eval_loader
 from vitrine.data.transforms import eval_transform
 from vitrine.measures.context import Trained, Values
+from vitrine.scores import BY_IMAGE, pack
 
 
 def accuracy(trained: Trained, batch_size: int = 128, image_size: int | None = None) -> Values:
@@ -19,21 +20,21 @@ def accuracy(trained: Trained, batch_size: int = 128, image_size: int | None = N
     The batch size does not change it.
 
     Returns:
-        ``top1``, ``top5`` (percent) and ``images`` (how many were judged).
+        ``top1``, ``top5`` (percent), ``images`` (how many were judged) and ``top1 by image``.
     """
     samples = EvaluationSamples(
         build(trained.info, "val", trained.data_root),
         eval_transform(trained.recipe, trained.info, image_size),
     )
-    correct = torch.zeros(2, dtype=torch.long)
-    for images, labels in eval_loader(samples, batch_size, trained.workers):
-        correct += hits(trained.logits(images), labels)
-    percent = 100 * correct.double() / len(samples)
-    return {"top1": percent[0].item(), "top5": percent[1].item(), "images": len(samples)}
+    batches = eval_loader(samples, batch_size, trained.workers)
+    right = torch.cat([hits(trained.logits(images), labels) for images, labels in batches])
+    top1, top5 = (100 * right.sum(dim=0).double() / len(right)).tolist()
+    by_image = {"top1" + BY_IMAGE: pack(right[:, 0].tolist())}
+    return {"top1": top1, "top5": top5, "images": len(right), **by_image}
 
 
 def hits(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Count labels among the best one and the best five of ``(B, classes)`` logits: ``(2,)``."""
+    """Is each label the best one, and among the best five, of logits (B, classes)? (B, 2) bool."""
     best = logits.topk(min(5, logits.shape[1]), dim=1).indices
     match = best == labels[:, None]  # (B, 5)
-    return torch.stack([match[:, 0].sum(), match.any(dim=1).sum()])
+    return torch.stack([match[:, 0], match.any(dim=1)], dim=1)

@@ -3,7 +3,7 @@
 A measure is a plain function named in a paper's ``artifacts.yaml`` as ``module:function``. It takes
 a `Context`, a `Described` when it measures a recipe or a `Trained` when it measures a run, and its
 own keyword arguments, and returns a flat dictionary of numbers (or of nested lists of numbers, for
-figures).
+figures, or of packed scores by image, `vitrine.scores`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vitrine.plan.datasets import DatasetInfo
     from vitrine.plan.recipe import Recipe, Training
 
-Value: TypeAlias = "float | Sequence[Value] | None"
+Value: TypeAlias = "float | str | Sequence[Value] | None"
 Values: TypeAlias = Mapping[str, Value]
 
 R = TypeVar("R", bound="Training", default="Recipe", covariant=True)

@@ -52,9 +52,10 @@ _RECORDING: list[SelectionMargins] = []
 def selection_margins(model: nn.Module) -> Iterator[SelectionMargins]:
     """Record by how much the selections in `model` are decided; eager models only.
 
-    The margin of a selection is the gap between its best two scores over what rounding can change
-    that gap by. That is estimated from `ROUNDINGS`, not derived from the model: above 1 rounding is
-    not expected to change the selection; near 0 two grids tie, as those of a periodic image do.
+    The margin of a selection is the gap between its best two scores over what rounding may change
+    that gap by. That is assumed, see `ROUNDINGS`, and no bound derived from the model: above 1, a
+    clear margin, rounding is not expected to change the selection; near 0 two grids tie, as those
+    of a periodic image do.
 
         with selection_margins(model) as margins:
             model(images)
@@ -81,7 +82,7 @@ def selection_margins(model: nn.Module) -> Iterator[SelectionMargins]:
 
 
 ROUNDINGS = 8
-"""Units in the last place by which a token's energy may err."""
+"""Units in the last place by which a token's energy is assumed to err at most."""
 
 
 def note_margin(scores: Tensor, dtype: torch.dtype) -> None:
@@ -115,12 +116,12 @@ def margin_values(margins: Sequence[Tensor]) -> Values:
     """Summarise margins that `margins_of_views` has collected.
 
     Returns:
-        ``margin/smallest`` and ``margin/median``, in units of what rounding can change, and
-        ``margin/certified``: percent of views above 1. None if the model selects nothing.
+        ``margin/smallest`` and ``margin/median``, in units of what rounding may change, and
+        ``margin/clear``: percent of views above 1. None if the model selects nothing.
     """
     margin = torch.cat([*margins])
     found: tuple[float | None, ...] = (None, None, None)
     if not margin.isinf().all():
-        certified = 100 * (margin > 1).double().mean()
-        found = (margin.min().item(), margin.median().item(), certified.item())
-    return dict(zip(("margin/smallest", "margin/median", "margin/certified"), found, strict=True))
+        clear = 100 * (margin > 1).double().mean()
+        found = (margin.min().item(), margin.median().item(), clear.item())
+    return dict(zip(("margin/smallest", "margin/median", "margin/clear"), found, strict=True))

@@ -27,7 +27,7 @@ _GENERATORS = {"rotation_action": isotypic("r"), "reflection_action": isotypic("
 
 # The keys under which files of trainings keep a model, and what their wrappers put before names.
 _KEYS = ("teacher", "model", "state_dict")
-_WRAPPERS = re.compile(r"((module|_orig_mod|backbone)\.)*")
+_WRAPPERS = re.compile(r"^((module|_orig_mod|backbone)\.)*")
 
 # The names of the DINOv2 models where they differ from those of DeiT III.
 _DINOV2 = [
@@ -104,13 +104,9 @@ def _state_dict(state: Mapping[str, Any]) -> dict[str, Tensor]:
             f"this is no state dict of a published model, {found}; give one, or a file that has "
             f"it under {', '.join(_KEYS[:-1])} or {_KEYS[-1]}"
         )
-    wrappers = {name: _WRAPPERS.match(name)[0] for name in state}  # type: ignore[index]
-    backbone = any("backbone" in wrapper for wrapper in wrappers.values())  # beside it are heads
-    state = {
-        name.removeprefix(wrapper): state[name]
-        for name, wrapper in wrappers.items()
-        if "backbone" in wrapper or not backbone
-    }
+    bare = {name: _WRAPPERS.sub("", name) for name in state}
+    backbone = [name for name in state if "backbone" in name.removesuffix(bare[name])]
+    state = {bare[name]: state[name] for name in backbone or state}  # beside a backbone are heads
     if "standard_norm.weight" in state:  # DINOv2's D8 keeps an octic norm that it does not apply
         state = {name: value for name, value in state.items() if not name.startswith("norm.")}
     return state

@@ -360,7 +360,7 @@ def fig7(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     Columns are percent of the training, rows are families.
     """
     fig, ax = style.figure()
-    style.lines(ax, cells)
+    style.lines(ax, cells, {row: FAMILIES[row] for row in dict.fromkeys(cells["row"])})
     ax.set(xlabel="share of training (%)", ylabel="20-NN accuracy (%)")
-    ax.legend()
+    fig.legend(loc="outside upper center", ncols=5, columnspacing=1)
     return fig

@@ -102,8 +102,8 @@ def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None
     for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
         before = trained.logits(batch)
         after = trained.logits(turned(batch, [quarter_turns(trained.seed, i) for i in indices]))
-        upright += hits(before, labels)
-        rotated += hits(after, labels)
+        upright += hits(before, labels).sum(dim=0)
+        rotated += hits(after, labels).sum(dim=0)
         changes = (after - before).abs().amax(1)
         equal += int((changes <= EQUAL * before.abs().amax(1)).sum())
         difference = max(difference, changes.max().item())

@@ -425,6 +425,11 @@ class Catalog:
         """The page that links every artifact and says which claims hold."""
         return self.results / "report.md"
 
+    @property
+    def reports(self) -> tuple[Path, Path]:
+        """The report in Markdown, and as a page of HTML."""
+        return self.report, self.report.with_suffix(".html")
+
     @functools.cached_property
     def runs(self) -> dict[Path, Run]:
         """The runs behind all artifacts of this scale, by folder."""
@@ -466,7 +471,8 @@ class Catalog:
             run = job.on
             on_cpu = job.device == "cpu"
         resources = self.paper(job.paper).jobs(run.name if run else None).resources_of(step)
-        return resources.model_copy(update={"gpus": 0, "threads": 1}) if on_cpu else resources
+        update = {"nodes": 1, "gpus": 0, "threads": 1} if on_cpu else {}
+        return resources.model_copy(update=update)
 
     def training_job(self, run: Run, seeds: tuple[int, ...]) -> TrainingJob:
         """The job that trains some seeds of a run.
@@ -554,7 +560,7 @@ class Catalog:
         fetched = map(self.receipt_of, self.datasets)
         published = filter(None, (run.recipe.model.published for run in self.runs.values()))
         weights = map(self.weights_of, published)
-        known = (*self.measurements, self.report, *rendered, *receipts, *fetched, *weights)
+        known = (*self.measurements, *self.reports, *rendered, *receipts, *fetched, *weights)
         return file in known
 
     def receipt_of(self, dataset: str) -> Path:
@@ -586,7 +592,12 @@ class Catalog:
         for kind in ("table", "figure"):
             chosen = [artifact for artifact in everything if artifact.kind == kind]
             add(f"{kind}s", f"every {kind} of every paper", chosen)
-        add("all", "every table and figure of every paper, and the report", everything, self.report)
+        add(
+            "all",
+            "every table and figure of every paper, and the report",
+            everything,
+            *self.reports,
+        )
         return targets
 
     def target(self, name: str) -> Target:

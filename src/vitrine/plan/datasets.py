@@ -50,7 +50,9 @@ class Images(Strict):
 
     folder: str
     classes: NonNegativeInt
-    images: PositiveInt
+    images: PositiveInt | None = Field(
+        description="how many; null: at least one, in folders however deep"
+    )
     if_flat: str | None = Field(
         None, description="command that sorts loose images of {folder} into class folders"
     )

@@ -15,7 +15,14 @@ import json
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from vitrine.plan.schema import Strict
 
@@ -114,6 +121,7 @@ class Augmentation(Strict):
     crop_padding: int = Field(
         4, ge=0, description="crop 'random': so many black pixels on each side"
     )
+    crop_step: PositiveInt = Field(1, description="crop 'random': pixels from a place to the next")
     scale: tuple[Fraction, Fraction] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     hflip: float = Field(0.5, ge=0, le=1)
@@ -138,6 +146,12 @@ class Augmentation(Strict):
         1,
         description="repeated augmentation: views of an image in a batch; epochs keep their size",
     )
+
+    @property
+    def draws(self) -> bool:
+        """Whether two views of one image may differ; mixing is of batches."""
+        chances = (self.hflip, self.vflip, self.color_jitter, self.erase_prob, self.circular_shift)
+        return self.crop != "center" or self.auto_augment is not None or any(chances)
 
     @model_validator(mode="after")
     def _has_operations_to_restrict(self) -> Augmentation:
@@ -171,7 +185,7 @@ class Schedule(Strict):
 
     epochs: int = Field(ge=0)
     name: Literal["cosine", "constant"] = "cosine"
-    warmup_epochs: int = Field(0, ge=0)
+    warmup_epochs: NonNegativeInt | NonNegativeFloat = 0
     warmup_lr: float = Field(1e-6, ge=0)
     min_lr: float = Field(0.0, ge=0)
 
@@ -327,6 +341,9 @@ class Crops(Strict):
     Of three probabilities of blur, the first two are those of the global crops.
     """
 
+    resize: PositiveInt | None = Field(
+        None, description="side in pixels to which Lanczos' filter squashes an image first"
+    )
     local_count: NonNegativeInt
     local_size: PositiveInt
     global_scale: Span = Field(description="share of the image's area, from and to")

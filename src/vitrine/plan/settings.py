@@ -33,8 +33,9 @@ class Settings(Strict):
 
 
 class Resources(Strict):
-    """What one job asks of the scheduler."""
+    """What one job asks of the scheduler: so many nodes, and so much of each."""
 
+    nodes: PositiveInt = Field(1, description="of a training, which shares its steps among them")
     gpus: NonNegativeInt = 0
     threads: PositiveInt = 1
     mem_mb: PositiveInt = 2000

@@ -40,6 +40,7 @@ MODELS = {
     "Auto-APE": ("o", False),
     "Auto-RoPE": ("*", False),
     "position augm.": ("s", True),
+    "crop by patches": ("s", False),
     "CLS token": ("^", True),
     "scratch": ("o", True),
     "pre-trained": ("D", True),
@@ -96,7 +97,8 @@ def gains(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw P-SHAP against the gain over APE; columns are "P-SHAP" and "Accuracy".
 
     Figure 3a: what removing the embedding costs, models "APE" and "no PE". Figure 3b:
-    position-affecting augmentation and a CLS token, "APE", "position augm." and "CLS token".
+    position-affecting augmentation and a CLS token, "APE", "position augm.", "crop by patches" and
+    "CLS token".
     Figure 4a: the baselines, "APE", "no PE", "SIN" and "RPE", also "as published". Figure 4b: the
     advanced embeddings, "APE", "FF", "CAPE", "iRPE" and "RoPE".
     """

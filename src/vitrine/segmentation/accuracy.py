@@ -66,7 +66,12 @@ class ValidationSamples:
         return Sample(image, mask, Path(told.img_path).stem, told)
 
 
-CALIBRATIONS = {"baseline": "none", "iid": "iid", "empirical": "empirical"}
+METHODS: dict[str, dict[str, Any]] = {
+    "baseline": {},
+    "iid": {"calibration": "iid"},
+    "empirical": {"calibration": "empirical"},
+    "zero": {"scale": 0.0},
+}
 
 
 class Areas:
@@ -116,8 +121,8 @@ def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None
 
     Returns:
         ``"<metric>/<method>"`` (percent) for the metrics mIoU, mAcc and aAcc, and the methods
-        baseline, UP(P), iid, UP(P) / sqrt(k), and empirical; ``"<metric>/<method>-baseline"``, the
-        gain in points; ``images``.
+        baseline, UP(P), iid, UP(P) / sqrt(k), empirical, and zero, without the positions of
+        patches; ``"<metric>/<method>-baseline"``, the gain in points; ``images``.
 
     Raises:
         VitrineError: the backbone has no positions to calibrate.
@@ -130,12 +135,12 @@ def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None
         )
     samples = ValidationSamples(trained.recipe, trained.info, trained.data_root)
     chosen = evenly_spread(len(samples), images)
-    areas = {method: Areas(trained.info.classes) for method in CALIBRATIONS}
+    areas = {method: Areas(trained.info.classes) for method in METHODS}
     for sample in map(samples.__getitem__, chosen):
-        for method, calibration in CALIBRATIONS.items():
-            backbone.model.calibration = calibration
+        for method, options in METHODS.items():
+            backbone.model.rescaling = options
             areas[method].add(predict(trained, sample), sample.mask)
-    backbone.model.calibration = "none"
+    backbone.model.rescaling = {}
     values: dict[str, float] = {"images": len(chosen)}
     baseline = areas["baseline"].values()
     for method, own in areas.items():

@@ -11,6 +11,7 @@ from mmseg.datasets import BaseSegDataset
 from mmseg.registry import DATASETS
 
 from vitrine.data.scenes import CLASSES, PALETTE
+from vitrine.data.stand_ins import places
 
 
 @DATASETS.register_module()
@@ -24,3 +25,32 @@ class ScenesDataset(BaseSegDataset):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(img_suffix=".jpg", seg_map_suffix=".png", reduce_zero_label=True, **kwargs)
+
+
+def _metainfo(world: places.World) -> dict[str, Any]:
+    """As many colours of the scenes' as a world of `vitrine.data.stand_ins.places` has classes."""
+    classes = places.classes(world)
+    digits = PALETTE[-10::2]  # told apart by hue
+    palette = [*PALETTE[:2], *digits][: len(classes)]
+    return {"classes": classes, "palette": [list(color) for color in palette]}
+
+
+@DATASETS.register_module()
+class HalvesDataset(ScenesDataset):
+    """Digits named by their half of the image (`vitrine.data.stand_ins.places`)."""
+
+    METAINFO = _metainfo("halves")
+
+
+@DATASETS.register_module()
+class ThirdsDataset(ScenesDataset):
+    """Digits named by their third of the image."""
+
+    METAINFO = _metainfo("thirds")
+
+
+@DATASETS.register_module()
+class QuartersDataset(ScenesDataset):
+    """Digits named by their quarter of the image."""
+
+    METAINFO = _metainfo("quarters")

@@ -5,59 +5,41 @@ its features: each time they are unpooled to the place that the backbone says (`
 convolutions are circular. Logits come out at the size of the image.
 
 UperNet's pyramid pooling averages the coarsest features over grids of 1, 2, 3 and 6 bins a side,
-which are fixed to the map: a shift moves the features from bin to bin. The paper does not say how
-it avoids this. Two ways are implemented, both with the parameters of the original:
+which are fixed to the map: a shift would move the features from bin to bin. The paper does not say
+how it avoids this. Ours needs no change: the adaptive backbones roll the tokens of their first
+stage to an anchor, so the bins always begin at the same one.
 
-- ``anchor``: the bins begin where A-WSA would begin a single window that covers the map (Eq. 20):
-  roll there, pool as before, roll back.
-- ``box``: each token gets the mean of the box around it that is as large as a bin.
+Inputs are `vitrine.segmentation.backbones.Stages`.
 
-Their inputs are `vitrine.segmentation.backbones.Stages`.
-
-Bins and windows begin at what stands out in an image. One that repeats itself (a tiling, stripes,
-halves of one colour: a shift by a part of its size maps it onto itself) has no such place that only
-one shift finds, so there no choice is equivariant.
+Anchors and windows begin at what stands out in an image. One that repeats itself (a tiling,
+stripes, halves of one colour: a shift by a part of its size maps it onto itself) has no such place
+that only one shift finds, so there no choice is equivariant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from mmseg.models.decode_heads import FCNHead, UPerHead
 from mmseg.registry import MODELS
 from torch import Tensor, nn
-from torch.nn import functional
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError
 from vitrine.segmentation.backbones import Stages
 from vitrine.segmentation.unpooling import to_pixels, unpool
-from vitrine.shift.polyphase import roll_image
 from vitrine.shift.torus import Features
-from vitrine.shift.windows import window_offset
-
-Pooling = Literal["anchor", "box"]
 
 CIRCULAR = {"type": "CircularConv2d"}
 
 
 @MODELS.register_module()
 class AdaptiveUPerHead(UPerHead):
-    """mmseg's `UPerHead`, shift-equivariant; the module says what `pooling` may be.
+    """mmseg's `UPerHead`, shift-equivariant."""
 
-    Raises:
-        VitrineError: `pooling` is unknown.
-    """
-
-    def __init__(
-        self, pooling: Pooling = "anchor", conv_cfg: dict[str, Any] = CIRCULAR, **kwargs: Any
-    ) -> None:
+    def __init__(self, conv_cfg: dict[str, Any] = CIRCULAR, **kwargs: Any) -> None:
         super().__init__(conv_cfg=conv_cfg, **kwargs)
-        if pooling not in get_args(Pooling):
-            known = did_you_mean(pooling, get_args(Pooling))
-            raise VitrineError(f"decode_head.pooling '{pooling}' is unknown{known}")
-        self.pooling = pooling
 
     def forward(self, inputs: Stages) -> Tensor:
         """Return logits ``(B, classes, height, width)``, one a pixel.
@@ -71,15 +53,6 @@ class AdaptiveUPerHead(UPerHead):
     def predict_by_feat(self, seg_logits: Tensor, batch_img_metas: list[dict[str, Any]]) -> Tensor:
         """Return the logits, which need no resizing to the image."""
         return seg_logits
-
-    def psp_forward(self, inputs: Sequence[Tensor]) -> Tensor:
-        """Pool the last of the maps ``(B, C, H, W)`` in a pyramid, and fuse it with that."""
-        coarsest = inputs[-1]
-        if self.pooling == "anchor":
-            offset = anchor(coarsest)
-            return roll_image(super().psp_forward([roll_image(coarsest, offset)]), -offset)
-        pooled = [conv(box_means(coarsest, pool.output_size)) for pool, conv in self.psp_modules]
-        return self.bottleneck(torch.cat([coarsest, *pooled], dim=1))
 
     def _forward_feature(self, inputs: Sequence[Features]) -> Features:
         """Return the fused features, on the grid of the finest stage."""
@@ -133,22 +106,3 @@ def _shown(features: Features, inputs: Stages) -> Tensor:
     """Put features on the pixels of the image, without what was padded."""
     height, width = inputs.size
     return to_pixels(features)[:, :, :height, :width]
-
-
-@torch.no_grad()
-def anchor(tokens: Tensor) -> Tensor:
-    """Choose where the bins of tokens ``(B, C, H, W)`` begin: int64 ``(B, 2)``, row and column.
-
-    Tokens count by their l1 norm: the norm at the end of a stage leaves all l2 norms alike. The
-    strongest token alone would not do, as those of a uniform background tie.
-    """
-    norms = torch.linalg.vector_norm(tokens, ord=1, dim=1, dtype=torch.float64)
-    return window_offset(norms[..., None], (tokens.shape[2], tokens.shape[3]))
-
-
-def box_means(x: Tensor, bins: int) -> Tensor:
-    """Average ``(B, C, H, W)`` over the box around each token, of a bin's size, around borders."""
-    rows, columns = (-(-side // bins) for side in x.shape[2:])
-    top, left = (rows - 1) // 2, (columns - 1) // 2
-    padding = (left, columns - 1 - left, top, rows - 1 - top)
-    return functional.avg_pool2d(functional.pad(x, padding, mode="circular"), (rows, columns), 1)

@@ -15,7 +15,7 @@ from typing import Any, cast, get_args
 import torch
 from mmseg.registry import MODELS
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError, did_you_mean
@@ -26,7 +26,7 @@ from vitrine.variance.rescaling import Calibration, rescaled_table
 class CalibratedViT(VisionTransformer):
     """timm's, with the table of positions resized and calibrated for the image at hand."""
 
-    calibration: Calibration
+    rescaling: dict[str, Any]  # `calibration` or `scale` of `rescaled_table`, in evaluation
 
     def _pos_embed(self, x: Tensor) -> Tensor:
         """Add positions to patches ``(B, h, w, C)``: ``(B, prefix + h * w, C)``."""
@@ -36,7 +36,7 @@ class CalibratedViT(VisionTransformer):
             self.patch_embed.grid_size,
             (rows, columns),
             antialias=False,
-            calibration="none" if self.training else self.calibration,
+            **({} if self.training else self.rescaling),
         )
         patches = x.flatten(1, 2)
         if self.no_embed_class:
@@ -57,7 +57,10 @@ class TimmViT(TimmBackbone):
         img_size: of the crops, whose grid the table of positions has.
         out_indices: after which blocks features are taken.
         calibration: of the table in evaluation, where the grid is another: ``none``, ``iid`` (the
-            paper's) or ``empirical``, see `vitrine.variance.rescaling`.
+            paper's constants), ``exact`` (of independent embeddings, for this very resize) or
+            ``empirical`` (to the table's own variance), see `vitrine.variance.rescaling`.
+        pos_std: of the table before training; None is timm's 0.02, which a training of a few
+            hundred steps does not leave.
         init_cfg: None, or mmengine's ``dict(type="Pretrained", checkpoint=...)`` with the published
             weights, see `vitrine.segmentation.weights`.
         kwargs: of timm's model.
@@ -78,6 +81,7 @@ class TimmViT(TimmBackbone):
         img_size: int | tuple[int, int] = 512,
         out_indices: Sequence[int] = (2, 5, 8, 11),
         calibration: Calibration = "none",
+        pos_std: float | None = None,
         init_cfg: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -92,7 +96,9 @@ class TimmViT(TimmBackbone):
             )
         super().__init__(model, out_indices, init_cfg)
         self.model.__class__ = CalibratedViT
-        self.model.calibration = calibration
+        self.model.rescaling = {"calibration": calibration}
+        if pos_std is not None:
+            nn.init.trunc_normal_(model.pos_embed, std=pos_std)
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """Return the features of each of the blocks, ``(B, C, h, w)``, of images ``(B, 3, H, W)``.

@@ -59,6 +59,7 @@ class MultiCrop:
             return transforms.Compose([*(step for p, step in steps if p > 0), *always])
 
         first, second, local = spec.blur_prob
+        self._side = spec.resize
         self._global = [
             crop(data.image_size, spec.global_scale, first, 0.0),
             crop(data.image_size, spec.global_scale, second, spec.solarize_prob),
@@ -67,6 +68,8 @@ class MultiCrop:
 
     def __call__(self, image: Image.Image) -> tuple[Tensor, ...]:
         """Draw the crops of an image; without local ones there is one tensor."""
+        if self._side:
+            image = image.resize((self._side, self._side), Image.Resampling.LANCZOS)
         sets = [one for one in (self._global, self._local) if one]
         return tuple(torch.stack([crop(image) for crop in crops]) for crops in sets)
 

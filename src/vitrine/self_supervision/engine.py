@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ from vitrine.self_supervision.optimizer import Schedules, build_optimizer, follo
 from vitrine.training.loop import Run, require_start
 from vitrine.training.model import autocast, build_from, check_image_size, save_weights
 from vitrine.training.seeding import seed_everything
-from vitrine.training.step import accumulation, checkpoint_gradients, fault_in
+from vitrine.training.step import accumulation, checkpoint_gradients, fault_in, synchronised
 from vitrine.training.team import Team
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ class Trainer:
         for position, (index, crops, mask) in enumerate(micros):
             seed_everything("micro-batch", self.seed, step, index)
             last = position + 1 == self.accumulation
-            with self._synchronised(last):
+            with synchronised(self.parallel, last):
                 with autocast(self.team.device.type, self.recipe.precision):
                     seen = self.parallel(crops, [mask, None][: len(crops)], mask)
                 losses = self._losses(seen, cls_targets[position], patch_targets[position], mask)
@@ -189,12 +188,6 @@ class Trainer:
                 self.recipe.koleo_weight * koleo,
             ]
         )
-
-    def _synchronised(self, last: bool) -> Any:
-        """Let DDP average gradients with the last micro-batch only."""
-        if isinstance(self.parallel, DistributedDataParallel) and not last:
-            return self.parallel.no_sync()
-        return nullcontext()
 
     @property
     def lr(self) -> float:

@@ -25,7 +25,8 @@ def ramp(step: int, start: float, end: float, steps: int) -> float:
 
 def cosine(step: int, start: float, end: float, steps: int) -> float:
     """Go by half a cosine from `start` at step 0 to `end` after all `steps`, and stay there."""
-    return end + 0.5 * (start - end) * (1 + math.cos(math.pi * min(step / steps, 1)))
+    share = 0.5 * (1 + math.cos(math.pi * min(step / steps, 1)))
+    return share * start + (1 - share) * end  # to the last bit at both borders
 
 
 class Schedules:

@@ -7,7 +7,7 @@ the classifier, which is then judged on the validation split.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from vitrine.data.opening import Split
 from vitrine.data.segmentation import IGNORED
 from vitrine.measures.context import Trained, Values
 from vitrine.self_supervision.logistic import LogisticRegression
+from vitrine.self_supervision.neighbours import Classifier, nearest
 
 if TYPE_CHECKING:
     from vitrine.plan.recipe import SelfSupervisionRecipe
@@ -30,9 +31,6 @@ HELD_OUT = 10
 STRENGTHS = tuple(10 ** (-6 + 11 * index / 7) for index in range(8))
 NEIGHBOURS = (1, 3, 10, 30)
 METRICS = ("cosine", "L2")
-QUERIES = 256  # at a time: a bank of 4 million patches gives each as many distances
-
-Classifier = Callable[[Tensor], Tensor]
 
 
 def patch_segmentation(
@@ -59,7 +57,7 @@ def patch_segmentation(
         strength: _linear(bank, labels, classes, strength, iterations) for strength in strengths
     }
     near: dict[Any, Classifier] = {
-        (k, metric): _nearest(bank, labels, classes, k, metric)
+        (k, metric): nearest(bank, labels, classes, k, metric)
         for k in neighbours
         for metric in METRICS
     }
@@ -106,23 +104,6 @@ def _linear(
 ) -> Classifier:
     layer = LogisticRegression(strength, iterations).fit(bank, labels, classes)
     return lambda tokens: layer(tokens).argmax(1)
-
-
-def _nearest(bank: Tensor, labels: Tensor, classes: int, k: int, metric: str) -> Classifier:
-    labels = labels.to(bank.device)
-    squares = bank.square().sum(1) if metric == "L2" else None
-    points = bank if metric == "L2" else functional.normalize(bank, dim=1)
-
-    def classify(tokens: Tensor) -> Tensor:
-        found = []
-        for part in tokens.split(QUERIES):
-            # The nearest in L2 are those of the largest 2 q b - b b; a query's length is no matter.
-            near = part @ points.T if squares is None else 2 * part @ points.T - squares
-            votes = functional.one_hot(labels[near.topk(min(k, len(bank))).indices], classes)
-            found.append(votes.sum(1).argmax(1))
-        return torch.cat(found)
-
-    return classify
 
 
 def _seen(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from sklearn.metrics import balanced_accuracy_score, f1_score
 from timm.data import create_transform
@@ -25,6 +26,7 @@ from vitrine.data.transforms import eval_transform
 from vitrine.measures.context import Trained, Values
 from vitrine.octic.group import ELEMENTS, transform
 from vitrine.self_supervision.logistic import LogisticRegression
+from vitrine.self_supervision.neighbours import nearest, vote
 from vitrine.self_supervision.network import teacher_file
 from vitrine.training.model import load_weights
 from vitrine.training.seeding import seed_everything
@@ -34,12 +36,10 @@ if TYPE_CHECKING:
 
     from vitrine.plan.recipe import SelfSupervisionRecipe
 
-TEMPERATURE = 0.07
 NEIGHBOURS = (10, 20, 100, 200)
 RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
 """Learning rates of the linear classifiers at a batch of 256."""
 BLOCKS = 4
-QUERIES = 256  # at a time: each has a distance to every training image
 
 
 def knn(
@@ -115,18 +115,30 @@ def _top1_of_teachers(
 def cells(trained: Trained[SelfSupervisionRecipe], batch_size: int = 128) -> Values:
     """Classify by 1 and 20 neighbours and by logistic regression, as DinoBloom does (Table 9).
 
+    Neighbours are the nearest in L2, and have equal votes; features are taken as they come.
+
     Returns:
         ``<1-NN|20-NN|linear>/<wF1|Acc|bAcc>`` in percent: F1 weighted by the classes' numbers,
-        accuracy, and the classes' mean recall.
+        accuracy, and the classes' mean recall; ``turned``, by how much the accuracy of 20
+        neighbours changes when each image is turned by a random multiple of 90 degrees. Both of
+        its accuracies are in float64, or rounding would decide between neighbours as near.
     """
-    bank, labels = features(trained, "train", batch_size)
-    queries, truth = features(trained, "val", batch_size)
+    bank, labels = class_tokens(trained, "train", batch_size)
+    queries, truth = class_tokens(trained, "val", batch_size)
     classes = trained.reads.classes
-    predicted = {f"{k}-NN": majority(bank, labels, queries, classes, k) for k in (1, 20)}
+    near = {k: nearest(bank, labels, classes, k, "L2") for k in (1, 20)}
     strength = bank.shape[1] * classes / 100
     fitted = LogisticRegression(strength).fit(bank, labels, classes)
+    predicted = {f"{k}-NN": near[k](queries).cpu() for k in near}
     predicted["linear"] = fitted(queries).argmax(1).cpu()
-    values: dict[str, float] = {}
+    exact = replace(trained, model=copy.deepcopy(trained.model).double())
+    turns = np.random.RandomState(trained.seed).choice(ELEMENTS[:4], size=len(truth))
+    near[20] = nearest(bank.double(), labels, classes, 20, "L2")
+    right = []
+    for elements in (["e"] * len(truth), turns):
+        queries, _ = class_tokens(exact, "val", batch_size, elements)
+        right.append(percent(near[20](queries).cpu() == truth))
+    values: dict[str, float] = {"turned": right[1] - right[0]}
     for name, found in predicted.items():
         values[f"{name}/wF1"] = 100 * f1_score(truth, found, average="weighted")
         values[f"{name}/Acc"] = percent(found == truth)
@@ -217,47 +229,30 @@ def features(
 ) -> tuple[Tensor, Tensor]:
     """Return class tokens ``(M, C)`` of a split, on the unit sphere, and labels ``(M,)``.
 
-    Tokens stay on the device; `element` is the symmetry under which the images are seen.
+    `element` is the symmetry under which all images are seen.
     """
-    found, labels = [], []
+    tokens, labels = class_tokens(trained, split, batch_size, itertools.repeat(element))
+    return functional.normalize(tokens, dim=1), labels
+
+
+def class_tokens(
+    trained: Trained[SelfSupervisionRecipe],
+    split: Split,
+    batch_size: int,
+    elements: Iterable[str] = itertools.repeat("e"),
+) -> tuple[Tensor, Tensor]:
+    """Return class tokens ``(M, C)`` of a split, and labels ``(M,)``.
+
+    Tokens stay on the device; each image is seen under its one of the symmetries `elements`.
+    """
+    found, labels, under = [], [], iter(elements)
     dtype = next(trained.model.parameters()).dtype
     with torch.inference_mode():
         for images, truth in _batches(trained, split, batch_size):
-            tokens = trained.model(transform(images, element).to(trained.device, dtype))
-            found.append(functional.normalize(tokens, dim=1))
+            seen = torch.stack([transform(one, next(under)) for one in images])
+            found.append(trained.model(seen.to(trained.device, dtype)))
             labels.append(truth)
     return torch.cat(found), torch.cat(labels)
-
-
-def vote(
-    bank: Tensor, labels: Tensor, queries: Tensor, classes: int, neighbours: Sequence[int]
-) -> dict[int, Tensor]:
-    """Let the nearest of a bank ``(M, C)`` vote for the classes of ``(Q, C)``, on the unit sphere.
-
-    A vote weighs the softmax of the cosine over all of the largest number of neighbours.
-
-    Returns:
-        votes ``(Q, classes)`` by number of neighbours.
-    """
-    votes: dict[int, list[Tensor]] = {k: [] for k in neighbours}
-    bank = bank.to(queries.dtype)
-    for part in queries.split(QUERIES):
-        cosines, nearest = (part @ bank.T).topk(min(max(neighbours), len(bank)))
-        weights = (cosines.double() / TEMPERATURE).softmax(1).cpu()
-        voters = labels[nearest.cpu()]
-        for k in neighbours:
-            none = torch.zeros(len(part), classes, dtype=torch.float64)
-            votes[k].append(none.scatter_add_(1, voters[:, :k], weights[:, :k]))
-    return {k: torch.cat(parts) for k, parts in votes.items()}
-
-
-def majority(bank: Tensor, labels: Tensor, queries: Tensor, classes: int, k: int) -> Tensor:
-    """Return the class ``(Q,)`` of most of the k nearest, each vote of equal weight."""
-    found = []
-    for part in queries.split(QUERIES):
-        nearest = labels[(part @ bank.T).topk(min(k, len(bank))).indices.cpu()]
-        found.append(functional.one_hot(nearest, classes).sum(1).argmax(1))
-    return torch.cat(found)
 
 
 def percent(right: Tensor) -> float:

@@ -17,26 +17,33 @@ from torch.nn import functional
 from vitrine.octic.shapes import build, default_cfg
 
 OFFSET = 0.1
+TIMM_STD = 0.02
 
 
-class MaskedVisionTransformer(VisionTransformer):
+_Timms: Any = VisionTransformer  # whose methods take attention masks instead
+
+
+class MaskedVisionTransformer(_Timms):
     """A ViT whose patches may be masked.
 
     Args:
         mask_token: whether it has the token that takes a masked patch's place, zero at first.
+        init_std: of positions and of the linear layers' weights; 0.02, timm's, starts small models
+            slowly.
         **kwargs: those of timm's ViT.
     """
 
-    cls_token: Any
-    pos_embed: Any
     mask_token: Any
 
-    def __init__(self, mask_token: bool = False, **kwargs: Any) -> None:
+    def __init__(self, mask_token: bool = False, init_std: float = TIMM_STD, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         width = self.embed_dim
         self.mask_token = nn.Parameter(torch.zeros(1, 1, width)) if mask_token else None
+        linear = [module.weight for module in self.modules() if isinstance(module, nn.Linear)]
+        with torch.no_grad():
+            torch._foreach_mul_([self.pos_embed, *linear], init_std / TIMM_STD)
 
-    def forward_features(self, images: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+    def forward_features(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the normalised tokens ``(B, 1 + h w, C)`` of images ``(B, I, H, W)``.
 
         `mask`, ``(B, h w)`` bool, is true where the mask token takes a patch's place.
@@ -52,7 +59,7 @@ class MaskedVisionTransformer(VisionTransformer):
             x = self.blocks(x)
         return self.norm(x)
 
-    def forward(self, images: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, images: Tensor) -> Tensor:
         """Return the features ``(B, C)``, or logits if there are classes."""
         features: Tensor = self.forward_head(self.forward_features(images))
         return features

@@ -17,22 +17,19 @@ from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_
 from torch import Tensor, nn
 
 from vitrine.measures.margins import note_margin
-from vitrine.shift.polyphase import (
-    arrangement,
-    roll_image,
-    settle,
-    strongest,
-    token_norms,
-)
+from vitrine.shift.polyphase import arrangement, roll_image, settle, strongest, token_norms
+from vitrine.shift.tokenization import FLOAT64
 
 
 @torch.no_grad()
 def origin(images: Tensor) -> Tensor:
     """Return the offset ``(B, 2)`` of each of ``(B, C, H, W)`` that `canonical` rolls it by.
 
-    It is computed in float64, as the energies of neighbouring offsets are close.
+    It is computed in float64 where the device has it, as neighbouring offsets score alike.
     """
-    energies = token_norms(images.permute(0, 2, 3, 1)).double()
+    energies = token_norms(images.permute(0, 2, 3, 1))
+    if images.device.type in FLOAT64:
+        energies = energies.double()
     rows, columns = (_bumps(side, energies) for side in energies.shape[1:])
     scores = settle(rows @ energies @ columns.mT, arrangement(energies))
     note_margin(scores, scores.dtype)

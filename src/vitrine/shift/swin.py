@@ -11,6 +11,10 @@ the others, so nothing is masked. `AdaptiveStages` implements this for Swin and 
 direction of their tokens, and rolls a stage's tokens to its windows and to the strongest phase of
 the next merging at once, so that merging always takes the first phase. ``"none"`` selects nothing.
 
+Logits of shifted images are equal but for rounding. Of the windows of the first stage's grid the
+one that comes first is chosen, too, so that from there on tokens of shifted images are in the same
+order and have the same bits: those of a matrix product may depend on where it lies in memory.
+
 In SwinV2 two things differ. It normalises the output of merging, so energies are those before that
 norm. And its windows are even: 2 divides 8, so the grid of windows alone settles the phase of the
 next merging, and A-PMerge is redundant (its ablation loses nothing).
@@ -131,6 +135,9 @@ class AdaptiveStages(Selecting, PlacedStages):
         self.selection = require_selection(selection)
         if selection == "none":
             self.adaptive_tokens = self.adaptive_windows = self.adaptive_merging = False
+        # An anchor would hide what an ablation breaks.
+        modules = (self.adaptive_tokens, self.adaptive_windows, self.adaptive_merging)
+        self.anchored = all(modules) and not attention_mask
         if not attention_mask:
             for block in (block for stage in self.layers for block in stage.blocks):
                 block.__class__ = self.circular_block
@@ -205,7 +212,7 @@ class AdaptiveStages(Selecting, PlacedStages):
     def _window_offset(self, index: int, x: Tensor) -> Tensor:
         """Choose where a stage's windows begin and, with "fast", the phase of the next merging."""
         window, is_last = self.layers[index].blocks[0].window_size, index + 1 == len(self.layers)
-        offset = window_offset(x, window, anchored=is_last)  # so that the head sums in one order
+        offset = window_offset(x, window, anchored=self.anchored and index == 0)
         merged_next = self.adaptive_merging and not is_last
         if not (merged_next and self._windows_settle_merging and any(s % MERGED for s in window)):
             return offset

@@ -39,6 +39,7 @@ from vitrine.shift.polyphase import (
     strongest_grid,
     strongest_phase,
 )
+from vitrine.shift.torus import circular_pad
 from vitrine.shift.windows import window_offset
 
 Selection = Literal["paper", "fast", "none"]
@@ -101,7 +102,8 @@ class Selecting(nn.Module):
 def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tensor:
     """Convolve ``(B, C, H, W)`` circularly: what `conv` does, on an image without borders.
 
-    Token n of an axis reads the pixels ``stride * n - padding + tap``.
+    The result is channels-last in memory, as tokens are: others are several times slower to roll
+    and to take norms of. Token n of an axis reads the pixels ``stride * n - padding + tap``.
 
     Args:
         x: its height and width are multiples of the stride.
@@ -113,6 +115,7 @@ def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tens
     after = max(0, conv.kernel_size[0] - stride - before)
     if before or after:
         x = functional.pad(x, (before, after, before, after), mode="circular")
+    x = x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
     return functional.conv2d(x, conv.weight, conv.bias, stride, groups=conv.groups)
 
 
@@ -320,9 +323,11 @@ def merged_patches(x: Tensor) -> Tensor:
 
 
 def overlapping_patches(x: Tensor) -> Tensor:
-    """Concatenate the 2x2 patch that begins at each token: ``(..., C)`` to ``(..., 4C)``."""
-    starts = [(-row, -column) for column in range(2) for row in range(2)]
-    return torch.cat([x.roll(start, (1, 2)) for start in starts], dim=-1)
+    """Concatenate the 2x2 patch at each token: ``(B, H, W, C)`` to ``(B, H, W, 4C)``."""
+    height, width = x.shape[1:3]
+    x = circular_pad(x, 0, 1)
+    starts = [(row, column) for column in range(2) for row in range(2)]
+    return torch.cat([x[:, i : i + height, j : j + width] for i, j in starts], dim=-1)
 
 
 def merged_phase(x: Tensor) -> Tensor:

@@ -178,8 +178,10 @@ class Run(RunFolder):
 
     def _augmented(self, images: Any) -> TrainingSamples:
         recipe, dataset, seed = self.job.recipe, self.job.dataset, self.job.seed
-        transform = train_transform(recipe, dataset)
-        return TrainingSamples(images, transform, seed, recipe.augmentation.repeats)
+        transform, spec = train_transform(recipe, dataset), recipe.augmentation
+        drawn = spec.draws or getattr(images, "redraws", False)
+        keep = dataset.source == "bundled" and not drawn  # small enough for memory
+        return TrainingSamples(images, transform, seed, spec.repeats, keep)
 
     def _trainer(self, model: nn.Module, steps_per_epoch: int) -> Any:
         classes = self.job.dataset.classes

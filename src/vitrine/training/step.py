@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -158,7 +158,7 @@ class Trainer:
                 batch.images.to(self.device, non_blocking=True),
                 batch.labels.to(self.device, non_blocking=True),
             )
-            with self._synchronised(position == self.accumulation):
+            with synchronised(self.parallel, position == self.accumulation):
                 with autocast(self.device.type, self.precision):
                     logits = self.parallel(images)
                 loss = self.loss(logits.float(), targets) / self.accumulation
@@ -172,12 +172,6 @@ class Trainer:
         if self.ema is not None:
             self.ema.update(self.model)
         return total
-
-    def _synchronised(self, last: bool) -> Any:
-        """Let DDP average gradients with the last micro-batch only."""
-        if isinstance(self.parallel, DistributedDataParallel) and not last:
-            return self.parallel.no_sync()
-        return nullcontext()
 
     @property
     def lr(self) -> float:
@@ -219,6 +213,13 @@ class Trainer:
         self.scaler.load_state_dict(state["scaler"])
         if self.ema is not None:
             self.ema.module.load_state_dict(state["ema"])
+
+
+def synchronised(model: nn.Module, last: bool) -> AbstractContextManager[None]:
+    """Let DDP average gradients with the last micro-batch only."""
+    if isinstance(model, DistributedDataParallel) and not last:
+        return model.no_sync()
+    return nullcontext()
 
 
 def fault_in(model: nn.Module, step: int) -> str | None:

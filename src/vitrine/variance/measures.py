@@ -22,6 +22,7 @@ from vitrine.data.loading import EvaluationSamples, TrainingSamples, eval_loader
 from vitrine.data.transforms import eval_transform, train_transform
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Context, Trained, Values
+from vitrine.scores import BY_IMAGE, pack
 from vitrine.variance.rescaling import patch_positions, rescale_pos_embed
 from vitrine.variance.upsampling import Mode, axis_variance_ratio, sampled_variance_ratio
 
@@ -82,6 +83,7 @@ def rescaling(
     antialias: bool,
     batch_size: int,
     images: int | None = None,
+    skipped: Sequence[int] = (),
 ) -> Values:
     """Table 3: top-1 accuracy (percent) at larger test sizes, by how P is calibrated.
 
@@ -93,19 +95,35 @@ def rescaling(
         antialias: of interpolation.
         batch_size: images at a time; it does not change the result.
         images: judge this many, spread evenly over the validation split; None is all.
+        skipped: sizes that are not judged; their values are null.
 
     Returns:
         ``"<size>/<method>"`` for the methods baseline, iid (the paper's) and empirical, and
-        ``"<size>/<method>-baseline"``, the gain on the same images.
+        ``"<size>/<method>-baseline"``, the gain on the same images; each by image, too.
     """
-    values: dict[str, float] = {}
+    gained = ("iid", "empirical")
+    values: dict[str, float | str | None] = {}
     for size in sizes:
+        if size in skipped:
+            names = (*METHODS, *(f"{name}-baseline" for name in gained))
+            values |= {f"{size}/{name}": None for name in names}
+            continue
         pixels = _pixels(trained, size, trained_at)
         models = _calibrated(trained.model, pixels, mode, antialias)
-        top1 = _top1(trained, models, pixels, batch_size, images)
-        values |= {f"{size}/{name}": value for name, value in top1.items()}
-        for name in ("iid", "empirical"):
-            values[f"{size}/{name}-baseline"] = top1[name] - top1["baseline"]
+        right = _right(trained, models, pixels, batch_size, images)
+        values |= _with_gains(right, "baseline", gained, size)
+    return values
+
+
+def _with_gains(
+    right: Mapping[str, Tensor], base: str, names: Iterable[str], size: int
+) -> dict[str, float | str]:
+    """The percentage of images that are right by each model, and the gain of some over `base`."""
+    gains = {f"{name}-{base}": right[name] - right[base] for name in names}
+    values: dict[str, float | str] = {}
+    for name, scores in {**right, **gains}.items():
+        values[f"{size}/{name}"] = 100 * scores.sum().item() / len(scores)
+        values[f"{size}/{name}{BY_IMAGE}"] = pack(scores.tolist())
     return values
 
 
@@ -126,9 +144,9 @@ def amplification(
 
     Returns:
         ``"<size>/<factor>"``, the factor with two decimals, and ``"<size>/<factor>-1.00"``, the
-        gain over plain UP(P) on the same images.
+        gain over plain UP(P) on the same images; each by image, too.
     """
-    values: dict[str, float] = {}
+    values: dict[str, float | str] = {}
     for size in sizes:
         pixels = _pixels(trained, size, trained_at)
         models = {
@@ -137,9 +155,8 @@ def amplification(
             )
             for factor in sorted({1.0, *factors})
         }
-        top1 = _top1(trained, models, pixels, batch_size, images)
-        values |= {f"{size}/{name}": value for name, value in top1.items()}
-        values |= {f"{size}/{name}-1.00": value - top1["1.00"] for name, value in top1.items()}
+        right = _right(trained, models, pixels, batch_size, images)
+        values |= _with_gains(right, "1.00", models, size)
     return values
 
 
@@ -238,21 +255,20 @@ def _test_batches(
 
 
 @torch.inference_mode()
-def _top1(
+def _right(
     trained: Trained,
     models: Mapping[str, nn.Module],
     pixels: int,
     batch_size: int,
     images: int | None,
-) -> dict[str, float]:
-    """Accuracy in percent of several models on the same images, each decoded and resized once."""
-    right, seen = dict.fromkeys(models, 0), 0
+) -> dict[str, Tensor]:
+    """Which images (N,) each model has right, 1 or 0; each is decoded and resized once."""
+    right: dict[str, list[Tensor]] = {name: [] for name in models}
     for batch, labels in _test_batches(trained, pixels, batch_size, images):
-        batch, labels = batch.to(trained.device), labels.to(trained.device)
-        seen += len(labels)
+        batch = batch.to(trained.device)
         for name, model in models.items():
-            right[name] += (model(batch).argmax(dim=1) == labels).sum().item()
-    return {name: 100 * count / seen for name, count in right.items()}
+            right[name].append((model(batch).argmax(dim=1).cpu() == labels).int())
+    return {name: torch.cat(batches) for name, batches in right.items()}
 
 
 def _patch_variance(trained: Trained, model: Any, batches: Iterable[Tensor]) -> float:

@@ -1,0 +1,154 @@
+"""How a training by DINOv2 is set, and what its steps cost (octic paper, Table 6(b), App. E.2)."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from vitrine.data.loading import MicroBatch
+from vitrine.errors import VitrineError
+from vitrine.measures.architecture import comparisons, count
+from vitrine.measures.context import Described, Values
+from vitrine.measures.memory import MIB
+from vitrine.measures.throughput import elapsed
+from vitrine.self_supervision.engine import Trainer
+from vitrine.self_supervision.network import Network, build_model
+from vitrine.self_supervision.optimizer import Schedules, build_optimizer
+from vitrine.training.team import Team
+
+if TYPE_CHECKING:
+    from vitrine.plan.recipe import SelfSupervisionRecipe
+
+
+def hyperparameters(described: Described[SelfSupervisionRecipe]) -> Values:
+    """Say how a recipe trains, as its head, its optimiser and its schedules tell.
+
+    Returns:
+        ``batch_size``, ``adamw`` (1 or 0), ``lr`` (the peak), ``layer_scale`` and ``weight_decay``
+        (the first), ``thousand_steps``, ``thousand_warmup_steps``, ``drop_path``, ``prototypes``,
+        ``clip_grad``, ``momentum`` (the teacher's first), ``koleo_weight``, ``mask_probability``,
+        ``mask_ratio/from`` and ``mask_ratio/to``.
+    """
+    recipe = described.recipe
+    with torch.device("meta"):
+        network: Any = Network(recipe, build_model(recipe, 0))
+    optimizer = build_optimizer(_stand_in(), recipe)
+    schedules = Schedules(recipe, optimizer)
+    schedules.step_update(0)
+    weight_decay = max(group["weight_decay"] for group in optimizer.param_groups)
+    schedules.step_update(recipe.schedule.warmup_steps)
+    return {
+        "batch_size": recipe.batch.size,
+        "adamw": int(type(optimizer) is torch.optim.AdamW),
+        "lr": schedules.lr,
+        "layer_scale": recipe.model.args.get("init_values") or 1.0,
+        "weight_decay": weight_decay,
+        "thousand_steps": recipe.schedule.steps / 1000,
+        "thousand_warmup_steps": recipe.schedule.warmup_steps / 1000,
+        "drop_path": recipe.drop_path,
+        "prototypes": network.head.last_layer.out_features,
+        "clip_grad": recipe.optimizer.clip_grad,
+        "momentum": schedules.momentum(0),
+        "koleo_weight": recipe.koleo_weight,
+        "mask_probability": recipe.masks.probability,
+        "mask_ratio/from": recipe.masks.ratio[0],
+        "mask_ratio/to": recipe.masks.ratio[1],
+    }
+
+
+def _stand_in() -> Any:
+    """A network of one layer: AdamW's fused kernel takes no parameters without values."""
+    network: Any = nn.Module()
+    network.backbone = nn.Module()
+    network.backbone.blocks = nn.ModuleList([nn.Linear(1, 1)])
+    return network
+
+
+def training_step(
+    described: Described[SelfSupervisionRecipe],
+    models: Mapping[str, Mapping[str, Any]],
+    pairs: Mapping[str, str | Sequence[str]] | None = None,
+    images: int = 32,
+    passes: int = 20,
+    warmup: int = 3,
+) -> Values:
+    """Measure time and memory of a recipe's optimiser step with other backbones, on noise.
+
+    One after the other, as a training fills a device: student, teacher, heads, losses, AdamW.
+
+    Args:
+        described: the recipe, all but its model.
+        models: name and args of backbones by label; args go over the recipe's.
+        pairs: for a label, that of the model that it is compared with, or a list of several.
+        images: of a step, in one micro-batch; 32 is what one of the paper's GPUs takes.
+        passes: timed steps.
+        warmup: steps before these.
+
+    Returns:
+        ``"<label>/..."`` with ``images_per_second`` (of the median step), ``millions`` (of the
+        backbone's parameters) and ``peak``, the MiB allocated, None on a CPU; of a model in `pairs`
+        ``gain`` and ``memory_gain``, how many times its partner's throughput it has, and how many
+        times as much memory the partner takes.
+
+    Raises:
+        VitrineError: a model does not exist or refuses its arguments, a pair is not measured, or
+            nothing is timed.
+    """
+    compared = comparisons(pairs, models)
+    if passes < 1 or images < 2:
+        raise VitrineError(
+            f"passes is {passes} and images is {images}; give at least 1 of the one and 2 of the "
+            "other, as KoLeo's loss needs neighbours"
+        )
+    recipe, values = described.recipe, dict[str, float | None]()
+    batch = recipe.batch.model_copy(update={"size": images, "micro": images})
+    for label, fields in models.items():
+        args = {**recipe.model.args, **fields.get("args", {})}
+        model = recipe.model.model_copy(update={**fields, "args": args})
+        changed = recipe.model_copy(update={"model": model, "batch": batch})
+        gc.collect()  # a student refers to itself, and the next one needs its room
+        found = _cost(changed, described.device, described.seed, passes, warmup)
+        values |= {f"{label}/{quantity}": value for quantity, value in found.items()}
+    for label, plain, end in compared:
+        values[f"{label}/gain{end}"] = _ratio(values, label, plain, "images_per_second")
+        values[f"{label}/memory_gain{end}"] = _ratio(values, plain, label, "peak")
+    return values
+
+
+def _ratio(
+    values: Mapping[str, float | None], above: str, below: str, quantity: str
+) -> float | None:
+    numerator, denominator = values[f"{above}/{quantity}"], values[f"{below}/{quantity}"]
+    return numerator / denominator if numerator and denominator else None
+
+
+def _cost(
+    recipe: SelfSupervisionRecipe, device: str, seed: int, passes: int, warmup: int
+) -> dict[str, float | None]:
+    """Time the steps of one recipe, with nothing else on the device."""
+    on_gpu, place = torch.device(device).type == "cuda", torch.device(device)
+    torch.manual_seed(seed)
+    backbone = build_model(recipe, 0)
+    millions = count(backbone)["millions"]
+    trainer = Trainer(Network(recipe, backbone), recipe, seed, Team(0, 1, place))
+    size, spec = recipe.batch.size, recipe.crops
+    sides = [(2, recipe.data.image_size), (spec.local_count, spec.local_size)]
+    crops = [torch.randn(size, n, 3, side, side) for n, side in sides if n]
+    batch = MicroBatch(0, 0, crops, torch.zeros(size, dtype=torch.long))
+    for step in range(warmup):
+        trainer.step(step, [batch])
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats(place)
+    seconds = [
+        elapsed(partial(trainer.step, step, [batch]), device)
+        for step in range(warmup, warmup + passes)
+    ]
+    peak = torch.cuda.max_memory_allocated(place) / MIB if on_gpu else None
+    rate = size / statistics.median(seconds)
+    return {"images_per_second": rate, "millions": millions, "peak": peak}

@@ -1,0 +1,57 @@
+"""Scenes whose digits are named by where they stand."""
+
+import pytest
+
+from vitrine.data import build, fetch
+from vitrine.data.opening import SPLITS
+from vitrine.data.scenes import HEIGHT
+from vitrine.data.stand_ins import places
+from vitrine.data.stand_ins.pieces import stream
+
+
+@pytest.mark.parametrize("world", places.GRIDS)
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_digit_has_the_class_of_its_part_of_the_image(world, split, monkeypatch):
+    pasted = []
+
+    class Remembering(places.Scene):
+        def paste(self, piece, shape, top, left, label):
+            super().paste(piece, shape, top, left, label)
+            pasted.append((top + len(shape) / 2, left + len(shape) / 2, label))
+
+    monkeypatch.setattr(places, "Scene", Remembering)
+    random = stream("test", split)
+    rows, columns = places.GRIDS[world]
+    width = HEIGHT if split == "train" else places.TEST_WIDTHS[world]
+    for _ in range(20):
+        pixels, _ = places.compose(world, split, random)
+        assert pixels.shape == (HEIGHT, width, 3)
+    digits = [one for one in pasted if one[2] > 2]
+    assert len(digits) >= 40
+    for row, column, label in digits:
+        assert divmod(label - 3, columns) == (row * rows // HEIGHT, column * columns // width)
+    assert {label for *_, label in digits} == {3 + place for place in range(rows * columns)}
+
+
+def test_a_world_is_written_as_it_is_composed(registry, tmp_path):
+    info = registry["scenes-quarters"]
+    assert fetch(info, tmp_path) == places.COUNTS
+    random = stream("scenes-quarters", "val")
+    for index in range(3):
+        _, mask = places.compose("quarters", "val", random)
+        assert (build(info, "val", tmp_path)[index][1] == mask - 1).all()
+
+
+@pytest.mark.parametrize("world", places.GRIDS)
+def test_every_class_has_a_name_of_its_own(registry, world):
+    names = places.classes(world)
+    assert len(set(names)) == len(names) == registry[f"scenes-{world}"].classes
+
+
+def test_worlds_and_splits_are_composed_otherwise():
+    drawn = {
+        places.compose(world, split, stream(f"scenes-{world}", split))[0].tobytes()
+        for world in places.GRIDS
+        for split in SPLITS
+    }
+    assert len(drawn) == 6
