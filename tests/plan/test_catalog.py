@@ -240,7 +240,7 @@ def test_a_pattern_of_recipes_has_seeds_and_resources_of_its_own(small_checkout,
     assert (narrow.seeds, narrow.jobs) == ((0, 1), ((0, 1),))
     assert (len(wide.seeds), len(wide.jobs)) == (5, 3)
     runtime = catalog.scale.resources_of("train").runtime
-    assert catalog.resources(wide).model_dump() == {**train, "runtime": runtime}
+    assert catalog.resources(wide).model_dump() == {**train, "nodes": 1, "runtime": runtime}
     assert catalog.resources(narrow) == catalog.scale.resources_of("train")
     measurement = paper.measurement("accuracy", "wide")
     assert measurement.seeds == wide.seeds

@@ -9,7 +9,8 @@ from mmseg.models.backbones import SwinTransformer
 
 from tests.segmentation.segmenters import SIDE, WIDTHS, WINDOW, noise, offsets, spread
 from vitrine.errors import VitrineError
-from vitrine.segmentation.backbones import AdaptiveSwin, AdaptiveSwinV2, Stages, TimmSwinV2
+from vitrine.segmentation.adaptive import AdaptiveSwin, AdaptiveSwinV2
+from vitrine.segmentation.backbones import Stages, TimmSwinV2
 from vitrine.shift.polyphase import roll_image
 
 NAMES = {

@@ -3,7 +3,7 @@
 Importing this package registers everything with mmseg, so that a config of mmseg's says
 ``custom_imports = dict(imports=["vitrine.segmentation"])`` and works with mmseg's own tools:
 
-- `backbones`: timm's Swin and SwinV2, plain and shift-equivariant; `vit`: timm's ViT;
+- `backbones`, `vit`: timm's SwinV2 and ViT; `adaptive`: Swin and SwinV2, shift-equivariant;
 - `heads`: UperNet's heads, shift-equivariant; `unpooling`: how they put features back;
 - `datasets`: the stand-in for ADE20K.
 """
@@ -18,7 +18,7 @@ import vitrine.models  # noqa: F401
 # mmseg prints what it could not import, and mmcv warns of it; nothing here needs that.
 with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
     warnings.filterwarnings("ignore", message="Fail to import")
-    from vitrine.segmentation import backbones, datasets, heads, vit
+    from vitrine.segmentation import adaptive, backbones, datasets, heads, vit
 
 from mmengine.config import utils
 
@@ -32,4 +32,4 @@ utils.MODULE2PACKAGE["mmseg"] = "mmseg"
 # It reads fifty files to find one of them.
 utils.load = functools.cache(utils.load)
 
-__all__ = ["backbones", "datasets", "heads", "vit"]
+__all__ = ["adaptive", "backbones", "datasets", "heads", "vit"]

@@ -1,15 +1,8 @@
-"""timm's Swin and SwinV2 as backbones of mmseg, plain and truly shift-equivariant.
+"""timm's models as backbones of mmseg, and its SwinV2, which mmseg lacks.
 
 As in mmseg's own `SwinTransformer`, every stage ends in a norm of its own. All else, parameters and
-their names are timm's, and a model of any size is had by timm's arguments:
-
-    backbone = dict(type="AdaptiveSwin", img_size=448, drop_path_rate=0.3, selection="fast")
-
-`img_size` is that of the crops: timm shifts windows only in stages that have several. Images of
-other sizes are taken too. In evaluation the adaptive ones take any: they pad it with zeros, below
-and to the right, to what the windows divide, and the heads cut off what was added. In training
-images must fit, as padding would count in the statistics of the heads' batch norms. A shift of an
-image that is padded is no shift of what the windows see: only images that fit are equivariant.
+their names are timm's, and a model of any size is had by timm's arguments. `img_size` is that of
+the crops: timm shifts windows only in stages that have several. Images may have other sizes.
 
 `CircularConv2d` is a convolution on an image without borders, ``conv_cfg=dict(type=...)`` of
 mmseg's heads. The paper's models under circular shifts, plain and adaptive, have it in all of
@@ -18,7 +11,6 @@ UperNet (Sec. 5.5).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
@@ -28,9 +20,8 @@ from mmengine.model import BaseModule
 from mmengine.registry import MODELS as CONVOLUTIONS
 from mmseg.registry import MODELS
 from timm.layers import LayerNorm2d
-from timm.models import swin_transformer, swin_transformer_v2
+from timm.models import swin_transformer_v2
 from torch import Tensor, nn
-from torch.nn import functional
 
 from vitrine.errors import VitrineError, first_line
 from vitrine.segmentation.weights import load_weights, renamed
@@ -131,55 +122,6 @@ class TimmStages(TimmBackbone):
         """Apply the norm of a stage to its tokens ``(B, C, H, W)``."""
         normalised: Tensor = getattr(self, f"norm{index}")(tokens)
         return normalised
-
-
-class AdaptiveStages(TimmStages):
-    """A model of ours whose stages say where their tokens sit."""
-
-    def forward(self, images: Tensor) -> Stages:
-        """Return the features of each stage of images ``(B, 3, H, W)``.
-
-        Raises:
-            VitrineError: in training, H or W does not fit the windows.
-        """
-        height, width = images.shape[2:]
-        if not self.training:
-            below, right = (-side % self.multiple for side in (height, width))
-            images = functional.pad(images, (0, right, 0, below))
-        stages = self.model.forward_stages(images)
-        features = tuple(
-            stages[index]._replace(tokens=self.normalise(index, stages[index].tokens))
-            for index in self.out_indices
-        )
-        return Stages(features, (height, width))
-
-    @property
-    def multiple(self) -> int:
-        """Pixels whose multiples the windows of every stage divide, both ways."""
-        patch, stages = self.model.patch_embed.patch_size, self.model.layers
-        return math.lcm(
-            *(
-                side * pixels * 2**index
-                for index, stage in enumerate(stages)
-                for side, pixels in zip(stage.blocks[0].window_size, patch, strict=True)
-            )
-        )
-
-
-@MODELS.register_module()
-class AdaptiveSwin(AdaptiveStages):
-    """A model of `vitrine.shift.swin`, for images of multiples of 224 pixels."""
-
-    default_name = "a_swin_tiny_patch4_window7_224"
-    filter_fn = staticmethod(swin_transformer.checkpoint_filter_fn)
-
-
-@MODELS.register_module()
-class AdaptiveSwinV2(AdaptiveStages):
-    """A model of `vitrine.shift.swin`, for images of multiples of 256 pixels."""
-
-    default_name = "a_swinv2_tiny_window8_256"
-    filter_fn = staticmethod(swin_transformer_v2.checkpoint_filter_fn)
 
 
 @MODELS.register_module()
