@@ -11,7 +11,10 @@ from vitrine.plan import code
 from vitrine.plan.catalog import load_catalog
 from vitrine.plan.code import closure, digest, modules_of_measurement, registering_modules
 
-CONSISTENCIES = ("circular_consistency", "standard_consistency", "robustness")
+CONSISTENCIES = (
+    *("circular_consistency", "standard_consistency"),
+    *("cropped_consistency", "robustness"),
+)
 
 
 @pytest.fixture(scope="module")
