@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from vitrine.artifacts.comparison import read_cells, read_measurement
-from vitrine.artifacts.page import page
 from vitrine.artifacts.quotes import refresh_documents
 from vitrine.artifacts.report import report, results_of
 from vitrine.commands import count, say
@@ -42,7 +41,7 @@ from vitrine.plan.catalog import Artifact, Catalog, with_sources
 from vitrine.plan.settings import load_settings
 from vitrine.provenance import DIRTY, changed_files, read_provenance
 
-REPORTS = {"report.md": report, "report.html": page}
+REPORT = "report.md"  # the page of HTML holds every figure once more, and is made from the rest
 
 
 def publish(catalog: Catalog, prune: bool = False) -> None:
@@ -180,11 +179,8 @@ def replace_folder(
         for name, content in files.items():
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             (new / name).write_bytes(content)
-        results = results_of(catalog, new)
-        for name, write in REPORTS.items():
-            (new / name).write_text(write(results), encoding="utf-8")
-        reports = {name: sha256(new / name) for name in REPORTS}
-        told = {**manifest, "report": {"files": reports, "measurements": {}}}
+        (new / REPORT).write_text(report(results_of(catalog, new)), encoding="utf-8")
+        told = {**manifest, "report": {"files": {REPORT: sha256(new / REPORT)}, "measurements": {}}}
         (new / MANIFEST).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
         if folder.exists():
             folder.rename(old)
@@ -199,7 +195,7 @@ def replace_folder(
             old.rename(folder)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-    return sorted(held - {*files, *REPORTS, MANIFEST}) if prune else []
+    return sorted(held - {*files, REPORT, MANIFEST}) if prune else []
 
 
 def _target(artifact: Artifact) -> str:
