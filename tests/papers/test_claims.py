@@ -62,3 +62,36 @@ def printed(paper, side):
     cells = read_reference(paper.folder / "reference" / f"{side.artifact}.csv")
     cell = cells.get((side.row, side.column))
     return cell.value if cell else None
+
+
+# Claims of one run: on any weights, on one drawn example, on the spread of an estimator.
+OF_ONE_RUN = {
+    "octic": ["dinov2-d8-equal"],
+    "position": ["spread"],
+    "shift": ["default-tokens-change-*", "tokens-stay-*"],
+    "variance": ["rescaling-restores", "up-loses"],
+}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_what_a_claim_rests_on_is_trained_three_times_at_laptop_scale(name):
+    paper = load_catalog(scale="laptop").paper(name)
+    found = {
+        (artifact.name, cell.column, cell.row): cell.measurement
+        for artifact in paper.artifacts.values()
+        for cell in artifact.cells
+        if cell.measurement and cell.measurement.run
+    }
+    fewer = {
+        claim.id
+        for claim in claims_of(paper)
+        for place in (claim.left, claim.right)
+        if isinstance(place, Place)
+        for (artifact, column, row), measurement in found.items()
+        if (artifact, column) == (place.artifact, place.column)
+        and place.row in (row, EVERY_ROW)
+        and len(measurement.seeds) < 3
+    }
+    excused = {rule: [one for one in fewer if fnmatch(one, rule)] for rule in OF_ONE_RUN[name]}
+    assert all(excused.values())
+    assert fewer == {one for ones in excused.values() for one in ones}
