@@ -5,8 +5,8 @@ backbone by its 20 nearest neighbours; the test images are never read. The rates
 were chosen so: on the plain baseline of a comparison, for all its models alike. Seeds are others
 than those that are published.
 
-    python benchmarks/laptop_search.py shift swin_t-cifar10 --lr 1e-3 3e-3 1e-2
-        --output benchmarks/laptop_search_shift.csv
+    python benchmarks/laptop_search.py shift swin_t-cifar10-circular --lr 1e-3 3e-3 1e-2 --output
+        benchmarks/laptop_search_shift.csv    (in one line)
 
 The score is top-1 accuracy, of segmenters mIoU; their images must lie below ``data``. Rows are
 added to the file, one for each recipe, rate and seed; a row that is there is not made again.

@@ -95,15 +95,23 @@ def serve(listener: socket.socket, command: Callable[[], None]) -> None:
         if not module.name.startswith(NOT_IMPORTED):
             with suppress(Exception):  # the command that needs it says why it cannot be imported
                 importlib.import_module(module.name)
+    imported = _changed_last()
     gc.collect()
     gc.freeze()  # a child that collects garbage must not touch, and so copy, what was imported
     while sys.stdin.fileno() not in wait([listener, sys.stdin.fileno()]):
         caller, _ = listener.accept()
-        Process(target=_answer, args=(caller, command)).start()  # also waits for those that ended
+        # A job notes the digest of the code as it lies on the disk: of other code it runs itself.
+        if _changed_last() == imported:
+            Process(target=_answer, args=(caller, command)).start()  # also waits for the ended
         caller.close()
     address = Path(listener.getsockname())
     address.unlink()
     address.parent.rmdir()
+
+
+def _changed_last() -> int:
+    """When the newest module of the package was written, in nanoseconds."""
+    return max(file.stat().st_mtime_ns for file in Path(vitrine.__path__[0]).rglob("*.py"))
 
 
 def _answer(caller: socket.socket, command: Callable[[], None]) -> None:
@@ -116,10 +124,13 @@ def _answer(caller: socket.socket, command: Callable[[], None]) -> None:
         return  # it was killed before it asked
     child = Process(target=_run, args=(caller, request, streams, command))
     child.start()
-    caller.send(b"1")
-    while child.sentinel not in wait([caller, child.sentinel]):
-        number = caller.recv(1)
-        os.kill(cast(int, child.pid), number[0] if number else signal.SIGKILL)
+    try:
+        caller.send(b"1")
+        while child.sentinel not in wait([caller, child.sentinel]):
+            number = caller.recv(1)
+            os.kill(cast(int, child.pid), number[0] if number else signal.SIGKILL)
+    except OSError:  # it was killed meanwhile
+        child.kill()
     child.join()
     status = cast(int, child.exitcode)  # -N where signal N has ended it
     with suppress(OSError):

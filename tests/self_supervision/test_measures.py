@@ -26,15 +26,11 @@ def test_hyperparameters_are_those_of_the_recipe(described):
     assert (found["mask_ratio/from"], found["mask_ratio/to"]) == (0.1, 0.5)
 
 
-def test_each_familys_step_is_timed_and_compared(described):
+def test_each_familys_step_is_timed(described):
     i8 = {"name": described.recipe.model.name, "args": {"depth": 1}}
-    values = training_step(
-        described, {"vit": DENSE, "i8": i8}, {"i8": "vit"}, images=4, passes=2, warmup=1
-    )
-    gain = values["i8/images_per_second"] / values["vit/images_per_second"]
-    assert values["i8/gain"] == pytest.approx(gain)
-    assert values["i8/millions"] < values["vit/millions"]
-    assert values["vit/peak"] is values["i8/memory_gain"] is None
+    values = training_step(described, {"vit": DENSE, "i8": i8}, images=4, passes=2, warmup=1)
+    assert min(values["vit/images_per_second"], values["i8/images_per_second"]) > 0
+    assert values["vit/peak"] is values["i8/peak"] is None
 
 
 def test_a_step_of_one_image_is_refused(described):

@@ -1,7 +1,7 @@
 # Planning: the catalogue of everything that can be made, and one rule for each thing one may ask for
 # by name (artifact, paper, collection).
 
-from vitrine import fork_server
+from vitrine import artifacts, fork_server
 from vitrine.plan.catalog import is_target_name, load_catalog, rerun_trigger
 from vitrine.plan.code import rendering_digest
 from vitrine.plan.datasets import fetched_with
@@ -16,6 +16,7 @@ except VitrineError as error:
     stop(error)
 
 DATA, RESULTS = CATALOG.data_root, CATALOG.results
+TEMPLATE = Path(artifacts.__file__).with_name("report.html.j2")
 WHERE = shlex.join(
     ["--scale", CATALOG.scale.name]
     + ["--runs", config["runs_root"]]
@@ -57,11 +58,12 @@ def artifact_inputs(wildcards):
 
 
 def report_inputs(wildcards):
-    """Every artifact's CSV, who wrote the papers, and the claims that are judged on them."""
+    """Every artifact's CSV, the template of the page, and of each paper its authors, claims, text."""
     tables = [str(CATALOG.files(artifact)[0]) for artifact in CATALOG.artifacts]
     folders = [paper.folder for paper in CATALOG.papers.values()]
-    files = [folder / name for folder in folders for name in ("paper.yaml", "claims.yaml")]
-    return tables + [str(file) for file in files if file.is_file()]
+    names = ("paper.yaml", "claims.yaml", "deviations.md")
+    files = [folder / name for folder in folders for name in names]
+    return tables + [str(TEMPLATE), *(str(file) for file in files if file.is_file())]
 
 
 for target in TARGETS.values():

@@ -8,8 +8,10 @@ The interval covers what is known of the spread. Cells that score the same image
 seeds are paired: the variance of the difference is that over seeds of its mean over images (seed by
 seed), plus that over images of its mean over seeds (image by image), each by the number of its
 means, with the degrees of freedom of Welch and Satterthwaite. The sum counts what is particular to
-one seed and one image twice, so it errs on the wide side. Other cells have Welch's interval over
-seeds alone, and a single run without scores knows none, so there the sign decides.
+one seed and one image twice. Images are taken as independent; where several are composed of one
+scan or one piece of a photograph they are not, and the interval is too narrow. Other cells have
+Welch's interval over seeds alone, and a single run without scores knows none, so there the sign
+decides.
 """
 
 from __future__ import annotations
@@ -234,12 +236,13 @@ def _evidence(cell: Any) -> Any:
 
 
 def _status(claim: Claim, left: Side, right: Side) -> str:
-    slack, half = _slack(claim, left, right), half_width(left, right) or 0.0
+    slack, known = _slack(claim, left, right), half_width(left, right)
+    half = known or 0.0
     rounding = 1e-9 * max(1.0, abs(right.value))
     inclusive = claim.relation in ("equal", "at least")
     if slack > half or (inclusive and slack >= half - rounding):
         return "held"
-    return "contrary" if slack < -half or half == 0 else "undecided"
+    return "contrary" if slack < -half or known is None else "undecided"
 
 
 def _pairs(claim: Claim, tables: Tables) -> dict[str, tuple[Side | None, Side | None]]:

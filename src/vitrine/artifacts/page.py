@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -71,6 +72,7 @@ def _paper(paper: Paper, results: Results) -> dict[str, Any]:
     pictures = [one["picture"] for one in artifacts if one["picture"]]
     deviations = paper.folder / "deviations.md"
     text = deviations.read_text(encoding="utf-8") if deviations.is_file() else ""
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)  # where a quoted number comes from
     return {
         "name": paper.name,
         "info": paper.info,

@@ -55,12 +55,13 @@ def refreshed(text: str, results: Path, where: str) -> str:
 
     def rewritten(quote: re.Match[str]) -> str:
         value = evaluate(quote["expression"], results, where)
-        digits = (
-            f"{abs(value):{',' if ',' in quote['number'] else ''}.{len(quote['decimals'] or '')}f}"
-        )
-        plus = "+" if quote["sign"] == "+" else ""
-        sign = ("−" if quote["sign"] == "−" else "-") if value < 0 else plus
-        return f"{sign}{digits}{quote['unit']}<!-- {quote['expression']} -->"
+        separator = "," if "," in quote["number"] else ""
+        text = f"{value:z{separator}.{len(quote['decimals'] or '')}f}"
+        if text.startswith("-"):
+            text = ("−" if quote["sign"] == "−" else "-") + text[1:]
+        elif quote["sign"] == "+":
+            text = f"+{text}"
+        return f"{text}{quote['unit']}<!-- {quote['expression']} -->"
 
     return QUOTE.sub(rewritten, text)
 
@@ -126,11 +127,14 @@ def documents(root: Path) -> Iterator[Path]:
 
 
 def refresh_documents(root: Path, results: Path) -> list[Path]:
-    """Rewrite the documents whose quoted numbers are others in these results; return them."""
-    changed = []
-    for path in documents(root):
-        text = path.read_text(encoding="utf-8")
-        if (new := refreshed(text, results, str(path))) != text:
-            path.write_text(new, encoding="utf-8")
-            changed.append(path)
+    """Rewrite the documents whose quoted numbers are others in these results; return them.
+
+    Raises:
+        VitrineError: as `refreshed`; then no document is changed.
+    """
+    texts = {path: path.read_text(encoding="utf-8") for path in documents(root)}
+    fresh = {path: refreshed(text, results, str(path)) for path, text in texts.items()}
+    changed = [path for path in texts if fresh[path] != texts[path]]
+    for path in changed:
+        path.write_text(fresh[path], encoding="utf-8")
     return changed

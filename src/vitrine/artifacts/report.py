@@ -35,8 +35,8 @@ neither confirms nor contradicts the paper. **not in the paper**: our own extens
 without printed numbers. Claims are relations between our own numbers, judged wherever these are
 measured: **held** or **contrary** where the difference is larger than its 95 % interval,
 **undecided** where it is not. The interval covers the spread over seeds and, where both numbers
-judge the same images, that over images, both paired. Several claims on the same numbers count
-once."""
+judge the same images, that over images, both paired. Images are taken as independent, which those
+composed of one scan or photograph are not. Several claims on the same numbers count once."""
 
 
 @dataclass

@@ -104,7 +104,10 @@ def svhn(folder: Path, split: Split) -> SVHN:
 
 
 def digits(folder: Path, split: Split) -> Digits:
-    """Open the digits; they come with scikit-learn, so `folder` is not read."""
+    """The scans of handwritten digits that come with scikit-learn, as they are: which digit is it?
+
+    A scan fills its image, so digits are centred, and a mirrored one is another sign.
+    """
     return Digits(split)
 
 

@@ -99,7 +99,12 @@ def cifar10_position(folder: Path, split: Split, redraw: bool = False) -> Placed
 
 
 def digits_position(folder: Path, split: Split, redraw: bool = False) -> Placed:
-    """Open the digits in corners; they come with scikit-learn, so `folder` is not read."""
+    """A digit scan in a random corner of a black frame: which digit, and of two of them, where?
+
+    The class of two digits is that of their corner, too: eight of the sixteen classes depend on
+    position, and eight do not. With `redraw` a training image's corner, and with it its label, is
+    drawn anew at every access, as in the authors' code.
+    """
     scans = Digits(split)
     return in_corners(scans.images, scans.labels, split, redraw)
 

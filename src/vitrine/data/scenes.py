@@ -2,8 +2,9 @@
 
 Sky above trees, a building of which only the roof is labelled, flowers, and digits: each piece is
 cut from scikit-learn's photographs or scans and pasted without blending, so every pixel belongs to
-exactly one piece and the masks are exact. No scan is in both splits; the photographs are. A scene
-is a function of its split and number, and is written in ADE20K's format: zero is unlabelled.
+exactly one piece and the masks are exact. The hue of a digit tells which it is, as colours tell
+many classes of natural scenes. No scan is in both splits; the photographs are. A scene is a
+function of its split and number, and is written in ADE20K's format: zero is unlabelled.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Importing this package registers everything with mmseg, so that a config of mmse
 
 - `backbones`, `vit`: timm's SwinV2 and ViT; `adaptive`: Swin and SwinV2, shift-equivariant;
 - `heads`: UperNet's heads, shift-equivariant; `unpooling`: how they put features back;
-- `datasets`: the stand-in for ADE20K.
+- `datasets`: the stand-ins at laptop scale.
 """
 
 import contextlib

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,6 @@ from torch import nn
 
 from vitrine.data.loading import MicroBatch
 from vitrine.errors import VitrineError
-from vitrine.measures.architecture import comparisons, count
 from vitrine.measures.context import Described, Values
 from vitrine.measures.memory import MIB
 from vitrine.measures.throughput import elapsed
@@ -73,7 +72,6 @@ def _stand_in() -> Any:
 def training_step(
     described: Described[SelfSupervisionRecipe],
     models: Mapping[str, Mapping[str, Any]],
-    pairs: Mapping[str, str | Sequence[str]] | None = None,
     images: int = 32,
     passes: int = 20,
     warmup: int = 3,
@@ -85,22 +83,17 @@ def training_step(
     Args:
         described: the recipe, all but its model.
         models: name and args of backbones by label; args go over the recipe's.
-        pairs: for a label, that of the model that it is compared with, or a list of several.
         images: of a step, in one micro-batch; 32 is what one of the paper's GPUs takes.
         passes: timed steps.
         warmup: steps before these.
 
     Returns:
-        ``"<label>/..."`` with ``images_per_second`` (of the median step), ``millions`` (of the
-        backbone's parameters) and ``peak``, the MiB allocated, None on a CPU; of a model in `pairs`
-        ``gain`` and ``memory_gain``, how many times its partner's throughput it has, and how many
-        times as much memory the partner takes.
+        ``"<label>/..."`` with ``images_per_second`` (of the median step) and ``peak``, the MiB
+        allocated, None on a CPU.
 
     Raises:
-        VitrineError: a model does not exist or refuses its arguments, a pair is not measured, or
-            nothing is timed.
+        VitrineError: a model does not exist or refuses its arguments, or nothing is timed.
     """
-    compared = comparisons(pairs, models)
     if passes < 1 or images < 2:
         raise VitrineError(
             f"passes is {passes} and images is {images}; give at least 1 of the one and 2 of the "
@@ -115,17 +108,7 @@ def training_step(
         gc.collect()  # a student refers to itself, and the next one needs its room
         found = _cost(changed, described.device, described.seed, passes, warmup)
         values |= {f"{label}/{quantity}": value for quantity, value in found.items()}
-    for label, plain, end in compared:
-        values[f"{label}/gain{end}"] = _ratio(values, label, plain, "images_per_second")
-        values[f"{label}/memory_gain{end}"] = _ratio(values, plain, label, "peak")
     return values
-
-
-def _ratio(
-    values: Mapping[str, float | None], above: str, below: str, quantity: str
-) -> float | None:
-    numerator, denominator = values[f"{above}/{quantity}"], values[f"{below}/{quantity}"]
-    return numerator / denominator if numerator and denominator else None
 
 
 def _cost(
@@ -135,7 +118,6 @@ def _cost(
     on_gpu, place = torch.device(device).type == "cuda", torch.device(device)
     torch.manual_seed(seed)
     backbone = build_model(recipe, 0)
-    millions = count(backbone)["millions"]
     trainer = Trainer(Network(recipe, backbone), recipe, seed, Team(0, 1, place))
     size, spec = recipe.batch.size, recipe.crops
     sides = [(2, recipe.data.image_size), (spec.local_count, spec.local_size)]
@@ -151,4 +133,4 @@ def _cost(
     ]
     peak = torch.cuda.max_memory_allocated(place) / MIB if on_gpu else None
     rate = size / statistics.median(seconds)
-    return {"images_per_second": rate, "millions": millions, "peak": peak}
+    return {"images_per_second": rate, "peak": peak}

@@ -1,11 +1,4 @@
-"""The stand-in of blood cells, for DinoBloom (octic paper, Table 9).
-
-An image is a digit scan in one of eight orientations, stained, on a pale piece of a photograph, and
-asked for is the digit, where 2 and 5 are one class, and 6 and 9. As of cells on a
-slide, no side is up: what a model knows of orientation is of no use, so an invariant one loses
-nothing by its constraint. Classes are as unequal as 1 and 8, so that accuracy and balanced accuracy
-differ. It has 1,200 training and 400 test images of 16 pixels.
-"""
+"""The stand-in of blood cells, for DinoBloom (octic paper, Table 9)."""
 
 from __future__ import annotations
 
@@ -31,7 +24,13 @@ PALE = 0.85  # share of white in the ground: colours would tell images apart, no
 
 @functools.cache  # the seeds of a run share it
 def cells(folder: Path, split: Split) -> Pictures:
-    """Open a split; it is composed, so `folder` is not read."""
+    """A digit scan in one of eight orientations, stained, on a pale piece of a photograph.
+
+    Asked for is the digit, where 2 and 5 are one class, and 6 and 9. As with cells on a slide, no
+    side is up: what a model knows of orientation is of no use, so an invariant one loses nothing by
+    its constraint. Classes are as unequal as 1 and 8, so that accuracy and balanced accuracy
+    differ. 1,200 images of 16 pixels train and 400 test.
+    """
     random = stream("cells", split)
     drawn, digits = scans(split)
     flower, cut = photos()["flower"] / 255, tiles("flower", split)

@@ -29,7 +29,8 @@ def scans(split: Split) -> tuple[np.ndarray, np.ndarray]:
 def tiles(photo: str, split: Split, box: tuple[int, int, int, int] | None = None) -> np.ndarray:
     """Return the tiles of a photograph that belong to a split, cut to `box`.
 
-    No pixel is in both splits. `box` is left, upper, right and lower border in pixels.
+    No pixel is in both splits (a crop that is resized by its `box` may weigh the row beside it).
+    `box` is left, upper, right and lower border in pixels.
 
     Returns:
         (N, 4) int: left, upper, right and lower border of each tile.

@@ -128,7 +128,7 @@ class Frames:
     Attributes:
         random: draws all that is drawn, in order.
         scans: (S, 8, 8) uint8, those of the split, of training so many of each class.
-        asked: (N,) int, the scan that each image asks for; all are asked for as often.
+        asked: (N,) int, the scan that each image asks for; all as often, but for one time.
         pixels: (N, 24, 24) uint8.
     """
 

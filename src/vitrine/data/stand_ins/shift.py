@@ -1,4 +1,4 @@
-"""Stand-ins of the shift paper's datasets: one digit anywhere on a piece of a photograph.
+"""Stand-ins of the shift paper's datasets: one digit at a random place on a piece of a photograph.
 
 As in natural images a place says nothing about the class, so a model that gives up absolute
 positions loses no information. What leaves the frame at one side comes back at the other. The frame
@@ -37,7 +37,7 @@ def digits_far(folder: Path, split: Split) -> Pictures:
     """A digit in white on a dimmed piece of a photograph, in a frame of 14x14 pixels.
 
     As `digits-near` in a larger frame: more places, and circular shifts that cut the digit less
-    often. The harder of the two, as CIFAR-100 is beside CIFAR-10.
+    often. The class is the digit.
     """
     return compose("digits-far", split, side=14, ground=0.15)
 

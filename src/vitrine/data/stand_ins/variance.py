@@ -14,10 +14,10 @@ A_CLASS = 20
 
 
 def digits_few(folder: Path, split: Split) -> Pictures:
-    """Twenty digit scans of each class to train on; the test is that of all 599 others.
+    """Twenty digit scans of each class to train on; all 599 test scans.
 
-    Asked for is the digit. A model soon knows 200 training scans by heart, which is when mixing and
-    erasing images are to help: Tables 5 and 6 compare what they do to its accuracy.
+    Asked for is the digit. On 200 scans a model can overfit, which is when mixing and erasing
+    images are to help: Tables 5 and 6 compare what they do to its accuracy.
     """
     scans = Digits(split)
     if split == "val":
