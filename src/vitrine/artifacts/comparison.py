@@ -102,8 +102,6 @@ def read_cells(path: Path) -> pd.DataFrame:
     """
     try:
         cells = pd.read_csv(path, dtype=str, keep_default_na=False)
-        if list(cells.columns) == COLUMNS[:-1]:  # from before images were scored one by one
-            cells["by_image"] = ""
         if list(cells.columns) != COLUMNS:
             raise ValueError("it has not the columns of results")
         numbers = cells[NUMBERS].apply(pd.to_numeric)
