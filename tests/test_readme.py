@@ -43,19 +43,20 @@ def snippets(root):
     return re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
 
 
+def run(code, folder):
+    """Run Python in a process of its own; return what it prints."""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize("what", CHECKS)
 def test_the_snippet_of_a_method_runs(root, what):
     """As written, but for the weights, which would have to be fetched."""
     (snippet,) = [snippet for snippet in snippets(root) if what in snippet]
     code = snippet.replace("pretrained=True", "pretrained=False")
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{CHECKS[what]}"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run(f"{code}\n{CHECKS[what]}", root)
 
 
 def test_the_configuration_is_one_of_a_shift_equivariant_segmenter(root, tmp_path):
@@ -85,15 +86,8 @@ def test_a_teacher_classifies_a_folder(root, registry, tmp_path):
         ("photos/", f"{photos}/"),
     ):
         snippet = snippet.replace(written, str(here))
-    done = subprocess.run(
-        [sys.executable, "-c", f"{snippet}\nassert features.shape == (1, teacher.num_features)"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert 0 <= float(done.stdout) <= 100
+    said = run(f"{snippet}\nassert features.shape == (1, teacher.num_features)", root)
+    assert 0 <= float(said) <= 100
 
 
 def test_every_snippet_is_checked(root):
