@@ -1,7 +1,10 @@
 """A real SLURM on this machine, and what its own records say about the jobs."""
 
+import os
+import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,10 +26,21 @@ class Cluster:
         ours = [record for record in records if record["Comment"].startswith(f"rule_{rule}_")]
         return sorted(ours, key=lambda record: int(record["JobId"]))
 
-    def ended(self, job):
-        """The line that the scheduler wrote about a job when it ended."""
+    def states(self, job):
+        """How a job ended, each time that it did: one that SLURM queued anew more than once."""
         lines = (self.folder / "jobcomp.txt").read_text().splitlines()
-        return next(record for record in map(_fields, lines) if record["JobId"] == job["JobId"])
+        records = [record for record in map(_fields, lines) if record["JobId"] == job["JobId"]]
+        return [record["JobState"] for record in records]
+
+    def lose(self, node):
+        """Let a node go down with all that runs on it, and come back."""
+        os.kill(int((self.folder / f"slurmd.{node}.pid").read_text()), signal.SIGKILL)
+        self.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
+        for file in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if f"SLURMD_NODENAME={node}".encode() in file.read_bytes().split(b"\0"):
+                    os.kill(int(file.parent.name), signal.SIGKILL)
+        subprocess.run(["slurmd", "-N", node], check=True)
 
     def limit(self, partition, minutes):
         """Give jobs that are submitted to a partition from now on at most so much time."""

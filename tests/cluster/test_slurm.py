@@ -1,13 +1,14 @@
-"""One table's chain on a real SLURM: its training is cancelled, runs out of time, and goes on.
+"""One table's chain on a real SLURM: its training is cut three times, and goes on.
 
 The command is the reader's own, `snakemake variance_table5 --profile slurm`, at smoke scale, in a
 copy of the checkout whose Table 5 has one cell, and whose training is long enough to be cut. That
-one asks for two (fake) GPUs, so that two processes share it, as they do at full scale.
+one asks for a (fake) GPU on each of two nodes, so that a process on each shares it.
 
-Its partition gives less time than it asks for. After the first attempt, which is cancelled, the
-partition gives so little that SLURM warns the second attempt soon after it has started. The third
-has the time of the first. Then the run is trained anew while somebody else holds its folder, and
-the job has to wait for a reason that cannot pass.
+Its partition gives less time than it asks for. The first attempt loses a node and is queued anew by
+SLURM. The second, of the same job, is cancelled. From then on the partition gives so little that
+SLURM warns the third soon after it has started. The fourth has the time of the first. Then the run
+is trained anew while somebody else holds its folder, and the job has to wait for a reason that
+cannot pass.
 """
 
 import csv
@@ -16,6 +17,7 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -28,7 +30,9 @@ from vitrine.training.run_folder import exclusive
 
 pytestmark = pytest.mark.cluster
 
-EPOCHS = 100  # of 24 steps
+EPOCHS = (
+    300  # of 24 steps: two minutes of a fast machine, as the third attempt must outlast its warning
+)
 CUT_FROM = 48  # steps
 ASKED, GIVEN, SHORT = 10, 9, 2  # minutes: by the training, by the partition, and for a while
 WARNED = 60  # seconds before the end, give or take the half minute between two looks of SLURM
@@ -63,7 +67,7 @@ def folder(tmp_path_factory):
             "batch": {"size": 48, "micro": 24},
         }
     with edited(copy / "configs" / "scales" / "smoke.yaml") as scale:
-        scale["resources"]["train"] |= {"gpus": 2, "runtime": ASKED}
+        scale["resources"]["train"] |= {"nodes": 2, "gpus": 1, "runtime": ASKED}
     with edited(copy / "workflow" / "profiles" / "slurm" / "config.yaml") as profile:
         profile["default-resources"]["slurm_extra"] = f"'--signal=USR1@{WARNED}'"
     return copy
@@ -97,21 +101,24 @@ def story(cluster, folder):
         return json.loads(files[0].read_text()) if files else []
 
     def reached(attempt):
-        return len(attempts()) > attempt and attempts()[attempt]["last_step"] >= CUT_FROM
+        steps = [each["last_step"] - each["first_step"] for each in attempts()]
+        return len(steps) > attempt and steps[attempt] >= CUT_FROM
 
     cluster.limit("gpu", GIVEN)
     with snakemake(folder) as process:
-        until(lambda: reached(0), 150, "training")
+        until(lambda: reached(0), 300, "training")
+        cluster.lose("n2")
+        until(lambda: reached(1), 300, "starting anew")
         cluster.limit("gpu", SHORT)
         (first,) = cluster.jobs("train")
         cluster.ask("scancel", first["JobId"])
-        until(lambda: len(attempts()) == 2, 120, "starting anew")
+        until(lambda: len(attempts()) == 3, 300, "starting once more")
         cluster.limit("gpu", GIVEN)
-        until(lambda: len(attempts()) == 3, 180, "saving and starting once more")
+        until(lambda: len(attempts()) == 4, 300, "saving and starting for the last time")
         seen = attempts()
-        status = process.wait(timeout=400)
+        status = process.wait(timeout=600)
     jobs = {rule: cluster.jobs(rule) for rule in ("train", "evaluate")}
-    states = {job["JobId"]: cluster.ended(job)["JobState"] for rule in jobs for job in jobs[rule]}
+    states = [cluster.states(job) for job in jobs["train"]]
     return SimpleNamespace(status=status, jobs=jobs, states=states, attempts=seen)
 
 
@@ -122,10 +129,10 @@ def test_the_target_is_made(story, folder):
     assert 0 < float(cell["measured"]) <= 100
 
 
-def test_trainings_and_evaluations_run_on_the_nodes(story):
-    for job in (*story.jobs["train"], *story.jobs["evaluate"]):
-        assert job["NodeList"] in {"n1", "n2"}
-        assert job["NumNodes"] == "1"
+def test_a_training_runs_on_the_nodes_that_it_asks_for_and_an_evaluation_on_one(story):
+    assert {(job["NodeList"], job["NumNodes"]) for job in story.jobs["train"]} == {("n[1-2]", "2")}
+    for job in story.jobs["evaluate"]:
+        assert (job["NodeList"] in {"n1", "n2"}, job["NumNodes"]) == (True, "1")
 
 
 def test_a_job_goes_where_there_is_what_it_asks_for(story):
@@ -142,30 +149,53 @@ def test_the_threads_of_a_job_are_not_capped_by_the_cores_of_this_machine(story)
 
 
 def test_a_training_is_submitted_anew_with_the_time_that_its_partition_gives(story):
-    cancelled, warned, last = story.jobs["train"]
-    assert story.states[cancelled["JobId"]] == "CANCELLED"
-    assert story.states[warned["JobId"]] == "FAILED"  # of itself, before its time was up
-    assert story.states[last["JobId"]] == "COMPLETED"
-    limits = [job["TimeLimit"] for job in (cancelled, warned, last)]
+    (lost, cancelled), warned, completed = story.states
+    assert lost in {"NODE_FAIL", "REQUEUED"}  # and queued anew by SLURM itself
+    assert cancelled == "CANCELLED"
+    assert warned == ["FAILED"]  # of itself, before its time was up
+    assert completed == ["COMPLETED"]
+    limits = [job["TimeLimit"] for job in story.jobs["train"]]
     assert limits == [f"00:0{minutes}:00" for minutes in (GIVEN, SHORT, GIVEN)]
 
 
-def test_a_cancelled_training_goes_on_from_its_checkpoint(story, folder):
-    first, second, _ = story.attempts
-    assert second["first_step"] >= first["last_step"] >= CUT_FROM
+def test_a_training_that_loses_a_node_goes_on_from_its_checkpoint(story, folder):
+    lost, second, *_ = story.attempts
+    assert second["first_step"] > 0
     (run,) = folder.glob("runs/variance/*/seed0")
     origin = json.loads((run / "provenance.json").read_text())
-    assert (origin["attempts"], origin["interruptions"], origin["processes"]) == (3, 2, 2)
+    assert (origin["attempts"], origin["interruptions"], origin["processes"]) == (4, 3, 2)
     steps = [json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()]
     assert steps == sorted(set(steps))
-    assert len([step for step in steps if step <= first["last_step"]]) > 1
+    assert len([step for step in steps if step <= lost["last_step"]]) > 1
     assert steps[-1] == origin["steps"]
 
 
+def test_a_cancelled_training_goes_on_from_its_checkpoint(story):
+    _, cancelled, third, _ = story.attempts
+    assert third["first_step"] >= cancelled["last_step"] >= cancelled["first_step"] + CUT_FROM
+
+
 def test_a_training_that_runs_out_of_time_saves_first(story):
-    _, second, third = story.attempts
-    assert second["last_step"] > second["first_step"]
-    assert third["first_step"] == second["last_step"]
+    *_, third, last = story.attempts
+    assert third["last_step"] > third["first_step"]
+    assert last["first_step"] == third["last_step"]
+
+
+def test_two_nodes_train_to_the_bits_of_two_processes_on_one(story, folder):
+    (planned,) = folder.glob("runs/variance/*/jobs/smoke/trained-0.json")
+    job = json.loads(planned.read_text())
+    there = Path(job["output"])
+    job["output"] = str(there.with_name("on_one_node") / there.name)
+    (folder / "job.json").write_text(json.dumps(job))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    subprocess.run(
+        [*torchrun, "--nproc-per-node=2", "-m", "vitrine", "run", "job.json"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1"},
+        check=True,
+    )
+    run, weights = (folder / there).parent, "seed0/weights.safetensors"
+    assert (run / weights).read_bytes() == (run / "on_one_node" / weights).read_bytes()
 
 
 @pytest.fixture(scope="module")

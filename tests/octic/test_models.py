@@ -1,5 +1,6 @@
 import math
 
+import onnxruntime
 import pytest
 import timm
 import torch
@@ -149,9 +150,6 @@ def test_an_exported_model_takes_any_batch_and_has_only_operators_of_torchs(micr
 
 @with_families
 def test_an_onnx_model_gives_the_same_logits(micro, tmp_path):
-    for package in ("onnx", "onnxscript"):
-        pytest.importorskip(package)
-    onnxruntime = pytest.importorskip("onnxruntime")
     batch = {0: torch.export.Dim("b")}
     program = torch.onnx.export(micro.float(), (noise().float(),), dynamic_shapes=(batch,))
     program.save(tmp_path / "model.onnx")

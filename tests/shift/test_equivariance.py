@@ -1,3 +1,4 @@
+import onnxruntime
 import pytest
 import safetensors.torch
 import timm
@@ -120,6 +121,25 @@ def test_it_exports_with_any_batch(plain):
     exported = torch.export.export(model, (images,), dynamic_shapes=(batch,)).module()
     more = torch.cat([images, images.flip(3)])
     torch.testing.assert_close(exported(more), model(more))
+
+
+def test_an_onnx_model_gives_the_same_logits_to_shifted_images(plain, tmp_path):
+    with torch.no_grad():
+        for parameter in plain.parameters():
+            parameter.mul_(0.3)  # or attention magnifies the rounding of float32
+    model, images = make_shift_equivariant(plain).float(), pixels(plain, 6, torch.float32)
+    batch = {0: torch.export.Dim("batch")}
+    program = torch.onnx.export(model, (images[:2],), dynamic_shapes=(batch,), verbose=False)
+    program.save(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+
+    def logits(pixels):
+        (result,) = session.run(None, {session.get_inputs()[0].name: pixels.numpy()})
+        return torch.tensor(result)
+
+    torch.testing.assert_close(logits(images), model(images), rtol=1e-4, atol=1e-5)
+    shifted = torch.stack([image.roll((5, 2 + n), (1, 2)) for n, image in enumerate(images)])
+    torch.testing.assert_close(logits(shifted), logits(images), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

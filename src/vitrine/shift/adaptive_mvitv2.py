@@ -161,21 +161,32 @@ class AdaptiveAttention(MultiScaleAttention):
 
     def _pooled(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Return queries, keys and values on their grids, and the phases of the first two."""
-        pools = (self.pool_q, self.pool_k, self.pool_v)
+        first = torch.zeros(1, 2, dtype=torch.int64, device=qkv.device)
         if self.selection == "paper" and max(self.stride_q, self.stride_kv) > 1:
-            q, k, v = self._convolved(qkv, pools, stride=1).chunk(3, dim=-1)
-            q_phase, k_phase = strongest_phase(q, self.stride_q), strongest_phase(k, self.stride_kv)
-            q = sample(q, q_phase, self.stride_q)
-            k, v = (sample(part, k_phase, self.stride_kv) for part in (k, v))
-            return q, k, v, q_phase, k_phase
+            q, k, v = qkv.split(self.dim_out, dim=-1)
+            q, q_phase = self._strongest(q, self.pool_q, first)
+            k, k_phase = self._strongest(k, self.pool_k, first)
+            v = v if k_phase is first else roll(v, k_phase)
+            return q, k, self._convolved(v, [self.pool_v], self.stride_kv), q_phase, k_phase
+        pools = (self.pool_q, self.pool_k, self.pool_v)
         if self.stride_q == self.stride_kv:
             q, k, v = self._convolved(qkv, pools, self.stride_q).chunk(3, dim=-1)
         else:
             q, kv = qkv.split([self.dim_out, 2 * self.dim_out], dim=-1)
             q = self._convolved(q, pools[:1], self.stride_q)
             k, v = self._convolved(kv, pools[1:], self.stride_kv).chunk(2, dim=-1)
-        first = torch.zeros(1, 2, dtype=torch.int64, device=qkv.device)
         return q, k, v, first, first
+
+    def _strongest(self, x: Tensor, conv: nn.Conv2d, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Convolve ``(B, H, W, D)`` at every token, and keep the strongest grid and its phase.
+
+        Of stride 1 there is one grid, of phase `first`.
+        """
+        dense, stride = self._convolved(x, [conv], stride=1), conv.stride[0]
+        if stride == 1:
+            return dense, first
+        phase = strongest_phase(dense, stride)
+        return sample(dense, phase, stride), phase
 
     def _convolved(self, x: Tensor, convs: Sequence[nn.Conv2d], stride: int) -> Tensor:
         """Convolve ``(B, H, W, N)``, which holds the heads for each of `convs`, at a stride."""

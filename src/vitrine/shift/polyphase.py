@@ -91,9 +91,9 @@ def arrangement(energies: Tensor) -> Tensor:
 
 def _template(length: int, like: Tensor, first: int) -> Tensor:
     """Return a chirp's circular shifts, ``(length, length)``: it has no period and no symmetry."""
-    places = torch.arange(length, device=like.device)
-    chirp = 1 + torch.cos((places + first).to(like.dtype).square())
-    return chirp[(places[None, :] - places[:, None]) % length]
+    places = torch.arange(first, first + length, device=like.device).to(like.dtype)
+    chirp = 1 + torch.cos(places.square())
+    return torch.cat([chirp, chirp]).unfold(0, length, 1)[1:].flip(0)  # row i begins at -i
 
 
 def settle(scores: Tensor, ties: Tensor) -> Tensor:

@@ -250,14 +250,13 @@ def projection_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
         ``(B, stride, stride, H / stride, W / stride)``.
     """
     stride, kernel, before = conv.stride[0], conv.kernel_size[0], int(conv.padding[0])
-    last, after = stride - 1, max(0, kernel - 1 - before)
-    phases = itertools.product(range(stride), repeat=2)
+    last, after, span = stride - 1, max(0, kernel - 1 - before), kernel + stride - 1
     # Half precision would create ties.
     with full_precision(x):
         a = direction(conv.out_channels, conv.weight)
         projection = (a @ conv.weight.flatten(1)).view(conv.weight.shape[1:])  # (C, k, k)
-        kernels = [functional.pad(projection, (j, last - j, i, last - i)) for i, j in phases]
-        weight = torch.stack(kernels)
+        places = functional.pad(projection, (last,) * 4).unfold(1, span, 1).unfold(2, span, 1)
+        weight = places.flip(1, 2).permute(1, 2, 0, 3, 4).flatten(0, 1)
         padded = functional.pad(x.to(weight.dtype), (before, after, before, after), mode="circular")
         bias = None if conv.bias is None else (a @ conv.bias).expand(stride**2)
         tokens = functional.conv2d(padded, weight, bias, stride)
