@@ -10,6 +10,7 @@ when it runs, so that help and the light commands start without torch.
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,11 +59,22 @@ Scale = Annotated[
 Data = Annotated[str | None, typer.Option(help="Folder of the datasets")]
 Runs = Annotated[str | None, typer.Option(help="Folder of the runs")]
 Results = Annotated[str | None, typer.Option(help="Folder of the results")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; by default cuda where there is one")]
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"vitrine {version('vitrine')}")
+        raise typer.Exit
+
+
 @app.callback()
-def vitrine() -> None:
+def vitrine(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version")
+    ] = False,
+) -> None:
     """Four Vision Transformer papers, replicated: plan, check and inspect.
 
     'snakemake TARGET' makes a target; these commands tell about it.
@@ -119,14 +131,16 @@ def show(
     why: Annotated[
         bool, typer.Option("--why", help="Beside each value of the recipe, name what set it")
     ] = False,
+    as_json: Json = False,
     scale: Scale = None,
     runs: Runs = None,
     results: Results = None,
 ) -> None:
-    """Show what stands behind each cell of a target: run, measure, printed value and its place.
+    """Show each cell of a target: run, measure, measured and printed value, and its place.
 
     \b
-    vitrine show variance_table5 --scale full
+    vitrine show variance_table5
+    vitrine show variance_table5 --scale full --json
     vitrine show --recipe variance/vit_s-mixup0.0-cutmix1.0 --why
     """
     from vitrine.commands import show as command
@@ -137,13 +151,15 @@ def show(
     elif why:
         raise VitrineError("--why explains a recipe; add --recipe NAME")
     elif target is not None:
-        command.show(catalog, target)
+        command.show(catalog, target, as_json=as_json)
     else:
         raise VitrineError("show needs a target, such as 'all', or --recipe NAME; give one")
 
 
 @app.command()
-def status(scale: Scale = None, runs: Runs = None, results: Results = None) -> None:
+def status(
+    as_json: Json = False, scale: Scale = None, runs: Runs = None, results: Results = None
+) -> None:
     """Tell what is done at a scale, where it lies, and which claims held.
 
     \b
@@ -152,7 +168,7 @@ def status(scale: Scale = None, runs: Runs = None, results: Results = None) -> N
     """
     from vitrine.commands import status as command
 
-    command.status(_catalog(scale, None, runs, results))
+    command.status(_catalog(scale, None, runs, results), as_json=as_json)
 
 
 @app.command()

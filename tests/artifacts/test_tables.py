@@ -1,10 +1,13 @@
 """Tables keep the paper's order, tell measured from printed, and are valid Markdown and LaTeX."""
 
 import re
+import shutil
+import subprocess
 import unicodedata
 
 import pytest
 
+from tests.conftest import ROOT
 from vitrine.artifacts.comparison import compare
 from vitrine.artifacts.tables import (
     ALLOWED,
@@ -277,3 +280,39 @@ def test_every_character_of_the_papers_tables_has_its_latex():
     }
     raw = {one for text in texts for one in _latex_escape(text) if not one.isascii()}
     assert not {one for one in raw if not unicodedata.name(one).startswith("LATIN")}
+
+
+TEX = sorted((ROOT / "results" / "published").rglob("*.tex"))
+
+
+def published(path):
+    return path.relative_to(ROOT / "results" / "published").with_suffix("").as_posix()
+
+
+@pytest.mark.parametrize("path", TEX, ids=published)
+def test_published_latex_is_balanced_and_every_row_fills_its_columns(path):
+    """For machines without LaTeX: what would stop it."""
+    text = path.read_text()
+    assert {one for one in text if not one.isascii() and "LATIN" not in unicodedata.name(one)} == (
+        set()
+    )
+    plain = re.sub(r"\\[\\{}$&%#_]", lambda found: "\n" if found[0] == r"\\" else "", text)
+    assert plain.count("{") == plain.count("}")
+    for columns, body in re.findall(r"\\begin{tabular}{(\w+)}(.*?)\\end{tabular}", plain, re.S):
+        for row in (line for line in body.split("\n") if "&" in line):
+            spans = [int(span) for span in re.findall(r"\\multicolumn{(\d+)}", row)]
+            assert row.count("&") + 1 + sum(spans) - len(spans) == len(columns), row
+            assert all(cell.count("$") % 2 == 0 for cell in row.split("&")), row
+            assert all(cell.count("{") == cell.count("}") for cell in row.split("&")), row
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_published_latex_compiles(tmp_path):
+    """All in one document, with the packages that the files name."""
+    (packages,) = {path.read_text().partition("\n")[0].removeprefix("% needs ") for path in TEX}
+    tables = "\n\\clearpage\n".join(rf"\input{{{path}}}" for path in TEX)
+    document = rf"\documentclass{{article}}{packages}\begin{{document}}{tables}\end{{document}}"
+    (tmp_path / "all.tex").write_text(document)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
@@ -35,6 +36,10 @@ def test_a_mistake_is_one_sentence_without_a_traceback(checkout):
     assert done.stderr.startswith("vitrine: target 'tiny_tabel1' is unknown")
     assert "did you mean 'tiny_table1'?" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_version_is_that_of_the_package(vitrine):
+    assert vitrine("--version").out == f"vitrine {version('vitrine')}\n"
 
 
 @pytest.mark.parametrize("command", ALL)

@@ -1,3 +1,4 @@
+import json
 import shutil
 
 import pytest
@@ -113,3 +114,21 @@ def test_show_without_target_and_recipe_says_what_to_give(vitrine):
     done = vitrine("show")
     assert done.code == 2
     assert "show needs a target" in done.err
+
+
+def test_what_is_measured_stands_beside_what_is_printed(vitrine, write_results):
+    write_results({("Plain", "Top-1"): {"measured": 75.25, "std": 0.5, "verdict": "outside"}})
+    lines = vitrine("show", "tiny_table1", "--scale", "smoke").out.splitlines()
+    cell = next(line for line in lines if line.startswith("Plain ") and "Top-1" in line)
+    assert "75.2 ± 0.5‡" in cell
+    assert cell.index("75.2 ± 0.5‡") < cell.index("74.8 ± 0.1")
+
+
+def test_json_has_the_numbers(vitrine, write_results):
+    write_results({("Plain", "Top-1"): {"measured": 75.25, "std": 0.5, "verdict": "outside"}})
+    (table,) = json.loads(vitrine("show", "tiny_table1", "--scale", "smoke", "--json").out)
+    assert table["target"] == "tiny_table1"
+    cells = {(cell["row"], cell["column"]): cell for cell in table["cells"]}
+    plain = cells["Plain", "Top-1"]
+    assert (plain["measured"], plain["std"], plain["printed"]) == (75.25, 0.5, 74.8)
+    assert cells["Mixup", "Top-1"]["measured"] is None

@@ -1,3 +1,5 @@
+import json
+
 PLAIN, MIXUP, RATIO = ("Plain", "Top-1"), ("Mixup", "Top-1"), ("Plain", "Ratio")
 
 
@@ -55,3 +57,13 @@ def test_what_is_older_than_its_code_is_named(vitrine, make):
     path.write_text(path.read_text().replace('"code": "', '"code": "0'))
     out = " ".join(vitrine("status", "--scale", "smoke").out.split())
     assert f"1 measurement to take again, by snakemake: {path} was measured by other code" in out
+
+
+def test_json_has_the_counts(vitrine, write_results):
+    write_results({PLAIN: {"measured": 2.0, "verdict": "within"}, MIXUP: {"measured": 1.0}})
+    record = json.loads(vitrine("status", "--scale", "smoke", "--json").out)
+    assert record["scale"] == "smoke"
+    assert record["artifacts"]["tiny_table1"]["state"] == "done"
+    assert record["artifacts"]["tiny_table1"]["verdicts"]["within"] == 1
+    assert record["runs"]["missing"] == 3
+    assert record["claims"]["held"] == 1

@@ -35,6 +35,7 @@ offset_batches = st.lists(st.tuples(st.integers(-20, 20), st.integers(-20, 20)),
 
 @given(offset_batches)
 def test_a_circular_shift_moves_each_image_by_its_own_offset(offsets):
+    """shift, Eq. 1."""
     x, offsets = images(), offsets[:3]
     shifted = circular_shift(x, torch.tensor(offsets))
     for b, (rows, columns) in enumerate(offsets):
@@ -54,6 +55,7 @@ def test_a_zero_padded_shift_is_black_where_the_image_ends(offsets):
 
 
 def test_erasing_sets_exactly_the_square_to_zero():
+    """shift, Sec. A5.1."""
     ones = torch.ones(3, 2, 5, 7)
     erased = erase_square(ones, torch.tensor([[0, 0], [2, 4], [1, 1]]), torch.tensor([5, 3, 0]))
     expected = ones.clone()
@@ -107,6 +109,7 @@ def test_a_shift_invariant_model_is_consistent_bit_for_bit(trained_on_digits):
 
 
 def test_consistency_counts_what_a_loop_over_the_shown_images_counts(trained_on_digits):
+    """shift, Eq. 25."""
     model = Recording()
     values = circular_consistency(trained_on_digits(model), batch_size=100, images=100, pairs=2)
     _unshifted, *views = [view.sum(dim=(1, 2)) for view in model.shown]
@@ -133,6 +136,7 @@ def offset_of(image, shifted):
 
 
 def test_offsets_are_uniform_over_all_integers_up_to_their_range(trained_on_digits):
+    """shift, Sec. A5.2."""
     model = Recording()
     values = circular_consistency(trained_on_digits(model), batch_size=300, max_offset=0.25)
     assert values["max_offset_pixels"] == 2
@@ -219,6 +223,7 @@ def test_offset_ranges_share_the_unshifted_predictions(trained_on_digits):
 
 
 def test_images_are_flipped_upside_down_before_anything_else(trained_on_digits):
+    """shift, Sec. A5.1."""
     plain, flipped = Recording(), Recording()
     circular_consistency(trained_on_digits(plain), images=20)
     circular_consistency(trained_on_digits(flipped), images=20, flip="vertical")
@@ -249,6 +254,7 @@ def test_top1_is_the_accuracy_on_the_unshifted_images(trained_on_digits):
 
 
 def test_zero_padding_shifts_either_way_and_leaves_black_pixels(trained_on_digits):
+    """shift, Sec. 5.2."""
     model = Recording()
     run = trained_on_digits(model, normalization="inception")
     values = standard_consistency(run, modes=["zero"], max_shift=64, batch_size=599)
@@ -269,6 +275,7 @@ def test_zero_padding_shifts_either_way_and_leaves_black_pixels(trained_on_digit
 
 
 def test_crops_show_real_pixels_from_all_of_the_margin(trained_on_digits):
+    """shift, Sec. 5.2."""
     model = Recording()
     run = trained_on_digits(model, image_size=24, crop_pct=0.75)  # scans resized to 32
     values = standard_consistency(run, modes=["crop"], max_shift=32, batch_size=599)

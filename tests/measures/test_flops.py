@@ -37,6 +37,7 @@ def counted(forward, *shapes):
 
 
 def test_the_printed_number_of_vit_h_has_attention_without_its_softmax(printed):
+    """octic, App. E.4."""
     assert printed["H/gmacs"] == pytest.approx(167.8, abs=0.05)
     assert printed["H/gmacs_unfused"] > 167.9
     assert round(printed["H/millions"], 1) == 632.1

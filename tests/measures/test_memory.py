@@ -24,6 +24,7 @@ def context(tmp_path):
 
 
 def test_a_step_holds_weights_gradients_and_two_moments_and_a_pass_only_weights(context):
+    """shift, Sec. A2.3."""
     values = memory(context, {"vit": VIT}, batch_size=1)
     weights = 4 * 21_976_936 / MIB
     assert weights < values["vit/inference/resident"] < weights + 60

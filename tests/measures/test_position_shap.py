@@ -114,6 +114,7 @@ def kernel_explainer(f, instance, background):
 @pytest.mark.parametrize("kernel_shap", [least_squares, kernel_explainer])
 @pytest.mark.parametrize(("count", "batch_size"), [(12, 6), (7, 3)])
 def test_paired_is_kernel_shap_on_the_same_background(kernel_shap, count, batch_size):
+    """position, App. A, Eq. 3, Eq. 7-8."""
     model, data = Tokens(), samples(count)
     images, labels = data.tensors
     folds = draw_folds(count, 16, batch_size, seed=3)
@@ -336,6 +337,7 @@ def test_no_two_samples_share_permutations():
 
 @pytest.mark.parametrize("measure", [sweep, paired])
 def test_the_players_share_what_the_background_lacks(measure):
+    """position, Sec. 3, Eq. 4."""
     data = samples(24)
     result = measure(Tokens(), data)
     f, (images, labels) = Tokens(), data.tensors
@@ -354,6 +356,7 @@ def test_the_players_share_what_the_background_lacks(measure):
 
 
 def test_shapley_values_are_means_over_both_orders_of_arrival():
+    """position, Sec. 3, Eq. 4-5."""
     both, image, position, none = torch.randn(4, 50, generator=torch.Generator().manual_seed(0))
     phi_position, phi_image = shapley(both, image, position, none)
     torch.testing.assert_close(phi_position + phi_image, both - none)
@@ -364,6 +367,7 @@ def test_shapley_values_are_means_over_both_orders_of_arrival():
 
 @pytest.mark.parametrize("permutations", [1, 7, 16])
 def test_a_model_that_ignores_positions_scores_zero(permutations):
+    """position, Eq. 5."""
     result = sweep(Tokens(strength=0), samples(40), permutations=permutations, batch_size=9)
     assert result.values.tolist() == [0] * 40
     assert (result.mean, result.interval) == (0, (0, 0))

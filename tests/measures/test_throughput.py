@@ -49,6 +49,7 @@ def test_calls_are_timed_in_turns_after_warming_up(clock):
 
 
 def test_throughput_is_at_the_median_pass_and_change_the_median_over_rounds(context, monkeypatch):
+    """shift, Sec. 5.4."""
     seconds = {"plain": [1.0, 2.0, 6.0], "ours": [2.0, 2.5, 6.0]}
     monkeypatch.setattr(module, "time_in_turns", lambda *_: seconds)
     values = throughput(

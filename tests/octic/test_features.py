@@ -34,6 +34,7 @@ def test_the_transforms_undo_each_other():
 
 
 def test_the_group_permutes_regular_features(element):
+    """octic, Eq. 6, Example 3.6."""
     x = features()
     moved = torch.einsum("ij,jbnc->ibnc", isotypic(element), x)
     expected = torch.einsum("ij,jbnc->ibnc", regular(element), on_planes(INVERSE_FOURIER, x))
@@ -41,6 +42,7 @@ def test_the_group_permutes_regular_features(element):
 
 
 def test_an_invariant_plane_moves_as_its_image_does(element):
+    """octic, Example 3.5."""
     x = features(tokens=6)
     image = x[0].unflatten(1, GRID).permute(0, 3, 1, 2)
     expected = transform(image, element).flatten(2).mT

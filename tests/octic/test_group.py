@@ -34,12 +34,14 @@ def table():
 
 
 def test_the_eight_elements_differ_and_are_closed():
+    """octic, Sec. 3.1."""
     products = table()
     assert all({products[g, h] for h in ELEMENTS} == set(ELEMENTS) for g in ELEMENTS)
 
 
 @pytest.mark.parametrize("name", [*IRREPS, "isotypic", "regular"])
 def test_a_representation_multiplies_as_the_images_do(name):
+    """octic, Sec. 3.1, Example 3.4."""
     whole = {"isotypic": isotypic, "regular": regular}
     matrix = whole.get(name, lambda g: irrep(name, g))
     for (g, h), product in table().items():
@@ -52,6 +54,7 @@ def test_mr_turns_first():
 
 
 def test_the_irreps_are_those_of_the_paper():
+    """octic, Eq. 1, Example 3.1."""
     assert [irrep(name, g).item() for name in ("A2", "B1", "B2") for g in "rm"] == [
         *(1, -1),
         *(-1, 1),
@@ -62,17 +65,20 @@ def test_the_irreps_are_those_of_the_paper():
 
 
 def test_the_regular_representation_permutes_as_stated():
+    """octic, Eq. 3-4, Example 3.2."""
     y = torch.arange(8, dtype=torch.float64)
     assert (regular("r") @ y).tolist() == [1, 2, 3, 0, 7, 4, 5, 6]
     assert (regular("m") @ y).tolist() == [4, 5, 6, 7, 0, 1, 2, 3]
 
 
 def test_the_fourier_transform_is_orthogonal_and_block_diagonalises(element):
+    """octic, Eq. 2, Eq. 5, Example 3.3."""
     assert_equal(FOURIER @ INVERSE_FOURIER, torch.eye(8, dtype=torch.float64))
     assert_equal(FOURIER @ regular(element) @ FOURIER.T, isotypic(element))
 
 
 def test_the_inverse_transform_is_the_one_stated():
+    """octic, App. A.1, Eq. 11."""
     x = torch.randn(8, dtype=torch.float64)
     a, b, c, d = x[0] + x[1], x[0] - x[1], x[2] + x[3], x[2] - x[3]
     e, f, g, h = x[4] + x[5], x[4] - x[5], x[6] + x[7], x[6] - x[7]
@@ -92,6 +98,7 @@ def test_the_inverse_transform_is_the_one_stated():
 
 
 def test_the_fast_transforms_are_the_matrices():
+    """octic, App. A.1."""
     x = torch.randn(8, 3, dtype=torch.float64)
     assert_equal(SCALE * torch.stack(inverse_fourier(x.unbind())), INVERSE_FOURIER @ x)
     assert_equal(SCALE * torch.stack(fourier(x.unbind())), FOURIER @ x)

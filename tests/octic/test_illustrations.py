@@ -99,6 +99,7 @@ def test_a_turned_photograph_is_seen_from_its_own_pixels(diagram):
 
 
 def test_features_turn_with_the_photograph(diagram):
+    """octic, App. C."""
     assert all(diagram[f"{element}/error"] < 1e-12 for element in ELEMENTS)
     assert all(diagram[f"{element}/change"] > 0.1 for element in ELEMENTS[1:])
     assert diagram["e/change"] == 0
@@ -137,6 +138,7 @@ def test_the_components_of_a_bank_are_as_many_as_its_filters_span(learned, bank)
 
 @pytest.mark.parametrize("bank", ["A1", "A2", "B1", "B2"])
 def test_a_component_transforms_as_the_filters_of_its_bank_do(learned, bank):
+    """octic, App. C.1."""
     for component in np.array(learned[f"{bank}/components"]):
         assert component.max() == pytest.approx(1) == np.abs(component).max()
         turned, mirrored = np.rot90(component), component[:, ::-1]

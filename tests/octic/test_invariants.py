@@ -22,6 +22,7 @@ def features(tokens=5):
 
 @pytest.mark.parametrize("name", WIDTHS)
 def test_invariants_do_not_see_the_group(name, element, scrambled):
+    """octic, App. D, Eq. 12-17."""
     invariant = scrambled(INVARIANTS[name](8 * CHANNELS))
     x = features()
     y = invariant(x)
@@ -45,6 +46,7 @@ def test_the_six_are_all():
 
 @pytest.mark.parametrize(("name", "count"), [("triple_correlation", 15), ("polynomial", 32)])
 def test_polynomials_are_linearly_independent(name, count):
+    """octic, Eq. 13, Eq. 15."""
     y = INVARIANTS[name](8)(torch.randn(8, 200, 1, dtype=torch.float64))
     assert torch.linalg.matrix_rank(y / y.norm(dim=0)) == count
 
@@ -62,6 +64,7 @@ def test_polynomials_stand_in_the_order_of_the_published_code():
 
 
 def test_the_power_spectrum_is_the_norm_of_each_irrep():
+    """octic, Eq. 14."""
     x = torch.tensor([-2.0, -3, 4, -5, 3, 4, 6, -8]).view(8, 1, 1)
     spectrum = INVARIANTS["power_spectrum"](8)(x)
     torch.testing.assert_close(spectrum, torch.tensor([[-2.0, 3, 4, 5, 5, 10]]))
@@ -74,6 +77,7 @@ def test_the_power_spectrum_has_a_gradient_at_zero():
 
 
 def test_max_filtering_compares_with_every_image_of_every_reference(scrambled):
+    """octic, Eq. 16."""
     invariant = scrambled(INVARIANTS["max_filtering"](8 * CHANNELS))
     x = features(tokens=1)[:, 0, 0]
     for reference, found in zip(
@@ -84,6 +88,7 @@ def test_max_filtering_compares_with_every_image_of_every_reference(scrambled):
 
 
 def test_canonisation_gives_the_image_closest_to_the_reference(scrambled):
+    """octic, Eq. 17."""
     invariant = scrambled(INVARIANTS["canonisation"](8 * CHANNELS))
     x = features(tokens=1)[:, 0, 0]
     images = [on_planes(isotypic(g), x) for g in ELEMENTS]

@@ -24,6 +24,7 @@ def test_an_empty_tensor_stays_empty():
 
 
 def test_the_kernel_is_the_reference():
+    """octic, Sec. 3.4."""
     x = torch.randn(8, 2, COLUMNS // 2, device=DEVICE)
     torch.testing.assert_close(kernels.octic_gelu(x), eager(x), rtol=0, atol=2e-6)
 

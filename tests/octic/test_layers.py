@@ -58,6 +58,7 @@ def features(channels=4):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_commutes_with_the_group(scrambled, element, name):
+    """octic, Sec. 3.3, Eq. 7-9."""
     layer, x = scrambled(LAYERS[name]()), features()
     difference = layer(act(x, element, GRID, 1)) - act(layer(x), element, GRID, 1)
     assert difference.abs().max() <= 1e-11
@@ -85,7 +86,10 @@ def layer(scrambled):
 
 
 def test_no_other_linear_map_commutes():
-    """The dense maps that commute with the group have as many dimensions as the layer's weights."""
+    """The dense maps that commute with the group have as many dimensions as the layer's weights.
+
+    Source: octic, Sec. 3.3.2, Eq. 8.
+    """
     eye = torch.eye(8, dtype=torch.float64)
     constraints = [
         torch.kron(isotypic(g), eye) - torch.kron(eye, isotypic(g).T.contiguous()) for g in ELEMENTS
@@ -114,6 +118,7 @@ def test_the_gradients_of_a_linear_layer_are_those_of_its_products(bias):
 
 
 def test_a_linear_layer_costs_a_fraction_of_a_dense_one():
+    """octic, Sec. 3.3.2."""
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         layer = OcticLinear(1024, 4096)
         layer(torch.empty(8, 1, 10, 128))
@@ -142,6 +147,7 @@ def test_weights_begin_small_and_the_bias_at_zero():
 
 @pytest.mark.parametrize(("convention", "weight_of_e"), [("total", 2), ("published", 1 / 2)])
 def test_layer_norm_divides_by_its_conventions_norm(scrambled, convention, weight_of_e):
+    """octic, Sec. 3.3.3."""
     norm, x = scrambled(OcticLayerNorm(32, eps=0.1, convention=convention)), features()
     rows = torch.stack([torch.cat([x[4], x[6]], -1), torch.cat([x[5], x[7]], -1)])  # of 2c columns
     variance = x[:4].var(-1, correction=0).sum(0)
@@ -183,6 +189,7 @@ def test_layer_scale_begins_at_its_initial_value():
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("chunk", [5, 1000])
 def test_the_activation_is_a_gelu_between_the_transforms(monkeypatch, chunk, grad):
+    """octic, Sec. 3.3.3."""
     monkeypatch.setattr(layers, "GELU_CHUNK", chunk)
     x = torch.randn(8, 2, 7, 4, dtype=torch.float64)
     expected = on_planes(FOURIER, functional.gelu(on_planes(INVERSE_FOURIER, x)))
@@ -241,6 +248,7 @@ def test_a_sample_keeps_all_of_its_branch_or_none():
 
 
 def test_a_head_attends_with_its_share_of_every_plane(scrambled):
+    """octic, Sec. 3.3.3."""
     attention, x = scrambled(OcticAttention(32, 2)), features()
     qkv = attention.qkv(x).unflatten(3, (3, 2, 2))
     heads = []
@@ -377,6 +385,7 @@ def images(height=16, width=24):
 
 
 def test_patch_features_turn_with_the_image(embed, element):
+    """octic, Example 3.7, Sec. 3.3.1."""
     x = images()
     features = embed(x)
     assert features.shape == (8, 2, 4 * 6, 3)
@@ -411,6 +420,7 @@ def position(scrambled):
 
 @pytest.mark.parametrize("grid", [(6, 6), (4, 4), (10, 10), (4, 8)])
 def test_the_encoding_turns_with_the_grid(position, grid, element):
+    """octic, Sec. 3.3.1, Eq. 10."""
     turned = grid[::-1] if element.count("r") % 2 else grid
     assert position(grid).shape == (8, 1, grid[0] * grid[1], 2)
     torch.testing.assert_close(

@@ -78,6 +78,7 @@ class Symmetric(nn.Module):
     ],
 )
 def test_the_block_ratios_of_table_1_are_the_printed_ones(context, printed, shape):
+    """octic, Sec. 3.4."""
     values = block_ratios(context, {"block": shape})
     assert values["block/truncated"] == printed
     assert printed <= values["block/ratio"] < printed + 0.01
@@ -160,6 +161,7 @@ def test_the_four_turns_are_equally_likely_and_differ_by_seed():
 
 
 def test_a_symmetric_model_is_as_accurate_on_turned_images(trained_on_digits):
+    """octic, Sec. 4.1."""
     values = rotated_accuracy(trained_on_digits(Symmetric()), images=50)
     assert values["rotated/top1"] == values["top1"]
     assert values["rotated/top5"] == values["top5"] > 0
@@ -194,6 +196,7 @@ def test_d8_and_i8_are_invariant_and_h8_is_not(context):
 
 
 def test_every_module_of_table_4_is_timed_at_every_width(context):
+    """octic, App. A.2."""
     values = module_runtime(context, (16, 32), batch_size=1, passes=1, warmup=0, tokens=3)
     names = ("GELU", "octic GELU", "MLP", "octic MLP")
     assert list(values) == [f"{name}/{dim}" for dim in (16, 32) for name in names]
@@ -206,6 +209,7 @@ def test_nothing_to_time_is_refused(context):
 
 
 def test_octic_layers_overtake_in_intensity_where_the_crossing_says(context):
+    """octic, App. B."""
     crossing = arithmetic_intensity(context, [])["crossing"]
     assert crossing == 3185  # 13 x 196 x 5/4
     below, at, above = 3000, 3185, 3400
@@ -223,6 +227,7 @@ def test_a_large_batch_is_bound_by_its_weights_reuse(context):
 
 
 def test_compute_is_what_the_run_has_noted(trained_on_digits):
+    """octic, App. E.5."""
     trained = trained_on_digits(Corner())
     trained.folder.mkdir(parents=True)
     noted = {"device": "GPU", "wall_seconds": 5400.0, "processes": 4, "attempts": 2}

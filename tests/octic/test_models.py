@@ -53,6 +53,7 @@ def test_models_have_the_printed_number_of_parameters(name, kwargs, printed):
     ],
 )
 def test_the_widest_shapes_are_those_of_table_1(size, width, depth, heads, hidden):
+    """octic, App. E.4."""
     with torch.device("meta"):
         octic = timm.create_model(f"octic_d8_vit_{size}_patch16_224", depth=1)
         plain = timm.create_model(f"vit_{size}_patch16_224", depth=1)

@@ -45,6 +45,7 @@ def micro(scrambled):
 @pytest.mark.parametrize("family", ["d8", "i8"])
 @pytest.mark.parametrize("invariant", INVARIANTS)
 def test_d8_and_i8_are_invariant_with_every_invariant(micro, family, invariant):
+    """octic, Sec. 3.2."""
     assert largest_change(micro(family=family, invariant=invariant), images()) < 1e-12
 
 
@@ -72,11 +73,13 @@ def test_d8_and_i8_are_invariant_at_any_size(micro, family, size):
 
 
 def test_h8_is_not_invariant(micro):
+    """octic, Sec. 3.2."""
     assert largest_change(micro(family="h8"), images()) > 0.1
 
 
 @pytest.mark.parametrize("family", ["d8", "i8"])
 def test_arbitrary_patches_break_the_invariance_and_nothing_else(micro, family):
+    """octic, Sec. 4.3."""
     free, constrained = (micro(family=family, arbitrary_patches=free) for free in (True, False))
     assert largest_change(free, images()) > 0.1
     shapes = [

@@ -142,6 +142,7 @@ def test_every_printed_value_has_a_cell_where_its_artifact_exists(scale):
 
 
 def test_training_has_the_hyperparameters_that_the_paper_prints(full):
+    """octic, App. E.1."""
     for cell in full.artifacts["table6"].cells:
         run = cell.measurement.described
         described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.info)
@@ -150,7 +151,7 @@ def test_training_has_the_hyperparameters_that_the_paper_prints(full):
 
 
 def test_dinov2_has_the_hyperparameters_that_the_paper_prints(full):
-    """But the teacher's first momentum, of which deviations.md says why."""
+    """But the teacher's first momentum, of which deviations.md says why (octic, App. E.2)."""
     for cell in full.artifacts["table6b"].cells:
         run = cell.measurement.described
         described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.info)
@@ -160,6 +161,7 @@ def test_dinov2_has_the_hyperparameters_that_the_paper_prints(full):
 
 
 def test_every_dinov2_is_trained_as_the_one_in_table_6(full):
+    """octic, Sec. 4.2."""
     for name in full.recipes.keys() - set(classifiers(full)):
         if not name.endswith("-dinobloom"):
             recipe, in_table = full.run(name).recipe, full.run("dinov2-h8-l").recipe
@@ -184,6 +186,7 @@ def test_a_micro_batch_is_what_each_of_the_papers_gpus_took(full, size, gpus):
 
 
 def test_invariantisations_and_blocks_are_all_that_the_ablations_change(full):
+    """octic, Sec. 4.3."""
     d8, args = full.run("d8-l").recipe, {}
     for name in classifiers(full):
         run = full.run(name)
@@ -255,6 +258,7 @@ def test_parameters_and_operations_are_those_of_full_size_models(scale):
 
 @pytest.mark.parametrize("family", ["vit", "i8"])
 def test_dinobloom_goes_on_from_the_trained_backbone(full, family):
+    """octic, App. E.3."""
     run, source = (full.run(f"dinov2-{family}-{end}") for end in ("dinobloom", "l"))
     assert run.source is source
     recipe, before = run.recipe, source.recipe

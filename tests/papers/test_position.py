@@ -114,6 +114,7 @@ def test_nothing_is_built_where_nothing_is_trained():
 
 @pytest.mark.parametrize("row", DATASETS)
 def test_the_default_recipe_is_appendix_gs(full, row):
+    """position, App. G."""
     run = full.run(f"{DATASETS[row]}-ape")
     recipe, augmentation = run.recipe, run.recipe.augmentation
     assert len(run.seeds) == 3
@@ -130,6 +131,7 @@ def test_the_default_recipe_is_appendix_gs(full, row):
 
 
 def test_only_what_is_called_augmented_affects_position(full):
+    """position, Sec. 5.3."""
     for name in full.recipes:
         augmentation = full.run(name).recipe.augmentation
         moves = augmentation.crop != "center" or augmentation.hflip or augmentation.vflip
@@ -140,6 +142,7 @@ def test_only_what_is_called_augmented_affects_position(full):
 
 @pytest.mark.parametrize("row", DATASETS)
 def test_a_tuned_model_is_what_table_1_prints(full, row):
+    """position, Sec. 5.4."""
     settings = value("table1", row, SETTINGS)
     cells = {(c.row, c.column): c for c in full.artifacts["table1"].cells}
     recipe = cells[row, "tuned"].measurement.run.recipe
@@ -153,6 +156,7 @@ def test_a_tuned_model_is_what_table_1_prints(full, row):
 
 @pytest.mark.parametrize("row", DATASETS)
 def test_embeddings_are_compared_in_one_recipe(full, row):
+    """position, Sec. 5.5."""
     reference = full.run(f"{DATASETS[row]}-ape").recipe
     for name in ("none", "sin", "rpe", "ff", "cape", "irpe", "rope", "auto-ape", "auto-rope"):
         recipe = full.run(f"{DATASETS[row]}-{name}").recipe
@@ -212,6 +216,7 @@ def test_the_controlled_model_is_trained_without_dropout_and_augmentation(full):
 
 
 def test_transfer_differs_from_scratch_by_its_weights_alone_and_trains_once(full):
+    """position, App. H."""
     for dataset in DATASETS.values():
         scratch, transfer = (full.run(f"{dataset}-vit_tiny-{w}") for w in ("scratch", "pretrained"))
         assert len(scratch.seeds) == len(transfer.seeds) == 1

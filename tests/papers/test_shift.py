@@ -167,6 +167,7 @@ def test_every_printed_value_has_a_cell_where_its_artifact_exists(scale):
 
 @pytest.mark.parametrize("table", ["tableA2", "tableA3", "tableA4", "tableA5"])
 def test_training_preprocesses_as_the_paper_prints(full, table):
+    """shift, Sec. A3.1."""
     artifact = full.artifacts[table]
     for cell in artifact.cells:
         run = cell.measurement.described
@@ -251,6 +252,7 @@ def test_segmenters_preprocess_as_printed_but_for_a_misprint_and_sizes_that_fit(
 
 
 def test_segmenters_are_trained_as_sec_a3_2_says(full):
+    """shift, Sec. A3.2."""
     runs = full.artifacts["table5"].runs
     assert len(runs) == 8
     for run in runs:
@@ -321,6 +323,7 @@ def test_default_models_have_circular_padding_under_circular_shifts_only(full):
 
 
 def test_cifar_is_trained_as_sec_5_1_says(full):
+    """shift, Sec. 5.1."""
     for name in full.recipes:
         if "-cifar" in name:
             run = full.run(name)
@@ -354,6 +357,7 @@ def test_the_schedules_of_cifar_are_imagenets_scaled(full):
 
 
 def test_an_ablation_leaves_out_one_module(full):
+    """shift, Sec. 5.7."""
     complete = full.run("a_swin_t-cifar10-circular").recipe
     for name, without in (
         ("token", {"adaptive_tokens": False}),
@@ -366,6 +370,7 @@ def test_an_ablation_leaves_out_one_module(full):
 
 
 def test_a_trained_cvt_is_adapted_for_0_10_and_20_epochs(full):
+    """shift, Sec. A5.3."""
     source = full.run("cvt_13-cifar10-circular")
     for epochs in (0, 10, 20):
         recipe = full.run(f"a_cvt_13-cifar10-adapted{epochs}").recipe
@@ -375,6 +380,7 @@ def test_a_trained_cvt_is_adapted_for_0_10_and_20_epochs(full):
 
 
 def test_the_erased_patches_and_the_ranges_are_the_printed_pixels(full):
+    """shift, Sec. A5.1, Sec. A5.2."""
     for table, field, unit in (("tableA9", "erase", 224), ("tableA11", "max_offset", 32)):
         measurement = full.artifacts[table].measurements[0]
         for name, condition in measurement.args["conditions"].items():

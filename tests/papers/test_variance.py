@@ -99,6 +99,7 @@ def test_the_full_recipes_are_the_papers():
 
 
 def test_the_recipes_of_tables_5_and_6_differ_in_what_the_tables_name():
+    """variance, Sec. "Effect of Mixup and Cutmix", Sec. "Configurations of Random Erasing"."""
     paper = load_catalog(scale="full").paper("variance")
     mixed = paper.run("vit_s-mixup0.4-cutmix1.0").recipe.augmentation
     assert (mixed.mixup, mixed.cutmix, mixed.erase_prob) == (0.4, 1.0, 0.0)

@@ -298,6 +298,15 @@ def test_collections_hold_every_artifact(small_checkout):
     assert targets["figures"].files == ()
 
 
+def test_a_target_is_in_its_page_or_in_the_folder_of_all_its_files(small_checkout):
+    catalog = load_catalog(small_checkout, scale="smoke")
+    place = {name: catalog.place_of(catalog.targets[name]) for name in ("template_table1", "all")}
+    assert place == {
+        "template_table1": "results/smoke/template/table1.md",
+        "all": "results/smoke/, all on one page in results/smoke/report.html",
+    }
+
+
 @pytest.mark.parametrize(
     ("file", "delta", "sentence"),
     [

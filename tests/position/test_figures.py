@@ -93,6 +93,7 @@ def test_points_are_p_shap_and_the_gain_over_ape_of_their_dataset(draw, models):
 
 
 def test_a_dashed_line_fits_the_models_of_each_dataset():
+    """position, App. F."""
     gains = [0.0, 3.0, 0.0]
     rows = rows_of(["APE", "SIN", "RPE"], lambda _, index: 70 + gains[index])
     ax = fig4a(tidy(rows), []).axes[0]

@@ -86,6 +86,7 @@ def test_the_readout_sees_the_images_that_it_was_fitted_to(readout):
 
 
 def test_accuracy_and_p_shap_are_those_of_their_own_measures(readout):
+    """position, Sec. 5.2."""
     values = position_bias(readout, permutations=1)
     shared = position_shap(readout, permutations=1)
     assert {key: values[key] for key in shared} == shared
@@ -111,6 +112,7 @@ def test_a_model_that_is_never_right_has_no_p_shap(placed, weights):
 
 
 def test_one_permutation_suffices_to_find_the_samples_that_depend_on_position(readout):
+    """position, Sec. 5.1."""
     values = controlled_test(readout, permutations=[1, 4], images=300)
     assert values["k1/p_value"] < 0.01
     assert values["k1/correct/p_value"] < 0.01
@@ -120,6 +122,7 @@ def test_one_permutation_suffices_to_find_the_samples_that_depend_on_position(re
 
 
 def test_the_groups_are_all_samples_once(readout):
+    """position, App. D."""
     values = controlled_test(readout, permutations=[1], bins=8)
     assert values["edges"] == [0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1]
     sizes = {group: values[f"{group}/images"] for group in GROUPS}
@@ -157,6 +160,7 @@ def test_a_test_of_no_sweep_is_refused(readout):
 
 
 def test_estimates_differ_less_the_more_permutations_they_take(readout):
+    """position, App. E."""
     asked = {"estimates": 4, "permutations": [1, 16], "images": 64, "reference": 64}
     values = estimator_spread(readout, **asked)
     assert 0 < values["sweep 16/std"] < values["sweep 1/std"]
@@ -220,6 +224,7 @@ def test_angles_begin_as_rope_s_whatever_its_random_axes(micro):
 
 
 def test_a_factor_multiplies_the_angle(micro):
+    """position, App. I."""
     model = micro("auto-rope")
     model.pos_embed.gamma.data = torch.tensor([-1.0, 3.0])
     first, second = learned(model)["angle/layers"]

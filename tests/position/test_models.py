@@ -83,6 +83,7 @@ def test_a_micro_model_learns_from_a_few_steps(embedding):
 
 @pytest.mark.parametrize("embedding", ["auto-ape", "auto-ff", "auto-rope"])
 def test_the_factors_of_auto_pe_and_nothing_else_get_their_own_rate(embedding):
+    """position, Sec. 5.6."""
     args = {"embedding": embedding, "embed_dim": 16, "depth": 2, "num_heads": 2, "drop_rate": 0.0}
     automatic = recipe({"group_lr": {"*.gamma": 0.1}}, **args)
     model = build_model(automatic, 5)

@@ -56,7 +56,7 @@ def test_a_permutation_matters_to_all_but_none(scrambled, images, embedding, cla
     + [(name, True) for name in ALL if name not in ("ape", "auto-ape")],
 )
 def test_permuting_positions_is_moving_the_patches(scrambled, images, embedding, class_token):
-    """So it is positions that permute, and the same way in all layers."""
+    """So it is positions that permute, and the same way in all layers (position, Eq. 1)."""
     model = scrambled(embedding, class_token=class_token, depth=3)
     permutation = permutations(model)
     close(model(images, permutation), model(moved(images, permutation)))
@@ -67,6 +67,7 @@ def test_permuting_positions_is_moving_the_patches(scrambled, images, embedding,
 def test_a_permuted_additive_embedding_is_its_table_with_permuted_rows(
     scrambled, images, monkeypatch, embedding, class_token
 ):
+    """position, Sec. 2, Eq. 2."""
     model = scrambled(embedding, class_token=class_token)
     permutation = permutations(model, 1)
     permuted = model(images, permutation.expand(3, -1))
@@ -93,6 +94,7 @@ def test_only_the_absolute_embedding_has_a_row_for_the_class_token(micro, class_
 @TOKENS
 @pytest.mark.parametrize("embedding", ["ape", "sin", "ff", "cape", "rope"])
 def test_auto_pe_with_gamma_1_is_the_plain_embedding(scrambled, images, embedding, class_token):
+    """position, Sec. 4, Eq. 6."""
     plain = scrambled(embedding, class_token=class_token)
     auto = scrambled(f"auto-{embedding}", class_token=class_token)
     inner = "pos_embed." if embedding == "rope" else "pos_embed.embedding."
@@ -126,6 +128,7 @@ def test_auto_pe_with_gamma_0_is_no_embedding(scrambled, images, embedding, clas
     ("embedding", "gamma"), [("rope", None)] + [("auto-rope", g) for g in (-1.7, 0.3, 11.0)]
 )
 def test_rope_is_exactly_relative_whatever_gamma(scrambled, images, embedding, gamma):
+    """position, App. B, Eq. 11-12."""
     model = scrambled(embedding)
     if gamma is not None:
         torch.nn.init.constant_(model.pos_embed.gamma, gamma)
@@ -166,6 +169,7 @@ def test_dropout_acts_at_every_place_of_a_layer(micro, images, place):
 
 
 def test_the_defaults_are_those_of_appendix_g():
+    """position, App. G."""
     defaults = {
         name: parameter.default
         for name, parameter in inspect.signature(PositionViT).parameters.items()

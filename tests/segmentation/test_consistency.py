@@ -73,6 +73,7 @@ def test_a_segmenter_by_colour_keeps_every_pixel(trained, mode, padding):
 
 
 def test_stripes_agree_where_columns_shift_by_an_even_number_apart(trained):
+    """shift, Eq. 26, Sec. 5.5."""
     values = segmentation_consistency(trained(ByPlace()), "circular")
     same = 0
     for index, (height, width) in enumerate(SIZES):
@@ -84,6 +85,7 @@ def test_stripes_agree_where_columns_shift_by_an_even_number_apart(trained):
 
 
 def test_standard_shifts_compare_the_overlap_alone(trained):
+    """shift, Sec. 5.6."""
     run = trained(ByNeighbour())
     for sample in samples():
         height, width = sample.image.shape[1:]

@@ -35,6 +35,7 @@ both_families = pytest.mark.parametrize("family", ["swin", "swinv2"])
 @both_families
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 2), (1, 2)])
 def test_logits_shift_with_the_image(family, rows, columns):
+    """shift, Eq. 2, Sec. 4."""
     side = SIDE[family]
     assert (
         equivariance_error(micro(family).double(), noise(4, 3, rows * side, columns * side))

@@ -49,6 +49,7 @@ def test_pictures_have_one_size_and_the_shift_leaves_a_border_unseen(values, num
 
 @pytest.mark.parametrize("number", range(1, IMAGES + 1))
 def test_every_box_holds_a_change(values, number):
+    """shift, Sec. A4."""
     before, after = (torch.tensor(values[f"{number}/{which}"]) for which in ("before", "after"))
     changed = (before != after) & (after != UNSEEN)
     for top, left, height, width in values[f"{number}/boxes"]:

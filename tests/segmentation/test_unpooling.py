@@ -100,7 +100,10 @@ class EncDec(nn.Module):
 
 
 def test_the_papers_encoder_decoder_is_shift_equivariant():
-    """Appendix A2.2, with its sizes: 28x28 pixels, 3 channels, stride 2, windows of 7, 6 pixels."""
+    """Appendix A2.2, with its sizes: 28x28 pixels, 3 channels, stride 2, windows of 7, 6 pixels.
+
+    Source: shift, Sec. A2.2.
+    """
     torch.manual_seed(0)
     model = EncDec(dim=3, window=7).double().eval()
     x = torch.randn(1, 3, 28, 28, dtype=torch.float64)

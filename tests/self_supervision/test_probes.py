@@ -123,6 +123,7 @@ def test_the_choice_of_one_half_is_judged_on_the_other():
 
 
 def test_cells_are_judged_by_neighbours_and_logistic_regression(i8):
+    """octic, App. E.3."""
     values = probes.cells(i8)
     metrics = ("wF1", "Acc", "bAcc")
     assert values.keys() == {"turned"} | {

@@ -173,6 +173,7 @@ def brute_force_attention(attention, x, size):
 
 
 def test_attention_is_that_of_the_paper():
+    """shift, Eq. 7-8."""
     torch.manual_seed(0)
     attention = trained_looking(ConvAttention(dim=6, heads=2, kv_stride=2)).double().eval()
     x = torch.randn(2, 1 + 4 * 6, 6, dtype=torch.float64)
@@ -201,6 +202,7 @@ def test_embeddings_are_torch_convolutions_and_circular_ones_too():
 
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_stage_features_of_shifted_images_are_the_same_at_the_same_pixels(selection):
+    """shift, Eq. 2."""
     images, shift, size = noise(3, 32, 64), offsets(3, 32, 64), (32, 64)
     model = adaptive(selection).double()
     before = model.forward_stages(images)

@@ -44,6 +44,7 @@ def pixels(model, count=2, dtype=torch.float64):
 
 @pytest.mark.parametrize("selection", ["paper", "fast"])
 def test_a_plain_model_of_any_configuration_becomes_invariant(plain, selection):
+    """shift, Eq. 3, Sec. 4."""
     images = pixels(plain)
     before = plain(images)
     adaptive = make_shift_equivariant(plain, selection)
@@ -54,6 +55,7 @@ def test_a_plain_model_of_any_configuration_becomes_invariant(plain, selection):
 
 
 def test_weights_are_kept(plain):
+    """shift, Sec. A5.3."""
     adaptive = make_shift_equivariant(plain)
     kept = adaptive.state_dict()
     for name, weight in plain.state_dict().items():
@@ -190,6 +192,7 @@ def images():
 
 
 def test_a_mean_over_the_image_is_invariant():
+    """shift, Eq. 4."""
     assert invariance_error(Mean(), images()) < 1e-15
 
 

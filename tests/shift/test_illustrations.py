@@ -44,6 +44,7 @@ def test_the_photo_is_colourful_and_in_range():
 
 @pytest.mark.parametrize("figure", ["tokenization", "windows"])
 def test_a_shift_by_one_moves_every_score_by_one(figure, request):
+    """shift, Lemma 1, Eq. 15."""
     values = request.getfixturevalue(figure)
     before, after = energies(values, "image"), energies(values, "shifted")
     for (i, j), energy in after.items():
@@ -66,6 +67,7 @@ def test_only_adaptive_tokens_survive_the_shift(tokenization):
 
 
 def test_only_linear_distances_change_under_a_shift():
+    """shift, Eq. 12, Eq. 24."""
     values = relative_distances(CONTEXT, tokens=4)
     # A shift by s separates s of the 4 tokens from the others, in both directions.
     assert [values[f"linear/changed by {s}"] for s in range(4)] == [0, 6, 8, 6]
@@ -97,6 +99,7 @@ def run(trained_on_digits, adaptive):
 
 @pytest.mark.parametrize("shift", [1, 6])
 def test_tokens_of_an_adaptive_model_are_put_back_in_place(trained_on_digits, shift):
+    """shift, Sec. 5.3."""
     values = token_consistency(run(trained_on_digits, adaptive=True), 32, shift)
     assert values["block 1/max"] < 1e-12
     assert torch.tensor(values["block 1/map"]).shape == (8, 8)

@@ -23,6 +23,7 @@ def runtime():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_the_delta_is_what_the_adaptive_module_takes_longer(runtime, module):
+    """shift, Sec. 5.4."""
     difference = runtime[f"{module}/adaptive"] - runtime[f"{module}/plain"]
     assert runtime[f"{module}/delta"] == pytest.approx(difference)
     assert runtime[f"{module}/plain"] > 0

@@ -220,6 +220,7 @@ STRIDES = [(1, 4), (2, 2), (1, 2), (2, 1), (1, 1)]
 
 @pytest.mark.parametrize(("stride_q", "stride_kv"), STRIDES)
 def test_attention_is_that_of_the_paper(stride_q, stride_kv):
+    """shift, Eq. 11, Eq. 24."""
     _, attn = attention(8, stride_q, stride_kv)
     x = noise(2, 8, 8, 8)
     with torch.inference_mode():
@@ -414,6 +415,7 @@ def test_images_of_another_size_are_refused():
 
 
 def test_the_circular_distance_of_figure_3_does_not():
+    """shift, Eq. 24."""
     p = torch.arange(4)
     distance = circular_distance(p, p, 4)
     assert distance.tolist() == [[0, 3, 2, 1], [1, 0, 3, 2], [2, 1, 0, 3], [3, 2, 1, 0]]  # Fig. 3c

@@ -19,6 +19,7 @@ OFFSETS = torch.tensor([[0, 0], [1, 5], [7, 3], [-2, 9]])
 
 
 def test_each_sample_of_tokens_is_rolled_by_its_own_offset():
+    """shift, Sec. 3, Eq. 1."""
     x = torch.randn(4, 8, 12, 3)
     expected = [t.roll((-i, -j), (0, 1)) for t, (i, j) in zip(x, OFFSETS.tolist(), strict=True)]
     assert torch.equal(roll(x, OFFSETS), torch.stack(expected))

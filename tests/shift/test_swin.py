@@ -76,6 +76,7 @@ def not_anchored(monkeypatch):
 @both_families
 @pytest.mark.parametrize("columns", [1, 2])
 def test_the_modules_alone_make_it_invariant(family, selection, columns, not_anchored):
+    """shift, Sec. 4."""
     size = (SIDE[family], columns * SIDE[family])
     model = adaptive(family, selection=selection, img_size=size).double()
     assert invariance_error(model, noise(2, 3, *size), shifts=1) <= 1e-12
@@ -110,6 +111,7 @@ def test_float32_logits_of_500_images_keep_every_bit(family, selection):
 )
 @both_families
 def test_predictions_change_without_a_module_or_with_the_mask(family, off):
+    """shift, Sec. 5.7."""
     logits, shifted = views(micro(family, **off), family)
     assert not torch.equal(logits.argmax(1), shifted.argmax(1))
 
@@ -172,6 +174,7 @@ def test_windows_are_chosen_by_tokens_that_no_norm_has_made_alike(family, monkey
 
 @both_families
 def test_without_its_modules_and_with_the_mask_it_is_timms_model(family):
+    """shift, Eq. 9."""
     off = {f"adaptive_{module}": False for module in ("tokens", "windows", "merging")}
     images = noise(2, 3, SIDE[family], SIDE[family], dtype=torch.float32)
     for selection in ("paper", "fast"):

@@ -38,6 +38,7 @@ def phase_energies(x, conv):
 
 @pytest.mark.parametrize("shape", TOKENIZERS)
 def test_a_circular_convolution_reads_a_periodic_image(shape):
+    """shift, Eq. 5-6."""
     conv, x = tokenizer(*shape), image(shape[0])
     tiled = x.repeat(1, 1, 3, 3)  # the middle copy has neighbours on all sides
     stride = conv.stride[0]
@@ -49,6 +50,7 @@ def test_a_circular_convolution_reads_a_periodic_image(shape):
 @pytest.mark.parametrize("shape", TOKENIZERS)
 @pytest.mark.parametrize("bias", [True, False])
 def test_correlation_scores_equal_those_of_every_tokenisation(shape, bias):
+    """shift, Eq. 14."""
     conv, x = tokenizer(*shape, bias=bias), image(shape[0])
     torch.testing.assert_close(
         correlation_energies(x, conv), phase_energies(x, conv), rtol=1e-13, atol=0
@@ -75,6 +77,7 @@ def test_the_direction_survives_a_norm():
 
 @pytest.mark.parametrize("shape", TOKENIZERS)
 def test_the_chosen_grid_has_the_most_energy(shape):
+    """shift, Eq. 13-14."""
     conv, x = tokenizer(*shape), image(shape[0])
     tokens, phase = adaptive_conv(x, conv, "paper")
     energies = phase_energies(x, conv)
@@ -87,6 +90,7 @@ def test_the_chosen_grid_has_the_most_energy(shape):
 @pytest.mark.parametrize("selection", ["paper", "fast"])
 @pytest.mark.parametrize("shape", TOKENIZERS)
 def test_tokens_of_a_shifted_image_are_the_same_tokens_shifted(shape, selection):
+    """shift, Claim 1, Eq. 16."""
     conv, x = tokenizer(*shape), image(shape[0])
     stride = conv.stride[0]
     tokens, phase = adaptive_conv(x, conv, selection)
@@ -107,6 +111,7 @@ def test_tokens_are_channels_last_in_memory(selection):
 
 
 def test_plain_tokenisation_is_not_equivariant():
+    """shift, Sec. 3, Eq. 5."""
     conv, x = tokenizer(3, 4, 4, 0), image(3)
     pooled = circular_conv(x, conv).square().sum(dim=(2, 3))
     shifted = circular_conv(x.roll((-1, -1), (2, 3)), conv).square().sum(dim=(2, 3))
@@ -140,6 +145,7 @@ def projection():
 
 
 def test_patches_are_merged_as_timm_merges_them():
+    """shift, Eq. 10."""
     plain = PatchMerging(5, norm_layer=nn.LayerNorm).double()
     x = tokens()
     merged = plain.reduction(plain.norm(merged_patches(x)))
@@ -147,6 +153,7 @@ def test_patches_are_merged_as_timm_merges_them():
 
 
 def test_dense_merging_holds_the_merging_of_every_phase():
+    """shift, Claim 3, Eq. 21-22."""
     x = tokens()
     dense = overlapping_patches(x)
     for row in range(2):
@@ -156,6 +163,7 @@ def test_dense_merging_holds_the_merging_of_every_phase():
 
 
 def test_the_merged_phase_has_the_most_energy():
+    """shift, Eq. 23."""
     x, project = tokens(), projection()
     merged, phase = adaptive_merge(x, project, "paper")
     energies = torch.stack(
@@ -172,6 +180,7 @@ def test_the_merged_phase_has_the_most_energy():
 
 @pytest.mark.parametrize("selection", ["paper", "fast"])
 def test_merged_tokens_of_shifted_tokens_are_the_same_shifted(selection):
+    """shift, Eq. 23, Sec. A2.1."""
     x, project = tokens(), projection()
     merged, phase = adaptive_merge(x, project, selection)
     for shift in [(1, 0), (3, 5), (7, 11)]:

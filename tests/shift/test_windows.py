@@ -11,6 +11,7 @@ def tokens(height=12, width=8, batch=3):
 
 
 def test_the_energy_of_a_window_is_the_mean_norm_of_its_tokens():
+    """shift, Eq. 17-18."""
     x = tokens()
     energies, largest = window_energies(x, (3, 4)), x.norm(dim=-1).amax(dim=(1, 2))
     for row in range(12):
@@ -32,6 +33,7 @@ def test_an_anchored_offset_puts_shifted_tokens_into_the_same_order(window):
 
 
 def test_the_grid_of_windows_with_the_largest_l2_norm_wins():
+    """shift, Eq. 20."""
     x = tokens()
     energies = window_energies(x, (3, 4))
     best = [
@@ -46,6 +48,7 @@ def test_the_grid_of_windows_with_the_largest_l2_norm_wins():
 
 @pytest.mark.parametrize("window", [(3, 4), (6, 4), (12, 4), (4, 8), (12, 8)])
 def test_windows_hold_the_same_tokens_after_any_shift(window):
+    """shift, Claim 2, Eq. 19."""
     x = tokens()
     offset = window_offset(x, window)
     for shift in [(1, 1), (5, 2), (11, 7)]:

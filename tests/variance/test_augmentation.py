@@ -20,12 +20,14 @@ def correlated(rho: float) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("rho", [-0.5, 0.0, 0.7])
 @pytest.mark.parametrize("lam", [0.1, 0.5, 0.8])
 def test_mixup_has_its_variance_at_any_correlation(lam, rho):
+    """variance, Proposition 1."""
     first, second = correlated(rho)
     mixed = lam * first + (1 - lam) * second
     assert mixed.var().item() == pytest.approx(mixup_variance(lam, rho), rel=0.01)
 
 
 def test_mixup_loses_variance_at_every_lambda_inside_the_unit_interval():
+    """variance, Proposition 1."""
     lam = torch.linspace(0, 1, 101)[1:-1]
     assert (mixup_variance(lam) < 1).all()
     assert mixup_variance(0.0) == mixup_variance(1.0) == 1
@@ -44,6 +46,7 @@ def test_mixups_mean_variance_is_that_of_timms_draws(alpha):
 
 
 def test_cutmix_of_images_with_unequal_means_gains_variance():
+    """variance, Proposition 2."""
     first, second = torch.randn(2, 200_000)
     mixed = torch.cat([first[:60_000], 2 + second[60_000:]])
     assert mixed.var().item() == pytest.approx(cutmix_variance(0.7, 2.0, 1.0), rel=0.02)
@@ -53,6 +56,7 @@ def test_cutmix_of_images_with_unequal_means_gains_variance():
 @pytest.mark.parametrize(("mean", "deviation"), [(0.0, 1.0), (-0.3, 0.5), (1.0, 2.0)])
 @pytest.mark.parametrize("mode", ["pixel", "const"])
 def test_erasing_has_the_variance_of_the_concatenation(mean, deviation, mode):
+    """variance, Proposition 3."""
     generator = torch.Generator().manual_seed(0)
     image = mean + deviation * torch.randn(400_000, generator=generator)
     noise = torch.randn(100_000, generator=generator) if mode == "pixel" else torch.zeros(100_000)
@@ -71,6 +75,7 @@ def test_one_value_for_a_whole_block_loses_the_variance_of_the_blocks_mean():
 
 
 def test_erasing_standardised_images_by_pixels_keeps_the_variance():
+    """variance, Proposition 3."""
     for fraction in (0.02, 0.25, 1 / 3):
         assert erasing_variance(fraction, 0.0, 1.0, power=1.0) == pytest.approx(1)
         assert erasing_variance(fraction, 0.0, 1.0, power=0.0) < 1

@@ -33,6 +33,7 @@ def test_mixup_at_a_fixed_lambda_agrees_with_its_theory_over_all_pairs(measured)
 
 
 def test_drawn_mixup_agrees_with_the_mean_over_its_draws(measured):
+    """variance, Sec. "Variance Shift Due to Mixup"."""
     for alpha in ("0.2", "0.4", "0.8"):
         theory = measured[f"mixup {alpha}/pooled theory"]
         assert measured[f"mixup {alpha}/pooled"] == pytest.approx(theory, abs=0.1)
@@ -47,6 +48,7 @@ def test_random_erasing_agrees_with_its_theory(measured, mode, normalization):
 
 
 def test_only_noise_of_unit_variance_keeps_standardised_photos(measured):
+    """variance, Sec. "Variance Shift Due to Random Erasing"."""
     assert measured["pixel own/pooled theory"] == pytest.approx(1, abs=1e-3)
     assert measured["const own/pooled"] < 0.9
     assert measured["pixel inception/pooled"] > 1.1

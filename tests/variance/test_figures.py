@@ -29,6 +29,7 @@ def test_every_drawing_that_the_paper_names_exists(root):
 
 
 def test_figure_1_shows_the_ratio_against_training():
+    """variance, Eq. 5-6."""
     quantities = {"patch embedding": 2.0, "UP(P)": 0.5, "UP(P)/sqrt(k)": 1.0, "empirical": 1.0}
     cells = tidy(
         ["training", "test 224²"],

@@ -78,6 +78,7 @@ def test_upsampling_gives_every_quantity_of_every_case():
 
 
 def test_all_methods_judge_the_same_images_and_the_baseline_is_plain_accuracy(trained):
+    """variance, Sec. "Rescaling Positional Embedding"."""
     values = rescaling(trained, sizes=[224, 352], **EVALUATION)
     assert values["224/baseline"] == accuracy(trained)["top1"]
     assert values["224/empirical-baseline"] == 0
@@ -127,6 +128,7 @@ def test_sizes_that_are_no_whole_number_of_pixels_are_refused(trained):
 
 
 def test_the_patch_variance_is_that_of_all_patches_together(trained):
+    """variance, Eq. 1, Eq. 3."""
     values = embedding_variance(trained, sizes=[224], images=20, **EVALUATION)
     for split, phase in (("train", "training"), ("val", "224")):
         dataset = build(trained.info, split, trained.data_root)
@@ -146,6 +148,7 @@ def test_the_patch_variance_is_that_of_all_patches_together(trained):
 
 
 def test_the_position_variance_follows_the_calibration(trained):
+    """variance, Eq. 2, Eq. 4."""
     values = embedding_variance(trained, sizes=[224, 448], images=4, **EVALUATION)
     unscaled = patch_positions(trained.model).var(correction=0).item()
     assert values["training/iid"] == values["224/baseline"] == pytest.approx(unscaled)

@@ -84,6 +84,7 @@ def test_prefix_embeddings_are_neither_resized_nor_rescaled(kind):
     [("bicubic", 1.1708, 1.0820), ("bilinear", 1.5957, 1.2632), ("nearest", 1.0, 1.0)],
 )
 def test_iid_multiplies_by_the_printed_constant_of_the_axes_that_grow(mode, two_axes, one_axis):
+    """variance, Sec. "Variance Shift Due to Upsampling"."""
     assert iid_scale((14, 14), (28, 28), mode) == pytest.approx(two_axes, abs=5e-5)
     assert iid_scale((14, 14), (54, 15), mode) == pytest.approx(two_axes, abs=5e-5)
     assert iid_scale((14, 14), (14, 28), mode) == pytest.approx(one_axis, abs=5e-5)

@@ -25,11 +25,13 @@ def test_interpolating_a_plane_is_multiplying_by_the_weights_of_both_axes(mode, 
 @pytest.mark.parametrize("antialias", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 def test_interpolation_keeps_a_constant(mode, antialias):
+    """variance, Theorem 1."""
     weights = weight_matrix(14, 37, mode, antialias)
     torch.testing.assert_close(weights.sum(dim=1), torch.ones(37, dtype=torch.float64))
 
 
 def test_nearest_neighbour_copies_whatever_the_rate():
+    """variance, Theorem 1."""
     for new in (14, 15, 29, 54):
         weights = weight_matrix(14, new, "nearest")
         assert ((weights == 0) | (weights == 1)).all()
@@ -68,6 +70,7 @@ def test_antialiasing_changes_the_bicubic_kernel_and_its_ratio():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_sampled_noise_agrees_with_the_exact_ratio(mode):
+    """variance, Theorem 1."""
     generator = torch.Generator().manual_seed(0)
     for new in ((112, 112), (112, 56)):
         sampled = sampled_variance_ratio((56, 56), new, mode, maps=40, generator=generator)

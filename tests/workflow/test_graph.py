@@ -75,6 +75,13 @@ def test_jobs_on_this_machine_are_forked_from_a_process_that_has_imported_torch(
     assert all(megabytes == "NA" or float(megabytes) < 100 for megabytes in taken)
 
 
+def test_the_last_line_says_where_the_result_is(made):
+    done = made.snakemake("template_table1", *SMOKE, "results_root=elsewhere")
+    place = "elsewhere/smoke/template/table1.md"
+    assert f"vitrine: template_table1 is in {place}" in done.stderr.splitlines()
+    assert (made.path / place).is_file()
+
+
 def test_what_is_made_is_not_made_again(made):
     assert made.planned("template_table1", *SMOKE) == {}
 

@@ -53,3 +53,10 @@ onstart:
     if workflow.local_exec and not DEPLOYED and CATALOG.scale.device == "cpu" and jobs > 4:
         global FORK_SERVER  # which ends when nothing refers to it
         FORK_SERVER = fork_server.start()
+
+
+onsuccess:
+    # Where the result is, as the last line.
+    for name in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]:
+        if (target := TARGETS.get(name)) and target.files:
+            print(f"vitrine: {name} is in {CATALOG.place_of(target)}", file=sys.stderr)

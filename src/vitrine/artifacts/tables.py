@@ -145,7 +145,8 @@ def lines(artifact: Artifact, cells: pd.DataFrame) -> list[Line]:
     for row in artifact.rows:
         places = [(row, column.full_label) for column in artifact.columns]
         measured = tuple(
-            _measured(found.get(place), digits.get(place), copies.get(place)) for place in places
+            measured_number(found.get(place), digits.get(place), copies.get(place))
+            for place in places
         )
         printed = tuple(_printed(found.get(place), digits.get(place)) for place in places)
         result.append(Line(row, measured, printed=False))
@@ -275,9 +276,10 @@ def _panels_of(
     return panels(artifact.columns, widths, max(PANEL_WIDTH - labels, PANEL_WIDTH // 2))
 
 
-def _measured(
-    cell: Mapping[Hashable, Any] | None, decimals: int | None, same_as: str | None
+def measured_number(
+    cell: Mapping[Hashable, Any] | None, decimals: int | None, same_as: str | None = None
 ) -> Number:
+    """Write a tidy cell's number with the spread that it has, or which cell it is `same_as`."""
     if cell is None or pd.isna(cell["measured"]):
         return Number(NOT_RUN if cell else "")
     mark = MARKS.get(cell["verdict"], "")

@@ -1,6 +1,7 @@
 """``python -m vitrine.commands.docs`` writes the pages of docs/ that the configuration decides.
 
-docs/targets.md lists what Snakemake makes. docs/stand-ins.md has a section for each dataset that
+docs/targets.md lists what Snakemake makes. docs/equations/ has a page for each paper: see
+`vitrine.commands.equations`. docs/stand-ins.md has a section for each dataset that
 replaces another at laptop scale: for which one and in which paper, what its code says of it, and
 eight of its images. A test fails where a page is not what registry, code and scales say.
 """
@@ -17,6 +18,7 @@ from typing import Any
 from PIL import Image
 
 from vitrine.artifacts.tables import markdown_escape, pipe_table
+from vitrine.commands import equations
 from vitrine.data import build
 from vitrine.errors import exit_on_error
 from vitrine.plan.catalog import Catalog, load_catalog
@@ -142,6 +144,9 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     STAND_INS.write_text(stand_ins_page(catalog), encoding="utf-8")
     TARGETS.write_text(targets_page(catalog), encoding="utf-8")
+    for path, page in equations.pages(catalog).items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(page, encoding="utf-8")
     wanted = {folder / f"{name}.png" for name in stand_ins(catalog)}
     for path in wanted:
         picture(catalog.datasets[path.stem]).save(path, optimize=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from vitrine.artifacts.comparison import YES_NO
-from vitrine.artifacts.tables import printed_number
+from vitrine.artifacts.report import cells_of
+from vitrine.artifacts.tables import measured_number, printed_number
 from vitrine.commands import heading, say, table
 from vitrine.commands.state import runs_behind
 from vitrine.errors import VitrineError, did_you_mean
@@ -17,9 +20,12 @@ from vitrine.plan.catalog import Artifact, Catalog, Cell, Measurement
 from vitrine.plan.schema import place_of
 
 
-def show(catalog: Catalog, target: str) -> None:
-    """Print every cell of a target with its run, its measure and the printed value."""
+def show(catalog: Catalog, target: str, *, as_json: bool = False) -> None:
+    """Print every cell of a target: run, measure, measured and printed value and its place."""
     artifacts = catalog.target(target).artifacts
+    if as_json:
+        say(json.dumps([_record(artifact, catalog) for artifact in artifacts], indent=2))
+        return
     for artifact in artifacts:
         _print_artifact(artifact, catalog)
     if runs := runs_behind(artifacts):
@@ -95,17 +101,65 @@ def _print_artifact(artifact: Artifact, catalog: Catalog) -> None:
     say(f"Files: {', '.join(map(str, catalog.files(artifact)))}")
     say()
     if artifact.cells:
-        header = [artifact.row_header or "row", "column", "measure", "run", "printed", "place"]
-        table(header, [_line(cell) for cell in artifact.cells], right=["printed"])
+        found = _measured_cells(artifact, catalog)
+        header = [artifact.row_header or "row", "column", "measure", "run", "measured", "printed"]
+        rows = [_line(cell, found.get((cell.row, cell.column))) for cell in artifact.cells]
+        table([*header, "place"], rows, right=["measured", "printed"])
     else:
         table(["measure", "run"], [[m.name, _subject(m)] for m in artifact.measurements])
 
 
-def _line(cell: Cell) -> list[object]:
+def _record(artifact: Artifact, catalog: Catalog) -> dict[str, Any]:
+    """What is printed of an artifact, as numbers."""
+    found = _measured_cells(artifact, catalog)
+    return {
+        "target": f"{artifact.paper}_{artifact.name}",
+        "title": artifact.title,
+        "source": artifact.source,
+        "files": [str(path) for path in catalog.files(artifact)],
+        "cells": [
+            {
+                "row": cell.row,
+                "column": cell.column,
+                "unit": cell.unit,
+                "measure": cell.measurement.name if cell.measurement else None,
+                "run": _subject(cell.measurement) if cell.measurement else None,
+                **{
+                    name: None if pd.isna(value) else value
+                    for name in ("measured", "std", "n_seeds", "verdict")
+                    for value in [found.get((cell.row, cell.column), {}).get(name)]
+                },
+                "printed": cell.printed.value if cell.printed else None,
+                "printed_std": cell.printed.std if cell.printed else None,
+                "place": cell.printed.source if cell.printed else None,
+            }
+            for cell in artifact.cells
+        ],
+    }
+
+
+def _measured_cells(
+    artifact: Artifact, catalog: Catalog
+) -> dict[tuple[str, str], Mapping[Hashable, Any]]:
+    """The tidy cells of an artifact that is built, by row and column."""
+    cells = cells_of(artifact, catalog, catalog.results).to_dict("records")
+    return {(cell["row"], cell["column"]): cell for cell in cells}
+
+
+def _line(cell: Cell, found: Mapping[Hashable, Any] | None) -> list[object]:
     measurement, printed = cell.measurement, cell.printed
     measure = [f"{measurement.name}: {cell.key}", _subject(measurement)] if measurement else []
+    number = measured_number(found, cell.digits)
+    measured = " ± ".join(filter(None, [number.value, number.spread])) + number.mark
     place = printed.source if printed else ""
-    return [cell.row, cell.column, *(measure or ["not measured", ""]), _printed(cell), place]
+    return [
+        cell.row,
+        cell.column,
+        *(measure or ["not measured", ""]),
+        measured,
+        _printed(cell),
+        place,
+    ]
 
 
 def _subject(measurement: Measurement) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -15,24 +16,42 @@ from vitrine.commands.state import count_states, is_rendered, state_of
 from vitrine.plan.catalog import Artifact, Catalog
 
 
-def status(catalog: Catalog) -> None:
-    """Print a line for each artifact, then runs, files and claims."""
-    rows = []
-    for artifact in catalog.artifacts:
-        cells = cells_of(artifact, catalog, catalog.results)
-        verdicts = Counter(cells["verdict"])
-        counts = [verdicts[verdict] or None for verdict in VERDICTS]
-        name = f"{artifact.paper}_{artifact.name}"
-        rows.append([name, artifact_state(artifact, cells, catalog), *counts])
-    table(["artifact", "state", *VERDICTS.values()], rows, right=VERDICTS.values())
+def status(catalog: Catalog, *, as_json: bool = False) -> None:
+    """Print a line for each artifact, then runs, files and claims; or all counts as JSON."""
     states = count_states(
         state_of(run, seed) for run in catalog.runs.values() for seed in run.seeds
     )
+    found = {
+        f"{artifact.paper}_{artifact.name}": (
+            artifact_state(artifact, cells, catalog),
+            Counter(cells["verdict"]),
+        )
+        for artifact in catalog.artifacts
+        for cells in [cells_of(artifact, catalog, catalog.results)]
+    }
+    if as_json:
+        record = {
+            "scale": catalog.scale.name,
+            "results": str(catalog.results),
+            "runs": states,
+            "artifacts": {
+                name: {"state": state, "verdicts": verdicts}
+                for name, (state, verdicts) in found.items()
+            },
+            "claims": count_evidence(claims_of(catalog, catalog.results)),
+        }
+        say(json.dumps(record, indent=2))
+        return
+    rows = [
+        [name, state, *(verdicts[verdict] or None for verdict in VERDICTS)]
+        for name, (state, verdicts) in found.items()
+    ]
+    table(["artifact", "state", *VERDICTS.values()], rows, right=VERDICTS.values())
     say(f"Runs at scale {catalog.scale.name}: " + _listed(states) + f" (in {catalog.runs_root}/)")
     _, page = catalog.reports
     if page.is_file():
         say(f"Tables and figures: {catalog.results}/<paper>/; all on one page: {page}")
-    elif any(row[1] != "missing" for row in rows):
+    elif any(state != "missing" for state, _ in found.values()):
         say(f"Tables and figures: {catalog.results}/<paper>/; snakemake all adds report.html")
     else:
         say(f"No results yet: snakemake all --config scale={catalog.scale.name}")

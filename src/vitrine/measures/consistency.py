@@ -1,4 +1,4 @@
-"""Shift consistency: how often a prediction survives a shift (Rojas-Gomez et al., Eq. 25).
+"""Shift consistency: how often a prediction survives a shift (shift, Eq. 25).
 
 Two shifted views of an image are classified; their predictions agree or they do not. A circular
 shift only moves pixels, so a truly shift-invariant model agrees always, bit for bit. A standard
@@ -9,7 +9,7 @@ batch size and workers change nothing, and conditions that are compared (offset 
 patches, flips) see the same draws, scaled to their ranges: they differ by the condition, not by
 luck.
 
-An offset o is the exponent of S in Eq. 1: shifted[i] = x[(i + o) mod M], on each axis.
+An offset o is the exponent of S (shift, Eq. 1): shifted[i] = x[(i + o) mod M], on each axis.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ STANDARD_SIDE = 224
 
 @dataclass(frozen=True)
 class Condition:
-    """What is done to an image, and how far it is then shifted; lengths are in image sides."""
+    """What is done to an image, and how far it is then shifted; lengths are in image sides.
+
+    Source: shift, Sec. A5.1, Sec. A5.2.
+    """
 
     max_offset: float = 1.0  # offsets are uniform integers from 0 to this, on each axis
     erase: float = 0.0  # the side of the erased square is a uniform integer from 0 to this
@@ -64,12 +67,14 @@ def circular_consistency(
     conditions: Mapping[str, Mapping[str, Any]] | None = None,
     **condition: Any,
 ) -> Values:
-    """C-Cons (Eq. 25): do predictions agree under two circular shifts at network resolution?
+    """C-Cons: do predictions agree under two circular shifts (shift, Sec. 5.1, Eq. 25)?
+
+    The shifts are at the resolution of the network.
 
     Args:
         trained: the run.
         batch_size: images at a time; it does not change what is drawn.
-        pairs: pairs of shifts of each image, for the expectation in Eq. 25.
+        pairs: pairs of shifts of each image, for the expectation.
         images: judge this many, spread evenly over the validation split; None is all.
         precision: of the forward pass.
         conditions: fields of `Condition` by name, all measured in one pass over the data.
@@ -125,6 +130,8 @@ def standard_consistency(
     images: int | None = None,
 ) -> Values:
     """S-Cons: do predictions agree under two standard shifts, which change the border's content?
+
+    Source: shift, Sec. 5.2.
 
     Args:
         trained: the run.

@@ -60,6 +60,8 @@ class Operations:
 def flops(context: Context, models: Mapping[str, Mapping[str, Any]]) -> Values:
     """Count the operations of `models`, fields of `Architecture` by label, on one image.
 
+    Source: octic, App. E.4.
+
     Returns:
         ``"<label>/..."`` with ``gmacs`` (the papers' convention, 10^9), ``gmacs_unfused`` (the same
         where attention is written out, so that fvcore sees its softmax), ``gmacs_matmul``

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def hyperparameters(described: Described) -> Values:
-    """Say how a recipe trains.
+    """Say how a recipe trains (octic, App. E.1).
 
     Returns:
         ``batch_size``, ``lr`` (the peak; `group_lr` is left out), ``weight_decay``, ``epochs``,

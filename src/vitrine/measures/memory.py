@@ -1,4 +1,4 @@
-"""Peak memory of training and of inference (Rojas-Gomez et al., Sec. A2.3, Table A1).
+"""Peak memory of training and of inference (shift, Sec. A2.3, Table A1).
 
 The one idea: every number comes from a process of its own, which does nothing else. On a GPU it is
 what the paper reports, the peak that torch's allocator has handed out (allocated) and has taken

@@ -1,4 +1,4 @@
-"""Position-SHAP: how much of a prediction is owed to position (Bruintjes and van Gemert, Sec. 3).
+"""Position-SHAP: how much of a prediction is owed to position (position, Sec. 3).
 
 A sample's logit f of its own class is shared between two players, the image x and the position
 embedding P. A player who is absent is replaced by a background: other images x_b, and embeddings
@@ -10,7 +10,7 @@ P_b whose tokens are permuted. The values of the four coalitions,
 give each player's Shapley value: phi_P + phi_I = v(N) - v(0). Kernel SHAP, which the paper runs,
 solves a least-squares problem whose solution with two players is this closed form.
 
-P-SHAP is |phi_P| / (|phi_P| + |phi_I|). The paper prints it without absolute values (Eq. 5); the
+P-SHAP is |phi_P| / (|phi_P| + |phi_I|). The paper prints it without absolute values; the
 authors' code takes them, and so do we: only then it lies between 0 and 1. A model's P-SHAP is the
 mean over the samples that it classifies correctly.
 
@@ -84,14 +84,20 @@ class Fold:
 
 
 def shapley(both: Tensor, image: Tensor, position: Tensor, none: Tensor) -> tuple[Tensor, Tensor]:
-    """Return phi_P and phi_I of the coalition values v(N), v(I), v(P) and v(0), elementwise."""
+    """Return phi_P and phi_I of the coalition values v(N), v(I), v(P) and v(0), elementwise.
+
+    Source: position, Eq. 3-4.
+    """
     phi_position = ((position - none) + (both - image)) / 2
     phi_image = ((image - none) + (both - position)) / 2
     return phi_position, phi_image
 
 
 def position_share(phi_position: Tensor, phi_image: Tensor) -> Tensor:
-    """Return P-SHAP of Shapley values, 0 where both are 0: what moves nothing is no position."""
+    """Return P-SHAP of Shapley values, 0 where both are 0: what moves nothing is no position.
+
+    Source: position, Eq. 5.
+    """
     total = phi_position.abs() + phi_image.abs()
     return torch.where(total == 0, 0, phi_position.abs() / total)
 
@@ -310,7 +316,7 @@ def bias_of_few(
 
 
 def draw_folds(samples: int, positions: int, batch_size: int = 32, seed: int = 0) -> list[Fold]:
-    """Split batches into random halves, each the background of the other (Appx. E).
+    """Split batches into random halves, each the background of the other (position, App. E).
 
     In a last batch that is not full, samples of the batch before complete the background, so that
     it may have any size. `positions` is N, how many of the model's positions permute.
@@ -347,6 +353,8 @@ def paired(
     device: str = "cpu",
 ) -> PositionShap:
     """Measure P-SHAP by the authors' protocol: half a batch is the background of the other half.
+
+    Source: position, App. A, Eq. 7-8.
 
     `model`, `samples` and `device` are as of `sweep`. `folds` say what is explained with which
     background; by default `draw_folds` draws them with `batch_size` and `seed`.

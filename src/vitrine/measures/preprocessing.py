@@ -34,6 +34,8 @@ KEYS = (
 def preprocessing(described: Described) -> Values:
     """Give the keys of `describe` in training, ``"train/<key>"``, and evaluation, ``"eval/<key>"``.
 
+    Source: shift, Sec. A3.1.
+
     Raises:
         VitrineError: the training uses a transform that no key stands for.
     """

@@ -32,7 +32,7 @@ def throughput(
     precision: Precision = "fp32",
     compile: bool = False,
 ) -> Values:
-    """Measure the inference throughput of untrained models on noise.
+    """Measure the inference throughput of untrained models on noise (shift, Sec. 5.4).
 
     Args:
         context: where to measure.

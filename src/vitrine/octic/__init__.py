@@ -6,8 +6,8 @@ multiplications. The features stay in that basis, one plane of channels for each
 
 - `group`: the eight elements, their representations, the Fourier transform between them, and the
   one tensor that holds the features, with the group's action on it;
-- `layers`: all layers, from the patch embedding to the block (Sec. 3.3);
-- `invariants`: invariants of such features (Appendix D), and a check that a model is invariant;
+- `layers`: all layers, from the patch embedding to the block (octic, Sec. 3.3);
+- `invariants`: invariants of such features (octic, App. D), and a check that a model is invariant;
 - `vit`: the families D8, H8 and I8, registered with timm; `flip`: the baselines D2 and H2;
 - `shapes`: widths and depths of all of them, and plain ViTs of the shapes that timm lacks;
 - `checkpoint`: to and from the published weights;

@@ -189,7 +189,7 @@ def fig6(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 
 def figb1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw arithmetic intensity by width, and where octic layers overtake (Appendix B).
+    """Draw arithmetic intensity by width, and where octic layers overtake (octic, App. B).
 
     Columns are widths, rows are dense and octic layers; the first measurement is
     `vitrine.octic.measures.arithmetic_intensity`, whose "crossing" is marked.

@@ -1,4 +1,4 @@
-"""The octic group D8, its representations (Sec. 2; Appendix A), and the features that it acts on.
+"""The octic group D8, its representations, and the features that it acts on (octic, Sec. 3.1).
 
 Eight symmetries of the square: `r` turns an image anticlockwise by a quarter, `m` mirrors it left
 to right, and a word is applied from its right end: "mr" turns first. Two representations matter.
@@ -40,7 +40,10 @@ SCALE = 1 / (2 * math.sqrt(2))
 
 
 def inverse_fourier(x: Sequence[Tensor]) -> list[Tensor]:
-    """Transform eight isotypic planes to regular ones by 24 additions, without their `SCALE`."""
+    """Transform eight isotypic planes to regular ones by 24 additions, without their `SCALE`.
+
+    Source: octic, Eq. 11, App. A.1.
+    """
     (a, b), (c, d) = _sum_and_difference(x[0], x[1]), _sum_and_difference(x[2], x[3])
     (e, f), (g, h) = _sum_and_difference(x[4], x[5]), _sum_and_difference(x[6], x[7])
     y0, y2 = _sum_and_difference(a + c, e + h)
@@ -51,7 +54,10 @@ def inverse_fourier(x: Sequence[Tensor]) -> list[Tensor]:
 
 
 def fourier(y: Sequence[Tensor]) -> list[Tensor]:
-    """Transform eight regular planes to isotypic ones, the transpose of `inverse_fourier`."""
+    """Transform eight regular planes to isotypic ones, the transpose of `inverse_fourier`.
+
+    Source: octic, Eq. 5, App. A.1.
+    """
     (p, q), (r, s) = _sum_and_difference(y[0], y[2]), _sum_and_difference(y[1], y[3])
     (t, u), (v, w) = _sum_and_difference(y[6], y[4]), _sum_and_difference(y[7], y[5])
     x0, x1 = _sum_and_difference(p + r, t + v)
@@ -79,24 +85,36 @@ def _of_word(element: str, r: Tensor, m: Tensor) -> Tensor:
 
 
 def irrep(name: str, element: str) -> Tensor:
-    """Return the matrix of an element in A1, A2, B1, B2 ``(1, 1)`` or E ``(2, 2)``, float64."""
+    """Return the matrix of an element in A1, A2, B1, B2 ``(1, 1)`` or E ``(2, 2)``, float64.
+
+    Source: octic, Eq. 1, Example 3.1.
+    """
     r, m = (torch.tensor(generator, dtype=torch.float64) for generator in IRREPS[name])
     return _of_word(element, r, m)
 
 
 def isotypic(element: str) -> Tensor:
-    """Return the ``(8, 8)`` float64 matrix of an element on (A1, A2, B1, B2, E, E)."""
+    """Return the ``(8, 8)`` float64 matrix of an element on (A1, A2, B1, B2, E, E).
+
+    Source: octic, Eq. 2, Example 3.3.
+    """
     return torch.block_diag(*(irrep(name, element) for name in (*IRREPS, "E")))
 
 
 def regular(element: str) -> Tensor:
-    """Return the ``(8, 8)`` float64 permutation of an element on (y0..y7)."""
+    """Return the ``(8, 8)`` float64 permutation of an element on (y0..y7).
+
+    Source: octic, Eq. 3-4, Example 3.2.
+    """
     eye = torch.eye(8, dtype=torch.float64)
     return _of_word(element, eye[_REGULAR["r"]], eye[_REGULAR["m"]])
 
 
 def transform(x: Tensor, element: str) -> Tensor:
-    """Turn and mirror the last two axes ``(..., H, W)``, an image or a grid of tokens."""
+    """Turn and mirror the last two axes ``(..., H, W)``, an image or a grid of tokens.
+
+    Source: octic, Example 3.4.
+    """
     for letter in reversed(element.removeprefix("e")):
         x = x.rot90(1, (-2, -1)) if letter == "r" else x.flip(-1)
     return x
@@ -114,6 +132,8 @@ def on_planes(matrix: Tensor, x: Tensor) -> Tensor:
 
 def act(x: Tensor, element: str, grid: tuple[int, int], prefix: int = 0) -> Tensor:
     """Act on features as if the element acted on their image.
+
+    Source: octic, Eq. 6, Example 3.5, Example 3.6.
 
     Args:
         x: ``(8, B, prefix + h w, c)``.

@@ -41,7 +41,7 @@ NOTHING = 1e-12  # of the largest entry: what rounding leaves of a zero in float
 
 
 def intertwiner(context: Context, channels: int = 32) -> Values:
-    """Write an octic linear layer as a dense matrix, in both bases (Fig. 2, Sec. 3.1).
+    """Write an octic linear layer as a dense matrix, in both bases (Fig. 2; octic, Sec. 3.1).
 
     Args:
         context: its seed initialises the layer.
@@ -175,7 +175,7 @@ def _block(block: OcticBlock, shapes: Mapping[str, list[int]]) -> dict[str, Any]
 
 
 def cayley(context: Context, image_size: int = 80, patch_size: int = 8) -> Values:
-    """Transform a photograph and its octic features by all eight elements (Fig. 5).
+    """Transform a photograph and its octic features by all eight elements (Fig. 5; octic, App. C).
 
     Args:
         context: its seed draws the filters of the patch embedding, smooth and grey ones.
@@ -213,7 +213,7 @@ def cayley(context: Context, image_size: int = 80, patch_size: int = 8) -> Value
 
 
 def learned_filters(trained: Trained, components: int = 16) -> Values:
-    """Take the principal components of the filters that an octic model learned (Fig. 6, App. C.1).
+    """Take the principal components of the filters that a model learned (octic, App. C.1, Fig. 6).
 
     They are taken about zero: the group turns a filter of A2, B1, B2 or E into its negative.
 

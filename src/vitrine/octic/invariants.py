@@ -1,4 +1,4 @@
-"""Six ways from octic to invariant features (Sec. 3.3.3, Appendix D).
+"""Six ways from octic to invariant features (octic, Sec. 3.3.3, App. D).
 
 The first four take polynomials, or norms, of the eight numbers (x0..x7) of a channel; they do not
 depend on how the phases of two channels relate. The last two compare a token as a whole with
@@ -21,24 +21,24 @@ _ACTIONS = torch.stack([isotypic(element) for element in ELEMENTS])
 
 
 def linear(x: Tensor) -> Tensor:
-    """Return ``|x0|``, ``(1, ..., c)`` (Eq. 12)."""
+    """Return ``|x0|``, ``(1, ..., c)`` (octic, Eq. 12)."""
     return x[:1].abs()
 
 
 def power_spectrum(x: Tensor) -> Tensor:
-    """Return x0 and the norm of every other irrep, ``(6, ..., c)`` (Eq. 14)."""
+    """Return x0 and the norm of every other irrep, ``(6, ..., c)`` (octic, Eq. 14)."""
     pairs = torch.linalg.vector_norm(x[4:].unflatten(0, (2, 2)), dim=1)
     return torch.cat([x[:1], x[1:4].abs(), pairs])
 
 
 def triple_correlation(x: Tensor) -> Tensor:
-    """Return the polynomials of degree three, ``(15, ..., c)`` (Eq. 13)."""
+    """Return the polynomials of degree three, ``(15, ..., c)`` (octic, Eq. 13)."""
     x0 = x[0]
     return torch.stack([x0**3, *(x0 * quadratic for quadratic in _quadratics(x)), *_cubics(x)])
 
 
 def polynomial(x: Tensor) -> Tensor:
-    """Return generators of all invariant polynomials, ``(32, ..., c)`` (Eq. 15)."""
+    """Return generators of all invariant polynomials, ``(32, ..., c)`` (octic, Eq. 15)."""
     return torch.stack([x[0], *_quadratics(x), *_cubics(x), *_quartics(x), *_quintics(x)])
 
 
@@ -131,7 +131,7 @@ def _images(x: Tensor) -> Tensor:
 
 
 class MaxFiltering(Invariant):
-    """The largest inner product with any image of each learned token, M = R (Eq. 16).
+    """The largest inner product with any image of each learned token, M = R (octic, Eq. 16).
 
     R is 2C if not given.
 
@@ -155,7 +155,7 @@ class MaxFiltering(Invariant):
 
 
 class Canonisation(Invariant):
-    """The image of a token that is closest to a reference, M = C (Eq. 17).
+    """The image of a token that is closest to a reference, M = C (octic, Eq. 17).
 
     The paper calls the reference learnable. No gradient comes through the choice of an element, so
     here it stays as it is drawn.

@@ -1,4 +1,4 @@
-"""The octic GELU as one Triton kernel, with its gradient (Sec. 3.4).
+"""The octic GELU as one Triton kernel, with its gradient (octic, Sec. 3.4).
 
 Eight planes are read, transformed, activated, transformed back and written, so that neither the
 regular features nor their activations ever reach memory. The gradient transforms twice in the same

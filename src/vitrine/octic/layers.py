@@ -1,4 +1,4 @@
-"""The octic layers (Sec. 3.3), on features ``(8, B, N, c)``, see `features`.
+"""The octic layers (octic, Sec. 3.3), on features ``(8, B, N, c)``, see `features`.
 
 By Schur's lemma a linear map that commutes with the group is block diagonal: a plane of an irrep of
 one dimension only sees itself, and E's 2c columns [copy 1 | copy 2] are mixed by one matrix that
@@ -133,7 +133,7 @@ def _flops(x: torch.Size, weight: torch.Size, *_: Any, **__: Any) -> int:
 
 
 class OcticLinear(nn.Module):
-    """Equivariant linear layer, ``(8, B, N, c)`` to ``(8, B, N, c')``.
+    """Equivariant linear layer, ``(8, B, N, c)`` to ``(8, B, N, c')`` (octic, Eq. 8, Sec. 3.3.2).
 
     Its initial weights are truncated normal ones (std 0.02), as the paper's, its bias is zero.
 
@@ -174,7 +174,7 @@ NormConvention = Literal["total", "published"]
 
 
 class OcticLayerNorm(nn.Module):
-    """Equivariant layer norm of ``(8, B, N, c)``.
+    """Equivariant layer norm of ``(8, B, N, c)`` (octic, Sec. 3.3.3).
 
     A mean may only be removed within an irrep: over the channels of A1, A2, B1 and B2, and over the
     2c columns of each row of E. One scalar divides all, the norm over all irreps, which the group
@@ -256,7 +256,7 @@ GELU_CHUNK = 1 << 14
 
 
 def octic_gelu(x: Tensor) -> Tensor:
-    """Apply the exact GELU to ``(8, ...)`` in the regular representation.
+    """Apply the exact GELU to ``(8, ...)`` in the regular representation (octic, Sec. 3.3.3).
 
     There the group permutes the eight planes, which commutes with any pointwise function; so the
     features are transformed there and back.
@@ -375,7 +375,7 @@ _merge_heads.register_autograd(
 
 
 class SteerableAttention(nn.Module):
-    """Multi-head self-attention of ``(planes, B, N, c)``.
+    """Multi-head self-attention of ``(planes, B, N, c)`` (octic, Eq. 7).
 
     Queries and keys of one orthogonal representation have invariant inner products, so the
     attention is an ordinary one: a head takes its share of every plane, side by side as one vector.
@@ -432,7 +432,7 @@ class SteerableAttention(nn.Module):
 
 
 class OcticAttention(SteerableAttention):
-    """Equivariant self-attention of ``(8, B, N, c)``.
+    """Equivariant self-attention of ``(8, B, N, c)`` (octic, Sec. 3.3.3).
 
     The published code gives head h the columns 2hd to 2(h+1)d of [copy 1 | copy 2], which is the
     same layer with E's columns in another order: its column (h, k, j) is (k, h, j) here.
@@ -485,6 +485,8 @@ class OcticMlp(SteerableMlp):
 
 class SteerableBlock(nn.Module):
     """Pre-norm transformer block of ``(planes, B, N, c)`` (Fig. 3), its parts named as timm's.
+
+    Source: octic, Eq. 9.
 
     Its arguments are those of timm's, too: `dim` is C, channels of all planes together,
     `proj_drop` acts in the MLP as well, and without `init_values` there is no layer scale.
@@ -551,7 +553,7 @@ _TURN_AND_MIRROR = ((1, 1), (1, -1), (-1, 1), (-1, -1))
 
 
 def unfold_quarters(quarters: Tensor) -> Tensor:
-    """Unfold square grids that transform like the irreps from one free quarter each (Sec. C.1).
+    """Unfold square grids that transform like the irreps from one free quarter each.
 
     The group's eight images of the top-left quarter fill the square. A plane of A1 to B2 has a
     quarter of its own, the two rows of a copy of E share one.
@@ -586,6 +588,8 @@ def _unfold_pair(quarter: Tensor) -> tuple[Tensor, Tensor]:
 
 class SteerablePatchEmbed(nn.Module):
     """Patch embedding ``(B, I, H, W)`` to ``(planes, B, N, c)``, whose first plane has a bias.
+
+    Source: octic, Example 3.7.
 
     Args:
         img_size: side of the usual image.
@@ -628,7 +632,7 @@ _FILTER_SCALES = [math.sqrt(2) / 4] * 4 + [1 / 2] * 4
 
 
 class OcticPatchEmbed(SteerablePatchEmbed):
-    """Equivariant patch embedding (Sec. 3.3.1), ``(B, I, H, W)`` to ``(8, B, N, c)``.
+    """Equivariant patch embedding (octic, Sec. 3.3.1), ``(B, I, H, W)`` to ``(8, B, N, c)``.
 
     Its initial weights are those of a convolution by one quarter.
 
@@ -696,7 +700,7 @@ class SteerablePositionEmbedding(nn.Module):
 
 
 class ArbitraryPatchEmbed(PatchEmbed):
-    """Patch embedding by any linear map, ``(B, I, H, W)`` to ``(8, B, N, c)`` (Sec. 4.3).
+    """Patch embedding by any linear map, ``(B, I, H, W)`` to ``(8, B, N, c)`` (octic, Sec. 4.3).
 
     The group does not act on its features; arguments are those of timm's.
     """
@@ -707,7 +711,7 @@ class ArbitraryPatchEmbed(PatchEmbed):
 
 
 class OcticPositionEmbedding(SteerablePositionEmbedding):
-    """Equivariant position encoding ``(8, 1, N, c)`` (Sec. 3.3.1, Eq. 10).
+    """Equivariant position encoding ``(8, 1, N, c)`` (octic, Sec. 3.3.1, Eq. 10).
 
     Attributes:
         weight: ``(6, c, G/2, G/2)`` of A1, A2, B1, B2 and E's two copies.

@@ -37,7 +37,7 @@ EQUAL = 1e-4
 
 
 def block_ratios(context: Context, shapes: Mapping[str, Mapping[str, int]]) -> Values:
-    """Compare the operations of a dense and an octic block (Table 1, Fig. 4a).
+    """Compare the operations of a dense and an octic block (Table 1, Fig. 4a; octic, Sec. 3.4).
 
     Args:
         context: of no influence.
@@ -85,6 +85,8 @@ def block_operations(
 
 def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None = None) -> Values:
     """Turn every validation image by a random multiple of 90 degrees (Table 2, "OOD Rot.").
+
+    Source: octic, Sec. 4.1.
 
     Args:
         trained: the run.
@@ -170,7 +172,7 @@ def module_runtime(
     precision: Precision = "fp32",
     compile: bool = False,
 ) -> Values:
-    """Time activation and MLP, dense and octic, in turns (Table 4, App. A.2).
+    """Time activation and MLP, dense and octic, in turns (octic, App. A.2, Table 4).
 
     Args:
         context: where to measure; its seed makes weights and inputs.
@@ -227,7 +229,7 @@ def arithmetic_intensity(
     expansion: float = 4,
     bytes: int = 2,
 ) -> Values:
-    """Compute the operations per byte of linear layers (App. B), two for a multiply-add.
+    """Compute the operations per byte of linear layers (octic, App. B), two for a multiply-add.
 
     A layer from D to F = e D channels reads its weights and B D numbers and writes B F; an octic
     one has 3/16 of the multiply-adds and an eighth of the weights.
@@ -255,6 +257,8 @@ def arithmetic_intensity(
 
 def compute(trained: Trained) -> Values:
     """Say what the training of a run took, interrupted attempts included (Table 10).
+
+    Source: octic, App. E.5.
 
     Returns:
         ``hours`` of wall clock, ``devices`` (GPUs, or CPU processes, at work together),

@@ -1,4 +1,4 @@
-"""Octic Vision Transformers (Sec. 3.2): D8, H8 and I8, and the skeleton that they share.
+"""Octic Vision Transformers (octic, Sec. 3.2): D8, H8 and I8, and the skeleton that they share.
 
 The patch embedding makes octic features and the first k blocks keep them so. What follows is the
 family: nothing, all blocks are octic, and invariants of the class token are classified (D8); or
@@ -361,7 +361,7 @@ class Invariantisation(Invariant):
 
 
 class OcticVisionTransformer(SteerableVisionTransformer):
-    """D8, H8 or I8.
+    """D8, H8 or I8 (octic, Sec. 3.2).
 
     Args:
         family: "d8", fully octic; "h8" and "i8", the first half by default. An I8 whose blocks are
@@ -369,7 +369,7 @@ class OcticVisionTransformer(SteerableVisionTransformer):
         invariant: of D8 and I8, a name of `INVARIANTS`.
         norm: convention of the octic layer norms, see `OcticLayerNorm`.
         arbitrary_patches: embed patches by any linear map, which breaks the equivariance from the
-            start and keeps all other layers (Sec. 4.3, "Impact of equivariance").
+            start and keeps all other layers (octic, Sec. 4.3, "Impact of equivariance").
         **kwargs: those of `SteerableVisionTransformer`.
 
     Raises:

@@ -8,6 +8,7 @@ graph stays fast. Nothing here knows a paper, a dataset or a scale by name.
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -419,6 +420,13 @@ class Catalog:
         """Where an artifact is rendered to."""
         stem = self.results / artifact.paper / artifact.name
         return tuple(stem.with_name(stem.name + suffix) for suffix in artifact.suffixes)
+
+    def place_of(self, target: Target) -> str:
+        """Where to look for what a target has made: its page, or the folder of several."""
+        if self.report in target.files:
+            return f"{self.results}/, all on one page in {self.reports[1]}"
+        shown = [str(path) for path in target.files if path.suffix in (".md", ".png")]
+        return shown[0] if len(shown) == 1 else f"{os.path.commonpath(target.files)}/"
 
     @property
     def report(self) -> Path:

@@ -150,12 +150,14 @@ def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 
 def fig6(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw Figure 4b again, large (Figure 6)."""
+    """Draw Figure 4b again, large (Figure 6; position, App. F)."""
     return _gains(cells, width="text", aspect=0.6)
 
 
 def fig7(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw what pre-trained weights change, and the checkpoint's own P-SHAP (Figure 7).
+
+    Source: position, App. H.
 
     Models are "scratch" and "pre-trained"; columns are "P-SHAP" and "Accuracy". A row "checkpoint"
     has the P-SHAP of the weights before any fine-tuning; without it no line is drawn.

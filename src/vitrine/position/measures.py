@@ -1,8 +1,8 @@
 """Measures of a trained model: how much position matters to it, and what its embedding has learned.
 
 The one idea: a single sweep of P-SHAP gives all of them. Its logits without permutation give the
-accuracy, its shares the position bias (Sec. 3) and, where it is known which samples need position,
-the controlled test (Sec. 5.1) and the histograms (Appx. D).
+accuracy, its shares the position bias and, where it is known which samples need position,
+the controlled test (position, Sec. 5.1) and the histograms (position, App. D).
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ def position_bias(
 ) -> Values:
     """Measure accuracy, P-SHAP and what the embedding learned (Figs. 3, 4, 6 to 9, all tables).
 
+    Source: position, Sec. 5.2, Sec. 5.3, Sec. 5.4.
+
     Args:
         trained: the run; its model is one that `permutable` knows.
         permutations: K of the sweep, for each sample.
@@ -65,6 +67,8 @@ def position_bias(
 
 def learned(model: nn.Module) -> dict[str, Any]:
     """Return the factors and angles that a model's embedding has learned (Fig. 9), if it has any.
+
+    Source: position, App. I.
 
     Returns:
         Of Auto-PE ``gamma``, the mean absolute factor, ``gamma/signed``, the mean, and
@@ -101,7 +105,7 @@ def controlled_test(
     batch_size: int = 128,
     images: int | None = None,
 ) -> Values:
-    """Test whether samples that depend on position score higher (Sec. 5.1), by groups (Fig. 5).
+    """Test whether samples that depend on position score higher (position, Sec. 5.1, App. D).
 
     Args:
         trained: a run on a Position dataset, whose first eight classes depend on position.
@@ -177,7 +181,7 @@ def estimator_spread(
     images: int | None = None,
     reference: int = 512,
 ) -> Values:
-    """Estimate P-SHAP of one checkpoint several times, and say what that costs (Appx. E).
+    """Estimate P-SHAP of one checkpoint several times, and say what that costs (position, App. E).
 
     Args:
         trained: the run; only the estimators' own random numbers differ from time to time.

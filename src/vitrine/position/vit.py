@@ -1,7 +1,7 @@
-"""The paper's small Vision Transformer (Appx. G), with any position embedding, which permutes.
+"""A small Vision Transformer with any position embedding, which permutes (position, App. G).
 
 A pre-norm ViT with mean pooling by default. Its forward pass takes a permutation of positions for
-each image beside the images: Position-SHAP draws it at random to remove position (Sec. 3).
+each image beside the images: Position-SHAP draws it at random to remove position.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class PositionBlock(nn.Module):
 
 
 class PositionViT(nn.Module):
-    """ViT whose positions can be permuted, for each image on its own.
+    """ViT whose positions can be permuted, for each image on its own (position, Eq. 1).
 
     Attributes:
         positions: N, how many positions a permutation permutes: those of the patches, and the CLS
@@ -251,6 +251,6 @@ default_cfgs = generate_default_cfgs(
 
 @register_model
 def position_vit(pretrained: bool = False, **kwargs: Any) -> PositionViT:
-    """The ViT of Appx. G: 9 layers of 192 channels and 12 heads, for images of 32 pixels."""
+    """9 layers of 192 channels and 12 heads, for images of 32 pixels (position, App. G)."""
     model: PositionViT = build_model_with_cfg(PositionViT, "position_vit", pretrained, **kwargs)
     return model

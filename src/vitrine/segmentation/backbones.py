@@ -6,7 +6,7 @@ the crops: timm shifts windows only in stages that have several. Images may have
 
 `CircularConv2d` is a convolution on an image without borders, ``conv_cfg=dict(type=...)`` of
 mmseg's heads. The paper's models under circular shifts, plain and adaptive, have it in all of
-UperNet (Sec. 5.5).
+UperNet (shift, Sec. 5.5).
 """
 
 from __future__ import annotations

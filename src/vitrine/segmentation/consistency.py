@@ -1,4 +1,4 @@
-"""mASCC: how many pixels keep their predicted class when the image is shifted (Eq. 26).
+"""mASCC: how many pixels keep their predicted class when the image is shifted (shift, Eq. 26).
 
 Two shifted views of an image are segmented, the predictions shifted back and compared by pixels. A
 circular shift only moves pixels, so a truly shift-equivariant segmenter agrees on all, unless the
@@ -6,7 +6,7 @@ image repeats itself (`vitrine.segmentation.heads`). A standard shift changes wh
 only pixels that both views show are compared.
 
 As in `vitrine.measures.consistency`, what is drawn for an image follows from the seed and its index
-in the split alone, and an offset o is the exponent of S in Eq. 1: shifted[i] = x[(i + o) mod M].
+in the split alone, and an offset o is the exponent of S: shifted[i] = x[(i + o) mod M].
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ def segmentation_consistency(
     images: int | None = None,
 ) -> Values:
     """Compare the predictions of two shifted views of each image, at the network's resolution.
+
+    Source: shift, Sec. 5.5, Sec. 5.6.
 
     Judged are the validation split, or `images` spread evenly over it. Offsets are any at all
     where the mode is ``circular``. Where it is ``standard`` they are up to `max_shift` either way,

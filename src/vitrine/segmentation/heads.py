@@ -1,4 +1,4 @@
-"""UperNet's heads, truly shift-equivariant (Sec. 4, "Segmentation with equivariant upsampling").
+"""UperNet's heads, truly shift-equivariant (shift, Sec. 4, "Segmentation").
 
 They are mmseg's, with the same parameters under the same names, and differ where a head resizes
 its features: each time they are unpooled to the place that the backbone says (`unpooling`). All

@@ -30,7 +30,7 @@ def shift_illustration(
     boxes: int = 3,
     largest: int = 256,
 ) -> Values:
-    """Segment images and their shifted copies, and box what the shift has changed.
+    """Segment images and their shifted copies, and box what the shift has changed (shift, Sec. A4).
 
     The `images` are spread evenly over the validation split, and come again where it has fewer. A
     standard shift is of up to `max_shift` of 512 pixels either way, on each axis. At most `boxes`

@@ -29,7 +29,7 @@ NOTHING = {**dict.fromkeys(KEYS, 0.0), "resize/least": 1.0, "resize/most": 1.0}
 
 
 def segmentation_preprocessing(described: Described[SegmentationRecipe]) -> Values:
-    """Say what happens to a scene in training and in evaluation.
+    """Say what happens to a scene in training and in evaluation (shift, Sec. A3.2).
 
     Returns:
         ``"train/<key>"`` and ``"eval/<key>"`` of: ``resize/long`` and ``resize/short`` (the sides

@@ -1,4 +1,4 @@
-"""Adaptive unpooling: features go back to where they come from (Sec. 4, Appendix A2.2).
+"""Adaptive unpooling: features go back to where they come from (shift, Sec. 4, Sec. A2.2).
 
 Token n of an adaptive stage sits at pixel ``offset + stride * n`` of the image, modulo its size,
 with an offset for each sample (`vitrine.shift.torus.Features`). To put the tokens on the finer grid
@@ -10,7 +10,7 @@ What is upsampled is the image's whichever way the image was shifted, and the ro
 line with the target: so unpooling commutes with circular shifts. Away from the borders of an image
 that no offset moves it is what dense heads do, `F.interpolate(align_corners=False)`.
 
-The encoder and decoder of Appendix A2.2, as functions of an image ``x`` of ``(B, H, W, C)``:
+The encoder and decoder of Sec. A2.2, as functions of an image ``x`` of ``(B, H, W, C)``:
 
     dense, phase = adaptive_merge(x, project, "paper")
     offset = window_offset(dense, (7, 7))

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def train(job: Job[SelfSupervisionRecipe]) -> Path:
-    """Train a run, or go on where an earlier attempt ended.
+    """Train a run, or go on where an earlier attempt ended (octic, Sec. 4.2).
 
     As `vitrine.training.loop.train`, whose errors these are. The weights are those of the teacher's
     backbone; earlier teachers are kept as `teacher_file` says.

@@ -1,4 +1,4 @@
-"""How a training by DINOv2 is set, and what its steps cost (octic paper, Table 6(b), App. E.2)."""
+"""How a training by DINOv2 is set, and what its steps cost (octic, App. E.2, Table 6(b))."""
 
 from __future__ import annotations
 

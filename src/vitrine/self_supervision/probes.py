@@ -115,6 +115,8 @@ def _top1_of_teachers(
 def cells(trained: Trained[SelfSupervisionRecipe], batch_size: int = 128) -> Values:
     """Classify by 1 and 20 neighbours and by logistic regression, as DinoBloom does (Table 9).
 
+    Source: octic, App. E.3.
+
     Neighbours are the nearest in L2, and have equal votes; features are taken as they come.
 
     Returns:

@@ -1,8 +1,8 @@
-"""A-CvT: CvT with the shift paper's modules (Sec. 4; Sec. 5.1 for the models).
+"""A-CvT: CvT with the shift paper's modules (shift, Sec. 4, Sec. 5.1).
 
 CvT has two kinds of strided grids, those of the embeddings and those of keys and values. Both are
 strided convolutions, so both can sample the strongest of their phases (A-token and adaptive
-polyphase sampling, Eq. 13 and 23). All convolutions are circular.
+polyphase sampling: shift, Eq. 13, Eq. 23). All convolutions are circular.
 
 - ``selection="paper"``: each embedding is an A-token, scored before its norm; in each attention,
   keys are convolved at every token and sampled at their strongest phase, values at the same one.
@@ -105,7 +105,7 @@ class AdaptiveCvT(Selecting, CvT):
 
 
 def adapt(model: CvT, selection: Selection = "paper") -> AdaptiveCvT:
-    """Return an adaptive copy of `model`, with its weights, head and mode (Sec. A6, Table A12)."""
+    """Return an adaptive copy of `model`, with its weights, head and mode (shift, Sec. A5.3)."""
     adaptive = cast(AdaptiveCvT, copy.deepcopy(model))
     adaptive.__class__ = AdaptiveCvT
     adaptive.make_adaptive(selection)
@@ -117,7 +117,7 @@ default_cfgs = generate_default_cfgs({"a_cvt_13": DEFAULT_CFG, "a_cvt_21": DEFAU
 
 @register_model
 def a_cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """A-CvT-13: the parameters of CvT-13 (Sec. 5.1)."""
+    """A-CvT-13: the parameters of CvT-13 (shift, Sec. 5.1)."""
     return build(AdaptiveCvT, "a_cvt_13", pretrained, 3, **kwargs)
 
 

@@ -1,15 +1,15 @@
-"""A-MViTv2: MViTv2 with the paper's modules (Sec. 4; Sec. 5.1 for the models), on timm's own parts.
+"""A-MViTv2: MViTv2 with the paper's modules (shift, Sec. 4, Sec. 5.1), on timm's own parts.
 
 MViTv2 (Li et al., CVPR 2022) pools the queries, keys and values of its attention by strided
 convolutions, and its skip connections by strided maxima. The one idea: all these grids are chosen
 by the energy of what lies on them. Queries and their skip share a grid, as do keys and values, for
 all heads; the relative position embedding takes the phases of both grids into account, and its
-distances are circular (Eq. 24).
+distances are circular (shift, Eq. 24).
 
     model = timm.create_model("a_mvitv2_tiny", selection="fast")
 
-``selection="paper"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge,
-Eq. 23). ``"fast"`` chooses once for each stage, by the tokens it begins with: modulo all its
+``selection="paper"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge
+does). ``"fast"`` chooses once for each stage, by the tokens it begins with: modulo all its
 strides, so that the grids of all its blocks begin at the first token, the next stage's too.
 ``"none"`` leaves all of them at the first pixel or token, to see what choosing costs. As in A-CvT,
 the first stage's tokens are rolled to an anchor, so that shifted images have the same bits.
@@ -59,7 +59,7 @@ AXES = ("h", "w")
 
 
 def circular_distance(queries: Tensor, keys: Tensor, period: int) -> Tensor:
-    """Return ``(p_q - p_k) mod period`` of int ``(Q,)`` and ``(K,)``: ``(Q, K)`` (A-RPE, Eq. 24).
+    """Return ``(p_q - p_k) mod period`` of int ``(Q,)`` and ``(K,)``: ``(Q, K)`` (shift, Eq. 24).
 
     Linear distances take 2M - 1 values and change when tokens wrap around the border; these take M
     and do not (Fig. 3).
@@ -145,7 +145,7 @@ class AdaptiveAttention(MultiScaleAttention):
         return self.proj(x.transpose(1, 2).reshape(x.shape[0], height, width, -1)), q_phase
 
     def position_scores(self, q: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-        """Score each query with the embedding of each row and each column of keys (Eq. 24).
+        """Score each query with the embeddings of rows and columns of keys (shift, Eq. 11, Eq. 24).
 
         Args:
             q: queries ``(B, H, W, heads, d)``.

@@ -85,7 +85,10 @@ class ConvProjection(nn.Module):
 
 
 class ConvAttention(nn.Module):
-    """Attention whose keys and values are sparser than its queries (CvT, Sec. 3.3)."""
+    """Attention whose keys and values are sparser than its queries (CvT, Sec. 3.3).
+
+    Source: shift, Eq. 7-8.
+    """
 
     def __init__(self, dim: int, heads: int, kv_stride: int) -> None:
         super().__init__()
@@ -356,7 +359,10 @@ class CvT(nn.Module):
         return self.norm(last)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """Pool and classify what `forward_features` returned; `pre_logits` only pools."""
+        """Pool and classify what `forward_features` returned; `pre_logits` only pools.
+
+        Source: shift, Eq. 4.
+        """
         x = self.head_drop(global_pool_nlc(x, self.global_pool))
         return x if pre_logits else self.head(x)
 

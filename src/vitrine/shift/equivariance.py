@@ -1,4 +1,4 @@
-"""From a plain model to its shift-equivariant one (Appendix A5.3), and a check that it is.
+"""From a plain model to its shift-equivariant one (shift, Sec. A5.3), and a check that it is.
 
     model = timm.create_model("swin_tiny_patch4_window7_224", pretrained=True)
     model = make_shift_equivariant(model)
@@ -58,6 +58,8 @@ def make_shift_equivariant(model: nn.Module, selection: Selection = "paper") -> 
 @torch.inference_mode()
 def invariance_error(model: nn.Module, images: Tensor, shifts: int = 4, seed: int = 0) -> float:
     """Return the largest change of any logit under random circular shifts of the images.
+
+    Source: shift, Eq. 3.
 
     Args:
         model: ``(B, C, H, W)`` to ``(B, classes)``; used in evaluation mode.

@@ -54,7 +54,7 @@ def tokenization_illustration(context: Context, model: str, size: int, shift: in
         shift: rows and columns that the copy is shifted by.
 
     Returns:
-        ``<which>/energy i, j``: of the grid of each phase, relative to the strongest (Eq. 14);
+        ``<which>/energy i, j``: of the grid of each phase, relative to the strongest;
         ``<which>/chosen i, j``: 1 for the chosen phase; ``<which>/pixels``, ``<which>/phase``;
         ``patch`` (its side) and ``shift``;
         ``plain change`` and ``adaptive change``: the largest change of a token's norm, the tokens
@@ -90,7 +90,7 @@ def window_illustration(context: Context, model: str, size: int, window: int, sh
 
     Returns:
         ``<which>/energy i, j``: energy of the grid of windows at each offset, relative to the
-        strongest (Eq. 18, 20); ``<which>/chosen i, j``; ``<which>/norms``: of the tokens;
+        strongest; ``<which>/chosen i, j``; ``<which>/norms``: of the tokens;
         ``<which>/phase``: the chosen offset; ``window`` and ``shift``.
     """
     conv = tokenizer(model, context.seed)
@@ -126,7 +126,7 @@ def relative_distances(context: Context, tokens: int) -> Values:
     Returns:
         ``<way>/changed by s``: how many of the M x M distances a shift by s changes;
         ``<way>/matrix s``: the distances after that shift, rows queries and columns keys; `way` is
-        linear (Eq. 12) or circular (Eq. 24).
+        linear or circular (shift, Eq. 12, Eq. 24).
     """
     ways: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
         "linear": lambda q, k, period: q[:, None] - k[None, :],
@@ -145,6 +145,8 @@ def relative_distances(context: Context, tokens: int) -> Values:
 
 def token_consistency(trained: Trained, size: int = 224, shift: int = 1) -> Values:
     """Compare the tokens of a photograph with those of its shifted copy, stage by stage (Fig. 4).
+
+    Source: shift, Sec. 5.3.
 
     Tokens of an adaptive model are put back by their offsets, those of a plain one by whole tokens
     of the stage's stride; float64.

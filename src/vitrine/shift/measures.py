@@ -34,7 +34,7 @@ PLAIN, ADAPTIVE = "plain", "adaptive"
 def module_runtime(
     context: Context, batch_size: int = 128, passes: int = 100, warmup: int = 3
 ) -> Values:
-    """Time the default and the adaptive version of each module, in turns.
+    """Time the default and the adaptive version of each module, in turns (shift, Sec. 5.4).
 
     Args:
         context: where to measure; its seed makes weights and inputs.
@@ -89,7 +89,7 @@ def _swin_calls(batch_size: int, device: str) -> dict[str, Call]:
 
 
 def select_windows(tokens: Tensor, window: Size) -> Tensor:
-    """Choose the windows of ``(B, H, W, C)`` and roll the tokens there (Eq. 19)."""
+    """Choose the windows of ``(B, H, W, C)`` and roll the tokens there (shift, Eq. 19)."""
     return roll(tokens, window_offset(tokens, window))
 
 

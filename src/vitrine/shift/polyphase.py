@@ -1,6 +1,6 @@
-"""Per-sample rolls and polyphase components (Sec. 3, Eq. 1; adaptive polyphase sampling, Eq. 23).
+"""Per-sample rolls and polyphase components (shift, Sec. 3, Eq. 1, Eq. 23).
 
-An offset ``(B, 2)`` of int64 rows and columns is the exponent of S in Eq. 1, one for each sample:
+An offset ``(B, 2)`` of int64 rows and columns is the exponent of S, one for each sample:
 ``rolled[i] = x[(i + offset) mod N]``. Tokens are channels-last, ``(B, H, W, C)``.
 
 A grid is scored by the energies of its tokens. Two things must never decide which grid wins:
@@ -32,7 +32,7 @@ TIE = 1e-5
 
 
 def roll(x: Tensor, offset: Tensor) -> Tensor:
-    """Roll each sample of ``(B, H, W, ...)`` by its own `offset` (Eq. 1)."""
+    """Roll each sample of ``(B, H, W, ...)`` by its own `offset` (shift, Eq. 1)."""
     batch, height, width = x.shape[:3]
     first = torch.arange(batch, device=x.device)[:, None] * (height * width)
     index = (first + _rolled_index(height, width, offset)).flatten()
@@ -41,7 +41,7 @@ def roll(x: Tensor, offset: Tensor) -> Tensor:
 
 
 def roll_image(x: Tensor, offset: Tensor) -> Tensor:
-    """Roll each sample of ``(B, C, H, W)`` by its own `offset` (Eq. 1)."""
+    """Roll each sample of ``(B, C, H, W)`` by its own `offset` (shift, Eq. 1)."""
     batch, channels, height, width = x.shape
     index = _rolled_index(height, width, offset)[:, None].expand(batch, channels, height * width)
     return x.flatten(2).gather(2, index).view(x.shape)
@@ -120,7 +120,10 @@ def polyphase_energies(energies: Tensor, stride: tuple[int, int]) -> Tensor:
 
 
 def grids(x: Tensor, stride: tuple[int, int]) -> Tensor:
-    """Return the grid of each phase of ``(B, H, W)``: ``(B, *stride, H / rows, W / columns)``."""
+    """Return the grid of each phase of ``(B, H, W)``: ``(B, *stride, H / rows, W / columns)``.
+
+    Source: shift, Lemma 1, Eq. 15.
+    """
     batch, height, width = x.shape
     rows, columns = stride
     parts = x.view(batch, height // rows, rows, width // columns, columns)

@@ -1,4 +1,4 @@
-"""A-Swin and A-SwinV2 (Sec. 4; Sec. 5.1 for the models), on timm's own parts.
+"""A-Swin and A-SwinV2 (shift, Sec. 4, Sec. 5.1), on timm's own parts.
 
 The one idea: a stage begins with a strided operation (tokenisation, later merging) and then lays a
 grid of windows over its tokens. Both choose where by the energy of the tokens, once, and roll them
@@ -64,7 +64,10 @@ Projection = Callable[[Tensor], Tensor]
 
 
 class CircularWindows(nn.Module):
-    """Makes timm's block of Swin or SwinV2 circular; comes before it in the bases of a class."""
+    """Makes timm's block of Swin or SwinV2 circular; comes before it in the bases of a class.
+
+    Source: shift, Eq. 9.
+    """
 
     window_size: Size
     shift_size: Size
@@ -85,12 +88,14 @@ class CircularWindows(nn.Module):
 class AdaptiveStages(Selecting, PlacedStages):
     """Makes timm's Swin or SwinV2 adaptive; comes before it in the bases of a class.
 
+    Source: shift, Sec. 5.7.
+
     Args:
         args: of timm's model.
         selection: "paper", "fast" or "none", see the module.
-        adaptive_tokens: use A-token (Eq. 13), else the first token begins at the first pixel.
-        adaptive_windows: use A-WSA (Eq. 20), else the first window begins at the first token.
-        adaptive_merging: use A-PMerge (Eq. 23), else the first patch begins at the first token.
+        adaptive_tokens: use A-token (shift, Eq. 13), else tokens begin at the first pixel.
+        adaptive_windows: use A-WSA (shift, Eq. 20), else windows begin at the first token.
+        adaptive_merging: use A-PMerge (shift, Eq. 23), else patches begin at the first token.
         attention_mask: keep timm's mask of windows that wrap around; it breaks equivariance.
         kwargs: of timm's model.
 

@@ -1,4 +1,4 @@
-"""A-token and A-PMerge: use the strided grid with the most energy (Sec. 4, Eq. 13-14 and 23).
+"""A-token and A-PMerge: use the strided grid with the most energy (shift, Sec. 4).
 
 A tokeniser is a strided convolution; circular, it has stride^2 grids to choose from. The paper
 scores each by the energy of its tokens, F = sum of ||X E + b||^2. Three ways to do so:
@@ -8,7 +8,7 @@ scores each by the energy of its tokens, F = sum of ||X E + b||^2. Three ways to
   G = E E^T, the energy of a grid is the sum over pairs of taps t, t' of G[t, t'] times the sum over
   its patches of x[t] x[t']; the latter takes few distinct values, which serve all grids.
 - `projection_energies`: F = sum of <a, token>^2 for one direction a. Any function of the tokens
-  that ignores their order will do for F (Claim 1), and this is one channel instead of D. A
+  that ignores their order will do for F (shift, Claim 1), and this is one channel instead of D. A
   LayerNorm behind the tokeniser removes the mean of the channels, so a is orthogonal to it.
 
 ``selection="paper"`` means the first two, ``"fast"`` the third. ``"none"`` leaves every grid at the
@@ -102,6 +102,8 @@ class Selecting(nn.Module):
 def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tensor:
     """Convolve ``(B, C, H, W)`` circularly: what `conv` does, on an image without borders.
 
+    Source: shift, Eq. 5-6.
+
     The result is channels-last in memory, as tokens are: others are several times slower to roll
     and to take norms of. Token n of an axis reads the pixels ``stride * n - padding + tap``.
 
@@ -121,7 +123,7 @@ def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tens
 
 @torch.no_grad()
 def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
-    """Score every grid by its tokens' energy (Eq. 14), without tokenising any.
+    """Score every grid by its tokens' energy (shift, Eq. 14), without tokenising any.
 
     Args:
         x: images ``(B, C, H, W)``.
@@ -270,7 +272,7 @@ def direction(channels: int, like: Tensor) -> Tensor:
 
 
 def adaptive_conv(x: Tensor, conv: nn.Conv2d, selection: Selection) -> tuple[Tensor, Tensor]:
-    """Tokenise the strongest grid (Eq. 13).
+    """Tokenise the strongest grid (shift, Eq. 13, Eq. 16, Claim 1).
 
     Args:
         x: ``(B, C, H, W)``, height and width multiples of the stride.
@@ -314,6 +316,8 @@ def _correlation_is_cheaper(x: Tensor, conv: nn.Conv2d) -> bool:
 def merged_patches(x: Tensor) -> Tensor:
     """Concatenate each 2x2 patch: ``(B, H, W, C)`` to ``(B, H / 2, W / 2, 4C)``, as timm orders it.
 
+    Source: shift, Eq. 10.
+
     Columns vary slowest, then rows, then channels.
     """
     batch, height, width, channels = x.shape
@@ -322,7 +326,10 @@ def merged_patches(x: Tensor) -> Tensor:
 
 
 def overlapping_patches(x: Tensor) -> Tensor:
-    """Concatenate the 2x2 patch at each token: ``(B, H, W, C)`` to ``(B, H, W, 4C)``."""
+    """Concatenate the 2x2 patch at each token: ``(B, H, W, C)`` to ``(B, H, W, 4C)``.
+
+    Source: shift, Claim 3, Eq. 21-22.
+    """
     height, width = x.shape[1:3]
     x = circular_pad(x, 0, 1)
     starts = [(row, column) for column in range(2) for row in range(2)]
@@ -337,7 +344,7 @@ def merged_phase(x: Tensor) -> Tensor:
 def adaptive_merge(
     x: Tensor, project: Callable[[Tensor], Tensor], selection: Selection
 ) -> tuple[Tensor, Tensor]:
-    """Merge the strongest phase (Eq. 23).
+    """Merge the strongest phase (shift, Eq. 23, Sec. A2.1).
 
     Args:
         x: tokens ``(B, H, W, C)``, H and W even.

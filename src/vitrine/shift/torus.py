@@ -1,7 +1,7 @@
 """Images on a torus: where the tokens of a stage sit, and what lies beyond the border.
 
 Every choice of a phase or a window offset moves the grid of tokens. A dense head must put its
-features back (Sec. 4, "Segmentation with equivariant upsampling"), and needs for that one absolute
+features back (shift, Sec. 4, "Segmentation"), and needs for that one absolute
 offset in pixels for each sample and axis: token n sits at pixel ``offset + stride * n``, modulo the
 image. Plain models have such grids too, whose offset is zero.
 """
@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 
 class Features(NamedTuple):
-    """The features of a stage, and where they sit.
+    """The features of a stage, and where they sit (shift, Eq. 2).
 
     Attributes:
         tokens: ``(B, C, H, W)``.

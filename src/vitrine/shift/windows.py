@@ -1,4 +1,4 @@
-"""A-WSA: lay the grid of attention windows where the energy says (Sec. 4, Eq. 17-20).
+"""A-WSA: lay the grid of attention windows where the energy says (shift, Sec. 4, Eq. 17-20).
 
 The energy of a window is the mean l2 norm of its tokens; a grid of windows is scored by G of its
 windows' energies, here their l2 norm. G cannot be their mean, which is the same for every grid. A
@@ -33,7 +33,7 @@ Size = tuple[int, int]
 
 @torch.no_grad()
 def window_energies(tokens: Tensor, window: Size) -> Tensor:
-    """Return the mean token norm of the window that begins at each token (Eq. 18).
+    """Return the mean token norm of the window that begins at each token (shift, Eq. 17-18).
 
     Args:
         tokens: ``(B, H, W, C)``, not normalised: after LayerNorm norms are all alike.
@@ -59,7 +59,7 @@ def _running_sum(x: Tensor, length: int) -> Tensor:
 
 @torch.no_grad()
 def window_offset(tokens: Tensor, window: Size, anchored: bool = False) -> Tensor:
-    """Choose the offset of the grid of windows (Eq. 20).
+    """Choose the offset of the grid of windows (shift, Eq. 20, Claim 2).
 
     Args:
         tokens: ``(B, H, W, C)``; H and W are multiples of `window`.

@@ -16,7 +16,7 @@ Number = TypeVar("Number", float, Tensor)
 
 
 def mixup_variance(lam: Number, rho: float = 0.0) -> Number:
-    """Proposition 1: the ratio for lam * v_i + (1 - lam) * v_j with correlation `rho`.
+    """The ratio for lam * v_i + (1 - lam) * v_j of correlation `rho` (variance, Proposition 1).
 
     The paper has rho = 0. Below 1 for every lam in (0, 1), unless the images are equal (rho = 1).
     """
@@ -33,7 +33,7 @@ def beta_mixup_variance(alpha: float, rho: float = 0.0) -> float:
 
 
 def cutmix_variance(area: Number, gap: Number, variance: Number) -> Number:
-    """Proposition 2 for images whose means differ by `gap`; the paper has gap = 0 and so 1.
+    """The ratio for images whose means differ by `gap`; 0 in the paper (variance, Proposition 2).
 
     Args:
         area: fraction of the image that comes from the other one.
@@ -46,7 +46,7 @@ def cutmix_variance(area: Number, gap: Number, variance: Number) -> Number:
 def erasing_variance(
     fraction: Number, mean: Number, variance: Number, power: float, shared: float = 0.0
 ) -> Number:
-    """Proposition 3: the ratio when a `fraction` f of an image is replaced by noise e.
+    """The ratio where a `fraction` f of an image is noise e (variance, Proposition 3).
 
     ((1 - f) (v + m^2) + f E[e^2] - ((1 - f) m)^2 - f^2 s) / v is 1 for m = 0, v = 1, E[e^2] = 1
     and s = 0: standardised images, noise of unit variance, a new value for each pixel.

@@ -45,6 +45,9 @@ HALF = 1e6
 def augmentation_variance(context: Context, image_size: int, images: int, batches: int) -> Values:
     """Table 1: Var[after] / Var[before] of each augmentation, measured and in theory.
 
+    Source: variance, Sec. "Variance Shift Due to Mixup" and
+    Sec. "Variance Shift Due to Random Erasing".
+
     Args:
         context: its seed decides crops and augmentations.
         image_size: side of the crops in pixels.
@@ -115,7 +118,7 @@ def augmentation_montage(context: Context, image_size: int) -> Values:
 
 
 def _upsampling(batch: Tensor, mode: Mode) -> Row:
-    """Theorem 1: twice the size; the theory is that of white noise."""
+    """Twice the size; the theory is that of white noise (variance, Theorem 1)."""
     old = (batch.shape[-2], batch.shape[-1])
     new = (2 * old[0], 2 * old[1])
     pooled, within = _measure(batch, lambda images: upsample(images, new, mode), 1)
@@ -124,7 +127,7 @@ def _upsampling(batch: Tensor, mode: Mode) -> Row:
 
 
 def _mixup(batch: Tensor, alpha: float, batches: int) -> Row:
-    """Proposition 1, with the mean correlation of all pairs of these images."""
+    """Mixup, with the mean correlation of all pairs of these images (variance, Proposition 1)."""
     mixup = Mixup(mixup_alpha=alpha, num_classes=2)
     labels = torch.zeros(len(batch), dtype=torch.long)
     pooled, within = _measure(batch, lambda images: mixup(_shuffled(images), labels)[0], batches)
@@ -138,7 +141,7 @@ def _mixup(batch: Tensor, alpha: float, batches: int) -> Row:
 
 
 def _cutmix(batch: Tensor, batches: int) -> Row:
-    """Proposition 2; images of unequal means gain variance, each within itself."""
+    """Cutmix; images of unequal means gain variance, each in itself (variance, Proposition 2)."""
     cutmix = Mixup(mixup_alpha=0, cutmix_alpha=1.0, label_smoothing=0, num_classes=2)
     half = len(batch) // 2
     labels = torch.tensor([0] * half + [1] * half)
@@ -161,7 +164,7 @@ def _cutmix(batch: Tensor, batches: int) -> Row:
 
 
 def _erasing(batch: Tensor, mode: str, batches: int) -> Row:
-    """Proposition 3, every image erased once."""
+    """Random erasing, every image erased once (variance, Proposition 3)."""
     erasing = RandomErasing(probability=1, mode=mode, device="cpu")
     fractions = []
 

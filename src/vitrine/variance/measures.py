@@ -87,6 +87,8 @@ def rescaling(
 ) -> Values:
     """Table 3: top-1 accuracy (percent) at larger test sizes, by how P is calibrated.
 
+    Source: variance, Sec. "Rescaling Positional Embedding".
+
     Args:
         trained: the run.
         sizes: the paper's test sizes.
@@ -171,6 +173,8 @@ def embedding_variance(
     images: int | None = None,
 ) -> Values:
     """Figure 1: Var[X] and Var[P] in training and at each test size; arguments as in `rescaling`.
+
+    Source: variance, Eq. 1-6.
 
     X is the patch embedding of the images, through the recipe's training transform or through the
     evaluation's, P the position embedding of the patches.

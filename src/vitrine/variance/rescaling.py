@@ -34,6 +34,8 @@ PRINTED_AT = (224, 448)
 def iid_scale(old: Size, new: Size, mode: Mode = "bicubic", *, always: bool = False) -> float:
     """Return the paper's 1 / sqrt(k): the 2D or the 1D constant, by how many axes grow.
 
+    Source: variance, Sec. "Variance Shift Due to Upsampling".
+
     Args:
         old: rows and columns of the table.
         new: rows and columns that it is interpolated to.

@@ -1,4 +1,4 @@
-"""Theorem 1 and Table 2: what interpolation does to the variance of what it interpolates.
+"""What interpolation does to the variance of what it interpolates (variance, Theorem 1, Table 2).
 
 The one idea: interpolation is linear, UP(v) = A v. White noise v therefore keeps a fraction k of
 its variance, where k is the mean over outputs of the sum of squared weights; no sampling is needed.
@@ -53,7 +53,7 @@ def weight_matrix(old: int, new: int, mode: Mode = "bicubic", antialias: bool = 
 def axis_variance_ratio(
     old: int, new: int, mode: Mode = "bicubic", antialias: bool = False
 ) -> float:
-    """Return k1D = Var[UP(v)] / Var[v] of white noise v, exactly."""
+    """Return k1D = Var[UP(v)] / Var[v] of white noise v, exactly (variance, Theorem 1)."""
     return weight_matrix(old, new, mode, antialias).square().sum(dim=1).mean().item()
 
 

@@ -12,7 +12,7 @@ def complex_pairs(x):
 
 
 def test_products_turn_with_the_distance_of_the_tokens(layout):
-    """Eq. 10, in complex numbers: Re q k* exp(i (m - n) theta)."""
+    """Eq. 10, in complex numbers: Re q k* exp(i (m - n) theta) (position, Eq. 10)."""
     rope = AutoRoPE(layout(class_token=True)).double()
     torch.nn.init.normal_(rope.gamma)
     q, k = torch.randn(2, 1, 2, 16, 8, dtype=torch.float64)
@@ -42,6 +42,7 @@ def test_frequencies_begin_as_two_axes_turned_at_random_in_every_head(layout):
 
 
 def test_a_layer_turns_by_its_own_gamma(layout):
+    """position, App. B, Eq. 11-12."""
     rope = AutoRoPE(layout())
     assert rope.gamma.tolist() == [0.5, 0.5]
     with torch.no_grad():

@@ -1,5 +1,7 @@
 """The position embeddings that the paper compares, by name; each file names its source.
 
+Source: position, Sec. 2, Sec. 5.5.
+
 `auto-<name>` is Auto-PE on an embedding that is added to the tokens, or on RoPE.
 """
 

@@ -1,4 +1,4 @@
-"""Auto-PE (Sec. 4, Eq. 6; Appx. B): a learned factor on a position embedding.
+"""Auto-PE (position, Sec. 4, App. B): a learned factor on a position embedding.
 
 One number makes all of position count more or less, so that unlearning it is one step away. It is
 unconstrained, and meant to be trained at a rate of its own, 0.1 (`optimizer.group_lr`).
@@ -16,7 +16,7 @@ GAMMA_0 = 0.5
 
 
 class AutoPE(AdditiveEmbedding):
-    """``gamma P`` of an additive embedding P.
+    """``gamma P`` of an additive embedding P (position, Eq. 6, Sec. 5.6).
 
     Attributes:
         gamma: a number.
@@ -39,7 +39,7 @@ class AutoPE(AdditiveEmbedding):
 
 
 class AutoRoPE(RoPE):
-    """RoPE whose angles are multiplied by a factor for each layer (Eq. 11-12).
+    """RoPE whose angles are multiplied by a factor for each layer (position, Eq. 11-12).
 
     It is the frequencies that are multiplied: the angles stay linear in the position, and attention
     relative, whatever gamma.

@@ -109,7 +109,7 @@ class PositionEmbedding(nn.Module):
 
 
 class AdditiveEmbedding(PositionEmbedding, ABC):
-    """An embedding that is added to the tokens, or to the patches alone (Eq. 2)."""
+    """An embedding that is added to the tokens, or to the patches alone (position, Eq. 2)."""
 
     @abstractmethod
     def table(self, batch: int) -> Tensor:

@@ -1,8 +1,8 @@
 """iRPE, image relative position encoding (Wu et al., ICCV 2021): contextual, on keys, product.
 
-Offsets fall into buckets, the coarser the longer they are (Eq. 18 there), along either axis on its
-own; a query scores the bucket of a key's offset, every head by its own vectors. As the paper's
-authors have it, in the first layer only, and unscaled beside the scaled scores.
+Offsets fall into buckets, the coarser the longer they are (equation 18 there), along either axis
+on its own; a query scores the bucket of a key's offset, every head by its own vectors. As the
+paper's authors have it, in the first layer only, and unscaled beside the scaled scores.
 """
 
 from __future__ import annotations

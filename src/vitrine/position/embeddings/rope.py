@@ -17,7 +17,7 @@ THETA = 10.0
 
 
 class RoPE(PositionEmbedding):
-    """Turns queries and keys of the patches in all layers.
+    """Turns queries and keys of the patches in all layers (position, Eq. 10).
 
     A CLS token is left out: it is as if at (0, 0), so that what it sees of a patch is absolute.
 

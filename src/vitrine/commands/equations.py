@@ -1,0 +1,151 @@
+"""The equation index: from each numbered equation, claim and section of a paper to code and tests.
+
+A docstring cites a paper by its name and a list of items: "shift, Sec. 4, Eq. 13-14". A section
+without a number is cited by its title, in quotes. What a paper numbers stands in
+``configs/papers/<paper>/reference/equations.csv``; its `note` says why nothing is computed where
+that is so. A test fails when an item has no code, no test and no note.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitrine.artifacts.tables import markdown_escape, pipe_table
+from vitrine.plan.catalog import Catalog
+from vitrine.plan.paper import PaperInfo
+
+SOURCES, TESTS = Path("src") / "vitrine", Path("tests")
+FOLDER = Path("docs") / "equations"
+NUMBER = r"(?=[A-Z\d])[A-Z]?\d*(?:\.\d+)*"
+ITEM = (
+    r"(?:Eq\.|Sec\.|App\.|Claim|Lemma|Theorem|Proposition|Example) "
+    rf'(?:"[^"]+"|{NUMBER}(?:-{NUMBER})?)'
+)
+ABOUT = """\
+Where each numbered equation, claim and section of the paper is computed, and which tests prove it.
+Introduction, related work and conclusion are left out. The page is made from the docstrings that
+cite the paper, such as "{name}, {first}"."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """What a paper numbers: its number, the section it stands in, what it says."""
+
+    name: str
+    section: str
+    statement: str
+    note: str = ""
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A module, class or function of a file."""
+
+    file: Path
+    symbol: str = ""
+
+    @property
+    def is_test(self) -> bool:
+        """Whether it is a test, not a helper of one."""
+        return self.file.is_relative_to(TESTS)
+
+    @property
+    def link(self) -> str:
+        """A Markdown link from the page of a paper: a test by its sentence, code by its name."""
+        if self.is_test:
+            text = self.symbol.removeprefix("test_").replace("_", " ")
+        else:
+            module = ".".join(self.file.relative_to(SOURCES).with_suffix("").parts)
+            text = f"`{'.'.join(filter(None, [module.removesuffix('.__init__'), self.symbol]))}`"
+        return f"[{text}](../../{self.file.as_posix()})"
+
+
+def pages(catalog: Catalog, root: Path = Path()) -> dict[Path, str]:
+    """Return the text of each paper's page."""
+    found = citations(root, catalog.papers)
+    return {
+        FOLDER / f"{name}.md": page(name, paper.info, items_of(paper.folder), found)
+        for name, paper in catalog.papers.items()
+    }
+
+
+def items_of(folder: Path) -> list[Item]:
+    """Read what a paper numbers, from the paper's folder of configs/."""
+    with (folder / "reference" / "equations.csv").open(encoding="utf-8", newline="") as file:
+        return [Item(**row) for row in csv.DictReader(file)]
+
+
+def names(item: str) -> list[str]:
+    """Write out a range of numbers: "Claim 1-2" is "Claim 1" and "Claim 2"."""
+    found = re.fullmatch(r"(.+ [A-Z]?)(\d+)-[A-Z]?(\d+)", item)
+    if found is None:
+        return [item]
+    kind, first, last = found.groups()
+    return [f"{kind}{number}" for number in range(int(first), int(last) + 1)]
+
+
+def citation(papers: Iterable[str]) -> re.Pattern[str]:
+    """The pattern of a citation in a docstring on one line: the paper, then a list of items."""
+    return re.compile(rf"\b({'|'.join(papers)}), ({ITEM}(?:(?:, | and ){ITEM})*)")
+
+
+def cited(text: str, papers: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the papers and items that a docstring cites."""
+    for paper, items in citation(papers).findall(" ".join(text.split())):
+        for item in re.findall(ITEM, items):
+            yield from ((paper, name) for name in names(item))
+
+
+def docstrings(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the symbols of a file that have a docstring, "" for the module, and their text."""
+    waiting: list[tuple[str, ast.AST]] = [("", ast.parse(path.read_text(encoding="utf-8")))]
+    while waiting:
+        symbol, node = waiting.pop()
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            if text := ast.get_docstring(node):
+                yield symbol, text
+            waiting += [
+                (".".join(filter(None, [symbol, getattr(child, "name", "")])), child)
+                for child in node.body
+            ]
+
+
+def citations(root: Path, papers: Iterable[str]) -> Mapping[tuple[str, str], set[Place]]:
+    """Find who cites each item of the papers: code, and tests, not their helpers."""
+    found: dict[tuple[str, str], set[Place]] = defaultdict(set)
+    for folder in (SOURCES, TESTS):
+        for path in sorted((root / folder).rglob("*.py")):
+            for symbol, text in docstrings(path):
+                if folder == SOURCES or symbol.startswith("test_"):
+                    place = Place(path.relative_to(root), symbol)
+                    for one in cited(text, papers):
+                        found[one].add(place)
+    return found
+
+
+def page(
+    name: str, info: PaperInfo, items: Sequence[Item], found: Mapping[tuple[str, str], set[Place]]
+) -> str:
+    """Return a paper's page as Markdown."""
+    rows = []
+    for item in items:
+        places = sorted({p for one in names(item.name) for p in found.get((name, one), ())})
+        code, tests = ([p.link for p in places if p.is_test is kind] for kind in (False, True))
+        number = f"{item.name}<br>({item.section})" if item.section else item.name
+        statement = markdown_escape(item.statement)
+        if item.note:
+            statement += f" *{markdown_escape(item.note)}*"
+        rows.append([number, statement, "<br>".join(code), "<br>".join(tests)])
+    parts = [
+        f"# {name}: equations, claims and sections",
+        f"[{markdown_escape(info.title)}]({info.url}), {info.authors}, {info.venue}.",
+        ABOUT.format(name=name, first=items[0].name),
+        pipe_table(["in the paper", "what it says", "code", "tests"], rows, numbers=False),
+    ]
+    return "\n\n".join(parts) + "\n"
