@@ -340,7 +340,7 @@ def test_features_come_with_their_place_and_all_of_their_model_learns(name):
     model = timm.create_model(name, features_only=True, out_indices=(0, 1), **SMALL)
     assert model.feature_info.channels() == [8, 12]
     assert model.feature_info.reduction() == [2, 4]
-    features = model(noise(2, dtype=torch.float32))
+    features = model.forward_stages(noise(2, dtype=torch.float32))
     assert [each.tokens.shape for each in features] == [(2, 8, 16, 16), (2, 12, 8, 8)]
     assert [each.stride for each in features] == [2, 4]
     features[-1].tokens.square().sum().backward()
@@ -357,7 +357,7 @@ def test_a_pruned_model_has_the_features_of_the_whole():
         **{**SMALL, "kv_strides": (1, 1, 1)},
     )
     pruned.model.load_state_dict(whole.state_dict(), strict=False)
-    (features,) = pruned.double().eval()(noise(2))
+    (features,) = pruned.double().eval().forward_stages(noise(2))
     expected = whole.forward_stages(noise(2))[1]
     assert torch.equal(features.offset, expected.offset)
     assert torch.equal(features.tokens, expected.tokens)

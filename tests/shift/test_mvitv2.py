@@ -139,7 +139,7 @@ def test_the_offset_of_features_is_where_they_are_computed():
 def test_features_only_returns_the_wanted_stages_and_their_places(selection):
     options = {**MICRO, "selection": selection, "features_only": True, "out_indices": (0, 1)}
     backbone = timm.create_model("a_mvitv2_tiny", **options)
-    features = backbone(torch.randn(2, 3, 32, 32))
+    features = backbone.forward_stages(torch.randn(2, 3, 32, 32))
     assert [tuple(stage.tokens.shape) for stage in features] == [(2, 8, 8, 8), (2, 16, 4, 4)]
     assert backbone.feature_info.channels() == [8, 16]
     assert backbone.feature_info.reduction() == [stage.stride for stage in features] == [4, 8]

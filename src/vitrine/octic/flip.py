@@ -27,7 +27,7 @@ from vitrine.octic.layers import (
     channels_of_plane,
 )
 from vitrine.octic.shapes import SHAPES, build, default_cfg
-from vitrine.octic.vit import Layers, SteerableVisionTransformer
+from vitrine.octic.vit import Layers, SteerableVisionTransformer, checkpoint_filter_fn
 
 FlipFamily = Literal["d2", "h2"]
 
@@ -38,6 +38,11 @@ def unfold_halves(halves: Tensor) -> Tensor:
     return torch.stack(
         [torch.cat([even, even.flip(-1)], dim=-1), torch.cat([odd, -odd.flip(-1)], dim=-1)]
     )
+
+
+def left_halves(grids: Tensor) -> Tensor:
+    """Undo `unfold_halves`."""
+    return grids[..., : grids.shape[-1] // 2]
 
 
 class FlipLinear(nn.Module):
@@ -170,6 +175,7 @@ class FlipPositionEmbedding(SteerablePositionEmbedding):
     """
 
     unfold = staticmethod(unfold_halves)
+    fold = staticmethod(left_halves)
 
     def __init__(self, grid: int, dim: int) -> None:
         super().__init__(grid, (2, channels_of_plane(dim, 2), grid, grid // 2))
@@ -219,7 +225,7 @@ default_cfgs = generate_default_cfgs(dict.fromkeys(_NAMES, default_cfg()))
 
 
 def _flip_vit(family: FlipFamily, shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    options = {"family": family, **kwargs}
+    options = {"family": family, "pretrained_filter_fn": checkpoint_filter_fn, **kwargs}
     return build(FlipVisionTransformer, f"{family}_vit", shape, pretrained, **options)
 
 

@@ -580,6 +580,13 @@ def _unfold_line(quarter: Tensor, turn: int, mirror: int) -> Tensor:
     return grid + mirror * grid.flip(-1)
 
 
+def fold_quarters(planes: Tensor) -> Tensor:
+    """Return quarters ``(6, ..., q, q)`` that `unfold_quarters` makes ``(8, ..., 2q, 2q)`` of."""
+    side = planes.shape[-1] // 2
+    corners = planes[[0, 1, 2, 3, 4, 6], ..., :side, :side]
+    return torch.cat([corners[:4] / 2, corners[4:]])
+
+
 def _unfold_pair(quarter: Tensor) -> tuple[Tensor, Tensor]:
     left = torch.cat([quarter, quarter.flip(-2)], dim=-2)
     row = torch.cat([left, -left.flip(-1)], dim=-1)
@@ -618,6 +625,10 @@ class SteerablePatchEmbed(nn.Module):
         bound = 1 / math.sqrt(fan_in)
         self.weight = nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(shape[1]).uniform_(-bound, bound))
+
+    def set_input_size(self, img_size: tuple[int, int]) -> None:
+        """Change the size of the usual image."""
+        self.grid_size = (img_size[0] // self.patch_size[0], img_size[1] // self.patch_size[1])
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed images whose sides are multiples of the patch's."""
@@ -671,13 +682,14 @@ class SteerablePositionEmbedding(nn.Module):
     Attributes:
         weight: the free part of each plane's grid.
         grid: (G, G) of the weights.
-        unfold: makes ``(planes, c, G, G)`` of `weight`.
+        unfold: makes ``(planes, c, G, G)`` of `weight`; `fold` undoes it.
 
     Raises:
         VitrineError: `grid`, G, is odd.
     """
 
     unfold: Callable[[Tensor], Tensor]
+    fold: Callable[[Tensor], Tensor]
 
     def __init__(self, grid: int, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -695,8 +707,28 @@ class SteerablePositionEmbedding(nn.Module):
         planes = self.unfold(self.weight)
         if grid is not None and grid != self.grid:
             require_even(grid)
-            planes = functional.interpolate(planes, size=grid, mode="bicubic", align_corners=False)
+            planes = _resized(planes, grid)
         return planes.flatten(2).mT.unsqueeze(1)
+
+    def resampled(self, weight: Tensor, grid: int) -> Tensor:
+        """Make of the `weight` of any grid that of `grid` x `grid` tokens, with the same encoding.
+
+        Raises:
+            VitrineError: `grid` is odd.
+        """
+        require_even((grid, grid))
+        return self.fold(_resized(self.unfold(weight), (grid, grid)))
+
+    def set_grid(self, grid: int) -> None:
+        """Change the grid of the weights; errors as `resampled`."""
+        if (grid, grid) != self.grid:
+            weight = self.resampled(self.weight.detach(), grid)
+            self.weight = nn.Parameter(weight, requires_grad=self.weight.requires_grad)
+            self.grid = (grid, grid)
+
+
+def _resized(planes: Tensor, grid: tuple[int, int]) -> Tensor:
+    return functional.interpolate(planes, size=grid, mode="bicubic", align_corners=False)
 
 
 class ArbitraryPatchEmbed(PatchEmbed):
@@ -721,6 +753,7 @@ class OcticPositionEmbedding(SteerablePositionEmbedding):
     """
 
     unfold = staticmethod(unfold_quarters)
+    fold = staticmethod(fold_quarters)
 
     def __init__(self, grid: int, dim: int) -> None:
         super().__init__(grid, (6, channels_of_plane(dim), grid // 2, grid // 2))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
-from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import nn
 
 # Width, depth, heads, MLP width and patch (Sec. E.4, Table 1).
@@ -34,8 +34,12 @@ def build(
     width, depth, heads, hidden, patch = (SHAPES | WIDE_SHAPES)[shape]
     of_shape = {"patch_size": patch, "embed_dim": width, "depth": depth, "num_heads": heads}
     options = {**of_shape, "mlp_ratio": hidden / width, **kwargs}
+    feature_cfg = {
+        "out_indices": options.pop("out_indices", min(3, options["depth"])),
+        "feature_cls": "getter",
+    }
     model: nn.Module = build_model_with_cfg(
-        model_type, f"{prefix}_{shape}_224", pretrained, **options
+        model_type, f"{prefix}_{shape}_224", pretrained, feature_cfg=feature_cfg, **options
     )
     return model
 
@@ -52,7 +56,12 @@ default_cfgs = generate_default_cfgs(dict.fromkeys(_NAMES, default_cfg("patch_em
 
 def _vit(shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
     """A plain ViT with DeiT III's layer scale and positions."""
-    options = {"init_values": 1e-4, "no_embed_class": True, **kwargs}
+    options = {
+        "init_values": 1e-4,
+        "no_embed_class": True,
+        "pretrained_filter_fn": checkpoint_filter_fn,
+        **kwargs,
+    }
     return build(VisionTransformer, "vit", shape, pretrained, **options)
 
 

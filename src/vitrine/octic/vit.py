@@ -10,7 +10,7 @@ k half the depth. D8 and I8 are invariant to quarter turns and mirrorings, H8 is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -18,11 +18,13 @@ import torch
 from timm.layers import LayerNorm, global_pool_nlc, to_2tuple
 from timm.models import checkpoint, generate_default_cfgs, register_model
 from timm.models._features import feature_take_indices
+from timm.models._input import update_model_input_size
+from timm.models._manipulate import adapt_input_conv
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, did_you_mean, require_known
 from vitrine.octic.group import to_channels
 from vitrine.octic.invariants import INVARIANTS, Invariant
 from vitrine.octic.layers import (
@@ -34,12 +36,14 @@ from vitrine.octic.layers import (
     OcticLinear,
     OcticPatchEmbed,
     OcticPositionEmbedding,
+    SteerablePatchEmbed,
     require_even,
 )
 from vitrine.octic.shapes import SHAPES, WIDE_SHAPES, build, default_cfg
 
 Family = Literal["d8", "h8", "i8"]
 Pool = Literal["token", "avg", ""]
+OutputFormat = Literal["NCHW", "NLC"]
 
 EPS = {"total": 1e-6, "published": 1e-5}
 """Of the octic layer norms, by convention."""
@@ -124,19 +128,21 @@ class SteerableVisionTransformer(nn.Module):
             raise VitrineError(
                 f"octic_depth {octic_depth} does not suit the family's depth; give {allowed}"
             )
-        height, width = to_2tuple(img_size)
-        if height != width or height % patch_size:
-            raise VitrineError(
-                f"img_size {img_size} is no square of {patch_size}-pixel patches; "
-                f"give one number, a multiple of {2 * patch_size}"
-            )
+        side = square_side(img_size, patch_size)
         self.octic_depth, self.equivariant, self.planes = octic_depth, equivariant, layers.planes
         self.num_features = self.head_hidden_size = self.embed_dim = embed_dim
         self.num_reg_tokens, self.num_prefix_tokens = reg_tokens, 1 + reg_tokens
-        self.patch_size, self.grid_size = patch_size, (height // patch_size, height // patch_size)
+        self.in_chans = in_chans
+        self.patch_size, self.grid_size = patch_size, (side // patch_size, side // patch_size)
         self.dynamic_img_size, self.grad_checkpointing = dynamic_img_size, False
+        self.feature_info = [
+            {"module": f"blocks.{index}", "num_chs": embed_dim, "reduction": patch_size}
+            for index in range(depth)
+        ]
 
-        self.patch_embed = layers.patch_embed(height, patch_size, in_chans, embed_dim)
+        self.patch_embed = layers.patch_embed(side, patch_size, in_chans, embed_dim)
+        if isinstance(self.patch_embed, SteerablePatchEmbed):
+            self._traits = {"first_conv": None}  # timm cannot adapt its filters to other channels
         self.pos_embed = layers.pos_embed(self.grid_size[0], embed_dim)
         channels = embed_dim // layers.planes
         self.cls_token = nn.Parameter(torch.empty(1, 1, channels))
@@ -200,6 +206,39 @@ class SteerableVisionTransformer(nn.Module):
             first_standard = min(self.octic_depth, len(self.blocks) - 1)
             blocks.append(("^invariantisation", (first_standard,)))
         return {"stem": stem, "blocks": blocks}
+
+    def set_input_size(self, img_size: int | tuple[int, int]) -> None:
+        """Change the size of images; positions are resampled as for images of another size.
+
+        Raises:
+            VitrineError: it is no square of an even number of patches.
+        """
+        side = square_side(img_size, self.patch_size)
+        self.get_submodule("pos_embed").set_grid(side // self.patch_size)
+        self.get_submodule("patch_embed").set_input_size((side, side))
+        self.grid_size = (side // self.patch_size, side // self.patch_size)
+        update_model_input_size(self, (side, side))
+
+    def prune_intermediate_layers(
+        self,
+        indices: int | list[int] = 1,
+        prune_norm: bool = False,
+        prune_head: bool = True,
+    ) -> list[int]:
+        """Drop the blocks after those of `indices` and, if asked, the norm and the head.
+
+        Returns:
+            the indices, counted from the first block.
+        """
+        taken, last = feature_take_indices(len(self.blocks), indices)
+        self.blocks = self.blocks[: last + 1]
+        if prune_norm:
+            self.norm = nn.Identity()
+        if prune_head:
+            if self.equivariant:
+                self.invariantisation, self.head_hidden_size = None, self.embed_dim
+            self.reset_classifier(0, "")
+        return list(taken)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recompute the blocks' activations in the backward pass, or keep them."""
@@ -274,10 +313,18 @@ class SteerableVisionTransformer(nn.Module):
         prefix = self._in_first_plane(torch.cat(tokens, dim=1)).to(x)
         return torch.cat([prefix.expand(-1, x.shape[1], -1, -1), x], dim=2).contiguous()
 
-    def _run(self, x: Tensor, taken: Collection[int] = ()) -> tuple[Tensor, list[Tensor]]:
-        """Apply all blocks; return the last one's output, and those of the blocks `taken`."""
+    def _run(
+        self, x: Tensor, taken: Collection[int] = (), count: int | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Apply all blocks, or the first so many.
+
+        Returns:
+            The last one's output, and those of the blocks `taken`.
+        """
         outputs = []
         for index, block in enumerate(self.blocks):
+            if index == count:
+                break
             if index == self.octic_depth:
                 x = self.break_symmetry(x)
             x = checkpoint(block, x) if self.grad_checkpointing and self.training else block(x)
@@ -307,7 +354,8 @@ class SteerableVisionTransformer(nn.Module):
         indices: int | list[int] | None = None,
         return_prefix_tokens: bool = False,
         norm: bool = False,
-        output_fmt: Literal["NCHW", "NLC"] = "NCHW",
+        stop_early: bool = False,
+        output_fmt: OutputFormat = "NCHW",
         intermediates_only: bool = False,
     ) -> Any:
         """Return the outputs of blocks on images ``(B, I, H, W)``; arguments are those of timm's.
@@ -315,9 +363,13 @@ class SteerableVisionTransformer(nn.Module):
         Returns:
             (final features, outputs), or the outputs, each ``(B, C, h, w)`` or ``(B, h w, C)``.
             Those of blocks before a break of symmetry are what standard blocks would take.
+
+        Raises:
+            VitrineError: `output_fmt` is unknown, or the model does not take images of this size.
         """
-        taken, _ = feature_take_indices(len(self.blocks), indices)
-        x, outputs = self._run(self.embed(images), taken)
+        require_known("output_fmt", output_fmt, get_args(OutputFormat))
+        taken, last = feature_take_indices(len(self.blocks), indices)
+        x, outputs = self._run(self.embed(images), taken, last + 1 if stop_early else None)
         tokens = [self._tokens(output, norm) for output in outputs]
         prefix = [t[:, : self.num_prefix_tokens] for t in tokens]
         patches = [t[:, self.num_prefix_tokens :] for t in tokens]
@@ -337,6 +389,40 @@ class SteerableVisionTransformer(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits ``(B, classes)`` of images ``(B, I, H, W)``."""
         return self.forward_head(self.forward_features(images))
+
+
+def square_side(img_size: int | tuple[int, int], patch_size: int) -> int:
+    """Return the side of square images.
+
+    Raises:
+        VitrineError: they are no squares of whole patches.
+    """
+    height, width = to_2tuple(img_size)
+    if height != width or height % patch_size:
+        raise VitrineError(
+            f"img_size {img_size} is no square of {patch_size}-pixel patches; "
+            f"give one number, a multiple of {2 * patch_size}"
+        )
+    return int(height)
+
+
+def checkpoint_filter_fn(
+    state_dict: Mapping[str, Tensor], model: SteerableVisionTransformer
+) -> dict[str, Tensor]:
+    """Fit weights of images of another size or of other channels to a model, as timm does a ViT's.
+
+    Positions are resampled, and filters summed or repeated over channels.
+    """
+    state = dict(state_dict)
+    positions, ours = state["pos_embed.weight"], model.get_parameter("pos_embed.weight")
+    if positions.shape[1] == ours.shape[1] and positions.shape != ours.shape:
+        resample = model.get_submodule("pos_embed").resampled
+        state["pos_embed.weight"] = resample(positions, model.grid_size[0])
+    filters = state.get("patch_embed.weight")
+    if filters is not None and filters.shape[2] != model.in_chans:
+        adapted = adapt_input_conv(model.in_chans, filters.flatten(0, 1), filters.shape[2])
+        state["patch_embed.weight"] = adapted.unflatten(0, filters.shape[:2])
+    return state
 
 
 class Invariantisation(Invariant):
@@ -412,7 +498,7 @@ default_cfgs = generate_default_cfgs(dict.fromkeys([*_NAMES, *_WIDE], default_cf
 
 
 def _octic_vit(family: Family, shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    options = {"family": family, **kwargs}
+    options = {"family": family, "pretrained_filter_fn": checkpoint_filter_fn, **kwargs}
     return build(OcticVisionTransformer, f"octic_{family}_vit", shape, pretrained, **options)
 
 

@@ -6,16 +6,23 @@ each image beside the images: Position-SHAP draws it at random to remove positio
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Literal, get_args
 
 import torch
-from timm.layers import Mlp, to_2tuple
+from timm.layers import Mlp, global_pool_nlc, to_2tuple
 from timm.models import build_model_with_cfg, checkpoint, generate_default_cfgs, register_model
+from timm.models._features import feature_take_indices
+from timm.models._input import get_pretrained_grid_size, update_model_input_size
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrine.errors import VitrineError
+from vitrine.errors import VitrineError, require_known
 from vitrine.position.embeddings import Layout, PositionEmbedding, build_embedding
+
+Pool = Literal["token", "avg", ""]
+OutputFormat = Literal["NCHW", "NLC"]
 
 NORM_EPS = 1e-6
 MLP_BIAS_STD = 1e-6
@@ -90,6 +97,7 @@ class PositionViT(nn.Module):
         patch_size: int = 4,
         in_chans: int = 3,
         num_classes: int = 10,
+        global_pool: Pool | None = None,
         embed_dim: int = 192,
         depth: int = 9,
         num_heads: int = 12,
@@ -100,11 +108,13 @@ class PositionViT(nn.Module):
 
         Args:
             embedding: a name of `EMBEDDINGS`.
-            class_token: whether a CLS token is classified, and not the patches' mean.
+            class_token: whether there is a CLS token.
             img_size: height and width of the images, or their one side.
             patch_size: side of a patch.
             in_chans: channels of an image.
             num_classes: size of the head; 0 for none.
+            global_pool: what is classified: "token" (CLS), the default if there is one; "avg", the
+                mean of the patches; or "", every token.
             embed_dim: D.
             depth: number of layers.
             num_heads: of every layer.
@@ -116,27 +126,26 @@ class PositionViT(nn.Module):
             VitrineError: an argument is impossible.
         """
         super().__init__()
-        self.img_size = height, width = to_2tuple(img_size)
-        if height % patch_size or width % patch_size:
-            raise VitrineError(
-                f"img_size {img_size} is no whole number of patches; "
-                f"give a multiple of patch_size {patch_size}"
-            )
+        self.patch_size = patch_size
+        self.img_size, self.grid_size = self._sizes(img_size)
         if embed_dim % num_heads:
             raise VitrineError(
                 f"{num_heads} heads cannot share {embed_dim} channels; "
                 f"give embed_dim a multiple of num_heads"
             )
-        self.grid_size = (height // patch_size, width // patch_size)
-        self.num_classes, self.num_prefix_tokens = num_classes, int(class_token)
+        self.in_chans, self.num_prefix_tokens = in_chans, int(class_token)
         self.num_features = self.head_hidden_size = self.embed_dim = embed_dim
         self.grad_checkpointing = False
+        self.feature_info = [
+            {"module": f"blocks.{layer}", "num_chs": embed_dim, "reduction": patch_size}
+            for layer in range(depth)
+        ]
 
         self.patch_embed = nn.Conv2d(in_chans, embed_dim, patch_size, stride=patch_size)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, embed_dim)) if class_token else None
-        self.pos_embed = build_embedding(
-            embedding, Layout(self.grid_size, class_token, embed_dim, depth, num_heads)
-        )
+        self.embedding = embedding
+        layout = Layout(self.grid_size, class_token, embed_dim, depth, num_heads)
+        self.pos_embed = build_embedding(embedding, layout)
         self.positions = self.pos_embed.positions
         self.pos_drop = nn.Dropout(drop_rate)
         hidden, qkv_bias = int(embed_dim * mlp_ratio), self.pos_embed.qkv_bias
@@ -145,11 +154,17 @@ class PositionViT(nn.Module):
             for layer in range(depth)
         )
         self.norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
-        self.head = self._make_head()
+        self.reset_classifier(num_classes, global_pool or ("token" if class_token else "avg"))
 
-    def _make_head(self) -> nn.Module:
-        classes = self.num_classes
-        return nn.Linear(self.num_features, classes) if classes else nn.Identity()
+    def _sizes(self, img_size: int | tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return height and width of images, and of their grid of patches."""
+        height, width = to_2tuple(img_size)
+        if height % self.patch_size or width % self.patch_size:
+            raise VitrineError(
+                f"img_size {img_size} is no whole number of patches; "
+                f"give a multiple of patch_size {self.patch_size}"
+            )
+        return (height, width), (height // self.patch_size, width // self.patch_size)
 
     def no_weight_decay(self) -> set[str]:
         """Return the parameters that are not decayed, by patterns: positions and CLS token."""
@@ -173,10 +188,57 @@ class PositionViT(nn.Module):
         """Return the last layer."""
         return self.head
 
-    def reset_classifier(self, num_classes: int) -> None:
-        """Give the model a new last layer."""
+    def reset_classifier(self, num_classes: int, global_pool: Pool | None = None) -> None:
+        """Give the model a new last layer, and another pooling if `global_pool` is given.
+
+        Raises:
+            VitrineError: there is no such pooling, or no CLS token for it.
+        """
+        if global_pool is not None:
+            require_known("global_pool", global_pool, get_args(Pool))
+            if global_pool == "token" and self.cls_token is None:
+                raise VitrineError(
+                    "global_pool 'token' needs a CLS token; build the model with class_token true"
+                )
+            self.global_pool = global_pool
         self.num_classes = num_classes
-        self.head = self._make_head().to(self.patch_embed.weight)
+        head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+        self.head = head.to(self.patch_embed.weight)
+
+    def set_input_size(self, img_size: int | tuple[int, int]) -> None:
+        """Change the size of images; positions are resampled as timm does.
+
+        Raises:
+            VitrineError: it is no whole number of patches, or does not suit the embedding.
+        """
+        size, grid = self._sizes(img_size)
+        if grid != self.grid_size:
+            pos_embed = build_embedding(self.embedding, replace(self.pos_embed.layout, grid=grid))
+            weights = pos_embed.resampled(self.pos_embed.state_dict(), self.grid_size)
+            pos_embed.load_state_dict(weights)
+            self.pos_embed = pos_embed.to(self.patch_embed.weight)
+            self.positions = pos_embed.positions
+        self.img_size, self.grid_size = size, grid
+        update_model_input_size(self, size)
+
+    def prune_intermediate_layers(
+        self,
+        indices: int | list[int] = 1,
+        prune_norm: bool = False,
+        prune_head: bool = True,
+    ) -> list[int]:
+        """Drop the layers after those of `indices` and, if asked, the norm and the head.
+
+        Returns:
+            the indices, counted from the first layer.
+        """
+        taken, last = feature_take_indices(len(self.blocks), indices)
+        self.blocks = self.blocks[: last + 1]
+        if prune_norm:
+            self.norm = nn.Identity()
+        if prune_head:
+            self.reset_classifier(0, "")
+        return list(taken)
 
     def _check(self, images: Tensor, permutation: Tensor | None) -> None:
         if tuple(images.shape[2:]) != self.img_size:
@@ -198,6 +260,13 @@ class PositionViT(nn.Module):
 
         Arguments and errors are those of `forward`.
         """
+        for x in self._layers(images, permutation):
+            last = x
+        output: Tensor = self.norm(last)
+        return output
+
+    def _layers(self, images: Tensor, permutation: Tensor | None = None) -> Iterator[Tensor]:
+        """Yield the tokens ``(B, T, D)`` that each layer makes."""
         self._check(images, permutation)
         x = self.patch_embed(images).flatten(2).mT
         if self.cls_token is not None:
@@ -208,12 +277,43 @@ class PositionViT(nn.Module):
                 x = checkpoint(block, x, self.pos_embed, permutation)
             else:
                 x = block(x, self.pos_embed, permutation)
-        output: Tensor = self.norm(x)
-        return output
+            yield x
+
+    def forward_intermediates(
+        self,
+        images: Tensor,
+        indices: int | list[int] | None = None,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: OutputFormat = "NCHW",
+        intermediates_only: bool = False,
+    ) -> Any:
+        """Return the outputs of layers on images ``(B, I, H, W)``; arguments are those of timm's.
+
+        Returns:
+            (final tokens, outputs), or the outputs, each ``(B, D, h, w)`` or ``(B, h w, D)``.
+
+        Raises:
+            VitrineError: `output_fmt` is unknown, or images have another size.
+        """
+        require_known("output_fmt", output_fmt, get_args(OutputFormat))
+        taken, last = feature_take_indices(len(self.blocks), indices)
+        outputs: list[Any] = []
+        for layer, x in enumerate(self._layers(images)):
+            if layer in taken:
+                tokens = self.norm(x) if norm else x
+                prefix, patches = tokens.tensor_split([self.num_prefix_tokens], dim=1)
+                if output_fmt == "NCHW":
+                    patches = patches.mT.unflatten(2, self.grid_size).contiguous()
+                outputs.append((patches, prefix) if return_prefix_tokens else patches)
+            if stop_early and layer == last:
+                break
+        return outputs if intermediates_only else (self.norm(x), outputs)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Return the logits of tokens ``(B, T, D)``, or what the last layer takes."""
-        x = x.mean(dim=1) if self.cls_token is None else x[:, 0]
+        x = global_pool_nlc(x, self.global_pool, self.num_prefix_tokens)
         return x if pre_logits else self.head(x)
 
     def forward(self, images: Tensor, permutation: Tensor | None = None) -> Tensor:
@@ -228,6 +328,19 @@ class PositionViT(nn.Module):
             VitrineError: images or permutation have another shape.
         """
         return self.forward_head(self.forward_features(images, permutation))
+
+
+def checkpoint_filter_fn(state_dict: dict[str, Tensor], model: PositionViT) -> dict[str, Tensor]:
+    """Fit weights of images of another size to a model: positions are resampled as timm does."""
+    prefix, ours = "pos_embed.", model.pos_embed.state_dict()
+    weights = {n.removeprefix(prefix): w for n, w in state_dict.items() if n.startswith(prefix)}
+    if set(weights) != set(ours) or all(weights[name].shape == ours[name].shape for name in ours):
+        return state_dict
+    rows = weights.get("weight", weights.get("embedding.weight", ()))  # of APE, alone or scaled
+    tokens = len(rows) - model.num_prefix_tokens
+    grid = get_pretrained_grid_size(model, state_dict["patch_embed.weight"], tokens)
+    resampled = model.pos_embed.resampled(weights, grid)
+    return {**state_dict, **{prefix + name: weight for name, weight in resampled.items()}}
 
 
 default_cfgs = generate_default_cfgs(
@@ -252,5 +365,14 @@ default_cfgs = generate_default_cfgs(
 @register_model
 def position_vit(pretrained: bool = False, **kwargs: Any) -> PositionViT:
     """9 layers of 192 channels and 12 heads, for images of 32 pixels (position, App. G)."""
-    model: PositionViT = build_model_with_cfg(PositionViT, "position_vit", pretrained, **kwargs)
+    depth = kwargs.get("depth", 9)
+    feature_cfg = {"out_indices": kwargs.pop("out_indices", min(3, depth)), "feature_cls": "getter"}
+    model: PositionViT = build_model_with_cfg(
+        PositionViT,
+        "position_vit",
+        pretrained,
+        feature_cfg=feature_cfg,
+        pretrained_filter_fn=checkpoint_filter_fn,
+        **kwargs,
+    )
     return model

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 from timm.models import generate_default_cfgs, register_model
-from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -91,13 +91,18 @@ default_cfgs = generate_default_cfgs(
 )
 
 
+def _masked_vit(shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    options = {"pretrained_filter_fn": checkpoint_filter_fn, **kwargs}
+    return build(MaskedVisionTransformer, "masked_vit", shape, pretrained, **options)
+
+
 @register_model
 def masked_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """ViT-L/16."""
-    return build(MaskedVisionTransformer, "masked_vit", "large_patch16", pretrained, **kwargs)
+    return _masked_vit("large_patch16", pretrained, **kwargs)
 
 
 @register_model
 def masked_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """ViT-H/16."""
-    return build(MaskedVisionTransformer, "masked_vit", "huge_patch16", pretrained, **kwargs)
+    return _masked_vit("huge_patch16", pretrained, **kwargs)

@@ -29,6 +29,7 @@ from typing import Any, cast
 import torch
 from timm.layers import to_2tuple, trunc_normal_tf_
 from timm.models import checkpoint, register_model
+from timm.models._input import update_model_input_size
 from timm.models.mvitv2 import (
     MultiScaleAttention,
     MultiScaleBlock,
@@ -41,7 +42,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError
-from vitrine.shift.features import PlacedStages, build
+from vitrine.shift.features import PlacedStages, build, default_cfgs_of
 from vitrine.shift.mvitv2 import BASE, SMALL, TINY, configured
 from vitrine.shift.polyphase import roll, sample, strongest_phase
 from vitrine.shift.tokenization import (
@@ -288,9 +289,7 @@ class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
         VitrineError: strides do not divide the image, or `cfg` or `selection` is not supported.
     """
 
-    stages: Any
     feature_info: Any
-    final_is_flat = True
 
     def __init__(
         self,
@@ -320,11 +319,27 @@ class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
             tokens = stage.make_adaptive(tokens, self.selection)
             multiple = math.lcm(multiple, stride * stage.period)
             stride = info["reduction"]
-        if size[0] % multiple or size[1] % multiple:
+        self.size_multiple = multiple
+        self._check_fit(size)
+
+    def _check_fit(self, size: Size) -> None:
+        if size[0] % self.size_multiple or size[1] % self.size_multiple:
             raise VitrineError(
                 f"img_size {size[0]}x{size[1]} does not fit the strides of A-MViTv2: "
-                f"use multiples of {multiple}"
+                f"use multiples of {self.size_multiple}"
             )
+
+    def set_input_size(self, img_size: int | Size) -> None:
+        """Change the size of images; the tables of the position embedding are resized.
+
+        Raises:
+            VitrineError: the strides do not divide it.
+        """
+        size, trained = cast(Size, to_2tuple(img_size)), self.state_dict()
+        self._check_fit(size)
+        self.make_adaptive(size, self.selection)
+        self.load_state_dict(adaptive_filter(trained, self))
+        update_model_input_size(self, size)
 
     @property
     def _has_our_attention(self) -> bool:
@@ -335,12 +350,7 @@ class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
             for attn in (block.attn for stage in self.stages for block in stage.blocks)
         )
 
-    def forward_features(self, x: Tensor) -> Tensor:
-        """Return the last tokens ``(B, L, C)`` of images ``(B, 3, height, width)``, normalised."""
-        *_, (tokens, _) = self._stages(x)
-        return cast(Tensor, self.norm(tokens.flatten(1, 2)))
-
-    def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Frame]]:
+    def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
         size = tuple(images.shape[2:])
         if size != self.img_size:
             raise VitrineError(
@@ -356,7 +366,7 @@ class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
                 offset = window_offset(x, (period, period), anchored=index == 0)
                 x, frame = roll(x, offset), frame.rolled(offset)
             x, frame = stage(x, frame)
-            yield x, frame
+            yield x.flatten(1, 2), x, frame
 
 
 def adapt(model: MultiScaleVit, selection: Selection = "paper") -> AdaptiveMultiScaleVit:
@@ -377,43 +387,54 @@ def adapt(model: MultiScaleVit, selection: Selection = "paper") -> AdaptiveMulti
 
 
 def adaptive_filter(state_dict: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Make a published checkpoint of the plain model fit an adaptive one.
+    """Make a checkpoint fit an adaptive model, be it a published one of the plain model or ours.
 
-    Tables of another image size are resized as timm does; loading folds them. A checkpoint of an
-    adaptive model is left as it is.
+    Tables of another image size are resized, a plain model's as timm does, and loading folds them;
+    those of an adaptive model around their circle.
     """
     if "stages.0.blocks.0.norm1.weight" not in state_dict:
         state_dict = checkpoint_filter_fn(state_dict, model)
     tables = {name: len(table) for name, table in model.state_dict().items() if "rel_pos" in name}
     if all(len(state_dict[name]) == length for name, length in tables.items()):
         return state_dict
-    resized = {name: _resized(state_dict[name], 2 * size - 1) for name, size in tables.items()}
+    resize = _resized_circle if "_extra_state" in state_dict else _resized
+    resized = {name: resize(state_dict[name], size) for name, size in tables.items()}
     return {**state_dict, **resized}
 
 
-def _resized(table: Tensor, length: int) -> Tensor:
-    return functional.interpolate(table.mT[None], size=length, mode="linear")[0].mT
+def _resized(table: Tensor, period: int) -> Tensor:
+    return functional.interpolate(table.mT[None], size=2 * period - 1, mode="linear")[0].mT
 
 
-def _adaptive(plain: str, pretrained: bool, **options: Any) -> nn.Module:
+def _resized_circle(table: Tensor, period: int) -> Tensor:
+    """Interpolate a table of circular distances, of which 0 stays 0, to `period` of them."""
+    closed = torch.cat([table, table[:1]]).mT[None]
+    resized = functional.interpolate(closed, size=period + 1, mode="linear", align_corners=True)
+    return resized[0, :, :-1].mT
+
+
+default_cfgs = default_cfgs_of({f"a_mvitv2_{s}": f"mvitv2_{s}" for s in ("tiny", "small", "base")})
+
+
+def _adaptive(name: str, pretrained: bool, **options: Any) -> nn.Module:
     cfg, kwargs = configured(options)
     kwargs = {"model_cfg": cfg, "pretrained_filter_fn": adaptive_filter, **kwargs}
-    return build(AdaptiveMultiScaleVit, plain, pretrained, len(cfg.depths), **kwargs)
+    return build(AdaptiveMultiScaleVit, name, pretrained, len(cfg.depths), **kwargs)
 
 
 @register_model
 def a_mvitv2_tiny(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """A-MViTv2-T, the paper's; takes the fields of timm's `MultiScaleVitCfg`, too."""
-    return _adaptive("mvitv2_tiny", pretrained, **{**TINY, **kwargs})
+    return _adaptive("a_mvitv2_tiny", pretrained, **{**TINY, **kwargs})
 
 
 @register_model
 def a_mvitv2_small(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """A-MViTv2-S."""
-    return _adaptive("mvitv2_small", pretrained, **{**SMALL, **kwargs})
+    return _adaptive("a_mvitv2_small", pretrained, **{**SMALL, **kwargs})
 
 
 @register_model
 def a_mvitv2_base(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """A-MViTv2-B."""
-    return _adaptive("mvitv2_base", pretrained, **{**BASE, **kwargs})
+    return _adaptive("a_mvitv2_base", pretrained, **{**BASE, **kwargs})

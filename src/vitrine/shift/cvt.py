@@ -22,13 +22,15 @@ from typing import Any, Literal, cast, get_args
 import torch
 from timm.layers import DropPath, global_pool_nlc, to_2tuple
 from timm.models import generate_default_cfgs, register_model
+from timm.models._features import feature_take_indices
+from timm.models._input import update_model_input_size
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.shift.features import build
-from vitrine.shift.torus import Features, Frame, circular_pad
+from vitrine.shift.features import PlacedStages, build
+from vitrine.shift.torus import Frame, circular_pad
 
 PaddingMode = Literal["zeros", "circular"]
 Size = tuple[int, int]
@@ -208,7 +210,7 @@ def _recomputation(
     return nullcontext(), without_statistics()
 
 
-class CvT(nn.Module):
+class CvT(PlacedStages):
     """CvT, by default CvT-13 (CvT, Table 2).
 
     Args:
@@ -298,6 +300,15 @@ class CvT(nn.Module):
                 f" strides: resize or crop both sides to multiples of {self.size_multiple}"
             )
 
+    def set_input_size(self, img_size: int | Size) -> None:
+        """Check another size of images, which the weights suit as they are.
+
+        Raises:
+            VitrineError: it does not fit the strides.
+        """
+        self._check_size(to_2tuple(img_size))
+        update_model_input_size(self, img_size)
+
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recompute blocks in the backward pass, to save memory."""
         for stage in self.stages:
@@ -339,24 +350,30 @@ class CvT(nn.Module):
         )
 
     def prune_intermediate_layers(
-        self, indices: Sequence[int], prune_norm: bool = False, prune_head: bool = True
-    ) -> None:
-        """Drop the stages after those of `indices` and, if asked, the norm and the head."""
-        self.stages = self.stages[: max(indices) + 1]
-        if prune_norm:
+        self,
+        indices: int | Sequence[int] = 1,
+        prune_norm: bool = False,
+        prune_head: bool = True,
+    ) -> list[int]:
+        """Drop the stages after those of `indices` and, if asked or useless, the norm and the head.
+
+        Returns:
+            the indices, counted from the first stage.
+        """
+        taken, last = feature_take_indices(len(self.stages), indices)
+        ends_early = last + 1 < len(self.stages)
+        self.stages = self.stages[: last + 1]
+        if prune_norm or ends_early:
             self.norm = nn.Identity()
-        if prune_head:
-            self.reset_classifier(0)
+        if ends_early:
+            self.num_features = self.head_hidden_size = self.feature_info[last]["num_chs"]
+        if prune_head or ends_early:
+            self.reset_classifier(0, "")
+        return cast(list[int], taken)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits ``(B, classes)`` of images ``(B, C, height, width)``."""
         return self.forward_head(self.forward_features(x))
-
-    def forward_features(self, x: Tensor) -> Tensor:
-        """Return the normalised class token and last tokens ``(B, 1 + H W, D)`` of images."""
-        for tokens, _, _ in self._stages(x):
-            last = tokens
-        return self.norm(last)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Pool and classify what `forward_features` returned; `pre_logits` only pools.
@@ -365,10 +382,6 @@ class CvT(nn.Module):
         """
         x = self.head_drop(global_pool_nlc(x, self.global_pool))
         return x if pre_logits else self.head(x)
-
-    def forward_stages(self, images: Tensor) -> list[Features]:
-        """Return every stage's tokens, without the class token, and where they sit in images."""
-        return [frame.place(grid) for _, grid, frame in self._stages(images)]
 
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
         """Yield each stage's tokens ``(B, P + H W, C)``; without the prefix ``(B, H, W, C)``."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from timm.models._input import update_model_args
 from timm.models.mvitv2 import MultiScaleVit
 from timm.models.swin_transformer import SwinTransformer
 from timm.models.swin_transformer_v2 import SwinTransformerV2
@@ -50,9 +51,25 @@ def make_shift_equivariant(model: nn.Module, selection: Selection = "paper") -> 
     """
     for family, adapt in FAMILIES.items():
         if isinstance(model, family):
-            return adapt(model, selection)
+            adaptive = adapt(model, selection)
+            _rename(adaptive, selection)
+            return adaptive
     names = ", ".join(family.__name__ for family in FAMILIES)
     raise VitrineError(f"a {type(model).__name__} cannot be made shift-equivariant; use a {names}")
+
+
+def _rename(adaptive: Any, selection: Selection) -> None:
+    """Have timm's record of a model say what it has become, so that it is saved as that.
+
+    Where no adaptive model of that name is registered, timm says so when it is to come back.
+    """
+    cfg = dict(getattr(adaptive, "pretrained_cfg", {}))
+    if "architecture" in cfg:
+        plain = cfg["architecture"].removesuffix("_circular").removesuffix("_zeros")
+        adaptive.pretrained_cfg = adaptive.default_cfg = {**cfg, "architecture": f"a_{plain}"}
+    adaptive._model_args = dict(getattr(adaptive, "_model_args", {}))
+    adaptive._model_args.pop("padding_mode", None)
+    update_model_args(adaptive, selection=selection)
 
 
 @torch.inference_mode()

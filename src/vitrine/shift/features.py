@@ -1,51 +1,53 @@
-"""Backbones for dense tasks: timm's ``features_only``, with the place of every feature."""
+"""Backbones for dense tasks: timm's ``features_only`` and ``forward_intermediates``, with places.
+
+timm's maps are tensors; where their tokens sit in the images is beside them, in `forward_stages`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, cast, get_args
 
-from timm.models import FeatureInfo, build_model_with_cfg
-from timm.models._features import feature_take_indices
+from timm.models import build_model_with_cfg, generate_default_cfgs
+from timm.models._features import FeatureGetterNet, feature_take_indices
+from timm.models._registry import get_arch_pretrained_cfgs
 from torch import Tensor, nn
 
-from vitrine.errors import VitrineError
+from vitrine.errors import VitrineError, require_known
 from vitrine.shift.torus import Features, Frame
 
+OutputFormat = Literal["NCHW", "NLC"]
 
-class StageFeatures(nn.Module):
-    """The features of some stages of a model, without the parts that they do not need.
+
+class StageFeatures(FeatureGetterNet):
+    """timm's features of some stages of a model, without the parts that they do not need.
 
     Those would get no gradient, which distributed training refuses.
 
     Args:
-        model: has ``forward_stages(images) -> list[Features]``, and timm's ``feature_info`` and
-            ``prune_intermediate_layers``.
+        model: see `PlacedStages`.
         out_indices: which stages, counted from the end if negative; a number means the last ones.
+        options: those of timm's class.
 
     Raises:
         VitrineError: there are fewer stages.
     """
 
-    def __init__(self, model: Any, out_indices: int | Sequence[int], **_: Any) -> None:
-        super().__init__()
-        self.model = model
-        stages: list[dict[str, Any]] = model.feature_info
-        wanted = out_indices if isinstance(out_indices, int) else list(out_indices)
-        try:
-            taken, _last = feature_take_indices(len(stages), wanted)
-        except AssertionError:
-            raise VitrineError(
-                f"out_indices is {out_indices}, and the model has {len(stages)} stages; "
-                f"use indices from 0 to {len(stages) - 1}"
-            ) from None
-        model.prune_intermediate_layers(taken, prune_norm=True)
-        self.out_indices = tuple(taken)
-        self.feature_info = FeatureInfo(stages, self.out_indices)
+    out_indices: list[int]
 
-    def forward(self, images: Tensor) -> list[Features]:
-        """Return one `Features` for each of `out_indices`."""
-        stages = self.model.forward_stages(images)
+    def __init__(self, model: Any, out_indices: int | Sequence[int], **options: Any) -> None:
+        try:
+            super().__init__(model, out_indices, **options)
+        except AssertionError:
+            stages = len(model.feature_info)
+            raise VitrineError(
+                f"out_indices is {out_indices}, and the model has {stages} stages; "
+                f"use indices from 0 to {stages - 1}"
+            ) from None
+
+    def forward_stages(self, images: Tensor) -> list[Features]:
+        """Return, for each of `out_indices`, the tokens and where they sit in the images."""
+        stages = cast(PlacedStages, self.model).forward_stages(images)
         return [stages[index] for index in self.out_indices]
 
 
@@ -56,7 +58,7 @@ def build(
 
     Args:
         model_type: its class.
-        variant: timm's name of the model, or of the plain one whose weights it may load.
+        variant: its registered name.
         pretrained: load the weights.
         stages: how many it has.
         kwargs: of the class, or of timm's builder.
@@ -68,20 +70,43 @@ def build(
     return model
 
 
-class PlacedStages(nn.Module):
-    """Gives a model of timm's stages with their places; comes before it in the bases of a class.
+def default_cfgs_of(plain: Mapping[str, str]) -> dict[str, Any]:
+    """Return what timm records of plain models, such as their weights, for models of ours.
 
-    The class has ``_stages``, which makes the tokens ``(B, H, W, C)`` of each stage, not
-    normalised, and their frame, and a ``norm`` that takes such tokens.
+    Under its own name, a model that is saved for a hub comes back as itself.
+
+    Args:
+        plain: the name of timm's model for each of ours.
+    """
+    return generate_default_cfgs(
+        {
+            tagged.replace(theirs, ours, 1): cfg
+            for ours, theirs in plain.items()
+            for tagged, cfg in get_arch_pretrained_cfgs(theirs).items()
+        }
+    )
+
+
+class PlacedStages(nn.Module):
+    """A model of stages, timm's or ours, whose features have places; first in a class's bases.
+
+    The class has ``_stages``, which yields for each stage, not normalised, the tokens as ``norm``
+    takes them, those of the grid alone ``(B, H, W, C)``, and their frame.
     """
 
-    _stages: Callable[[Tensor], Iterable[tuple[Tensor, Frame]]]
+    _stages: Callable[[Tensor], Iterable[tuple[Tensor, Tensor, Frame]]]
+    stages: Any
     norm: nn.Module
-    final_is_flat = False  # whether the last tokens are (B, H W, C)
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Return the last stage's tokens of images ``(B, C, height, width)``, normalised."""
+        for tokens, _, _ in self._stages(x):
+            last = tokens
+        return cast(Tensor, self.norm(last))
 
     def forward_stages(self, images: Tensor) -> list[Features]:
         """Return the tokens of every stage, not normalised, and where they sit in the images."""
-        return [frame.place(tokens) for tokens, frame in self._stages(images)]
+        return [frame.place(grid) for _, grid, frame in self._stages(images)]
 
     def forward_intermediates(
         self,
@@ -89,16 +114,27 @@ class PlacedStages(nn.Module):
         indices: int | list[int] | None = None,
         norm: bool = False,
         stop_early: bool = False,
-        output_fmt: str = "NCHW",
+        output_fmt: OutputFormat = "NCHW",
         intermediates_only: bool = False,
     ) -> Any:
-        """Return what timm's does: the tokens of `forward_stages`, without their places."""
-        stages = [features.tokens for features in self.forward_stages(x)]
-        final = self.norm(stages[-1].permute(0, 2, 3, 1))
-        if norm:
-            stages[-1] = final.permute(0, 3, 1, 2)
-        taken, _ = feature_take_indices(len(stages), indices)
-        chosen = [stages[index] for index in taken]
-        if intermediates_only:
-            return chosen
-        return final.flatten(1, 2) if self.final_is_flat else final, chosen
+        """Return what timm's does: the tokens of `forward_stages`, without their places.
+
+        Raises:
+            VitrineError: `output_fmt` is unknown.
+        """
+        require_known("output_fmt", output_fmt, get_args(OutputFormat))
+        taken, max_index = feature_take_indices(len(self.stages), indices)
+        last, intermediates = len(self.stages) - 1, []
+        for index, (tokens, grid, _) in enumerate(self._stages(x)):
+            if index == last:
+                tokens = self.norm(tokens)
+            if index in taken:
+                if norm and index == last:
+                    grid = self.norm(grid)
+                is_map = output_fmt == "NCHW"
+                intermediates.append(
+                    grid.permute(0, 3, 1, 2).contiguous() if is_map else grid.flatten(1, 2)
+                )
+            if stop_early and index == max_index:
+                break
+        return intermediates if intermediates_only else (tokens, intermediates)

@@ -13,6 +13,8 @@ from timm.models import build_model_with_cfg, register_model
 from timm.models.mvitv2 import MultiScaleVit, MultiScaleVitCfg, checkpoint_filter_fn
 from torch import nn
 
+from vitrine.shift.features import default_cfgs_of
+
 TINY = {"depths": (1, 2, 5, 2)}
 SMALL = {"depths": (1, 2, 11, 2)}
 BASE = {"depths": (2, 3, 16, 3)}
@@ -25,14 +27,12 @@ def configured(options: dict[str, Any]) -> tuple[MultiScaleVitCfg, dict[str, Any
     return cfg, {name: value for name, value in options.items() if name not in names}
 
 
-def _padded(
-    padding: Literal["zeros", "circular"], plain: str, pretrained: bool, **options: Any
-) -> nn.Module:
+def _padded(padding: Literal["zeros", "circular"], pretrained: bool, **options: Any) -> nn.Module:
     cfg, kwargs = configured(options)
     out_indices = kwargs.pop("out_indices", len(cfg.depths))
     model: nn.Module = build_model_with_cfg(
         MultiScaleVit,
-        plain,
+        f"mvitv2_tiny_{padding}",
         pretrained,
         model_cfg=cfg,
         pretrained_filter_fn=checkpoint_filter_fn,
@@ -45,16 +45,21 @@ def _padded(
     return model
 
 
+default_cfgs = default_cfgs_of(
+    dict.fromkeys(("mvitv2_tiny_circular", "mvitv2_tiny_zeros"), "mvitv2_tiny")
+)
+
+
 @register_model
 def mvitv2_tiny_circular(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """MViTv2-T with circular convolutions: the paper's baseline under circular shifts.
 
     Takes the fields of timm's `MultiScaleVitCfg`, too.
     """
-    return _padded("circular", "mvitv2_tiny", pretrained, **{**TINY, **kwargs})
+    return _padded("circular", pretrained, **{**TINY, **kwargs})
 
 
 @register_model
 def mvitv2_tiny_zeros(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """MViTv2-T as timm's `mvitv2_tiny`; takes the fields of timm's `MultiScaleVitCfg`, too."""
-    return _padded("zeros", "mvitv2_tiny", pretrained, **{**TINY, **kwargs})
+    return _padded("zeros", pretrained, **{**TINY, **kwargs})

@@ -43,7 +43,7 @@ from timm.models.swin_transformer_v2 import checkpoint_filter_fn as checkpoint_f
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
-from vitrine.shift.features import PlacedStages, build
+from vitrine.shift.features import PlacedStages, build, default_cfgs_of
 from vitrine.shift.polyphase import roll
 from vitrine.shift.tokenization import (
     MERGED,
@@ -160,14 +160,13 @@ class AdaptiveStages(Selecting, PlacedStages):
         prepare_correlation(self.patch_embed.proj)
         self._check_fit(self.patch_embed.img_size)
 
-    def forward_features(self, x: Tensor) -> Tensor:
-        """Return the last tokens ``(B, H, W, C)`` of images ``(B, 3, height, width)``."""
-        for tokens, _ in self._stages(x):
-            x = tokens
-        return cast(Tensor, self.norm(x))
+    @property
+    def stages(self) -> Any:  # type: ignore[override]
+        """What timm calls the layers."""
+        return self.layers
 
-    def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Frame]]:
-        """Run stage by stage; yield the tokens ``(B, H, W, C)`` of each, and their grid."""
+    def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
+        """Run stage by stage; yield the tokens ``(B, H, W, C)`` of each, twice, and their grid."""
         self._check_input(images)
         x, frame = images, Frame.of(images)
         for index, stage in enumerate(self.layers):
@@ -188,7 +187,7 @@ class AdaptiveStages(Selecting, PlacedStages):
             else:
                 for block in stage.blocks:
                     x = block(x)
-            yield x, frame
+            yield x, x, frame
 
     def _tokenize(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return tokens, before their norm, and the phase of their grid."""
@@ -265,10 +264,14 @@ class AdaptiveSwin(AdaptiveStages, SwinTransformer):
 
 
 def _swin(size: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    plain = f"swin_{size}_patch4_window7_224"
+    name = f"a_swin_{size}_patch4_window7_224"
     options = {"patch_size": 4, "window_size": 7, "pretrained_filter_fn": checkpoint_filter_fn}
-    return build(AdaptiveSwin, plain, pretrained, len(kwargs["depths"]), **{**options, **kwargs})
+    return build(AdaptiveSwin, name, pretrained, len(kwargs["depths"]), **{**options, **kwargs})
 
+
+_SWIN = [f"swin_{size}_patch4_window7_224" for size in ("tiny", "small", "base", "large")]
+_SWINV2 = [f"swinv2_{size}_window8_256" for size in ("tiny", "small", "base")]
+default_cfgs = default_cfgs_of({f"a_{plain}": plain for plain in (*_SWIN, *_SWINV2)})
 
 TINY = {"embed_dim": 96, "depths": (2, 2, 6, 2), "num_heads": (3, 6, 12, 24)}
 SMALL = {"embed_dim": 96, "depths": (2, 2, 18, 2), "num_heads": (3, 6, 12, 24)}
@@ -315,9 +318,9 @@ class AdaptiveSwinV2(AdaptiveStages, SwinTransformerV2):
 
 
 def _swinv2(size: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    plain = f"swinv2_{size}_window8_256"
+    name = f"a_swinv2_{size}_window8_256"
     options = {"window_size": 8, "pretrained_filter_fn": checkpoint_filter_fn_v2, **kwargs}
-    return build(AdaptiveSwinV2, plain, pretrained, len(kwargs["depths"]), **options)
+    return build(AdaptiveSwinV2, name, pretrained, len(kwargs["depths"]), **options)
 
 
 @register_model

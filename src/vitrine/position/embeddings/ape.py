@@ -7,9 +7,10 @@ authors have it.
 from __future__ import annotations
 
 import torch
+from timm.layers import resample_abs_pos_embed
 from torch import Tensor, nn
 
-from vitrine.position.embeddings.base import AdditiveEmbedding, Layout
+from vitrine.position.embeddings.base import AdditiveEmbedding, Layout, Size, Weights
 
 STD = 0.02
 
@@ -27,6 +28,16 @@ class APE(AdditiveEmbedding):
         self.positions = layout.num_tokens
         self.weight = nn.Parameter(torch.empty(self.positions, layout.embed_dim))
         nn.init.trunc_normal_(self.weight, std=STD)
+
+    def resampled(self, weights: Weights, grid: Size | None) -> Weights:
+        """Interpolate the rows of the patches, as timm does; see `PositionEmbedding`."""
+        rows = resample_abs_pos_embed(
+            weights["weight"].unsqueeze(0),
+            new_size=list(self.layout.grid),
+            old_size=list(grid) if grid else None,
+            num_prefix_tokens=int(self.layout.class_token),
+        )
+        return {**weights, "weight": rows.squeeze(0)}
 
     def table(self, batch: int) -> Tensor:
         """Return the parameters."""

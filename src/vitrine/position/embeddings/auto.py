@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from vitrine.position.embeddings.base import AdditiveEmbedding, Layout
+from vitrine.position.embeddings.base import AdditiveEmbedding, Layout, Size, Weights
 from vitrine.position.embeddings.rope import RoPE
 
 GAMMA_0 = 0.5
@@ -28,6 +28,13 @@ class AutoPE(AdditiveEmbedding):
         self.embedding = embedding(layout)
         self.positions = self.embedding.positions
         self.gamma = nn.Parameter(torch.tensor(GAMMA_0))
+
+    def resampled(self, weights: Weights, grid: Size | None) -> Weights:
+        """Leave it to the embedding."""
+        prefix = "embedding."
+        own = {n.removeprefix(prefix): w for n, w in weights.items() if n.startswith(prefix)}
+        resampled = self.embedding.resampled(own, grid)
+        return {**weights, **{prefix + name: weight for name, weight in resampled.items()}}
 
     def content(self, patches: Tensor) -> Tensor:
         """Leave content to the embedding."""

@@ -16,6 +16,10 @@ from torch import Tensor, nn
 from vitrine.errors import VitrineError
 
 
+Size = tuple[int, int]
+Weights = dict[str, Tensor]
+
+
 @dataclass(frozen=True)
 class Layout:
     """What an embedding has to know of its model.
@@ -28,7 +32,7 @@ class Layout:
         num_heads: H, heads of a layer.
     """
 
-    grid: tuple[int, int]
+    grid: Size
     class_token: bool
     embed_dim: int
     depth: int
@@ -81,6 +85,15 @@ class PositionEmbedding(nn.Module):
         super().__init__()
         self.layout = layout
         self.positions = layout.num_patches
+
+    def resampled(self, weights: Weights, grid: Size | None) -> Weights:
+        """Fit weights of another size of images to this one; those of most embeddings have none.
+
+        Args:
+            weights: of an embedding of this kind, by their names in it.
+            grid: the patches down and across that they are of; None if they are a square.
+        """
+        return weights
 
     def add(self, x: Tensor, permutation: Tensor | None) -> Tensor:
         """Embed tokens ``(B, T, D)`` before the first layer.

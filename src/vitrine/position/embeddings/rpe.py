@@ -16,7 +16,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError
-from vitrine.position.embeddings.base import Layout, PositionEmbedding, lookup
+from vitrine.position.embeddings.base import (
+    Layout,
+    PositionEmbedding,
+    Size,
+    Weights,
+    lookup,
+)
 
 
 class RPE(PositionEmbedding):
@@ -39,6 +45,14 @@ class RPE(PositionEmbedding):
         x, y = layout.coordinates().unbind(1)
         self.register_buffer("down", y - y.unsqueeze(1) + height - 1, persistent=False)
         self.register_buffer("across", x - x.unsqueeze(1) + width - 1, persistent=False)
+
+    def resampled(self, weights: Weights, grid: Size | None) -> Weights:
+        """Interpolate along the offsets, as timm does; see `PositionEmbedding`."""
+        lengths = dict(zip(("height", "width"), map(len, (self.height, self.width)), strict=True))
+        return {
+            name: functional.interpolate(weights[name].mT[None], size=length, mode="linear")[0].mT
+            for name, length in lengths.items()
+        }
 
     def bias(self, q: Tensor, layer: int, permutation: Tensor | None) -> Tensor | None:
         """Score the offsets between the permuted positions."""
