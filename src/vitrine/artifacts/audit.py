@@ -103,8 +103,7 @@ def _begin(axes: Axes, title: str, parts: Sequence[Part], rows: Sequence[Row]) -
     refused = [part["refused"] for part in parts if "refused" in part]
     if refused:
         said = "\n".join(textwrap.fill(f"Not measured: {one}", 46) for one in refused)
-        place: Any = (0.02, 0.5) if not rows else (0.02, 0.02)
-        axes.text(*place, said, transform=axes.transAxes, fontsize=7, va="center")
+        axes.text(0.02, 0.02 if rows else 0.5, said, transform=axes.transAxes, fontsize=7)
     if not rows:
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)

@@ -197,7 +197,7 @@ def _as_run(
     info = DatasetInfo(
         name="images",
         title="the folder's images",
-        classes=model.num_classes,  # type: ignore[arg-type]
+        classes=model.num_classes,
         train_images=images,
         val_images=images,
         split="all images",
