@@ -24,6 +24,16 @@ def library(root):
             yield f"{name}.{part.name}"
 
 
+def test_p_shap_needs_torch_and_timm_alone():
+    blocked = [*BLOCKED, "scipy", "sklearn", "pandas", "matplotlib"]
+    done = python(
+        "import sys\n"
+        f"for name in {blocked}: sys.modules[name] = None\n"
+        "import vitrine.measures.position_shap, vitrine.measures.permutable; print('fine')"
+    )
+    assert done.stdout.splitlines()[-1:] == ["fine"], done.stderr
+
+
 def test_models_and_measures_import_without_the_workflows_packages(root):
     modules = [name for name in library(root) if name not in FOR_CUDA]
     assert "vitrine.variance.augmentation_measures" in modules

@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -167,6 +168,17 @@ def write_report(given: argparse.Namespace) -> None:
 def serve(given: argparse.Namespace) -> None:
     """Run commands as children of this process."""
     fork_server.serve(socket.socket(fileno=given.listener), lambda: exit_on_error(main))
+
+
+def vitrine() -> None:
+    """Run what the console script is: `vitrine.cli`, or a sentence on the package it lacks."""
+    try:
+        from vitrine.cli import main
+    except ModuleNotFoundError as error:
+        lack = f"vitrine: the command needs {error.name}: pip install 'vitrine[cli]'"
+        print(lack, file=sys.stderr)
+        raise SystemExit(2) from None
+    main()
 
 
 def _catalog(given: argparse.Namespace) -> Catalog:

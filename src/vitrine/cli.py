@@ -285,6 +285,44 @@ def pshap(
     command.pshap(*what, images, permutations, batch_size, seed, device, workers, resume)
 
 
+@app.command()
+def audit(
+    model: Annotated[
+        str, typer.Argument(help="timm's name, hf-hub:OWNER/NAME or local-dir:FOLDER")
+    ],
+    data: Annotated[Path, typer.Option(help="Folder of images, of folders of classes if labelled")],
+    pretrained: Annotated[bool, typer.Option(help="Published weights, or random ones")] = True,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Weights of your own, in their place: a file of timm's")
+    ] = None,
+    images: Annotated[int, typer.Option(min=2, help="How many at most, spread evenly")] = 50,
+    size: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="A test size in pixels; by default 1.25, 1.5 and 2 times its own"),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the results; by default audit-MODEL")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn, random weights too")] = 0,
+    device: Device = None,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read the images")] = 0,
+) -> None:
+    """Put a model to the papers' tests on a folder of images: one page of plots, and a CSV.
+
+    Accuracy, circular and standard shifts, turns and mirrors, P-SHAP, and larger test sizes.
+    What is measured is kept: the same command goes on where it was stopped.
+
+    \b
+    vitrine audit vit_tiny_patch16_224 --data photos
+    vitrine audit a_swin_tiny_patch4_window7_224 --data photos --no-pretrained
+    vitrine audit resnet50 --data imagenet/val --images 50000 --workers 8
+    """
+    from vitrine.commands import audit as command
+
+    what = (model, data, pretrained, checkpoint)
+    command.audit(*what, images, size or (), output, seed, device, workers)
+
+
 def main() -> None:
     """Run the command line."""
     app()

@@ -96,7 +96,7 @@ def test_folders_can_be_chosen(vitrine):
 
 
 def test_a_bare_installation_has_help_and_says_what_a_command_needs(checkout):
-    """Without the extras torch, timm and typer are there, the workflow's packages are not."""
+    """With typer and without the rest of the extra `cli`."""
     absent = ["yaml", "filelock", "pandas", "matplotlib", "sklearn", "grimp", "snakemake"]
 
     def bare(argument):
@@ -116,3 +116,12 @@ def test_a_bare_installation_has_help_and_says_what_a_command_needs(checkout):
     assert command.returncode == 2
     assert command.stderr.startswith("vitrine: this command needs ")
     assert command.stderr.endswith("pip install 'vitrine[cli]'\n")
+
+
+def test_without_typer_the_command_is_one_sentence(checkout):
+    done = python(
+        "import sys\nsys.modules['typer'] = None\nfrom vitrine.__main__ import vitrine\nvitrine()",
+        checkout,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "vitrine: the command needs typer: pip install 'vitrine[cli]'\n"

@@ -36,7 +36,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import mannwhitneyu
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 from tqdm import tqdm
@@ -116,6 +115,8 @@ def greater(first: Tensor, second: Tensor) -> float:
         raise VitrineError(
             f"a Mann-Whitney test of {sizes} says nothing: give at least one of each"
         )
+    from scipy.stats import mannwhitneyu  # here, since P-SHAP itself needs torch and timm alone
+
     test = mannwhitneyu(first.double().numpy(), second.double().numpy(), alternative="greater")
     return float(test.pvalue)
 
