@@ -1,10 +1,23 @@
 import json
+import subprocess
+import sys
 
 import pytest
 
-from vitrine.commands.cost import Costs, Range, count_model, load_devices, training_images
+from vitrine.commands.cost import (
+    SEGMENTERS,
+    Costs,
+    Range,
+    count_model,
+    load_devices,
+    model_key,
+    read_segmenters,
+    training_images,
+    write_segmenters,
+)
+from vitrine.errors import VitrineError
 from vitrine.plan.catalog import load_catalog
-from vitrine.plan.recipe import Recipe
+from vitrine.plan.recipe import Recipe, SegmentationRecipe
 
 DAY = 86400
 
@@ -110,10 +123,60 @@ def test_a_checkpoint_holds_weights_two_moments_and_the_moving_average(catalog):
     assert costs.checkpoints_bytes(run) == 2 * 4 * costs.model(run).parameters * 4
 
 
-def test_every_recipe_of_every_paper_can_be_counted(root, monkeypatch):
+def test_every_recipe_of_every_paper_can_be_counted_and_segmenters_are_again(root, monkeypatch):
+    """The counts in the file are of today's code, and none is of a segmenter that is gone."""
     monkeypatch.chdir(root)
     full = load_catalog(scale="full")
-    costs = Costs(full, load_devices(root)["a100"])
+    counted = read_segmenters(root)
     models = {run.recipe.model.model_dump_json(): run for run in full.runs.values()}
     for run in models.values():
-        assert costs.model(run).forward_flops > costs.model(run).parameters
+        cost = count_model(run.recipe, run.info.classes)
+        assert cost.forward_flops > cost.parameters
+        if isinstance(run.recipe, SegmentationRecipe):
+            assert counted.pop(model_key(run.recipe, run.info.classes)) == cost
+    assert not counted
+
+
+def test_a_plan_of_segmenters_imports_neither_torch_nor_mmsegmentation(root):
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c"),
+            "import sys; from vitrine.commands.plan import plan;"
+            "from vitrine.plan.catalog import load_catalog;"
+            "plan(load_catalog(scale='full'), 'shift_table5');"
+            "print({'torch', 'timm', 'mmcv', 'mmengine', 'mmseg'} & {*sys.modules})",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=root,
+    )
+    assert done.stdout.splitlines()[-1:] == ["set()"], done.stderr
+
+
+def test_another_model_size_head_or_option_is_counted_anew(root):
+    full = load_catalog(root, scale="full")
+    segmenter = full.paper("shift").run("swin_upernet-ade20k-standard").recipe
+    other = segmenter.model_copy(update={"options": {"crop_size": (256, 256)}})
+    keys = {model_key(segmenter, 150), model_key(segmenter, 19), model_key(other, 150)}
+    recipe = recipe_of("vit_small_patch16_224")
+    larger = recipe.model_copy(update={"data": recipe.data.model_copy(update={"image_size": 256})})
+    deeper = recipe_of("vit_small_patch16_224", depth=13)
+    keys |= {model_key(one, 10) for one in (recipe, larger, deeper)}
+    assert len(keys) == 6
+    longer = recipe.model_copy(
+        update={"schedule": recipe.schedule.model_copy(update={"epochs": 9})}
+    )
+    assert model_key(longer, 10) == model_key(recipe, 10)
+
+
+def test_segmenters_are_written_as_they_are_read(catalog, monkeypatch):
+    here = catalog("full")
+    (here.root / SEGMENTERS).parent.mkdir(parents=True, exist_ok=True)
+    run = here.paper("tiny").run("plain")
+    monkeypatch.setattr("vitrine.commands.cost.SegmentationRecipe", Recipe)
+    write_segmenters(here)
+    cost = count_model(run.recipe, run.info.classes)
+    assert read_segmenters(here.root)[model_key(run.recipe, run.info.classes)] == cost
+    (here.root / SEGMENTERS).write_text("key,recipe,parameters,forward_flops\na,b,c,d\n")
+    with pytest.raises(VitrineError, match="write it anew with"):
+        read_segmenters(here.root)

@@ -8,24 +8,31 @@ source.
 Training takes the FLOPs of so many forward passes as the recipe's task needs (three for a
 classifier: one forward, two backward), which are two for each multiply-add that
 `vitrine.measures.flops` counts.
+
+MMSegmentation takes seconds to import, and to build each segmenter. Those of full scale are counted
+once, in ``configs/segmentation/costs.csv``, which ``python -m vitrine.commands.cost`` writes; a
+test counts them again.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import statistics
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pydantic import PositiveFloat
 
-from vitrine.plan.catalog import Catalog, Run
-from vitrine.plan.recipe import Training, canonical_json
+from vitrine.errors import VitrineError, exit_on_error
+from vitrine.plan.catalog import Catalog, Run, load_catalog
+from vitrine.plan.recipe import SegmentationRecipe, Training, short_hash
 from vitrine.plan.schema import Strict, parse, read_yaml
 from vitrine.training.engine import builder_of
 
 BYTES_OF_FLOAT = 4
 CHECKPOINTS_KEPT = 2
+SEGMENTERS = Path("configs") / "segmentation" / "costs.csv"
 
 
 class Device(Strict):
@@ -93,8 +100,7 @@ class Costs:
     def __init__(self, catalog: Catalog, device: Device) -> None:
         self.device = device
         self._runs_root = catalog.runs_root
-        self._models: dict[str, ModelCost] = {}
-        self._keys: dict[tuple[str, int], str] = {}  # of models, by recipes
+        self._models = read_segmenters(catalog.root)
 
     def model(self, run: Run) -> ModelCost:
         """Count the parameters and the forward FLOPs of a run's model at its image size.
@@ -102,14 +108,9 @@ class Costs:
         Raises:
             VitrineError: there is no such model, or it refuses its arguments.
         """
-        recipe, classes = run.recipe, run.info.classes
-        own = (recipe.hash, classes)
-        if own not in self._keys:
-            shape = builder_of(recipe).image_shape(recipe)
-            self._keys[own] = canonical_json([recipe.model.model_dump(), shape, classes])
-        key = self._keys[own]
+        key = model_key(run.recipe, run.info.classes)
         if key not in self._models:
-            self._models[key] = count_model(recipe, classes)
+            self._models[key] = count_model(run.recipe, run.info.classes)
         return self._models[key]
 
     def training_flops(self, run: Run) -> float:
@@ -144,6 +145,47 @@ class Costs:
         return CHECKPOINTS_KEPT * copies * self.weights_bytes(run)
 
 
+def model_key(recipe: Training, classes: int) -> str:
+    """Return a digest of all that decides what a recipe's model costs; nothing is built for it."""
+    parts = {"model": True, "options": True, "data": {"image_size"}}
+    return short_hash([recipe.model_dump(mode="json", include=parts), classes])
+
+
+def read_segmenters(root: Path) -> dict[str, ModelCost]:
+    """Read the segmenters that were counted before, by `model_key`.
+
+    Raises:
+        VitrineError: the file is damaged.
+    """
+    path = root / SEGMENTERS
+    if not path.is_file():
+        return {}
+    try:
+        with path.open(newline="") as file:
+            return {
+                row["key"]: ModelCost(int(row["parameters"]), int(row["forward_flops"]))
+                for row in csv.DictReader(file)
+            }
+    except (KeyError, TypeError, ValueError) as error:
+        raise VitrineError(
+            f"cannot read {path} ({error!r}): write it anew with python -m vitrine.commands.cost"
+        ) from None
+
+
+def write_segmenters(catalog: Catalog) -> None:
+    """Count every segmenter of a catalogue, for `read_segmenters`."""
+    rows = {}
+    for run in catalog.runs.values():
+        if isinstance(run.recipe, SegmentationRecipe):
+            key = model_key(run.recipe, run.info.classes)
+            cost = asdict(count_model(run.recipe, run.info.classes))
+            rows[key] = {"key": key, "recipe": f"{run.paper}/{run.name}", **cost}
+    with (catalog.root / SEGMENTERS).open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(next(iter(rows.values()))), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows.values())
+
+
 def count_model(recipe: Training, classes: int) -> ModelCost:
     """Count a recipe's model on the meta device."""
     import torch
@@ -170,3 +212,12 @@ def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
             devices = provenance.get("processes", 1)
             speeds += [json.loads(line)["images_per_second"] / devices for line in lines]
     return statistics.median(speeds) if speeds else None
+
+
+def main() -> None:
+    """Write the costs of full scale's segmenters."""
+    write_segmenters(load_catalog(scale="full"))
+
+
+if __name__ == "__main__":
+    exit_on_error(main)
