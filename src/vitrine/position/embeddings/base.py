@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
 
-
 Size = tuple[int, int]
 Weights = dict[str, Tensor]
 
