@@ -1,4 +1,5 @@
 import csv
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -196,6 +197,7 @@ def test_a_resnet_has_no_p_shap_and_all_else(audited, small):
     done = audited()
     assert done.code == 0
     assert "P-SHAP: not measured, as the positions of a ResNet cannot be permuted" in done.out
+    assert "Not measured: the positions of a ResNet cannot" in Path("out/audit.svg").read_text()
     assert done.rows["P-SHAP"][0]["value"] == ""
     measured = {part for part, rows in done.rows.items() if rows[0]["value"]}
     assert measured == {*ALL} - {"P-SHAP", "Accuracy"}
@@ -219,7 +221,7 @@ def test_an_octic_vit_survives_every_turn_and_mirror(audited, small):
     assert len(kept) == 8
     assert set(kept.values()) == {100}
     (equal,) = values(
-        done.rows["Turns and mirrors"], "logits equal to 0.0001 of the largest"
+        done.rows["Turns and mirrors"], "logits equal within 0.0001 of the largest"
     ).values()
     assert equal == {"all of these": 100}
     assert done.rows["Standard shifts"][0]["value"]

@@ -5,7 +5,7 @@ from importlib.metadata import version
 import pytest
 
 COMMANDS = ["plan", "doctor", "show", "status", "verify", "publish", "rehearse"]
-ALL = [*COMMANDS, "pshap"]
+ALL = [*COMMANDS, "pshap", "audit"]
 
 
 def python(code, cwd):

@@ -55,8 +55,8 @@ def _bars(axes: Axes, title: str, *parts: Part) -> None:
     names = [row["condition"] for row in shares]
     values = [row["value"] for row in shares]
     axes.barh(names, values, xerr=_errors(shares), color=colour(0), height=0.6, **WHISKERS)
-    for place, row in enumerate(shares):
-        axes.text(2, place, f"{row['value']:.1f}", color="white", va="center", fontsize=7)
+    for place, value in enumerate(values):
+        axes.text(102, place, f"{value:.1f}", va="center", fontsize=7)
     axes.invert_yaxis()
     axes.set(xlim=(0, 100), xlabel="images whose prediction stays, %")
 
@@ -67,7 +67,7 @@ def _position(axes: Axes, part: Part) -> None:
         return
     (row,) = rows
     axes.errorbar(row["value"], 0, xerr=_errors(rows), fmt="o", color=colour(0), capsize=3)
-    axes.annotate(_told(row), (row["value"], 0), (0, 10), textcoords="offset points", ha="center")
+    axes.text(0.5, 0.6, _told(row), transform=axes.transAxes, ha="center")
     label = "P-SHAP: 0 is image alone, 1 is position alone"
     if row["condition"]:
         label += f"\n({row['condition']})"

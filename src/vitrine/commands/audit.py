@@ -392,7 +392,9 @@ def _turns(one: Audit, batch_size: int) -> list[Row]:
 
     rows = [row(KEPT, TURNS[name], kept[ELEMENTS.index(name)]) for name in TURNS]
     rows.append(row(KEPT, "all of these", kept.all(dim=0)))
-    rows.append(row(f"logits equal to {EQUAL:g} of the largest", "all of these", torch.cat(equal)))
+    rows.append(
+        row(f"logits equal within {EQUAL:g} of the largest", "all of these", torch.cat(equal))
+    )
     if one.labelled:
         turned = [index for index, name in enumerate(ELEMENTS) if "m" not in name]
         rows.append(row("top-1", "at a random quarter turn", judged[turned]))
