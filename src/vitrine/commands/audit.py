@@ -160,7 +160,7 @@ def audit(
     parts: dict[str, dict[str, Any]] = {}
     for name in PARTS:
         parts[name], batch_size = _part(name, one, batch_size)
-    weights = checkpoint or ("published" if pretrained else "random")
+    weights = checkpoint or ("pretrained" if pretrained else "random")
     origin = identity | {"weights_from": str(weights), "image_size": own} | provenance(device)
     _write_table(parts, origin, output / "audit.csv")
     title = f"{model} ({weights} weights) on {count(len(folder), 'image')} of {data.name}"
