@@ -187,7 +187,7 @@ def fig8(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 def fig9a(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw the learned factors of Auto-PE, absolute (Figure 9a).
 
-    Models are "Auto-APE" and "Auto-RoPE"; columns are "P-SHAP" and "|γ|".
+    Models are "Auto-APE" and "Auto-RoPE"; columns are "P-SHAP" and ``"|γ|"``.
     """
     fig, ax = _scatter(_points(cells, "|γ|"), "|γ|")
     for height, text in ((1, "plain PE"), (GAMMA_0, "initial value")):
