@@ -4,7 +4,7 @@ SCALE ?= laptop
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: reproduce test test-cluster test-lower-bounds lint lock
+.PHONY: reproduce test test-cluster test-lower-bounds lint docs lock
 
 ## every table and figure at SCALE (laptop), then where they are
 reproduce: $(READY)
@@ -30,7 +30,12 @@ lint: $(READY)
 	@$(BIN)/lint-imports
 	@$(BIN)/snakefmt --check Snakefile workflow/rules
 
-## resolve envs/requirements.in anew
+## the static site of README, docs/ and the API, in build/docs
+docs: $(READY) .venv/.docs
+	@$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --conf-dir docs . build/docs
+	@echo "the site: build/docs/docs/index.html"
+
+## resolve envs/requirements.in and envs/docs.in anew
 lock:
 	@PYTHON=$(PYTHON) envs/lock.sh
 
@@ -40,4 +45,8 @@ $(READY): envs/requirements.lock envs/cuda.lock envs/build.txt envs/install.sh p
 	@$(PYTHON) -m venv .venv
 	@envs/install.sh "$(CURDIR)/$(BIN)/python"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/.docs: envs/docs.lock $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r envs/docs.lock
 	@touch $@

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Resolve requirements.in for Python 3.11 on Linux; write requirements.lock, cuda.lock and
-# environment.yml (cpu.lock is kept by hand). Pins stay as they are where they can;
+# environment.yml, and docs.in into docs.lock (cpu.lock is kept by hand). Pins stay as they are where they can;
 # `envs/lock.sh --upgrade` takes the newest of everything.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -22,6 +22,14 @@ while IFS= read -r line; do
     [[ $line =~ ^(nvidia|cuda|triton)[-=] ]] && file=cuda.lock
     printf '%s\n' "$line" >>"$file"
 done <"$fresh/all.lock"
+
+"$fresh/bin/uv" pip compile --quiet --no-header --no-annotate --generate-hashes \
+    --python-version 3.11 --python-platform x86_64-unknown-linux-gnu \
+    --constraints requirements.lock "$@" docs.in -o "$fresh/docs.lock"
+{
+    echo "# What \`make docs\` needs besides requirements.lock; made by \`make lock\`."
+    cat "$fresh/docs.lock"
+} >docs.lock
 
 {
     echo "# The pins of requirements.lock for conda: Python from conda, packages from PyPI. Made by \`make lock\`."

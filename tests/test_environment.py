@@ -6,7 +6,7 @@ import tomllib
 import pytest
 import yaml
 
-LOCKS = ["requirements.lock", "cuda.lock"]
+LOCKS = ["requirements.lock", "cuda.lock", "docs.lock"]
 
 
 def packages(root, name):
@@ -39,7 +39,15 @@ def test_the_lock_holds_what_the_package_depends_on(root):
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"].values()
     wanted = asked([*project["dependencies"], *(line for extra in extras for line in extra)])
-    assert wanted - {"vitrine"} <= set(packages(root, "requirements.lock"))
+    locked = packages(root, "requirements.lock") | packages(root, "docs.lock")
+    assert wanted - {"vitrine"} <= set(locked)
+
+
+def test_the_lock_of_the_site_changes_no_other_pin(root):
+    locked, site = packages(root, "requirements.lock"), packages(root, "docs.lock")
+    shared = set(locked) & set(site)
+    assert {name: site[name][0] for name in shared} == {name: locked[name][0] for name in shared}
+    assert asked((root / "envs" / "docs.in").read_text().splitlines()) <= set(site)
 
 
 def test_the_tools_that_build_packages_are_those_of_the_lock(root):

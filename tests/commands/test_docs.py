@@ -1,5 +1,7 @@
 """The pages of docs/ say and show what is there."""
 
+import re
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -27,3 +29,14 @@ def test_a_page_is_what_registry_code_and_scales_say(path, page):
 def test_a_picture_shows_the_images_that_there_are(name):
     shown = np.asarray(Image.open(ROOT / STAND_INS.with_suffix("") / f"{name}.png"))
     np.testing.assert_array_equal(shown, np.asarray(picture(CATALOG.datasets[name])))
+
+
+def test_every_page_of_the_site_exists():
+    entries = re.findall(r"(?m)^/(.+)$", (ROOT / "docs" / "index.md").read_text())
+    made = {"docs/api/modules"}  # by Sphinx, of the docstrings
+    assert made < {*entries}
+    assert [one for one in entries if not (ROOT / f"{one}.md").is_file()] == [*made]
+    shown = re.findall(r"{literalinclude} /(.+)", (ROOT / "docs" / "examples.md").read_text())
+    assert sorted(shown) == sorted(f"examples/{one.name}" for one in ROOT.glob("examples/*.py"))
+    equations = {f"docs/equations/{one.stem}" for one in ROOT.glob("docs/equations/*.md")}
+    assert equations == {one for one in entries if one.startswith("docs/equations/")}

@@ -136,10 +136,15 @@ def test_figure_4a_marks_the_limit_of_wide_blocks():
 
 def test_figure_4b_draws_accuracy_by_octic_blocks():
     cells = tidy(["H8", "I8"], ["0", "12", "24"], lambda row, column: float(column) + len(row))
-    ax = fig4b(cells, []).axes[0]
-    assert [line.get_label() for line in ax.lines] == ["H8", "I8"]
+    runs = {"measurement": [*"aabcde"], "std": [np.nan, np.nan, 1.0, *[np.nan] * 3], "n_seeds": 3}
+    fig = fig4b(cells.assign(**runs), [])
+    (ax,) = fig.axes
+    assert [line.get_label() for line in ax.lines[:2]] == ["H8", "I8"]
     assert points(ax.lines[0]) == [(0, 2), (12, 14), (24, 26)]
+    assert points(ax.lines[2]) == [(12, 14)]  # the run of k = 0 once more
     assert list(ax.get_xticks()) == [0, 12, 24]
+    words = [text.get_text() for text in fig.legends[0].texts]
+    assert words[2:] == ["the run of the point before", "3 seeds (95 %), else 1"]
 
 
 def test_the_ring_is_walked_by_mirroring_left_to_right_and_along_the_diagonal():

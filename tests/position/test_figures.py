@@ -12,6 +12,7 @@ from vitrine.errors import VitrineError
 from vitrine.measures.context import Described
 from vitrine.plan.datasets import load_registry
 from vitrine.position.figures import (
+    CORNERS,
     MODELS,
     fig2,
     fig3a,
@@ -90,6 +91,20 @@ def test_points_are_p_shap_and_the_gain_over_ape_of_their_dataset(draw, models):
         index = models.index(row.partition(", ")[2])
         assert places[row] == pytest.approx((p_shap, -10 * index))
     assert legends(fig) == [list(P_SHAP), [model for model in MODELS if model in models]]
+
+
+def test_a_dataset_whose_points_cover_each_other_is_shown_again_in_the_emptiest_corner():
+    rows = {"SVHN, APE": (0.4, 90.0), "SVHN, no PE": (0.0, 30.0)}
+    rows |= {"EuroSAT, APE": (0.006, 90.0), "EuroSAT, no PE": (0.0, 92.0)}
+    fig = fig3a(tidy(rows), [])
+    (inset,) = fig.axes[0].child_axes
+    assert inset.get_title(loc="right") == "EuroSAT, enlarged"
+    assert drawn(inset) == {"EuroSAT, APE": (0.006, 0.0), "EuroSAT, no PE": (0.0, 2.0)}
+    fig.draw_without_rendering()
+    corner = fig.axes[0].transAxes.inverted().transform(inset.get_window_extent().p0)
+    assert corner == pytest.approx(CORNERS[0])  # below and to the right, where no point is
+    spread = {row: value for row, value in rows.items() if "SVHN" in row}
+    assert fig3a(tidy(spread), []).axes[0].child_axes == []
 
 
 def test_a_dashed_line_fits_the_models_of_each_dataset():

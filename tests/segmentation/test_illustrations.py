@@ -44,7 +44,14 @@ def test_pictures_have_one_size_and_the_shift_leaves_a_border_unseen(values, num
     assert values[f"{number}/offset"] != [0, 0]
     assert UNSEEN in after
     assert UNSEEN not in before
-    assert after.max() < len(values["palette"])
+    assert after.max() < len(values["classes"])
+
+
+@pytest.mark.parametrize("number", range(1, IMAGES + 1))
+def test_labels_have_the_size_of_the_predictions(values, number):
+    truth = torch.tensor(values[f"{number}/truth"])
+    assert truth.shape == torch.tensor(values[f"{number}/before"]).shape
+    assert UNSEEN <= truth.min() <= truth.max() < len(values["classes"])
 
 
 @pytest.mark.parametrize("number", range(1, IMAGES + 1))

@@ -75,7 +75,9 @@ def test_the_sweep_has_a_panel_for_each_model_and_a_line_for_each_size(models):
     fig = sweep(tidy(rows, ["0.80", "1.00", "1.50"], lambda row, column: float(column)), [])
     assert [axes.get_title() for axes in fig.axes] == models
     for axes in fig.axes:
-        line = axes.lines[0]
-        assert line.get_label() == "352²"
-        assert list(line.get_xdata()) == list(line.get_ydata()) == [0.8, 1.0, 1.5]
+        small, large = axes.lines[:2]
+        assert (small.get_label(), large.get_label()) == ("352²", "864²")
+        assert list(small.get_ydata()) == [0.8, 1.0, 1.5]
+        assert list(small.get_xdata()) == pytest.approx([0.8, 1.0, 1.5], abs=0.02)
+        assert (small.get_xdata() < large.get_xdata()).all()  # no interval hides another
         assert round(axes.lines[-1].get_xdata()[0], 4) == 1.1708

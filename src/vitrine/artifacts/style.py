@@ -101,7 +101,7 @@ def colour(index: int) -> str:
 
 
 def lines(axes: Axes, cells: pd.DataFrame, looks: Mapping[str, int] | None = None) -> None:
-    """Draw a line for each row of tidy cells over its columns, with the seeds' 95 % band.
+    """Draw a line for each row of tidy cells over its columns, with the seeds' 95 % intervals.
 
     The columns are numbers, such as image sizes. `looks` are those of `series`, by default in the
     rows' order.
@@ -114,7 +114,8 @@ def lines(axes: Axes, cells: pd.DataFrame, looks: Mapping[str, int] | None = Non
         looks or {row: index for index, row in enumerate(dict.fromkeys(cells["row"]))},
         estimator="median",
         errorbar=("pi", 100),
-        err_kws={"linewidth": 0},
+        err_style="bars",  # which also a single point between others shows
+        err_kws={"fmt": "none", "elinewidth": 0.8},
     )
 
 

@@ -67,17 +67,21 @@ class Place:
 
 
 def pages(catalog: Catalog, root: Path = Path()) -> dict[Path, str]:
-    """Return the text of each paper's page."""
+    """Return the text of the page of each paper that has a list of what it numbers."""
     found = citations(root, catalog.papers)
     return {
-        FOLDER / f"{name}.md": page(name, paper.info, items_of(paper.folder), found)
+        FOLDER / f"{name}.md": page(name, paper.info, items, found)
         for name, paper in catalog.papers.items()
+        if (items := items_of(paper.folder))
     }
 
 
 def items_of(folder: Path) -> list[Item]:
-    """Read what a paper numbers, from the paper's folder of configs/."""
-    with (folder / "reference" / "equations.csv").open(encoding="utf-8", newline="") as file:
+    """Read what a paper numbers, from the paper's folder of configs/; nothing if none is listed."""
+    path = folder / "reference" / "equations.csv"
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
         return [Item(**row) for row in csv.DictReader(file)]
 
 

@@ -55,7 +55,7 @@ def selection_margins(model: nn.Module) -> Iterator[SelectionMargins]:
     The margin of a selection is the gap between its best two scores over what rounding may change
     that gap by. That is assumed, see `ROUNDINGS`, and no bound derived from the model: above 1, a
     clear margin, rounding is not expected to change the selection; near 0 two grids tie, as those
-    of a periodic image do.
+    of a periodic image do::
 
         with selection_margins(model) as margins:
             model(images)

@@ -10,7 +10,7 @@ P_b whose tokens are permuted. The values of the four coalitions,
 give each player's Shapley value: phi_P + phi_I = v(N) - v(0). Kernel SHAP, which the paper runs,
 solves a least-squares problem whose solution with two players is this closed form.
 
-P-SHAP is |phi_P| / (|phi_P| + |phi_I|). The paper prints it without absolute values; the
+P-SHAP is ``|phi_P| / (|phi_P| + |phi_I|)``. The paper prints it without absolute values; the
 authors' code takes them, and so do we: only then it lies between 0 and 1. A model's P-SHAP is the
 mean over the samples that it classifies correctly.
 

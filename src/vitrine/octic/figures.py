@@ -40,6 +40,7 @@ LINE = "#707070"
 MIRRORS = {"m": (style.colour(0), "left-right"), "mr": (style.colour(4), "diagonal")}
 # Places of a ring, clockwise: row and column.
 RING = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))
+HOLLOW: Any = {"marker": "o", "linestyle": "", "mfc": "white", "mec": "none", "markersize": 2}
 CENTRED: Any = {"ha": "center", "va": "center"}
 
 
@@ -92,7 +93,7 @@ def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
         middles = (edges[1:] + edges[:-1]) / 2
         ax.set_xticks(middles, labels)
         ax.set_yticks(middles, labels, rotation=0)
-        ax.tick_params(labelsize=6, pad=1, labeltop=True, labelbottom=False)
+        ax.tick_params(labelsize=7, pad=1, labeltop=True, labelbottom=False)
         for edge in edges:
             ax.axhline(edge, color="#D0D0D0", linewidth=0.4)
             ax.axvline(edge, color="#D0D0D0", linewidth=0.4)
@@ -134,13 +135,23 @@ def fig4a(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 def fig4b(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw accuracy by the number of octic blocks k (Figure 4b).
 
-    Columns are k, rows are H8 and I8.
+    Columns are k, rows are H8 and I8. A smaller model has one run for several k; those after the
+    first are hollow.
     """
     fig, ax = style.figure()
     style.lines(ax, cells)
+    again = cells[cells.duplicated(["row", "measurement"])]
+    ax.plot(again["column"].astype(float), again["measured"], **HOLLOW)
     ax.set(xlabel="octic blocks k", ylabel="Top-1 accuracy (%)")
     ax.set_xticks(sorted(cells["column"].astype(int).unique()))
-    ax.legend()
+    handles, _ = ax.get_legend_handles_labels()
+    if len(again):
+        look = HOLLOW | {"mec": "black", "markersize": 4}
+        handles.append(Line2D([], [], **look, label="the run of the point before"))
+    if cells["std"].notna().any():
+        label = f"{cells['n_seeds'].max():.0f} seeds (95 %), else 1"
+        handles.append(Line2D([], [], color="black", marker="|", linestyle="", label=label))
+    fig.legend(handles=handles, loc="outside upper center", ncols=2)
     return fig
 
 
@@ -169,7 +180,7 @@ def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     for side, names, va in ((-0.27, PLANES[:4], "bottom"), (0.27, PLANES[4:], "top")):
         for column, name in enumerate(names):
             place = (middle[0] + (column - 1.5) / 4, middle[1] + side)
-            right.text(*place, name, fontsize=6, ha="center", va=va)
+            right.text(*place, name, fontsize=7, ha="center", va=va)
     return fig
 
 
@@ -268,7 +279,7 @@ def _family(axes: Axes, y: float, family: str, values: Mapping[str, Any]) -> Non
             linewidth=0.8,
         )  # fmt: skip
         axes.add_patch(box)
-        axes.text(left + width / 2, y, text, fontsize=6.5, **CENTRED)
+        axes.text(left + width / 2, y, text, fontsize=7, **CENTRED)
         left += width
 
 
@@ -282,12 +293,12 @@ def _octic_block(axes: Axes, values: Mapping[str, Any]) -> None:
             corner = (place, 7.1 - plane)
             axes.add_patch(Rectangle(corner, unit * channels, 0.8, color=style.colour(index), lw=0))
         label = f"{STAGE_LABELS.get(stage, stage)}\n{planes} × {tokens} × {channels}"
-        axes.text(place, -0.3, label, fontsize=6.5, va="top")
+        axes.text(place, -0.3, label, fontsize=7, va="top")
         if place:
             _arrow(axes, (end + 0.05, 4), (place - 0.05, 4))
         end = place + unit * channels
     for plane, name in enumerate(PLANES):
-        axes.text(-0.06, 7.5 - plane, name, fontsize=6, ha="right", va="center")
+        axes.text(-0.06, 7.5 - plane, name, fontsize=7, ha="right", va="center")
     width = unit * shapes["x"][-1]
     for first, last in ((0, 3), (3, 7)):  # what is added to the outputs of proj and fc2
         start, stop = first + 0.75 * width, last + 0.25 * width
@@ -306,7 +317,7 @@ def _cayley_diagram(axes: Axes, pictures: Mapping[str, np.ndarray]) -> Point:
     following = zip(centres, [*centres[1:], centres[0]], ring(), colours, strict=True)
     for (x, y), (next_x, next_y), element, colour in following:
         _place(axes, pictures[element], (x, y))
-        axes.text(x - 0.5, y - height / 2 - 0.03, _power(element), fontsize=6)
+        axes.text(x - 0.5, y - height / 2 - 0.03, _power(element), fontsize=7)
         across, down = 0.13 * np.sign(next_x - x), 0.13 * np.sign(next_y - y)
         mid_x, mid_y = (x + next_x) / 2, (y + next_y) / 2
         ends = (mid_x - across, mid_y - down), (mid_x + across, mid_y + down)

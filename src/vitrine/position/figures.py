@@ -52,6 +52,9 @@ GAIN = "accuracy gain over {} (points)"
 LINE = "#707070"
 KINDS = ("dependent", "independent")
 LONG = 20  # characters of a name in the legend
+CROWDED = (0.08, 0.12)  # of the axes' width and height: points that cover each other
+INSET = (0.3, 0.28)
+CORNERS = ((0.67, 0.09), (0.13, 0.09), (0.67, 0.66), (0.13, 0.66))  # the first of equals is taken
 CENTRED: Any = {"ha": "center", "va": "center"}
 
 
@@ -184,7 +187,7 @@ def fig8(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 def fig9a(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw the learned factors of Auto-PE, absolute (Figure 9a).
 
-    Models are "Auto-APE" and "Auto-RoPE"; columns are "P-SHAP" and "|γ|".
+    Models are "Auto-APE" and "Auto-RoPE"; columns are "P-SHAP" and ``"|γ|"``.
     """
     fig, ax = _scatter(_points(cells, "|γ|"), "|γ|")
     for height, text in ((1, "plain PE"), (GAMMA_0, "initial value")):
@@ -225,6 +228,7 @@ def _gains(
     ax.axhline(0, color=LINE, linewidth=0.6, zorder=1)
     if fit:
         _draw_fits(ax, gained)
+    _enlarge(ax, gained, links)
     return fig
 
 
@@ -269,18 +273,7 @@ def _scatter(
     """Draw points by dataset and model, and dotted lines to the models that `links` gives."""
     fig, ax = style.figure(**{"aspect": 0.95} | shape)
     ax.set(xlabel="P-SHAP", ylabel=ylabel)
-    colours = _colours(points)
-    rows: Any = points.itertuples()
-    places = {(point.dataset, point.model): point for point in rows}
-    for (dataset, model), point in places.items():
-        colour = colours[dataset]
-        end = places.get((dataset, (links or {}).get(model, "")))
-        if end is not None:
-            ax.plot([point.x, end.x], [point.y, end.y], color=colour, linestyle=":", linewidth=1)
-        errors = {"xerr": point.x_error, "yerr": point.y_error}
-        ax.errorbar(point.x, point.y, **errors, color=colour, elinewidth=0.6, alpha=0.5)
-        look = _marker(model, colour)
-        ax.plot(point.x, point.y, **look, label=f"{dataset}, {model}", zorder=3)
+    _draw(ax, points, colours := _colours(points), links)
     by_dataset = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
     by_model = [
         Line2D([], [], **_marker(model, "black"), label=model)
@@ -295,6 +288,47 @@ def _scatter(
         place: Any = f"outside {side} center"
         fig.legend(handles=handles, loc=place, ncols=columns, columnspacing=1)
     return fig, ax
+
+
+def _draw(
+    ax: Axes, points: pd.DataFrame, colours: Mapping[str, str], links: Mapping[str, str] | None
+) -> None:
+    """Draw points with their spread over seeds, and dotted lines to the models of `links`."""
+    rows: Any = points.itertuples()
+    places = {(point.dataset, point.model): point for point in rows}
+    for (dataset, model), point in places.items():
+        colour = colours[dataset]
+        end = places.get((dataset, (links or {}).get(model, "")))
+        if end is not None:
+            ax.plot([point.x, end.x], [point.y, end.y], color=colour, linestyle=":", linewidth=1)
+        errors = {"xerr": point.x_error, "yerr": point.y_error}
+        ax.errorbar(point.x, point.y, **errors, color=colour, elinewidth=0.6, alpha=0.5)
+        look = _marker(model, colour)
+        ax.plot(point.x, point.y, **look, label=f"{dataset}, {model}", zorder=3)
+
+
+def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None) -> None:
+    """Show the first dataset whose points all but coincide once more, in the emptiest corner."""
+    limits = np.array([axes.get_xlim(), axes.get_ylim()])
+    axes.set(xlim=limits[0], ylim=limits[1])
+    for dataset, own in points.groupby("dataset", sort=False):
+        places = own[["x", "y"]].dropna().to_numpy(dtype=float)
+        if len(places) > 1 and (np.ptp(places, axis=0) < CROWDED * np.ptp(limits, axis=1)).all():
+            shares = (points[["x", "y"]].to_numpy(dtype=float) - limits[:, 0]) / np.ptp(
+                limits, axis=1
+            )
+            inside = [
+                ((shares >= c) & (shares <= np.add(c, INSET))).all(axis=1).sum() for c in CORNERS
+            ]
+            inset = axes.inset_axes((*CORNERS[int(np.argmin(inside))], *INSET))
+            _draw(inset, own, _colours(points), links)
+            inset.axhline(0, color=LINE, linewidth=0.6, zorder=1)
+            inset.margins(0.15)
+            inset.set_title(f"{dataset}, enlarged", fontsize=7, pad=2, loc="right")
+            inset.tick_params(labelsize=6, pad=1)
+            inset.locator_params("x", nbins=2)
+            inset.locator_params("y", nbins=3)
+            return
 
 
 def _marker(model: str, colour: str) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def learned(model: nn.Module) -> dict[str, Any]:
         Of Auto-PE ``gamma``, the mean absolute factor, ``gamma/signed``, the mean, and
         ``gamma/layers``, one of Auto-APE and one for each layer of Auto-RoPE. Of RoPE and Auto-RoPE
         ``angle``, by how many radians a pair of channels turns from a patch to the next along the
-        direction of its frequency, the factor included: the mean of |gamma theta| over layers,
+        direction of its frequency, the factor included: the mean of ``|gamma theta|`` over layers,
         heads and pairs; and ``angle/layers``, for each layer.
     """
     embedding = getattr(model, "pos_embed", None)

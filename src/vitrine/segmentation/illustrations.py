@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import torch
 from mmseg.registry import DATASETS
 from scipy import ndimage
 from torch import Tensor
+from torch.nn import functional
 
+from vitrine.data.segmentation import IGNORED
 from vitrine.measures.consistency import draws, integers
 from vitrine.measures.context import Trained, Values
 from vitrine.plan.recipe import SegmentationRecipe
@@ -39,13 +42,14 @@ def shift_illustration(
     Returns:
         for images n = 1, 2 ...: ``<n>/changed`` (percent of the pixels that both show, predicted
         anew); ``<n>/offset``; ``<n>/pixels`` (H, W, 3) bytes, ``<n>/before`` and ``<n>/after``
-        (H, W) classes, the latter shifted back with `UNSEEN` where nothing is known;
-        ``<n>/boxes``, a list of `Box`; ``palette``, the colour of each class.
+        (H, W) classes, the latter shifted back with `UNSEEN` where nothing is known; ``<n>/truth``,
+        the labels, `UNSEEN` where there is none; ``<n>/boxes``, a list of `Box`; ``classes``, the
+        name of each class.
     """
     samples = ValidationSamples(trained.recipe, trained.info, trained.data_root)
     assert trained.info.segmentation is not None
     dataset: Any = DATASETS.get(trained.info.segmentation.type)
-    values: dict[str, Any] = {"palette": dataset.METAINFO["palette"]}
+    values: dict[str, Any] = {"classes": list(dataset.METAINFO["classes"])}
     for number in range(1, images + 1):
         index = (number - 1) * len(samples) // images
         sample = samples[index]
@@ -63,6 +67,7 @@ def shift_illustration(
             f"{number}/changed": 100 * (changed.sum() / both.sum()).item(),
             f"{number}/offset": offset[0].tolist(),
             f"{number}/pixels": _pixels(trained, sample)[kept].tolist(),
+            f"{number}/truth": _truth(sample, before.shape)[kept].tolist(),
             f"{number}/before": before[kept].tolist(),
             f"{number}/after": after.masked_fill(~both, UNSEEN)[kept].tolist(),
             f"{number}/boxes": changed_boxes(changed[kept], boxes),
@@ -79,6 +84,13 @@ def changed_boxes(changed: Tensor, most: int) -> list[Box]:
         (rows.start, columns.start, rows.stop - rows.start, columns.stop - columns.start)
         for rows, columns in (places[region] for region in np.argsort(-sizes, kind="stable")[:most])
     ]
+
+
+def _truth(sample: Sample, size: Sequence[int]) -> Tensor:
+    """The labels at the size of the predictions, ``(h, w)``."""
+    mask = functional.interpolate(sample.mask[None, None].float(), tuple(size), mode="nearest")
+    labels = mask[0, 0].long()
+    return labels.masked_fill(labels == IGNORED, UNSEEN)
 
 
 def _pixels(trained: Trained[SegmentationRecipe], sample: Sample) -> Tensor:

@@ -76,7 +76,7 @@ def fig4(cells: pd.DataFrame, measurements: Measurements) -> Figure:
             shown = style.picture(ax, one, vmin=0, vmax=top)
             ax.set(title=block if model == models[0] else None)
             ax.set_xlabel(f"max {one.max():.1g}")
-        row[0].set_ylabel(model)
+        row[0].set_ylabel(model.removesuffix(" (Ours)"))
     fig.colorbar(shown, ax=axes, label="change, of the largest activation", fraction=0.05)
     return fig
 

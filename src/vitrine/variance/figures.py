@@ -81,8 +81,11 @@ def sweep(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     cells = cells.assign(
         model=cells["row"].str.split(", ").str[0], size=cells["row"].str.split(", ").str[1]
     )
-    models = list(dict.fromkeys(cells["model"]))
-    fig, axes = style.figure("text", aspect=0.36, columns=len(models), sharey=True, squeeze=False)
+    models, sizes = (list(dict.fromkeys(cells[name])) for name in ("model", "size"))
+    # Side by side, so that no interval hides another.
+    places = cells["size"].map({size: 0.012 * (n - 1) for n, size in enumerate(sizes)})
+    cells["column"] = cells["column"].astype(float) + places
+    fig, axes = style.figure("text", aspect=0.36, columns=len(models), squeeze=False)
     for ax, model in zip(axes[0], models, strict=True):
         style.lines(ax, cells[cells["model"] == model].assign(row=cells["size"]))
         ax.axhline(0, color="black", linewidth=0.6)
