@@ -248,6 +248,24 @@ def mmseg(
 
 
 @app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Folder of a run: runs/PAPER/RECIPE-HASH")],
+    to: Annotated[Path | None, typer.Option(help="A new folder")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Which seed of the run")] = 0,
+    push: Annotated[str | None, typer.Option(help="hf-hub:USER/NAME, if you are logged in")] = None,
+) -> None:
+    """Write a trained model as others take it: timm's layout of hubs, or MMSegmentation's.
+
+    \b
+    vitrine export runs/octic/h8-l-0a1b2c3d --to h8-l
+    vitrine export runs/octic/h8-l-0a1b2c3d --push hf-hub:me/h8-l
+    """
+    from vitrine.commands import export as command
+
+    command.export(run, to, seed, push)
+
+
+@app.command()
 def pshap(
     model: Annotated[
         str, typer.Option(help="timm's name of a ViT, hf-hub:OWNER/NAME or local-dir:FOLDER")

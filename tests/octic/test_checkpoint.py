@@ -4,6 +4,7 @@ import math
 import re
 
 import pytest
+import timm
 import torch
 from torch.nn import functional
 
@@ -301,6 +302,19 @@ def same_weights(model, other):
     return all(
         torch.equal(value, other.state_dict()[name]) for name, value in model.state_dict().items()
     )
+
+
+@pytest.mark.parametrize("family", ["h8", "i8", "d8"])
+def test_timm_takes_published_weights_as_it_takes_ours(family):
+    name, state = f"octic_{family}_vit_small_patch16_224", published_state(family)
+    overlay = {"state_dict": state, "num_classes": CLASSES}
+    model = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, **ARGUMENTS)
+    expected = OcticVisionTransformer(family, **ARGUMENTS)
+    load_published(expected, state)
+    assert same_weights(model, expected)
+    wider = {**ARGUMENTS, "embed_dim": 2 * C}
+    with pytest.raises(VitrineError, match="build the model with the published one's arguments"):
+        timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, **wider)
 
 
 @pytest.mark.parametrize(

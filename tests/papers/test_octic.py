@@ -17,6 +17,7 @@ from vitrine.self_supervision.measures import hyperparameters as of_dinov2
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "octic"
 PRINTED = {
+    "published": 9,
     "table1": 15, "table2": 96, "table3": 63, "table4": 16, "table5": 12, "table6": 26,
     "table6b": 26, "table7": 30, "table8": 13, "table9": 18, "table10": 37, "fig1": 36,
 }  # fmt: skip
@@ -170,7 +171,7 @@ def test_every_dinov2_is_trained_as_the_one_in_table_6(full):
 
 
 def test_every_model_is_trained_as_the_one_in_table_6(full):
-    for name in classifiers(full):
+    for name in (one for one in classifiers(full) if not one.endswith("-published")):
         size = next((size for size in ("h", "b") if f"-{size}" in name), "l")
         recipe, in_table = full.run(name).recipe, full.run("h8-h" if size == "h" else "h8-l").recipe
         assert recipe.model_copy(update={"model": in_table.model}) == in_table

@@ -170,6 +170,12 @@ def test_every_registered_model_and_type_is_found_where_it_is_registered():
     assert known["AdaptiveSwin"] == "vitrine.segmentation.adaptive"
 
 
+def test_a_model_of_a_hub_may_be_any_of_ours():
+    found = code._named_in({"model": "local-dir:runs/mine"})
+    assert {"vitrine.octic.vit", "vitrine.shift.swin", "vitrine.position.vit"} <= found
+    assert code._named_in({"model": "vit_tiny_patch16_224"}) == set()
+
+
 def test_the_names_that_the_rules_rest_on_exist():
     modules = code._graph().modules
     assert {*code.REGISTRIES, code.OPENING, code.TAKING, *code.RENDERING} <= modules

@@ -165,6 +165,25 @@ def test_pretrained_weights_fill_all_but_a_head_of_another_size(make_recipe, tmp
         assert name.startswith("head.") or torch.equal(value, source.state_dict()[name]), name
 
 
+def test_a_model_of_a_hubs_layout_is_built_with_its_weights(make_recipe, recipe, tmp_path):
+    source = timm.create_model(recipe.model.name, **recipe.model.args, num_classes=10)
+    timm.models.save_for_hf(source, tmp_path, safe_serialization=True)
+    hub = published(make_recipe, f"local-dir:{tmp_path}")
+    assert hub.model.published is None
+    model = build_pretrained(hub, 10, None)
+    assert all(torch.equal(v, source.state_dict()[n]) for n, v in model.state_dict().items())
+    assert build_model(hub, 7).head.weight.shape == (7, 16)
+    with pytest.raises(VitrineError, match=r"local-dir:/no/such.*Config file not found"):
+        build_pretrained(published(make_recipe, "local-dir:/no/such"), 10, None)
+
+
+def test_a_model_may_have_other_published_weights_than_those_of_its_name(make_recipe):
+    recipe = make_recipe({"model": {"pretrained": "deit_small_patch16_224.fb_in1k"}})
+    assert recipe.model.published == "deit_small_patch16_224.fb_in1k"
+    assert make_recipe({"model": {"pretrained": True}}).model.published == "vit_tiny_patch16_224"
+    assert make_recipe().model.published is None
+
+
 def test_damaged_or_missing_pretrained_weights_are_refused(make_recipe, tmp_path):
     file = tmp_path / "test_vit.r160_in1k.safetensors"
     with pytest.raises(VitrineError, match=r"does not exist: .*weights test_vit.* --output"):

@@ -1,5 +1,6 @@
 """Weights are read without running code, and published ones are those that were fetched."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -49,6 +50,14 @@ def test_timm_refuses_it_too(tmp_path, attack):
         with pytest.raises(Exception, match=r"(?i)weights.only"):
             timm.create_model("test_vit", pretrained=True, pretrained_cfg_overlay=overlay)
     assert not (tmp_path / "made").exists()
+
+
+def test_options_of_a_training_are_no_code(tmp_path):
+    checkpoint = {"model": WEIGHTS, "args": argparse.Namespace(lr=0.1), "epoch": 3}
+    torch.save(checkpoint, tmp_path / "deit.pth")
+    weights = read_weights(tmp_path / "deit.pth")
+    assert weights.keys() == WEIGHTS.keys()
+    assert torch.equal(weights["a"], WEIGHTS["a"])
 
 
 @pytest.mark.parametrize("page", [b"<!DOCTYPE html><title>Sign in", b"\n <html><body>", b"<?xml "])

@@ -42,7 +42,7 @@ def unfold_halves(halves: Tensor) -> Tensor:
 
 def left_halves(grids: Tensor) -> Tensor:
     """Undo `unfold_halves`."""
-    return grids[..., : grids.shape[-1] // 2]
+    return grids[..., : grids.shape[-1] // 2].contiguous()
 
 
 class FlipLinear(nn.Module):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import torch
 from timm.layers import LayerNorm, global_pool_nlc, to_2tuple
@@ -214,8 +214,9 @@ class SteerableVisionTransformer(nn.Module):
             VitrineError: it is no square of an even number of patches.
         """
         side = square_side(img_size, self.patch_size)
-        self.get_submodule("pos_embed").set_grid(side // self.patch_size)
-        self.get_submodule("patch_embed").set_input_size((side, side))
+        pos_embed, patch_embed = cast(Any, self.pos_embed), cast(Any, self.patch_embed)
+        pos_embed.set_grid(side // self.patch_size)
+        patch_embed.set_input_size((side, side))
         self.grid_size = (side // self.patch_size, side // self.patch_size)
         update_model_input_size(self, (side, side))
 
@@ -406,18 +407,30 @@ def square_side(img_size: int | tuple[int, int], patch_size: int) -> int:
     return int(height)
 
 
+_OF_PUBLISHED = "patch_embed.lift8.conv_A1.weight"
+
+
 def checkpoint_filter_fn(
     state_dict: Mapping[str, Tensor], model: SteerableVisionTransformer
 ) -> dict[str, Tensor]:
     """Fit weights of images of another size or of other channels to a model, as timm does a ViT's.
 
-    Positions are resampled, and filters summed or repeated over channels.
+    Positions are resampled, and filters summed or repeated over channels. Weights that the paper's
+    authors published are brought into our layout; they must be of the model's own size.
+
+    Raises:
+        VitrineError: published weights do not fit the model.
     """
+    if any(name.endswith(_OF_PUBLISHED) for name in state_dict):
+        from vitrine.octic.checkpoint import load_published
+
+        load_published(cast(OcticVisionTransformer, model), state_dict)
+        return dict(model.state_dict())
     state = dict(state_dict)
     positions, ours = state["pos_embed.weight"], model.get_parameter("pos_embed.weight")
     if positions.shape[1] == ours.shape[1] and positions.shape != ours.shape:
-        resample = model.get_submodule("pos_embed").resampled
-        state["pos_embed.weight"] = resample(positions, model.grid_size[0])
+        pos_embed = cast(Any, model.pos_embed)
+        state["pos_embed.weight"] = pos_embed.resampled(positions, model.grid_size[0])
     filters = state.get("patch_embed.weight")
     if filters is not None and filters.shape[2] != model.in_chans:
         adapted = adapt_input_conv(model.in_chans, filters.flatten(0, 1), filters.shape[2])

@@ -23,7 +23,7 @@ import grimp
 import vitrine
 from vitrine.plan.datasets import DatasetInfo
 from vitrine.plan.recipe import AnyRecipe, SegmentationRecipe, Training
-from vitrine.plan.source import code_of, config_strings, syntax_tree
+from vitrine.plan.source import HUBS, code_of, config_strings, syntax_tree
 
 PACKAGE = Path(vitrine.__file__).parent
 REGISTRIES = ("vitrine.models", "vitrine.segmentation")
@@ -137,6 +137,8 @@ def _named_in(value: Any) -> set[str]:
     if isinstance(value, SegmentationRecipe):
         strings |= config_strings(value.model.name)
     known = registering_modules()
+    if any(one.startswith(HUBS) for one in strings):  # a model of a hub may be any of ours
+        return set(known.values())
     # A name may carry the tag of its weights, as timm's do.
     return {known[name] for name in (one.partition(".")[0] for one in strings) if name in known}
 

@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from vitrine.plan.schema import Strict
+from vitrine.plan.source import HUBS
 
 Fraction = float
 Task = Literal["classification", "segmentation", "self_supervision"]
@@ -65,16 +66,20 @@ class Training(Strict, ABC):
 
 
 class Model(Strict):
-    """A timm registry name with its arguments.
+    """A timm registry name with its arguments, or a model of a hub.
 
-    `name` may carry a pretrained tag (``vit_small_patch16_224.augreg_in21k_ft_in1k``), which
-    `pretrained` loads. `weights_from` is written as the name of a recipe and resolved to its run's
-    folder, whose hash then counts in this recipe's own.
+    `name` may carry a pretrained tag (``vit_small_patch16_224.augreg_in21k_ft_in1k``), or say where
+    timm finds the model (``hf-hub:<user>/<name>@<revision>``, ``local-dir:<folder>``). `pretrained`
+    loads the weights of that name, or others of ``configs/weights.yaml``. `weights_from` is written
+    as the name of a recipe and resolved to its run's folder, whose hash then counts in this
+    recipe's own.
     """
 
     name: str
     args: dict[str, Any] = {}
-    pretrained: bool = False
+    pretrained: bool | str = Field(
+        False, description="load published weights: those of the model's name, or of this one"
+    )
     weights_from: str | None = Field(
         None, description="the paper's run whose weights of the same seed training starts from"
     )
@@ -91,8 +96,13 @@ class Model(Strict):
 
     @property
     def published(self) -> str | None:
-        """The name of the published weights that training starts from, if it does."""
-        return self.name if self.pretrained else None
+        """The name of the published weights that training starts from, if it does.
+
+        Those of a hub have none: timm keeps them in its own store.
+        """
+        if isinstance(self.pretrained, str):
+            return self.pretrained
+        return self.name if self.pretrained and not self.name.startswith(HUBS) else None
 
 
 class Data(Strict):

@@ -15,6 +15,8 @@ from typing import Any
 
 from vitrine.errors import VitrineError, require_known
 
+HUBS = ("hf-hub:", "local-dir:")  # timm's prefixes of models that are not in its registry
+
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _WITH_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 

@@ -153,8 +153,9 @@ class PositionViT(nn.Module):
             PositionBlock(embed_dim, num_heads, hidden, layer, qkv_bias, drop_rate)
             for layer in range(depth)
         )
-        self.norm = nn.LayerNorm(embed_dim, eps=NORM_EPS)
-        self.reset_classifier(num_classes, global_pool or ("token" if class_token else "avg"))
+        self.norm: nn.Module = nn.LayerNorm(embed_dim, eps=NORM_EPS)
+        default_pool: Pool = "token" if class_token else "avg"
+        self.reset_classifier(num_classes, default_pool if global_pool is None else global_pool)
 
     def _sizes(self, img_size: int | tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return height and width of images, and of their grid of patches."""

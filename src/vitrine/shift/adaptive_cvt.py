@@ -29,7 +29,7 @@ from typing import Any, cast
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
-from vitrine.shift.cvt import CVT_21_DEPTHS, DEFAULT_CFG, ConvAttention, CvT
+from vitrine.shift.cvt import CVT_13_DEPTHS, CVT_21_DEPTHS, DEFAULT_CFG, ConvAttention, CvT
 from vitrine.shift.features import build
 from vitrine.shift.polyphase import roll, sample, strongest_phase
 from vitrine.shift.tokenization import (
@@ -115,13 +115,17 @@ def adapt(model: CvT, selection: Selection = "paper") -> AdaptiveCvT:
 default_cfgs = generate_default_cfgs({"a_cvt_13": DEFAULT_CFG, "a_cvt_21": DEFAULT_CFG})
 
 
+def _adaptive(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    return build(AdaptiveCvT, name, pretrained, len(kwargs["depths"]), **kwargs)
+
+
 @register_model
 def a_cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """A-CvT-13: the parameters of CvT-13 (shift, Sec. 5.1)."""
-    return build(AdaptiveCvT, "a_cvt_13", pretrained, 3, **kwargs)
+    return _adaptive("a_cvt_13", pretrained, **{"depths": CVT_13_DEPTHS, **kwargs})
 
 
 @register_model
 def a_cvt_21(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """A-CvT-21: the parameters of CvT-21."""
-    return build(AdaptiveCvT, "a_cvt_21", pretrained, 3, **{"depths": CVT_21_DEPTHS, **kwargs})
+    return _adaptive("a_cvt_21", pretrained, **{"depths": CVT_21_DEPTHS, **kwargs})

@@ -290,6 +290,7 @@ class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
     """
 
     feature_info: Any
+    size_multiple: int
 
     def __init__(
         self,

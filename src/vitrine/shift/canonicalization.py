@@ -17,6 +17,7 @@ from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_
 from torch import Tensor, nn
 
 from vitrine.measures.margins import note_margin
+from vitrine.shift.features import default_cfgs_of
 from vitrine.shift.polyphase import arrangement, roll_image, settle, strongest, token_norms
 from vitrine.shift.tokenization import FLOAT64
 
@@ -55,16 +56,29 @@ class CanonicalViT(VisionTransformer):
         """Return the last tokens ``(B, N, D)`` of images ``(B, 3, height, width)``."""
         return super().forward_features(canonical(x), *args, **kwargs)
 
+    def forward_intermediates(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Return what timm's does, of the canonical images."""
+        return super().forward_intermediates(canonical(x), *args, **kwargs)
+
+
+NAME = "canonical_vit_small_patch16_224"
+default_cfgs = default_cfgs_of({NAME: "vit_small_patch16_224"})
+
 
 @register_model
 def canonical_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """ViT-S/16 of canonical images: 22 M parameters, about as many as the paper's models have."""
-    size = {"patch_size": 16, "embed_dim": 384, "depth": 12, "num_heads": 6}
+    options = {"patch_size": 16, "embed_dim": 384, "depth": 12, "num_heads": 6, **kwargs}
+    feature_cfg = {
+        "out_indices": options.pop("out_indices", min(3, options["depth"])),
+        "feature_cls": "getter",
+    }
     model: nn.Module = build_model_with_cfg(
         CanonicalViT,
-        "vit_small_patch16_224",
+        NAME,
         pretrained,
         pretrained_filter_fn=checkpoint_filter_fn,
-        **{**size, **kwargs},
+        feature_cfg=feature_cfg,
+        **options,
     )
     return model

@@ -351,7 +351,7 @@ class CvT(PlacedStages):
 
     def prune_intermediate_layers(
         self,
-        indices: int | Sequence[int] = 1,
+        indices: int | list[int] = 1,
         prune_norm: bool = False,
         prune_head: bool = True,
     ) -> list[int]:
@@ -369,7 +369,7 @@ class CvT(PlacedStages):
             self.num_features = self.head_hidden_size = self.feature_info[last]["num_chs"]
         if prune_head or ends_early:
             self.reset_classifier(0, "")
-        return cast(list[int], taken)
+        return taken
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits ``(B, classes)`` of images ``(B, C, height, width)``."""
@@ -405,16 +405,20 @@ DEFAULT_CFG = {"first_conv": "stages.0.embed.conv", "classifier": "head"}
 
 default_cfgs = generate_default_cfgs({"cvt_13": DEFAULT_CFG, "cvt_21": DEFAULT_CFG})
 
-CVT_21_DEPTHS = (1, 4, 16)
+CVT_13_DEPTHS, CVT_21_DEPTHS = (1, 2, 10), (1, 4, 16)
+
+
+def _cvt(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    return build(CvT, name, pretrained, len(kwargs["depths"]), **kwargs)
 
 
 @register_model
 def cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """CvT-13: 19,997,480 parameters (CvT, Table 2)."""
-    return build(CvT, "cvt_13", pretrained, 3, **kwargs)
+    return _cvt("cvt_13", pretrained, **{"depths": CVT_13_DEPTHS, **kwargs})
 
 
 @register_model
 def cvt_21(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """CvT-21 (CvT, Table 2)."""
-    return build(CvT, "cvt_21", pretrained, 3, **{"depths": CVT_21_DEPTHS, **kwargs})
+    return _cvt("cvt_21", pretrained, **{"depths": CVT_21_DEPTHS, **kwargs})

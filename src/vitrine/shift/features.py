@@ -6,7 +6,7 @@ timm's maps are tensors; where their tokens sit in the images is beside them, in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast
 
 from timm.models import build_model_with_cfg, generate_default_cfgs
 from timm.models._features import FeatureGetterNet, feature_take_indices
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from vitrine.errors import VitrineError, require_known
 from vitrine.shift.torus import Features, Frame
 
-OutputFormat = Literal["NCHW", "NLC"]
+FORMATS = ("NCHW", "NLC")
 
 
 class StageFeatures(FeatureGetterNet):
@@ -33,11 +33,9 @@ class StageFeatures(FeatureGetterNet):
         VitrineError: there are fewer stages.
     """
 
-    out_indices: list[int]
-
     def __init__(self, model: Any, out_indices: int | Sequence[int], **options: Any) -> None:
         try:
-            super().__init__(model, out_indices, **options)
+            super().__init__(model, cast(Any, out_indices), **options)
         except AssertionError:
             stages = len(model.feature_info)
             raise VitrineError(
@@ -48,7 +46,7 @@ class StageFeatures(FeatureGetterNet):
     def forward_stages(self, images: Tensor) -> list[Features]:
         """Return, for each of `out_indices`, the tokens and where they sit in the images."""
         stages = cast(PlacedStages, self.model).forward_stages(images)
-        return [stages[index] for index in self.out_indices]
+        return [stages[index] for index in cast(list[int], self.out_indices)]
 
 
 def build(
@@ -114,7 +112,7 @@ class PlacedStages(nn.Module):
         indices: int | list[int] | None = None,
         norm: bool = False,
         stop_early: bool = False,
-        output_fmt: OutputFormat = "NCHW",
+        output_fmt: str = "NCHW",
         intermediates_only: bool = False,
     ) -> Any:
         """Return what timm's does: the tokens of `forward_stages`, without their places.
@@ -122,7 +120,7 @@ class PlacedStages(nn.Module):
         Raises:
             VitrineError: `output_fmt` is unknown.
         """
-        require_known("output_fmt", output_fmt, get_args(OutputFormat))
+        require_known("output_fmt", output_fmt, FORMATS)
         taken, max_index = feature_take_indices(len(self.stages), indices)
         last, intermediates = len(self.stages) - 1, []
         for index, (tokens, grid, _) in enumerate(self._stages(x)):

@@ -161,7 +161,7 @@ class AdaptiveStages(Selecting, PlacedStages):
         self._check_fit(self.patch_embed.img_size)
 
     @property
-    def stages(self) -> Any:  # type: ignore[override]
+    def stages(self) -> Any:
         """What timm calls the layers."""
         return self.layers
 

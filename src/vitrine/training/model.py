@@ -24,6 +24,7 @@ from torch import Tensor, nn
 import vitrine.models  # noqa: F401
 from vitrine.errors import VitrineError, did_you_mean, first_line, require_known
 from vitrine.files import atomic_path, sha256, write_atomically
+from vitrine.plan.source import HUBS
 from vitrine.training.engine import builder_of
 from vitrine.training.weights_file import read_weights, require_as_noted
 
@@ -145,12 +146,12 @@ def _level_drop_path(model: nn.Module, recipe: Recipe | SelfSupervisionRecipe) -
 
 
 def require_model(name: str) -> None:
-    """Check that timm knows the model's name.
+    """Check that timm knows the model's name, or is told where to find it.
 
     Raises:
         VitrineError: it does not; the closest name is suggested.
     """
-    if not timm.is_model(name):
+    if not name.startswith(HUBS) and not timm.is_model(name):
         known = difflib.get_close_matches(name, timm.list_models(), n=5, cutoff=0)
         raise VitrineError(f"there is no model '{name}'{did_you_mean(name, known)}")
 

@@ -7,6 +7,7 @@ with `weights_only`. Published weights lie beside a note of their digest, which
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pickle
@@ -45,7 +46,8 @@ def read_checkpoint(path: Path) -> Any:
             )
         if path.suffix == ".safetensors":
             return safetensors.torch.load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([argparse.Namespace]):  # as DeiT saves its options
+            return torch.load(path, map_location="cpu", weights_only=True)
     except VitrineError:
         raise
     except OSError as error:
