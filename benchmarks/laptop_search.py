@@ -98,7 +98,7 @@ def judged(paper, name: str, lr: float, seed: int) -> list[str]:
         seconds = time.process_time() - start
         model = builder_of(recipe).build_model(recipe, info.classes)
         load_weights(model, weights, recipe)
-        about = {"recipe": recipe, "info": info, "model": model.eval(), "folder": Path(folder)}
+        about = {"recipe": recipe, "info": info, "model": model.eval(), "folder": job.folder}
         score = SCORES[recipe.task](Trained("cpu", data, seed, **about))
     return [str(recipe.steps(info.train_images)), f"{score:.2f}", f"{seconds:.1f}"]
 

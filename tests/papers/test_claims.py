@@ -66,7 +66,6 @@ def printed(paper, side):
 
 # Claims of one run: on any weights, on one drawn example, on the spread of an estimator.
 OF_ONE_RUN = {
-    "octic": ["dinov2-d8-equal"],
     "position": ["spread"],
     "shift": ["default-tokens-change-*", "tokens-stay-*"],
     "variance": ["rescaling-restores", "up-loses"],
@@ -92,6 +91,8 @@ def test_what_a_claim_rests_on_is_trained_three_times_at_laptop_scale(name):
         and place.row in (row, EVERY_ROW)
         and len(measurement.seeds) < 3
     }
-    excused = {rule: [one for one in fewer if fnmatch(one, rule)] for rule in OF_ONE_RUN[name]}
+    excused = {
+        rule: [one for one in fewer if fnmatch(one, rule)] for rule in OF_ONE_RUN.get(name, [])
+    }
     assert all(excused.values())
     assert fewer == {one for ones in excused.values() for one in ones}

@@ -8,12 +8,14 @@ import torch
 import torch.multiprocessing
 from safetensors.torch import load_file
 
+from vitrine.data.loading import MicroBatch
 from vitrine.errors import VitrineError
 from vitrine.self_supervision import engine
-from vitrine.self_supervision.engine import collapse, diversity, train
-from vitrine.self_supervision.network import build_model, teacher_file
+from vitrine.self_supervision.engine import Trainer, collapse, diversity, train
+from vitrine.self_supervision.network import Network, build_model, teacher_file
 from vitrine.training.engine import Job
 from vitrine.training.model import load_weights
+from vitrine.training.team import Team
 
 STEPS = 6
 
@@ -116,6 +118,28 @@ def test_training_starts_from_another_runs_backbone(straight, recipe, run):
     assert all(torch.equal(first[name], begun[name]) for name in begun)
     with pytest.raises(VitrineError, match=r"straight-0a1b2c3d and was given none"):
         run(started, "other")
+
+
+def norm_of_gradients(module):
+    """Over all parameters together."""
+    return torch.stack([p.grad.norm() for p in module.parameters()]).norm().item()
+
+
+def test_a_step_clips_backbone_and_head_apart_and_then_the_teacher_follows(make_recipe):
+    recipe = make_recipe({"optimizer": {"clip_grad": 1e-3}, "batch": {"size": 4, "micro": 4}})
+    torch.manual_seed(0)
+    network = Network(recipe, build_model(recipe, 10))
+    trainer = Trainer(network, recipe, 0, Team(0, 1, torch.device("cpu")))
+    begun = [parameter.clone() for parameter in trainer.student.parameters()]
+    crops = [torch.randn(4, 2, 3, 16, 16), torch.randn(4, 2, 3, 8, 8)]
+    trainer.step(3, [MicroBatch(3, 0, crops, torch.zeros(4, dtype=torch.long))])
+    assert norm_of_gradients(trainer.student.backbone) == pytest.approx(1e-3, rel=1e-2)
+    assert norm_of_gradients(trainer.student.head) == pytest.approx(1e-3, rel=1e-2)
+    momentum = 1 - 0.1 * (1 + math.cos(math.pi * 3 / 6)) / 2  # from 0.9 to 1 over six steps
+    moved = list(trainer.student.parameters())
+    assert not all(map(torch.equal, begun, moved))
+    for old, new, followed in zip(begun, moved, trainer.teacher.parameters(), strict=True):
+        assert torch.allclose(followed, momentum * old + (1 - momentum) * new, atol=1e-7)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(recipe, run, monkeypatch):

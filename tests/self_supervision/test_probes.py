@@ -93,6 +93,7 @@ def test_progress_begins_with_the_untrained_teacher_and_ends_with_the_weights(i8
     assert values["steps"] == [0, 3]
     assert values["share/0"] == whole["untrained"]
     assert values["share/100"] == whole["top1/20"]
+    assert whole["rise"] == values["share/100"] - values["share/0"]
 
 
 def test_52_classifiers_are_trained_at_once(i8, monkeypatch):

@@ -53,9 +53,9 @@ def knn(
 
     Returns:
         ``top1/<k>`` in percent; of the headline (20 neighbours, or the first number given)
-        ``untrained``, its accuracy before the first step, ``equal``, the percentage of images with
-        one prediction under all eight, and ``worst``, the accuracy under that which costs most;
-        ``images``.
+        ``untrained``, its accuracy before the first step, ``rise``, by how much that grew,
+        ``equal``, the percentage of images with one prediction under all eight, and ``worst``, the
+        accuracy under that which costs most; ``images``.
     """
     bank, labels = features(trained, "train", batch_size)
     headline = 20 if 20 in neighbours else neighbours[0]
@@ -72,6 +72,7 @@ def knn(
     return {
         **top1,
         "untrained": untrained,
+        "rise": top1[f"top1/{headline}"] - untrained,
         "equal": percent((stacked == stacked[0]).all(0)),
         "worst": min(percent(one == truth) for one in predicted),
         "images": len(truth),

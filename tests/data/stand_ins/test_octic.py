@@ -57,6 +57,18 @@ def test_scans_are_placed_upright_and_half_of_them_mirrored():
     assert 0.3 < (best == 0).mean() < 0.7
 
 
+def test_a_scan_fills_the_share_of_the_side_that_is_asked_for_and_lies_anywhere():
+    """Of a white scan as large as three quarters of 16 pixels, 12 x 12 pixels are white."""
+    white = np.ones((100, 8, 8), np.float32)
+    random = np.random.RandomState(0)
+    copies = placed(white, random, (0.75, 0.75))
+    # Some pixels of one that is turned lie outside of the frame.
+    assert copies.sum((1, 2)) == pytest.approx(np.full(100, 144), rel=0.1)
+    centres = np.einsum("nhw,w->n", copies, np.arange(16) - 7.5) / copies.sum((1, 2))
+    assert -2.2 < centres.min() < -1.5
+    assert 1.5 < centres.max() < 2.2
+
+
 def test_masks_are_of_the_class_where_the_thing_is():
     objects = Objects(NOWHERE, "val")
     for index in range(8):

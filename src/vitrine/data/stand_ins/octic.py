@@ -31,7 +31,9 @@ KINDS = np.array([0, 1, 2, 3, 4, 2, 5, 6, 7, 5])
 """The class of each digit: one turned by half is another, and so is one mirrored."""
 
 TILT = 10.0  # degrees, a standard deviation
-SCALE = (0.9, 1.0)
+Range = tuple[float, float]
+SCALE: Range = (0.9, 1.0)
+SHAPES_SCALE: Range = (0.75, 1.0)
 GROUND = 0.3  # brightness of what a thing lies on
 TINT = 0.3  # share of a thing's brightness that is its material's
 
@@ -71,13 +73,14 @@ def things_and_stuff(folder: Path, split: Split) -> Pictures:
 def shapes(folder: Path, split: Split) -> Pictures:
     """Compose digit scans of 16 pixels, white on black; `folder` is not read.
 
-    They are a little turned and half of them mirrored; asked for is the digit, where 2 and 5 are
-    one class, and 6 and 9. DINOv2 trains on them without labels, for Table 3 and Figure 7: by
-    their shapes alone can they be told apart, while of coloured images a small model learns the
-    colours, and untrained features know them already.
+    They are of any size from 12 to 16 pixels, at any place, a little turned, and half of them are
+    mirrored; asked for is the digit, where 2 and 5 are one class, and 6 and 9. DINOv2 trains on
+    them without labels, for Table 3 and Figure 7. Its crops teach a model that size and place do
+    not matter, which untrained features do not know. By their shapes alone can they be told apart,
+    while of coloured images a small model learns the colours, and untrained features know them.
     """
     random, labels = stream("shapes", split), np.arange(3 * IMAGES[split] // 8) % 8
-    covers = cover(labels, split, random)
+    covers = cover(labels, split, random, SHAPES_SCALE)
     return _pictures([np.repeat(covers[..., None], 3, axis=-1)], [labels])
 
 
@@ -137,19 +140,24 @@ def things(
     return ground + covers[..., None] * (filling - ground), covers
 
 
-def cover(kinds: np.ndarray, split: Split, random: np.random.RandomState) -> np.ndarray:
+def cover(
+    kinds: np.ndarray, split: Split, random: np.random.RandomState, scale: Range = SCALE
+) -> np.ndarray:
     """Place a scan of each of these kinds, ``(N, 16, 16)`` in 0..1."""
     drawn, digits = scans(split)
     pools = [np.flatnonzero(KINDS[digits] == kind) for kind in range(8)]
-    return placed(drawn[[random.choice(pools[kind]) for kind in kinds]], random)
+    return placed(drawn[[random.choice(pools[kind]) for kind in kinds]], random, scale)
 
 
-def placed(strokes: np.ndarray, random: np.random.RandomState) -> np.ndarray:
-    """Enlarge scans ``(N, 8, 8)`` to ``(N, 16, 16)``, a little turned, half of them mirrored."""
+def placed(strokes: np.ndarray, random: np.random.RandomState, scale: Range = SCALE) -> np.ndarray:
+    """Enlarge scans ``(N, 8, 8)`` to ``(N, 16, 16)``, a little turned, half of them mirrored.
+
+    A scan fills a share of the side that is drawn from `scale`, and lies anywhere.
+    """
     n = len(strokes)
-    angle, scale = np.radians(TILT) * random.randn(n), random.uniform(*SCALE, n)
-    mirror, shift = random.choice([-1, 1], n), random.uniform(-1, 1, (2, n)) * (1 - scale)
-    cos, sin = np.cos(angle) / scale, np.sin(angle) / scale
+    angle, size = np.radians(TILT) * random.randn(n), random.uniform(*scale, n)
+    mirror, shift = random.choice([-1, 1], n), random.uniform(-1, 1, (2, n)) * (1 - size)
+    cos, sin = np.cos(angle) / size, np.sin(angle) / size
     inverse = np.array([[mirror * cos, mirror * sin], [-sin, cos]])  # from the image to the scan
     offset = -(inverse * shift).sum(1, keepdims=True)
     to_scan = torch.from_numpy(np.concatenate([inverse, offset], 1).transpose(2, 0, 1)).float()
