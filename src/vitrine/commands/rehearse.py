@@ -51,7 +51,7 @@ from vitrine.training.model import save_weights, starting_weights
 SEED = 0
 IMAGES = 2  # of a step; Mixup pairs the images of a batch
 STEPS = 2
-LARGEST = 310e6  # parameters, ViT-L's: with gradients, moments and a checkpoint about 10 GB
+LARGEST = 100e6  # parameters, more than ViT-B's; ViT-L would take a CPU minutes a step, and 10 GB
 SHALLOW = 2  # blocks of a larger model
 
 
@@ -149,7 +149,10 @@ def miniature_recipe(recipe: AnyRecipe, device: str) -> AnyRecipe:
         return recipe.model_copy(update={**small, "model": bare})
     model = recipe.model.model_copy(update={"pretrained": False, "weights_from": None})
     if _is_too_large(recipe):
-        model = model.model_copy(update={"args": {**model.args, "depth": SHALLOW}})
+        args = {**model.args, "depth": SHALLOW}
+        if "octic_depth" in args:  # of both kinds of blocks, one
+            args["octic_depth"] = min(args["octic_depth"], SHALLOW - 1)
+        model = model.model_copy(update={"args": args})
     batch = Batch(size=IMAGES, micro=min(IMAGES, recipe.batch.micro))
     changes: dict[str, object] = {"batch": batch, "model": model}
     if isinstance(recipe, SelfSupervisionRecipe):

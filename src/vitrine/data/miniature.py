@@ -138,6 +138,7 @@ def _write_dinobloom(folder: Path, labels: list[int], paint: Picture) -> None:
 WRITERS: dict[str, Callable[[Path, list[int], Picture], None]] = {
     "vitrine.data.arrays:cifar10": _write_cifar10,
     "vitrine.data.positions:cifar10_position": _write_cifar10_position,
+    "vitrine.data.positions:cifar10_position_redrawn": _write_cifar10_position,
     "vitrine.data.arrays:cifar100": _write_cifar100,
     "vitrine.data.arrays:svhn": _write_svhn,
     "vitrine.data.folders:eurosat": _write_eurosat,
