@@ -106,6 +106,13 @@ def test_every_target_of_the_readme_exists(root):
     assert named <= set(load_catalog(root).targets)
 
 
+def test_every_scale_is_in_the_table_of_scales(root):
+    from vitrine.plan.settings import known_scales
+
+    table = (root / "README.md").read_text().split("## Scales")[1].split("\n## ")[0]
+    assert set(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)) == set(known_scales(root))
+
+
 def test_every_linked_file_exists(root):
     for page in ("README.md", "CONTRIBUTING.md", "FINDINGS.md"):
         links = re.findall(r"\]\((?!http)([^)#]+)\)", (root / page).read_text())

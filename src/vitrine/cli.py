@@ -54,7 +54,10 @@ Target = Annotated[
     str, typer.Argument(help="An artifact, a paper or a collection: variance_table5, variance, all")
 ]
 Scale = Annotated[
-    str | None, typer.Option(help="smoke, laptop, gpu or full; else as configs/default.yaml says")
+    str | None,
+    typer.Option(
+        help="laptop, workstation, full, ... (configs/scales/); else as configs/default.yaml says"
+    ),
 ]
 Data = Annotated[str | None, typer.Option(help="Folder of the datasets")]
 Runs = Annotated[str | None, typer.Option(help="Folder of the runs")]

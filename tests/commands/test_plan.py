@@ -1,10 +1,12 @@
 import json
+import re
 
 import pytest
 
 from vitrine.commands.cost import Costs, load_devices, training_images
 from vitrine.commands.plan import device_seconds, runs_of_row
-from vitrine.commands.state import share_left
+from vitrine.commands.state import runs_behind, share_left
+from vitrine.plan.catalog import load_catalog
 
 
 def line(text, start):
@@ -130,3 +132,31 @@ def test_an_unknown_device_is_answered_with_the_closest(vitrine):
     done = vitrine("plan", "tiny", "--device", "a10")
     assert done.code == 2
     assert "device 'a10' is unknown; did you mean 'a100'?" in done.err
+
+
+def test_a_weekend_on_one_gpu_takes_the_hours_that_its_page_says(root, monkeypatch):
+    monkeypatch.chdir(root)
+    here = load_catalog(scale="workstation")
+    costs = Costs(here, load_devices(root)["a100"])
+    page = (root / "docs" / "workstation.md").read_text()
+    for name in (*here.papers, "all"):
+        runs = runs_behind(here.target(name).artifacts)
+        hours = device_seconds(runs, costs)[0].times(1 / 3600)
+        said = f"{hours.low:.2g} to {hours.high:.2g}"
+        assert re.search(rf"^\| `?{name}`? \|.*\| {said} \|$", page, re.MULTILINE), (name, said)
+    assert hours.high <= 48
+
+
+@pytest.mark.parametrize("scale", ["workstation", "workstation-imagenet"])
+def test_a_job_of_a_workstation_takes_one_gpu_at_most_and_is_on_one_node(root, scale):
+    here = load_catalog(root, scale=scale)
+    jobs = [here.resources(one) for one in (*here.runs.values(), *here.measurements.values())]
+    assert {(one.nodes, one.gpus) for one in jobs} == {(1, 0), (1, 1)}
+
+
+def test_what_is_evaluated_on_imagenet_is_published_and_not_trained(root):
+    here = load_catalog(root, scale="workstation-imagenet")
+    for run in here.runs.values():
+        assert run.info.name == "imagenet"
+        assert run.recipe.model.published
+        assert training_images(run) == 0

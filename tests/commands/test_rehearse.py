@@ -98,8 +98,9 @@ def test_the_largest_models_are_rehearsed_with_two_blocks(catalog, monkeypatch, 
     assert miniature_recipe(recipe, "cpu").model.args == recipe.model.args
     monkeypatch.setattr(rehearse, "LARGEST", 1e3)
     assert miniature_recipe(recipe, "cpu").model.args == {**recipe.model.args, "depth": 2}
-    name = "octic_h8_vit_small_patch16_224"
-    hybrid = recipe.model.model_copy(update={"name": name, "args": {"octic_depth": 12}})
-    small = miniature_recipe(recipe.model_copy(update={"model": hybrid}), "cpu")
-    assert small.model.args == {"octic_depth": 1, "depth": 2}
+    name, of_size = "octic_h8_vit_small_patch16_224", {"img_size": 32, "patch_size": 8}
+    hybrid = recipe.model.model_copy(update={"name": name, "args": {**of_size, "octic_depth": 6}})
+    data = recipe.data.model_copy(update={"image_size": 32})
+    small = miniature_recipe(recipe.model_copy(update={"model": hybrid, "data": data}), "cpu")
+    assert small.model.args == {**of_size, "octic_depth": 1, "depth": 2}
     assert "; 2 of its blocks" in vitrine("rehearse", "tiny_table1", "--device", "cpu").out

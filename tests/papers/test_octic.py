@@ -21,7 +21,7 @@ PRINTED = {
     "table1": 15, "table2": 96, "table3": 63, "table4": 16, "table5": 12, "table6": 26,
     "table6b": 26, "table7": 30, "table8": 13, "table9": 18, "table10": 37, "fig1": 36,
 }  # fmt: skip
-SCALES = ["smoke", "laptop", "gpu", "full"]
+SCALES = ["smoke", "laptop", "gpu", "workstation", "full"]
 SIZES = {"l": "ViT-L/16", "h": "ViT-H/14"}
 FAMILIES = ["vit", "h2", "i8", "h8", "d2", "d8"]
 
@@ -139,7 +139,8 @@ def test_every_printed_value_has_a_cell_where_its_artifact_exists(scale):
         cells = [cell for cell in artifact.cells if cell.printed]
         assert len(cells) == PRINTED.get(name, 0)
         if name not in ("table8", "table10"):
-            assert all(cell.measurement for cell in cells)
+            missing = [cell.row for cell in cells if cell.measurement is None]
+            assert all(scale == "workstation" and "ViT-H/14" in row for row in missing)
 
 
 def test_training_has_the_hyperparameters_that_the_paper_prints(full):

@@ -19,7 +19,7 @@ DATASETS = {
     "EuroSAT": "eurosat", "CIFAR-10": "cifar10", "Flowers-102": "flowers102",
     "Imagenette": "imagenette", "SVHN": "svhn",
 }  # fmt: skip
-SCALES = ["smoke", "laptop", "full"]
+SCALES = ["smoke", "laptop", "workstation", "full"]
 SETTINGS = 'settings of "tuned"'
 
 
@@ -104,7 +104,8 @@ def test_every_printed_value_has_a_cell_and_all_but_words_are_measured(scale):
     for name, artifact in paper.artifacts.items():
         cells = [cell for cell in artifact.cells if cell.printed]
         assert len(cells) == PRINTED.get(name, 0)
-        unmeasured = {cell.column for cell in artifact.cells if cell.measurement is None}
+        missing = [cell for cell in artifact.cells if cell.measurement is None]
+        unmeasured = {cell.column for cell in missing if cell.row != "checkpoint"}
         assert unmeasured == ({SETTINGS} if name == "table1" else set())
 
 

@@ -21,7 +21,7 @@ PRINTED = {
     "table5": 16, "tableA6": 28, "tableA7": 28, "tableA8": 56,
     "tableA9": 30, "tableA10": 12, "tableA11": 32, "tableA12": 10,
 }  # fmt: skip
-SCALES = ["smoke", "laptop", "gpu", "full"]
+SCALES = ["smoke", "laptop", "gpu", "workstation", "full"]
 MODELS = ["Swin-T", "SwinV2-T", "CvT-13", "MViTv2-T"]
 
 

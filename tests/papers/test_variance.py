@@ -11,7 +11,7 @@ from vitrine.variance.upsampling import axis_variance_ratio
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "variance"
 PRINTED = {"table1": 5, "table2": 12, "table3": 99, "table4": 27, "table5": 8, "table6": 12}
-SCALES = ["smoke", "laptop", "gpu", "full"]
+SCALES = ["smoke", "laptop", "gpu", "workstation", "full"]
 
 
 def printed(table):

@@ -57,7 +57,7 @@ def test_the_catalogue_loads_without_torch(root):
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu", "full"])
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu", "workstation", "full"])
 def test_every_artifact_of_every_paper_resolves(root, scale):
     catalog = load_catalog(root, scale=scale)
     artifacts = list(catalog.artifacts)

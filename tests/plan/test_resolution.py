@@ -55,6 +55,7 @@ def resolved(paper):
         "artifacts": paper.artifact_names,
         "without": [name for name in paper.recipes if paper.without(name)],
         "machine": (paper.scale.device, paper.scale.workers, paper.scale.checkpoint_minutes),
+        "lists_changes": paper.lists_changes,
     }
 
 
@@ -209,3 +210,19 @@ def test_a_papers_own_stand_in_goes_before_that_of_the_scale(small_checkout):
     write(small_checkout, "laptop", "datasets: {digits: nothing}")
     with pytest.raises(VitrineError, match="'nothing'"):
         dataset()
+
+
+def test_a_table_says_what_the_scale_changes_where_the_scale_asks_for_it(small_checkout):
+    """Each value once, and nothing where nothing is changed."""
+
+    def note(text):
+        write(small_checkout, "laptop", text)
+        return load_catalog(small_checkout, scale="laptop").artifact("template", "table1").note
+
+    change = "recipes: {wide: {schedule: {epochs: 3}, ema_decay: 0.9}}"
+    assert "Changed" not in note(change)
+    said = "Changed at this scale: schedule.epochs 3 (paper: 1); ema_decay 0.9 (paper: none)."
+    assert note(f"lists_changes: true\n{change}").endswith(said)
+    of_all = note("lists_changes: true\nrecipes: {'*': {schedule: {epochs: 4}}}")
+    assert of_all.endswith("Changed at this scale: schedule.epochs 4 (paper: 1).")
+    assert "Changed" not in note("lists_changes: true")

@@ -147,8 +147,10 @@ class Costs:
 
 def model_key(recipe: Training, classes: int) -> str:
     """Return a digest of all that decides what a recipe's model costs; nothing is built for it."""
-    parts = {"model": True, "options": True, "data": {"image_size"}}
-    return short_hash([recipe.model_dump(mode="json", include=parts), classes])
+    written = recipe.model_dump(
+        mode="json", include={"model": True, "options": True, "data": {"image_size": True}}
+    )
+    return short_hash([written, classes])
 
 
 def read_segmenters(root: Path) -> dict[str, ModelCost]:

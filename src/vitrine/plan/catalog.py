@@ -331,12 +331,23 @@ class Paper(PaperAtScale):
             paper=self.name,
             name=name,
             caption=" ".join(spec.caption.split()),
-            note=" ".join(spec.note.split()),
+            note=" ".join([*spec.note.split(), *self._changes_of(measured)]),
             rows=tuple(row.full_label for row in spec.rows),
             cells=cells,
             measurements=tuple(dict.fromkeys(measured)),
             **{field: getattr(spec, field) for field in same},
         )
+
+    def _changes_of(self, measurements: Iterable[Measurement]) -> list[str]:
+        """What the scale changes of the recipes that are measured, where it is to be said."""
+        if not self.lists_changes:
+            return []
+        found: dict[str, dict[str, None]] = {}  # the changes of each field, each once
+        for name in dict.fromkeys(one.run.name for one in measurements if one.run):
+            for field_name, change in self.changes(name).items():
+                found.setdefault(field_name, {})[change] = None
+        changes = [f"{name} {', '.join(values)}" for name, values in found.items()]
+        return [f"Changed at this scale: {'; '.join(changes)}."] if changes else []
 
     def _measures_what_is_printed(self, cell: CellSpec) -> bool:
         of_paper = cell.measure and self.artifacts_file.measures[cell.measure].on == "paper"

@@ -221,6 +221,9 @@ class PaperScale(Strict):
         (),
         description="recipes that are not run; their cells are empty, artifacts of them are none",
     )
+    lists_changes: bool = Field(
+        False, description="each table's note says what the scale changes of its recipes"
+    )
 
 
 @dataclass(frozen=True)

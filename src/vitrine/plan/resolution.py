@@ -8,7 +8,7 @@ the file and line that set it (`PaperAtScale.values`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,20 @@ class PaperAtScale:
         self.require(name)
         return self._recipe(name, self._completed(self.recipes[name]))
 
+    def changes(self, name: str) -> dict[str, str]:
+        """What this scale changes of a recipe, as ``15 (paper: 100)`` by field.
+
+        Raises:
+            VitrineError: no such recipe, or it is not valid.
+        """
+        recipes = (self.recipe(name), self.printed(name))
+        here, printed = (dict(_leaves(one.model_dump(mode="json"))) for one in recipes)
+        return {
+            field: f"{here.get(field, 'none')} (paper: {printed.get(field, 'none')})"
+            for field in {**printed, **here}
+            if here.get(field) != printed.get(field)
+        }
+
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def sources(self, name: str) -> tuple[str, ...]:
         """The recipe that a recipe starts from at this scale, the one that this starts from, ...
@@ -137,6 +151,11 @@ class PaperAtScale:
     def without(self, recipe: str) -> bool:
         """Whether this scale leaves a recipe out."""
         return any(match(recipe, one) for layer in self.layers.values() for one in layer.without)
+
+    @property
+    def lists_changes(self) -> bool:
+        """Whether each table's note says what this scale changes of its recipes."""
+        return any(layer.lists_changes for layer in self.layers.values())
 
     @property
     def artifact_names(self) -> tuple[str, ...]:
@@ -185,6 +204,15 @@ class PaperAtScale:
             place = f"computed from {FOLDER / name}.py"
             more["model"] = Placed({"sha256": digest}, {"sha256": place})
         return merge(written, more)
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested mappings by their place, as ``schedule.epochs``."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", "none" if value is None else value
 
 
 def _read_layers(folder: Path, scale: str, scales: Iterable[str]) -> dict[Path, PaperScale]:
