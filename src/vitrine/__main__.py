@@ -88,8 +88,8 @@ def run(given: argparse.Namespace) -> None:
         from vitrine.training.engine import engine_of, one_run
         from vitrine.training.model import write_receipt
 
-        engine = engine_of(job.recipe)
-        weights = {seed: engine.train(one_run(job, seed)) for seed in job.seeds}
+        engine, views = engine_of(job.recipe), {}
+        weights = {seed: engine.train(one_run(job, seed, views)) for seed in job.seeds}
         if int(os.environ.get("RANK", "0")) == 0:
             write_receipt(job, weights)
     else:
