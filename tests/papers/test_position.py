@@ -242,7 +242,7 @@ def test_on_stand_ins_all_models_of_a_dataset_have_the_same_schedule(laptop):
         assert steps == {"checkpoint": 600, "controlled": 380, "controlled-as-published": 380}.get(
             name, 250
         )
-        plain = name.replace("checkpoint", "cifar10").split("-")[0]
+        plain = name.split("-")[0]
         if plain in DATASETS.values():
             baseline = laptop.run(f"{plain}-ape").recipe
             assert run.recipe.optimizer.lr == baseline.optimizer.lr
