@@ -1,15 +1,16 @@
-"""Search a laptop recipe's learning rate on images held out of its training split.
+"""Search a laptop recipe's learning rate and epochs on images held out of its training split.
 
 Each recipe is trained at each rate on four fifths of its training images and judged on the rest, a
-backbone by its 20 nearest neighbours; the test images are never read. The rates of laptop recipes
-were chosen so: on the plain baseline of a comparison, for all its models alike. Seeds are others
-than those that are published.
+backbone by its 20 nearest neighbours; the test images are never read. The rates of laptop recipes,
+and the epochs of some, were chosen so: on the plain baseline of a comparison, for all its models
+alike. Seeds are others than those that are published.
 
     python benchmarks/laptop_search.py shift swin_t-cifar10-circular --lr 1e-3 3e-3 1e-2 --output
         benchmarks/laptop_search_shift.csv    (in one line)
 
 The score is top-1 accuracy, of segmenters mIoU; their images must lie below ``data``. Rows are
-added to the file, one for each recipe, rate and seed; a row that is there is not made again.
+added to the file, one for each recipe, rate, seed and number of steps; a row that is there is not
+made again, so delete those of a stand-in that is composed anew.
 Images composed of one scan may be on both sides: rates are compared, accuracies are high.
 """
 
@@ -20,6 +21,7 @@ import csv
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -56,6 +58,7 @@ def main() -> None:
     parser.add_argument("paper")
     parser.add_argument("recipes", nargs="+", help="plain baselines, as in recipes.yaml")
     parser.add_argument("--lr", nargs="+", type=float, required=True)
+    parser.add_argument("--epochs", nargs="+", type=int, help="default: the recipe's")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--scale", default="laptop")
     parser.add_argument("--output", type=Path, required=True)
@@ -69,23 +72,20 @@ def main() -> None:
         recipe = paper.recipe(name)
         if recipe.model.weights_from:
             raise VitrineError(f"'{name}' is not trained from random weights")
-        for lr in given.lr:
-            for seed in range(SEED, SEED + given.seeds):
-                key = (given.paper, name, recipe.data.dataset, f"{lr:g}", str(seed))
-                if key not in known:
-                    row = [*key, *judged(paper, name, lr, seed)]
-                    print(*row, flush=True)
-                    add(given.output, row)
+        seeds = range(SEED, SEED + given.seeds)
+        for lr, epochs, seed in product(given.lr, given.epochs or [None], seeds):
+            tried = with_epochs(at_rate(recipe, lr), epochs)
+            info = without_a_fifth(paper.run(name).info)
+            steps = str(tried.steps(info.train_images))
+            key = (given.paper, name, tried.data.dataset, f"{lr:g}", str(seed), steps)
+            if key not in known:
+                row = [*key, *judged(tried, info, seed)]
+                print(*row, flush=True)
+                add(given.output, row)
 
 
-def judged(paper, name: str, lr: float, seed: int) -> list[str]:
-    """Train a recipe at a rate; return its steps, held-out score and CPU seconds."""
-    global searched
-    recipe = at_rate(paper.recipe(name), lr)
-    searched = paper.run(name).info
-    held_out = -(-searched.train_images // FIFTH)
-    counts = {"train_images": searched.train_images - held_out, "val_images": held_out}
-    info = searched.model_copy(update=counts)
+def judged(recipe, info, seed: int) -> list[str]:
+    """Train a recipe on a part of the images `searched`; return held-out score and CPU seconds."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path("data")
         if info.segmentation:
@@ -100,7 +100,16 @@ def judged(paper, name: str, lr: float, seed: int) -> list[str]:
         load_weights(model, weights, recipe)
         about = {"recipe": recipe, "info": info, "model": model.eval(), "folder": job.folder}
         score = SCORES[recipe.task](Trained("cpu", data, seed, **about))
-    return [str(recipe.steps(info.train_images)), f"{score:.2f}", f"{seconds:.1f}"]
+    return [f"{score:.2f}", f"{seconds:.1f}"]
+
+
+def without_a_fifth(info):
+    """The entry of a divided dataset; the whole one is what `divided` opens from now on."""
+    global searched
+    searched = info
+    held_out = -(-info.train_images // FIFTH)
+    counts = {"train_images": info.train_images - held_out, "val_images": held_out}
+    return info.model_copy(update=counts)
 
 
 def at_rate(recipe, lr: float):
@@ -110,6 +119,14 @@ def at_rate(recipe, lr: float):
         return recipe.model_copy(update={"optimizer": optimizer})
     options = merge(recipe.options, {"optim_wrapper": {"optimizer": {"lr": lr}}})
     return recipe.model_copy(update={"options": options})
+
+
+def with_epochs(recipe, epochs: int | None):
+    """The recipe with another number of epochs; None leaves its own."""
+    if epochs is None:
+        return recipe
+    schedule = recipe.schedule.model_copy(update={"epochs": epochs})
+    return recipe.model_copy(update={"schedule": schedule})
 
 
 def link_divided(info, data: Path, divided: Path) -> Path:
@@ -143,7 +160,7 @@ def read(path: Path) -> set[tuple[str, ...]]:
     if not path.exists():
         add(path, COLUMNS)
     with path.open(newline="") as file:
-        return {tuple(row[:5]) for row in csv.reader(file)}
+        return {tuple(row[:6]) for row in csv.reader(file)}
 
 
 def add(path: Path, row: list[str]) -> None:

@@ -85,11 +85,13 @@ def run(given: argparse.Namespace) -> None:
     job = read_job(given.job)
     require_same_config(job)
     if isinstance(job, TrainingJob):
+        from vitrine.data.loading import Views
         from vitrine.training.engine import engine_of, one_run
         from vitrine.training.model import write_receipt
 
         engine = engine_of(job.recipe)
-        weights = {seed: engine.train(one_run(job, seed)) for seed in job.seeds}
+        views: Views = {}
+        weights = {seed: engine.train(one_run(job, seed, views)) for seed in job.seeds}
         if int(os.environ.get("RANK", "0")) == 0:
             write_receipt(job, weights)
     else:

@@ -49,13 +49,15 @@ def test_workers_give_bitwise_the_samples_of_one_process(samples):
     assert_same(draw(samples, workers=2), draw(samples, workers=0))
 
 
-def test_kept_images_are_those_of_a_fixed_transform_and_made_once(recipe, digits):
+def test_kept_images_are_those_of_a_fixed_transform_and_made_once_for_all_seeds(recipe, digits):
     spec, made = recipe(crop="center", hflip=0.0), []
     view, images = train_transform(spec, digits), build(digits, "train", Path("nowhere"))
     assert (spec.augmentation.draws, recipe(**LOUD).augmentation.draws) == (False, True)
     few = torch.utils.data.Subset(images, range(24))  # three batches
-    kept = TrainingSamples(few, lambda one: made.append(one) or view(one), seed=5, keep=True)
-    assert_same(draw(kept, stop=5), draw(TrainingSamples(few, view, seed=5), stop=5))
+    shared = {}
+    for seed in (5, 6):
+        samples = TrainingSamples(few, lambda one: made.append(one) or view(one), seed, kept=shared)
+        assert_same(draw(samples, stop=5), draw(TrainingSamples(few, view, seed), stop=5))
     assert len(made) == 24
 
 

@@ -3,6 +3,8 @@
 Where the paper contradicts itself, the test says so: deviations.md lists the same places.
 """
 
+import csv
+import itertools
 from pathlib import Path
 
 import pytest
@@ -403,6 +405,49 @@ def test_a_laptop_trains_on_a_stand_in_for_each_data_set_and_levels_all_but_padd
     stand_ins = {paper.run(name).recipe.data.dataset for name in names}
     assert stand_ins == {"digits-near", "digits-far", "digits-cropped"}
     assert not any(cell.comparable for cell in paper.artifacts["table1"].cells)
+
+
+@pytest.fixture(scope="module")
+def search():
+    """What was tried on held-out training images, with the run at laptop scale."""
+    paper = load_catalog(scale="laptop").paper("shift")
+    with (FOLDER.parents[2] / "benchmarks" / "laptop_search_shift.csv").open() as file:
+        return [(paper.run(row["recipe"]), row) for row in csv.DictReader(file)]
+
+
+def rate(recipe):
+    if recipe.task == "segmentation":
+        return recipe.options["optim_wrapper"]["optimizer"]["lr"]
+    return recipe.optimizer.lr
+
+
+def test_rates_on_stand_ins_are_the_best_of_the_search_on_average(search):
+    own, tried = {}, {}
+    for run, row in sorted(search, key=lambda pair: int(pair[1]["steps"])):  # the longest last
+        family = row["recipe"].split("_")[0], run.recipe.task
+        own[family] = rate(run.recipe)
+        scores = tried.setdefault(family, {}).setdefault(float(row["lr"]), {})
+        scores[row["dataset"]] = float(row["held_out"])
+    assert len(tried) == 5  # families, and segmenters
+    for family, rates in tried.items():
+        assert len(rates) == 3
+        everywhere = {lr: row for lr, row in rates.items() if len(row) == len(rates[own[family]])}
+        mean = {lr: sum(row.values()) / len(row) for lr, row in everywhere.items()}
+        assert mean[own[family]] == max(mean.values())
+        for lr in rates.keys() - everywhere.keys():
+            assert rates[lr]["digits-near"] < min(r["digits-near"] for r in everywhere.values())
+
+
+def test_plain_models_learn_every_stand_in_with_the_steps_that_they_have(search):
+    learned = {
+        (row["recipe"].split("_")[0], row["dataset"])
+        for run, row in search
+        if float(row["lr"]) == rate(run.recipe)
+        and int(row["steps"]) <= run.recipe.steps(run.info.train_images)
+        and float(row["held_out"]) >= 60
+    }
+    stand_ins = ("digits-near", "digits-far", "digits-cropped")
+    assert {*itertools.product(("swin", "swinv2", "cvt", "mvitv2"), stand_ins)} <= learned
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop"])

@@ -29,6 +29,9 @@ Key = tuple[int, ...]
 """What a training sample's randomness depends on: (epoch, index in the dataset), and under repeated
 augmentation also which view of the image it is."""
 
+Views = dict[int, tuple[Tensor, int]]
+"""Transformed images with their labels, by index in the dataset."""
+
 
 @dataclass(frozen=True)
 class MicroBatch:
@@ -47,8 +50,8 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
 
     With `repeats` an epoch shows that many views of each image it takes, in one batch, and so only
     its share of the images: the repeated augmentation of Hoffer et al. (2020) as DeiT samples it.
-    With `keep` each image is transformed once and kept: for small datasets of which neither images
-    nor transform draw anything.
+    What is transformed goes into `kept`, if there is one, and no image is transformed twice: for
+    small datasets of which neither images nor transform draw anything. Seeds can share it.
 
     The global generators of Python, NumPy and torch are seeded for each sample and put back as
     they were afterwards. They are put back once for all samples fetched together, since saving
@@ -61,11 +64,11 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
         transform: Transform,
         seed: int,
         repeats: int = 1,
-        keep: bool = False,
+        kept: Views | None = None,
     ) -> None:
         self.dataset, self.transform = dataset, transform
         self.seed, self.repeats = seed, repeats
-        self.kept: dict[int, tuple[Tensor, int]] | None = {} if keep else None
+        self.kept = kept
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]  # torch's Dataset declares no length

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, cast
 
@@ -14,6 +14,7 @@ from vitrine.errors import VitrineError
 if TYPE_CHECKING:
     from torch import nn
 
+    from vitrine.data.loading import Views
     from vitrine.plan.datasets import DatasetInfo
     from vitrine.plan.jobs import TrainingJob
     from vitrine.plan.recipe import AnyRecipe, Recipe, Training
@@ -39,6 +40,8 @@ class Job(Generic[R]):
             from timm's own store, or those of another run.
         retrain: train a finished run anew if other code has trained it.
         stop_after: stop, with a checkpoint, once this many steps of the run are taken.
+        views: the training images as the model sees them, where no seed changes them: filled in by
+            the first of the runs that share it.
     """
 
     recipe: R
@@ -52,10 +55,11 @@ class Job(Generic[R]):
     initial: Path | None = None
     retrain: bool = False
     stop_after: int | None = None
+    views: Views = field(default_factory=dict, repr=False)
 
 
-def one_run(job: TrainingJob, seed: int) -> Job[AnyRecipe]:
-    """The run of one seed, which starts where the job says.
+def one_run(job: TrainingJob, seed: int, views: Views) -> Job[AnyRecipe]:
+    """The run of one seed, which starts where the job says; its seeds share `views`.
 
     Raises:
         VitrineError: the run that it starts from is not trained, or its weights are not its own.
@@ -73,6 +77,7 @@ def one_run(job: TrainingJob, seed: int) -> Job[AnyRecipe]:
         checkpoint_seconds=job.checkpoint_seconds,
         initial=job.published or (starting_weights(job.start, seed) if job.start else None),
         retrain=job.retrain,
+        views=views,
     )
 
 

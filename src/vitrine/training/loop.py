@@ -180,8 +180,9 @@ class Run(RunFolder):
         recipe, dataset, seed = self.job.recipe, self.job.dataset, self.job.seed
         transform, spec = train_transform(recipe, dataset), recipe.augmentation
         drawn = spec.draws or getattr(images, "redraws", False)
-        keep = dataset.source == "bundled" and not drawn  # small enough for memory
-        return TrainingSamples(images, transform, seed, spec.repeats, keep)
+        fits = dataset.source == "bundled"  # into memory
+        kept = self.job.views if fits and not drawn else None
+        return TrainingSamples(images, transform, seed, spec.repeats, kept)
 
     def _trainer(self, model: nn.Module, steps_per_epoch: int) -> Any:
         classes = self.job.dataset.classes

@@ -20,53 +20,53 @@ from vitrine.data.stand_ins.pieces import scans, stream, tiles
 
 IMAGES: dict[Split, int] = {"train": 6000, "val": 1000}
 SCAN = 8
-BEYOND = 2  # a digit leaves the frame by so many pixels at most
+GROUND = 0.15  # the brightness that the photographs keep
 
 
 def digits_near(folder: Path, split: Split) -> Pictures:
     """A digit in white on a dimmed piece of a photograph, in a frame of 12x12 pixels.
 
     The class is the digit, a scan of 8x8 pixels; a place says nothing about it. The digit leaves
-    the frame by 2 pixels at most and comes back at the other side, so circular shifts show digits
+    the frame by 1 pixel at most and comes back at the other side, so circular shifts show digits
     that are cut where few of the images cut them: plain models can learn, and are inconsistent.
     """
-    return compose("digits-near", split, side=12, ground=0.15)
+    return compose("digits-near/2", split, side=12, beyond=1)
 
 
 def digits_far(folder: Path, split: Split) -> Pictures:
-    """A digit in white on a dimmed piece of a photograph, in a frame of 14x14 pixels.
+    """A digit in white on a dimmed piece of a photograph, in a frame of 13x13 pixels.
 
-    As `digits-near` in a larger frame: more places, and circular shifts that cut the digit less
-    often. The class is the digit.
+    As `digits-near` in a larger frame, which shows the whole digit in all images: only circular
+    shifts cut it. The class is the digit.
     """
-    return compose("digits-far", split, side=14, ground=0.15)
+    return compose("digits-far/2", split, side=13, beyond=0)
 
 
 def digits_cropped(folder: Path, split: Split) -> Pictures:
-    """A digit in white on a piece of a photograph, in a frame of 14x14 pixels that is cropped.
+    """A digit in white on a dimmed piece of a photograph, in a frame of 14x14 pixels to crop.
 
-    The class is the digit, a scan of 8x8 pixels, of which the frame's border cuts off 2 at most
-    and shows them at the other side. Models see the central 7/8 of the frame, so two crops of an
-    image show other real content at their borders, as the shift paper's crops of ImageNet do.
+    The class is the digit, a scan of 8x8 pixels that the frame shows whole. Models see the central
+    7/8 of the frame, so crops cut off a pixel of it at most, and two crops of an image show other
+    real content at their borders, as the shift paper's crops of ImageNet do.
     """
-    return compose("digits-cropped", split, side=14, ground=0.3)
+    return compose("digits-cropped/2", split, side=14, beyond=0)
 
 
 @functools.cache
-def compose(name: str, split: Split, side: int, ground: float) -> Pictures:
+def compose(name: str, split: Split, side: int, beyond: int) -> Pictures:
     """Compose all images of a split: (N, side, side, 3) uint8, labelled by their digit.
 
-    A digit's first row and column are uniform from -`BEYOND` to side - `SCAN` + `BEYOND`, modulo
-    the side; `ground` is the brightness that the photographs keep.
+    A digit's first row and column are uniform from -`beyond` to side - `SCAN` + `beyond`, modulo
+    the side: it leaves the frame by so many pixels at most.
     """
     random, count = stream(name, split), IMAGES[split]
     digits, labels = scans(split)
     which = random.randint(len(digits), size=count)
-    first = random.randint(-BEYOND, side - SCAN + BEYOND + 1, size=(count, 2))
+    first = random.randint(-beyond, side - SCAN + beyond + 1, size=(count, 2))
     rows, columns = np.moveaxis((first[..., None] + np.arange(SCAN)) % side, 1, 0)
     digit = np.zeros((count, side, side, 1), dtype=np.float32)
     digit[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :], 0] = digits[which]
-    picture = ground * _grounds(split, random, count, side)
+    picture = GROUND * _grounds(split, random, count, side)
     picture += digit * (255 - picture)
     return Pictures(np.round(picture).astype(np.uint8), labels[which])
 
