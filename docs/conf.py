@@ -37,7 +37,8 @@ html_theme = "alabaster"
 html_theme_options = {
     "description": "Four Vision Transformer papers, replicated",
     "fixed_sidebar": True,
-    "page_width": "1200px",
+    "page_width": "1400px",
+    "body_max_width": "none",
     "sidebar_width": "260px",
 }
 html_copy_source = False
