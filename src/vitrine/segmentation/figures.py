@@ -76,9 +76,14 @@ def _palette(values: Sequence[Mapping[str, Any]], images: Sequence[str]) -> dict
     maps = [own[f"{n}/{which}"] for own in values for n in images for which in SHOWN]
     labels, areas = np.unique(np.concatenate([np.ravel(one) for one in maps]), return_counts=True)
     order = [int(label) for label in labels[np.argsort(-areas)] if label != UNSEEN]
-    shades = [*style.PALETTE, *(to_hex(0.45 * np.array(to_rgb(c)) + 0.55) for c in style.PALETTE)]
+    shades = [*style.PALETTE, *map(_tint, style.PALETTE)]
     palette = dict(zip(order, shades, strict=False))
     return palette if len(palette) == len(order) else {**palette, -1: GREY}
+
+
+def _tint(colour: str) -> str:
+    red, green, blue = (0.45 * value + 0.55 for value in to_rgb(colour))
+    return to_hex((red, green, blue))
 
 
 def _coloured(classes: ArrayLike, palette: Mapping[int, str]) -> np.ndarray:
