@@ -42,6 +42,19 @@ def test_the_version_is_that_of_the_package(vitrine):
     assert vitrine("--version").out == f"vitrine {version('vitrine')}\n"
 
 
+def test_a_shell_completes_commands(checkout):
+    done = python(
+        "import os, sys\n"
+        "os.environ |= {'_VITRINE_COMPLETE': 'complete_bash', 'COMP_WORDS': 'vitrine sta'}\n"
+        "os.environ['COMP_CWORD'] = '1'\n"
+        "sys.argv = ['vitrine']\n"
+        "import vitrine.cli\n"
+        "vitrine.cli.main()",
+        checkout,
+    )
+    assert done.stdout.split() == ["status"]
+
+
 @pytest.mark.parametrize("command", ALL)
 def test_every_command_has_help_with_an_example(vitrine, command):
     done = vitrine(command, "--help")
