@@ -2,6 +2,7 @@ import pytest
 
 from vitrine.commands import rehearse
 from vitrine.commands.rehearse import miniature_recipe
+from vitrine.plan.catalog import load_catalog
 from vitrine.training.model import build_model, save_weights
 
 
@@ -104,3 +105,11 @@ def test_the_largest_models_are_rehearsed_with_two_blocks(catalog, monkeypatch, 
     small = miniature_recipe(recipe.model_copy(update={"model": hybrid, "data": data}), "cpu")
     assert small.model.args == {**of_size, "octic_depth": 1, "depth": 2}
     assert "; 2 of its blocks" in vitrine("rehearse", "tiny_table1", "--device", "cpu").out
+
+
+def test_a_measure_that_repeats_itself_is_rehearsed_with_two_of_its_repetitions(root):
+    full = load_catalog(root, scale="full")
+    worst = full.paper("shift").measurement("worst_shift", "swin_t-cifar10-circular")
+    linear = full.paper("octic").measurement("linear", "dinov2-vit-l")
+    assert rehearse._short(worst) == {**worst.args, "shifts": 2}
+    assert rehearse._short(linear) == {**linear.args, "steps": 2}

@@ -6,11 +6,19 @@ from PIL import Image
 from scipy.io import loadmat
 
 from vitrine.data import build, verify
-from vitrine.data.miniature import write_miniature
+from vitrine.data.miniature import WRITERS, write_miniature
 from vitrine.data.positions import DEPENDENT
 from vitrine.errors import VitrineError
 
 ON_DISK = ["cifar10", "cifar100", "svhn", "eurosat", "flowers102", "imagenette", "imagenet", "bmc"]
+
+
+def test_every_dataset_that_is_downloaded_or_placed_has_a_miniature(registry):
+    """Or else its recipes could not be rehearsed."""
+    of_files = [info for info in registry.values() if info.source in ("download", "manual")]
+    assert [
+        info.name for info in of_files if not (info.loader in WRITERS or info.segmentation)
+    ] == []
 
 
 @pytest.mark.parametrize("name", ON_DISK)

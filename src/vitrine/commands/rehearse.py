@@ -51,6 +51,7 @@ from vitrine.training.model import save_weights, starting_weights
 SEED = 0
 IMAGES = 2  # of a step; Mixup pairs the images of a batch
 STEPS = 2
+SHORT = {"steps": STEPS, "shifts": STEPS}  # arguments of measures that only repeat what is done
 LARGEST = 100e6  # parameters, more than ViT-B's; ViT-L would take a CPU minutes a step, and 10 GB
 SHALLOW = 2  # blocks of a larger model
 
@@ -134,10 +135,10 @@ def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, devi
 
 
 def _short(measurement: Measurement) -> dict[str, Any]:
-    """The arguments of a measure; one that trains for some steps itself takes no more either."""
+    """The arguments of a measure, with fewer steps or shifts where it takes these."""
     function = import_function(measurement.function, "artifacts.yaml")
-    short = {"steps": STEPS} if "steps" in inspect.signature(function).parameters else {}
-    return {**measurement.args, **short}
+    taken = inspect.signature(function).parameters
+    return {**measurement.args, **{name: SHORT[name] for name in SHORT if name in taken}}
 
 
 def miniature_recipe(recipe: AnyRecipe, device: str) -> AnyRecipe:
