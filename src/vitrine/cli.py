@@ -215,6 +215,9 @@ def rehearse(
     target: Target,
     scale: Annotated[str, typer.Option(help="Scale whose recipes are rehearsed")] = "full",
     device: Device = None,
+    largest: Annotated[
+        float, typer.Option(help="Million parameters; larger models have two blocks")
+    ] = 100,
 ) -> None:
     """Take two real steps of every recipe behind a target, resume, and evaluate.
 
@@ -227,7 +230,7 @@ def rehearse(
     """
     from vitrine.commands import rehearse as command
 
-    raise typer.Exit(not command.rehearse(_catalog(scale), target, device))
+    raise typer.Exit(not command.rehearse(_catalog(scale), target, device, largest))
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})

@@ -94,17 +94,19 @@ def test_only_batch_weights_and_a_precision_the_device_lacks_are_changed(catalog
     assert small.model_copy(update=kept) == recipe
 
 
-def test_the_largest_models_are_rehearsed_with_two_blocks(catalog, monkeypatch, vitrine):
+def test_the_largest_models_are_rehearsed_with_two_blocks(catalog, vitrine):
     recipe = catalog("full").paper("tiny").run("mixup").recipe
     assert miniature_recipe(recipe, "cpu").model.args == recipe.model.args
-    monkeypatch.setattr(rehearse, "LARGEST", 1e3)
-    assert miniature_recipe(recipe, "cpu").model.args == {**recipe.model.args, "depth": 2}
+    assert miniature_recipe(recipe, "cpu", 1e-3).model.args == {**recipe.model.args, "depth": 2}
     name, of_size = "octic_h8_vit_small_patch16_224", {"img_size": 32, "patch_size": 8}
     hybrid = recipe.model.model_copy(update={"name": name, "args": {**of_size, "octic_depth": 6}})
     data = recipe.data.model_copy(update={"image_size": 32})
-    small = miniature_recipe(recipe.model_copy(update={"model": hybrid, "data": data}), "cpu")
+    small = miniature_recipe(recipe.model_copy(update={"model": hybrid, "data": data}), "cpu", 1e-3)
     assert small.model.args == {**of_size, "octic_depth": 1, "depth": 2}
-    assert "; 2 of its blocks" in vitrine("rehearse", "tiny_table1", "--device", "cpu").out
+    assert (
+        "; 2 of its blocks"
+        in vitrine("rehearse", "tiny_table1", "--device", "cpu", "--largest", "0.001").out
+    )
 
 
 def test_a_measure_that_repeats_itself_is_rehearsed_with_two_of_its_repetitions(root):

@@ -52,15 +52,19 @@ SEED = 0
 IMAGES = 2  # of a step; Mixup pairs the images of a batch
 STEPS = 2
 SHORT = {"steps": STEPS, "shifts": STEPS}  # arguments of measures that only repeat what is done
-LARGEST = 100e6  # parameters, more than ViT-B's; ViT-L would take a CPU minutes a step, and 10 GB
+LARGEST = (
+    100.0  # million parameters, more than ViT-B's; ViT-L takes a CPU minutes a step, and 10 GB
+)
 SHALLOW = 2  # blocks of a larger model
 
 
-def rehearse(catalog: Catalog, target: str, device: str | None = None) -> bool:
+def rehearse(
+    catalog: Catalog, target: str, device: str | None = None, largest: float = LARGEST
+) -> bool:
     """Rehearse every recipe behind a target, print a line for each, return whether all passed.
 
     The catalogue's own data, runs and results are left alone. `device` is torch's name; None is
-    CUDA where there is one.
+    CUDA where there is one. A model of more than `largest` million parameters has two blocks.
 
     Raises:
         VitrineError: no target is called so.
@@ -74,7 +78,7 @@ def rehearse(catalog: Catalog, target: str, device: str | None = None) -> bool:
         start = time.perf_counter()
         _progress(f"[{number}/{len(runs)}] {run.name}")
         try:
-            rehearse_run(run, artifacts, catalog, device)
+            rehearse_run(run, artifacts, catalog, device, largest)
         # A fault of the code is just what a rehearsal is to find, and the other recipes go on.
         except Exception as error:
             failures += 1
@@ -82,13 +86,15 @@ def rehearse(catalog: Catalog, target: str, device: str | None = None) -> bool:
             continue
         took = duration(time.perf_counter() - start)
         size = count_model(run.recipe, run.info.classes).parameters / 1e6
-        notes = "".join(f"; {note}" for note in _notes(run, device))
+        notes = "".join(f"; {note}" for note in _notes(run, device, largest))
         say(f"ok      {run.paper}/{run.name}: {took}, {size:.3g} M parameters{notes}")
     say(f"{len(runs) - failures} of {count(len(runs), 'recipe')} passed.")
     return failures == 0
 
 
-def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, device: str) -> None:
+def rehearse_run(
+    run: Run, artifacts: Iterable[Artifact], catalog: Catalog, device: str, largest: float = LARGEST
+) -> None:
     """Train one run, resume it, and measure what the artifacts show of it, in a temporary folder.
 
     TMPDIR says where.
@@ -108,7 +114,8 @@ def rehearse_run(run: Run, artifacts: Iterable[Artifact], catalog: Catalog, devi
         roots = {f"{name}_root": str(Path(temporary, name)) for name in ("data", "runs")}
         here = Catalog(catalog.root, catalog.settings.model_copy(update=roots))
         here.scale = here.scale.model_copy(update={"workers": 0})
-        recipe, initial = miniature_recipe(run.recipe, device), _weights_of_source(run)
+        recipe = miniature_recipe(run.recipe, device, largest)
+        initial = _weights_of_source(run)
         run = dataclasses.replace(run, recipe=recipe, folder=here.runs_root / run.paper / run.name)
         measured_on = {name for m in measurements.values() for name in m.datasets}
         for name in sorted(measured_on | {recipe.data.dataset}):
@@ -141,7 +148,7 @@ def _short(measurement: Measurement) -> dict[str, Any]:
     return {**measurement.args, **{name: SHORT[name] for name in SHORT if name in taken}}
 
 
-def miniature_recipe(recipe: AnyRecipe, device: str) -> AnyRecipe:
+def miniature_recipe(recipe: AnyRecipe, device: str, largest: float = LARGEST) -> AnyRecipe:
     """The recipe with a batch of two, bound to no weights, such that the device can take it."""
     if isinstance(recipe, SegmentationRecipe):
         steps = min(STEPS, recipe.schedule.steps)
@@ -149,7 +156,7 @@ def miniature_recipe(recipe: AnyRecipe, device: str) -> AnyRecipe:
         bare = recipe.model.model_copy(update={"pretrained": None})
         return recipe.model_copy(update={**small, "model": bare})
     model = recipe.model.model_copy(update={"pretrained": False, "weights_from": None})
-    if _is_too_large(recipe):
+    if _is_too_large(recipe, largest):
         args = {**model.args, "depth": SHALLOW}
         if "octic_depth" in args:  # of both kinds of blocks, one
             args["octic_depth"] = min(args["octic_depth"], SHALLOW - 1)
@@ -168,9 +175,9 @@ def miniature_recipe(recipe: AnyRecipe, device: str) -> AnyRecipe:
     return recipe.model_copy(update=changes)
 
 
-def _is_too_large(recipe: AnyRecipe) -> bool:
+def _is_too_large(recipe: AnyRecipe, largest: float) -> bool:
     segments = isinstance(recipe, SegmentationRecipe)
-    return not segments and count_model(recipe, classes=1).parameters > LARGEST
+    return not segments and count_model(recipe, classes=1).parameters > largest * 1e6
 
 
 def _weights_of_source(run: Run) -> Path | None:
@@ -211,14 +218,14 @@ def _train_in_two_attempts(run: Run, data_root: Path, device: str, initial: Path
         write_atomically(folder / "provenance.json", json.dumps(took))
 
 
-def _notes(run: Run, device: str) -> list[str]:
+def _notes(run: Run, device: str, largest: float) -> list[str]:
     """How the rehearsal differs from the recipe, beyond the batch."""
     recipe, notes = run.recipe, []
     if recipe.model.published:
         notes.append("initial weights in place of published ones")
     if run.source and _weights_of_source(run) is None:
         notes.append(f"initial weights in place of those of {run.source.folder.name}, not trained")
-    if _is_too_large(recipe):
+    if _is_too_large(recipe, largest):
         notes.append(f"{SHALLOW} of its blocks")
     if not recipe.steps(run.info.train_images):
         return [*notes, "zero epochs: only measured"]
