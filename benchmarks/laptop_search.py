@@ -9,8 +9,8 @@ alike. Seeds are others than those that are published.
         benchmarks/laptop_search_shift.csv    (in one line)
 
 The score is top-1 accuracy, of segmenters mIoU; their images must lie below ``data``. Rows are
-added to the file, one for each recipe, rate, seed and number of steps; a row that is there is not
-made again, so delete those of a stand-in that is composed anew.
+added to the file, one for each recipe, its rates, seed and number of steps; a row that is there is
+not made again, so delete those of a stand-in that is composed anew.
 Images composed of one scan may be on both sides: rates are compared, accuracies are high.
 """
 
@@ -37,7 +37,9 @@ from vitrine.self_supervision.probes import knn
 from vitrine.training.engine import Job, builder_of, engine_of
 from vitrine.training.model import load_weights
 
-COLUMNS = ["paper", "recipe", "dataset", "lr", "seed", "steps", "held_out", "cpu_seconds"]
+COLUMNS = ["paper", "recipe", "dataset", "lr", "group_lr", "seed", "steps"]
+COLUMNS += ["held_out", "cpu_seconds"]
+KEY = 7  # columns
 SEED = 100
 FIFTH = 5
 
@@ -58,6 +60,9 @@ def main() -> None:
     parser.add_argument("paper")
     parser.add_argument("recipes", nargs="+", help="plain baselines, as in recipes.yaml")
     parser.add_argument("--lr", nargs="+", type=float, required=True)
+    parser.add_argument(
+        "--group-lr", nargs="+", type=float, help="of all groups that have their own"
+    )
     parser.add_argument("--epochs", nargs="+", type=int, help="default: the recipe's")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--scale", default="laptop")
@@ -73,11 +78,13 @@ def main() -> None:
         if recipe.model.weights_from:
             raise VitrineError(f"'{name}' is not trained from random weights")
         seeds = range(SEED, SEED + given.seeds)
-        for lr, epochs, seed in product(given.lr, given.epochs or [None], seeds):
-            tried = with_epochs(at_rate(recipe, lr), epochs)
+        settings = product(given.lr, given.group_lr or [None], given.epochs or [None], seeds)
+        for lr, group_lr, epochs, seed in settings:
+            tried = with_epochs(with_group_rate(at_rate(recipe, lr), group_lr), epochs)
             info = without_a_fifth(paper.run(name).info)
             steps = str(tried.steps(info.train_images))
-            key = (given.paper, name, tried.data.dataset, f"{lr:g}", str(seed), steps)
+            rates = " ".join(f"{rate:g}" for rate in group_rates(tried).values())
+            key = (given.paper, name, tried.data.dataset, f"{lr:g}", rates, str(seed), steps)
             if key not in known:
                 row = [*key, *judged(tried, info, seed)]
                 print(*row, flush=True)
@@ -121,6 +128,20 @@ def at_rate(recipe, lr: float):
     return recipe.model_copy(update={"options": options})
 
 
+def group_rates(recipe) -> dict[str, float]:
+    """The peak rates of the groups of parameters that have their own."""
+    return recipe.optimizer.group_lr if recipe.task == "classification" else {}
+
+
+def with_group_rate(recipe, rate: float | None):
+    """The recipe with another rate of these groups; None leaves theirs."""
+    if rate is None:
+        return recipe
+    rates = dict.fromkeys(group_rates(recipe), rate)
+    optimizer = recipe.optimizer.model_copy(update={"group_lr": rates})
+    return recipe.model_copy(update={"optimizer": optimizer})
+
+
 def with_epochs(recipe, epochs: int | None):
     """The recipe with another number of epochs; None leaves its own."""
     if epochs is None:
@@ -160,7 +181,7 @@ def read(path: Path) -> set[tuple[str, ...]]:
     if not path.exists():
         add(path, COLUMNS)
     with path.open(newline="") as file:
-        return {tuple(row[:6]) for row in csv.reader(file)}
+        return {tuple(row[:KEY]) for row in csv.reader(file)}
 
 
 def add(path: Path, row: list[str]) -> None:

@@ -30,7 +30,7 @@ from vitrine.training.run_folder import exclusive
 
 pytestmark = pytest.mark.cluster
 
-EPOCHS = 300  # of 24 steps: more than two minutes, SHORT and some, on a fast machine too
+EPOCHS = 360  # of 24 steps: more than two minutes, SHORT and some, on a fast machine too
 CUT_FROM = 48  # steps
 ASKED, GIVEN, SHORT = 10, 9, 2  # minutes: by the training, by the partition, and for a while
 WARNED = 60  # seconds before the end, give or take the half minute between two looks of SLURM

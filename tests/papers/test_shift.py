@@ -421,9 +421,16 @@ def rate(recipe):
     return recipe.optimizer.lr
 
 
+def group_rate(recipe):
+    groups = recipe.optimizer.group_lr if recipe.task == "classification" else {}
+    return " ".join(f"{rate:g}" for rate in groups.values())
+
+
 def test_rates_on_stand_ins_are_the_best_of_the_search_on_average(search):
     own, tried = {}, {}
     for run, row in sorted(search, key=lambda pair: int(pair[1]["steps"])):  # the longest last
+        if row["group_lr"] != group_rate(run.recipe):
+            continue
         family = row["recipe"].split("_")[0], run.recipe.task
         own[family] = rate(run.recipe)
         scores = tried.setdefault(family, {}).setdefault(float(row["lr"]), {})
