@@ -421,16 +421,9 @@ def rate(recipe):
     return recipe.optimizer.lr
 
 
-def group_rate(recipe):
-    groups = recipe.optimizer.group_lr if recipe.task == "classification" else {}
-    return " ".join(f"{rate:g}" for rate in groups.values())
-
-
 def test_rates_on_stand_ins_are_the_best_of_the_search_on_average(search):
     own, tried = {}, {}
     for run, row in sorted(search, key=lambda pair: int(pair[1]["steps"])):  # the longest last
-        if row["group_lr"] != group_rate(run.recipe):
-            continue
         family = row["recipe"].split("_")[0], run.recipe.task
         own[family] = rate(run.recipe)
         scores = tried.setdefault(family, {}).setdefault(float(row["lr"]), {})
@@ -443,6 +436,19 @@ def test_rates_on_stand_ins_are_the_best_of_the_search_on_average(search):
         assert mean[own[family]] == max(mean.values())
         for lr in rates.keys() - everywhere.keys():
             assert rates[lr]["digits-near"] < min(r["digits-near"] for r in everywhere.values())
+
+
+def test_the_rate_of_swinv2s_norms_is_the_best_of_the_search_on_two_stand_ins():
+    recipe = load_catalog(scale="laptop").paper("shift").run("swinv2_t-cifar10-circular").recipe
+    (own,) = recipe.optimizer.group_lr.values()
+    scores = {}
+    folder = FOLDER.parents[2] / "benchmarks"
+    with (folder / "laptop_search_shift_norms.csv").open() as file:
+        for row in csv.DictReader(file):
+            rates = scores.setdefault(row["dataset"], {})
+            rates[float(row["group_lr"])] = float(row["held_out"])
+    best = [max(rates, key=rates.get) for rates in scores.values()]
+    assert (best.count(own), len(best)) == (2, 3)
 
 
 def test_plain_models_learn_every_stand_in_with_the_steps_that_they_have(search):
