@@ -62,6 +62,11 @@ Data = Annotated[str | None, typer.Option(help="Folder of the datasets")]
 Runs = Annotated[str | None, typer.Option(help="Folder of the runs")]
 Results = Annotated[str | None, typer.Option(help="Folder of the results")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs")]
+Images = Annotated[Path, typer.Option(help="Folder of images, of folders of classes if labelled")]
+Pretrained = Annotated[bool, typer.Option(help="Published weights, or random ones")]
+Weights = Annotated[
+    Path | None, typer.Option(help="Weights of your own, in their place: a file of timm's")
+]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; by default cuda where there is one")]
 
 
@@ -275,11 +280,9 @@ def pshap(
     model: Annotated[
         str, typer.Option(help="timm's name of a ViT, hf-hub:OWNER/NAME or local-dir:FOLDER")
     ],
-    data: Annotated[Path, typer.Option(help="Folder of images, of folders of classes if labelled")],
-    pretrained: Annotated[bool, typer.Option(help="Published weights, or random ones")] = True,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Weights of your own, in their place: a file of timm's")
-    ] = None,
+    data: Images,
+    pretrained: Pretrained = True,
+    checkpoint: Weights = None,
     images: Annotated[
         int | None, typer.Option(min=2, help="How many, spread evenly; by default all")
     ] = None,
@@ -313,11 +316,9 @@ def audit(
     model: Annotated[
         str, typer.Argument(help="timm's name, hf-hub:OWNER/NAME or local-dir:FOLDER")
     ],
-    data: Annotated[Path, typer.Option(help="Folder of images, of folders of classes if labelled")],
-    pretrained: Annotated[bool, typer.Option(help="Published weights, or random ones")] = True,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Weights of your own, in their place: a file of timm's")
-    ] = None,
+    data: Images,
+    pretrained: Pretrained = True,
+    checkpoint: Weights = None,
     images: Annotated[int, typer.Option(min=2, help="How many at most, spread evenly")] = 50,
     size: Annotated[
         list[int] | None,

@@ -240,10 +240,7 @@ def _list_images(
                 "--output, or delete that folder"
             )
         return batch_size
-    shown = EvaluationSamples(
-        folder,  # type: ignore[arg-type]  # has a length and items
-        eval_transform(trained.recipe, trained.info),
-    )
+    shown = EvaluationSamples(folder, eval_transform(trained.recipe, trained.info))
 
     def predict(size: int) -> list[int]:
         batches = eval_loader(shown, size, trained.workers)

@@ -21,6 +21,7 @@ import torch
 from PIL import Image
 from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
 from timm.models import clean_state_dict
+from torch.utils.data import Dataset
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 import vitrine.models  # noqa: F401
@@ -37,7 +38,7 @@ from vitrine.training.weights_file import read_weights
 FEW = 50  # with fewer images P-SHAP is too high by some percent of itself, or much more
 
 
-class Folder:
+class Folder(Dataset[tuple[Image.Image, int]]):
     """A folder's images, also those of its subfolders, in the order of their paths.
 
     Labels are known (`labelled`) where the images lie in folders of the model's own classes: named
@@ -127,7 +128,7 @@ def pshap(
     transform = create_transform(**resolve_model_data_config(network))
     result = sweep(
         permutable(network.to(device)),
-        EvaluationSamples(folder, transform),  # type: ignore[arg-type]  # has a length and items
+        EvaluationSamples(folder, transform),
         permutations=permutations,
         batch_size=batch_size,
         seed=seed,
