@@ -13,7 +13,7 @@ CALIBRATIONS = ("baseline", "iid", "empirical")
 
 def tidy(rows, columns, value):
     return pd.DataFrame(
-        {"row": row, "column": column, "measured": value(row, column), "ci_low": 0, "ci_high": 9}
+        {"row": row, "column": column, "measured": value(row, column), "std": 0.25}
         for row in rows
         for column in columns
     )
@@ -81,3 +81,10 @@ def test_the_sweep_has_a_panel_for_each_model_and_a_line_for_each_size(models):
         assert list(small.get_xdata()) == pytest.approx([0.8, 1.0, 1.5], abs=0.02)
         assert (small.get_xdata() < large.get_xdata()).all()  # no interval hides another
         assert round(axes.lines[-1].get_xdata()[0], 4) == 1.1708
+
+
+def test_the_bars_of_the_sweep_are_one_standard_deviation():
+    cells = tidy(["ViT-S/16, 352²"], ["1.00", "1.50"], lambda row, column: float(column))
+    (axes,) = sweep(cells, []).axes
+    bars = axes.collections[0].get_segments()
+    assert [bar[:, 1].tolist() for bar in bars] == [[0.75, 1.25], [1.25, 1.75]]

@@ -77,7 +77,11 @@ def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 
 def sweep(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw the gain over s = 1 by factor s: a panel for each model, a line for each test size."""
+    """Draw the gain over s = 1 by factor s: a panel for each model, a line for each test size.
+
+    Bars are one standard deviation over the seeds: with two seeds, Student's 95 % interval is nine
+    deviations wide on either side, and hides the lines.
+    """
     cells = cells.assign(
         model=cells["row"].str.split(", ").str[0], size=cells["row"].str.split(", ").str[1]
     )
@@ -85,6 +89,7 @@ def sweep(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     # Side by side, so that no interval hides another.
     places = cells["size"].map({size: 0.012 * (n - 1) for n, size in enumerate(sizes)})
     cells["column"] = cells["column"].astype(float) + places
+    cells["ci_low"], cells["ci_high"] = (cells["measured"] + k * cells["std"] for k in (-1, 1))
     fig, axes = style.figure("text", aspect=0.36, columns=len(models), squeeze=False)
     for ax, model in zip(axes[0], models, strict=True):
         style.lines(ax, cells[cells["model"] == model].assign(row=cells["size"]))
