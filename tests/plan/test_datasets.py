@@ -49,7 +49,7 @@ PINNED = {
     "few-large-digits": (1, "1436ca0a"),
     "digits-in-a-row": (1, "dce85418"),
     "digits-of-all-sizes": (1, "afc7e61b"),
-    "cells": (1, "9fc0d75d"),
+    "cells": (1, "36b6e1bc"),
     "things-and-stuff": (1, "580f75ee"),
     "shapes": (2, "4afd906b"),
     "species": (2, "cedbff18"),
