@@ -7,8 +7,9 @@ import pytest
 
 from tests.conftest import ROOT
 from vitrine.data import build, verify
+from vitrine.data.arrays import scans
+from vitrine.data.opening import stream
 from vitrine.data.stand_ins.octic import CELL_SHARES, KINDS, Objects, cells, cover, placed, things
-from vitrine.data.stand_ins.pieces import scans, stream
 from vitrine.plan.datasets import load_registry
 
 NOWHERE = Path("nowhere")

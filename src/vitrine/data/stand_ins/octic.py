@@ -18,10 +18,9 @@ from PIL import Image
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from vitrine.data.arrays import Pictures
-from vitrine.data.opening import Split
-from vitrine.data.photos import photos
-from vitrine.data.stand_ins.pieces import scans, stream, tiles
+from vitrine.data.arrays import Pictures, scans
+from vitrine.data.opening import Split, stream
+from vitrine.data.photos import photos, tiles
 
 SIDE = 16
 CROPS = (16, 24)
