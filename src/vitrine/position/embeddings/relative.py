@@ -87,7 +87,7 @@ class AcrossOnly(RPE):
 
 
 def piecewise_index(offset: Tensor) -> Tensor:
-    """Return iRPE's bucket of every offset along an axis (equation 18 there), ``-REACH`` to ``REACH``."""
+    """Return iRPE's bucket (its equation 18) of every offset along an axis, to ``±REACH``."""
     distance = offset.abs().clamp(min=ALPHA)
     far = ALPHA + (BETA - ALPHA) * (distance / ALPHA).log() / math.log(GAMMA / ALPHA)
     far = far.round().clamp(max=REACH).to(offset.dtype) * offset.sign()
