@@ -6,7 +6,7 @@ from PIL import Image
 
 from vitrine.data import build, verify
 from vitrine.data.miniature import write_miniature
-from vitrine.data.opening import stratified_split
+from vitrine.data.opening import stratified_split, stream
 from vitrine.errors import VitrineError
 
 
@@ -167,3 +167,9 @@ def test_a_stratified_split_is_fixed_by_its_seed():
     assert train != stratified_split(labels, 0.8, seed=4)[0]
     assert sorted(train + val) == list(range(90))
     assert sum(index < 30 for index in train) == 24
+
+
+def test_each_stand_in_and_split_has_random_numbers_of_its_own():
+    drawn = {stream(name, split).randint(2**31) for name in "ab" for split in ("train", "val")}
+    assert len(drawn) == 4
+    assert stream("a", "train").randint(2**31) == stream("a", "train").randint(2**31)

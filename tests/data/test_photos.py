@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vitrine.data.photos import photo_centre, photo_crops, photos
+from vitrine.data.photos import photo_centre, photo_crops, photos, tiles
 from vitrine.errors import VitrineError
 
 
@@ -44,3 +44,20 @@ def test_a_crop_may_be_as_high_as_the_photograph():
 def test_a_crop_that_does_not_fit_is_refused(size):
     with pytest.raises(VitrineError, match=f"crops of {size} pixels .* from 1 to 427"):
         photo_crops(1, size, seed=0)
+
+
+def test_tiles_of_both_splits_cover_a_photograph_once():
+    drawn = np.zeros((427, 640), int)
+    for split in ("train", "val"):
+        for left, top, right, bottom in tiles("china", split):
+            drawn[top:bottom, left:right] += 1
+    assert (drawn == 1).all()
+    share = len(tiles("china", "val")) / len(tiles("china", "train"))
+    assert 0.4 < share < 0.6
+
+
+def test_tiles_are_cut_to_a_box():
+    found = tiles("flower", "train", box=(40, 10, 100, 70))
+    assert len(found)
+    assert (found.min(0)[:2] >= (40, 10)).all()
+    assert (found.max(0)[2:] <= (100, 70)).all()

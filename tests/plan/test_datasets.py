@@ -40,7 +40,7 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 DECISIVE = {"mean", "std", "split", "loader", "classes", "train_images", "val_images"}
 PINNED = {
     "digits": (1, "b8d9aadf"),
-    "digits-few": (1, "acb297d8"),
+    "digits-few": (1, "f550be18"),
     "digits-position": (1, "4885e278"),
     "digits-position-redrawn": (1, "0cb9bc1e"),
     "photo-regions": (1, "299a6717"),
@@ -49,7 +49,7 @@ PINNED = {
     "few-large-digits": (1, "1436ca0a"),
     "digits-in-a-row": (1, "dce85418"),
     "digits-of-all-sizes": (1, "afc7e61b"),
-    "cells": (1, "9fc0d75d"),
+    "cells": (1, "36b6e1bc"),
     "things-and-stuff": (1, "580f75ee"),
     "shapes": (2, "4afd906b"),
     "species": (2, "cedbff18"),

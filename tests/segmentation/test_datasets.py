@@ -6,7 +6,7 @@ from mmengine.registry import DefaultScope
 from mmseg.registry import DATASETS
 
 from vitrine.data.scenes import CLASSES, PALETTE
-from vitrine.data.stand_ins.places import GRIDS, classes
+from vitrine.data.stand_ins.variance import GRIDS, classes
 
 
 def test_classes_of_places_have_colours_of_their_own():

@@ -1,4 +1,4 @@
-"""CIFAR, SVHN and `digits`: datasets of small images in a few arrays.
+"""CIFAR, SVHN and scikit-learn's digits: datasets of small images in a few arrays.
 
 A pickle may run any code, and CIFAR's may have been placed by hand: ours is a reader to which
 arrays are all that a pickle can make. torchvision reads SVHN; it also compares each file with a
@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 from torch.utils.data import Dataset
 from torchvision import datasets
 
-from vitrine.data.opening import Split, stratified_split
+from vitrine.data.opening import Split, stratified_split, stream
 
 ARRAYS = {
     ("numpy", "dtype"),
@@ -31,6 +31,7 @@ ARRAYS = {
 """What a pickle must call to make arrays, and none of it can do anything else."""
 
 TRAIN_FRACTION = 2 / 3  # of the digits
+FEW = 20  # of each class, in `digits_few`
 
 
 class Pictures(Dataset[tuple[Image.Image, int]]):
@@ -78,11 +79,20 @@ class Digits(Pictures):
     """
 
     def __init__(self, split: Split):
-        scans = load_digits()
-        train, val = stratified_split(scans.target.tolist(), TRAIN_FRACTION)
-        chosen = train if split == "train" else val
-        gray = np.round(scans.images[chosen] * (255 / 16)).astype(np.uint8)
-        super().__init__(np.repeat(gray[..., None], 3, axis=-1), scans.target[chosen])
+        images, labels = scans(split)
+        gray = np.round(255 * images).astype(np.uint8)
+        super().__init__(np.repeat(gray[..., None], 3, axis=-1), labels)
+
+
+def scans(split: Split) -> tuple[np.ndarray, np.ndarray]:
+    """Return the digit scans of a split, (N, 8, 8) float32 in 0..1, and their labels, (N,) int.
+
+    No scan is in both splits.
+    """
+    bundled = load_digits()
+    train, val = stratified_split(bundled.target.tolist(), TRAIN_FRACTION)
+    chosen = train if split == "train" else val
+    return (bundled.images[chosen] / 16).astype(np.float32), bundled.target[chosen]
 
 
 def cifar10(folder: Path, split: Split) -> Pictures:
@@ -109,6 +119,21 @@ def digits(folder: Path, split: Split) -> Digits:
     A scan fills its image, so digits are centred, and a mirrored one is another sign.
     """
     return Digits(split)
+
+
+def digits_few(folder: Path, split: Split) -> Pictures:
+    """Twenty digit scans of each class to train on; all 599 test scans.
+
+    Asked for is the digit. On 200 scans a model can overfit, which is when mixing and erasing
+    images are to help: Tables 5 and 6 of the variance paper compare what they do to its accuracy.
+    """
+    whole = Digits(split)
+    if split == "val":
+        return whole
+    random = stream("digits-few", split)
+    of_each = [random.permutation(np.flatnonzero(whole.labels == digit)) for digit in range(10)]
+    chosen = np.sort(np.concatenate([found[:FEW] for found in of_each]))
+    return Pictures(whole.images[chosen], whole.labels[chosen])
 
 
 def _cifar(batches: Sequence[Path], labels: str) -> Pictures:

@@ -1,17 +1,24 @@
 """Two real photographs that scikit-learn carries along, whole and in parts.
 
-For measurements on natural image statistics without a download.
+For stand-ins, and for measurements on natural image statistics without a download.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from vitrine.errors import VitrineError
+
+if TYPE_CHECKING:
+    from vitrine.data.opening import Split
+
+TILE = 32
+"""Side in pixels of the tiles into which photographs are cut; every third is for the test."""
 
 
 def photos() -> dict[str, np.ndarray]:
@@ -52,3 +59,23 @@ def photo_crops(n: int, size: int, seed: int) -> np.ndarray:
         left = random.randint(width - size + 1)
         crops[index] = images[index % len(images)][top : top + size, left : left + size]
     return crops
+
+
+def tiles(photo: str, split: Split, box: tuple[int, int, int, int] | None = None) -> np.ndarray:
+    """Return the tiles of a photograph that belong to a split, cut to `box`.
+
+    No pixel is in both splits (a crop that is resized by its `box` may weigh the row beside it).
+    `box` is left, upper, right and lower border in pixels.
+
+    Returns:
+        (N, 4) int: left, upper, right and lower border of each tile.
+    """
+    height, width, _ = photos()[photo].shape
+    left, top, right, bottom = box or (0, 0, width, height)
+    found = [
+        (max(x, left), max(y, top), min(x + TILE, right), min(y + TILE, bottom))
+        for y in range(top // TILE * TILE, bottom, TILE)
+        for x in range(left // TILE * TILE, right, TILE)
+        if ((x + y) // TILE % 3 == 0) == (split == "val")
+    ]
+    return np.array(found)

@@ -3,6 +3,6 @@
 How much position matters depends on the data. The paper measures it, by shuffling which token has
 which position, and lets a model learn less of it, by a factor on its position embedding (Auto-PE):
 
-- `embeddings`: the position embeddings that the paper compares, one a file, by name;
+- `embeddings`: the position embeddings that the paper compares, by name;
 - `vit`: its small ViT, in which any of them can be permuted, registered with timm.
 """

@@ -11,7 +11,7 @@ from mmseg.datasets import BaseSegDataset
 from mmseg.registry import DATASETS
 
 from vitrine.data.scenes import CLASSES, PALETTE
-from vitrine.data.stand_ins import places
+from vitrine.data.stand_ins import variance
 
 
 @DATASETS.register_module()
@@ -27,9 +27,9 @@ class ScenesDataset(BaseSegDataset):
         super().__init__(img_suffix=".jpg", seg_map_suffix=".png", reduce_zero_label=True, **kwargs)
 
 
-def _metainfo(world: places.World) -> dict[str, Any]:
-    """As many colours of the scenes' as a world of `vitrine.data.stand_ins.places` has classes."""
-    classes = places.classes(world)
+def _metainfo(world: variance.World) -> dict[str, Any]:
+    """As many colours of the scenes' as a world of `stand_ins.variance` has classes."""
+    classes = variance.classes(world)
     digits = PALETTE[-10::2]  # told apart by hue
     palette = [*PALETTE[:2], *digits][: len(classes)]
     return {"classes": classes, "palette": [list(color) for color in palette]}
@@ -37,7 +37,7 @@ def _metainfo(world: places.World) -> dict[str, Any]:
 
 @DATASETS.register_module()
 class HalvesDataset(ScenesDataset):
-    """Digits named by their half of the image (`vitrine.data.stand_ins.places`)."""
+    """Digits named by their half of the image (`vitrine.data.stand_ins.variance`)."""
 
     METAINFO = _metainfo("halves")
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
-from vitrine.data import build
-from vitrine.data.stand_ins.octic import KINDS, Objects, cover, placed, things
-from vitrine.data.stand_ins.pieces import scans, stream
+from vitrine.data import build, verify
+from vitrine.data.arrays import scans
+from vitrine.data.opening import stream
+from vitrine.data.stand_ins.octic import CELL_SHARES, KINDS, Objects, cells, cover, placed, things
 from vitrine.plan.datasets import load_registry
 
 NOWHERE = Path("nowhere")
@@ -80,3 +81,32 @@ def test_masks_are_of_the_class_where_the_thing_is():
 def test_a_split_is_composed_alike_whenever_it_is_opened():
     drawn = [cover(np.arange(8), "val", stream("test", "val")) for _ in range(2)]
     np.testing.assert_array_equal(*drawn)
+
+
+@pytest.fixture(scope="module")
+def train_cells():
+    return cells(NOWHERE, "train")
+
+
+def test_cells_have_the_images_classes_and_statistics_of_their_entry(train_cells):
+    info = REGISTRY["cells"]
+    assert verify(info, NOWHERE) == {"train": 1200, "val": 400}
+    for split in ("train", "val"):
+        assert set(build(info, split, NOWHERE).labels) == set(range(info.classes))
+    pixels = train_cells.images / 255
+    assert info.mean == pytest.approx(pixels.mean((0, 1, 2)), abs=1e-5)
+    assert info.std == pytest.approx(pixels.std((0, 1, 2)), abs=1e-5)
+
+
+def test_classes_of_cells_are_as_unequal_as_one_and_eight(train_cells):
+    found = np.bincount(train_cells.labels) / len(train_cells)
+    assert np.abs(found - CELL_SHARES).max() < 0.03
+
+
+def test_no_orientation_of_cells_is_preferred(train_cells):
+    """The mean of a class is nearly that of its images turned and mirrored; of digits it is not."""
+    mean = train_cells.images[train_cells.labels == 6].mean((0, 3))  # sevens
+    mean -= mean.mean()
+    turned = [np.rot90(side, k) for side in (mean, mean.T) for k in range(4)]
+    kept = np.mean(turned, axis=0)
+    assert np.square(kept).sum() > 0.8 * np.square(mean).sum()

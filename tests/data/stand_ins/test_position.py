@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from vitrine.data import build, verify
+from vitrine.data.arrays import scans
 from vitrine.data.photos import photos
-from vitrine.data.stand_ins.pieces import scans
 
 NOWHERE = Path("nowhere")
 STAND_INS = [

@@ -1,6 +1,6 @@
 from torch.testing import assert_close
 
-from vitrine.position.embeddings.ape import APE
+from vitrine.position.embeddings.absolute import APE
 from vitrine.position.embeddings.auto import AutoPE
 
 

@@ -16,10 +16,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from vitrine.data.arrays import Pictures
-from vitrine.data.opening import Split
-from vitrine.data.photos import photos
-from vitrine.data.stand_ins.pieces import scans, stream, tiles
+from vitrine.data.arrays import Pictures, scans
+from vitrine.data.opening import Split, stream
+from vitrine.data.photos import photos, tiles
 
 SIDE = 24
 TRAIN_IMAGES = 3200

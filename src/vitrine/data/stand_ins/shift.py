@@ -13,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from vitrine.data.arrays import Pictures
-from vitrine.data.opening import Split
-from vitrine.data.photos import photos
-from vitrine.data.stand_ins.pieces import scans, stream, tiles
+from vitrine.data.arrays import Pictures, scans
+from vitrine.data.opening import Split, stream
+from vitrine.data.photos import photos, tiles
 
 IMAGES: dict[Split, int] = {"train": 6000, "val": 1000}
 SCAN = 8

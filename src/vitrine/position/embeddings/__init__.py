@@ -1,4 +1,4 @@
-"""The position embeddings that the paper compares, by name; each file names its source.
+"""The position embeddings that the paper compares, by name; each class names its source.
 
 Source: position, Sec. 2, Sec. 5.5.
 
@@ -11,15 +11,11 @@ from collections.abc import Callable
 from functools import partial
 
 from vitrine.errors import VitrineError, did_you_mean
-from vitrine.position.embeddings.ape import APE
+from vitrine.position.embeddings.absolute import APE, CAPE, FourierFeatures, Sinusoid
 from vitrine.position.embeddings.auto import AutoPE, AutoRoPE
 from vitrine.position.embeddings.base import AdditiveEmbedding, Layout, PositionEmbedding
-from vitrine.position.embeddings.cape import CAPE
-from vitrine.position.embeddings.ff import FourierFeatures
-from vitrine.position.embeddings.irpe import IRPE
+from vitrine.position.embeddings.relative import IRPE, RPE, AcrossOnly
 from vitrine.position.embeddings.rope import RoPE
-from vitrine.position.embeddings.rpe import RPE, AcrossOnly
-from vitrine.position.embeddings.sin import Sinusoid
 
 __all__ = ["EMBEDDINGS", "Layout", "PositionEmbedding", "build_embedding"]
 

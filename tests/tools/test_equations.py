@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.conftest import ROOT
-from vitrine.commands.equations import (
+from tools.equations import (
     FOLDER,
     SOURCES,
     citation,
@@ -60,9 +60,7 @@ def test_an_equation_is_cited_with_its_paper():
 
 @pytest.mark.parametrize("path", [FOLDER / f"{paper}.md" for paper in PAPERS])
 def test_a_page_is_what_docstrings_cite(path):
-    assert (ROOT / path).read_text() == pages(CATALOG, ROOT)[path], (
-        "run python -m vitrine.commands.docs"
-    )
+    assert (ROOT / path).read_text() == pages(CATALOG, ROOT)[path], "run python -m tools.docs"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.conftest import FIFTH_PAPER, ROOT
-from vitrine.commands.schemas import FOLDER, schemas
+from tools.schemas import FOLDER, schemas
 from vitrine.plan.schema import read_yaml
 
 FILES = [*ROOT.glob("configs/**/*.yaml"), *FIFTH_PAPER.glob("configs/**/*.yaml")]
@@ -28,7 +28,7 @@ def errors(schema, content):
 
 
 def test_the_schemas_are_in_step_with_the_models():
-    """Refresh them with: python -m vitrine.commands.schemas."""
+    """Refresh them with: python -m tools.schemas."""
     assert written() == {
         f"{name}.schema.json": json.loads(json.dumps(one)) for name, one in schemas().items()
     }

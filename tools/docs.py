@@ -1,7 +1,7 @@
-"""``python -m vitrine.commands.docs`` writes the pages of docs/ that the configuration decides.
+"""``python -m tools.docs`` writes the pages of docs/ that the configuration decides.
 
 docs/targets.md lists what Snakemake makes. docs/equations/ has a page for each paper: see
-`vitrine.commands.equations`. docs/stand-ins.md has a section for each dataset that
+`tools.equations`. docs/stand-ins.md has a section for each dataset that
 replaces another at laptop scale: for which one and in which paper, what its code says of it, and
 eight of its images. A test fails where a page is not what registry, code and scales say.
 """
@@ -17,8 +17,8 @@ from typing import Any
 
 from PIL import Image
 
+from tools import equations
 from vitrine.artifacts.tables import markdown_escape, pipe_table
-from vitrine.commands import equations
 from vitrine.data import build
 from vitrine.errors import exit_on_error
 from vitrine.plan.catalog import Catalog, load_catalog

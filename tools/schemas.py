@@ -1,4 +1,4 @@
-"""``python -m vitrine.commands.schemas`` writes the JSON schemas by which editors check configs/.
+"""``python -m tools.schemas`` writes the JSON schemas by which editors check configs/.
 
 They are exported from the models that read the files. A delta is any part of a recipe, so nothing
 is required of it; that a value is missing is told when the recipe is resolved.

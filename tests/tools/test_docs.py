@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from tests.conftest import ROOT
-from vitrine.commands.docs import (
+from tools.docs import (
     STAND_INS,
     TARGETS,
     picture,
@@ -22,7 +22,7 @@ CATALOG = load_catalog(ROOT, scale="laptop")
 
 @pytest.mark.parametrize(("path", "page"), [(STAND_INS, stand_ins_page), (TARGETS, targets_page)])
 def test_a_page_is_what_registry_code_and_scales_say(path, page):
-    assert (ROOT / path).read_text() == page(CATALOG), "run python -m vitrine.commands.docs"
+    assert (ROOT / path).read_text() == page(CATALOG), "run python -m tools.docs"
 
 
 @pytest.mark.parametrize("name", stand_ins(CATALOG))
