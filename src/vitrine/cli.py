@@ -112,7 +112,11 @@ def plan(
 
 @app.command()
 def doctor(
-    scale: Scale = None, data: Data = None, runs: Runs = None, results: Results = None
+    as_json: Json = False,
+    scale: Scale = None,
+    data: Data = None,
+    runs: Runs = None,
+    results: Results = None,
 ) -> None:
     """Tell whether software, devices, disk and data are there, and what to do where not.
 
@@ -124,7 +128,7 @@ def doctor(
     """
     from vitrine.commands import doctor as command
 
-    raise typer.Exit(not command.doctor(_catalog(scale, data, runs, results)))
+    raise typer.Exit(not command.doctor(_catalog(scale, data, runs, results), as_json=as_json))
 
 
 @app.command()
@@ -179,7 +183,9 @@ def status(
 
 
 @app.command()
-def verify(scale: Scale = None, runs: Runs = None, results: Results = None) -> None:
+def verify(
+    as_json: Json = False, scale: Scale = None, runs: Runs = None, results: Results = None
+) -> None:
     """Compare your results with the published ones, cell by cell, claim by claim.
 
     Exits with status 1 when cells are missing, altered, or differ by more than their spread over
@@ -191,7 +197,7 @@ def verify(scale: Scale = None, runs: Runs = None, results: Results = None) -> N
     """
     from vitrine.commands import verify as command
 
-    raise typer.Exit(not command.verify(_catalog(scale, None, runs, results)))
+    raise typer.Exit(not command.verify(_catalog(scale, None, runs, results), as_json=as_json))
 
 
 @app.command()

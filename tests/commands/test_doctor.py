@@ -1,3 +1,5 @@
+import json
+
 import pytest
 import yaml
 
@@ -86,3 +88,20 @@ def test_a_client_without_a_controller_is_not_a_cluster(tmp_path, monkeypatch):
     assert slurm()[0] is False
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho 'Slurmctld(primary) at here is UP'\n")
     assert slurm() == (True, "controller up")
+
+
+def test_all_of_it_is_told_as_json(doctor, checkout):
+    (checkout / "envs" / "requirements.lock").write_text("no-such-package==1.0\n")
+    done = doctor("--scale", "full", "--json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    absent = {"package": "no-such-package", "locked": "1.0", "installed": None}
+    assert found["software"]["other_versions"] == [absent]
+    assert found["hardware"]["cpu_cores"] >= 1
+    (data,) = (one for one in found["data"] if one["name"] == "imagenet")
+    assert (data["state"], data["needed_by"]) == ("missing", "tiny_table1, tiny_table2")
+    assert "image-net.org" in data["fault"]
+    assert [sentence.split(";")[0] for sentence in found["missing"]][::2] == [
+        "packages of the lock: no-such-package==1.0",
+        "dataset imagenet",
+    ]

@@ -31,9 +31,9 @@ def publish(make):
 
 @pytest.fixture
 def verify(vitrine):
-    def run(scale="laptop"):
+    def run(scale="laptop", *flags):
         sha256_once.cache_clear()
-        return vitrine("verify", "--scale", scale)
+        return vitrine("verify", "--scale", scale, *flags)
 
     return run
 
@@ -153,7 +153,8 @@ def test_only_changed_claims_are_listed_and_a_lost_one_fails(publish, make, veri
     make({"plain": [60.0, 61.0, 62.0], "mixup": NUMBERS["mixup"]})
     done = verify()
     assert done.code == 1
-    assert "claims lost (tiny/plain-is-better): 1" in done.out
+    assert "Claims lost: tiny/plain-is-better." in done.out
+    assert "claims lost: 1" in done.out
 
 
 def test_copies_of_a_number_count_once(publish, verify):
@@ -190,3 +191,28 @@ def test_without_published_results_it_says_so(vitrine):
     done = vitrine("verify", "--scale", "smoke")
     assert done.code == 2
     assert "results/published/smoke holds no results" in done.err
+
+
+def test_what_is_found_is_told_as_json(publish, make, verify):
+    catalog = publish()
+    catalog.paper("tiny").measurement("facts", None).path.unlink()
+    make({**NUMBERS, "plain": [40.0, 41.0, 42.0]}, ratio=None)
+    done = verify("laptop", "--json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert not found["verified"]
+    assert found["faults"]["missing"] == found["numbers"]["missing here"] == 1
+    odd = {
+        (one["column"], one["agreement"]): (one["published"], one["ours"]) for one in found["odd"]
+    }
+    assert odd["Ratio", "missing here"] == (0.5, None)
+    assert odd["Top-1", "differs"] == (81, 41)
+
+
+def test_verified_results_have_no_faults_as_json(publish, verify):
+    publish()
+    done = verify("laptop", "--json")
+    assert done.code == 0
+    found = json.loads(done.out)
+    assert found["verified"]
+    assert (found["faults"], found["odd"], found["numbers"]["same"]) == ({}, [], 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -10,11 +11,12 @@ import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from rich.filesize import decimal as size
 
 from vitrine.commands import heading, say, table
-from vitrine.commands.needs import DatasetNeed, datasets_needed, weights_needed
+from vitrine.commands.needs import datasets_needed, weights_needed
 from vitrine.errors import VitrineError
 from vitrine.plan.catalog import Catalog
 
@@ -22,17 +24,27 @@ PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 SECONDS_FOR_SLURM = 10
 
 
-def doctor(catalog: Catalog) -> bool:
+def doctor(catalog: Catalog, *, as_json: bool = False) -> bool:
     """Print the state of software, hardware and data; return whether the scale lacks nothing."""
-    needs = datasets_needed(catalog.artifacts, catalog, counts=True)
-    missing = [*_software(catalog.root), *_hardware(catalog), *_data(needs, catalog)]
-    scale = catalog.scale.name
+    record: dict[str, Any] = {
+        "scale": catalog.scale.name,
+        "software": _software(catalog.root),
+        "hardware": _hardware(catalog),
+        "data": _data(catalog),
+    }
+    missing = [*_missing(record, catalog)]
+    if as_json:
+        say(json.dumps({**record, "missing": missing}, indent=2))
+        return not missing
+    _print_software(record["software"])
+    _print_hardware(record["hardware"])
+    _print_data(record["data"], catalog)
     if missing:
-        heading(f"Missing for scale {scale}:")
+        heading(f"Missing for scale {catalog.scale.name}:")
         for sentence in missing:
             say(f"  {sentence}")
     else:
-        say(f"Nothing is missing for scale {scale}.")
+        say(f"Nothing is missing for scale {catalog.scale.name}.")
     return not missing
 
 
@@ -73,65 +85,110 @@ def slurm() -> tuple[bool, str]:
     return True, "controller up"
 
 
-def _software(root: Path) -> list[str]:
-    """Print Python and the packages that differ from the lock; return what is missing."""
-    heading("Software")
+def _software(root: Path) -> dict[str, Any]:
     lock = root / "envs" / "requirements.lock"
-    differences = list(version_differences(lock))
-    say(f"Python {platform.python_version()} on {platform.platform()}")
-    if not differences:
-        say(f"Every package is as {lock} pins it.")
-    for name, locked, installed in differences:
-        if installed is not None:
-            say(f"{name} is {installed}, the lock has {locked}")
-    say()
-    absent = ", ".join(f"{name}=={locked}" for name, locked, here in differences if here is None)
-    return [f"packages of the lock: {absent}; install them with envs/install.sh"] if absent else []
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "lock": str(lock),
+        "other_versions": [
+            {"package": name, "locked": locked, "installed": installed}
+            for name, locked, installed in version_differences(lock)
+        ],
+    }
 
 
-def _hardware(catalog: Catalog) -> list[str]:
-    """Print devices, memory, disk and SLURM; return what is missing."""
+def _hardware(catalog: Catalog) -> dict[str, Any]:
     import torch
 
-    heading("Hardware")
-    cuda = torch.cuda.device_count()
-    names = [torch.cuda.get_device_name(index) for index in range(cuda)]
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     reachable, answer = slurm()
     folders = (catalog.data_root, catalog.runs_root, Path(catalog.settings.results_root))
-    rows: list[list[object]] = [
-        ["CUDA devices", ", ".join(names) or "none"],
-        ["CPU cores", cores],
-        ["memory", size(memory)],
-        ["SLURM", answer],
+    return {
+        "cuda_devices": names,
+        "cpu_cores": cores,
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "slurm": {"reachable": reachable, "answer": answer},
+        "free_bytes": {str(one): shutil.disk_usage(_existing(one)).free for one in folders},
+    }
+
+
+def _data(catalog: Catalog) -> list[dict[str, Any]]:
+    """Every dataset and published weights; `fault` says how to place by hand what must be."""
+    datasets = [
+        {
+            "name": need.info.name,
+            "licence": need.info.licence,
+            "state": need.state,
+            "download_bytes": need.download_bytes,
+            "needed_by": need.users,
+            "fault": need.fault if need.state == "missing" else None,
+        }
+        for need in datasets_needed(catalog.artifacts, catalog, counts=True)
     ]
-    for one in folders:
-        rows.append([f"free in {one}/", size(shutil.disk_usage(_existing(one)).free)])
+    weights = [
+        {
+            "name": need.path.stem,
+            "licence": need.entry.licence if need.entry else "unknown",
+            "state": need.state,
+            "needed_by": need.users,
+        }
+        for need in weights_needed(catalog.artifacts, catalog)
+    ]
+    return [*datasets, *weights]
+
+
+def _missing(record: dict[str, Any], catalog: Catalog) -> Iterator[str]:
+    """Yield a sentence for each thing that the scale needs and that is not there."""
+    absent = [one for one in record["software"]["other_versions"] if one["installed"] is None]
+    if absent:
+        pinned = ", ".join(f"{one['package']}=={one['locked']}" for one in absent)
+        yield f"packages of the lock: {pinned}; install them with envs/install.sh"
+    found = record["hardware"]
+    if catalog.scale.device != "cpu" and not (found["cuda_devices"] or found["slurm"]["reachable"]):
+        yield "a CUDA device, or a SLURM cluster that has some; choose another scale with --scale"
+    for one in record["data"]:
+        if one.get("fault"):
+            yield f"dataset {one['name']}; it blocks {one['needed_by']}"
+
+
+def _print_software(found: dict[str, Any]) -> None:
+    heading("Software")
+    say(f"Python {found['python']} on {found['platform']}")
+    if not found["other_versions"]:
+        say(f"Every package is as {found['lock']} pins it.")
+    for one in found["other_versions"]:
+        if one["installed"] is not None:
+            say(f"{one['package']} is {one['installed']}, the lock has {one['locked']}")
+    say()
+
+
+def _print_hardware(found: dict[str, Any]) -> None:
+    heading("Hardware")
+    rows = [
+        ["CUDA devices", ", ".join(found["cuda_devices"]) or "none"],
+        ["CPU cores", found["cpu_cores"]],
+        ["memory", size(found["memory_bytes"])],
+        ["SLURM", found["slurm"]["answer"]],
+        *([f"free in {folder}/", size(free)] for folder, free in found["free_bytes"].items()),
+    ]
     table(["what", "found"], rows)
-    if catalog.scale.device == "cpu" or cuda or reachable:
-        return []
-    return ["a CUDA device, or a SLURM cluster that has some; choose another scale with --scale"]
 
 
-def _data(needs: list[DatasetNeed], catalog: Catalog) -> list[str]:
-    """Print every dataset and published weights; return those that a person must place."""
+def _print_data(found: list[dict[str, Any]], catalog: Catalog) -> None:
     heading(f"Data in {catalog.data_root}/")
-    rows: list[list[object]] = []
-    for need in needs:
-        download = f"Snakemake downloads {size(need.download_bytes)}"
-        state = download if need.state == "to download" else need.state
-        rows.append([need.info.name, need.info.licence, state, need.users])
-    for weights in weights_needed(catalog.artifacts, catalog):
-        licence = weights.entry.licence if weights.entry else "unknown"
-        rows.append([weights.path.stem, licence, weights.state, weights.users])
+    rows = []
+    for one in found:
+        download = one.get("download_bytes")
+        state = f"Snakemake downloads {size(download)}" if download else one["state"]
+        rows.append([one["name"], one["licence"], state, one["needed_by"]])
     table(["what", "licence", "state", "needed by"], rows)
-    blocking = [need for need in needs if need.state == "missing"]
-    for need in blocking:
-        heading(f"How to get {need.info.name}")
-        say(f"{need.fault}")
-        say()
-    return [f"dataset {need.info.name}; it blocks {need.users}" for need in blocking]
+    for one in found:
+        if one.get("fault"):
+            heading(f"How to get {one['name']}")
+            say(one["fault"])
+            say()
 
 
 def _existing(folder: Path) -> Path:

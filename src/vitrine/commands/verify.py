@@ -15,12 +15,13 @@ A number that stands in several cells counts once.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import pandas as pd
 from scipy.stats import binom
@@ -50,7 +51,7 @@ WORSE: tuple[Agreement, ...] = (
 )  # fmt: skip
 RELATIVE_NOISE = 1e-9
 ONE_RUN = 0.25  # of its value, the difference that a single run may show
-JUDGED = ("same", "within", "differs")
+JUDGED: tuple[Agreement, ...] = ("same", "within", "differs")
 BY_CHANCE = 0.99  # how surely chance alone gives no more numbers beyond their intervals
 
 
@@ -69,7 +70,52 @@ class Compared:
     agreement: Agreement
 
 
-def verify(catalog: Catalog) -> bool:
+@dataclass(frozen=True)
+class Outcome:
+    """What is found: `numbers` are `cells` without copies, `claims` those whose status changed."""
+
+    altered: Sequence[str]
+    cells: Sequence[Compared]
+    numbers: Sequence[Compared]
+    claims: Sequence[Mapping[Hashable, Any]]
+
+    def counted(self, *agreements: Agreement, exact: bool | None = None) -> int:
+        """How many numbers agree so; of all, or only of exact ones or others."""
+        return sum(
+            one.agreement in agreements and exact in (None, one.exact) for one in self.numbers
+        )
+
+    @property
+    def allowed(self) -> int:
+        """How many numbers may lie beyond their interval by chance."""
+        judged = self.counted(*JUDGED, exact=False)
+        return int(binom.ppf(BY_CHANCE, judged, 1 - CONFIDENCE)) if judged else 0
+
+    @property
+    def odd(self) -> list[Compared]:
+        """The numbers that differ or are missing here."""
+        return [one for one in self.numbers if one.agreement in ("differs", "missing here")]
+
+    @property
+    def lost(self) -> list[str]:
+        """The claims that held as published and are contrary here."""
+        lost = ("held", "contrary")
+        return [one["claim"] for one in self.claims if (one["published"], one["here"]) == lost]
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """Why the results are not verified, with numbers; empty where they are."""
+        found = {
+            "altered": len(self.altered),
+            "missing": self.counted("missing here"),
+            "exact numbers that differ": self.counted("differs", exact=True),
+            "differences too many": self.counted("differs", exact=False) - self.allowed,
+            "claims lost": len(self.lost),
+        }
+        return {what: number for what, number in found.items() if number > 0}
+
+
+def verify(catalog: Catalog, *, as_json: bool = False) -> bool:
     """Compare a scale's results with the published ones, and print what differs.
 
     Returns:
@@ -79,6 +125,16 @@ def verify(catalog: Catalog) -> bool:
     Raises:
         VitrineError: there is nothing published at this scale, or nothing here.
     """
+    outcome = compare_all(catalog)
+    if as_json:
+        say(json.dumps({"scale": catalog.scale.name, **_record(outcome)}, indent=2))
+    else:
+        _print(outcome)
+    return not outcome.faults
+
+
+def compare_all(catalog: Catalog) -> Outcome:
+    """Hold both results against what they hang on, and one against the other; see `verify`."""
     published = published_folder(catalog)
     for folder, remedy in (
         (published, "choose a scale that was published"),
@@ -86,46 +142,19 @@ def verify(catalog: Catalog) -> bool:
     ):
         if not any(folder.glob("*/*.csv")):
             raise VitrineError(f"{folder} holds no results to compare; {remedy}")
-    if altered := [
+    altered = [
         *altered_publications(published),
         *unknown_publications(published, catalog),
         *altered_here(catalog),
-    ]:
-        heading("Altered")
-        for sentence in altered:
-            say(f"  {sentence}")
+    ]
     cells = [one for artifact in catalog.artifacts for one in compare(artifact, catalog, published)]
     worst: dict[tuple[object, ...], Compared] = {}
     for one in cells:
         known = worst.setdefault(one.evidence, one)
         if WORSE.index(one.agreement) < WORSE.index(known.agreement):
             worst[one.evidence] = one
-    numbers = list(worst.values())
-    _print_cells(cells, numbers)
-    lost = _print_claims(claims_of(catalog, published), claims_of(catalog, catalog.results))
-    counted = Counter(one.agreement for one in numbers)
-    compared = counted["same"] + counted["within"] + counted["differs"]
-    wanted = compared + counted["missing here"]
-    exact = sum(one.exact and one.agreement == "differs" for one in numbers)
-    differ = counted["differs"] - exact
-    judged = sum(not one.exact and one.agreement in JUDGED for one in numbers)
-    allowed = int(binom.ppf(BY_CHANCE, judged, 1 - CONFIDENCE)) if judged else 0
-    say(
-        f"{compared} of {count(wanted, 'number')} compared, {differ} differ beyond their interval "
-        f"(chance allows {allowed} of {judged}); {counted['not compared']} are times or memory."
-    )
-    faults = {
-        "altered": len(altered),
-        "missing": counted["missing here"],
-        "exact numbers that differ": exact,
-        "differences too many": max(0, differ - allowed),
-        f"claims lost ({', '.join(lost)})" if lost else "claims lost": len(lost),
-    }
-    if not any(faults.values()):
-        say("Verified.")
-        return True
-    say("Not verified: " + "; ".join(f"{what}: {n}" for what, n in faults.items() if n) + ".")
-    return False
+    claims = changed_claims(claims_of(catalog, published), claims_of(catalog, catalog.results))
+    return Outcome(altered, cells, list(worst.values()), claims)
 
 
 def altered_publications(folder: Path) -> Iterator[str]:
@@ -228,13 +257,64 @@ def _agreement(old: float, new: float, allowed: float, cell: Cell | None) -> Agr
     return "within" if difference <= allowed else "differs"
 
 
-def _print_cells(cells: Iterable[Compared], numbers: Iterable[Compared]) -> None:
+def changed_claims(published: pd.DataFrame, ours: pd.DataFrame) -> list[dict[Hashable, Any]]:
+    """The claims whose status is not what it was: `claim`, `published`, `here`, `statement`."""
+    if published.empty:
+        return []
+    both = published.merge(ours, on="id", suffixes=("", "_here"))
+    changed = both[both["status"] != both["status_here"]]
+    names = {"id": "claim", "status": "published", "status_here": "here", "statement": "statement"}
+    return changed[[*names]].rename(columns=names).to_dict("records")
+
+
+def _record(outcome: Outcome) -> dict[str, Any]:
+    """What is printed, as numbers; None where there is none."""
+    shown = ("artifact", "row", "column", "exact", "published", "ours", "allowed", "agreement")
+    odd = [{name: getattr(one, name) for name in shown} for one in outcome.odd]
+    return {
+        "verified": not outcome.faults,
+        "faults": outcome.faults,
+        "numbers": {one: outcome.counted(one) for one in AGREEMENTS},
+        "allowed_by_chance": outcome.allowed,
+        "altered": outcome.altered,
+        "odd": [{k: None if v != v else v for k, v in one.items()} for one in odd],  # NaN
+        "claims": outcome.claims,
+        "claims_lost": outcome.lost,
+    }
+
+
+def _print(outcome: Outcome) -> None:
+    if outcome.altered:
+        heading("Altered")
+        for sentence in outcome.altered:
+            say(f"  {sentence}")
+    _print_cells(outcome)
+    if outcome.claims:
+        heading("Claims that come out otherwise")
+        table([*map(str, outcome.claims[0])], [[*one.values()] for one in outcome.claims])
+    compared = outcome.counted(*JUDGED)
+    wanted = compared + outcome.counted("missing here")
+    say(
+        f"{compared} of {count(wanted, 'number')} compared, "
+        f"{outcome.counted('differs', exact=False)} differ beyond their interval (chance allows "
+        f"{outcome.allowed} of {outcome.counted(*JUDGED, exact=False)}); "
+        f"{outcome.counted('not compared')} are times or memory."
+    )
+    if outcome.lost:
+        say(f"Claims lost: {', '.join(outcome.lost)}.")
+    if faults := "; ".join(f"{what}: {number}" for what, number in outcome.faults.items()):
+        say(f"Not verified: {faults}.")
+    else:
+        say("Verified.")
+
+
+def _print_cells(outcome: Outcome) -> None:
     heading("Cells, here against published")
-    counts = Counter((one.artifact, one.agreement) for one in cells)
+    counts = Counter((one.artifact, one.agreement) for one in outcome.cells)
     names = dict.fromkeys(name for name, _ in counts)
     rows = [[name, *(counts[name, one] or None for one in AGREEMENTS)] for name in names]
     table(["artifact", *AGREEMENTS], rows, right=AGREEMENTS)
-    if odd := [one for one in numbers if one.agreement in ("differs", "missing here")]:
+    if outcome.odd:
         heading("Numbers that differ or are missing")
         header = ["artifact", "row", "column", "published", "here", "allowed", ""]
         lines = [
@@ -243,20 +323,6 @@ def _print_cells(cells: Iterable[Compared], numbers: Iterable[Compared]) -> None
                 *(f"{one.published:.6g}", f"{one.ours:.6g}", f"{one.allowed:.2g}"),
                 "EXACT, FAILED" if one.exact and one.agreement == "differs" else one.agreement,
             ]
-            for one in odd
+            for one in outcome.odd
         ]
         table(header, lines, right=["published", "here", "allowed"])
-
-
-def _print_claims(published: pd.DataFrame, ours: pd.DataFrame) -> list[str]:
-    """Print the claims whose status has changed; return the ids of those that are lost."""
-    if published.empty:
-        return []
-    both = published.merge(ours, on="id", suffixes=("", "_here"))
-    changed = both[both["status"] != both["status_here"]]
-    if len(changed):
-        heading("Claims that come out otherwise")
-        rows = [[c.id, c.status, c.status_here, c.statement] for c in changed.itertuples()]
-        table(["claim", "published", "here", "statement"], rows)
-    lost = changed[(changed["status"] == "held") & (changed["status_here"] == "contrary")]
-    return list(lost["id"])
