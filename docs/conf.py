@@ -1,6 +1,16 @@
 """Sphinx's configuration: the site of README, docs/, deviations and the API (`make docs`)."""
 
+import ast
+import re
 from importlib import metadata
+from pathlib import Path
+
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+ROOT = Path(__file__).parents[1]
+LISTED = re.compile(r"\]\(\.\./\.\./((?:src|tests)/[\w/]+\.py)(?:#([\w.]+))?\)")
 
 project = "Vitrine"
 release = metadata.version("vitrine")
@@ -42,3 +52,52 @@ html_theme_options = {
     "sidebar_width": "260px",
 }
 html_copy_source = False
+
+# What the equation pages link to is listed in code/, with a line for each symbol to lead to.
+myst_url_schemes = {
+    **dict.fromkeys(["http", "https", "mailto"]),
+    "code": {"url": "../../code/{{path}}.html#{{fragment}}"},
+}
+
+
+def lines_of(source):
+    """Return the line where each class and function of a module begins, by its qualified name."""
+    found, waiting = {}, [("", ast.parse(source))]
+    while waiting:
+        prefix, node = waiting.pop()
+        for child in getattr(node, "body", []):
+            if isinstance(child, ast.ClassDef | ast.FunctionDef):
+                found[prefix + child.name] = child.lineno
+                waiting.append((f"{prefix}{child.name}.", child))
+    return found
+
+
+def link_to_lines(app, docname, source):
+    """Let the links of an equation page lead to the lines of what they name."""
+    if not docname.startswith("docs/equations/"):
+        return
+
+    def link(found):
+        path, symbol = found.groups()
+        app.listed_code.add(path)
+        line = lines_of((ROOT / path).read_text(encoding="utf-8"))[symbol] if symbol else 1
+        return f"](code:{path}#L-{line})"
+
+    source[0] = LISTED.sub(link, source[0])
+
+
+def list_code(app, exception):
+    """Write the listings that equation pages link to."""
+    for path in app.listed_code if exception is None else ():
+        page = Path(app.outdir) / "code" / f"{path}.html"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        form = HtmlFormatter(full=True, title=path, linenos="inline", lineanchors="L")
+        code = (ROOT / path).read_text(encoding="utf-8")
+        page.write_text(highlight(code, PythonLexer(), form), encoding="utf-8")
+
+
+def setup(app):
+    """Connect the two."""
+    app.listed_code = set()
+    app.connect("source-read", link_to_lines)
+    app.connect("build-finished", list_code)

@@ -57,13 +57,18 @@ class Place:
 
     @property
     def link(self) -> str:
-        """A Markdown link from the page of a paper: a test by its sentence, code by its name."""
+        """A Markdown link from the page of a paper: a test by its sentence, code by its name.
+
+        Its fragment is the symbol, which the site leads to (docs/conf.py); a line would be wrong
+        after the next edit.
+        """
         if self.is_test:
             text = self.symbol.removeprefix("test_").replace("_", " ")
         else:
             module = ".".join(self.file.relative_to(SOURCES).with_suffix("").parts)
             text = f"`{'.'.join(filter(None, [module.removesuffix('.__init__'), self.symbol]))}`"
-        return f"[{text}](../../{self.file.as_posix()})"
+        fragment = f"#{self.symbol}" if self.symbol else ""
+        return f"[{text}](../../{self.file.as_posix()}{fragment})"
 
 
 def pages(catalog: Catalog, root: Path = Path()) -> dict[Path, str]:

@@ -1,6 +1,8 @@
 """Every equation, claim and section of the papers leads to code and a test, or says why not."""
 
 import re
+import runpy
+from types import SimpleNamespace
 
 import pytest
 
@@ -85,3 +87,20 @@ def test_helpers_of_tests_prove_nothing(tmp_path):
     found = citations(tmp_path, ["shift"])
     assert {place.symbol for place in found["shift", "Eq. 1"]} == {"f", "test_f"}
     assert {place.symbol for place in found["shift", "Eq. 2"]} == {"_f"}
+
+
+@pytest.mark.parametrize("path", [FOLDER / f"{paper}.md" for paper in PAPERS])
+def test_on_the_site_a_link_leads_to_the_line_of_what_it_names(path):
+    conf = runpy.run_path(str(ROOT / "docs" / "conf.py"))
+    text = [(ROOT / path).read_text()]
+    named = [found.groups() for found in conf["LISTED"].finditer(text[0])]
+    app = SimpleNamespace(listed_code=set())
+    conf["link_to_lines"](app, str(path.with_suffix("")), text)
+    led = re.findall(r"\]\(code:([\w/]+\.py)#L-(\d+)\)", text[0])
+    assert "../../src" not in text[0]
+    assert len(led) == len(named) > 20
+    assert app.listed_code == {file for file, _ in led}
+    for (file, symbol), (same, line) in zip(named, led, strict=True):
+        begins = (ROOT / same).read_text().splitlines()[int(line) - 1]
+        assert file == same
+        assert not symbol or re.match(rf"\s*(def|class) {symbol.split('.')[-1]}\b", begins)
