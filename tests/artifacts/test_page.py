@@ -16,7 +16,7 @@ from vitrine.artifacts.report import count_evidence, results_of
 from vitrine.plan.catalog import load_catalog
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-WITH_BROWSER = pytest.mark.skipif(BROWSER is None, reason="needs chromium")
+WITH_BROWSER = pytest.mark.skipif(BROWSER is None, reason="needs chromium or google-chrome")
 LOOK = """
 addEventListener("load", () => {
   const page = document.querySelector("iframe").contentDocument;
