@@ -1,7 +1,10 @@
+import re
 from functools import partial
 
 import pytest
 import torch
+from torch._inductor.utils import run_and_get_code
+from torch.func import functional_call
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -19,6 +22,7 @@ from vitrine.octic.group import (
     transform,
 )
 from vitrine.octic.layers import (
+    Irreps,
     OcticAttention,
     OcticBlock,
     OcticDropout,
@@ -30,10 +34,7 @@ from vitrine.octic.layers import (
     OcticPatchEmbed,
     OcticPositionEmbedding,
     SteerableDropPath,
-    merge_heads,
     octic_gelu,
-    octic_linear,
-    split_heads,
     unfold_quarters,
 )
 
@@ -113,8 +114,13 @@ def test_each_irrep_has_its_own_matrix(layer):
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_gradients_of_a_linear_layer_are_those_of_its_products(bias):
     layer = OcticLinear(16, 24, bias).double()
-    x = torch.randn(8, 3, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(octic_linear, (x, layer.weight, layer.weight_e, layer.bias))
+    x = torch.randn(8, 1, 3, 2, dtype=torch.float64, requires_grad=True)
+    names, weights = zip(*layer.named_parameters(), strict=True)
+    assert torch.autograd.gradcheck(
+        lambda x, *weights: functional_call(layer, dict(zip(names, weights, strict=True)), x),
+        (x, *weights),
+        check_forward_ad=True,
+    )
 
 
 def test_a_linear_layer_costs_a_fraction_of_a_dense_one():
@@ -190,24 +196,28 @@ def test_layer_scale_begins_at_its_initial_value():
 @pytest.mark.parametrize("chunk", [5, 1000])
 def test_the_activation_is_a_gelu_between_the_transforms(monkeypatch, chunk, grad):
     """octic, Sec. 3.3.3."""
-    monkeypatch.setattr(layers, "GELU_CHUNK", chunk)
+    monkeypatch.setattr(layers, "GELU_PART", chunk)
     x = torch.randn(8, 2, 7, 4, dtype=torch.float64)
     expected = on_planes(FOURIER, functional.gelu(on_planes(INVERSE_FOURIER, x)))
     with torch.set_grad_enabled(grad):
         torch.testing.assert_close(OcticGELU()(x), expected, rtol=0, atol=1e-13)
 
 
-def test_a_compiler_sees_additions_of_the_same_numbers(monkeypatch):
-    x = torch.randn(8, 2, 7, 4, dtype=torch.float64)
-    expected = octic_gelu(x)
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    torch.testing.assert_close(octic_gelu(x), expected, rtol=0, atol=1e-13)
+def test_a_compiler_makes_one_kernel_of_the_activation():
+    """It reads eight planes, activates eight times and writes; nothing else is stored."""
+    layer, x = OcticGELU(), torch.randn(8, 2, 5, 64)
+    with torch.inference_mode():
+        y, (code,) = run_and_get_code(torch.compile(lambda x: layer(Irreps.of(x))), x)
+    torch.testing.assert_close(y.joined(), octic_gelu(x))
+    kernels = set(re.findall(r"\bcpp_fused_\w+(?=\()", code))
+    assert len(kernels) == 1
+    assert len(re.findall(r"\.erf\(\)", code)) == 8
 
 
 def test_under_autocast_the_activation_keeps_the_inputs_precision():
     x = torch.randn(8, 2, 3, 5)
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        torch.testing.assert_close(octic_gelu(x), octic_gelu(x.double()).float())
+        torch.testing.assert_close(OcticGELU()(x), octic_gelu(x.double()).float())
 
 
 DROPS = pytest.mark.parametrize("layer", [OcticDropout(0.5), SteerableDropPath(0.5)])
@@ -259,19 +269,16 @@ def test_a_head_attends_with_its_share_of_every_plane(scrambled):
     torch.testing.assert_close(attention(x), attention.proj(y.contiguous()))
 
 
-@pytest.mark.parametrize(("dtype", "channels"), [(torch.float32, 48), (torch.float64, 18)])
-def test_heads_are_split_and_merged_back(dtype, channels):
-    x = torch.randn(8, 2, 5, channels, dtype=dtype)
-    heads = split_heads(x, 3, 2)
-    expected = x.unflatten(3, (3, 2, -1)).permute(3, 1, 4, 2, 0, 5).flatten(4)
-    assert torch.equal(heads, expected)
-    assert torch.equal(merge_heads(heads, 8), x)
-
-
-def test_the_gradient_of_either_copy_is_the_other():
-    x = torch.randn(8, 1, 2, 6, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: split_heads(x, 3, 2), x)
-    assert torch.autograd.gradcheck(lambda x: merge_heads(split_heads(x, 1, 2), 8) ** 2, x)
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize(("dtype", "channels"), [(torch.float32, 16), (torch.float64, 6)])
+def test_heads_are_split_and_merged_back(dtype, channels, grad):
+    attention = OcticAttention(8 * channels, 2)
+    x = Irreps.of(torch.randn(8, 2, 5, 3 * channels, dtype=dtype))
+    with torch.set_grad_enabled(grad):
+        heads = attention.split_heads(x)
+        merged = attention.merge_heads(heads[1]).joined()
+    assert heads.shape == (3, 2, 2, 5, 4 * channels)
+    assert torch.equal(merged, x.joined()[..., channels : 2 * channels])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -283,8 +290,11 @@ def test_attention_in_half_precision_errs_no_more_than_torchs(dtype, std):
         functional.scaled_dot_product_attention(*qkv) for qkv in (heads.double(), heads)
     )
     attention = OcticAttention(128, 2)
-    attention.qkv, attention.proj = Given(merge_heads(heads, 8)), torch.nn.Identity()
-    found = split_heads(attention(torch.empty(8, 2, 50, 16)), 1, 2)[0]
+    parts = [attention.merge_heads(part) for part in heads]
+    qkv = Irreps(*(torch.cat(tensors, -1) for tensors in zip(*parts, strict=True)))
+    attention.qkv, attention.proj = Given(qkv), torch.nn.Identity()
+    y = attention(torch.empty(8, 2, 50, 16))
+    found = attention.split_heads(Irreps.of(torch.cat([y, y, y], -1)))[0]
 
     def error(y):
         return (y - expected).square().mean().sqrt()

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from vitrine.measures.architecture import architectures
@@ -104,9 +105,9 @@ def count(model: nn.Module, *inputs: Tensor) -> Operations:
     return found
 
 
-def _whole_module(module: Any, found: Operations, x: Tensor, *others: Any, **named: Any) -> Tensor:
+def _whole_module(module: Any, found: Operations, x: Any, *others: Any, **named: Any) -> Any:
     found.elementwise += module.operations(x, *others, **named)
-    return torch.empty_like(x)
+    return tree_map(torch.empty_like, x)
 
 
 class _WholeAttention(TorchFunctionMode):

@@ -120,11 +120,6 @@ def transform(x: Tensor, element: str) -> Tensor:
     return x
 
 
-def per_plane(parameters: Tensor) -> Tensor:
-    """Repeat the parameters of E's two copies for both rows: ``(6, ...)`` to ``(8, ...)``."""
-    return torch.cat([parameters[:4], parameters[4:].repeat_interleave(2, dim=0)])
-
-
 def on_planes(matrix: Tensor, x: Tensor) -> Tensor:
     """Apply ``(8, 8)`` to the first axis of ``(8, ...)``."""
     return (matrix.to(x) @ x.flatten(1)).view_as(x)

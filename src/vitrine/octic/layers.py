@@ -5,6 +5,8 @@ one dimension only sees itself, and E's 2c columns [copy 1 | copy 2] are mixed b
 both rows share. Layers with weights therefore keep them as four blocks, or vectors, of A1, A2, B1
 and B2 and those of E. A bias may only go where the group acts trivially, to A1.
 
+Within a block the features are taken apart by irrep, `Irreps`, as the products want them.
+
 `Steerable*` are what an octic layer has in common with a flip-equivariant one (`flip`): features
 ``(planes, B, N, c)`` of a group, whose own layers the subclass names. Initial values and names of
 parameters are those of timm's ViT, where it has them.
@@ -14,15 +16,15 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import operator
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from timm.layers import DropPath, PatchEmbed
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional
-from torch.utils.flop_counter import register_flop_formula
 
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.octic.group import (
@@ -32,7 +34,6 @@ from vitrine.octic.group import (
     fourier,
     from_channels,
     inverse_fourier,
-    per_plane,
 )
 
 TOKEN_STD = 8 * 0.02
@@ -65,74 +66,59 @@ def taken_apart() -> bool:
     )
 
 
-def octic_linear(x: Tensor, weight: Tensor, weight_e: Tensor, bias: Tensor | None) -> Tensor:
-    """Multiply ``(8, M, c)`` by ``(4, c', c)`` and ``(2c', 2c)``, see `OcticLinear`.
+class Irreps(NamedTuple):
+    """Octic features irrep by irrep, as layers within a block hand them on.
 
-    It needs 12 c c' multiply-adds where a dense layer needs 64.
+    A row of E, 2c columns, is one vector, so that one product serves E and copies nothing.
+
+    Attributes:
+        lines: ``(4, B, N, c)`` of A1, A2, B1, B2.
+        pairs: ``(B, N, 2, 2, c)``, the rows of E with their columns of copy 1 and copy 2.
     """
-    if not taken_apart():
-        return _octic_linear(x, weight, weight_e, bias)
-    lines = x[:4] @ weight.mT
-    if bias is not None:
-        lines = lines + functional.pad(bias[None], (0, 0, 0, 3)).unsqueeze(1)
-    pairs = (_pairs(x) @ weight_e.T).unflatten(0, (2, -1)).unflatten(2, (2, -1))
-    return torch.cat([lines, pairs.permute(2, 0, 1, 3).flatten(0, 1)])
+
+    lines: Tensor
+    pairs: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor) -> Irreps:
+        """View features ``(8, B, N, c)`` so."""
+        return cls(x[:4], x[4:].unflatten(0, (2, 2)).permute(2, 3, 1, 0, 4))
+
+    def planes(self) -> list[Tensor]:
+        """Return the eight planes ``(B, N, c)``."""
+        return [*self.lines, *(self.pairs[:, :, k % 2, k // 2] for k in range(4))]
+
+    def joined(self) -> Tensor:
+        """Copy them into one tensor ``(8, B, N, c)``."""
+        return torch.stack(self.planes())
+
+    def plus(self, other: Irreps) -> Irreps:
+        """Add others, whose order in memory the sum takes."""
+        return Irreps(other.lines + self.lines, other.pairs + self.pairs)
+
+    @property
+    def shape(self) -> torch.Size:
+        """That of the features, (8, B, N, c)."""
+        return torch.Size([8, *self.lines.shape[1:]])
+
+    def numel(self) -> int:
+        """Count the numbers."""
+        return self.shape.numel()
 
 
-@torch.library.custom_op("vitrine::octic_linear", mutates_args=())
-def _octic_linear(x: Tensor, weight: Tensor, weight_e: Tensor, bias: Tensor | None) -> Tensor:
-    """Let each product write its planes into the one output, under autograd and compilers too.
+class OcticLayer(nn.Module):
+    """Maps features ``(8, B, N, c)`` to such, or their `Irreps` to `Irreps`."""
 
-    Concatenating them would cost a fifth more.
-    """
-    c_out = weight.shape[1]
-    y = x.new_empty(8, x.shape[1], c_out)
-    torch.bmm(x[1:4], weight[1:].mT, out=y[1:4])
-    if bias is None:
-        torch.mm(x[0], weight[0].mT, out=y[0])
-    else:
-        torch.addmm(bias, x[0], weight[0].mT, out=y[0])
-    pairs = _pairs(x)
-    for out, block in zip(y[4:].view(2, -1, c_out), weight_e.split(c_out), strict=True):
-        torch.mm(pairs, block.mT, out=out)
-    return y
+    irreps: Callable[[Irreps], Irreps]
+
+    def forward(self, x: Any) -> Any:
+        """Apply it to either."""
+        if isinstance(x, Irreps):
+            return self.irreps(x)
+        return self.irreps(Irreps.of(x)).joined()
 
 
-def _pairs(x: Tensor) -> Tensor:
-    """Take E of ``(8, M, c)`` as its rows of 2c columns, ``(2M, 2c)``."""
-    return x[4:].unflatten(0, (2, 2)).permute(1, 2, 0, 3).flatten(2).flatten(0, 1)
-
-
-@_octic_linear.register_fake
-def _(x: Tensor, weight: Tensor, weight_e: Tensor, bias: Tensor | None) -> Tensor:
-    return x.new_empty(8, x.shape[1], weight.shape[1])
-
-
-def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:3])
-    ctx.has_bias = inputs[3] is not None
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    x, weight, weight_e = ctx.saved_tensors
-    needs_x, needs_weight, needs_weight_e, _ = ctx.needs_input_grad
-    grad = grad.contiguous()
-    grad_x = octic_linear(grad, weight.mT, weight_e.T, None) if needs_x else None
-    grad_weight = grad[:4].mT @ x[:4] if needs_weight else None
-    grad_weight_e = _pairs(grad).mT @ _pairs(x) if needs_weight_e else None
-    return grad_x, grad_weight, grad_weight_e, grad[0].sum(0) if ctx.has_bias else None
-
-
-_octic_linear.register_autograd(_backward, setup_context=_save_for_backward)
-
-
-@register_flop_formula(torch.ops.vitrine.octic_linear)
-def _flops(x: torch.Size, weight: torch.Size, *_: Any, **__: Any) -> int:
-    """Two for each multiply-add: four planes, and two rows of a matrix of 2c x 2c'."""
-    return 2 * 12 * x[1] * weight[1] * weight[2]
-
-
-class OcticLinear(nn.Module):
+class OcticLinear(OcticLayer):
     """Equivariant linear layer, ``(8, B, N, c)`` to ``(8, B, N, c')`` (octic, Eq. 8, Sec. 3.3.2).
 
     Its initial weights are truncated normal ones (std 0.02), as the paper's, its bias is zero.
@@ -156,14 +142,19 @@ class OcticLinear(nn.Module):
         nn.init.trunc_normal_(self.weight, std=0.02)
         nn.init.trunc_normal_(self.weight_e, std=0.02)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply it to ``(8, B, N, c)``."""
-        tensors: list[Any] = [x.flatten(1, 2), self.weight, self.weight_e, self.bias]
-        device = x.device.type
-        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
-            dtype = torch.get_autocast_dtype(device)
-            tensors = [tensor if tensor is None else tensor.to(dtype) for tensor in tensors]
-        return octic_linear(*tensors).unflatten(1, x.shape[1:3])
+    def irreps(self, x: Irreps) -> Irreps:
+        """Multiply each irrep; 12 c c' multiply-adds for a token, where a dense layer needs 64."""
+        planes, weight = x.lines.flatten(1, 2), self.weight.mT
+        if self.bias is None:
+            lines = torch.bmm(planes, weight)
+        elif torch.compiler.is_compiling():  # as a part of the next kernel
+            lines = torch.bmm(planes, weight)
+            lines[0] += self.bias
+        else:
+            bias = functional.pad(self.bias[None, None], (0, 0, 0, 0, 0, 3))
+            lines = torch.baddbmm(bias, planes, weight)
+        pairs = (x.pairs.flatten(-2) @ self.weight_e.T).unflatten(-1, (2, -1))
+        return Irreps(lines.unflatten(1, x.lines.shape[1:3]), pairs)
 
     def extra_repr(self) -> str:
         """Show the sizes, as `nn.Linear` does."""
@@ -173,7 +164,7 @@ class OcticLinear(nn.Module):
 NormConvention = Literal["total", "published"]
 
 
-class OcticLayerNorm(nn.Module):
+class OcticLayerNorm(OcticLayer):
     """Equivariant layer norm of ``(8, B, N, c)`` (octic, Sec. 3.3.3).
 
     A mean may only be removed within an irrep: over the channels of A1, A2, B1 and B2, and over the
@@ -204,26 +195,27 @@ class OcticLayerNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(6, c))
         self.bias = nn.Parameter(torch.zeros(c))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalise ``(8, B, N, c)``, each token by itself."""
-        dtype = x.dtype
+    def irreps(self, x: Irreps) -> Irreps:
+        """Normalise each token by itself, in float32 at least."""
+        dtype = x.lines.dtype
         if dtype in (torch.bfloat16, torch.float16):
-            x = x.float()
-        mean = x.mean(-1, keepdim=True)
-        rows = (mean[4:6] + mean[6:8]) / 2
-        x = x - torch.cat([mean[:4], rows, rows])
-        squares = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square()
-        lines, pairs = squares[:4].sum(0), squares[4:].sum(0)
+            x = Irreps(x.lines.float(), x.pairs.float())
+        # Centred first: a difference of squares would cancel.
+        lines = x.lines - x.lines.mean(-1, keepdim=True)
+        pairs = x.pairs - x.pairs.mean((-2, -1), keepdim=True)
+        of_lines = torch.linalg.vector_norm(lines, dim=-1).square().sum(0)
+        of_pairs = torch.linalg.vector_norm(pairs, dim=(2, 3, 4)).square()
         if self.convention == "published":
-            pairs = pairs / 4
-        variance = (lines + pairs) / x.shape[-1]
+            of_pairs = of_pairs / 4
+        variance = (of_lines + of_pairs) / lines.shape[-1]
         # An eighth of it, so that a channel's variance becomes one, as in a dense layer norm.
-        x = x * ((variance + self.eps) / 8).rsqrt()
-        shift = functional.pad(self.bias[None], (0, 0, 0, 7))[:, None, None]
-        x = torch.addcmul(shift, x, per_plane(self.weight)[:, None, None])
-        return x.to(dtype)
+        scale = ((variance + self.eps) / 8).rsqrt()[..., None]
+        shift = functional.pad(self.bias[None], (0, 0, 0, 3))[:, None, None]
+        lines = torch.addcmul(shift, lines * scale, self.weight[:4, None, None])
+        pairs = pairs * scale[..., None, None] * self.weight[4:]
+        return Irreps(lines.to(dtype), pairs.to(dtype))
 
-    def operations(self, x: Tensor) -> int:
+    def operations(self, x: Tensor | Irreps) -> int:
         """Count a mean, a difference, a quotient and a scale, and A1's shift."""
         return 33 * x.numel() // 8
 
@@ -232,7 +224,7 @@ class OcticLayerNorm(nn.Module):
         return f"{8 * self.bias.numel()}, eps={self.eps}, convention={self.convention!r}"
 
 
-class OcticLayerScale(nn.Module):
+class OcticLayerScale(OcticLayer):
     """Equivariant layer scale of ``(8, B, N, c)``.
 
     Attributes:
@@ -246,13 +238,13 @@ class OcticLayerScale(nn.Module):
         super().__init__()
         self.gamma = nn.Parameter(torch.full((6, channels_of_plane(dim)), float(init_values)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Scale ``(8, B, N, c)``."""
-        return x * per_plane(self.gamma)[:, None, None]
+    def irreps(self, x: Irreps) -> Irreps:
+        """Scale them."""
+        return Irreps(x.lines * self.gamma[:4, None, None], x.pairs * self.gamma[4:])
 
 
-GELU_CHUNK = 1 << 14
-"""Columns of ``(8, M)`` that fit into a core's cache during both transforms."""
+GELU_PART = 1 << 15
+"""Numbers of a plane that fit into a core's cache, eight planes at a time."""
 
 
 def octic_gelu(x: Tensor) -> Tensor:
@@ -261,117 +253,84 @@ def octic_gelu(x: Tensor) -> Tensor:
     There the group permutes the eight planes, which commutes with any pointwise function; so the
     features are transformed there and back.
     """
-    if torch.compiler.is_compiling():  # additions, which become one loop
-        regular = [functional.gelu(SCALE * plane) for plane in inverse_fourier(x.unbind())]
-        return torch.stack([SCALE * plane for plane in fourier(regular)])
     whole = not taken_apart()
     if whole and x.is_cuda and x.dtype != torch.float64 and importlib.util.find_spec("triton"):
         from vitrine.octic import kernels
 
         return kernels.octic_gelu(x)
     planes = x.flatten(1)
-    to_regular, to_isotypic = INVERSE_FOURIER.to(x), FOURIER.to(x)
-    if torch.is_grad_enabled() or not (whole and x.is_cpu):
-        return (to_isotypic @ functional.gelu(to_regular @ planes)).view_as(x)
-    y = torch.empty_like(planes)
-    with torch.autocast("cpu", enabled=False):  # it would not write into the dtype of the input
-        for chunk, out in zip(planes.split(GELU_CHUNK, 1), y.split(GELU_CHUNK, 1), strict=True):
-            torch.mm(to_isotypic, functional.gelu(to_regular @ chunk), out=out)
-    return y.view_as(x)
+    return (FOURIER.to(x) @ functional.gelu(INVERSE_FOURIER.to(x) @ planes)).view_as(x)
 
 
-class OcticGELU(nn.Module):
+def _fused_gelu(x: Irreps) -> Irreps:
+    """Apply `octic_gelu` by additions, of which a compiler makes one kernel.
+
+    The planes of a token stand side by side in what it writes: one loop over them all.
+    """
+    regular = [SCALE * functional.gelu(SCALE * plane) for plane in inverse_fourier(x.planes())]
+    y = fourier(regular)
+    c = y[0].shape[-1]
+    lines = torch.cat(y[:4], -1).unflatten(-1, (4, c)).movedim(-2, 0)
+    pairs = torch.cat([y[4], y[6], y[5], y[7]], -1).unflatten(-1, (2, 2, c))
+    return Irreps(lines, pairs)
+
+
+def _gelu_in_parts(x: Irreps) -> Irreps:
+    """Apply `octic_gelu` to so many tokens at a time that they stay in a core's cache."""
+    y = Irreps(*(torch.empty_like(f, memory_format=torch.contiguous_format) for f in x))
+    to_regular, to_isotypic = INVERSE_FOURIER.to(x.lines), FOURIER.to(x.lines)
+    c = x.lines.shape[-1]
+    count = max(1, GELU_PART // c)
+    lines = [f.lines.flatten(1, 2).split(count, 1) for f in (x, y)]
+    pairs = [f.pairs.flatten(0, 1).permute(2, 1, 0, 3).split(count, 2) for f in (x, y)]
+    with torch.autocast("cpu", enabled=False):  # it would lower the precision of the transforms
+        for a, lines_out, e, pairs_out in zip(*lines, *pairs, strict=True):
+            planes = torch.cat([a, e.flatten(0, 1)]).flatten(1)
+            torch.mm(to_isotypic, functional.gelu(to_regular @ planes), out=planes)
+            lines_out.copy_(planes[:4].unflatten(1, (-1, c)))
+            pairs_out.copy_(planes[4:].view(2, 2, -1, c))
+    return y
+
+
+class OcticGELU(OcticLayer):
     """`octic_gelu` as a layer."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply it to ``(8, B, N, c)``."""
-        return octic_gelu(x)
+    def irreps(self, x: Irreps) -> Irreps:
+        """Transform, activate and transform back."""
+        if torch.compiler.is_compiling():
+            return _fused_gelu(x)
+        if torch.is_grad_enabled() or taken_apart() or not x.lines.is_cpu:
+            return Irreps.of(octic_gelu(x.joined()))
+        return _gelu_in_parts(x)
 
-    def operations(self, x: Tensor) -> int:
+    def operations(self, x: Tensor | Irreps) -> int:
         """Count GELU as 8, and of either fast transform 24 additions and 8 products of 8 planes."""
         return (8 + 2 * 4) * x.numel()
 
 
-class OcticDropout(nn.Dropout):
+class OcticDropout(OcticLayer, nn.Dropout):
     """Dropout of ``(8, B, N, c)`` whose mask the two rows of E share."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def irreps(self, x: Irreps) -> Irreps:
         """Drop entries in training, scaling the others up."""
         if not self.training or self.p == 0:
             return x
-        return x * per_plane(functional.dropout(torch.ones_like(x[:6]), self.p))
+        mask = functional.dropout(x.lines.new_ones(6, *x.lines.shape[1:]), self.p)
+        return Irreps(x.lines * mask[:4], x.pairs * mask[4:].permute(1, 2, 0, 3).unsqueeze(2))
 
 
 class SteerableDropPath(DropPath):
     """Stochastic depth of ``(planes, B, N, c)``: a sample keeps all of its planes or none."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Any) -> Any:
         """Drop samples in training, scaling the others up."""
         if not self.training or self.drop_prob == 0:
             return x
-        return x * functional.dropout(x.new_ones(x.shape[1], 1, 1), self.drop_prob)
-
-
-def split_heads(x: Tensor, parts: int, num_heads: int) -> Tensor:
-    """Split off heads: ``(planes, B, N, parts H d)`` to ``(parts, B, H, N, planes d)``."""
-    if not taken_apart():
-        return _split_heads(x, parts, num_heads)
-    return x.unflatten(3, (parts, num_heads, -1)).permute(3, 1, 4, 2, 0, 5).flatten(4)
-
-
-def merge_heads(y: Tensor, planes: int) -> Tensor:
-    """Merge heads: ``(parts, B, H, N, planes d)`` to ``(planes, B, N, parts H d)``."""
-    if not taken_apart():
-        return _merge_heads(y, planes)
-    return y.unflatten(4, (planes, -1)).permute(4, 1, 3, 0, 2, 5).flatten(3)
-
-
-# Operators of torch's own kind, because `torch.compile` would copy element by element, on a CPU.
-@torch.library.custom_op("vitrine::split_heads", mutates_args=())
-def _split_heads(x: Tensor, parts: int, num_heads: int) -> Tensor:
-    words = _words(x.unflatten(3, (parts, num_heads, -1)))
-    return words.permute(3, 1, 4, 2, 0, 5).contiguous().view(x.dtype).flatten(4)
-
-
-@torch.library.custom_op("vitrine::merge_heads", mutates_args=())
-def _merge_heads(y: Tensor, planes: int) -> Tensor:
-    words = _words(y.contiguous().unflatten(4, (planes, -1)))
-    return words.permute(4, 1, 3, 0, 2, 5).contiguous().view(y.dtype).flatten(3)
-
-
-def _words(x: Tensor) -> Tensor:
-    """View the last axis as numbers of 16 bytes, which are copied faster than their parts."""
-    return x.view(torch.complex128) if x.shape[-1] * x.element_size() % 16 == 0 else x
-
-
-@_split_heads.register_fake
-def _(x: Tensor, parts: int, num_heads: int) -> Tensor:
-    planes, batch, tokens, channels = x.shape
-    return x.new_empty(parts, batch, num_heads, tokens, planes * channels // (parts * num_heads))
-
-
-@_merge_heads.register_fake
-def _(y: Tensor, planes: int) -> Tensor:
-    parts, batch, num_heads, tokens, channels = y.shape
-    return y.new_empty(planes, batch, tokens, parts * num_heads * channels // planes)
-
-
-def _note_planes(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.planes = inputs[0].shape[0]
-
-
-def _note_heads(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.parts, ctx.num_heads = inputs[0].shape[0], inputs[0].shape[2]
-
-
-# Each only moves numbers, so the other is its gradient.
-_split_heads.register_autograd(
-    lambda ctx, grad: (merge_heads(grad, ctx.planes), None, None), setup_context=_note_planes
-)
-_merge_heads.register_autograd(
-    lambda ctx, grad: (split_heads(grad.contiguous(), ctx.parts, ctx.num_heads), None),
-    setup_context=_note_heads,
-)
+        planes = x.lines if isinstance(x, Irreps) else x
+        mask = functional.dropout(planes.new_ones(planes.shape[1], 1, 1), self.drop_prob)
+        if isinstance(x, Irreps):
+            return Irreps(x.lines * mask, x.pairs * mask[..., None, None])
+        return x * mask
 
 
 class SteerableAttention(nn.Module):
@@ -400,7 +359,7 @@ class SteerableAttention(nn.Module):
 
     planes: int
     linear_layer: type[Any]
-    drop_layer: type[nn.Module]
+    drop_layer: type[Any]
 
     def __init__(
         self,
@@ -422,16 +381,23 @@ class SteerableAttention(nn.Module):
         self.proj = self.linear_layer(dim, dim)
         self.proj_drop = self.drop_layer(proj_drop)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Any) -> Any:
         """Attend within each image of ``(planes, B, N, c)``."""
-        q, k, v = split_heads(self.qkv(x), 3, self.num_heads).unbind()
+        q, k, v = self.split_heads(self.qkv(x)).unbind()
         dropout = self.attn_drop.p if self.training else 0.0
         y = functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
-        output: Tensor = self.proj_drop(self.proj(merge_heads(y[None], self.planes)))
-        return output
+        return self.proj_drop(self.proj(self.merge_heads(y)))
+
+    def split_heads(self, x: Any) -> Tensor:
+        """Split off heads: ``(planes, B, N, 3 H d)`` to ``(3, B, H, N, planes d)``."""
+        return x.unflatten(3, (3, self.num_heads, -1)).permute(3, 1, 4, 2, 0, 5).flatten(4)
+
+    def merge_heads(self, y: Tensor) -> Any:
+        """Merge heads: ``(B, H, N, planes d)`` to ``(planes, B, N, H d)``."""
+        return y.unflatten(3, (self.planes, -1)).permute(3, 0, 2, 1, 4).flatten(3)
 
 
-class OcticAttention(SteerableAttention):
+class OcticAttention(OcticLayer, SteerableAttention):
     """Equivariant self-attention of ``(8, B, N, c)`` (octic, Sec. 3.3.3).
 
     The published code gives head h the columns 2hd to 2(h+1)d of [copy 1 | copy 2], which is the
@@ -441,6 +407,33 @@ class OcticAttention(SteerableAttention):
     planes = 8
     linear_layer = OcticLinear
     drop_layer = OcticDropout
+    irreps = SteerableAttention.forward
+
+    def split_heads(self, x: Irreps) -> Tensor:
+        """Split off heads, ``(3, B, H, N, 8 d)``; a head has its lines in front."""
+        lines = _words(x.lines.unflatten(3, (3, self.num_heads, -1))).permute(3, 1, 4, 2, 0, 5)
+        pairs = x.pairs.flatten(2, 3).unflatten(3, (3, self.num_heads, -1))
+        pairs = _words(pairs).permute(3, 0, 4, 1, 2, 5)
+        return _numbers(torch.cat([lines, pairs], 4), x.lines.dtype).flatten(4)
+
+    def merge_heads(self, y: Tensor) -> Irreps:
+        """Merge heads ``(B, H, N, 8 d)``."""
+        planes = _words(y.transpose(1, 2).contiguous().unflatten(3, (8, -1)))  # (B, N, H, 8, d)
+        lines = planes[:, :, :, :4].permute(3, 0, 1, 2, 4).contiguous()
+        pairs = planes[:, :, :, 4:].transpose(2, 3).contiguous().unflatten(2, (2, 2))
+        return Irreps(_numbers(lines, y.dtype).flatten(3), _numbers(pairs, y.dtype).flatten(4))
+
+
+def _words(x: Tensor) -> Tensor:
+    """View the last axis as numbers of 16 bytes, which are copied faster than their parts."""
+    plain = torch.is_grad_enabled() or torch.compiler.is_compiling() or taken_apart()
+    whole = x.shape[-1] * x.element_size() % 16 == 0
+    return x.view(torch.complex128) if whole and not plain else x
+
+
+def _numbers(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Undo `_words`."""
+    return x if x.dtype == dtype else x.view(dtype)
 
 
 class SteerableMlp(nn.Module):
@@ -457,9 +450,9 @@ class SteerableMlp(nn.Module):
         VitrineError: the planes cannot share `in_features`, C, or `hidden_features`.
     """
 
-    linear_layer: type[nn.Module]
-    act_layer: type[nn.Module]
-    drop_layer: type[nn.Module]
+    linear_layer: type[Any]
+    act_layer: type[Any]
+    drop_layer: type[Any]
 
     def __init__(self, in_features: int, hidden_features: int, drop: float = 0.0) -> None:
         super().__init__()
@@ -469,18 +462,18 @@ class SteerableMlp(nn.Module):
         self.fc2 = self.linear_layer(hidden_features, in_features)
         self.drop2 = self.drop_layer(drop)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Any) -> Any:
         """Apply it to every token."""
-        output: Tensor = self.drop2(self.fc2(self.drop1(self.act(self.fc1(x)))))
-        return output
+        return self.drop2(self.fc2(self.drop1(self.act(self.fc1(x)))))
 
 
-class OcticMlp(SteerableMlp):
+class OcticMlp(OcticLayer, SteerableMlp):
     """Equivariant MLP of ``(8, B, N, c)``."""
 
     linear_layer = OcticLinear
     act_layer = OcticGELU
     drop_layer = OcticDropout
+    irreps = SteerableMlp.forward
 
 
 class SteerableBlock(nn.Module):
@@ -533,14 +526,19 @@ class SteerableBlock(nn.Module):
         self.ls2 = layer_scale()
         self.drop_path2 = SteerableDropPath(drop_path)
 
-    def forward(self, x: Tensor) -> Tensor:
+    add: Callable[[Any, Any], Any] = staticmethod(operator.add)
+
+    def forward(self, x: Any) -> Any:
         """Apply it to ``(planes, B, N, c)``."""
-        x = x + self.drop_path1(self.ls1(self.attn(self.norm1(x))))
-        return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))
+        x = self.add(x, self.drop_path1(self.ls1(self.attn(self.norm1(x)))))
+        return self.add(x, self.drop_path2(self.ls2(self.mlp(self.norm2(x)))))
 
 
-class OcticBlock(SteerableBlock):
+class OcticBlock(OcticLayer, SteerableBlock):
     """Octic transformer block, of ``(8, B, N, c)``."""
+
+    irreps = SteerableBlock.forward
+    add = staticmethod(Irreps.plus)
 
     attn_layer = OcticAttention
     mlp_layer = OcticMlp
