@@ -26,7 +26,7 @@ from vitrine.segmentation.heads import AdaptiveUPerHead
 from vitrine.shift import swin
 from vitrine.shift.polyphase import roll_image
 from vitrine.shift.torus import Features
-from vitrine.shift.windows import window_offset
+from vitrine.shift.windows import window_offsets
 
 pytestmark = pytest.mark.filterwarnings("ignore:Default ``avg_non_ignore``")  # mmseg's own
 both_families = pytest.mark.parametrize("family", ["swin", "swinv2"])
@@ -97,7 +97,7 @@ def interpolated(features, *grid):
 def not_anchored(monkeypatch):
     """Leave tokens in the order of their image, which the anchor would hide."""
     monkeypatch.setattr(
-        swin, "window_offset", lambda tokens, window, anchored: window_offset(tokens, window)
+        swin, "window_offsets", lambda tokens, windows, anchored: window_offsets(tokens, windows)
     )
 
 

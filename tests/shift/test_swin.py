@@ -15,7 +15,7 @@ from vitrine.shift import polyphase, swin
 from vitrine.shift.equivariance import invariance_error
 from vitrine.shift.features import StageFeatures
 from vitrine.shift.polyphase import roll, roll_image
-from vitrine.shift.windows import window_offset
+from vitrine.shift.windows import window_offsets
 
 NAMES = {"swin": "swin_tiny_patch4_window7_224", "swinv2": "swinv2_tiny_window8_256"}
 ADAPT = {SwinTransformer: swin.AdaptiveSwin.of, SwinTransformerV2: swin.AdaptiveSwinV2.of}
@@ -68,7 +68,7 @@ def micro_noise(family: str, count: int = 8, dtype: torch.dtype = torch.float64)
 def not_anchored(monkeypatch):
     """Leave tokens in the order of their image: beyond their modules, all models depend on it."""
     monkeypatch.setattr(
-        swin, "window_offset", lambda tokens, window, anchored: window_offset(tokens, window)
+        swin, "window_offsets", lambda tokens, windows, anchored: window_offsets(tokens, windows)
     )
 
 
@@ -158,15 +158,15 @@ def test_without_a_rule_for_ties_a_single_window_breaks_invariance(
 def test_windows_are_chosen_by_tokens_that_no_norm_has_made_alike(family, monkeypatch):
     spreads = []
 
-    def spy(tokens, window, anchored):
+    def spy(tokens, windows, anchored):
         norms = tokens.norm(dim=-1)
         spreads.append((norms.std() / norms.mean()).item())
-        return window_offset(tokens, window, anchored)
+        return window_offsets(tokens, windows, anchored)
 
     torch.manual_seed(0)
     size = {"img_size": MICRO_SIDE[family], "window_size": MICRO_WINDOW[family]}
     model = timm.create_model(f"a_{NAMES[family]}", **{**NARROW, **MICRO, **size})
-    monkeypatch.setattr(swin, "window_offset", spy)
+    monkeypatch.setattr(swin, "window_offsets", spy)
     model(micro_noise(family, dtype=torch.float32))
     assert len(spreads) == 3
     assert min(spreads) > 0.02

@@ -10,21 +10,21 @@ k half the depth. D8 and I8 are invariant to quarter turns and mirrorings, H8 is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 import torch
 from timm.layers import LayerNorm, global_pool_nlc, to_2tuple
 from timm.models import checkpoint, generate_default_cfgs, register_model
-from timm.models._features import feature_take_indices
 from timm.models._input import update_model_input_size
 from timm.models._manipulate import adapt_input_conv
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrine.errors import VitrineError, did_you_mean, require_known
+from vitrine.errors import VitrineError, did_you_mean
+from vitrine.intermediates import Intermediates
 from vitrine.octic.group import to_channels
 from vitrine.octic.invariants import INVARIANTS, Invariant
 from vitrine.octic.layers import (
@@ -43,7 +43,6 @@ from vitrine.octic.shapes import SHAPES, WIDE_SHAPES, build, default_cfg
 
 Family = Literal["d8", "h8", "i8"]
 Pool = Literal["token", "avg", ""]
-OutputFormat = Literal["NCHW", "NLC"]
 
 EPS = {"total": 1e-6, "published": 1e-5}
 """Of the octic layer norms, by convention."""
@@ -65,7 +64,7 @@ class Layers(NamedTuple):
     invariantise: Callable[[int], Invariant] | None
 
 
-class SteerableVisionTransformer(nn.Module):
+class SteerableVisionTransformer(Intermediates):
     """A ViT whose first k blocks keep features ``(planes, B, N, c)`` that a group acts on.
 
     CLS, register and mask tokens only have a first plane, on which the group acts trivially; CLS
@@ -226,20 +225,10 @@ class SteerableVisionTransformer(nn.Module):
         prune_norm: bool = False,
         prune_head: bool = True,
     ) -> list[int]:
-        """Drop the blocks after those of `indices` and, if asked, the norm and the head.
-
-        Returns:
-            the indices, counted from the first block.
-        """
-        taken, last = feature_take_indices(len(self.blocks), indices)
-        self.blocks = self.blocks[: last + 1]
-        if prune_norm:
-            self.norm = nn.Identity()
-        if prune_head:
-            if self.equivariant:
-                self.invariantisation, self.head_hidden_size = None, self.embed_dim
-            self.reset_classifier(0, "")
-        return list(taken)
+        """Drop what `Intermediates` does, and with the head the invariants that it takes."""
+        if prune_head and self.equivariant:
+            self.invariantisation, self.head_hidden_size = None, self.embed_dim
+        return super().prune_intermediate_layers(indices, prune_norm, prune_head)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """Recompute the blocks' activations in the backward pass, or keep them."""
@@ -314,24 +303,14 @@ class SteerableVisionTransformer(nn.Module):
         prefix = self._in_first_plane(torch.cat(tokens, dim=1)).to(x)
         return torch.cat([prefix.expand(-1, x.shape[1], -1, -1), x], dim=2).contiguous()
 
-    def _run(
-        self, x: Tensor, taken: Collection[int] = (), count: int | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Apply all blocks, or the first so many.
-
-        Returns:
-            The last one's output, and those of the blocks `taken`.
-        """
-        outputs = []
+    def _outputs(self, images: Tensor, mask: Tensor | None = None) -> Iterator[Tensor]:
+        """Yield the output of each block; those before a break of symmetry are octic features."""
+        x = self.embed(images, mask)
         for index, block in enumerate(self.blocks):
-            if index == count:
-                break
             if index == self.octic_depth:
                 x = self.break_symmetry(x)
             x = checkpoint(block, x) if self.grad_checkpointing and self.training else block(x)
-            if index in taken:
-                outputs.append(x)
-        return x, outputs
+            yield x
 
     def _tokens(self, x: Tensor, norm: bool) -> Tensor:
         """Make tokens ``(B, N, C)`` of any block's output."""
@@ -347,37 +326,9 @@ class SteerableVisionTransformer(nn.Module):
         Those of an equivariant family still turn with the images, their channels plane by plane.
         Masked patches are as in `embed`.
         """
-        return self._tokens(self._run(self.embed(images, mask))[0], norm=True)
-
-    def forward_intermediates(
-        self,
-        images: Tensor,
-        indices: int | list[int] | None = None,
-        return_prefix_tokens: bool = False,
-        norm: bool = False,
-        stop_early: bool = False,
-        output_fmt: OutputFormat = "NCHW",
-        intermediates_only: bool = False,
-    ) -> Any:
-        """Return the outputs of blocks on images ``(B, I, H, W)``; arguments are those of timm's.
-
-        Returns:
-            (final features, outputs), or the outputs, each ``(B, C, h, w)`` or ``(B, h w, C)``.
-            Those of blocks before a break of symmetry are what standard blocks would take.
-
-        Raises:
-            VitrineError: `output_fmt` is unknown, or the model does not take images of this size.
-        """
-        require_known("output_fmt", output_fmt, get_args(OutputFormat))
-        taken, last = feature_take_indices(len(self.blocks), indices)
-        x, outputs = self._run(self.embed(images), taken, last + 1 if stop_early else None)
-        tokens = [self._tokens(output, norm) for output in outputs]
-        prefix = [t[:, : self.num_prefix_tokens] for t in tokens]
-        patches = [t[:, self.num_prefix_tokens :] for t in tokens]
-        if output_fmt == "NCHW":
-            patches = [p.mT.unflatten(2, self._grid(images)).contiguous() for p in patches]
-        result = list(zip(patches, prefix, strict=True)) if return_prefix_tokens else patches
-        return result if intermediates_only else (self._tokens(x, norm=True), result)
+        for x in self._outputs(images, mask):
+            last = x
+        return self._tokens(last, norm=True)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Return the logits of tokens ``(B, N, C)``, or what the last layer takes."""

@@ -13,16 +13,15 @@ from typing import Any, Literal, get_args
 import torch
 from timm.layers import Mlp, global_pool_nlc, to_2tuple
 from timm.models import build_model_with_cfg, checkpoint, generate_default_cfgs, register_model
-from timm.models._features import feature_take_indices
 from timm.models._input import get_pretrained_grid_size, update_model_input_size
 from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrine.errors import VitrineError, require_known
+from vitrine.intermediates import Intermediates
 from vitrine.position.embeddings import Layout, PositionEmbedding, build_embedding
 
 Pool = Literal["token", "avg", ""]
-OutputFormat = Literal["NCHW", "NLC"]
 
 NORM_EPS = 1e-6
 MLP_BIAS_STD = 1e-6
@@ -80,7 +79,7 @@ class PositionBlock(nn.Module):
         return output
 
 
-class PositionViT(nn.Module):
+class PositionViT(Intermediates):
     """ViT whose positions can be permuted, for each image on its own (position, Eq. 1).
 
     Attributes:
@@ -222,25 +221,6 @@ class PositionViT(nn.Module):
         self.img_size, self.grid_size = size, grid
         update_model_input_size(self, size)
 
-    def prune_intermediate_layers(
-        self,
-        indices: int | list[int] = 1,
-        prune_norm: bool = False,
-        prune_head: bool = True,
-    ) -> list[int]:
-        """Drop the layers after those of `indices` and, if asked, the norm and the head.
-
-        Returns:
-            the indices, counted from the first layer.
-        """
-        taken, last = feature_take_indices(len(self.blocks), indices)
-        self.blocks = self.blocks[: last + 1]
-        if prune_norm:
-            self.norm = nn.Identity()
-        if prune_head:
-            self.reset_classifier(0, "")
-        return list(taken)
-
     def _check(self, images: Tensor, permutation: Tensor | None) -> None:
         if tuple(images.shape[2:]) != self.img_size:
             taken, given = (
@@ -261,12 +241,15 @@ class PositionViT(nn.Module):
 
         Arguments and errors are those of `forward`.
         """
-        for x in self._layers(images, permutation):
+        for x in self._outputs(images, permutation):
             last = x
         output: Tensor = self.norm(last)
         return output
 
-    def _layers(self, images: Tensor, permutation: Tensor | None = None) -> Iterator[Tensor]:
+    def _grid(self, images: Tensor) -> tuple[int, int]:
+        return self.grid_size
+
+    def _outputs(self, images: Tensor, permutation: Tensor | None = None) -> Iterator[Tensor]:
         """Yield the tokens ``(B, T, D)`` that each layer makes."""
         self._check(images, permutation)
         x = self.patch_embed(images).flatten(2).mT
@@ -279,38 +262,6 @@ class PositionViT(nn.Module):
             else:
                 x = block(x, self.pos_embed, permutation)
             yield x
-
-    def forward_intermediates(
-        self,
-        images: Tensor,
-        indices: int | list[int] | None = None,
-        return_prefix_tokens: bool = False,
-        norm: bool = False,
-        stop_early: bool = False,
-        output_fmt: OutputFormat = "NCHW",
-        intermediates_only: bool = False,
-    ) -> Any:
-        """Return the outputs of layers on images ``(B, I, H, W)``; arguments are those of timm's.
-
-        Returns:
-            (final tokens, outputs), or the outputs, each ``(B, D, h, w)`` or ``(B, h w, D)``.
-
-        Raises:
-            VitrineError: `output_fmt` is unknown, or images have another size.
-        """
-        require_known("output_fmt", output_fmt, get_args(OutputFormat))
-        taken, last = feature_take_indices(len(self.blocks), indices)
-        outputs: list[Any] = []
-        for layer, x in enumerate(self._layers(images)):
-            if layer in taken:
-                tokens = self.norm(x) if norm else x
-                prefix, patches = tokens.tensor_split([self.num_prefix_tokens], dim=1)
-                if output_fmt == "NCHW":
-                    patches = patches.mT.unflatten(2, self.grid_size).contiguous()
-                outputs.append((patches, prefix) if return_prefix_tokens else patches)
-            if stop_early and layer == last:
-                break
-        return outputs if intermediates_only else (self.norm(x), outputs)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Return the logits of tokens ``(B, T, D)``, or what the last layer takes."""

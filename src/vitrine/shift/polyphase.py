@@ -74,8 +74,8 @@ def token_norms(tokens: Tensor) -> Tensor:
 
 def fixed_point(energies: Tensor) -> Tensor:
     """Return energies ``(B, ...)``, not negative, as int64 multiples of a part of the largest."""
-    largest = energies.flatten(1).amax(dim=1).clamp_min(torch.finfo(energies.dtype).tiny)
-    scale = (FIXED_POINT / largest).view(-1, *[1] * (energies.dim() - 1))
+    largest = energies.amax(dim=tuple(range(1, energies.dim())), keepdim=True)
+    scale = FIXED_POINT / largest.clamp_min(torch.finfo(energies.dtype).tiny)
     return (energies * scale).to(torch.int64)
 
 

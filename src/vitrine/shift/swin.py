@@ -53,12 +53,11 @@ from vitrine.shift.tokenization import (
     adaptive_merge,
     first_phase,
     merged_patches,
-    merged_phase,
     prepare_correlation,
     require_selection,
 )
 from vitrine.shift.torus import Frame
-from vitrine.shift.windows import Size, window_offset
+from vitrine.shift.windows import Size, window_offsets
 
 Projection = Callable[[Tensor], Tensor]
 
@@ -216,12 +215,15 @@ class AdaptiveStages(Selecting, PlacedStages):
     def _window_offset(self, index: int, x: Tensor) -> Tensor:
         """Choose where a stage's windows begin and, with "fast", the phase of the next merging."""
         window, is_last = self.layers[index].blocks[0].window_size, index + 1 == len(self.layers)
-        offset = window_offset(x, window, anchored=self.anchored and index == 0)
         merged_next = self.adaptive_merging and not is_last
-        if not (merged_next and self._windows_settle_merging and any(s % MERGED for s in window)):
+        windows = [window]
+        if merged_next and self._windows_settle_merging and any(s % MERGED for s in window):
+            windows.append((MERGED, MERGED))  # patches are windows, too
+        offset, *phase = window_offsets(x, windows, anchored=self.anchored and index == 0)
+        if not phase:
             return offset
         # An odd window later, windows are the same and the phase is the other one.
-        other = (merged_phase(x) - offset) % MERGED
+        other = (phase[0] - offset) % MERGED
         steps = [side * (side % MERGED) * axis for side, axis in zip(window, other.T, strict=True)]
         return offset + torch.stack(steps, dim=1)
 

@@ -136,46 +136,43 @@ def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
         prepare_correlation(conv)
     stride, lags = conv.stride[0], cast(list[tuple[int, int]], conv.lags)
     pairs, taps = cast(Tensor, conv.pairs), cast(Tensor, conv.taps)
-    components = functional.pixel_unshuffle(x, stride).double()  # (B, R, H / s, W / s)
-    batch, positions = x.shape[0], components[0, 0].numel()
-    split = components.unflatten(1, (-1, stride, stride))
-    correlation = torch.stack(
-        [_lagged_products(split, lag, conv.kernel_size[0]) for lag in lags], dim=1
-    )  # (B, lags, R R)
+    # Rows of both are as wide, so that a lag is a distance in memory, which costs no copy. Beyond
+    # the image one holds its other side, and the other zeros.
+    reach = max(row for row, _ in lags)
+    margin = reach * stride
+    around = _components(functional.pad(x, (margin, margin, 0, margin), mode="circular"), stride)
+    still = _components(functional.pad(x, (0, 2 * margin)), stride)
+    width, length = x.shape[3] // stride + 2 * reach, still.shape[2] - 2 * reach
+    products = []
+    for row, column in lags:
+        start = row * width + column + reach
+        apart = max(0, stride * row - conv.kernel_size[0] + 1)  # rows that no kernel holds with it
+        apart *= stride * conv.in_channels
+        first = around[:, : around.shape[1] - apart, start : start + length]
+        product = first @ still[:, apart:, :length].mT
+        products.append(functional.pad(product, (apart, 0, 0, apart)).flatten(1))
+    correlation = torch.cat(products, dim=1)  # (B, lags R R)
 
     weight = conv.weight.double().flatten(1)  # (D, T)
     gram = (weight.mT @ weight).flatten()
-    quadratic = gram.new_zeros(stride**2, correlation[0].numel())
+    quadratic = gram.new_zeros(stride**2, correlation.shape[1])
     quadratic.scatter_add_(1, pairs, gram.expand(stride**2, -1))
-    energies = correlation.flatten(1) @ quadratic.mT
+    energies = correlation @ quadratic.mT
     if conv.bias is not None:
-        bias = conv.bias.double()
-        sums = components.sum(dim=(2, 3))  # (B, R)
-        energies = energies + 2 * sums[:, taps] @ (bias @ weight) + positions * bias.square().sum()
-    return energies.view(batch, stride, stride)
+        bias, tokens = conv.bias.double(), x.shape[2] * x.shape[3] // stride**2
+        sums = still.sum(dim=2)  # (B, R)
+        energies = energies + 2 * sums[:, taps] @ (bias @ weight) + tokens * bias.square().sum()
+    return energies.unflatten(1, (stride, stride))
 
 
-def _lagged_products(components: Tensor, lag: tuple[int, int], kernel: int) -> Tensor:
-    """Correlate the components ``(B, C, s, s, h, w)`` that one kernel can hold at `lag`.
+def _components(x: Tensor, stride: int) -> Tensor:
+    """Return the polyphase components of ``(B, C, H, W)``: float64 ``(B, s^2 C, H W / s^2)``.
 
-    Returns:
-        ``(B, (C s s)^2)``, zero for the others.
+    Their rows vary slowest, then columns, then channels.
     """
-    stride = components.shape[2]
-    first_axes, second_axes, padding = [], [], []
-    for one in lag:
-        beyond = max(0, stride * abs(one) - kernel + 1)  # rows or columns too far apart
-        low, high = (0, stride - beyond), (beyond, stride)
-        first, second = (low, high) if one >= 0 else (high, low)
-        first_axes.append(slice(*first))
-        second_axes.append(slice(*second))
-        padding.append([(start, stride - stop) for start, stop in (second, first)])
-    first_part = components[:, :, first_axes[0], first_axes[1]].roll((-lag[0], -lag[1]), (4, 5))
-    second_part = components[:, :, second_axes[0], second_axes[1]]
-    products = first_part.flatten(4).flatten(1, 3) @ second_part.flatten(4).flatten(1, 3).mT
-    products = products.unflatten(2, second_part.shape[1:4]).unflatten(1, first_part.shape[1:4])
-    (row_2, row_1), (column_2, column_1) = padding
-    return functional.pad(products, (*column_2, *row_2, 0, 0, *column_1, *row_1)).flatten(1)
+    split = x.unflatten(3, (-1, stride)).unflatten(2, (-1, stride)).permute(0, 3, 5, 1, 2, 4)
+    wide = split.to(torch.float64, memory_format=torch.contiguous_format)
+    return wide.flatten(4).flatten(1, 3)
 
 
 def prepare_correlation(conv: nn.Conv2d) -> None:
@@ -214,8 +211,8 @@ def _pair_taps(
         return table[None, :, None, None, :].expand(grids).reshape(stride**2, -1)
 
     channel = arange(channels)[None, None, :, None, None].expand(grids)
-    component = (channel.reshape(stride**2, -1) * stride + rows(residue)) * stride
-    component = component + columns(residue)  # (s^2, T), as pixel_unshuffle orders them
+    component = (rows(residue) * stride + columns(residue)) * channels
+    component = component + channel.reshape(stride**2, -1)  # (s^2, T), as `_components` orders them
 
     reach = int(carry.max() - carry.min())
     span = range(-reach, reach + 1)

@@ -12,6 +12,8 @@ places. The arrangement of all tokens settles them, see `polyphase`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -42,13 +44,14 @@ def window_energies(tokens: Tensor, window: Size) -> Tensor:
     Returns:
         ``(B, H, W)``, relative to the largest norm of each sample.
     """
-    return _window_means(token_norms(tokens), window)
+    norms = token_norms(tokens)
+    return _window_means(fixed_point(norms), window, norms.dtype)
 
 
-def _window_means(norms: Tensor, window: Size) -> Tensor:
+def _window_means(units: Tensor, window: Size, dtype: torch.dtype) -> Tensor:
     rows, columns = window
-    sums = _running_sum(_running_sum(fixed_point(norms), columns).mT, rows).mT
-    return sums.to(norms.dtype) / (FIXED_POINT * rows * columns)
+    sums = _running_sum(_running_sum(units, columns).mT, rows).mT
+    return sums.to(dtype) / (FIXED_POINT * rows * columns)
 
 
 def _running_sum(x: Tensor, length: int) -> Tensor:
@@ -57,7 +60,6 @@ def _running_sum(x: Tensor, length: int) -> Tensor:
     return before[..., length:] - before[..., :-length]
 
 
-@torch.no_grad()
 def window_offset(tokens: Tensor, window: Size, anchored: bool = False) -> Tensor:
     """Choose the offset of the grid of windows (shift, Eq. 20, Claim 2).
 
@@ -71,15 +73,25 @@ def window_offset(tokens: Tensor, window: Size, anchored: bool = False) -> Tenso
         int64 ``(B, 2)``, below `window`, or if anchored below ``(H, W)``; rolled by it, windows
         begin at token 0.
     """
+    return window_offsets(tokens, [window], anchored)[0]
+
+
+@torch.no_grad()
+def window_offsets(tokens: Tensor, windows: Sequence[Size], anchored: bool = False) -> list[Tensor]:
+    """Return `window_offset` of windows of several sizes, whose norms are taken once."""
     with full_precision(tokens):
         norms = token_norms(tokens)
         places = arrangement(norms)
-    scores = polyphase_energies(_window_means(norms, window).square(), window)
-    by_grid = grids(places, window)
-    scores = settle(scores, by_grid.amax(dim=(3, 4)) - places.mean(dim=(1, 2))[:, None, None])
-    note_margin(scores, norms.dtype)
-    if not anchored:
-        return strongest(scores)
-    wins = scores == scores.amax(dim=(1, 2), keepdim=True)
-    rows, columns = (side // part for side, part in zip(norms.shape[1:], window, strict=True))
-    return strongest(places.where(wins.repeat(1, rows, columns), -torch.inf))
+    units = fixed_point(norms)
+    offsets = []
+    for window in windows:
+        means = _window_means(units, window, norms.dtype)
+        scores = polyphase_energies(means.square(), window)
+        by_grid = grids(places, window)
+        scores = settle(scores, by_grid.amax(dim=(3, 4)) - places.mean(dim=(1, 2))[:, None, None])
+        note_margin(scores, norms.dtype)
+        if anchored:
+            wins = scores == scores.amax(dim=(1, 2), keepdim=True)
+            scores = places.where(wins.repeat(1, *by_grid.shape[3:]), -torch.inf)
+        offsets.append(strongest(scores))
+    return offsets
