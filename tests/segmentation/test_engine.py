@@ -13,8 +13,9 @@ from mmseg.models import EncoderDecoder
 from safetensors.torch import load_file
 
 from vitrine.errors import VitrineError
+from vitrine.measures.context import Trained
 from vitrine.segmentation import config, engine
-from vitrine.segmentation.accuracy import ValidationSamples
+from vitrine.segmentation.accuracy import ValidationSamples, segmentation_accuracy
 from vitrine.segmentation.config import training_config
 from vitrine.training.engine import Job
 from vitrine.training.model import load_weights
@@ -74,6 +75,25 @@ def test_a_stopped_run_resumes_to_the_same_bits(straight, recipe, run):
     assert same(weights_of(straight), weights_of(folder))
     assert losses_of(straight) == losses_of(folder)
     assert json.loads((folder / "provenance.json").read_text())["attempts"] == 3
+
+
+def test_validation_changes_no_bit_and_tells_what_is_measured(
+    straight, recipe, info, data_root, run
+):
+    for stop in (2, None):
+        folder = run(recipe, stop_after=stop, validate_every=1)
+    assert same(weights_of(straight), weights_of(folder))
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    validated = [line for line in lines if "validation/mIoU" in line]
+    every = max(1, info.train_images // recipe.batch.size)
+    assert [one["step"] for one in validated] == [
+        step for step in range(1, STEPS + 1) if step % every == 0 or step == STEPS
+    ]
+    model = config.build_model(recipe, info.classes).eval()
+    load_weights(model, folder / "weights.safetensors", recipe)
+    measured = segmentation_accuracy(Trained("cpu", data_root, 0, recipe, info, model))
+    for name in ("mIoU", "mAcc", "aAcc"):
+        assert validated[-1][f"validation/{name}"] == pytest.approx(measured[name])
 
 
 def test_workers_change_nothing(straight, recipe, run):

@@ -207,12 +207,13 @@ def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
     for folder in runs_root.glob(f"*/*-{run.recipe.hash}/seed*"):
         try:
             provenance = json.loads((folder / "provenance.json").read_text())
-            lines = (folder / "log.jsonl").read_text().splitlines()
+            entries = map(json.loads, (folder / "log.jsonl").read_text().splitlines())
+            logged = [one["images_per_second"] for one in entries if "images_per_second" in one]
         except (OSError, ValueError):
             continue
         if device.match in provenance.get("device", ""):
             devices = provenance.get("processes", 1)
-            speeds += [json.loads(line)["images_per_second"] / devices for line in lines]
+            speeds += [speed / devices for speed in logged]
     return statistics.median(speeds) if speeds else None
 
 
