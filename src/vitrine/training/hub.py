@@ -48,7 +48,14 @@ import vitrine.models, timm
 
 model = timm.create_model("{source}", pretrained=True)
 ```"""
-OF_MMSEG = "`vitrine mmseg test config.py mmseg.pth` evaluates this segmenter of MMSegmentation's."
+OF_MMSEG = """```python
+import vitrine.segmentation
+from mmseg.apis import inference_model, init_model
+
+seen = inference_model(init_model("config.py", "mmseg.pth", device="cpu"), "photo.jpg")
+```
+
+`vitrine mmseg test config.py mmseg.pth` evaluates it."""
 
 
 TASKS = {
