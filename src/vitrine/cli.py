@@ -276,6 +276,24 @@ def export(
 
 
 @app.command()
+def curves(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs: runs/PAPER/RECIPE-HASH")],
+) -> None:
+    """Draw how runs were trained: loss, learning rate and validation by epoch, each seed a line.
+
+    Each run's folder gets curves.svg, .png and .csv. It may still be training.
+
+    \b
+    vitrine curves runs/octic/h8-l-0a1b2c3d
+    vitrine curves runs/shift/*
+    """
+    from vitrine.commands import curves as command
+
+    for run in runs:
+        command.curves(run)
+
+
+@app.command()
 def pshap(
     model: Annotated[
         str, typer.Option(help="timm's name of a ViT, hf-hub:OWNER/NAME or local-dir:FOLDER")

@@ -161,7 +161,7 @@ def _drop_entries_beyond(path: Path, step: int) -> None:
         ) from None
     kept = []
     for number, line in enumerate(lines, start=1):
-        at = _step_of(line)
+        at = step_of(line)
         if at is None and number < len(lines):  # the last one is what a kill has cut
             print(f"warning: {path}, line {number} is no entry and left out", file=sys.stderr)
         elif at is not None and at <= step:
@@ -178,7 +178,7 @@ def _events(folder: Path, step: int) -> Any:
     return SummaryWriter(str(folder / "events"), purge_step=step + 1)
 
 
-def _step_of(line: str) -> int | None:
+def step_of(line: str) -> int | None:
     """Return the step of a line of the log, None if it is no entry."""
     try:
         step = json.loads(line)["step"]
