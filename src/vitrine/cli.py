@@ -52,6 +52,10 @@ app = typer.Typer(
 Target = Annotated[
     str, typer.Argument(help="An artifact, a paper or a collection: variance_table5, variance, all")
 ]
+Targets = Annotated[
+    list[str],
+    typer.Argument(help="Artifacts, papers or collections: variance_table5, variance, all"),
+]
 Scale = Annotated[
     str | None,
     typer.Option(
@@ -90,7 +94,8 @@ def vitrine(
 
 @app.command()
 def plan(
-    target: Target,
+    targets: Targets,
+    as_json: Json = False,
     scale: Scale = None,
     device: Annotated[
         str | None, typer.Option(help="Kind of device to reckon with: a100, h100, h200 or cpu")
@@ -99,15 +104,16 @@ def plan(
     runs: Runs = None,
     results: Results = None,
 ) -> None:
-    """Tell what a target takes before anything is launched: jobs, GPU hours, disk, data.
+    """Tell what targets take before anything is launched: jobs, GPU hours, disk, data.
 
     \b
     vitrine plan variance_table5 --scale full
+    vitrine plan octic_published variance_table3 --scale full
     vitrine plan all --scale full --device h200
     """
     from vitrine.commands import plan as command
 
-    command.plan(_catalog(scale, data, runs, results), target, device)
+    command.plan(_catalog(scale, data, runs, results), targets, device, as_json=as_json)
 
 
 @app.command()

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from vitrine.artifacts.style import figure, save, series
+from vitrine.artifacts.style import colour, figure, save
 from vitrine.commands import say
 from vitrine.errors import VitrineError
 from vitrine.files import write_atomically
@@ -48,11 +49,10 @@ def draw(table: pd.DataFrame, title: str, stem: Path) -> None:
     panels = {"loss": "training loss", "lr": "learning rate"}
     panels |= {name: f"{name.removeprefix(VALIDATION)} on validation (%)" for name in scores}
     fig, axes = figure("text", 0.36, 1, len(panels))
-    rows = "seed " + table["seed"].astype(str)
-    looks = {row: number for number, row in enumerate(dict.fromkeys(rows))}
     for ax, (name, label) in zip(axes, panels.items(), strict=True):
-        drawn = pd.DataFrame({"row": rows, "x": table["epoch"], "y": table[name]}).dropna()
-        series(ax, drawn, looks)
+        for number, (seed, rows) in enumerate(table.dropna(subset=name).groupby("seed")):
+            look: Any = {"color": colour(number), "marker": ".", "label": f"seed {seed}"}
+            ax.plot(rows["epoch"], rows[name], markersize=2.5, linewidth=0.9, **look)
         ax.set(xlabel="epoch", title=label)
     axes[0].legend()
     fig.suptitle(title)
