@@ -114,15 +114,16 @@ def _figures(
         return [seconds.low / 3600, seconds.high / 3600]
 
     priced, others = evaluation_costs(artifacts, costs)
-    evaluated = [sum((row[i] for row in priced.values()), ZERO) for i in (1, 2)]
+    whole = sum((seconds for _, seconds, _ in priced.values()), ZERO)
+    left = sum((seconds for _, _, seconds in priced.values()), ZERO)
     return {
         "jobs": _jobs(catalog, artifacts, runs),
         "training_hours": dict(
             zip(("all", "to_do"), map(hours, device_seconds(runs, costs)), strict=True)
         ),
         "evaluation_hours": {
-            "all": hours(evaluated[0]),
-            "to_do": hours(evaluated[1]),
+            "all": hours(whole),
+            "to_do": hours(left),
             "not_priced": others,
         },
         "datasets": {need.info.name: need.state for need in datasets_needed(artifacts, catalog)},
