@@ -52,6 +52,10 @@ app = typer.Typer(
 Target = Annotated[
     str, typer.Argument(help="An artifact, a paper or a collection: variance_table5, variance, all")
 ]
+Targets = Annotated[
+    list[str],
+    typer.Argument(help="Artifacts, papers or collections: variance_table5, variance, all"),
+]
 Scale = Annotated[
     str | None,
     typer.Option(
@@ -90,7 +94,8 @@ def vitrine(
 
 @app.command()
 def plan(
-    target: Target,
+    targets: Targets,
+    as_json: Json = False,
     scale: Scale = None,
     device: Annotated[
         str | None, typer.Option(help="Kind of device to reckon with: a100, h100, h200 or cpu")
@@ -99,15 +104,16 @@ def plan(
     runs: Runs = None,
     results: Results = None,
 ) -> None:
-    """Tell what a target takes before anything is launched: jobs, GPU hours, disk, data.
+    """Tell what targets take before anything is launched: jobs, GPU hours, disk, data.
 
     \b
     vitrine plan variance_table5 --scale full
+    vitrine plan octic_published variance_table3 --scale full
     vitrine plan all --scale full --device h200
     """
     from vitrine.commands import plan as command
 
-    command.plan(_catalog(scale, data, runs, results), target, device)
+    command.plan(_catalog(scale, data, runs, results), targets, device, as_json=as_json)
 
 
 @app.command()
@@ -279,6 +285,24 @@ def export(
     from vitrine.commands import export as command
 
     command.export(run, to, seed, push)
+
+
+@app.command()
+def curves(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs: runs/PAPER/RECIPE-HASH")],
+) -> None:
+    """Draw how runs were trained: loss, learning rate and validation by epoch, each seed a line.
+
+    Each run's folder gets curves.svg, .png and .csv. It may still be training.
+
+    \b
+    vitrine curves runs/octic/h8-l-0a1b2c3d
+    vitrine curves runs/shift/*
+    """
+    from vitrine.commands import curves as command
+
+    for run in runs:
+        command.curves(run)
 
 
 @app.command()

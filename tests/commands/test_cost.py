@@ -143,7 +143,7 @@ def test_a_plan_of_segmenters_imports_neither_torch_nor_mmsegmentation(root):
             *(sys.executable, "-c"),
             "import sys; from vitrine.commands.plan import plan;"
             "from vitrine.plan.catalog import load_catalog;"
-            "plan(load_catalog(scale='full'), 'shift_table5');"
+            "plan(load_catalog(scale='full'), ['shift_table5']);"
             "print({'torch', 'timm', 'mmcv', 'mmengine', 'mmseg'} & {*sys.modules})",
         ],
         capture_output=True,

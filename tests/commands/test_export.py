@@ -7,11 +7,13 @@ import timm
 import torch
 import yaml
 
+from tests.self_supervision.conftest import BASE as SELF_SUPERVISION
 from vitrine.commands import export as command
 from vitrine.commands.export import export
 from vitrine.errors import VitrineError
 from vitrine.files import sha256
-from vitrine.plan.recipe import Recipe
+from vitrine.plan.recipe import Recipe, SelfSupervisionRecipe
+from vitrine.self_supervision.network import build_model as build_backbone
 from vitrine.training.model import build_model, save_weights
 from vitrine.training.weights_file import read_weights
 
@@ -64,6 +66,21 @@ def test_the_model_card_has_recipe_data_licence_and_the_numbers_of_these_weights
     assert "stale" not in card
     for part in ("license: apache-2.0", "selection: fast", f"local-dir:{tmp_path / 'mine'}"):
         assert part in card
+
+
+def test_a_backbone_of_self_supervision_is_one_without_a_head(tmp_path, root, monkeypatch):
+    monkeypatch.chdir(root)
+    recipe = SelfSupervisionRecipe.model_validate(SELF_SUPERVISION)
+    seed = tmp_path / "run" / "seed0"
+    seed.mkdir(parents=True)
+    model = build_backbone(recipe, 0).eval()
+    save_weights(model.state_dict(), seed / "weights.safetensors", recipe, 0)
+    (seed / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    export(seed.parent, tmp_path / "mine", 0, None)
+    taken = timm.create_model(f"local-dir:{tmp_path / 'mine'}", pretrained=True).eval()
+    image = torch.randn(1, 3, 16, 16)
+    assert torch.equal(taken(image), model(image))
+    assert "image-feature-extraction" in (tmp_path / "mine" / "README.md").read_text()
 
 
 class Hub:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from vitrine import provenance
@@ -103,6 +104,54 @@ def test_what_was_not_built_here_stays_published_until_it_is_pruned(made, publis
     done = publish("--prune")
     assert not other.exists()
     assert "Deleted results/published/laptop/tiny/table9.csv" in " ".join(done.out.split())
+
+
+@pytest.fixture
+def logged(made):
+    """The results, whose two runs have logs of three seeds."""
+    for name in NUMBERS:
+        for seed in range(3):
+            log = made.paper("tiny").run(name).seed_folder(seed) / "log.jsonl"
+            entries = [{"step": 18 * n, "epoch": n, "loss": 3.0 / n, "lr": 0.1} for n in (1, 2)]
+            log.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    return made
+
+
+def test_the_logs_of_the_trainings_are_published_by_epoch_and_verified(
+    logged, publish, published, vitrine
+):
+    publish()
+    file = published / "tiny" / "training_logs.csv"
+    table = pd.read_csv(file)
+    names = {logged.paper("tiny").run(name).folder.name for name in NUMBERS}
+    assert set(table["run"]) == names
+    assert len(table) == 2 * 3 * 2
+    assert set(table["loss"]) == {3.0, 1.5}
+    assert vitrine("verify", "--scale", "laptop").code == 0
+    file.write_text(file.read_text().replace("1.5", "1.4"))
+    done = vitrine("verify", "--scale", "laptop")
+    assert done.code == 1
+    assert "training_logs.csv was changed after it was published" in " ".join(done.out.split())
+
+
+def test_the_logs_of_runs_that_are_not_built_here_stay(logged, publish, published):
+    """As those of runs that no published artifact hangs on do not."""
+    publish()
+    file = published / "tiny" / "training_logs.csv"
+    manifest = json.loads((published / "manifest.json").read_text())
+    rows = "elsewhere-0a1b2c3d,0,1,18,2,0.1\nretired-0a1b2c3d,0,1,18,2,0.1\n"
+    file.write_text(file.read_text() + rows)
+    manifest["training_logs"]["files"]["tiny/training_logs.csv"] = sha256(file)
+    manifest["tiny_table9"] = {
+        "files": {}, "measurements": {}, "trained by code": {"tiny/elsewhere-0a1b2c3d/seed0": "x"}
+    }  # fmt: skip
+    (published / "manifest.json").write_text(json.dumps(manifest))
+    assert publish().code == 0
+    runs = set(pd.read_csv(file)["run"])
+    assert "elsewhere-0a1b2c3d" in runs
+    assert "retired-0a1b2c3d" not in runs
+    publish("--prune")
+    assert len(set(pd.read_csv(file)["run"])) == 2
 
 
 def test_a_publication_that_was_killed_between_its_renames_is_put_back(made, publish, published):

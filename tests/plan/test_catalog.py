@@ -10,6 +10,7 @@ import yaml
 from vitrine.errors import VitrineError
 from vitrine.plan.catalog import load_catalog, rerun_trigger
 from vitrine.plan.schema import merge, read_yaml
+from vitrine.training.engine import one_run
 
 
 @pytest.fixture
@@ -245,6 +246,20 @@ def test_a_pattern_of_recipes_has_seeds_and_resources_of_its_own(small_checkout,
     measurement = paper.measurement("accuracy", "wide")
     assert measurement.seeds == wide.seeds
     assert catalog.resources(measurement) == catalog.scale.resources_of("evaluate")
+
+
+def test_how_a_training_is_watched_changes_neither_its_run_nor_its_identity(small_checkout, edit):
+    def planned():
+        catalog = load_catalog(small_checkout)
+        return catalog.training_job(catalog.paper("template").run("wide"), (0,))
+
+    before = planned()
+    edit(LAPTOP, runs(wide={"validate_every": 5, "tensorboard": True}))
+    after = planned()
+    assert (before.validate_every, before.tensorboard) == (None, False)
+    assert (after.validate_every, after.tensorboard) == (5, True)
+    assert one_run(after, 0, {}).validate_every == 5
+    assert (after.identity, after.output) == (before.identity, before.output)
 
 
 def test_a_measure_of_a_recipe_needs_no_training(small_checkout, edit):

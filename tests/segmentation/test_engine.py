@@ -1,20 +1,24 @@
 """Segmenters are trained under the same rules as classifiers: resumed to the same bits, locked."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import vitrine.segmentation  # noqa: F401  # isort: skip
+import mmseg.apis
 import pytest
 import torch
 from mmseg.models import EncoderDecoder
 from safetensors.torch import load_file
 
+from vitrine.commands.export import export
 from vitrine.errors import VitrineError
+from vitrine.measures.context import Trained
 from vitrine.segmentation import config, engine
-from vitrine.segmentation.accuracy import ValidationSamples
+from vitrine.segmentation.accuracy import ValidationSamples, predict, segmentation_accuracy
 from vitrine.segmentation.config import training_config
 from vitrine.training.engine import Job
 from vitrine.training.model import load_weights
@@ -74,6 +78,46 @@ def test_a_stopped_run_resumes_to_the_same_bits(straight, recipe, run):
     assert same(weights_of(straight), weights_of(folder))
     assert losses_of(straight) == losses_of(folder)
     assert json.loads((folder / "provenance.json").read_text())["attempts"] == 3
+
+
+def test_validation_changes_no_bit_and_tells_what_is_measured(
+    straight, recipe, info, data_root, run
+):
+    for stop in (2, None):
+        folder = run(recipe, stop_after=stop, validate_every=1)
+    assert same(weights_of(straight), weights_of(folder))
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    validated = [line for line in lines if "validation/mIoU" in line]
+    every = max(1, info.train_images // recipe.batch.size)
+    assert [one["step"] for one in validated] == [
+        step for step in range(1, STEPS + 1) if step % every == 0 or step == STEPS
+    ]
+    model = config.build_model(recipe, info.classes).eval()
+    load_weights(model, folder / "weights.safetensors", recipe)
+    measured = segmentation_accuracy(Trained("cpu", data_root, 0, recipe, info, model))
+    for name in ("mIoU", "mAcc", "aAcc"):
+        assert validated[-1][f"validation/{name}"] == pytest.approx(measured[name])
+
+
+def test_what_is_exported_opens_in_mmsegs_own_api_and_sees_the_same(
+    straight, recipe, info, data_root, root, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(root)
+    shutil.copytree(straight, tmp_path / "run" / "seed0")
+    export(tmp_path / "run", tmp_path / "mine", 0, None)
+    files = [str(tmp_path / "mine" / name) for name in ("config.py", "mmseg.pth")]
+    theirs = mmseg.apis.init_model(*files, device="cpu")
+    ours = config.build_model(recipe, info.classes).eval()
+    load_weights(ours, straight / "weights.safetensors", recipe)
+    assert same(theirs.state_dict(), ours.state_dict())
+    assert len(theirs.dataset_meta["classes"]) == info.classes
+    trained = Trained("cpu", data_root, 0, recipe, info, ours)
+    for sample in map(ValidationSamples(recipe, info, data_root).__getitem__, range(2)):
+        told = mmseg.apis.inference_model(theirs, sample.told.img_path)
+        assert torch.equal(told.pred_sem_seg.data[0], predict(trained, sample))
+    card = (tmp_path / "mine" / "README.md").read_text()
+    assert "image-segmentation" in card
+    assert "init_model(" in card
 
 
 def test_workers_change_nothing(straight, recipe, run):

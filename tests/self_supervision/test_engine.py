@@ -56,6 +56,16 @@ def test_a_run_leaves_the_teachers_backbone_and_earlier_teachers(straight, recip
     assert (facts["steps"], facts["recipe_hash"]) == (STEPS, recipe.hash)
 
 
+def test_timm_makes_the_teachers_backbone_again_from_the_run_folder(straight):
+    import timm  # after vitrine, also in the processes of these tests
+
+    model = timm.create_model(f"local-dir:{straight}", pretrained=True).eval()
+    weights = load_file(straight / "weights.safetensors")
+    assert model.state_dict().keys() == weights.keys()
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    assert model(torch.zeros(2, 3, 16, 16)).shape == (2, model.num_features)
+
+
 def test_the_log_tells_the_parts_of_the_loss_and_how_far_collapse_is(straight):
     (entry,) = [json.loads(line) for line in (straight / "log.jsonl").read_text().splitlines()]
     assert {"dino_global", "dino_local", "ibot", "koleo"} < entry.keys()

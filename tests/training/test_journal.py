@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import sys
+import types
 
 import pytest
 
@@ -26,7 +27,7 @@ def clock(monkeypatch):
 
 
 def make(folder, step=0, **options) -> Journal:
-    return Journal(folder, step, 400, 100, 64, silent=options.get("silent", False))
+    return Journal(folder, step, 400, 100, 64, **{"silent": False, **options})
 
 
 def test_speed_is_that_since_the_last_entry_and_the_time_left_that_of_the_attempt(
@@ -74,6 +75,49 @@ def test_a_terminal_gets_one_line_that_renews_itself(tmp_path, monkeypatch, caps
     assert "400/400" in shown
     assert "loss=1.0000" in shown
     assert shown.count("\n") == 1
+
+
+def test_a_validation_is_an_entry_and_its_time_counts_in_no_speed(tmp_path, clock, capsys):
+    with make(tmp_path) as journal:
+        clock.now += 10
+        journal.record(100, 2.0, 1e-3)
+        clock.now += 1000
+        journal.validated(100, {"top1": 71.25, "top5": 99.0})
+        clock.now += 10
+        journal.record(200, 1.5, 1e-3)
+        journal.validated(200, {})  # nothing was asked
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    scores = {"validation/top1": 71.25, "validation/top5": 99.0}
+    assert lines[1] == {"step": 100, "epoch": 1.0, **scores}
+    assert [line["images_per_second"] for line in lines[::2]] == [640, 640]
+    assert "step 200/400, epoch 2/4" in (shown := capsys.readouterr().err)
+    assert shown.endswith("left, top1 71.25, top5 99\n")
+
+
+def test_tensorboard_gets_the_entries_where_it_is_installed(tmp_path, monkeypatch):
+    written = []
+
+    class SummaryWriter:
+        def __init__(self, folder, purge_step):
+            written.append((folder, purge_step))
+
+        def add_scalar(self, *told):
+            written.append(told)
+
+        def close(self):
+            written.append("closed")
+
+    installed = types.ModuleType("torch.utils.tensorboard")
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", installed)
+    with make(tmp_path, step=100, tensorboard=True) as journal:  # not installed
+        journal.record(150, 2.0, 1e-3)
+    installed.SummaryWriter = SummaryWriter
+    with make(tmp_path, step=100, tensorboard=True) as journal:
+        journal.record(150, 2.0, 1e-3)
+        journal.validated(150, {"top1": 71.25})
+    assert written[0] == (str(tmp_path / "events"), 101)  # hides what is written again
+    assert {("loss", 2.0, 150), ("lr", 1e-3, 150), ("validation/top1", 71.25, 150)} < {*written[1:]}
+    assert written[-1] == "closed"
 
 
 def test_a_process_that_does_not_lead_is_silent(tmp_path, capsys):

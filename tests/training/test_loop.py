@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
@@ -46,9 +47,23 @@ def straight(tmp_path_factory, recipe, info) -> Path:
 
 def test_a_run_leaves_its_recipe_log_weights_and_provenance_and_no_checkpoint(straight, recipe):
     visible = sorted(path.name for path in straight.iterdir() if path.name[0] != ".")
-    assert visible == ["log.jsonl", "provenance.json", "recipe.yaml", "weights.safetensors"]
+    assert visible == [
+        *("README.md", "config.json", "log.jsonl", "provenance.json", "recipe.yaml"),
+        "weights.safetensors",
+    ]
     assert Recipe.model_validate(yaml.safe_load((straight / "recipe.yaml").read_text())) == recipe
     load_weights(build_model(recipe, 10), straight / "weights.safetensors", recipe)
+
+
+def test_timm_makes_the_model_again_from_the_run_folder(straight, recipe):
+    model = timm.create_model(f"local-dir:{straight}", pretrained=True)
+    weights = load_file(straight / "weights.safetensors")
+    assert model.state_dict().keys() == weights.keys()
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    assert timm.data.resolve_model_data_config(model)["input_size"] == (3, 8, 8)
+    card = (straight / "README.md").read_text()
+    for part in (f"local-dir:{straight}", "1198 images of 10 classes", "lr: 0.001", "seed 0"):
+        assert part in card
 
 
 def test_the_log_has_an_entry_at_the_end_of_each_epoch(straight):

@@ -72,18 +72,18 @@ def test_the_moving_average_follows_its_closed_form(make_recipe, batches):
     for step in range(3):
         trainer.step(step + 4, changed(batches))
         history.append(copy.deepcopy(trainer.model.state_dict()))
-    for name, average in trainer.weights().items():
+    for name, average in trainer.result.state_dict().items():
         # d^3 w0 + (1 - d) (d^2 w1 + d w2 + w3)
         w0, w1, w2, w3 = (weights[name] for weights in history)
         expected = 0.7**3 * w0 + 0.3 * (0.7**2 * w1 + 0.7 * w2 + w3)
         torch.testing.assert_close(average, expected, rtol=1e-5, atol=1e-6)
-    assert not torch.equal(trainer.weights()["head.weight"], history[-1]["head.weight"])
+    assert not torch.equal(trainer.result.state_dict()["head.weight"], history[-1]["head.weight"])
 
 
 def test_without_a_moving_average_the_weights_themselves_are_saved(make_recipe, batches):
     trainer = make_trainer(make_recipe({"ema_decay": None}))
     trainer.step(4, changed(batches))
-    assert torch.equal(trainer.weights()["head.weight"], trainer.model.head.weight)
+    assert torch.equal(trainer.result.state_dict()["head.weight"], trainer.model.head.weight)
 
 
 def test_the_gradient_is_clipped_to_the_recipes_norm(make_recipe, batches):
@@ -135,7 +135,7 @@ def test_a_compiled_model_keeps_its_names_in_the_state_dict(make_recipe):
     compiled = make_trainer(recipe)
     assert compiled.model._compiled_call_impl is not None
     assert list(compiled.state()["model"]) == list(build_model(recipe, 10).state_dict())
-    assert list(compiled.weights()) == list(build_model(recipe, 10).state_dict())
+    assert list(compiled.result.state_dict()) == list(build_model(recipe, 10).state_dict())
 
 
 def test_a_step_after_restoring_is_that_of_an_uninterrupted_training(recipe, batches):
@@ -147,8 +147,8 @@ def test_a_step_after_restoring_is_that_of_an_uninterrupted_training(recipe, bat
     resumed.seed = 0
     resumed.restore(state)
     resumed.step(5, changed(batches))
-    for name, value in straight.weights().items():
-        assert torch.equal(value, resumed.weights()[name]), name
+    for name, value in straight.result.state_dict().items():
+        assert torch.equal(value, resumed.result.state_dict()[name]), name
 
 
 def test_the_rate_of_a_step_is_that_of_parameters_without_one_of_their_own(make_recipe, batches):

@@ -33,8 +33,8 @@ def go(name, seed=0, recipe=recipe, **options):
     train(Job(recipe, seed, folder / name, info, folder, **options))
 
 # Two seeds in one process, the first of them interrupted and resumed.
-go("two", stop_after=3)
-go("two")
+go("two", stop_after=3, validate_every=1)
+go("two", validate_every=1)
 go("other", seed=1, stop_after=1)
 go("two")
 
@@ -100,15 +100,21 @@ def facts(folder: Path, rank: int) -> dict:
 
 
 def test_two_processes_train_what_one_with_accumulation_trains(two, make_recipe, run):
-    one = run(make_recipe(SOBER), "one")
+    one = run(make_recipe(SOBER), "one", validate_every=1)
     mine, theirs = (load_file(path / "weights.safetensors") for path in (one, two / "two"))
     for name, value in mine.items():
         torch.testing.assert_close(theirs[name], value, rtol=1e-4, atol=1e-6, msg=name)
-    losses = [
-        [json.loads(line)["loss"] for line in (folder / "log.jsonl").read_text().splitlines()]
+    logs = [
+        [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
         for folder in (one, two / "two")
     ]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert len(logs[0]) == len(logs[1]) == 4
+    for mine, theirs in zip(*logs, strict=True):
+        told = [name for name in mine if name != "images_per_second"]
+        # Each has judged its half; rounding may turn the prediction of an image.
+        assert [mine[name] for name in told] == pytest.approx(
+            [theirs[name] for name in told], rel=1e-5, abs=0.3 if "loss" not in mine else 0
+        )
     assert json.loads((two / "two" / "provenance.json").read_text())["processes"] == 2
 
 

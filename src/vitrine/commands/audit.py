@@ -42,7 +42,7 @@ from vitrine.data.loading import EvaluationSamples, eval_loader
 from vitrine.data.transforms import eval_transform
 from vitrine.errors import VitrineError, first_line, sentence
 from vitrine.files import atomic_path, write_atomically
-from vitrine.measures.accuracy import accuracy, hits
+from vitrine.measures.accuracy import accuracy
 from vitrine.measures.consistency import (
     circular_consistency,
     standard_consistency,
@@ -58,6 +58,7 @@ from vitrine.plan.datasets import DatasetInfo
 from vitrine.plan.recipe import Batch, Data, Model, Optimizer, Recipe, Schedule
 from vitrine.provenance import duration, provenance
 from vitrine.training.team import Team
+from vitrine.training.validation import hits
 from vitrine.variance.rescaling import patch_positions, rescale_pos_embed
 
 SHIFTS = 16  # among these the worst is sought

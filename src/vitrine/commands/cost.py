@@ -32,6 +32,7 @@ from vitrine.training.engine import builder_of
 
 BYTES_OF_FLOAT = 4
 CHECKPOINTS_KEPT = 2
+BACKWARD = 3  # forward passes that a forward and a backward pass cost
 SEGMENTERS = Path("configs") / "segmentation" / "costs.csv"
 
 
@@ -108,9 +109,13 @@ class Costs:
         Raises:
             VitrineError: there is no such model, or it refuses its arguments.
         """
-        key = model_key(run.recipe, run.info.classes)
+        return self.model_of(run.recipe, run.info.classes)
+
+    def model_of(self, recipe: Training, classes: int) -> ModelCost:
+        """Count a recipe's model, once; errors as `model`."""
+        key = model_key(recipe, classes)
         if key not in self._models:
-            self._models[key] = count_model(run.recipe, run.info.classes)
+            self._models[key] = count_model(recipe, classes)
         return self._models[key]
 
     def training_flops(self, run: Run) -> float:
@@ -207,12 +212,13 @@ def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
     for folder in runs_root.glob(f"*/*-{run.recipe.hash}/seed*"):
         try:
             provenance = json.loads((folder / "provenance.json").read_text())
-            lines = (folder / "log.jsonl").read_text().splitlines()
+            entries = map(json.loads, (folder / "log.jsonl").read_text().splitlines())
+            logged = [one["images_per_second"] for one in entries if "images_per_second" in one]
         except (OSError, ValueError):
             continue
         if device.match in provenance.get("device", ""):
             devices = provenance.get("processes", 1)
-            speeds += [json.loads(line)["images_per_second"] / devices for line in lines]
+            speeds += [speed / devices for speed in logged]
     return statistics.median(speeds) if speeds else None
 
 

@@ -15,50 +15,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from huggingface_hub import HfApi
-from timm.models import save_for_hf
 
 from vitrine.commands import say
 from vitrine.errors import VitrineError, first_line
 from vitrine.files import sha256
-from vitrine.plan.datasets import DatasetInfo, find, load_registry
-from vitrine.plan.recipe import Recipe
-from vitrine.plan.schema import load
+from vitrine.plan.datasets import find, load_registry
+from vitrine.plan.recipe import RECIPES, AnyRecipe, SegmentationRecipe
+from vitrine.plan.schema import parse, read_mapping
 from vitrine.provenance import read_provenance
-from vitrine.training.model import build_model, load_weights
+from vitrine.training.engine import builder_of
+from vitrine.training.hub import model_card, write_config
+from vitrine.training.model import load_weights
 
 HUB = "hf-hub:"
 SEGMENTER = ("config.py", "mmseg.pth")
-CARD = """---
-library_name: {library}
-license: apache-2.0
-tags:
-- image-{task}
-- {library}
-- vitrine
----
-# {name}
-
-{use}
-
-Trained on {title} ({train_images} images of {classes} classes; {licence}), {split}.
-The weights are under Apache-2.0 as far as the terms of the data allow.
-
-{numbers}
-## Recipe
-
-```yaml
-{recipe}```
-
-Commit {commit}, seed {seed}.
-"""
-OF_TIMM = """```python
-import vitrine.models, timm
-
-model = timm.create_model("{source}", pretrained=True)
-```"""
-OF_MMSEG = "`vitrine mmseg test config.py mmseg.pth` evaluates this segmenter of MMSegmentation's."
 
 
 def export(run: Path, to: Path | None, seed: int, push: str | None) -> None:
@@ -91,57 +62,36 @@ def export(run: Path, to: Path | None, seed: int, push: str | None) -> None:
 
 
 def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
-    content = _content(trained)
-    registry = load_registry()
-    info = find(content["data"]["dataset"], registry)
+    recipe = _recipe(trained)
+    info = find(recipe.data.dataset, load_registry())
     folder.mkdir(parents=True, exist_ok=True)
-    segmenter = content.get("task") == "segmentation"
-    if segmenter:
+    if isinstance(recipe, SegmentationRecipe):
         for name in SEGMENTER:
             shutil.copyfile(trained / name, folder / name)
-    elif content.get("task") == "self_supervision":
-        raise VitrineError(f"{trained} is of self-supervision: export a classifier or a segmenter")
     else:
-        _write_timm(trained, folder, info)
-    card = CARD.format(
-        library="mmsegmentation" if segmenter else "timm",
-        task="segmentation" if segmenter else "classification",
+        weights = trained / "weights.safetensors"
+        model = builder_of(recipe).build_model(recipe, info.classes)
+        load_weights(model, weights, recipe)
+        write_config(model, recipe, info, folder)
+        shutil.copyfile(weights, folder / "model.safetensors")
+    card = model_card(
+        recipe,
+        info,
         name=trained.parent.name,
-        use=OF_MMSEG if segmenter else OF_TIMM.format(source=source),
-        numbers="".join(_numbers(trained, seed)),
-        recipe=yaml.safe_dump(content, sort_keys=False),
+        source=source,
         seed=seed,
         commit=(read_provenance(trained) or {}).get("commit", "unknown"),
-        **{
-            name: getattr(info, name)
-            for name in ("title", "train_images", "classes", "licence", "split")
-        },
+        numbers="".join(_numbers(trained, seed)),
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _content(trained: Path) -> dict[str, Any]:
+def _recipe(trained: Path) -> AnyRecipe:
     if not (trained / "weights.safetensors").is_file():
         raise VitrineError(f"{trained} has no trained weights: give the folder of a finished run")
-    content: dict[str, Any] = yaml.safe_load((trained / "recipe.yaml").read_text(encoding="utf-8"))
-    return content
-
-
-def _write_timm(trained: Path, folder: Path, info: DatasetInfo) -> None:
-    recipe = load(Recipe, trained / "recipe.yaml")
-    model = build_model(recipe, info.classes)
-    load_weights(model, trained / "weights.safetensors", recipe)
-    mean, std = info.normalization(recipe.data.normalization)
-    data = recipe.data
-    config = {
-        "input_size": (3, data.image_size, data.image_size),
-        "interpolation": data.interpolation,
-        "crop_pct": data.crop_pct,
-        "crop_mode": data.crop_mode,
-        "mean": mean,
-        "std": std,
-    }
-    save_for_hf(model, str(folder), safe_serialization=True, data_config=config)
+    path = trained / "recipe.yaml"
+    content = read_mapping(path)
+    return parse(RECIPES[content.get("task", "classification")], content, str(path))
 
 
 def _numbers(trained: Path, seed: int) -> Iterator[str]:

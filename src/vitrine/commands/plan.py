@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from rich.filesize import decimal as size
 
 from vitrine.commands import count, heading, say, table
 from vitrine.commands.cost import ZERO, Costs, Range, load_devices, training_images
 from vitrine.commands.needs import datasets_needed, weights_needed
+from vitrine.commands.passes import evaluation_seconds
 from vitrine.commands.state import (
     STATES,
     State,
@@ -20,7 +23,7 @@ from vitrine.commands.state import (
     state_of,
 )
 from vitrine.errors import require_known
-from vitrine.plan.catalog import Artifact, Catalog, Run, with_sources
+from vitrine.plan.catalog import Artifact, Catalog, Measurement, Run, with_sources
 from vitrine.plan.settings import Resources
 from vitrine.provenance import duration
 
@@ -31,26 +34,35 @@ NODES = (1, 2, 4)
 DONE_OR_MISSING: dict[bool, State] = {True: "done", False: "missing"}
 
 
-def plan(catalog: Catalog, target: str, device: str | None = None) -> None:
-    """Print jobs, GPU hours, disk and missing data of a target.
+def plan(
+    catalog: Catalog, targets: Sequence[str], device: str | None = None, *, as_json: bool = False
+) -> None:
+    """Print jobs, GPU hours, disk and missing data of some targets; or the figures as JSON.
 
     The hours are of one `device`, by default the scale's.
 
     Raises:
         VitrineError: no target or device is called so.
     """
-    artifacts = catalog.target(target).artifacts
+    named = [one for target in targets for one in catalog.target(target).artifacts]
+    artifacts = list({(one.paper, one.name): one for one in named}.values())
     runs = runs_behind(artifacts)
     devices = load_devices(catalog.root)
     name = device or ASSUMED_DEVICE[catalog.scale.device]
     require_known("device", name, devices)
     costs = Costs(catalog, devices[name])
-    say(f"{target} at scale {catalog.scale.name}: {catalog.scale.description}")
+    if as_json:
+        figures = _figures(catalog, artifacts, runs, costs)
+        asked = {"targets": list(targets), "scale": catalog.scale.name, "device": name}
+        say(json.dumps({**asked, **figures}, indent=2))
+        return
+    say(f"{', '.join(targets)} at scale {catalog.scale.name}: {catalog.scale.description}")
     say()
     _print_jobs(catalog, artifacts, runs)
     _print_trainings(catalog, runs, costs)
     _print_nodes(catalog, runs, costs)
     _print_hours(artifacts, runs, costs)
+    _print_evaluations(artifacts, costs)
     _print_disk(catalog, artifacts, runs, costs)
 
 
@@ -64,7 +76,64 @@ def device_seconds(runs: Sequence[Run], costs: Costs) -> tuple[Range, Range]:
     return whole, left
 
 
-def _print_jobs(catalog: Catalog, artifacts: Sequence[Artifact], runs: Sequence[Run]) -> None:
+def evaluations_behind(artifacts: Iterable[Artifact]) -> list[Measurement]:
+    """The measurements of trained models behind some artifacts, each once."""
+    measurements = {m.path: m for artifact in artifacts for m in artifact.measurements}
+    return [one for one in measurements.values() if one.run]
+
+
+def evaluation_costs(
+    artifacts: Iterable[Artifact], costs: Costs
+) -> tuple[dict[str, tuple[int, Range, Range]], list[str]]:
+    """What the evaluations behind some artifacts take, by paper and measure.
+
+    Returns:
+        how many there are, the seconds of one device for all, and for those still to do; and the
+        measures that cannot be priced.
+    """
+    priced: dict[str, tuple[int, Range, Range]] = {}
+    others: dict[str, None] = {}
+    for one in evaluations_behind(artifacts):
+        name = f"{one.paper}/{one.name}"
+        seconds = evaluation_seconds(one, costs)
+        if seconds is None:
+            others[name] = None
+            continue
+        number, whole, left = priced.get(name, (0, ZERO, ZERO))
+        to_do = ZERO if one.path.is_file() else seconds
+        priced[name] = number + 1, whole + seconds, left + to_do
+    return priced, list(others)
+
+
+def _figures(
+    catalog: Catalog, artifacts: Sequence[Artifact], runs: Sequence[Run], costs: Costs
+) -> dict[str, Any]:
+    """What the tables tell: hours are pairs of bounds."""
+
+    def hours(seconds: Range) -> list[float]:
+        return [seconds.low / 3600, seconds.high / 3600]
+
+    priced, others = evaluation_costs(artifacts, costs)
+    whole = sum((seconds for _, seconds, _ in priced.values()), ZERO)
+    left = sum((seconds for _, _, seconds in priced.values()), ZERO)
+    return {
+        "jobs": _jobs(catalog, artifacts, runs),
+        "training_hours": dict(
+            zip(("all", "to_do"), map(hours, device_seconds(runs, costs)), strict=True)
+        ),
+        "evaluation_hours": {
+            "all": hours(whole),
+            "to_do": hours(left),
+            "not_priced": others,
+        },
+        "datasets": {need.info.name: need.state for need in datasets_needed(artifacts, catalog)},
+    }
+
+
+def _jobs(
+    catalog: Catalog, artifacts: Sequence[Artifact], runs: Sequence[Run]
+) -> dict[str, dict[State, int]]:
+    """How many jobs of each step are in which state."""
     measurements = {m.path: m for artifact in artifacts for m in artifact.measurements}.values()
     steps: dict[str, list[State]] = {
         "train": [job_state(run, seeds) for run in runs for seeds in run.jobs],
@@ -72,7 +141,11 @@ def _print_jobs(catalog: Catalog, artifacts: Sequence[Artifact], runs: Sequence[
         "benchmark": [DONE_OR_MISSING[m.path.is_file()] for m in measurements if not m.run],
         "render": [DONE_OR_MISSING[is_rendered(artifact, catalog)] for artifact in artifacts],
     }
-    counted = {step: count_states(states) for step, states in steps.items()}
+    return {step: count_states(states) for step, states in steps.items()}
+
+
+def _print_jobs(catalog: Catalog, artifacts: Sequence[Artifact], runs: Sequence[Run]) -> None:
+    counted = _jobs(catalog, artifacts, runs)
     heading("Jobs (by the files that exist; snakemake -n says which of them are out of date)")
     rows = [[step, *(states[state] for state in STATES)] for step, states in counted.items()]
     table(["step", *STATES], rows, right=STATES)
@@ -140,7 +213,7 @@ def _gpus(resources: Resources) -> int:
 def _print_hours(artifacts: Sequence[Artifact], runs: Sequence[Run], costs: Costs) -> None:
     whole, _ = device_seconds(runs, costs)
     unit, seconds = ("hours", 3600) if whole.high >= 2 * 3600 else ("minutes", 60)
-    heading(f"Training {unit} of one {costs.device.title} (evaluation and benchmarks not counted)")
+    heading(f"Training {unit} of one {costs.device.title}")
     if len(artifacts) > 1:
         first = "artifact"
         parts = [(f"{one.paper}_{one.name}", one.runs) for one in artifacts]
@@ -152,6 +225,29 @@ def _print_hours(artifacts: Sequence[Artifact], runs: Sequence[Run], costs: Cost
         both = (_between(range_.times(1 / seconds)) for range_ in device_seconds(used, costs))
         rows.append([name, sum(len(run.seeds) for run in used), *both])
     table([first, "runs", unit, "still to do"], rows, right=["runs", unit, "still to do"])
+
+
+def _print_evaluations(artifacts: Sequence[Artifact], costs: Costs) -> None:
+    priced, others = evaluation_costs(artifacts, costs)
+    if priced:
+        whole = sum((seconds for _, seconds, _ in priced.values()), ZERO)
+        unit, divisor = ("hours", 3600) if whole.high >= 2 * 3600 else ("minutes", 60)
+        heading(f"Evaluation {unit} of one {costs.device.title} (benchmarks not counted)")
+        left = sum((seconds for _, _, seconds in priced.values()), ZERO)
+        number = sum(number for number, _, _ in priced.values())
+        rows: list[list[object]] = [
+            [name, jobs, *(_between(one.times(1 / divisor)) for one in both)]
+            for name, (jobs, *both) in {**priced, "total": (number, whole, left)}.items()
+        ]
+        table(["measure", "jobs", unit, "still to do"], rows, right=["jobs", unit, "still to do"])
+        say(
+            "Forward passes over the validation images: from their FLOPs at the device's fastest "
+            "rate, to the time of a training on as many images at its slowest."
+        )
+    if others:
+        say(f"Not priced: {', '.join(others)}.")
+    if priced or others:
+        say()
 
 
 def runs_of_row(artifact: Artifact, row: str) -> tuple[Run, ...]:

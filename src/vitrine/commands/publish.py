@@ -5,26 +5,32 @@ excepted); every rendered file is, byte for byte, what its measurements give; ev
 taken by the code that is here, with the arguments that are written here, on the weights that its
 run was trained to; and measurements and trainings were made at commits that are in the history of
 HEAD, without uncommitted changes. So a sentence in a document asks for no new measurement, and a
-changed recipe or measure does. A training by older code is published and named.
+changed recipe or measure does. A training by older code is published and named. Of each paper's
+trainings the logs are published, too, by epoch.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from vitrine.artifacts.comparison import read_cells, read_measurement
 from vitrine.artifacts.quotes import refresh_documents
 from vitrine.artifacts.report import report, results_of
 from vitrine.commands import count, say
+from vitrine.commands.curves import DIGITS, logs_of
 from vitrine.commands.results import (
+    LOGS,
     MANIFEST,
     altered_files,
     fault_of,
@@ -37,7 +43,7 @@ from vitrine.commands.state import is_rendered
 from vitrine.commands.verify import altered_publications
 from vitrine.errors import VitrineError
 from vitrine.files import sha256
-from vitrine.plan.catalog import Artifact, Catalog, with_sources
+from vitrine.plan.catalog import Artifact, Catalog, Run, with_sources
 from vitrine.plan.settings import load_settings
 from vitrine.provenance import DIRTY, changed_files, read_provenance
 
@@ -74,7 +80,11 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
         for artifact in built
         for file in catalog.files(artifact)
     }
-    gone = replace_folder(folder, files, manifest, catalog, prune)
+    logs = training_logs(built, folder, manifest)
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in logs.items()}
+    before = manifest.get(LOGS, {}).get("files", {})
+    manifest[LOGS] = {"files": {**before, **digests}, "measurements": {}}
+    gone = replace_folder(folder, {**files, **logs}, manifest, catalog, prune)
 
     say(f"{count(len(files), 'file')} of {count(len(built), 'artifact')} are now in {folder}/.")
     for artifact in built:
@@ -156,6 +166,33 @@ def fault_of_commits(commits: str) -> str | None:
         if subprocess.run(is_ancestor, capture_output=True, check=False).returncode:
             return f"its commit {commit} is not in the history of HEAD"
     return None
+
+
+def training_logs(
+    artifacts: Iterable[Artifact], folder: Path, manifest: Mapping[str, Any]
+) -> dict[str, bytes]:
+    """Make the published logs of the runs behind some artifacts: a CSV for each paper, by epoch.
+
+    What `folder` has of other runs stays, where the manifest names them.
+    """
+    runs: dict[str, list[Run]] = {}
+    for artifact in artifacts:
+        runs.setdefault(artifact.paper, []).extend(artifact.runs)
+    named = {name for entry in manifest.values() for name in entry.get("trained by code", ())}
+    files = {}
+    for paper, behind in runs.items():
+        name = f"{paper}/{LOGS}.csv"
+        new = dict.fromkeys(run.folder for run in behind)
+        tables = [one.assign(run=run.name) for run in new for one in logs_of(run)]
+        if (path := folder / name).is_file() and name in manifest.get(LOGS, {}).get("files", {}):
+            old = pd.read_csv(path)
+            others = {one.split("/")[1] for one in named} - {run.name for run in new}
+            tables.append(old[old["run"].isin(others)])
+        if tables:
+            table = pd.concat(tables, ignore_index=True).sort_values(["run", "seed", "step"])
+            table = table[["run", *table.columns.drop("run")]]
+            files[name] = table.to_csv(index=False, float_format=DIGITS).encode()
+    return files
 
 
 def replace_folder(

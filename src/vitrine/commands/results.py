@@ -30,6 +30,7 @@ from vitrine.provenance import read_provenance
 from vitrine.training.model import trained_weights
 
 MANIFEST = "manifest.json"
+LOGS = "training_logs"  # their file in a paper's folder, and their entry in the manifest
 
 
 def published_folder(catalog: Catalog) -> Path:

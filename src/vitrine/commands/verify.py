@@ -31,6 +31,7 @@ from vitrine.artifacts.comparison import CONFIDENCE, difference_half_width, roun
 from vitrine.artifacts.report import cells_of
 from vitrine.commands import count, heading, say, table
 from vitrine.commands.results import (
+    LOGS,
     MANIFEST,
     altered_files,
     claims_of,
@@ -179,7 +180,7 @@ def unknown_publications(folder: Path, catalog: Catalog) -> Iterator[str]:
     """What was published and is no artifact any more: its numbers would be missed by nobody."""
     targets = {f"{one.paper}_{one.name}" for one in catalog.artifacts}
     for target in read_manifest(folder) if (folder / MANIFEST).is_file() else ():
-        if target not in targets and target != "report":
+        if target not in targets and target not in ("report", LOGS):
             yield f"{target} is published and is no artifact of scale {catalog.scale.name}"
 
 

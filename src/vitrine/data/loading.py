@@ -214,7 +214,7 @@ def micro_batches(
 
 
 def eval_loader(
-    samples: EvaluationSamples, batch_size: int, workers: int = 0
+    samples: Dataset[tuple[Tensor, int]], batch_size: int, workers: int = 0
 ) -> DataLoader[tuple[Tensor, int]]:
     """Batches of (B, 3, H, W) images and (B,) labels in the dataset's order, the last one short."""
     return DataLoader(

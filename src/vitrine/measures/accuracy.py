@@ -12,6 +12,7 @@ from vitrine.data.loading import EvaluationSamples, eval_loader
 from vitrine.data.transforms import eval_transform
 from vitrine.measures.context import Trained, Values
 from vitrine.scores import BY_IMAGE, pack
+from vitrine.training.validation import hits
 
 
 def accuracy(trained: Trained, batch_size: int = 128, image_size: int | None = None) -> Values:
@@ -31,10 +32,3 @@ def accuracy(trained: Trained, batch_size: int = 128, image_size: int | None = N
     top1, top5 = (100 * right.sum(dim=0).double() / len(right)).tolist()
     by_image = {"top1" + BY_IMAGE: pack(right[:, 0].tolist())}
     return {"top1": top1, "top5": top5, "images": len(right), **by_image}
-
-
-def hits(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Is each label the best one, and among the best five, of logits (B, classes)? (B, 2) bool."""
-    best = logits.topk(min(5, logits.shape[1]), dim=1).indices
-    match = best == labels[:, None]  # (B, 5)
-    return torch.stack([match[:, 0], match.any(dim=1)], dim=1)

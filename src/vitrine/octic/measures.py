@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from vitrine.data.transforms import eval_transform
 from vitrine.errors import VitrineError
-from vitrine.measures.accuracy import hits
 from vitrine.measures.architecture import architectures
 from vitrine.measures.consistency import validation_batches
 from vitrine.measures.context import Context, Trained, Values
@@ -29,6 +28,7 @@ from vitrine.octic.layers import OcticBlock, OcticGELU, OcticMlp
 from vitrine.provenance import read_provenance
 from vitrine.training.model import Precision, autocast
 from vitrine.training.seeding import derive
+from vitrine.training.validation import hits
 
 PATCHES, CLS = 196, 1
 LAYER_SCALE = 1e-4  # DeiT III's; its value has no influence on time or operations

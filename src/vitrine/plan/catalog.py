@@ -501,6 +501,7 @@ class Catalog:
         """
         published = run.recipe.model.published
         weights = self.weights_of(published) if published else None
+        jobs = self.paper(run.paper).jobs(run.name)
         start = trained_run(run.source) if run.source else None
         inputs = [self.receipt_of(run.recipe.data.dataset), *([weights] if weights else [])]
         if start:
@@ -529,6 +530,8 @@ class Catalog:
             published=weights,
             start=start,
             retrain=retrain,
+            validate_every=jobs.validate_every,
+            tensorboard=jobs.tensorboard,
         )
 
     def measurement_job(self, measurement: Measurement) -> MeasurementJob:

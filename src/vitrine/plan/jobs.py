@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from vitrine.errors import VitrineError
 from vitrine.files import atomic_path
@@ -90,7 +90,7 @@ class TrainingJob(Job):
 
     `published` is the file of the published weights that training starts from, `start` the run from
     whose weights of the same seed it does. With `retrain`, what other code has trained is trained
-    anew.
+    anew. How it is watched (`validate_every` epochs, `tensorboard`) changes no bit of its weights.
     """
 
     kind: Literal["training"] = "training"
@@ -101,6 +101,8 @@ class TrainingJob(Job):
     published: Path | None = None
     start: TrainedRun | None = None
     retrain: bool = False
+    validate_every: PositiveInt | None = None
+    tensorboard: bool = False
 
     @property
     def folder(self) -> Path:

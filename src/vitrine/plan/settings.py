@@ -43,10 +43,18 @@ class Resources(Strict):
 
 
 class Jobs(Strict):
-    """How often a recipe is run, and what its jobs ask for."""
+    """How often a recipe is run, how its trainings are watched, and what its jobs ask for."""
 
     seeds: PositiveInt = Field(1, description="runs of each recipe, seeded 0, 1, ...")
     seeds_per_job: PositiveInt = Field(1, description="runs that one training job does in turn")
+    validate_every: PositiveInt | None = Field(
+        None,
+        description="epochs between validations of a classifier or a segmenter in training; they "
+        "change no bit of its weights",
+    )
+    tensorboard: bool = Field(
+        False, description="write TensorBoard's events beside the log, where it is installed"
+    )
     resources: dict[Step, Resources] = {}
 
     def with_deltas(self, deltas: Iterable[Jobs]) -> Jobs:

@@ -7,6 +7,7 @@ occur in neither masks nor predictions do not count.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,10 +107,17 @@ def segmentation_accuracy(
     """
     samples = ValidationSamples(trained.recipe, trained.info, trained.data_root)
     chosen = evenly_spread(len(samples), images)
+    return {**judge(trained, samples, chosen).values(), "images": len(chosen)}
+
+
+def judge(
+    trained: Trained[SegmentationRecipe], samples: ValidationSamples, chosen: Iterable[int]
+) -> Areas:
+    """Compare the predictions on the chosen of the samples with their masks."""
     areas = Areas(trained.info.classes)
     for sample in map(samples.__getitem__, chosen):
         areas.add(predict(trained, sample), sample.mask)
-    return {**areas.values(), "images": len(chosen)}
+    return areas
 
 
 def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None = None) -> Values:
@@ -154,7 +162,8 @@ def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None
 def predict(trained: Trained[SegmentationRecipe], sample: Sample) -> Tensor:
     """Return the classes that the segmenter sees, ``(h, w)`` at the original size, on the CPU."""
     model: Any = trained.model
-    with torch.inference_mode():
+    # Not inference mode, as a training goes on with the model afterwards.
+    with torch.no_grad():
         (told,) = model.predict(sample.image[None].to(trained.device), [sample.told])
     classes: Tensor = told.pred_sem_seg.data[0].cpu()
     return classes

@@ -27,7 +27,9 @@ from torch import Tensor, nn
 from vitrine.data.layout import check_layout
 from vitrine.errors import VitrineError, first_line
 from vitrine.files import atomic_path, write_atomically
+from vitrine.measures.context import Trained
 from vitrine.plan.recipe import SegmentationRecipe
+from vitrine.segmentation.accuracy import Areas, ValidationSamples, judge
 from vitrine.segmentation.config import initial_segmenter, test_config, training_config
 from vitrine.training.engine import Job
 from vitrine.training.journal import Journal, Losses
@@ -35,6 +37,7 @@ from vitrine.training.loop import LOG_STEPS
 from vitrine.training.run_folder import RunFolder
 from vitrine.training.seeding import seed_everything
 from vitrine.training.team import Interruption, Team
+from vitrine.training.validation import is_due
 
 
 def train(job: Job[SegmentationRecipe]) -> Path:
@@ -93,10 +96,16 @@ class _Run(RunFolder):
             tempfile.TemporaryDirectory(prefix="vitrine-") as config.work_dir,
             Interruption() as interruption,
             Journal(
-                job.folder, first, steps, per_epoch, size, silent=not self.team.leads
+                job.folder,
+                first,
+                steps,
+                per_epoch,
+                size,
+                silent=not self.team.leads,
+                tensorboard=job.tensorboard,
             ) as journal,
         ):
-            keeper = _Keeper(self, journal, interruption, state, checkpoint)
+            keeper = _Keeper(self, journal, interruption, state, checkpoint, per_epoch)
             self.team.together(lambda: check_layout(job.dataset, job.data_root))
             runner = self._runner(config)
             runner.register_hook(keeper, "LOWEST")
@@ -144,8 +153,11 @@ class _Keeper(Hook):
         interruption: Interruption,
         state: dict[str, Any] | None,
         checkpoint: Path | None,
+        steps_per_epoch: int,
     ) -> None:
         self.run, self.team, self.job = run, run.team, run.job
+        self.steps_per_epoch = steps_per_epoch
+        self.samples: ValidationSamples | None = None
         self.journal, self.interruption = journal, interruption
         self.state, self.checkpoint = state, checkpoint
         self.signal, self.done, self.lr = 0, 0, 0.0
@@ -183,11 +195,31 @@ class _Keeper(Hook):
             self._require(self.losses.read())
         if log:
             self.journal.record(done, self.losses.mean(), self.lr)
+        per_epoch, steps = self.steps_per_epoch, runner.max_iters
+        if is_due(done, self.job.validate_every, per_epoch, steps) and not self.signal:
+            self.journal.validated(done, self._validate(_model_of(runner)))
         if log or save:
             self.team.from_lead(partial(self.run.attempts.note, done))
         if save:
             self._save(runner)
         runner.train_loop.stop_training = end or self.signal > 0
+
+    def _validate(self, model: nn.Module) -> dict[str, float]:
+        """mIoU, mAcc and aAcc on the validation split, of which each process judges its share."""
+        team, job = self.team, self.job
+        device = str(team.device)
+        trained = Trained(device, job.data_root, job.seed, job.recipe, job.dataset, model)
+        model.eval()
+        areas = team.together(partial(self._judge_share, trained))
+        model.train()
+        areas.totals = team.sum(areas.totals)
+        return areas.values()
+
+    def _judge_share(self, trained: Trained[SegmentationRecipe]) -> Areas:
+        if self.samples is None:
+            self.samples = ValidationSamples(trained.recipe, trained.info, trained.data_root)
+        chosen = range(self.team.rank, len(self.samples), self.team.world)
+        return judge(trained, self.samples, chosen)
 
     def _restore(self, runner: Runner) -> None:
         assert self.state is not None

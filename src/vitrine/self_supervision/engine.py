@@ -81,7 +81,12 @@ class _Run(Run):
     def _keep(self, step: int) -> None:
         schedule, file = self.job.recipe.schedule, teacher_file(self.job.folder, step)
         if step % schedule.save_teacher_steps == 0 and self.team.leads:
-            save_weights(self.trainer.weights(), file, self.job.recipe, self.job.seed)
+            teacher = self.trainer.result.state_dict()
+            save_weights(teacher, file, self.job.recipe, self.job.seed)
+
+    def _validate(self) -> dict[str, float]:
+        """Nothing: teachers are kept on the way, for `probes.progress` to judge."""
+        return {}
 
     def _signs(self, journal: Journal) -> dict[str, float]:
         signs = self.trainer.signs()
@@ -205,10 +210,11 @@ class Trainer:
         """Say if the weights after `step` steps hold a number that is not finite."""
         return fault_in(self.student, step)
 
-    def weights(self) -> dict[str, Tensor]:
-        """State dict of what the run saves: the teacher's backbone."""
-        weights: dict[str, Tensor] = self.teacher.backbone.state_dict()
-        return weights
+    @property
+    def result(self) -> nn.Module:
+        """What the run saves: the teacher's backbone."""
+        backbone: nn.Module = self.teacher.backbone
+        return backbone
 
     def state(self) -> dict[str, Any]:
         """Everything that a later step depends on; the rest follows from the step's number."""

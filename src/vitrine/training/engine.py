@@ -40,6 +40,9 @@ class Job(Generic[R]):
             from timm's own store, or those of another run.
         retrain: train a finished run anew if other code has trained it.
         stop_after: stop, with a checkpoint, once this many steps of the run are taken.
+        validate_every: epochs between validations, with one at the end; None is never. They change
+            no bit of the weights.
+        tensorboard: write TensorBoard's events beside the log, if it is installed.
         views: the training images as the model sees them, where no seed changes them: filled in by
             the first of the runs that share it.
     """
@@ -55,6 +58,8 @@ class Job(Generic[R]):
     initial: Path | None = None
     retrain: bool = False
     stop_after: int | None = None
+    validate_every: int | None = None
+    tensorboard: bool = False
     views: Views = field(default_factory=dict, repr=False)
 
 
@@ -77,6 +82,8 @@ def one_run(job: TrainingJob, seed: int, views: Views) -> Job[AnyRecipe]:
         checkpoint_seconds=job.checkpoint_seconds,
         initial=job.published or (starting_weights(job.start, seed) if job.start else None),
         retrain=job.retrain,
+        validate_every=job.validate_every,
+        tensorboard=job.tensorboard,
         views=views,
     )
 

@@ -1,4 +1,4 @@
-"""What a training tells: the losses of its steps, in log.jsonl and in one line of progress.
+"""What a training tells: losses and validations, in log.jsonl and in one line of progress.
 
 On a terminal the line renews itself; elsewhere (a job's log file) a line comes every half minute,
 and always the last one.
@@ -10,7 +10,9 @@ import json
 import math
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +24,7 @@ from vitrine.provenance import duration
 from vitrine.training.team import Team
 
 SECONDS_BETWEEN_LINES = 30.0
+VALIDATION = "validation/"  # what the names of scores begin with in the log
 
 
 class Journal:
@@ -34,6 +37,7 @@ class Journal:
         steps_per_epoch: steps of one epoch.
         images_per_step: images of one step, over all processes.
         silent: write and show nothing, in a process that does not lead.
+        tensorboard: write the entries to `folder`/events, too, if tensorboard is installed.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Journal:
         images_per_step: int,
         *,
         silent: bool,
+        tensorboard: bool = False,
     ) -> None:
         self._path = folder / "log.jsonl"
         self._label = "/".join(folder.parts[-2:])
@@ -55,9 +60,13 @@ class Journal:
         self._first, self._start = step, time.monotonic()
         self._last, self._last_time = step, self._start
         self._line, self._line_time = "", self._start
+        self._scores: dict[str, str] = {}
         self._bar: tqdm | None = None
+        self._events: Any = None
         if not silent:
             _drop_entries_beyond(self._path, step)
+            if tensorboard:
+                self._events = _events(folder, step)
             if sys.stderr.isatty():
                 self._bar = tqdm(
                     total=steps, initial=step, desc=self._label, unit="step", dynamic_ncols=True
@@ -70,6 +79,8 @@ class Journal:
         self._print_line()
         if self._bar is not None:
             self._bar.close()
+        if self._events is not None:
+            self._events.close()
 
     def record(self, step: int, loss: float, lr: float, **more: float) -> None:
         """Note the mean loss since the last entry, after `step` steps, and what else is told."""
@@ -78,14 +89,23 @@ class Journal:
         now = time.monotonic()
         speed = (step - self._last) * self._images_per_step / max(now - self._last_time, 1e-9)
         self._last, self._last_time = step, now
-        entry = {
-            "step": step,
-            "epoch": round(step / self._steps_per_epoch, 4),
-            "loss": loss,
-            "lr": lr,
-            "images_per_second": round(speed, 1),
-            **more,
-        }
+        told = {"loss": loss, "lr": lr, "images_per_second": round(speed, 1), **more}
+        self._write(step, told)
+        self._show(step, loss, lr, speed)
+
+    def validated(self, step: int, scores: Mapping[str, float]) -> None:
+        """Note how the model of `step` steps does on the validation split; nothing, if not asked.
+
+        The time that it took counts in no speed.
+        """
+        if self._silent or not scores:
+            return
+        self._write(step, {VALIDATION + name: score for name, score in scores.items()})
+        self._scores = {name: f"{score:.4g}" for name, score in scores.items()}
+        self._last_time = time.monotonic()
+
+    def _write(self, step: int, told: Mapping[str, float]) -> None:
+        entry = {"step": step, "epoch": round(step / self._steps_per_epoch, 4), **told}
         try:
             with self._path.open("a") as file:
                 file.write(json.dumps(entry) + "\n")
@@ -94,7 +114,9 @@ class Journal:
                 f"cannot write {self._path} ({error.strerror or error}): free some space or "
                 "correct the folder's permissions, then start again"
             ) from None
-        self._show(step, loss, lr, speed)
+        if self._events is not None:
+            for name, value in told.items():
+                self._events.add_scalar(name, value, step)
 
     def say(self, message: str) -> None:
         """Tell the person something once."""
@@ -104,7 +126,8 @@ class Journal:
 
     def _show(self, step: int, loss: float, lr: float, speed: float) -> None:
         if self._bar is not None:
-            self._bar.set_postfix(loss=f"{loss:.4f}", lr=f"{lr:.2e}", refresh=False)
+            told = {"loss": f"{loss:.4f}", "lr": f"{lr:.2e}", **self._scores}
+            self._bar.set_postfix(told, refresh=False)
             self._bar.update(step - self._bar.n)
             return
         now = time.monotonic()
@@ -120,7 +143,8 @@ class Journal:
     def _print_line(self) -> None:
         """Print the line that waits, if one does."""
         if self._line:
-            print(self._line, file=sys.stderr, flush=True)
+            scores = "".join(f", {name} {score}" for name, score in self._scores.items())
+            print(self._line + scores, file=sys.stderr, flush=True)
             self._line, self._line_time = "", time.monotonic()
 
 
@@ -137,7 +161,7 @@ def _drop_entries_beyond(path: Path, step: int) -> None:
         ) from None
     kept = []
     for number, line in enumerate(lines, start=1):
-        at = _step_of(line)
+        at = step_of(line)
         if at is None and number < len(lines):  # the last one is what a kill has cut
             print(f"warning: {path}, line {number} is no entry and left out", file=sys.stderr)
         elif at is not None and at <= step:
@@ -145,7 +169,16 @@ def _drop_entries_beyond(path: Path, step: int) -> None:
     write_atomically(path, "".join(kept))
 
 
-def _step_of(line: str) -> int | None:
+def _events(folder: Path, step: int) -> Any:
+    """A writer of TensorBoard's events, which hide those beyond `step`; None if it is not here."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder / "events"), purge_step=step + 1)
+
+
+def step_of(line: str) -> int | None:
     """Return the step of a line of the log, None if it is no entry."""
     try:
         step = json.loads(line)["step"]

@@ -19,10 +19,16 @@ import torch
 from torch import nn
 
 from vitrine import data
-from vitrine.data.loading import TrainingSamples, micro_batches, steps_per_epoch
-from vitrine.data.transforms import train_transform
+from vitrine.data.loading import (
+    EvaluationSamples,
+    TrainingSamples,
+    micro_batches,
+    steps_per_epoch,
+)
+from vitrine.data.transforms import eval_transform, train_transform
 from vitrine.errors import VitrineError
 from vitrine.training.engine import Job
+from vitrine.training.hub import write_config
 from vitrine.training.journal import Journal, Losses
 from vitrine.training.model import (
     build_from,
@@ -35,6 +41,7 @@ from vitrine.training.run_folder import RunFolder
 from vitrine.training.seeding import seed_everything
 from vitrine.training.step import Trainer, accumulation
 from vitrine.training.team import Interruption, Team, shielded
+from vitrine.training.validation import is_due, validate
 
 if TYPE_CHECKING:
     from vitrine.data.loading import MicroBatch
@@ -84,11 +91,17 @@ class Run(RunFolder):
     job: Job[Any]
     remedy = "lower optimizer.lr, lengthen schedule.warmup_epochs or set optimizer.clip_grad"
     last_checkpoint: Path | None = None
+    _validation: EvaluationSamples | None = None
 
     def keep_initial_weights(self) -> None:
         """Save the weights that training would start from as the run's result."""
         model = self.team.together(self._initial_model)
-        self.team.from_lead(lambda: self.finish(model.state_dict(), steps=0))
+        self.team.from_lead(lambda: self._keep_result(model, steps=0))
+
+    def _keep_result(self, model: nn.Module, steps: int) -> None:
+        """Write the results, for timm's `create_model`, too."""
+        write_config(model, self.job.recipe, self.job.dataset, self.job.folder)
+        self.finish(model.state_dict(), steps)
 
     def _initial_model(self) -> nn.Module:
         """Build the model that training starts from; the seed decides what no file does."""
@@ -135,7 +148,15 @@ class Run(RunFolder):
         with (
             closing(stream),  # however it ends: workers that are shielded outlive its process
             Interruption() as interruption,
-            Journal(job.folder, first, steps, per_epoch, size, silent=not team.leads) as journal,
+            Journal(
+                job.folder,
+                first,
+                steps,
+                per_epoch,
+                size,
+                silent=not team.leads,
+                tensorboard=job.tensorboard,
+            ) as journal,
         ):
             for done in range(first + 1, end + 1):
                 self._step(done - 1, islice(stream, share))
@@ -150,6 +171,8 @@ class Run(RunFolder):
                     journal.record(
                         done, self.losses.mean(), self.trainer.lr, **self._signs(journal)
                     )
+                if is_due(done, job.validate_every, per_epoch, steps) and not signal:
+                    journal.validated(done, self._validate())
                 if log or save:
                     team.from_lead(partial(self.attempts.note, done))
                 if save:
@@ -194,6 +217,16 @@ class Run(RunFolder):
     def _signs(self, journal: Journal) -> dict[str, float]:
         """What the log tells besides the loss."""
         return {}
+
+    def _validate(self) -> dict[str, float]:
+        """How well what the run would save now does on the validation split."""
+        job = self.job
+        if self._validation is None:
+            images = self.team.together(lambda: data.build(job.dataset, "val", job.data_root))
+            transform = eval_transform(job.recipe, job.dataset)
+            self._validation = EvaluationSamples(images, transform)
+        samples, size = self._validation, job.recipe.batch.micro
+        return validate(self.trainer.result, samples, self.team, size, job.workers)
 
     def _resume(self) -> int:
         """Go back to the newest sound checkpoint; return the number of steps taken."""
@@ -240,7 +273,7 @@ class Run(RunFolder):
         """Save the results of a finished run, a checkpoint of another."""
         self._require(self.trainer.fault(step), step)
         if finished:
-            self.team.from_lead(lambda: self.finish(self.trainer.weights(), step))
+            self.team.from_lead(lambda: self._keep_result(self.trainer.result, step))
         else:
             state = {
                 **self.trainer.state(),

@@ -30,6 +30,7 @@ from vitrine.files import Locked, clear_temporaries, lock, sha256, write_atomica
 from vitrine.plan.code import training_digest
 from vitrine.provenance import commit, peak_memory_bytes, provenance, read_provenance
 from vitrine.training.checkpoint import Checkpoints
+from vitrine.training.hub import model_card
 from vitrine.training.model import save_weights, weights_owner
 from vitrine.training.team import Team
 
@@ -118,6 +119,16 @@ class RunFolder:
     def finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
         """Write the results, then drop the checkpoints, which they make worthless."""
         self.attempts.note(steps)
+        summary = self.attempts.summary()
+        card = model_card(
+            self.job.recipe,
+            self.job.dataset,
+            name=self.job.folder.parent.name,
+            source=f"local-dir:{self.job.folder}",
+            seed=self.job.seed,
+            commit=summary["commit"],
+        )
+        write_atomically(self.job.folder / "README.md", card)
         save_weights(weights, self.weights, self.job.recipe, self.job.seed)
         origin = provenance(
             str(self.team.device),
@@ -129,7 +140,7 @@ class RunFolder:
             processes=self.team.world,
             peak_memory_bytes=peak_memory_bytes(str(self.team.device)),
             initial_sha256=self.digest_of_start,
-            **self.attempts.summary(),
+            **summary,
         )
         write_atomically(self.provenance, json.dumps(origin, indent=2) + "\n")
         self.checkpoints.clear()

@@ -190,9 +190,10 @@ class Trainer:
         """
         return fault_in(self.model, step)
 
-    def weights(self) -> dict[str, Tensor]:
-        """State dict of what the run saves: the moving average if the recipe has one."""
-        return (self.ema.module if self.ema is not None else self.model).state_dict()
+    @property
+    def result(self) -> nn.Module:
+        """What the run saves: the moving average if the recipe has one."""
+        return self.ema.module if self.ema is not None else self.model
 
     def state(self) -> dict[str, Any]:
         """Everything that a later step depends on.

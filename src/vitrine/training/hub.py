@@ -1,0 +1,121 @@
+"""A trained run as others take it: timm's ``config.json``, and a model card.
+
+They lie beside the weights of every run, so that ``timm.create_model("local-dir:<run folder>",
+pretrained=True)`` makes the model again (after ``import vitrine.models``). ``vitrine export``
+writes them to a folder of its own, or to a hub. A segmenter has MMSegmentation's files instead.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+from timm.models._hub import save_config_for_hf
+from torch import nn
+
+from vitrine.files import atomic_path
+
+if TYPE_CHECKING:
+    from vitrine.plan.datasets import DatasetInfo
+    from vitrine.plan.recipe import AnyRecipe, Recipe, SelfSupervisionRecipe
+
+CARD = """---
+library_name: {library}
+license: apache-2.0
+tags:
+- {task}
+- {library}
+- vitrine
+---
+# {name}
+
+{use}
+
+Trained on {title} ({train_images} images of {classes} classes; {licence}), {split}.
+The weights are under Apache-2.0 as far as the terms of the data allow.
+
+{numbers}
+## Recipe
+
+```yaml
+{recipe}```
+
+Commit {commit}, seed {seed}.
+"""
+OF_TIMM = """```python
+import vitrine.models, timm
+
+model = timm.create_model("{source}", pretrained=True)
+```"""
+OF_MMSEG = """```python
+import vitrine.segmentation
+from mmseg.apis import inference_model, init_model
+
+seen = inference_model(init_model("config.py", "mmseg.pth", device="cpu"), "photo.jpg")
+```
+
+`vitrine mmseg test config.py mmseg.pth` evaluates it."""
+
+
+TASKS = {
+    "classification": "image-classification",
+    "segmentation": "image-segmentation",
+    "self_supervision": "image-feature-extraction",
+}
+
+
+def write_config(
+    model: nn.Module, recipe: Recipe | SelfSupervisionRecipe, info: DatasetInfo, folder: Path
+) -> None:
+    """Write what timm makes the model again from, and how an image becomes its input."""
+    data = recipe.data
+    mean, std = info.normalization(data.normalization)
+    config = {
+        "input_size": (3, data.image_size, data.image_size),
+        "interpolation": data.interpolation,
+        "crop_pct": data.crop_pct,
+        "crop_mode": data.crop_mode,
+        "mean": mean,
+        "std": std,
+    }
+    with atomic_path(folder / "config.json") as partial:
+        save_config_for_hf(model, str(partial), data_config=config)
+
+
+def model_card(
+    recipe: AnyRecipe,
+    info: DatasetInfo,
+    *,
+    name: str,
+    source: str,
+    seed: int,
+    commit: str,
+    numbers: str = "",
+) -> str:
+    """Return the card of a run: recipe, data, numbers, terms.
+
+    Args:
+        recipe: what it was trained by.
+        info: its dataset.
+        name: the run's.
+        source: what timm opens it by, such as ``local-dir:FOLDER``.
+        seed: of the run.
+        commit: of the code that trained it.
+        numbers: a section of Markdown.
+    """
+    segmenter = recipe.task == "segmentation"
+    return CARD.format(
+        library="mmsegmentation" if segmenter else "timm",
+        task=TASKS[recipe.task],
+        name=name,
+        use=OF_MMSEG if segmenter else OF_TIMM.format(source=source),
+        numbers=numbers,
+        recipe=yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False),
+        seed=seed,
+        commit=commit,
+        **{
+            name: getattr(info, name)
+            for name in ("title", "train_images", "classes", "licence", "split")
+        },
+    )
