@@ -12,6 +12,7 @@ from vitrine.data.miniature import write_miniature
 from vitrine.data.segmentation import IGNORED
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Trained
+from vitrine.scores import BY_IMAGE, unpack
 from vitrine.self_supervision import patch_probes, probes
 from vitrine.self_supervision.engine import train
 from vitrine.self_supervision.logistic import LogisticRegression
@@ -94,6 +95,12 @@ def test_progress_begins_with_the_untrained_teacher_and_ends_with_the_weights(i8
     assert values["share/0"] == whole["untrained"]
     assert values["share/100"] == whole["top1/20"]
     assert whole["rise"] == values["share/100"] - values["share/0"]
+    by_image = {key: unpack(whole[key + BY_IMAGE])[0] for key in ("top1/20", "rise")}
+    assert by_image["rise"].size == whole["images"]
+    assert {key: 100 * scores.mean() for key, scores in by_image.items()} == pytest.approx(
+        {key: whole[key] for key in by_image}
+    )
+    assert set(by_image["rise"] - by_image["top1/20"]) == {-1, 0}  # minus which were right before
 
 
 def test_52_classifiers_are_trained_at_once(i8, monkeypatch):

@@ -36,8 +36,7 @@ class MultiCrop:
     def __init__(self, recipe: SelfSupervisionRecipe, info: DatasetInfo) -> None:
         spec, data = recipe.crops, recipe.data
         interpolation = transforms.InterpolationMode[data.interpolation.upper()]
-        mean, std = info.normalization(data.normalization)
-        always = [transforms.ToTensor(), transforms.Normalize(mean, std)]
+        self._normalize = transforms.Normalize(*info.normalization(data.normalization))
         jitter = transforms.RandomApply(
             [transforms.ColorJitter(*spec.color_jitter)], spec.color_jitter_prob
         )
@@ -56,7 +55,8 @@ class MultiCrop:
                 (blur, transforms.RandomApply([blurred], blur)),
                 (solarize, transforms.RandomSolarize(128, solarize)),
             ]
-            return transforms.Compose([*(step for p, step in steps if p > 0), *always])
+            kept = [step for p, step in steps if p > 0]
+            return transforms.Compose([*kept, transforms.PILToTensor()])
 
         first, second, local = spec.blur_prob
         self._side = spec.resize
@@ -71,7 +71,8 @@ class MultiCrop:
         if self._side:
             image = image.resize((self._side, self._side), Image.Resampling.LANCZOS)
         sets = [one for one in (self._global, self._local) if one]
-        return tuple(torch.stack([crop(image) for crop in crops]) for crops in sets)
+        drawn = [torch.stack([crop(image) for crop in crops]) for crops in sets]
+        return tuple(self._normalize(crops.float().div(255)) for crops in drawn)
 
 
 def by_view(crops: Tensor) -> Tensor:

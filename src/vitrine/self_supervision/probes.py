@@ -25,6 +25,7 @@ from vitrine.data.opening import Split
 from vitrine.data.transforms import eval_transform
 from vitrine.measures.context import Trained, Values
 from vitrine.octic.group import ELEMENTS, transform
+from vitrine.scores import BY_IMAGE, pack
 from vitrine.self_supervision.logistic import LogisticRegression
 from vitrine.self_supervision.neighbours import nearest, vote
 from vitrine.self_supervision.network import teacher_file
@@ -55,7 +56,7 @@ def knn(
         ``top1/<k>`` in percent; of the headline (20 neighbours, or the first number given)
         ``untrained``, its accuracy before the first step, ``rise``, by how much that grew,
         ``equal``, the percentage of images with one prediction under all eight, and ``worst``, the
-        accuracy under that which costs most; ``images``.
+        accuracy under that which costs most; ``images``; the headline and ``rise`` by image.
     """
     bank, labels = features(trained, "train", batch_size)
     headline = 20 if 20 in neighbours else neighbours[0]
@@ -68,14 +69,17 @@ def knn(
         if element == ELEMENTS[0]:
             top1 = {f"top1/{k}": percent(votes[k].argmax(1) == truth) for k in neighbours}
     stacked = torch.stack(predicted)
-    (untrained,) = _top1_of_teachers(trained, [0], batch_size, headline)
+    right = predicted[0] == truth
+    (before,) = _right_of_teachers(trained, [0], batch_size, headline)
     return {
         **top1,
-        "untrained": untrained,
-        "rise": top1[f"top1/{headline}"] - untrained,
+        "untrained": percent(before),
+        "rise": top1[f"top1/{headline}"] - percent(before),
         "equal": percent((stacked == stacked[0]).all(0)),
         "worst": min(percent(one == truth) for one in predicted),
         "images": len(truth),
+        f"top1/{headline}{BY_IMAGE}": pack(right.tolist()),
+        f"rise{BY_IMAGE}": pack((right.int() - before.int()).tolist()),
     }
 
 
@@ -90,25 +94,25 @@ def progress(
     """
     schedule = trained.recipe.schedule
     steps = range(0, schedule.steps + 1, schedule.save_teacher_steps)
-    top1 = _top1_of_teachers(trained, steps, batch_size, neighbours)
+    top1 = [percent(right) for right in _right_of_teachers(trained, steps, batch_size, neighbours)]
     shares = [f"share/{round(100 * step / schedule.steps)}" for step in steps]
     return {**dict(zip(shares, top1, strict=True)), "steps": list(steps), "top1": top1}
 
 
-def _top1_of_teachers(
+def _right_of_teachers(
     trained: Trained[SelfSupervisionRecipe],
     steps: Sequence[int],
     batch_size: int,
     neighbours: int,
-) -> list[float]:
-    """The accuracy of nearest neighbours, in percent, with the teachers of these steps."""
+) -> list[Tensor]:
+    """Which images nearest neighbours classify rightly, with the teachers of these steps."""
     found, final = [], copy.deepcopy(trained.model.state_dict())
     for step in steps:
         load_weights(trained.model, teacher_file(trained.folder, step), trained.recipe)
         bank, labels = features(trained, "train", batch_size)
         queries, truth = features(trained, "val", batch_size)
         votes = vote(bank, labels, queries, trained.reads.classes, [neighbours])
-        found.append(percent(votes[neighbours].argmax(1) == truth))
+        found.append(votes[neighbours].argmax(1) == truth)
     trained.model.load_state_dict(final)
     return found
 
