@@ -1,21 +1,24 @@
-"""What octic layers save on a CPU: an octic block and model against the dense ones, side by side.
+"""What octic layers save on a CPU: ours beside the dense model, the published layout and a bound.
 
-The two take turns, one pass each in a round, so that a machine that slows down slows both; they are
-compared within the round. The first table gives the median ratio of times, dense over octic, the
-middle half of all rounds, and the target; the second says where a block's time goes, layer by
-layer, in eager mode, and the bound of the ratio if linear layers alone were faster, by all of
-their 5.33: the faster a machine multiplies matrices, the lower it lies.
+All take turns, one pass each in a round, so that a machine that slows down slows all of them, and
+are compared within the round. Each row of the table is a ViT-L block, or a full ViT-L or ViT-H, in
+one precision and mode ("eager", or "compiled" by `torch.compile`):
 
-The multiply-adds of a block allow 4.59 (ViT-L at 197 tokens: 5.33 in the linear layers, nothing in
-the attention itself). What keeps the clock from it, as the second table shows: the attention costs
-what it does in the dense block, and copies between planes and heads come on top; the GELU works on
-as many numbers as the dense one and transforms them twice; a layer norm of planes is five passes
-over them where the dense one is a fused kernel; and linear layers that read and write as much as
-dense ones, for a fifth of the arithmetic, wait for memory where dense ones compute. At bfloat16,
-where matrix units multiply several times faster, all of that weighs more. Scales of norms and of
-layer scale are not folded into weights: compiled, they are fused into passes that are made anyway,
-and in eager mode they take about a twentieth of a block. Full models, ViT-L and ViT-H, are timed in
-all modes, too, in at most five rounds.
+- ``dense_ms``, ``published_ms``, ``ours_ms``: median times. The published layout is that of
+  `octic_published`, with the weights of ours.
+- ``bound_ms``: the least time, the sum of three terms times the depth. All are measured in the same
+  rounds on tensors of the dense block's sizes. ``bound_linear_ms``: its linear layers, 5.33 times
+  faster. ``bound_attention_ms``: its attention as it is. ``bound_elementwise_ms``: all other work
+  at the speed of a copy, of the least traffic (`TRAFFIC`, 17 tensors of tokens read or written). A
+  model's patch embedding and head are left out.
+- ``over_dense``, ``over_published``: how many times faster ours is, the median over rounds.
+  ``share_of_bound``: the bound over the time of ours. Each with the middle half of all rounds, the
+  last two with targets.
+- ``ours_linear_ms``, ``ours_attention_ms``, ``ours_other_ms``: the time of ours, shared out as
+  torch's profiler says, to compare with the terms of the bound.
+
+A model has one image. It refuses a busy machine and takes about ten minutes on an idle one, most of
+them for compilation:
 
     python benchmarks/octic_cpu.py --output benchmarks/octic_cpu.csv
 """
@@ -23,173 +26,217 @@ all modes, too, in at most five rounds.
 from __future__ import annotations
 
 import argparse
-import itertools
-import statistics
-import time
-from collections import defaultdict
+import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import vitrine.models  # noqa: F401  # isort: skip
 import pandas as pd
+import psutil
 import timm
 import torch
+from octic_published import PublishedLayout, to_irreps
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.profiler import ProfilerActivity, profile
 
-from vitrine.measures.throughput import time_in_turns
+from vitrine.errors import VitrineError
+from vitrine.measures.throughput import every_one_compiled, time_in_turns
 from vitrine.octic.group import from_channels
-from vitrine.octic.layers import OcticBlock
 from vitrine.provenance import provenance
 
-DIM, HEADS, TOKENS = 1024, 16, 197  # of ViT-L at 224 pixels
-MODELS = {
-    "ViT-L": ("deit3_large_patch16_224", "octic_d8_vit_large_patch16_224"),
-    "ViT-H": ("deit3_huge_patch14_224", "octic_d8_vit_huge_patch14_224"),
-}
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+MODES = ("eager", "compiled")
+LINEAR_SAVING = 64 / 12  # octic, Sec. 3.4
+TARGETS = {"over_published": 1.15, "share_of_bound": 0.85}
+IDLE = 0.1  # cores that other processes may keep busy
+
+# What a block must read and write beside its linear layers and attention, in tensors (B, N, C) that
+# are copied, one read and one write: the first norm; the first residual and the second norm, which
+# read two and write two; the GELU, of four times the channels; the second residual, which reads two
+# and writes one.
+TRAFFIC = (1, 2, 4, 1.5)
+
+
+class Size(NamedTuple):
+    """A dense model, its octic counterpart, and what both share."""
+
+    dense: str
+    octic: str
+    dim: int
+    heads: int
+    tokens: int
+    depth: int
+
+
+LARGE = Size("deit3_large_patch16_224", "octic_d8_vit_large_patch16_224", 1024, 16, 197, 24)
+HUGE = Size("deit3_huge_patch14_224", "octic_d8_vit_huge_patch14_224", 1280, 16, 257, 32)
 BLOCK = "ViT-L block"
-LIMITS = {BLOCK: 4.59, "ViT-L": 4.55, "ViT-H": 4.57}  # ratios of multiply-adds
-TARGETS = {("float32", "compiled"): 4.0, ("float32", "eager"): 3.7, ("bfloat16", "compiled"): 3.0}
+MODELS = {"ViT-L": LARGE, "ViT-H": HUGE}
 
-LAYERS = {
-    "layer norm": ["norm1", "norm2"],
-    "linear": ["attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"],
-    "GELU": ["mlp.act"],
-    "layer scale": ["ls1", "ls2"],
-}
+Calls = dict[str, Callable[[], object]]
 
 
-def blocks(batch_size: int, dtype: torch.dtype) -> dict[str, tuple[nn.Module, Tensor]]:
-    torch.manual_seed(0)
-    x = torch.randn(batch_size, TOKENS, DIM)
-    dense = Block(DIM, HEADS, qkv_bias=True, init_values=1e-4)
-    octic = OcticBlock(DIM, HEADS, init_values=1e-4)
+class DenseLinears(nn.Module):
+    """The linear layers of a block, each on a tensor of its own."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2])
+
+    def forward(self, *inputs: Tensor) -> list[Tensor]:
+        """Apply each to its input."""
+        return [layer(x) for layer, x in zip(self.layers, inputs, strict=True)]
+
+
+def bound_calls(size: Size, batch_size: int, dtype: torch.dtype, compiled: bool) -> Calls:
+    """The three terms of the bound, of one block."""
+    shape = (batch_size, size.tokens, size.dim)
+    block = Block(size.dim, size.heads, qkv_bias=True).eval().to(dtype)
+    linears = DenseLinears(block)
+    inputs = [torch.randn(shape).to(dtype) for _ in range(3)]
+    inputs.append(torch.randn(*shape[:2], 4 * size.dim).to(dtype))
+    qkv = torch.randn(*shape[:2], 3, size.heads, size.dim // size.heads).to(dtype)
+    q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind()  # as timm's, without a copy
+    pairs = [torch.randn(2, int(part * torch.Size(shape).numel())).to(dtype) for part in TRAFFIC]
+
+    def copy() -> None:
+        for target, source in pairs:
+            target.copy_(source)
+
+    run = torch.compile(linears) if compiled else linears
     return {
-        "dense": (dense.eval().to(dtype), x.to(dtype)),
-        "octic": (octic.eval().to(dtype), from_channels(x).to(dtype)),
+        "linear": lambda: run(*inputs),
+        "attention": partial(functional.scaled_dot_product_attention, q, k, v),
+        "elementwise": copy,
     }
 
 
-def models(size: str, batch_size: int, dtype: torch.dtype) -> dict[str, tuple[nn.Module, Tensor]]:
+def layouts(
+    what: str, batch_size: int, dtype: torch.dtype
+) -> tuple[Size, dict[str, tuple[nn.Module, Any]]]:
+    """Return a size, and its modules and their inputs: dense, the published layout, ours."""
     torch.manual_seed(0)
-    x = torch.randn(batch_size, 3, 224, 224).to(dtype)
-    names = zip(("dense", "octic"), MODELS[size], strict=True)
-    return {way: (timm.create_model(name).eval().to(dtype), x) for way, name in names}
+    size = LARGE if what == BLOCK else MODELS[what]
+    ours = timm.create_model(size.octic, **({"depth": 1} if what == BLOCK else {}))
+    published = PublishedLayout(ours).eval().to(dtype)
+    ours = ours.eval().to(dtype)
+    if what != BLOCK:
+        images = torch.randn(batch_size, 3, 224, 224).to(dtype)
+        dense = timm.create_model(size.dense).eval().to(dtype)
+        modules = {"dense": dense, "published": published, "ours": ours}
+        return size, {name: (module, images) for name, module in modules.items()}
+    x = torch.randn(batch_size, size.tokens, size.dim).to(dtype)
+    block = Block(size.dim, size.heads, qkv_bias=True, init_values=1e-4).eval().to(dtype)
+    features = from_channels(x)
+    return size, {
+        "dense": (block, x),
+        "published": (published.blocks[0], to_irreps(features)),
+        "ours": (ours.blocks[0], features),
+    }
 
 
 def compare(what: str, precision: str, mode: str, batch_size: int, rounds: int) -> dict[str, Any]:
-    sizes = (batch_size, PRECISIONS[precision])
-    calls: dict[str, Callable[[], object]] = {}
-    for way, (module, x) in (blocks(*sizes) if what == BLOCK else models(what, *sizes)).items():
-        run = torch.compile(module) if mode == "compiled" else module
-        calls[way] = lambda run=run, x=x: run(x)
-    with torch.inference_mode():
-        seconds = time_in_turns(calls, "cpu", rounds, warmup=3)
-    ratio = pd.Series(seconds["dense"]) / pd.Series(seconds["octic"])
-    low, middle, high = ratio.quantile([0.25, 0.5, 0.75])
-    target = TARGETS.get((precision, mode)) if what == BLOCK else None
-    row = {
-        "model": what,
-        "precision": precision,
-        "mode": mode,
-        "ratio": round(middle, 2),
-        "ratio_25": round(low, 2),
-        "ratio_75": round(high, 2),
-        "target": target,
-        "reached": target and middle >= target,
-        "limit": LIMITS[what],
-        "dense_ms": round(1000 * statistics.median(seconds["dense"]), 1),
-        "octic_ms": round(1000 * statistics.median(seconds["octic"]), 1),
-        "batch_size": batch_size,
-        "rounds": rounds,
+    torch.compiler.reset()  # lets go of the models before
+    dtype, compiled = PRECISIONS[precision], mode == "compiled"
+    size, ways = layouts(what, batch_size, dtype)
+    calls = bound_calls(size, batch_size, dtype, compiled)
+    for name, (module, x) in ways.items():
+        calls[name] = partial(torch.compile(module) if compiled else module, x)
+    with torch.inference_mode(), every_one_compiled():
+        seconds = pd.DataFrame(time_in_turns(calls, "cpu", rounds, warmup=2))
+        spent = profiled(calls["ours"])
+    terms = seconds[["linear", "attention", "elementwise"]].copy()
+    terms["linear"] /= LINEAR_SAVING
+    terms *= 1 if what == BLOCK else size.depth
+    seconds["bound"] = terms.sum(axis=1)
+    row: dict[str, Any] = {"model": what, "precision": precision, "mode": mode}
+    for name in ("dense", "published", "ours", "bound"):
+        row[f"{name}_ms"] = milliseconds(seconds[name])
+    for ratio, (numerator, denominator) in {
+        "over_dense": ("dense", "ours"),
+        "over_published": ("published", "ours"),
+        "share_of_bound": ("bound", "ours"),
+    }.items():
+        low, middle, high = (seconds[numerator] / seconds[denominator]).quantile([0.25, 0.5, 0.75])
+        row |= {
+            ratio: round(middle, 2),
+            f"{ratio}_25": round(low, 2),
+            f"{ratio}_75": round(high, 2),
+        }
+        if ratio in TARGETS:
+            row |= {f"{ratio}_target": TARGETS[ratio]}
+            row[f"{ratio}_reached"] = bool(middle >= TARGETS[ratio])
+    row |= {f"bound_{name}_ms": milliseconds(terms[name]) for name in terms}
+    row |= {
+        f"ours_{name}_ms": milliseconds(share * seconds["ours"]) for name, share in spent.items()
     }
+    row |= {"batch_size": batch_size, "rounds": rounds}
     print(row, flush=True)
     return row
 
 
-def milliseconds_by_layer(block: Any, x: Tensor, rounds: int) -> dict[str, float]:
-    """Time a block's layers from within; what no layer accounts for is attention and residuals."""
-    started: dict[str, float] = {}
-    passes: list[dict[str, float]] = []
-
-    def watch(name: str, module: nn.Module) -> None:
-        def before(*_: Any) -> None:
-            started[name] = time.perf_counter()
-
-        def after(*_: Any) -> None:
-            passes[-1][name] += time.perf_counter() - started[name]
-
-        module.register_forward_pre_hook(before)
-        module.register_forward_hook(after)
-
-    for name in ["attn", *itertools.chain(*LAYERS.values())]:
-        watch(name, block.get_submodule(name))
-    watch("block", block)
-    with torch.inference_mode():
-        for _ in range(rounds + 3):
-            passes.append(defaultdict(float))
-            block(x)
-    took = {name: statistics.median(one[name] for one in passes[3:]) for name in passes[0]}
-    layers = {layer: sum(took[name] for name in names) for layer, names in LAYERS.items()}
-    layers["attention"] = took["attn"] - took["attn.qkv"] - took["attn.proj"]
-    layers["residuals"] = took["block"] - sum(layers.values())
-    return {layer: 1000 * seconds for layer, seconds in {**layers, "all": took["block"]}.items()}
+def milliseconds(seconds: pd.Series) -> float:
+    return round(1000 * float(seconds.median()), 1)
 
 
-def layer_table(batch_size: int, rounds: int) -> pd.DataFrame:
-    rows = []
-    for precision, dtype in PRECISIONS.items():
-        dense, octic = (
-            milliseconds_by_layer(block, x, rounds)
-            for block, x in blocks(batch_size, dtype).values()
-        )
-        # What remains if linear layers save all of their 5.33 and the others nothing.
-        rest = dense["all"] - dense["linear"]
-        dense["bound"], octic["bound"] = dense["all"], dense["linear"] * 12 / 64 + rest
-        rows += [
-            {
-                "precision": precision,
-                "layer": layer,
-                "dense_ms": round(dense[layer], 2),
-                "octic_ms": round(octic[layer], 2),
-                "ratio": round(dense[layer] / octic[layer], 2),
-            }
-            for layer in dense
-        ]
-    return pd.DataFrame(rows)
+# Of torch's profiler: products of matrices, those of `torch.compile` too, and attention.
+_KINDS = {"linear": re.compile(r"mm\b|_mm|linear"), "attention": re.compile("attention")}
+
+
+def profiled(call: Callable[[], object]) -> dict[str, float]:
+    """Return which shares of a call's time go to linear layers, to attention, and elsewhere."""
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        for _ in range(3):
+            call()
+    microseconds = dict.fromkeys([*_KINDS, "other"], 0.0)
+    for event in profiler.key_averages():
+        kinds = (kind for kind, names in _KINDS.items() if names.search(event.key))
+        microseconds[next(kinds, "other")] += event.self_cpu_time_total
+    return {kind: spent / sum(microseconds.values()) for kind, spent in microseconds.items()}
+
+
+def require_idle_machine() -> None:
+    """Refuse to time on a busy machine.
+
+    Raises:
+        VitrineError: other processes take more than a tenth of a core.
+    """
+    busy = psutil.cpu_percent(interval=3) / 100 * psutil.cpu_count()
+    if busy > IDLE:
+        raise VitrineError(f"other processes keep {busy:.1f} cores busy; time on an idle machine")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--batch-size", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=21)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--batch-size", type=int, default=4, help="of a block; a model has 1 image")
+    parser.add_argument("--rounds", type=int, default=21, help="of a block; of a model at most 5")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--output", type=Path, help="where to write the CSV; _layers.csv beside it")
+    parser.add_argument("--output", type=Path, help="where to write the CSV")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
-    origin = provenance("cpu")
+    require_idle_machine()
+    sizes = {BLOCK: (args.batch_size, args.rounds)}
+    sizes |= dict.fromkeys(MODELS, (1, min(args.rounds, 5)))
     rows = [
-        compare(what, precision, mode, args.batch_size, rounds)
-        for what, rounds in {
-            BLOCK: args.rounds,
-            **dict.fromkeys(MODELS, min(args.rounds, 5)),
-        }.items()
+        compare(what, precision, mode, *size)
+        for what, size in sizes.items()
         for precision in PRECISIONS
-        for mode in ("eager", "compiled")
+        for mode in MODES
     ]
-    where = {"device": origin["device"], "torch": torch.__version__, "commit": origin["commit"]}
-    tables = {
-        "": pd.DataFrame(rows).assign(**where),
-        "_layers": layer_table(args.batch_size, args.rounds).assign(**where),
-    }
-    for suffix, table in tables.items():
-        print(table.to_string(index=False))
-        if args.output:
-            path = args.output.with_name(f"{args.output.stem}{suffix}{args.output.suffix}")
-            table.to_csv(path, index=False)
+    origin = provenance("cpu")
+    table = pd.DataFrame(rows).assign(
+        device=origin["device"], torch=torch.__version__, commit=origin["commit"]
+    )
+    print(table.T.to_string())
+    if args.output:
+        table.to_csv(args.output, index=False)
 
 
 if __name__ == "__main__":

@@ -151,21 +151,28 @@ def test_jobs_on_this_machine_share_its_memory_and_one_gpu(root, monkeypatch, wo
     assert 0 < int(memory.removeprefix("mem_mb=")) <= machine
 
 
-def test_jobs_that_need_all_the_memory_run_one_at_a_time(tmp_path):
-    """That `mem_mb` bounds the jobs that run together, however many cores there are."""
+@pytest.mark.parametrize(("each", "given"), [("mem_mb=600", "mem_mb=1000"), ("gpu=1", "gpu=1")])
+def test_jobs_that_need_all_the_memory_or_the_gpu_run_one_at_a_time(tmp_path, each, given):
+    """That a resource bounds the jobs that run together, however many cores there are."""
     (tmp_path / "Snakefile").write_text(
         "rule all:\n    input: 'a', 'b'\n"
-        "rule one:\n    output: '{name}'\n    resources: mem_mb=600\n"
+        f"rule one:\n    output: '{{name}}'\n    resources: {each}\n"
         "    shell: 'mkdir alone && sleep 0.5 && rmdir alone && touch {output}'\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--cores", "8", "--resources", "mem_mb=1000"],
+        [sys.executable, "-m", "snakemake", "--cores", "8", "--resources", given],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_weekend_on_one_gpu_is_planned_with_one_gpu_for_a_job(checkout):
+    jobs = dry_run(checkout, "all", "--config", "scale=workstation")
+    assert {job.resources["gpu"] for job in of_rule(jobs, "train")} <= {"0", "1"}
+    assert {job.resources["gpu"] for job in of_rule(jobs, "evaluate")} == {"1"}
 
 
 @pytest.mark.parametrize(
