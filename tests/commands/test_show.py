@@ -16,6 +16,7 @@ def test_a_cell_is_shown_with_run_measure_printed_value_and_place(vitrine, catal
     assert "74.8 ± 0.1" in cells[0]
     assert "Table 1, p. 1" in cells[0]
     assert str(run.folder) in out
+    assert "Not made here yet: snakemake tiny_table1 --config scale=smoke" in out
 
 
 def test_a_recipe_is_printed_as_yaml_that_reads_back(vitrine, catalog):

@@ -3,8 +3,8 @@
 Each has one function that does the work and prints it; `vitrine.cli` parses the command line and
 calls it. `cost` is the cost model, `state` what is on disk.
 
-Here is how they print: tables and sentences on a terminal or through a pipe; nothing is cut off,
-only folded.
+Here is how they print: tables and sentences, folded at the width of a terminal and never cut off;
+through a pipe a row is a line, for grep.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-PIPED_WIDTH = 120
+PIPED_WIDTH = 10_000
 
 
 def say(text: str = "", style: str = "") -> None:

@@ -102,6 +102,10 @@ def _print_artifact(artifact: Artifact, catalog: Catalog) -> None:
     say()
     if artifact.cells:
         found = _measured_cells(artifact, catalog)
+        if not found:
+            target = f"{artifact.paper}_{artifact.name}"
+            say(f"Not made here yet: snakemake {target} --config scale={catalog.scale.name}")
+            say()
         header = [artifact.row_header or "row", "column", "measure", "run", "measured", "printed"]
         rows = [_line(cell, found.get((cell.row, cell.column))) for cell in artifact.cells]
         table([*header, "place"], rows, right=["measured", "printed"])
