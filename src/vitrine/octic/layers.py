@@ -243,8 +243,8 @@ class OcticLayerScale(OcticLayer):
         return Irreps(x.lines * self.gamma[:4, None, None], x.pairs * self.gamma[4:])
 
 
-GELU_PART = 1 << 15
-"""Numbers of a plane that fit into a core's cache, eight planes at a time."""
+GELU_PART = 1 << 16
+"""Bytes of a plane that fit into a core's cache, eight planes at a time."""
 
 
 def octic_gelu(x: Tensor) -> Tensor:
@@ -280,7 +280,7 @@ def _gelu_in_parts(x: Irreps) -> Irreps:
     y = Irreps(*(torch.empty_like(f, memory_format=torch.contiguous_format) for f in x))
     to_regular, to_isotypic = INVERSE_FOURIER.to(x.lines), FOURIER.to(x.lines)
     c = x.lines.shape[-1]
-    count = max(1, GELU_PART // c)
+    count = max(1, GELU_PART // (c * x.lines.element_size()))
     lines = [f.lines.flatten(1, 2).split(count, 1) for f in (x, y)]
     pairs = [f.pairs.flatten(0, 1).permute(2, 1, 0, 3).split(count, 2) for f in (x, y)]
     with torch.autocast("cpu", enabled=False):  # it would lower the precision of the transforms
