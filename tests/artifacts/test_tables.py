@@ -306,7 +306,9 @@ def test_published_latex_is_balanced_and_every_row_fills_its_columns(path):
             assert all(cell.count("{") == cell.count("}") for cell in row.split("&")), row
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex with adjustbox")
+@pytest.mark.skipif(
+    shutil.which("pdflatex") is None, reason="needs pdflatex (Debian: texlive-latex-extra)"
+)
 def test_published_latex_compiles(tmp_path):
     """All in one document, with the packages that the files name."""
     (packages,) = {path.read_text().partition("\n")[0].removeprefix("% needs ") for path in TEX}
