@@ -2,7 +2,8 @@
 
 All take turns, one pass each in a round, so that a machine that slows down slows all of them, and
 are compared within the round. Each row of the table is a ViT-L block, or a full ViT-L or ViT-H, in
-one precision and mode ("eager", or "compiled" by `torch.compile`):
+one precision and mode: "eager", or "compiled" by `torch.compile`, a model block by block (all of
+its blocks share one compilation; that of a whole model takes many minutes).
 
 - ``dense_ms``, ``published_ms``, ``ours_ms``: median times. The published layout is that of
   `octic_published`, with the weights of ours.
@@ -17,8 +18,7 @@ one precision and mode ("eager", or "compiled" by `torch.compile`):
 - ``ours_linear_ms``, ``ours_attention_ms``, ``ours_other_ms``: the time of ours, shared out as
   torch's profiler says, to compare with the terms of the bound.
 
-A model has one image. It refuses a busy machine and takes about ten minutes on an idle one, most of
-them for compilation:
+A model has one image. It refuses a busy machine and takes about ten minutes on an idle one:
 
     python benchmarks/octic_cpu.py --output benchmarks/octic_cpu.csv
 """
@@ -145,7 +145,10 @@ def compare(what: str, precision: str, mode: str, batch_size: int, rounds: int) 
     size, ways = layouts(what, batch_size, dtype)
     calls = bound_calls(size, batch_size, dtype, compiled)
     for name, (module, x) in ways.items():
-        calls[name] = partial(torch.compile(module) if compiled else module, x)
+        if compiled:
+            for block in [module] if what == BLOCK else module.blocks:
+                block.compile()
+        calls[name] = partial(module, x)
     with torch.inference_mode(), every_one_compiled():
         seconds = pd.DataFrame(time_in_turns(calls, "cpu", rounds, warmup=2))
         spent = profiled(calls["ours"])
