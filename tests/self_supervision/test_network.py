@@ -182,7 +182,7 @@ def test_a_branch_sees_a_part_of_the_batch_and_is_scaled_by_its_share(backbone, 
     attended = block.ls1(block.attn(block.norm1(x)))
     plain = block(x)
     drop_paths(model, 0.3)
-    assert torch.equal(block(x), plain)
+    assert torch.allclose(block(x), plain, atol=1e-12)  # other sums, where octic planes are joined
     model.train()
     block.mlp.fc2.weight.data.zero_()
     if name == "i8":
