@@ -68,7 +68,13 @@ TASKS = {
 def write_config(
     model: nn.Module, recipe: Recipe | SelfSupervisionRecipe, info: DatasetInfo, folder: Path
 ) -> None:
-    """Write what timm makes the model again from, and how an image becomes its input."""
+    """Write what timm makes the model again from, and how an image becomes its input.
+
+    A registered model may be a module without timm's `pretrained_cfg`: timm cannot describe it, and
+    there is no file.
+    """
+    if not hasattr(model, "pretrained_cfg"):
+        return
     data = recipe.data
     mean, std = info.normalization(data.normalization)
     config = {
