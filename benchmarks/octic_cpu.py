@@ -18,7 +18,7 @@ its blocks share one compilation; that of a whole model takes many minutes).
 - ``ours_linear_ms``, ``ours_attention_ms``, ``ours_other_ms``: the time of ours, shared out as
   torch's profiler says, to compare with the terms of the bound.
 
-A model has one image. It refuses a busy machine and takes about ten minutes on an idle one:
+A model has one image. It refuses a busy machine and takes about eight minutes on an idle one:
 
     python benchmarks/octic_cpu.py --output benchmarks/octic_cpu.csv
 """
@@ -217,7 +217,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--batch-size", type=int, default=4, help="of a block; a model has 1 image")
-    parser.add_argument("--rounds", type=int, default=21, help="of a block; of a model at most 3")
+    parser.add_argument("--rounds", type=int, default=21, help="of a block; of a model at most 5")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, help="where to write the CSV")
     args = parser.parse_args()
@@ -229,7 +229,7 @@ def main() -> None:
     origin = provenance("cpu")
     where = {"device": origin["device"], "torch": torch.__version__, "commit": origin["commit"]}
     sizes = {BLOCK: (args.batch_size, args.rounds)}
-    sizes |= dict.fromkeys(MODELS, (1, min(args.rounds, 3)))
+    sizes |= dict.fromkeys(MODELS, (1, min(args.rounds, 5)))
     rows: list[dict[str, Any]] = []
     for (what, size), precision in itertools.product(sizes.items(), PRECISIONS):
         for row in compare(what, precision, *size):
