@@ -18,7 +18,7 @@ its blocks share one compilation; that of a whole model takes many minutes).
 - ``ours_linear_ms``, ``ours_attention_ms``, ``ours_other_ms``: the time of ours, shared out as
   torch's profiler says, to compare with the terms of the bound.
 
-A model has one image. It refuses a busy machine and takes about ten minutes on an idle one:
+A model has one image. It refuses a busy machine and takes about eight minutes on an idle one:
 
     python benchmarks/octic_cpu.py --output benchmarks/octic_cpu.csv
 """
@@ -26,8 +26,10 @@ A model has one image. It refuses a busy machine and takes about ten minutes on 
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,7 +45,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
-from vitrine.errors import VitrineError
 from vitrine.measures.throughput import every_one_compiled, time_in_turns
 from vitrine.octic.group import from_channels
 from vitrine.provenance import provenance
@@ -139,26 +140,39 @@ def layouts(
     }
 
 
-def compare(what: str, precision: str, mode: str, batch_size: int, rounds: int) -> dict[str, Any]:
+def compare(what: str, precision: str, batch_size: int, rounds: int) -> Iterator[dict[str, Any]]:
+    """Time all in each mode."""
     torch.compiler.reset()  # lets go of the models before
-    dtype, compiled = PRECISIONS[precision], mode == "compiled"
+    dtype = PRECISIONS[precision]
     size, ways = layouts(what, batch_size, dtype)
-    calls = bound_calls(size, batch_size, dtype, compiled)
-    for name, (module, x) in ways.items():
-        if compiled:
+    for mode in MODES:
+        compiled = mode == "compiled"
+        calls = bound_calls(size, batch_size, dtype, compiled)
+        for name, (module, x) in ways.items():
             for block in [module] if what == BLOCK else module.blocks:
-                block.compile()
-        calls[name] = partial(module, x)
-    with torch.inference_mode(), every_one_compiled():
-        seconds = pd.DataFrame(time_in_turns(calls, "cpu", rounds, warmup=2))
-        spent = profiled(calls["ours"])
+                if compiled:
+                    block.compile()
+            calls[name] = partial(module, x)
+        with torch.inference_mode(), every_one_compiled():
+            seconds = pd.DataFrame(time_in_turns(calls, "cpu", rounds, warmup=1))
+            spent = profiled(calls["ours"])
+        depth = 1 if what == BLOCK else size.depth
+        row = {"model": what, "precision": precision, "mode": mode}
+        row |= summary(seconds, depth, spent) | {"batch_size": batch_size, "rounds": rounds}
+        print(row, flush=True)
+        yield row
+
+
+def summary(seconds: pd.DataFrame, depth: int, spent: dict[str, float]) -> dict[str, Any]:
+    """Compare the times within each round; `spent` are the shares of the time of ours."""
     terms = seconds[["linear", "attention", "elementwise"]].copy()
     terms["linear"] /= LINEAR_SAVING
-    terms *= 1 if what == BLOCK else size.depth
-    seconds["bound"] = terms.sum(axis=1)
-    row: dict[str, Any] = {"model": what, "precision": precision, "mode": mode}
-    for name in ("dense", "published", "ours", "bound"):
-        row[f"{name}_ms"] = milliseconds(seconds[name])
+    terms *= depth
+    seconds = seconds.assign(bound=terms.sum(axis=1))
+    row: dict[str, Any] = {
+        f"{name}_ms": milliseconds(seconds[name])
+        for name in ("dense", "published", "ours", "bound")
+    }
     for ratio, (numerator, denominator) in {
         "over_dense": ("dense", "ours"),
         "over_published": ("published", "ours"),
@@ -174,12 +188,9 @@ def compare(what: str, precision: str, mode: str, batch_size: int, rounds: int) 
             row |= {f"{ratio}_target": TARGETS[ratio]}
             row[f"{ratio}_reached"] = bool(middle >= TARGETS[ratio])
     row |= {f"bound_{name}_ms": milliseconds(terms[name]) for name in terms}
-    row |= {
+    return row | {
         f"ours_{name}_ms": milliseconds(share * seconds["ours"]) for name, share in spent.items()
     }
-    row |= {"batch_size": batch_size, "rounds": rounds}
-    print(row, flush=True)
-    return row
 
 
 def milliseconds(seconds: pd.Series) -> float:
@@ -193,24 +204,12 @@ _KINDS = {"linear": re.compile(r"mm\b|_mm|linear"), "attention": re.compile("att
 def profiled(call: Callable[[], object]) -> dict[str, float]:
     """Return which shares of a call's time go to linear layers, to attention, and elsewhere."""
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        for _ in range(3):
-            call()
+        call()
     microseconds = dict.fromkeys([*_KINDS, "other"], 0.0)
     for event in profiler.key_averages():
         kinds = (kind for kind, names in _KINDS.items() if names.search(event.key))
         microseconds[next(kinds, "other")] += event.self_cpu_time_total
     return {kind: spent / sum(microseconds.values()) for kind, spent in microseconds.items()}
-
-
-def require_idle_machine() -> None:
-    """Refuse to time on a busy machine.
-
-    Raises:
-        VitrineError: other processes take more than a tenth of a core.
-    """
-    busy = psutil.cpu_percent(interval=3) / 100 * psutil.cpu_count()
-    if busy > IDLE:
-        raise VitrineError(f"other processes keep {busy:.1f} cores busy; time on an idle machine")
 
 
 def main() -> None:
@@ -224,22 +223,20 @@ def main() -> None:
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
-    require_idle_machine()
+    busy = psutil.cpu_percent(interval=3) / 100 * psutil.cpu_count()
+    if busy > IDLE:
+        sys.exit(f"other processes keep {busy:.1f} cores busy; time on an idle machine")
+    origin = provenance("cpu")
+    where = {"device": origin["device"], "torch": torch.__version__, "commit": origin["commit"]}
     sizes = {BLOCK: (args.batch_size, args.rounds)}
     sizes |= dict.fromkeys(MODELS, (1, min(args.rounds, 5)))
-    rows = [
-        compare(what, precision, mode, *size)
-        for what, size in sizes.items()
-        for precision in PRECISIONS
-        for mode in MODES
-    ]
-    origin = provenance("cpu")
-    table = pd.DataFrame(rows).assign(
-        device=origin["device"], torch=torch.__version__, commit=origin["commit"]
-    )
-    print(table.T.to_string())
-    if args.output:
-        table.to_csv(args.output, index=False)
+    rows: list[dict[str, Any]] = []
+    for (what, size), precision in itertools.product(sizes.items(), PRECISIONS):
+        for row in compare(what, precision, *size):
+            rows.append({**row, **where})
+            if args.output:  # what is measured is kept, whatever comes later
+                pd.DataFrame(rows).to_csv(args.output, index=False)
+    print(pd.DataFrame(rows).T.to_string())
 
 
 if __name__ == "__main__":
