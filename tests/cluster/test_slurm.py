@@ -102,9 +102,13 @@ def story(cluster, folder):
         steps = [each["last_step"] - each["first_step"] for each in attempts()]
         return len(steps) > attempt and steps[attempt] >= CUT_FROM
 
+    def saved():
+        return any(folder.glob("runs/variance/*/seed0/checkpoints/step-*.pt"))
+
     cluster.limit("gpu", GIVEN)
     with snakemake(folder) as process:
-        until(lambda: reached(0), 300, "training")
+        # A fast machine takes the steps before the first checkpoint is due.
+        until(lambda: reached(0) and saved(), 300, "training")
         cluster.lose("n2")
         until(lambda: reached(1), 300, "starting anew")
         cluster.limit("gpu", SHORT)
