@@ -414,7 +414,10 @@ class OcticAttention(OcticLayer, SteerableAttention):
         lines = _words(x.lines.unflatten(3, (3, self.num_heads, -1))).permute(3, 1, 4, 2, 0, 5)
         pairs = x.pairs.flatten(2, 3).unflatten(3, (3, self.num_heads, -1))
         pairs = _words(pairs).permute(3, 0, 4, 1, 2, 5)
-        return _numbers(torch.cat([lines, pairs], 4), x.lines.dtype).flatten(4)
+        planes = [lines, pairs]
+        if not torch.compiler.is_compiling():  # one by one, eager torch copies them faster
+            planes = [plane for four in planes for plane in four.split(1, 4)]
+        return _numbers(torch.cat(planes, 4), x.lines.dtype).flatten(4)
 
     def merge_heads(self, y: Tensor) -> Irreps:
         """Merge heads ``(B, H, N, 8 d)``."""
