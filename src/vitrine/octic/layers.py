@@ -41,11 +41,7 @@ TOKEN_STD = 8 * 0.02
 
 
 def channels_of_plane(features: int, planes: int = 8) -> int:
-    """Return how many channels a plane has.
-
-    Raises:
-        VitrineError: the planes cannot share them equally.
-    """
+    """Return how many channels a plane has; raises VitrineError if some are left over."""
     if features % planes:
         raise VitrineError(
             f"{planes} planes cannot share {features} channels; give a multiple of {planes}"
@@ -96,14 +92,9 @@ class Irreps(NamedTuple):
         """Add others, whose order in memory the sum takes."""
         return Irreps(other.lines + self.lines, other.pairs + self.pairs)
 
-    @property
-    def shape(self) -> torch.Size:
-        """That of the features, (8, B, N, c)."""
-        return torch.Size([8, *self.lines.shape[1:]])
-
     def numel(self) -> int:
         """Count the numbers."""
-        return self.shape.numel()
+        return self.lines.numel() + self.pairs.numel()
 
 
 class OcticLayer(nn.Module):
@@ -113,20 +104,15 @@ class OcticLayer(nn.Module):
 
     def forward(self, x: Any) -> Any:
         """Apply it to either."""
-        if isinstance(x, Irreps):
-            return self.irreps(x)
-        return self.irreps(Irreps.of(x)).joined()
+        return self.irreps(x) if isinstance(x, Irreps) else self.irreps(Irreps.of(x)).joined()
 
 
 class OcticLinear(OcticLayer):
     """Equivariant linear layer, ``(8, B, N, c)`` to ``(8, B, N, c')`` (octic, Eq. 8, Sec. 3.3.2).
 
-    Its initial weights are truncated normal ones (std 0.02), as the paper's, its bias is zero.
-
-    Attributes:
-        weight: ``(4, c', c)`` of A1, A2, B1, B2.
-        weight_e: ``(2c', 2c)`` of E; rows and columns are [copy 1 | copy 2].
-        bias: ``(c')`` of A1, or None.
+    `weight` is ``(4, c', c)`` of A1, A2, B1, B2, `weight_e` ``(2c', 2c)`` of E, whose rows and
+    columns are [copy 1 | copy 2]; both start truncated normal (std 0.02), as the paper's. `bias` is
+    ``(c')`` of A1, zero at first, or None.
 
     Raises:
         VitrineError: `in_features` or `out_features`, C and C', is no multiple of 8.
@@ -171,15 +157,13 @@ class OcticLayerNorm(OcticLayer):
     2c columns of each row of E. One scalar divides all, the norm over all irreps, which the group
     does not change.
 
+    `weight` is ``(6, c)`` of A1, A2, B1, B2 and E's two copies, `bias` ``(c)`` of A1.
+
     Args:
         dim: C, channels of all planes together.
         eps: added to the sum of the planes' variances.
         convention: "total" divides by the norm over all irreps, as the paper's text does;
             "published" counts E a quarter of that, as the published code does.
-
-    Attributes:
-        weight: ``(6, c)`` of A1, A2, B1, B2 and E's two copies.
-        bias: ``(c)`` of A1.
 
     Raises:
         VitrineError: `dim` is no multiple of 8, or the convention is unknown.
@@ -225,10 +209,7 @@ class OcticLayerNorm(OcticLayer):
 
 
 class OcticLayerScale(OcticLayer):
-    """Equivariant layer scale of ``(8, B, N, c)``.
-
-    Attributes:
-        gamma: ``(6, c)`` of A1, A2, B1, B2 and E's two copies.
+    """Equivariant layer scale of ``(8, B, N, c)``; `gamma` is ``(6, c)``, as a norm's weight.
 
     Raises:
         VitrineError: `dim`, C, is no multiple of 8.
@@ -339,19 +320,8 @@ class SteerableAttention(nn.Module):
     Queries and keys of one orthogonal representation have invariant inner products, so the
     attention is an ordinary one: a head takes its share of every plane, side by side as one vector.
     A plane's 3c outputs of `qkv` are queries, keys and values, each of H heads of ``d = c / H``
-    channels.
-
-    Args:
-        dim: C, channels of all planes together.
-        num_heads: H; a head has C / H channels, a multiple of the planes.
-        qkv_bias: whether the first plane's queries, keys and values have a bias.
-        attn_drop: dropout of the attention.
-        proj_drop: dropout of the output.
-
-    Attributes:
-        planes: of the features.
-        linear_layer: class of the group's linear layer.
-        drop_layer: of its dropout.
+    channels; only the first plane's have a bias. Arguments are those of timm's attention, `dim` is
+    C, channels of all planes together.
 
     Raises:
         VitrineError: the heads cannot share every plane equally.
@@ -444,11 +414,6 @@ class SteerableMlp(nn.Module):
 
     Dropout follows the activation and the output.
 
-    Attributes:
-        linear_layer: class of the group's linear layer.
-        act_layer: of its GELU.
-        drop_layer: of its dropout.
-
     Raises:
         VitrineError: the planes cannot share `in_features`, C, or `hidden_features`.
     """
@@ -480,18 +445,10 @@ class OcticMlp(OcticLayer, SteerableMlp):
 
 
 class SteerableBlock(nn.Module):
-    """Pre-norm transformer block of ``(planes, B, N, c)`` (Fig. 3), its parts named as timm's.
+    """Pre-norm transformer block of ``(planes, B, N, c)`` (octic, Eq. 9, Fig. 3).
 
-    Source: octic, Eq. 9.
-
-    Its arguments are those of timm's, too: `dim` is C, channels of all planes together,
-    `proj_drop` acts in the MLP as well, and without `init_values` there is no layer scale.
-
-    Attributes:
-        attn_layer: class of the group's attention.
-        mlp_layer: of its MLP.
-        norm_layer: of its layer norm, unless the block is given another.
-        scale_layer: of its layer scale.
+    Its parts and arguments are timm's: `dim` is C, channels of all planes together, `proj_drop`
+    acts in the MLP as well, and without `init_values` there is no layer scale.
 
     Raises:
         VitrineError: the channels do not split into planes and heads.
@@ -550,7 +507,8 @@ class OcticBlock(OcticLayer, SteerableBlock):
 
 
 # Of A1, A2, B1, B2: the factors of a quarter turn and of a mirroring.
-_TURN_AND_MIRROR = ((1, 1), (1, -1), (-1, 1), (-1, -1))
+_TURN = (1, 1, -1, -1)
+_MIRROR = (1, -1, 1, -1)
 
 
 def unfold_quarters(quarters: Tensor) -> Tensor:
@@ -565,12 +523,9 @@ def unfold_quarters(quarters: Tensor) -> Tensor:
     Returns:
         ``(8, ..., 2q, 2q)``: plane i is what the group turns into its isotypic matrix's row i.
     """
-    lines = [
-        _unfold_line(quarter, turn, mirror)
-        for quarter, (turn, mirror) in zip(quarters[:4], _TURN_AND_MIRROR, strict=True)
-    ]
+    lines = map(_unfold_line, quarters[:4], _TURN, _MIRROR)
     pairs = [row for quarter in quarters[4:] for row in _unfold_pair(quarter)]
-    return torch.stack(lines + pairs)
+    return torch.stack([*lines, *pairs])
 
 
 def _unfold_line(quarter: Tensor, turn: int, mirror: int) -> Tensor:
@@ -599,17 +554,14 @@ class SteerablePatchEmbed(nn.Module):
 
     Source: octic, Example 3.7.
 
+    A subclass makes `filters`, ``(planes, c, I, p, p)``, of their free part, `weight`. `grid_size`
+    counts the patches (down, across) of an image of the usual size.
+
     Args:
         img_size: side of the usual image.
         patch_size: p, even.
         shape: of `weight`.
         fan_in: of a filter, for torch's initial values of a convolution.
-
-    Attributes:
-        weight: the free part of each plane's filters.
-        bias: ``(c)``.
-        grid_size: patches (down, across) of an image of the usual size.
-        filters: returns those of all planes, ``(planes, c, I, p, p)``.
 
     Raises:
         VitrineError: `patch_size` is odd.
@@ -646,17 +598,8 @@ _FILTER_SCALES = [math.sqrt(2) / 4] * 4 + [1 / 2] * 4
 class OcticPatchEmbed(SteerablePatchEmbed):
     """Equivariant patch embedding (octic, Sec. 3.3.1), ``(B, I, H, W)`` to ``(8, B, N, c)``.
 
-    Its initial weights are those of a convolution by one quarter.
-
-    Args:
-        img_size: side of the usual image.
-        patch_size: p, even.
-        in_chans: I, channels of the image.
-        embed_dim: C, channels of all planes together.
-
-    Attributes:
-        weight: ``(6, c, I, p/2, p/2)`` of A1, A2, B1, B2 and E's two copies.
-        bias: ``(c)`` of A1.
+    Its initial weights are those of a convolution by one quarter: `weight` is
+    ``(6, c, I, p/2, p/2)`` of A1, A2, B1, B2 and E's two copies, `bias` ``(c)`` of A1.
 
     Raises:
         VitrineError: `patch_size` is odd, or `embed_dim` is no multiple of 8.
@@ -680,10 +623,8 @@ class SteerablePositionEmbedding(nn.Module):
     Another grid than that of the weights is sampled from it by bicubic interpolation about the
     centre, which the group does not move; an offset as DINOv2's would break the equivariance.
 
-    Attributes:
-        weight: the free part of each plane's grid.
-        grid: (G, G) of the weights.
-        unfold: makes ``(planes, c, G, G)`` of `weight`; `fold` undoes it.
+    `weight` is the free part of each plane's `grid`, (G, G); a subclass says how to `unfold` it to
+    ``(planes, c, G, G)`` and to `fold` that again.
 
     Raises:
         VitrineError: `grid`, G, is odd.
@@ -746,8 +687,7 @@ class ArbitraryPatchEmbed(PatchEmbed):
 class OcticPositionEmbedding(SteerablePositionEmbedding):
     """Equivariant position encoding ``(8, 1, N, c)`` (octic, Sec. 3.3.1, Eq. 10).
 
-    Attributes:
-        weight: ``(6, c, G/2, G/2)`` of A1, A2, B1, B2 and E's two copies.
+    `weight` is ``(6, c, G/2, G/2)`` of A1, A2, B1, B2 and E's two copies.
 
     Raises:
         VitrineError: `grid`, G, is odd, or eight planes cannot share `dim`, C.
@@ -761,11 +701,7 @@ class OcticPositionEmbedding(SteerablePositionEmbedding):
 
 
 def require_even(grid: tuple[int, int]) -> None:
-    """Refuse a grid of tokens that has a middle row or column.
-
-    Raises:
-        VitrineError: it has.
-    """
+    """Raise a VitrineError if a grid of tokens has a middle row or column."""
     if grid[0] % 2 or grid[1] % 2:
         raise VitrineError(
             f"a grid of {grid[0]} x {grid[1]} patches has an odd side; "
