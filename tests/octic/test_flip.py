@@ -85,7 +85,7 @@ def test_h2_breaks_the_symmetry_halfway(scrambled):
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"family": "d8"}, "unknown family 'd8'"),
+        ({"family": "d8"}, "family 'd8' is unknown"),
         ({"num_heads": 3}, "3 heads cannot share 16 channels"),
         ({"embed_dim": 15}, "2 planes cannot share 15 channels"),
         ({"patch_size": 1}, "1 pixels; give an even patch_size"),

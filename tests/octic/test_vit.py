@@ -249,10 +249,13 @@ def test_without_pooling_every_token_gets_logits():
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"family": "d4"}, "unknown family 'd4'; known: d8, h8, i8"),
-        ({"invariant": "powerspectrum"}, "'powerspectrum'; did you mean 'power_spectrum'"),
+        ({"family": "d4"}, "family 'd4' is unknown; known: d8, h8, i8"),
+        (
+            {"invariant": "powerspectrum"},
+            "'powerspectrum' is unknown; did you mean 'power_spectrum'",
+        ),
         ({"norm": "publish"}, "unknown norm convention 'publish'; did you mean 'published'"),
-        ({"global_pool": "map"}, "unknown global_pool 'map'"),
+        ({"global_pool": "map"}, "global_pool 'map' is unknown"),
         ({"octic_depth": 1}, "octic_depth 1 does not suit the family's depth; give 2"),
         ({"family": "h8", "octic_depth": 3}, "octic_depth 3 .*; give 0 to 2"),
         ({"img_size": (16, 24)}, "img_size .* is no square"),

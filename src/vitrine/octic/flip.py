@@ -12,11 +12,10 @@ import math
 from typing import Any, Literal, get_args
 
 import torch
-from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import require_known
 from vitrine.octic.invariants import Invariant
 from vitrine.octic.layers import (
     SteerableAttention,
@@ -26,8 +25,8 @@ from vitrine.octic.layers import (
     SteerablePositionEmbedding,
     channels_of_plane,
 )
-from vitrine.octic.shapes import SHAPES, build, default_cfg
-from vitrine.octic.vit import Layers, SteerableVisionTransformer, checkpoint_filter_fn
+from vitrine.octic.shapes import register_models
+from vitrine.octic.vit import SteerableVisionTransformer, checkpoint_filter_fn
 
 FlipFamily = Literal["d2", "h2"]
 
@@ -204,86 +203,39 @@ class FlipVisionTransformer(SteerableVisionTransformer):
         VitrineError: an argument is impossible.
     """
 
+    block_layer = FlipBlock
+    patch_embed_layer = FlipPatchEmbed
+    pos_embed_layer = FlipPositionEmbedding
+
     def __init__(self, family: FlipFamily = "d2", **kwargs: Any) -> None:
-        if family not in get_args(FlipFamily):
-            known = did_you_mean(family, get_args(FlipFamily))
-            raise VitrineError(f"unknown family '{family}'{known}")
-        layers = Layers(
-            planes=2,
-            patch_embed=FlipPatchEmbed,
-            pos_embed=FlipPositionEmbedding,
-            block=FlipBlock,
-            norm=FlipLayerNorm,
-            linear=FlipLinear,
-            invariantise=EvenPlane if family == "d2" else None,
-        )
-        super().__init__(layers, equivariant=family == "d2", **kwargs)
+        require_known("family", family, get_args(FlipFamily))
+        invariantise = EvenPlane if family == "d2" else None
+        super().__init__(equivariant=family == "d2", invariantise=invariantise, **kwargs)
 
 
-_NAMES = [f"{family}_vit_{shape}_224" for family in get_args(FlipFamily) for shape in SHAPES]
-default_cfgs = generate_default_cfgs(dict.fromkeys(_NAMES, default_cfg()))
-
-
-def _flip_vit(family: FlipFamily, shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    options = {"family": family, "pretrained_filter_fn": checkpoint_filter_fn, **kwargs}
-    return build(FlipVisionTransformer, f"{family}_vit", shape, pretrained, **options)
-
-
-@register_model
-def d2_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """D2, ViT-S/16."""
-    return _flip_vit("d2", "small_patch16", pretrained, **kwargs)
-
-
-@register_model
-def d2_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """D2, ViT-B/16."""
-    return _flip_vit("d2", "base_patch16", pretrained, **kwargs)
-
-
-@register_model
-def d2_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """D2, ViT-L/16."""
-    return _flip_vit("d2", "large_patch16", pretrained, **kwargs)
-
-
-@register_model
-def d2_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """D2, ViT-H/14."""
-    return _flip_vit("d2", "huge_patch14", pretrained, **kwargs)
-
-
-@register_model
-def d2_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """D2, ViT-H/16."""
-    return _flip_vit("d2", "huge_patch16", pretrained, **kwargs)
-
-
-@register_model
-def h2_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """H2, ViT-S/16."""
-    return _flip_vit("h2", "small_patch16", pretrained, **kwargs)
-
-
-@register_model
-def h2_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """H2, ViT-B/16."""
-    return _flip_vit("h2", "base_patch16", pretrained, **kwargs)
-
-
-@register_model
-def h2_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """H2, ViT-L/16."""
-    return _flip_vit("h2", "large_patch16", pretrained, **kwargs)
-
-
-@register_model
-def h2_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """H2, ViT-H/14."""
-    return _flip_vit("h2", "huge_patch14", pretrained, **kwargs)
-
-
-@register_model
-def h2_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """H2, ViT-H/16."""
-    return _flip_vit("h2", "huge_patch16", pretrained, **kwargs)
+register_models(
+    __name__,
+    FlipVisionTransformer,
+    [
+        "d2_vit_small_patch16_224",
+        "d2_vit_base_patch16_224",
+        "d2_vit_large_patch16_224",
+        "d2_vit_huge_patch14_224",
+        "d2_vit_huge_patch16_224",
+    ],
+    family="d2",
+    pretrained_filter_fn=checkpoint_filter_fn,
+)
+register_models(
+    __name__,
+    FlipVisionTransformer,
+    [
+        "h2_vit_small_patch16_224",
+        "h2_vit_base_patch16_224",
+        "h2_vit_large_patch16_224",
+        "h2_vit_huge_patch14_224",
+        "h2_vit_huge_patch16_224",
+    ],
+    family="h2",
+    pretrained_filter_fn=checkpoint_filter_fn,
+)

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from timm.layers import LayerNorm, global_pool_nlc, to_2tuple
-from timm.models import checkpoint, generate_default_cfgs, register_model
+from timm.models import checkpoint
 from timm.models._input import update_model_input_size
 from timm.models._manipulate import adapt_input_conv
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, require_known
 from vitrine.intermediates import Intermediates
 from vitrine.octic.group import to_channels
 from vitrine.octic.invariants import INVARIANTS, Invariant
@@ -33,13 +33,12 @@ from vitrine.octic.layers import (
     NormConvention,
     OcticBlock,
     OcticLayerNorm,
-    OcticLinear,
     OcticPatchEmbed,
     OcticPositionEmbedding,
     SteerablePatchEmbed,
     require_even,
 )
-from vitrine.octic.shapes import SHAPES, WIDE_SHAPES, build, default_cfg
+from vitrine.octic.shapes import register_models
 
 Family = Literal["d8", "h8", "i8"]
 Pool = Literal["token", "avg", ""]
@@ -48,33 +47,18 @@ EPS = {"total": 1e-6, "published": 1e-5}
 """Of the octic layer norms, by convention."""
 
 
-class Layers(NamedTuple):
-    """The layers of a family; the features of its group have so many `planes`.
-
-    `invariantise` makes, from C, the layer that turns the features into invariants; without it they
-    become plain channels.
-    """
-
-    planes: int
-    patch_embed: Callable[[int, int, int, int], nn.Module]
-    pos_embed: Callable[[int, int], nn.Module]
-    block: Callable[..., nn.Module]
-    norm: Callable[[int], nn.Module]
-    linear: type[nn.Module]
-    invariantise: Callable[[int], Invariant] | None
-
-
 class SteerableVisionTransformer(Intermediates):
     """A ViT whose first k blocks keep features ``(planes, B, N, c)`` that a group acts on.
 
     CLS, register and mask tokens only have a first plane, on which the group acts trivially; CLS
-    and registers are put in front after the position encoding.
-
-    Arguments without a word here mean the same as those of timm's ViT.
+    and registers are put in front after the position encoding. Arguments and attributes that are
+    not listed are those of timm's ViT.
 
     Args:
-        layers: of the group.
         equivariant: whether all blocks are the group's; the head takes invariants then.
+        invariantise: makes, from C, the layer that turns features into invariants; None makes them
+            plain channels.
+        patch_layer: by default the group's, as `norm_layer`.
         octic_depth: k, by default the depth if `equivariant`, else half of it.
         img_size: side of the square images, an even number of patches.
         patch_size: even.
@@ -87,6 +71,7 @@ class SteerableVisionTransformer(Intermediates):
         cls_std: of the CLS token; DINOv2 starts it from 1e-6.
 
     Attributes:
+        block_layer: class of the group's block; so are `patch_embed_layer` and `pos_embed_layer`.
         octic_depth: k.
         equivariant: whether the features stay so to the end.
 
@@ -94,10 +79,18 @@ class SteerableVisionTransformer(Intermediates):
         VitrineError: an argument is impossible.
     """
 
+    block_layer: type[Any]
+    patch_embed_layer: Callable[..., nn.Module]
+    pos_embed_layer: Callable[..., nn.Module]
+    patch_embed: Any
+    pos_embed: Any
+
     def __init__(
         self,
-        layers: Layers,
         equivariant: bool,
+        invariantise: Callable[[int], Invariant] | None,
+        patch_layer: Callable[..., nn.Module] | None = None,
+        norm_layer: Callable[[int], nn.Module] | None = None,
         octic_depth: int | None = None,
         img_size: int | tuple[int, int] = 224,
         patch_size: int = 16,
@@ -127,8 +120,9 @@ class SteerableVisionTransformer(Intermediates):
             raise VitrineError(
                 f"octic_depth {octic_depth} does not suit the family's depth; give {allowed}"
             )
-        side = square_side(img_size, patch_size)
-        self.octic_depth, self.equivariant, self.planes = octic_depth, equivariant, layers.planes
+        side = _square_side(img_size, patch_size)
+        self.octic_depth, self.equivariant = octic_depth, equivariant
+        self.planes: int = self.block_layer.attn_layer.planes
         self.num_features = self.head_hidden_size = self.embed_dim = embed_dim
         self.num_reg_tokens, self.num_prefix_tokens = reg_tokens, 1 + reg_tokens
         self.in_chans = in_chans
@@ -139,18 +133,20 @@ class SteerableVisionTransformer(Intermediates):
             for index in range(depth)
         ]
 
-        self.patch_embed = layers.patch_embed(side, patch_size, in_chans, embed_dim)
+        patch_layer = patch_layer or self.patch_embed_layer
+        self.patch_embed = patch_layer(side, patch_size, in_chans, embed_dim)
         if isinstance(self.patch_embed, SteerablePatchEmbed):
             self._traits = {"first_conv": None}  # timm cannot adapt its filters to other channels
-        self.pos_embed = layers.pos_embed(self.grid_size[0], embed_dim)
-        channels = embed_dim // layers.planes
+        self.pos_embed = self.pos_embed_layer(self.grid_size[0], embed_dim)
+        channels = embed_dim // self.planes
         self.cls_token = nn.Parameter(torch.empty(1, 1, channels))
         self.reg_token = nn.Parameter(torch.empty(1, reg_tokens, channels)) if reg_tokens else None
         self.mask_token = nn.Parameter(torch.empty(1, 1, channels)) if mask_token else None
 
-        standard: Callable[..., nn.Module] = Block
+        norm_layer = norm_layer or self.block_layer.norm_layer
+        steerable = partial(self.block_layer, norm_layer=norm_layer)
         self.blocks = nn.ModuleList(
-            (layers.block if index < octic_depth else standard)(
+            (steerable if index < octic_depth else Block)(
                 embed_dim,
                 num_heads,
                 mlp_ratio=mlp_ratio,
@@ -162,17 +158,18 @@ class SteerableVisionTransformer(Intermediates):
             )
             for index in range(depth)
         )
-        self.norm = layers.norm(embed_dim) if equivariant else LayerNorm(embed_dim)
-        self.invariantisation = layers.invariantise(embed_dim) if layers.invariantise else None
+        self.norm = norm_layer(embed_dim) if equivariant else LayerNorm(embed_dim)
+        self.invariantisation = invariantise(embed_dim) if invariantise else None
         if equivariant and self.invariantisation is not None:
             self.head_hidden_size = self.invariantisation.out_features
         self.head_drop = nn.Dropout(drop_rate)
         self.reset_classifier(num_classes, global_pool)
-        self._initialise(layers.linear, init_std, cls_std)
+        self._initialise(init_std, cls_std)
 
-    def _initialise(self, linear: type[nn.Module], std: float, cls_std: float) -> None:
+    def _initialise(self, std: float, cls_std: float) -> None:
+        linear_layers = (nn.Linear, self.block_layer.attn_layer.linear_layer)
         for module in self.modules():
-            if isinstance(module, nn.Linear | linear):
+            if isinstance(module, linear_layers):
                 for parameter in module.parameters(recurse=False):
                     if parameter.ndim == 1:
                         nn.init.zeros_(parameter)
@@ -212,18 +209,14 @@ class SteerableVisionTransformer(Intermediates):
         Raises:
             VitrineError: it is no square of an even number of patches.
         """
-        side = square_side(img_size, self.patch_size)
-        pos_embed, patch_embed = cast(Any, self.pos_embed), cast(Any, self.patch_embed)
-        pos_embed.set_grid(side // self.patch_size)
-        patch_embed.set_input_size((side, side))
+        side = _square_side(img_size, self.patch_size)
+        self.pos_embed.set_grid(side // self.patch_size)
+        self.patch_embed.set_input_size((side, side))
         self.grid_size = (side // self.patch_size, side // self.patch_size)
         update_model_input_size(self, (side, side))
 
     def prune_intermediate_layers(
-        self,
-        indices: int | list[int] = 1,
-        prune_norm: bool = False,
-        prune_head: bool = True,
+        self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
         """Drop what `Intermediates` does, and with the head the invariants that it takes."""
         if prune_head and self.equivariant:
@@ -241,9 +234,7 @@ class SteerableVisionTransformer(Intermediates):
     def reset_classifier(self, num_classes: int, global_pool: Pool | None = None) -> None:
         """Give the model a new last layer, and another pooling if `global_pool` is given."""
         if global_pool is not None:
-            if global_pool not in get_args(Pool):
-                known = did_you_mean(global_pool, get_args(Pool))
-                raise VitrineError(f"unknown global_pool '{global_pool}'{known}")
+            require_known("global_pool", global_pool, get_args(Pool))
             self.global_pool = global_pool
         self.num_classes = num_classes
         head = nn.Linear(self.head_hidden_size, num_classes) if num_classes else nn.Identity()
@@ -254,11 +245,7 @@ class SteerableVisionTransformer(Intermediates):
         return to_channels(x) if self.invariantisation is None else self.invariantisation(x)
 
     def _grid(self, images: Tensor) -> tuple[int, int]:
-        """Return the tokens down and across.
-
-        Raises:
-            VitrineError: the model does not take images of this size.
-        """
+        """Return the tokens down and across, or refuse images of this size."""
         height, width = images.shape[2:]
         patch, side = self.patch_size, self.grid_size[0] * self.patch_size
         if not self.dynamic_img_size and (height, width) != (side, side):
@@ -343,12 +330,8 @@ class SteerableVisionTransformer(Intermediates):
         return self.forward_head(self.forward_features(images))
 
 
-def square_side(img_size: int | tuple[int, int], patch_size: int) -> int:
-    """Return the side of square images.
-
-    Raises:
-        VitrineError: they are no squares of whole patches.
-    """
+def _square_side(img_size: int | tuple[int, int], patch_size: int) -> int:
+    """Return the side of square images of whole patches."""
     height, width = to_2tuple(img_size)
     if height != width or height % patch_size:
         raise VitrineError(
@@ -356,9 +339,6 @@ def square_side(img_size: int | tuple[int, int], patch_size: int) -> int:
             f"give one number, a multiple of {2 * patch_size}"
         )
     return int(height)
-
-
-_OF_PUBLISHED = "patch_embed.lift8.conv_A1.weight"
 
 
 def checkpoint_filter_fn(
@@ -372,7 +352,7 @@ def checkpoint_filter_fn(
     Raises:
         VitrineError: published weights do not fit the model.
     """
-    if any(name.endswith(_OF_PUBLISHED) for name in state_dict):
+    if any(name.endswith("patch_embed.lift8.conv_A1.weight") for name in state_dict):
         from vitrine.octic.checkpoint import load_published
 
         load_published(cast(OcticVisionTransformer, model), state_dict)
@@ -380,8 +360,7 @@ def checkpoint_filter_fn(
     state = dict(state_dict)
     positions, ours = state["pos_embed.weight"], model.get_parameter("pos_embed.weight")
     if positions.shape[1] == ours.shape[1] and positions.shape != ours.shape:
-        pos_embed = cast(Any, model.pos_embed)
-        state["pos_embed.weight"] = pos_embed.resampled(positions, model.grid_size[0])
+        state["pos_embed.weight"] = model.pos_embed.resampled(positions, model.grid_size[0])
     filters = state.get("patch_embed.weight")
     if filters is not None and filters.shape[2] != model.in_chans:
         adapted = adapt_input_conv(model.in_chans, filters.flatten(0, 1), filters.shape[2])
@@ -398,8 +377,7 @@ class Invariantisation(Invariant):
 
     def __init__(self, dim: int, name: str, act_layer: Callable[[], nn.Module]) -> None:
         super().__init__()
-        if name not in INVARIANTS:
-            raise VitrineError(f"unknown invariant '{name}'{did_you_mean(name, INVARIANTS)}")
+        require_known("invariant", name, INVARIANTS)
         self.invariant = INVARIANTS[name](dim)
         self.proj = nn.Linear(self.invariant.out_features, dim)
         self.act = act_layer()
@@ -426,6 +404,10 @@ class OcticVisionTransformer(SteerableVisionTransformer):
         VitrineError: an argument is impossible.
     """
 
+    block_layer = OcticBlock
+    patch_embed_layer = OcticPatchEmbed
+    pos_embed_layer = OcticPositionEmbedding
+
     def __init__(
         self,
         family: Family = "d8",
@@ -434,141 +416,60 @@ class OcticVisionTransformer(SteerableVisionTransformer):
         arbitrary_patches: bool = False,
         **kwargs: Any,
     ) -> None:
-        if family not in get_args(Family):
-            raise VitrineError(f"unknown family '{family}'{did_you_mean(family, get_args(Family))}")
+        require_known("family", family, get_args(Family))
         eps = EPS.get(norm, EPS["total"])
-        norm_layer = partial(OcticLayerNorm, eps=eps, convention=norm)
         act_layer = nn.GELU if family == "d8" else nn.Identity
         invariantise = partial(Invariantisation, name=invariant, act_layer=act_layer)
-        layers = Layers(
-            planes=8,
-            patch_embed=(
-                partial(ArbitraryPatchEmbed, strict_img_size=False)
-                if arbitrary_patches
-                else OcticPatchEmbed
-            ),
-            pos_embed=OcticPositionEmbedding,
-            block=partial(OcticBlock, norm_layer=norm_layer),
-            norm=norm_layer,
-            linear=OcticLinear,
+        super().__init__(
+            equivariant=family == "d8",
             invariantise=None if family == "h8" else invariantise,
+            patch_layer=(
+                partial(ArbitraryPatchEmbed, strict_img_size=False) if arbitrary_patches else None
+            ),
+            norm_layer=partial(OcticLayerNorm, eps=eps, convention=norm),
+            **kwargs,
         )
-        super().__init__(layers, equivariant=family == "d8", **kwargs)
 
 
-_NAMES = [f"octic_{family}_vit_{shape}_224" for family in get_args(Family) for shape in SHAPES]
-_WIDE = [f"octic_d8_vit_{shape}_224" for shape in WIDE_SHAPES]
-default_cfgs = generate_default_cfgs(dict.fromkeys([*_NAMES, *_WIDE], default_cfg()))
-
-
-def _octic_vit(family: Family, shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    options = {"family": family, "pretrained_filter_fn": checkpoint_filter_fn, **kwargs}
-    return build(OcticVisionTransformer, f"octic_{family}_vit", shape, pretrained, **options)
-
-
-@register_model
-def octic_d8_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """D8, ViT-S/16."""
-    return _octic_vit("d8", "small_patch16", pretrained, **kwargs)
-
-
-@register_model
-def octic_d8_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """D8, ViT-B/16."""
-    return _octic_vit("d8", "base_patch16", pretrained, **kwargs)
-
-
-@register_model
-def octic_d8_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """D8, ViT-L/16."""
-    return _octic_vit("d8", "large_patch16", pretrained, **kwargs)
-
-
-@register_model
-def octic_d8_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """D8, ViT-H/14."""
-    return _octic_vit("d8", "huge_patch14", pretrained, **kwargs)
-
-
-@register_model
-def octic_d8_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """D8, ViT-H/16."""
-    return _octic_vit("d8", "huge_patch16", pretrained, **kwargs)
-
-
-@register_model
-def octic_d8_vit_gigantic_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """D8, ViT-G/16."""
-    return _octic_vit("d8", "gigantic_patch16", pretrained, **kwargs)
-
-
-@register_model
-def octic_d8_vit_e_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """D8, ViT-e/16."""
-    return _octic_vit("d8", "e_patch16", pretrained, **kwargs)
-
-
-@register_model
-def octic_d8_vit_22b_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """D8, ViT-22B/16."""
-    return _octic_vit("d8", "22b_patch16", pretrained, **kwargs)
-
-
-@register_model
-def octic_h8_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """H8, ViT-S/16."""
-    return _octic_vit("h8", "small_patch16", pretrained, **kwargs)
-
-
-@register_model
-def octic_h8_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """H8, ViT-B/16."""
-    return _octic_vit("h8", "base_patch16", pretrained, **kwargs)
-
-
-@register_model
-def octic_h8_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """H8, ViT-L/16."""
-    return _octic_vit("h8", "large_patch16", pretrained, **kwargs)
-
-
-@register_model
-def octic_h8_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """H8, ViT-H/14."""
-    return _octic_vit("h8", "huge_patch14", pretrained, **kwargs)
-
-
-@register_model
-def octic_h8_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """H8, ViT-H/16."""
-    return _octic_vit("h8", "huge_patch16", pretrained, **kwargs)
-
-
-@register_model
-def octic_i8_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """I8, ViT-S/16."""
-    return _octic_vit("i8", "small_patch16", pretrained, **kwargs)
-
-
-@register_model
-def octic_i8_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """I8, ViT-B/16."""
-    return _octic_vit("i8", "base_patch16", pretrained, **kwargs)
-
-
-@register_model
-def octic_i8_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """I8, ViT-L/16."""
-    return _octic_vit("i8", "large_patch16", pretrained, **kwargs)
-
-
-@register_model
-def octic_i8_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """I8, ViT-H/14."""
-    return _octic_vit("i8", "huge_patch14", pretrained, **kwargs)
-
-
-@register_model
-def octic_i8_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """I8, ViT-H/16."""
-    return _octic_vit("i8", "huge_patch16", pretrained, **kwargs)
+register_models(
+    __name__,
+    OcticVisionTransformer,
+    [
+        "octic_d8_vit_small_patch16_224",
+        "octic_d8_vit_base_patch16_224",
+        "octic_d8_vit_large_patch16_224",
+        "octic_d8_vit_huge_patch14_224",
+        "octic_d8_vit_huge_patch16_224",
+        "octic_d8_vit_gigantic_patch16_224",
+        "octic_d8_vit_e_patch16_224",
+        "octic_d8_vit_22b_patch16_224",
+    ],
+    family="d8",
+    pretrained_filter_fn=checkpoint_filter_fn,
+)
+register_models(
+    __name__,
+    OcticVisionTransformer,
+    [
+        "octic_h8_vit_small_patch16_224",
+        "octic_h8_vit_base_patch16_224",
+        "octic_h8_vit_large_patch16_224",
+        "octic_h8_vit_huge_patch14_224",
+        "octic_h8_vit_huge_patch16_224",
+    ],
+    family="h8",
+    pretrained_filter_fn=checkpoint_filter_fn,
+)
+register_models(
+    __name__,
+    OcticVisionTransformer,
+    [
+        "octic_i8_vit_small_patch16_224",
+        "octic_i8_vit_base_patch16_224",
+        "octic_i8_vit_large_patch16_224",
+        "octic_i8_vit_huge_patch14_224",
+        "octic_i8_vit_huge_patch16_224",
+    ],
+    family="i8",
+    pretrained_filter_fn=checkpoint_filter_fn,
+)

@@ -27,7 +27,7 @@ from vitrine.plan.source import HUBS, code_of, config_strings, syntax_tree
 
 PACKAGE = Path(vitrine.__file__).parent
 REGISTRIES = ("vitrine.models", "vitrine.segmentation")
-REGISTERING = ("register_model", "register_module")  # the decorators of timm and of mmengine
+REGISTERING = ("register_model", "register_module")  # timm's and mmengine's; register_models too
 OPENING = "vitrine.data.opening"  # imports the function that a dataset's entry names
 TAKING = "vitrine.measures.taking"
 RENDERING = ("vitrine.artifacts.comparison", "vitrine.artifacts.tables", "vitrine.artifacts.style")
@@ -129,6 +129,9 @@ def _registered_in(tree: ast.Module) -> Iterator[str]:
             for decorator in node.decorator_list:
                 if any(word in ast.unparse(decorator) for word in REGISTERING):
                     yield node.name
+        match node:
+            case ast.Expr(ast.Call(ast.Name("register_models"), [_, _, names])):
+                yield from ast.literal_eval(names)
 
 
 def _named_in(value: Any) -> set[str]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
-from timm.models import generate_default_cfgs, register_model
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrine.octic.shapes import build, default_cfg
+from vitrine.octic.shapes import register_models
 
 OFFSET = 0.1
 TIMM_STD = 0.02
@@ -83,26 +82,10 @@ class MaskedVisionTransformer(_Timms):
         return torch.cat([self.pos_embed[:, :1], resampled.flatten(2).mT.to(table)], dim=1)
 
 
-default_cfgs = generate_default_cfgs(
-    dict.fromkeys(
-        [f"masked_vit_{size}_patch16_224" for size in ("large", "huge")],
-        default_cfg("patch_embed.proj"),
-    )
+register_models(
+    __name__,
+    MaskedVisionTransformer,
+    ["masked_vit_large_patch16_224", "masked_vit_huge_patch16_224"],
+    first_conv="patch_embed.proj",
+    pretrained_filter_fn=checkpoint_filter_fn,
 )
-
-
-def _masked_vit(shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    options = {"pretrained_filter_fn": checkpoint_filter_fn, **kwargs}
-    return build(MaskedVisionTransformer, "masked_vit", shape, pretrained, **options)
-
-
-@register_model
-def masked_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """ViT-L/16."""
-    return _masked_vit("large_patch16", pretrained, **kwargs)
-
-
-@register_model
-def masked_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """ViT-H/16."""
-    return _masked_vit("huge_patch16", pretrained, **kwargs)
