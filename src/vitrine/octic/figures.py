@@ -40,8 +40,9 @@ LINE = "#707070"
 MIRRORS = {"m": (style.colour(0), "left-right"), "mr": (style.colour(4), "diagonal")}
 # Places of a ring, clockwise: row and column.
 RING = ((0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0))
-HOLLOW: Any = {"marker": "o", "linestyle": "", "mfc": "white", "mec": "none", "markersize": 2}
+HOLLOW: Any = {"marker": "o", "linestyle": "", "mfc": "white"}
 CENTRED: Any = {"ha": "center", "va": "center"}
+ABOVE: Any = {"loc": "outside upper center"}
 
 
 def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
@@ -56,28 +57,23 @@ def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     fig, axes = style.figure("text", aspect=0.42, columns=2, sharey=True)
     for ax, cost in zip(axes, ("GMACs", "Throughput (im/s)"), strict=True):
         for family, index in FAMILIES.items():
-            look: dict[str, Any] = {"color": style.colour(index), "marker": style.MARKERS[index]}
+            look = {"color": style.colour(index), "marker": style.MARKERS[index], "markersize": 5}
             own = wide[wide["family"] == family]
-            ax.plot(own[cost], own["Top-1 Acc."], label=family, markersize=5, **look)
             other = own[own["size"] != sizes[0]]
-            ax.plot(
-                other[cost], other["Top-1 Acc."], linestyle="", mfc="white", markersize=5, **look
-            )
+            ax.plot(cost, "Top-1 Acc.", data=own, label=family, **look)
+            ax.plot(cost, "Top-1 Acc.", data=other, label="", **HOLLOW | look)
         ax.set(xlabel=cost, xscale="log")
         _label_places(ax, [10.0**power * digit for power in range(-3, 6) for digit in DIGITS])
     axes[0].set_ylabel("Top-1 accuracy (%)")
     handles, labels = axes[0].get_legend_handles_labels()
     for fill, _ in zip(("black", "white"), sizes, strict=False):
-        handles.append(Line2D([], [], color="black", marker="o", mfc=fill, linestyle=""))
-    fig.legend(handles, [*labels, *sizes], loc="outside upper center", ncols=8, columnspacing=1)
+        handles.append(Line2D([], [], color="black", **HOLLOW | {"mfc": fill}))
+    fig.legend(handles, [*labels, *sizes], **ABOVE, ncols=8, columnspacing=1)
     return fig
 
 
 def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw an intertwiner, dense in the regular basis, sparse in the isotypic one (Figure 2).
-
-    The first measurement is `vitrine.octic.illustrations.intertwiner`.
-    """
+    """Draw `intertwiner`: dense in the regular basis, sparse in the isotypic one (Figure 2)."""
     values = style.first_seed(measurements[0])
     names = {
         "regular": [f"$y_{plane}$" for plane in range(8)],
@@ -107,7 +103,7 @@ def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw the families' chains of blocks, and an octic block with its planes (Figure 3).
 
-    The first measurement is `vitrine.octic.illustrations.block_planes` with the labels d8, i8, h8.
+    The measurement is `block_planes` with the labels d8, i8 and h8.
     """
     values = style.first_seed(measurements[0])
     fig, (families, block) = style.figure("text", aspect=0.53, rows=2, height_ratios=(1, 1.3))
@@ -121,10 +117,7 @@ def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 
 def fig4a(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw the saving of a block by width, with its limit 16/3 (Figure 4a).
-
-    Columns are widths, each row is a line.
-    """
+    """Draw the saving of a block by width, with its limit 16/3 (Figure 4a)."""
     fig, ax = _by_width(cells, "dense over octic MACs of a block")
     ax.axhline(LIMIT, color="black", linewidth=0.9, linestyle="--")
     _note(ax, f"linear layers alone: {LIMIT:.2f}", (0, LIMIT), ax.get_yaxis_transform(), va="top")
@@ -133,39 +126,34 @@ def fig4a(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 
 def fig4b(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw accuracy by the number of octic blocks k (Figure 4b).
+    """Draw accuracy by the number of octic blocks k, of H8 and I8 (Figure 4b).
 
-    Columns are k, rows are H8 and I8. A smaller model has one run for several k; those after the
-    first are hollow.
+    A smaller model has one run for several k; those after the first are hollow.
     """
     fig, ax = style.figure()
     style.lines(ax, cells)
     again = cells[cells.duplicated(["row", "measurement"])]
-    ax.plot(again["column"].astype(float), again["measured"], **HOLLOW)
+    ax.plot(again["column"].astype(float), again["measured"], mec="none", ms=2, **HOLLOW)
     ax.set(xlabel="octic blocks k", ylabel="Top-1 accuracy (%)")
     ax.set_xticks(sorted(cells["column"].astype(int).unique()))
     handles, _ = ax.get_legend_handles_labels()
     if len(again):
-        look = HOLLOW | {"mec": "black", "markersize": 4}
-        handles.append(Line2D([], [], **look, label="the run of the point before"))
+        label = "the run of the point before"
+        handles.append(Line2D([], [], mec="black", ms=4, label=label, **HOLLOW))
     if cells["std"].notna().any():
         label = f"{cells['n_seeds'].max():.0f} seeds (95 %), else 1"
         handles.append(Line2D([], [], color="black", marker="|", linestyle="", label=label))
-    fig.legend(handles=handles, loc="outside upper center", ncols=2)
+    fig.legend(handles=handles, **ABOVE, ncols=2)
     return fig
 
 
 def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw the Cayley diagrams of a photograph and of its features (Figure 5).
-
-    The first measurement is `vitrine.octic.illustrations.cayley`.
-    """
+    """Draw `cayley`'s diagrams of a photograph and of its features (Figure 5)."""
     values = style.first_seed(measurements[0])
     patch, top = int(values["patch"]), _scale_of_irrep(np.asarray(values["e/features"]))
     photographs, features = {}, {}
     for element in ELEMENTS:
-        pixels = np.asarray(values[f"{element}/pixels"]) / 255
-        photographs[element] = _mosaic(_patches(pixels, patch), len(pixels) // patch)
+        photographs[element] = _patches(np.asarray(values[f"{element}/pixels"]) / 255, patch)
         planes = np.asarray(values[f"{element}/features"]) / top
         features[element] = _mosaic(DIVERGING(planes / 2 + 0.5)[..., :3], 4)
     filters = np.asarray(values["filters"])
@@ -185,10 +173,7 @@ def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 
 def fig6(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw the principal components of the six banks of learned filters (Figure 6).
-
-    The first measurement is `vitrine.octic.illustrations.learned_filters`.
-    """
+    """Draw the principal components of the six banks of `learned_filters` (Figure 6)."""
     values = style.first_seed(measurements[0])
     components = {bank: np.asarray(values[f"{bank}/components"]) for bank in BANKS}
     rows = max(-(-len(bank) // FILTERS_ACROSS) for bank in components.values())
@@ -199,11 +184,19 @@ def fig6(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     return fig
 
 
+def fig7(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw each family's accuracy of nearest neighbours in the course of a training (Figure 7)."""
+    fig, ax = style.figure()
+    style.lines(ax, cells, {row: FAMILIES[row] for row in dict.fromkeys(cells["row"])})
+    ax.set(xlabel="share of training (%)", ylabel="20-NN accuracy (%)")
+    fig.legend(**ABOVE, ncols=5, columnspacing=1)
+    return fig
+
+
 def figb1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw arithmetic intensity by width, and where octic layers overtake (octic, App. B).
 
-    Columns are widths, rows are dense and octic layers; the first measurement is
-    `vitrine.octic.measures.arithmetic_intensity`, whose "crossing" is marked.
+    The measurement is `vitrine.octic.measures.arithmetic_intensity`; its "crossing" is marked.
     """
     fig, ax = _by_width(cells, "FLOPs per byte")
     crossing = style.first_seed(measurements[0])["crossing"]
@@ -254,10 +247,8 @@ def _arrow(axes: Axes, start: Point, end: Point, colour: str = LINE, **look: Any
 
 def _family(axes: Axes, y: float, family: str, values: Mapping[str, Any]) -> None:
     """Draw a model as a chain of boxes at height `y`: octic ones coloured, the others grey."""
-    octic, standard = (int(values[f"{family}/{kind} blocks"]) for kind in ("octic", "standard"))
-    tokens, channels, invariants = (
-        int(values[f"{family}/{quantity}"]) for quantity in ("tokens", "channels", "invariants")
-    )
+    quantities = ("octic blocks", "standard blocks", "tokens", "channels", "invariants")
+    octic, standard, tokens, channels, invariants = (values[f"{family}/{q}"] for q in quantities)
     planes = f"8 × {tokens} × {channels // 8}"
     steps = [
         ("PatchEmbed", 1.1, True),
@@ -273,12 +264,9 @@ def _family(axes: Axes, y: float, family: str, values: Mapping[str, Any]) -> Non
         _arrow(axes, (left, y), (left + 0.2, y))
         left += 0.2
         face = mpl.colors.to_rgba(colour, 0.25) if is_octic else "#EDEDED"
-        edge = colour if is_octic else LINE
-        box = FancyBboxPatch(
-            (left, y - 0.32), width, 0.64, "round,pad=0,rounding_size=0.06", fc=face, ec=edge,
-            linewidth=0.8,
-        )  # fmt: skip
-        axes.add_patch(box)
+        look: Any = {"fc": face, "ec": colour if is_octic else LINE, "linewidth": 0.8}
+        form = "round,pad=0,rounding_size=0.06"
+        axes.add_patch(FancyBboxPatch((left, y - 0.32), width, 0.64, form, **look))
         axes.text(left + width / 2, y, text, fontsize=7, **CENTRED)
         left += width
 
@@ -340,10 +328,10 @@ def _power(element: str) -> str:
 
 
 def _patches(pixels: np.ndarray, size: int) -> np.ndarray:
-    """Cut ``(H, W, 3)`` into patches ``(n, size, size, 3)``, row by row."""
-    rows, columns = len(pixels) // size, pixels.shape[1] // size
-    grid = pixels.reshape(rows, size, columns, size, 3).swapaxes(1, 2)
-    return grid.reshape(-1, size, size, 3)
+    """Cut ``(S, S, 3)`` into patches of `size` pixels, with white between."""
+    count = len(pixels) // size
+    grid = pixels.reshape(count, size, count, size, 3).swapaxes(1, 2)
+    return _mosaic(grid.reshape(-1, size, size, 3), count)
 
 
 def _scale_of_irrep(planes: np.ndarray) -> np.ndarray:
@@ -363,15 +351,3 @@ def _mosaic(tiles: np.ndarray, columns: int, rows: int | None = None) -> np.ndar
         top, left = (height + gap) * (index // columns), (width + gap) * (index % columns)
         image[top : top + height, left : left + width] = tile
     return image
-
-
-def fig7(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw the accuracy of nearest neighbours in the course of a training (Figure 7).
-
-    Columns are percent of the training, rows are families.
-    """
-    fig, ax = style.figure()
-    style.lines(ax, cells, {row: FAMILIES[row] for row in dict.fromkeys(cells["row"])})
-    ax.set(xlabel="share of training (%)", ylabel="20-NN accuracy (%)")
-    fig.legend(loc="outside upper center", ncols=5, columnspacing=1)
-    return fig

@@ -1,13 +1,8 @@
-"""The paper's Figures 2, 3, 5 and 6, measured on its own layers.
-
-The paper draws what the octic group does to layers, blocks, images and filters. Here they are
-computed from a real linear layer, real models and a real photograph.
-"""
+"""The paper's Figures 2, 3, 5 and 6, measured on real layers, models and a real photograph."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
@@ -41,19 +36,16 @@ NOTHING = 1e-12  # of the largest entry: what rounding leaves of a zero in float
 
 
 def intertwiner(context: Context, channels: int = 32) -> Values:
-    """Write an octic linear layer as a dense matrix, in both bases (Fig. 2; octic, Sec. 3.1).
+    """Write an octic linear layer, C to C, as a matrix in two bases (Fig. 2; octic, Sec. 3.1).
 
-    Args:
-        context: its seed initialises the layer.
-        channels: C of the layer, C to C.
+    The bases are the regular one, (y0..y7), and the isotypic one: A1, A2, B1, B2, E's row 0, row 1.
 
     Returns:
-        ``<basis>/matrix``: ``(C, C)``, rows outputs; ``<basis>/multiplications``: of a token, one
-        for each entry that is not zero; ``<basis>/share``: percent of entries that are not zero;
-        ``<basis>/parameters``: different numbers among them; ``<basis>/error``: the largest entry
-        of W rho(g) - rho(g) W over the group, relative to W's. `basis` is regular, by (y0..y7), or
-        isotypic, by A1, A2, B1, B2, E's row 0, E's row 1. ``fewer/multiplications`` and
-        ``fewer/parameters``: of the isotypic basis against C x C (16/3 and 8).
+        ``<basis>/matrix``: ``(C, C)``, rows outputs; ``<basis>/multiplications``: of a token, the
+        entries that are not zero; ``<basis>/share``: these in percent; ``<basis>/parameters``:
+        different numbers among them; ``<basis>/error``: the largest entry of W rho(g) - rho(g) W
+        over the group, relative to W's; ``fewer/multiplications`` and ``fewer/parameters``: of the
+        isotypic basis against C x C (16/3 and 8).
     """
     torch.manual_seed(context.seed)
     layer = OcticLinear(channels, channels, bias=False).double()
@@ -75,14 +67,9 @@ def intertwiner(context: Context, channels: int = 32) -> Values:
 
 
 def matrix_of(layer: OcticLinear, basis: Tensor) -> Tensor:
-    """Return the matrix of a layer without a bias.
+    """Return the matrix ``(C', C)`` of a layer without a bias, both axes plane-major.
 
-    Args:
-        layer: C to C'.
-        basis: ``(8, 8)``, orthogonal, from (x0..x7) to the planes of the matrix.
-
-    Returns:
-        ``(C', C)``, rows outputs; both axes are plane-major.
+    The orthogonal `basis` ``(8, 8)`` leads from (x0..x7) to the planes of the matrix.
     """
     units = torch.eye(layer.in_features, dtype=basis.dtype).view(layer.in_features, 8, -1)
     answers = layer(on_planes(basis.T, units.transpose(0, 1))[:, None])[:, 0]
@@ -98,25 +85,18 @@ def distinct(numbers: Tensor) -> int:
 def _commutator(matrix: Tensor, basis: Tensor) -> float:
     """The largest entry of W rho(g) - rho(g) W over the group, relative to W's."""
     channels = torch.eye(len(matrix) // 8, dtype=matrix.dtype)
-    largest = 0.0
-    for element in ELEMENTS:
-        action = torch.kron(basis @ isotypic(element) @ basis.T, channels)
-        largest = max(largest, (matrix @ action - action @ matrix).abs().max().item())
+    actions = [torch.kron(basis @ isotypic(g) @ basis.T, channels) for g in ELEMENTS]
+    largest = max((matrix @ action - action @ matrix).abs().max().item() for action in actions)
     return largest / matrix.abs().max().item()
 
 
 def block_planes(
     context: Context, models: Mapping[str, Mapping[str, Any]], batch_size: int = 1
 ) -> Values:
-    """Follow the features through octic models, and through an octic block (Fig. 3).
+    """Follow the features through octic models, and through the first one's first block (Fig. 3).
 
-    The models are built and run on the meta device: no numbers, only shapes.
-
-    Args:
-        context: of no influence but its seed, from which the models are built.
-        models: fields of `vitrine.measures.architecture.Architecture` by label, such as d8, i8 and
-            h8; the block is the first one's.
-        batch_size: of the images.
+    The models, fields of `vitrine.measures.architecture.Architecture` by label, are built and run
+    on the meta device: no numbers, only shapes.
 
     Returns:
         ``<label>/octic blocks``, ``<label>/standard blocks``, ``<label>/tokens``,
@@ -130,34 +110,32 @@ def block_planes(
     """
     values: dict[str, Any] = {}
     for label, architecture in architectures(models).items():
-        shapes: dict[str, list[int]] = {}
+        shapes: dict[Any, list[int]] = {}
+
+        def keep_shape(part: Any, _: Any, output: Tensor, shapes: Any = shapes) -> None:
+            shapes[part] = list(output.shape)
+
         with torch.device("meta"), torch.no_grad():
             model: Any = architecture.build(context.seed).eval()
-            for stage, path in STAGES.items():
-                part = model.blocks[0].get_submodule(path)
-                part.register_forward_hook(partial(_keep_shape, shapes, stage))
+            block = model.blocks[0]
+            for path in STAGES.values():
+                block.get_submodule(path).register_forward_hook(keep_shape)
             side = architecture.side(model)
             model(torch.empty(batch_size, 3, side, side))
-        invariantisation = model.invariantisation
+        invariants = model.invariantisation.invariant.out_features if model.invariantisation else 0
         values |= {
             f"{label}/octic blocks": model.octic_depth,
             f"{label}/standard blocks": len(model.blocks) - model.octic_depth,
-            f"{label}/tokens": shapes["norm1"][2],
+            f"{label}/tokens": shapes[block.norm1][2],
             f"{label}/channels": model.embed_dim,
-            f"{label}/invariants": (
-                invariantisation.invariant.out_features if invariantisation is not None else 0
-            ),
+            f"{label}/invariants": invariants,
         }
         if label == next(iter(models)):
-            values |= _block(model.blocks[0], shapes)
+            values |= _block(block, shapes)
     return values
 
 
-def _keep_shape(shapes: dict[str, list[int]], stage: str, _: Any, __: Any, output: Tensor) -> None:
-    shapes[stage] = list(output.shape)
-
-
-def _block(block: OcticBlock, shapes: Mapping[str, list[int]]) -> dict[str, Any]:
+def _block(block: OcticBlock, shapes: Mapping[Any, list[int]]) -> dict[str, Any]:
     """The stages of an octic block, against those of the standard block of its shape."""
     values: dict[str, Any] = {}
     dim, hidden = block.mlp.fc1.in_features, block.mlp.fc1.out_features
@@ -165,9 +143,10 @@ def _block(block: OcticBlock, shapes: Mapping[str, list[int]]) -> dict[str, Any]
         standard = Block(dim, block.attn.num_heads, hidden / dim, qkv_bias=True)
     for stage, path in STAGES.items():
         own, usual = (count(one.get_submodule(path))["parameters"] for one in (block, standard))
+        shape = shapes[block.get_submodule(path)]
         values |= {
-            f"{stage}/shape": shapes[stage],
-            f"{stage}/channels": shapes[stage][-1],
+            f"{stage}/shape": shape,
+            f"{stage}/channels": shape[-1],
             f"{stage}/parameters": own,
             f"{stage}/share": 100 * own / usual if usual else None,
         }
@@ -177,14 +156,11 @@ def _block(block: OcticBlock, shapes: Mapping[str, list[int]]) -> dict[str, Any]
 def cayley(context: Context, image_size: int = 80, patch_size: int = 8) -> Values:
     """Transform a photograph and its octic features by all eight elements (Fig. 5; octic, App. C).
 
-    Args:
-        context: its seed draws the filters of the patch embedding, smooth and grey ones.
-        image_size: pixels on a side.
-        patch_size: pixels on a side of a patch.
+    The filters of the patch embedding are random, smooth and grey; sizes are in pixels.
 
     Returns:
-        For each of the eight elements ``<element>/pixels``: ``(H, W, 3)`` bytes of the transformed
-        photograph; ``<element>/features``: ``(8, G, G)``, its planes on the grid of patches;
+        For each element ``<element>/pixels``: ``(H, W, 3)`` bytes of the transformed photograph;
+        ``<element>/features``: ``(8, G, G)``, its planes on the grid of patches;
         ``<element>/error``: the largest difference between these and the transformed features of
         the photograph, relative to the largest feature; ``<element>/change``: the same difference
         where the features are not transformed. ``filters``: ``(8, p, p, 3)``; ``patch``: p.
@@ -217,14 +193,10 @@ def learned_filters(trained: Trained, components: int = 16) -> Values:
 
     They are taken about zero: the group turns a filter of A2, B1, B2 or E into its negative.
 
-    Args:
-        trained: a model whose ``patch_embed`` is an `OcticPatchEmbed`.
-        components: of each bank, fewer where its filters span no more.
-
     Returns:
-        For each of `BANKS` ``<bank>/components``: ``(n, p, p, 3)``, each scaled to a largest
-        weight of 1; ``<bank>/explained``: percent of the filters' energy that they hold;
-        ``<bank>/first``: percent that the first holds.
+        For each of `BANKS` ``<bank>/components``: ``(n, p, p, 3)``, fewer than `components` where
+        the filters span no more, each scaled to a largest weight of 1; ``<bank>/explained``:
+        percent of the filters' energy that they hold; ``<bank>/first``: that the first holds.
 
     Raises:
         VitrineError: the model's patch embedding is another.

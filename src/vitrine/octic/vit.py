@@ -144,7 +144,7 @@ class SteerableVisionTransformer(Intermediates):
         self.mask_token = nn.Parameter(torch.empty(1, 1, channels)) if mask_token else None
 
         norm_layer = norm_layer or self.block_layer.norm_layer
-        steerable = partial(self.block_layer, norm_layer=norm_layer)
+        steerable: Callable[..., nn.Module] = partial(self.block_layer, norm_layer=norm_layer)
         self.blocks = nn.ModuleList(
             (steerable if index < octic_depth else Block)(
                 embed_dim,
