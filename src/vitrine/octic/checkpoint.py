@@ -64,7 +64,7 @@ def load_published(model: OcticVisionTransformer, state: Mapping[str, Any]) -> N
     if any(norm.convention != "published" for norm in norms):
         raise VitrineError("published weights need the published norm; give norm: published")
     left = {_deit(name): value for name, value in _state_dict(state).items()}
-    for name in [name for name in left if _FROZEN.fullmatch(name)]:
+    for name in filter(_FROZEN.fullmatch, list(left)):
         frozen, generator = left.pop(name), _GENERATORS.get(name.rpartition(".")[2])
         if generator is None and frozen.any():
             raise VitrineError(f"'{name}' of the state dict is not zero, and only A1 may be")
@@ -88,11 +88,7 @@ def load_published(model: OcticVisionTransformer, state: Mapping[str, Any]) -> N
 
 
 def _state_dict(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Take a state dict out of a training's file, and its names out of wrappers.
-
-    Raises:
-        VitrineError: there is none.
-    """
+    """Take a state dict out of a training's file, and its names out of wrappers."""
     for key in _KEYS:
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]
@@ -135,11 +131,7 @@ def _deit(name: str) -> str:
 
 
 def _published(model: OcticVisionTransformer) -> Iterator[_Published]:
-    """Go through all weights.
-
-    Raises:
-        VitrineError: there are no published models of this one's kind.
-    """
+    """Go through all weights of a model, which must be of a kind that was published."""
     if not isinstance(getattr(model, "patch_embed", None), OcticPatchEmbed):
         raise VitrineError(
             "only octic models with the equivariant patch embedding have a published layout; build "
@@ -173,29 +165,26 @@ def _published(model: OcticVisionTransformer) -> Iterator[_Published]:
 
 
 def _block(name: str, block: nn.Module) -> Iterator[_Published]:
+    if not isinstance(block, OcticBlock):
+        for last, parameter in block.named_parameters():
+            yield _as_is(_deit(f"{name}.{last}"), parameter)
+        return
     for index in "12":
         yield from _norm(f"{name}.norm{index}", block.get_submodule(f"norm{index}"))
-        for _, gamma in block.get_submodule(f"ls{index}").named_parameters():
-            if isinstance(block, OcticBlock):
-                yield from _scales(f"{name}.gamma_{index}", gamma)
-            else:
-                yield _as_is(f"{name}.gamma_{index}", gamma)
+        for gamma in block.get_submodule(f"ls{index}").parameters():
+            yield from _scales(f"{name}.gamma_{index}", gamma)
     for layer in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"):
-        parameters = dict(block.get_submodule(layer).named_parameters())
-        if not isinstance(block, OcticBlock):
-            yield from _plain(f"{name}.{layer}", block.get_submodule(layer))
-            continue
-        for irrep, weight in zip(_LINES, parameters["weight"], strict=True):
+        linear: Any = block.get_submodule(layer)
+        for irrep, weight in zip(_LINES, linear.weight, strict=True):
             yield _as_is(f"{name}.{layer}.lin_{irrep}.weight", weight)
-        if "bias" in parameters:
-            yield _as_is(f"{name}.{layer}.lin_A1.bias", parameters["bias"])
-        weight_e, heads = parameters["weight_e"], block.attn.num_heads
-        view = weight_e
+        if linear.bias is not None:
+            yield _as_is(f"{name}.{layer}.lin_A1.bias", linear.bias)
+        view, heads = linear.weight_e, block.attn.num_heads
         if layer == "attn.qkv":  # rows (copy, q k v, head, j) to (q k v, head, copy, j)
-            view = weight_e.unflatten(0, (2, 3, heads, -1)).permute(1, 2, 0, 3, 4)
+            view = view.unflatten(0, (2, 3, heads, -1)).permute(1, 2, 0, 3, 4)
         elif layer == "attn.proj":  # columns (copy, head, j) to (head, copy, j)
-            view = weight_e.unflatten(1, (2, heads, -1)).transpose(1, 2)
-        yield _Published(f"{name}.{layer}.lin_E.weight", view, weight_e.shape)
+            view = view.unflatten(1, (2, heads, -1)).transpose(1, 2)
+        yield _Published(f"{name}.{layer}.lin_E.weight", view, linear.weight_e.shape)
 
 
 def _norm(name: str, norm: nn.Module) -> Iterator[_Published]:

@@ -1,8 +1,7 @@
 """Six ways from octic to invariant features (octic, Sec. 3.3.3, App. D).
 
 The first four take polynomials, or norms, of the eight numbers (x0..x7) of a channel; they do not
-depend on how the phases of two channels relate. The last two compare a token as a whole with
-others. `invariance_error` checks that a model is invariant.
+depend on how the phases of two channels relate. The last two compare whole tokens.
 """
 
 from __future__ import annotations
@@ -33,8 +32,9 @@ def power_spectrum(x: Tensor) -> Tensor:
 
 def triple_correlation(x: Tensor) -> Tensor:
     """Return the polynomials of degree three, ``(15, ..., c)`` (octic, Eq. 13)."""
-    x0 = x[0]
-    return torch.stack([x0**3, *(x0 * quadratic for quadratic in _quadratics(x)), *_cubics(x)])
+    return torch.stack(
+        [x[0] ** 3, *(x[0] * quadratic for quadratic in _quadratics(x)), *_cubics(x)]
+    )
 
 
 def polynomial(x: Tensor) -> Tensor:
@@ -94,25 +94,18 @@ def _quintics(x: Tensor) -> list[Tensor]:
 
 
 class Invariant(nn.Module):
-    """Maps ``(8, ..., c)`` to ``(..., M)``.
-
-    Attributes:
-        out_features: M.
-    """
+    """Maps ``(8, ..., c)`` to ``(..., M)``; M is `out_features`."""
 
     out_features: int
 
 
 class Channelwise(Invariant):
-    """An invariant of each channel by itself, ``(8, ..., c)`` to ``(..., M)``.
+    """An invariant of each channel by itself, ``(8, ..., c)`` to ``(..., k c)``.
 
     Args:
-        dim: C, channels of all planes together.
+        dim: C, channels of all planes together, a multiple of 8.
         function: ``(8, ..., c)`` to ``(k, ..., c)``.
-        count: k, so that M = kc.
-
-    Raises:
-        VitrineError: `dim` is no multiple of 8.
+        count: k.
     """
 
     def __init__(self, dim: int, function: Callable[[Tensor], Tensor], count: int) -> None:
@@ -131,20 +124,15 @@ def _images(x: Tensor) -> Tensor:
 
 
 class MaxFiltering(Invariant):
-    """The largest inner product with any image of each learned token, M = R (octic, Eq. 16).
-
-    R is 2C if not given.
+    """The largest inner product with any image of each learned token, M = 2C (octic, Eq. 16).
 
     Attributes:
-        references: ``(8, R, c)``, of unit length when they are drawn.
-
-    Raises:
-        VitrineError: `dim`, C, is no multiple of 8.
+        references: ``(8, M, c)``, of unit length when they are drawn.
     """
 
-    def __init__(self, dim: int, references: int | None = None) -> None:
+    def __init__(self, dim: int) -> None:
         super().__init__()
-        self.out_features = references or 2 * dim
+        self.out_features = 2 * dim
         tokens = torch.randn(8, self.out_features, channels_of_plane(dim))
         self.references = nn.Parameter(tokens / tokens.square().sum((0, 2), keepdim=True).sqrt())
 
@@ -162,9 +150,6 @@ class Canonisation(Invariant):
 
     Attributes:
         reference: ``(8, c)``, of unit length, a buffer.
-
-    Raises:
-        VitrineError: `dim`, C, is no multiple of 8.
     """
 
     reference: Tensor
@@ -196,14 +181,9 @@ INVARIANTS: dict[str, Callable[[int], Invariant]] = {
 
 @torch.inference_mode()
 def invariance_error(model: nn.Module, images: Tensor) -> float:
-    """Return the largest change of any logit under the octic group.
+    """Return the largest change of any logit of square images under the octic group.
 
-    Args:
-        model: ``(B, C, H, W)`` to ``(B, classes)``; used in evaluation mode.
-        images: squares.
-
-    Returns:
-        about 1e-14 for an invariant model in float64, about 1e-5 in float32.
+    It is about 1e-14 for an invariant model in float64, about 1e-5 in float32.
     """
     was_training = model.training
     logits = model.eval()(images)

@@ -1,8 +1,6 @@
 """The savings of octic layers, counted and timed, and the accuracy of models on turned images.
 
-The one idea: a saving is a property of a layer's shape, so it is counted on real blocks without
-weights (Table 1, Fig. 4a), while accuracy on turned images (Table 2) needs a trained model and
-draws each image's turn from its index alone.
+A saving is a property of a layer's shape, so it is counted on real blocks without weights.
 """
 
 from __future__ import annotations
@@ -39,18 +37,15 @@ EQUAL = 1e-4
 def block_ratios(context: Context, shapes: Mapping[str, Mapping[str, int]]) -> Values:
     """Compare the operations of a dense and an octic block (Table 1, Fig. 4a; octic, Sec. 3.4).
 
-    Args:
-        context: of no influence.
-        shapes: ``dim``, ``mlp_dim``, ``heads`` and maybe ``tokens`` (197 if not given, an image of
-            224 in patches of 16) by label.
+    `shapes` are arguments of `block_operations` by label.
 
     Returns:
         ``"<label>/ratio"``, dense over octic, and ``"<label>/truncated"`` to two decimals, as the
         paper prints it.
 
     Raises:
-        VitrineError: a shape lacks a field or has an unknown one, or the planes and heads cannot
-            share its channels.
+        VitrineError: a shape lacks a field or has an unknown one, or planes and heads cannot share
+            its channels.
     """
     values: dict[str, float] = {}
     for label, shape in shapes.items():
@@ -71,8 +66,7 @@ def block_operations(
 ) -> tuple[int, int]:
     """Count a dense block with layer scale and an octic one of the same shape, as the paper does.
 
-    Raises:
-        VitrineError: the planes and heads cannot share the channels.
+    By default the tokens are those of an image of 224 pixels in patches of 16.
     """
     with torch.device("meta"):
         dense = Block(dim, heads, mlp_dim / dim, qkv_bias=True, init_values=LAYER_SCALE)
@@ -88,10 +82,8 @@ def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None
 
     Source: octic, Sec. 4.1.
 
-    Args:
-        trained: the run.
-        batch_size: images at a time; it does not change the turns.
-        images: judge this many, spread evenly over the validation split; None is all.
+    The turn depends on the image's index alone. Of the validation split `images` are judged, spread
+    evenly; None is all.
 
     Returns:
         ``top1``, ``top5``, ``rotated/top1``, ``rotated/top5`` in percent, ``change`` of top-1 in
@@ -138,10 +130,7 @@ def invariance(
 ) -> Values:
     """Turn and mirror noise before untrained models in float64: is invariance exact?
 
-    Args:
-        context: where to measure; its seed makes weights and noise.
-        models: fields of `vitrine.measures.architecture.Architecture` by label.
-        images: how many, each under all eight elements.
+    `models` are fields of `vitrine.measures.architecture.Architecture` by label.
 
     Returns:
         ``"<label>/error"``, the largest change of a logit, and ``"<label>/relative"``, the same
@@ -174,15 +163,8 @@ def module_runtime(
 ) -> Values:
     """Time activation and MLP, dense and octic, in turns (octic, App. A.2, Table 4).
 
-    Args:
-        context: where to measure; its seed makes weights and inputs.
-        dims: widths d; an MLP goes from d to 4d and back, an activation works on 4d channels.
-        batch_size: images in a pass.
-        passes: timed passes of each module.
-        warmup: passes of each before these.
-        tokens: of an image; the paper does not say how many.
-        precision: of the forward pass.
-        compile: let torch.compile at the modules.
+    An MLP goes from d to 4d channels and back, an activation works on 4d. The paper does not say
+    how many tokens an image has. Before `passes` timed passes there are `warmup` others.
 
     Returns:
         ``"<GELU|octic GELU|MLP|octic MLP>/<d>"``, medians in microseconds.
@@ -198,7 +180,13 @@ def module_runtime(
     values: dict[str, float] = {}
     for dim in dims:
         calls: dict[str, Callable[[], object]] = {}
-        for name, (module, channels) in _modules(dim).items():
+        modules = {  # with the channels of their inputs
+            "GELU": (nn.GELU(), 4 * dim),
+            "octic GELU": (OcticGELU(), 4 * dim),
+            "MLP": (Mlp(dim, 4 * dim), dim),
+            "octic MLP": (OcticMlp(dim, 4 * dim), dim),
+        }
+        for name, (module, channels) in modules.items():
             planes = (8, batch_size, tokens, channels // 8)
             shape = planes if name.startswith("octic") else (batch_size, tokens, channels)
             x = torch.randn(shape, device=context.device)
@@ -212,16 +200,6 @@ def module_runtime(
     return values
 
 
-def _modules(dim: int) -> dict[str, tuple[nn.Module, int]]:
-    """The rows of Table 4 with the channels of their inputs."""
-    return {
-        "GELU": (nn.GELU(), 4 * dim),
-        "octic GELU": (OcticGELU(), 4 * dim),
-        "MLP": (Mlp(dim, 4 * dim), dim),
-        "octic MLP": (OcticMlp(dim, 4 * dim), dim),
-    }
-
-
 def arithmetic_intensity(
     context: Context,
     dims: Sequence[int],
@@ -231,15 +209,9 @@ def arithmetic_intensity(
 ) -> Values:
     """Compute the operations per byte of linear layers (octic, App. B), two for a multiply-add.
 
-    A layer from D to F = e D channels reads its weights and B D numbers and writes B F; an octic
-    one has 3/16 of the multiply-adds and an eighth of the weights.
-
-    Args:
-        context: of no influence.
-        dims: widths D.
-        tokens: B.
-        expansion: e.
-        bytes: of a number.
+    For B `tokens` a layer from D to F = e D channels (e is `expansion`) reads its weights and B D
+    numbers of so many `bytes` and writes B F; an octic one has 3/16 of the multiply-adds and an
+    eighth of the weights.
 
     Returns:
         ``"<dense|octic>/<D>"``, and ``crossing``, the D above which the octic layer has more.
