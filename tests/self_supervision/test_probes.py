@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from sklearn.linear_model import LogisticRegression as SkLearns
+from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from torch.utils.data import Subset
 
@@ -15,7 +15,7 @@ from vitrine.measures.context import Trained
 from vitrine.scores import BY_IMAGE, unpack
 from vitrine.self_supervision import patch_probes, probes
 from vitrine.self_supervision.engine import train
-from vitrine.self_supervision.logistic import LogisticRegression
+from vitrine.self_supervision.logistic import logistic_regression
 from vitrine.self_supervision.neighbours import knn_accuracy, load_teacher, nearest
 from vitrine.self_supervision.network import build_model
 from vitrine.training.engine import Job
@@ -153,8 +153,8 @@ def test_cells_neighbours_are_scikit_learns(i8):
 def test_logistic_regression_is_scikit_learns(strength):
     random = np.random.RandomState(0)
     x, y = random.randn(60, 4), random.randint(3, size=60)
-    theirs = SkLearns(C=strength, tol=1e-8, max_iter=10000).fit(x, y)
-    ours = LogisticRegression(strength, chunk=25).fit(torch.from_numpy(x), torch.from_numpy(y), 3)
+    theirs = LogisticRegression(C=strength, tol=1e-8, max_iter=10000).fit(x, y)
+    ours = logistic_regression(torch.from_numpy(x), torch.from_numpy(y), 3, strength, chunk=25)
     ours = ours(torch.from_numpy(x)).softmax(1).numpy()
     assert ours == pytest.approx(theirs.predict_proba(x), abs=1e-3)
 

@@ -1,9 +1,8 @@
 """Flip-equivariant Vision Transformers D2 and H2 (Bökman et al., ICML 2025), the paper's baselines.
 
-https://arxiv.org/abs/2502.05169. The group has two elements, the identity and the left-right
-mirroring. Features are ``(2, B, N, C / 2)``: an even plane that it leaves as it is and an odd one
-that it negates. A linear layer has a matrix for each, half of the dense multiply-adds. All blocks
-are equivariant in D2, which classifies the even plane, and half of them in H2.
+https://arxiv.org/abs/2502.05169. The left-right mirroring leaves the even plane of features
+``(2, B, N, C / 2)`` as it is and negates the odd one. A linear layer has a matrix for each, half of
+the dense multiply-adds. D2 classifies the even plane.
 """
 
 from __future__ import annotations
@@ -45,12 +44,7 @@ def left_halves(grids: Tensor) -> Tensor:
 
 
 class FlipLinear(nn.Module):
-    """Equivariant linear layer, ``(2, B, N, c)`` to ``(2, B, N, c')``, with a bias where even.
-
-    Attributes:
-        weight: ``(2, c', c)``.
-        bias: ``(c')``, or None.
-    """
+    """Equivariant linear layer, ``(2, B, N, c)`` to ``(2, B, N, c')``, with a bias where even."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         super().__init__()
@@ -144,9 +138,7 @@ class FlipBlock(SteerableBlock):
 class FlipPatchEmbed(SteerablePatchEmbed):
     """Equivariant patch embedding, ``(B, I, H, W)`` to ``(2, B, N, c)``, of even and odd filters.
 
-    Attributes:
-        weight: ``(2, c, I, p, p/2)``, the filters' left halves.
-        bias: ``(c)``, of the even plane.
+    Of the filters `weight` holds the left halves, ``(2, c, I, p, p/2)``.
 
     Raises:
         VitrineError: `patch_size` or `embed_dim` is odd.
@@ -164,10 +156,7 @@ class FlipPatchEmbed(SteerablePatchEmbed):
 
 
 class FlipPositionEmbedding(SteerablePositionEmbedding):
-    """Equivariant position encoding ``(2, 1, N, c)``.
-
-    Attributes:
-        weight: ``(2, c, G, G/2)``, the grids' left halves.
+    """Equivariant position encoding ``(2, 1, N, c)``, of left halves ``(2, c, G, G/2)``.
 
     Raises:
         VitrineError: `grid`, G, or `dim`, C, is odd.
@@ -193,14 +182,9 @@ class EvenPlane(Invariant):
 
 
 class FlipVisionTransformer(SteerableVisionTransformer):
-    """D2 or H2.
+    """D2, all blocks flip-equivariant, or H2, by default the first half.
 
-    Args:
-        family: "d2", all blocks flip-equivariant; "h2", by default the first half.
-        **kwargs: those of `SteerableVisionTransformer`.
-
-    Raises:
-        VitrineError: an argument is impossible.
+    Arguments and errors are those of `SteerableVisionTransformer`.
     """
 
     block_layer = FlipBlock

@@ -1,15 +1,12 @@
 """The octic group D8, its representations, and the features that it acts on (octic, Sec. 3.1).
 
-Eight symmetries of the square: `r` turns an image anticlockwise by a quarter, `m` mirrors it left
-to right, and a word is applied from its right end: "mr" turns first. Two representations matter.
-The regular one permutes (y0..y7), one value for each element. The isotypic one acts on (x0..x7) by
-the irreducible ones: A1, A2, B1, B2 of one dimension, and two copies of E, (x4, x5) and (x6, x7).
-The Fourier transform takes one to the other.
+`r` turns an image anticlockwise by a quarter, `m` mirrors it left to right, and a word is applied
+from its right end: "mr" turns first. The regular representation permutes (y0..y7), one value for
+each element. The isotypic one acts on (x0..x7) by the irreducible ones: A1, A2, B1, B2 of one
+dimension, and two copies of E, (x4, x5) and (x6, x7). The Fourier transform leads between them.
 
 Octic features are one tensor ``(8, B, N, c)``, a plane of ``c = C / 8`` channels per vector of the
-isotypic basis: A1, A2, B1, B2, then E's copy 1, rows 0 and 1, and its copy 2, rows 0 and 1. With
-the planes in front, a group element or a Fourier transform is one 8x8 matrix on the first axis,
-and a linear layer multiplies whole planes.
+isotypic basis: A1, A2, B1, B2, then E's copy 1, rows 0 and 1, and its copy 2, rows 0 and 1.
 """
 
 from __future__ import annotations
@@ -30,10 +27,6 @@ IRREPS: dict[str, tuple[list[list[float]], list[list[float]]]] = {
     "B2": ([[-1]], [[-1]]),
     "E": ([[0, -1], [1, 0]], [[-1, 0], [0, 1]]),
 }
-
-# Entry i of the permuted vector is the old one at this index.
-_REGULAR = {"r": [1, 2, 3, 0, 7, 4, 5, 6], "m": [4, 5, 6, 7, 0, 1, 2, 3]}
-
 
 SCALE = 1 / (2 * math.sqrt(2))
 """What the Fourier transforms multiply by, which makes them orthogonal."""
@@ -107,7 +100,7 @@ def regular(element: str) -> Tensor:
     Source: octic, Eq. 3-4, Example 3.2.
     """
     eye = torch.eye(8, dtype=torch.float64)
-    return _of_word(element, eye[_REGULAR["r"]], eye[_REGULAR["m"]])
+    return _of_word(element, r=eye[[1, 2, 3, 0, 7, 4, 5, 6]], m=eye[[4, 5, 6, 7, 0, 1, 2, 3]])
 
 
 def transform(x: Tensor, element: str) -> Tensor:
@@ -126,18 +119,12 @@ def on_planes(matrix: Tensor, x: Tensor) -> Tensor:
 
 
 def act(x: Tensor, element: str, grid: tuple[int, int], prefix: int = 0) -> Tensor:
-    """Act on features as if the element acted on their image.
+    """Act on features ``(8, B, prefix + h w, c)`` as if the element acted on their image.
+
+    Channels are mixed in each pair of E, and the tokens of the `grid` (h, w) permuted; the `prefix`
+    tokens in front (CLS, registers) have no place.
 
     Source: octic, Eq. 6, Example 3.5, Example 3.6.
-
-    Args:
-        x: ``(8, B, prefix + h w, c)``.
-        element: one of `group.ELEMENTS`.
-        grid: (h, w) of the tokens before.
-        prefix: tokens in front that are no patches (CLS, registers).
-
-    Returns:
-        features of the shape of `x`, channels mixed in each pair of E and tokens permuted.
     """
     x = on_planes(isotypic(element), x)
     patches = x[:, :, prefix:].unflatten(2, grid).movedim(-1, 2)

@@ -51,18 +51,18 @@ class SteerableVisionTransformer(Intermediates):
     """A ViT whose first k blocks keep features ``(planes, B, N, c)`` that a group acts on.
 
     CLS, register and mask tokens only have a first plane, on which the group acts trivially; CLS
-    and registers are put in front after the position encoding. Arguments and attributes that are
-    not listed are those of timm's ViT.
+    and registers are put in front after the position encoding. A subclass names the group's layers.
+    Arguments that are not listed are those of timm's ViT.
 
     Args:
         equivariant: whether all blocks are the group's; the head takes invariants then.
         invariantise: makes, from C, the layer that turns features into invariants; None makes them
             plain channels.
-        patch_layer: by default the group's, as `norm_layer`.
+        patch_layer: by default `patch_embed_layer`.
+        norm_layer: by default that of `block_layer`.
         octic_depth: k, by default the depth if `equivariant`, else half of it.
         img_size: side of the square images, an even number of patches.
         patch_size: even.
-        global_pool: "token" (CLS), "avg" (of the patches) or "" (every token gets logits).
         embed_dim: C, channels of all planes together.
         init_values: of the layer scale (DeiT III's 1e-4; DINOv2 has 1e-5); 0 for no scale.
         mask_token: whether there is one, for masked images.
@@ -70,16 +70,11 @@ class SteerableVisionTransformer(Intermediates):
         init_std: of the linear layers' weights; 0.02 starts small models slowly.
         cls_std: of the CLS token; DINOv2 starts it from 1e-6.
 
-    Attributes:
-        block_layer: class of the group's block; so are `patch_embed_layer` and `pos_embed_layer`.
-        octic_depth: k.
-        equivariant: whether the features stay so to the end.
-
     Raises:
         VitrineError: an argument is impossible.
     """
 
-    block_layer: type[Any]
+    block_layer: Any
     patch_embed_layer: Callable[..., nn.Module]
     pos_embed_layer: Callable[..., nn.Module]
     patch_embed: Any
@@ -114,8 +109,9 @@ class SteerableVisionTransformer(Intermediates):
         cls_std: float = TOKEN_STD,
     ) -> None:
         super().__init__()
-        octic_depth = (depth if equivariant else depth // 2) if octic_depth is None else octic_depth
-        if not 0 <= octic_depth <= depth or (equivariant and octic_depth < depth):
+        least, usual = (depth, depth) if equivariant else (0, depth // 2)
+        octic_depth = usual if octic_depth is None else octic_depth
+        if not least <= octic_depth <= depth:
             allowed = f"{depth}" if equivariant else f"0 to {depth}"
             raise VitrineError(
                 f"octic_depth {octic_depth} does not suit the family's depth; give {allowed}"
@@ -126,7 +122,7 @@ class SteerableVisionTransformer(Intermediates):
         self.num_features = self.head_hidden_size = self.embed_dim = embed_dim
         self.num_reg_tokens, self.num_prefix_tokens = reg_tokens, 1 + reg_tokens
         self.in_chans = in_chans
-        self.patch_size, self.grid_size = patch_size, (side // patch_size, side // patch_size)
+        self.patch_size, self.grid_size = patch_size, 2 * (side // patch_size,)
         self.dynamic_img_size, self.grad_checkpointing = dynamic_img_size, False
         self.feature_info = [
             {"module": f"blocks.{index}", "num_chs": embed_dim, "reduction": patch_size}
@@ -184,11 +180,10 @@ class SteerableVisionTransformer(Intermediates):
     def no_weight_decay(self) -> set[str]:
         """Return the parameters that are not decayed: positions, tokens, references, scales.
 
-        The scales of norms and layer scales are vectors elsewhere, which timm leaves out itself.
+        Scales are vectors elsewhere, which timm leaves out itself.
         """
-        scales = (".norm", ".ls", ".invariant.")
-        names = dict(self.named_parameters())
-        exempt = {name for name in names if any(part in f".{name}" for part in scales)}
+        names, parts = dict(self.named_parameters()), (".norm", ".ls", ".invariant.")
+        exempt = {name for name in names if any(part in f".{name}" for part in parts)}
         return exempt | {"pos_embed.weight", "cls_token", "reg_token"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
@@ -204,15 +199,11 @@ class SteerableVisionTransformer(Intermediates):
         return {"stem": stem, "blocks": blocks}
 
     def set_input_size(self, img_size: int | tuple[int, int]) -> None:
-        """Change the size of images; positions are resampled as for images of another size.
-
-        Raises:
-            VitrineError: it is no square of an even number of patches.
-        """
+        """Change the size of images, an even number of patches; positions are resampled."""
         side = _square_side(img_size, self.patch_size)
-        self.pos_embed.set_grid(side // self.patch_size)
+        self.grid_size = 2 * (side // self.patch_size,)
+        self.pos_embed.set_grid(self.grid_size[0])
         self.patch_embed.set_input_size((side, side))
-        self.grid_size = (side // self.patch_size, side // self.patch_size)
         update_model_input_size(self, (side, side))
 
     def prune_intermediate_layers(
@@ -240,7 +231,7 @@ class SteerableVisionTransformer(Intermediates):
         head = nn.Linear(self.head_hidden_size, num_classes) if num_classes else nn.Identity()
         self.head = head.to(self.cls_token)
 
-    def break_symmetry(self, x: Tensor) -> Tensor:
+    def _break_symmetry(self, x: Tensor) -> Tensor:
         """Turn features ``(planes, B, N, c)`` into what standard blocks take, ``(B, N, C)``."""
         return to_channels(x) if self.invariantisation is None else self.invariantisation(x)
 
@@ -267,14 +258,9 @@ class SteerableVisionTransformer(Intermediates):
         return functional.pad(tokens.unsqueeze(0), (0, 0, 0, 0, 0, 0, 0, self.planes - 1))
 
     def embed(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Make features of images: patches, positions, class and register tokens.
+        """Make features ``(planes, B, 1 + R + h w, c)`` of images ``(B, I, H, W)``.
 
-        Args:
-            images: ``(B, I, H, W)``.
-            mask: ``(B, h w)`` bool, true where the mask token takes a patch's place.
-
-        Returns:
-            ``(planes, B, 1 + R + h w, c)``.
+        The mask token takes a patch's place where `mask`, ``(B, h w)`` bool, is true.
 
         Raises:
             VitrineError: the model does not take images of this size, or has no mask token.
@@ -295,23 +281,21 @@ class SteerableVisionTransformer(Intermediates):
         x = self.embed(images, mask)
         for index, block in enumerate(self.blocks):
             if index == self.octic_depth:
-                x = self.break_symmetry(x)
+                x = self._break_symmetry(x)
             x = checkpoint(block, x) if self.grad_checkpointing and self.training else block(x)
             yield x
 
     def _tokens(self, x: Tensor, norm: bool) -> Tensor:
         """Make tokens ``(B, N, C)`` of any block's output."""
-        if self.equivariant:
-            return to_channels(self.norm(x) if norm else x)
-        if x.ndim == 4:
-            x = self.break_symmetry(x)
-        return self.norm(x) if norm else x
+        if x.ndim == 4 and not self.equivariant:
+            x = self._break_symmetry(x)
+        x = self.norm(x) if norm else x
+        return to_channels(x) if self.equivariant else x
 
     def forward_features(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the normalised tokens ``(B, 1 + R + h w, C)`` of images ``(B, I, H, W)``.
+        """Return the normalised tokens ``(B, 1 + R + h w, C)`` of images, masked as in `embed`.
 
         Those of an equivariant family still turn with the images, their channels plane by plane.
-        Masked patches are as in `embed`.
         """
         for x in self._outputs(images, mask):
             last = x
@@ -346,8 +330,7 @@ def checkpoint_filter_fn(
 ) -> dict[str, Tensor]:
     """Fit weights of images of another size or of other channels to a model, as timm does a ViT's.
 
-    Positions are resampled, and filters summed or repeated over channels. Weights that the paper's
-    authors published are brought into our layout; they must be of the model's own size.
+    Weights that the paper's authors published must be of the model's own size.
 
     Raises:
         VitrineError: published weights do not fit the model.
@@ -369,11 +352,7 @@ def checkpoint_filter_fn(
 
 
 class Invariantisation(Invariant):
-    """Invariants of octic features, mapped to C channels: ``(8, ..., c)`` to ``(..., C)``.
-
-    Raises:
-        VitrineError: `name` is none of `INVARIANTS`.
-    """
+    """Invariants of octic features, mapped to C channels: ``(8, ..., c)`` to ``(..., C)``."""
 
     def __init__(self, dim: int, name: str, act_layer: Callable[[], nn.Module]) -> None:
         super().__init__()

@@ -1,14 +1,11 @@
-"""What teacher and student see of an image: crops of two sizes, and block-wise masks.
-
-The augmentation is DINOv2's, of torchvision's parts; the masks are BEiT's, as iBOT draws them.
-"""
+"""What teacher and student see of an image: DINOv2's crops of two sizes, and block-wise masks."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -37,22 +34,18 @@ class MultiCrop:
         spec, data = recipe.crops, recipe.data
         interpolation = transforms.InterpolationMode[data.interpolation.upper()]
         self._normalize = transforms.Normalize(*info.normalization(data.normalization))
-        jitter = transforms.RandomApply(
-            [transforms.ColorJitter(*spec.color_jitter)], spec.color_jitter_prob
-        )
-        blurred = transforms.GaussianBlur(spec.blur_kernel, spec.blur_sigma)
+        jitter = [transforms.ColorJitter(*spec.color_jitter)]
+        blurred = [transforms.GaussianBlur(spec.blur_kernel, spec.blur_sigma)]
 
-        def crop(
-            size: int, scale: tuple[float, float], blur: float, solarize: float
-        ) -> transforms.Compose:
+        def crop(size: int, scale: tuple[float, float], blur: float, solarize: float) -> Any:
             steps = [
                 (1.0, transforms.RandomResizedCrop(size, scale, spec.ratio, interpolation)),
                 (spec.hflip, transforms.RandomHorizontalFlip(spec.hflip)),
                 (spec.vflip, transforms.RandomVerticalFlip(spec.vflip)),
                 (float(spec.quarter_turns), quarter_turn),
-                (spec.color_jitter_prob, jitter),
+                (spec.color_jitter_prob, transforms.RandomApply(jitter, spec.color_jitter_prob)),
                 (spec.gray_prob, transforms.RandomGrayscale(spec.gray_prob)),
-                (blur, transforms.RandomApply([blurred], blur)),
+                (blur, transforms.RandomApply(blurred, blur)),
                 (solarize, transforms.RandomSolarize(128, solarize)),
             ]
             kept = [step for p, step in steps if p > 0]
@@ -83,13 +76,13 @@ def by_view(crops: Tensor) -> Tensor:
 def block_mask(grid: tuple[int, int], patches: int) -> np.ndarray:
     """Mask blocks of a grid ``(h, w)`` bool until `patches` are masked, never more.
 
-    Draws from Python's generator. A block masks up to half of the grid, its area is drawn from 4
-    patches on, its aspect ratio from 0.3 to 1 / 0.3; ten in a row that do not fit end it.
+    The masks are BEiT's, as iBOT draws them, by Python's generator. A block masks up to half of the
+    grid, its area is drawn from 4 patches on, its aspect ratio from 0.3 to 1 / 0.3; ten in a row
+    that do not fit end it.
     """
     mask = np.zeros(grid, dtype=bool)
-    left_over = patches
-    while left_over > 0:
-        most = min(left_over, mask.size / 2)
+    while patches > 0:
+        most = min(patches, mask.size / 2)
         for _ in range(TRIES):
             area = random.uniform(MIN_AREA, most)
             aspect = math.exp(random.uniform(*LOG_ASPECT))
@@ -102,7 +95,7 @@ def block_mask(grid: tuple[int, int], patches: int) -> np.ndarray:
             new = block.size - int(block.sum())
             if 0 < new <= most:
                 block[:] = True
-                left_over -= new
+                patches -= new
                 break
         else:
             break

@@ -1,10 +1,9 @@
 """The engine of self-supervision: a student learns what its own moving average, the teacher, sees.
 
-Around it stand the rules of every training (`vitrine.training.loop`). A step is a global batch in
-micro-batches, each of which is what one GPU of DINOv2 takes: its masks, its KoLeo loss and the
-parts of the batch that skip a branch are drawn for it alone. The teacher runs on all of a process'
-micro-batches first, since the targets depend on those of all processes. So few processes compute
-the same step as many, up to the order of sums.
+A step is a global batch in micro-batches, each of which is what one GPU of DINOv2 takes: its masks,
+its KoLeo loss and the parts of the batch that skip a branch are drawn for it alone. The teacher
+runs on all of a process' micro-batches first, since the targets depend on those of all processes.
+So few processes compute the same step as many, up to the order of sums.
 """
 
 from __future__ import annotations
@@ -20,13 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vitrine.data.loading import TrainingSamples
 from vitrine.self_supervision.crops import MultiCrop, by_view, masks
-from vitrine.self_supervision.losses import (
-    Centering,
-    Sinkhorn,
-    dino_losses,
-    ibot_loss,
-    koleo_loss,
-)
+from vitrine.self_supervision.losses import dino_losses, ibot_loss, koleo_loss, targets_of
 from vitrine.self_supervision.network import Network, build_model, drop_paths, teacher_file
 from vitrine.self_supervision.optimizer import Schedules, build_optimizer, follow
 from vitrine.training.loop import Run, require_start
@@ -40,6 +33,8 @@ if TYPE_CHECKING:
     from vitrine.plan.recipe import SelfSupervisionRecipe
     from vitrine.training.engine import Job
     from vitrine.training.journal import Journal
+
+SAVED = ("student", "teacher", "targets", "optimizer")  # all else follows from the step's number
 
 
 def train(job: Job[SelfSupervisionRecipe]) -> Path:
@@ -109,30 +104,17 @@ class Trainer:
         drop_paths(self.student.backbone, recipe.drop_path)
         if recipe.grad_checkpointing:
             checkpoint_gradients(self.student.backbone, recipe.model.name)
-        spec = recipe.teacher
-        self.targets = nn.ModuleDict(
-            {
-                name: Sinkhorn()
-                if spec.centering == "sinkhorn"
-                else Centering(recipe.head.prototypes, spec.center_momentum)
-                for name in ("cls", "patch")
-            }
-        ).to(team.device)
+        targets = {name: targets_of(recipe) for name in ("cls", "patch")}
+        self.targets = nn.ModuleDict(targets).to(team.device)
         self.optimizer = build_optimizer(self.student, recipe)
         self.scheduler = Schedules(recipe, self.optimizer)
-        heads = [self.student.head, self.student.patch_head]
-        self.clipped = [list(self.student.backbone.parameters())]
-        self.clipped.append([p for head in heads if head is not None for p in head.parameters()])
+        backbone = list(self.student.backbone.parameters())
+        self.clipped = [backbone, list(self.student.parameters())[len(backbone) :]]  # and the heads
         self.parallel = DistributedDataParallel(self.student) if team.world > 1 else self.student
         self.parts: dict[str, Tensor] = {}
-        self.last: dict[str, Tensor] = {}
 
     def step(self, step: int, batches: Iterable[MicroBatch]) -> Tensor:
-        """Take optimiser step `step` on this process's micro-batches of it.
-
-        Returns:
-            Their mean loss, on the device.
-        """
+        """Take a step on this process's micro-batches of it; return their mean loss."""
         self.scheduler.step_update(step)
         self.optimizer.zero_grad()
         micros = [self._seen(step, batch) for batch in batches]
@@ -174,25 +156,17 @@ class Trainer:
         temperature = self.scheduler.teacher_temperature(step)
         of_cls = self.targets["cls"]([one.logits[0] for one in seen], temperature, self.team)
         of_patch = self.targets["patch"]([one.patch_logits for one in seen], temperature, self.team)
-        self.last = {
-            "targets": torch.cat(of_cls),
-            "features": torch.cat([one.features.chunk(2)[0] for one in seen]),
-        }
+        self.last = torch.cat(of_cls), torch.cat([one.features.chunk(2)[0] for one in seen])
         return of_cls, of_patch
 
     def _losses(self, seen: Any, of_cls: Tensor, of_patch: Tensor, mask: Tensor) -> Tensor:
         """DINO's global and local loss, iBOT's and KoLeo's, weighted."""
         temperature = self.recipe.student_temperature
         first, *local = seen.logits
-        local_logits = local[0] if local else first[:0]
+        dino = dino_losses(first, local[0] if local else first[:0], of_cls, temperature)
+        ibot = ibot_loss(seen.patch_logits, of_patch, mask, temperature)
         koleo = sum(map(koleo_loss, seen.features.chunk(2)), start=first.new_zeros(()))
-        return torch.stack(
-            [
-                *dino_losses(first, local_logits, of_cls, temperature),
-                ibot_loss(seen.patch_logits, of_patch, mask, temperature),
-                self.recipe.koleo_weight * koleo,
-            ]
-        )
+        return torch.stack([*dino, ibot, self.recipe.koleo_weight * koleo])
 
     @property
     def lr(self) -> float:
@@ -201,10 +175,7 @@ class Trainer:
 
     def signs(self) -> dict[str, float]:
         """The parts of the last step's loss and how far its features are from collapse."""
-        return {
-            **{name: value.item() for name, value in self.parts.items()},
-            **diversity(self.last["targets"], self.last["features"]),
-        }
+        return {name: value.item() for name, value in self.parts.items()} | diversity(*self.last)
 
     def fault(self, step: int) -> str | None:
         """Say if the weights after `step` steps hold a number that is not finite."""
@@ -217,22 +188,17 @@ class Trainer:
         return backbone
 
     def state(self) -> dict[str, Any]:
-        """Everything that a later step depends on; the rest follows from the step's number."""
-        return {
-            "student": self.student.state_dict(),
-            "teacher": self.teacher.state_dict(),
-            "targets": self.targets.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
+        """Everything that a later step depends on."""
+        return {name: getattr(self, name).state_dict() for name in SAVED}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go back to a `state`."""
-        for name in ("student", "teacher", "targets", "optimizer"):
+        for name in SAVED:
             getattr(self, name).load_state_dict(state[name])
 
 
 def diversity(targets: Tensor, features: Tensor) -> dict[str, float]:
-    """Tell how far targets ``(M, K)`` and features ``(B, C)`` of other images are from collapse.
+    """Tell how far targets ``(M, K)`` and features ``(B, C)`` of images are from collapse.
 
     Returns:
         ``teacher_entropy`` (mean of the targets'), ``marginal_entropy`` (of their mean),

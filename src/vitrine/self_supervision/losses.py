@@ -1,19 +1,22 @@
 """DINOv2's losses and targets (Oquab et al., 2024, Sec. 4), as its published code has them.
 
-Crops come view by view: of 2B global crops the first B are every image's first view. A process
-may hold several micro-batches, each as large as what a GPU of DINOv2 takes. Losses are those of a
-micro-batch; targets depend on all of a step's, whichever process holds them.
+Crops come view by view: of 2B global crops the first B are every image's first view. Losses are
+those of a micro-batch; targets depend on all of a step's, whichever process holds them. All targets
+are probabilities, and `temperature` is the student's or the teacher's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrine.training.team import Team
+if TYPE_CHECKING:
+    from vitrine.plan.recipe import SelfSupervisionRecipe
+    from vitrine.training.team import Team
 
 EPS = 1e-8
 SINKHORN_ITERATIONS = 3
@@ -27,16 +30,10 @@ def cross_entropy(logits: Tensor, targets: Tensor, temperature: float) -> Tensor
 def dino_losses(
     global_logits: Tensor, local_logits: Tensor, targets: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """Return DINO's global and local loss.
+    """Return DINO's loss of global logits ``(2B, K)`` and of local ones ``(V B, K)``.
 
-    Every local crop is compared with both global targets of its image, a global one with the other
-    view's; the sum of all is divided by the number of pairs.
-
-    Args:
-        global_logits: ``(2B, K)``.
-        local_logits: ``(V B, K)``.
-        targets: ``(2B, K)``, probabilities.
-        temperature: the student's.
+    Every local crop is compared with both global targets of its image, ``(2B, K)``, a global one
+    with the other view's; the sum of all is divided by the number of pairs.
     """
     first, second = targets.chunk(2)
     views = len(local_logits) // len(first)
@@ -52,11 +49,8 @@ def dino_losses(
 def ibot_loss(logits: Tensor, targets: Tensor, mask: Tensor, temperature: float) -> Tensor:
     """Return iBOT's loss: the mean over an image's masked patches, averaged over all images.
 
-    Args:
-        logits: ``(M, K)`` of the masked patches, in the mask's order.
-        targets: ``(M, K)``, probabilities.
-        mask: ``(2B, N)`` bool; an image without a masked patch counts as zero.
-        temperature: the student's.
+    Logits and targets ``(M, K)`` of the masked patches are in the order of `mask`, ``(2B, N)``
+    bool; an image without a masked patch counts as zero.
     """
     weights = (1 / mask.sum(1, keepdim=True).clamp(min=1)).expand(mask.shape)[mask]
     return (weights * cross_entropy(logits, targets, temperature)).sum() / len(mask)
@@ -65,7 +59,7 @@ def ibot_loss(logits: Tensor, targets: Tensor, mask: Tensor, temperature: float)
 def koleo_loss(features: Tensor) -> Tensor:
     """Return minus the mean log distance of ``(B, C)`` to the nearest others, on the sphere.
 
-    Sablayrolles et al. (2019); it spreads an image's features from those of others.
+    It spreads an image's features from those of others (Sablayrolles et al., 2019).
     """
     with torch.autocast(features.device.type, enabled=False):
         points = functional.normalize(features.float(), dim=-1, eps=EPS)
@@ -109,3 +103,10 @@ class Sinkhorn(nn.Module):
             q = q / (team.sum(q.sum(0)) * q.shape[1])  # each prototype weighs 1 / K
             q = q / (q.sum(1, keepdim=True) * rows)  # each row 1 / M
         return list((q * rows).split([len(logits) for logits in batches]))
+
+
+def targets_of(recipe: SelfSupervisionRecipe) -> Sinkhorn | Centering:
+    """Make the module that turns the teacher's logits into targets."""
+    if recipe.teacher.centering == "sinkhorn":
+        return Sinkhorn()
+    return Centering(recipe.head.prototypes, recipe.teacher.center_momentum)

@@ -37,7 +37,9 @@ def hyperparameters(described: Described[SelfSupervisionRecipe]) -> Values:
     recipe = described.recipe
     with torch.device("meta"):
         network: Any = Network(recipe, build_model(recipe, 0))
-    optimizer = build_optimizer(_stand_in(), recipe)
+    layers = nn.ModuleDict({"blocks": nn.ModuleList([nn.Linear(1, 1)])})
+    stand_in: Any = nn.ModuleDict({"backbone": layers})  # fused AdamW takes no meta tensors
+    optimizer = build_optimizer(stand_in, recipe)
     schedules = Schedules(recipe, optimizer)
     schedules.step_update(0)
     weight_decay = max(group["weight_decay"] for group in optimizer.param_groups)
@@ -59,14 +61,6 @@ def hyperparameters(described: Described[SelfSupervisionRecipe]) -> Values:
         "mask_ratio/from": recipe.masks.ratio[0],
         "mask_ratio/to": recipe.masks.ratio[1],
     }
-
-
-def _stand_in() -> Any:
-    """A network of one layer: AdamW's fused kernel takes no parameters without values."""
-    network: Any = nn.Module()
-    network.backbone = nn.Module()
-    network.backbone.blocks = nn.ModuleList([nn.Linear(1, 1)])
-    return network
 
 
 def training_step(

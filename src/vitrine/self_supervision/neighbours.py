@@ -29,10 +29,7 @@ View = Callable[[Any], Any]
 
 
 def load_teacher(seed_folder: str | Path) -> tuple[nn.Module, View]:
-    """Open what a run of self-supervision has trained, in a checkout.
-
-    Args:
-        seed_folder: of one seed, such as ``runs/octic/dinov2-i8-l-1a2b3c4d/seed0``.
+    """Open a run of self-supervision, such as ``runs/octic/dinov2-i8-l-1a2b3c4d/seed0``.
 
     Returns:
         the teacher's backbone in evaluation mode, images ``(B, 3, S, S)`` to features ``(B, C)``,
@@ -68,7 +65,7 @@ def knn_accuracy(
         batch_size: images at a time.
 
     Returns:
-        the percentage of `val` whose class is that of its folder.
+        the accuracy on `val` in percent.
 
     Raises:
         VitrineError: a folder holds no such images, or the classes differ.
@@ -85,8 +82,7 @@ def knn_accuracy(
     device, seen = next(model.parameters()).device, []
     for images in (bank, queries):
         batches = eval_loader(EvaluationSamples(images, view), batch_size)
-        features = torch.cat([model(batch.to(device)) for batch, _ in batches])
-        seen.append(functional.normalize(features, dim=1))
+        seen.append(torch.cat([model(batch.to(device)) for batch, _ in batches]))
     labels = torch.tensor(bank.targets)
     votes = vote(seen[0], labels, seen[1], len(bank.classes), [neighbours])[neighbours]
     return 100 * (votes.argmax(1) == torch.tensor(queries.targets)).double().mean().item()
@@ -95,7 +91,7 @@ def knn_accuracy(
 def vote(
     bank: Tensor, labels: Tensor, queries: Tensor, classes: int, neighbours: Sequence[int]
 ) -> dict[int, Tensor]:
-    """Let the nearest of a bank ``(M, C)`` vote for the classes of ``(Q, C)``, on the unit sphere.
+    """Let the nearest of a bank ``(M, C)`` vote for the classes of ``(Q, C)``.
 
     A vote weighs the softmax of the cosine over all of the largest number of neighbours.
 
@@ -103,8 +99,8 @@ def vote(
         votes ``(Q, classes)`` by number of neighbours.
     """
     votes: dict[int, list[Tensor]] = {k: [] for k in neighbours}
-    bank = bank.to(queries.dtype)
-    for part in queries.split(QUERIES):
+    bank = functional.normalize(bank, dim=1).to(queries.dtype)
+    for part in functional.normalize(queries, dim=1).split(QUERIES):
         cosines, near = (part @ bank.T).topk(min(max(neighbours), len(bank)))
         weights = (cosines.double() / TEMPERATURE).softmax(1).cpu()
         voters = labels[near.cpu()]

@@ -1,13 +1,13 @@
 """What DINOv2 trains: a backbone with the head that projects its tokens on prototypes.
 
 Any registered model serves that takes a `mask` in `forward_features` and has `blocks` of timm's
-parts: `MaskedVisionTransformer`, and the octic and flip-equivariant ones. A run keeps the teacher's
-backbone alone; its features are the class token after the last norm, C channels in every family.
+parts: `MaskedVisionTransformer`, and the octic and flip-equivariant ones. Its features are the
+class token after the last norm.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import MethodType
@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 def build_model(recipe: SelfSupervisionRecipe, classes: int) -> nn.Module:
-    """Make the recipe's backbone, which returns features; there is no head of `classes`.
-
-    Raises:
-        VitrineError: timm does not know the name, or the model has no mask token.
-    """
+    """Make the recipe's backbone; there is no head of `classes`. Errors are those of `create`."""
     return create(recipe, 0, dynamic_img_size=True, mask_token=True)
 
 
@@ -53,12 +49,12 @@ class Head(nn.Module):
 
     def __init__(self, width: int, hidden: int, bottleneck: int, prototypes: int) -> None:
         super().__init__()
-        layers = [nn.Linear(width, hidden), nn.Linear(hidden, hidden)]
-        last = nn.Linear(hidden, bottleneck)
-        for layer in (*layers, last):
+        first, second = nn.Linear(width, hidden), nn.Linear(hidden, hidden)
+        third = nn.Linear(hidden, bottleneck)
+        for layer in (first, second, third):
             nn.init.trunc_normal_(layer.weight, std=0.02)
             nn.init.zeros_(layer.bias)
-        self.mlp = nn.Sequential(layers[0], nn.GELU(), layers[1], nn.GELU(), last)
+        self.mlp = nn.Sequential(first, nn.GELU(), second, nn.GELU(), third)
         self.last_layer = weight_norm(nn.Linear(bottleneck, prototypes, bias=False))
         with torch.no_grad():
             self.last_layer.parametrizations.weight.original0.fill_(1)
@@ -100,17 +96,14 @@ class Network(nn.Module):
     def forward(
         self, crops: Sequence[Tensor], masks: Sequence[Tensor | None], chosen: Tensor
     ) -> Projected:
-        """Project class tokens, and the `chosen` patches of the first crops.
+        """Project class tokens, and the `chosen` patches, ``(2B, N)`` bool, of the first crops.
 
         Args:
             crops: sets of crops, each ``(B', 3, H, W)``; the first are the global ones.
             masks: of each set, ``(B', N)`` bool, or None where every patch is seen.
-            chosen: ``(2B, N)`` bool.
+            chosen: of the first set.
         """
-        tokens = [
-            self.backbone.forward_features(images, mask)
-            for images, mask in zip(crops, masks, strict=True)
-        ]
+        tokens = list(map(self.backbone.forward_features, crops, masks))
         cls = [one[:, 0] for one in tokens]
         patches = tokens[0][:, self.backbone.num_prefix_tokens :][chosen]
         sizes = [len(one) for one in (*cls, patches)]
@@ -133,18 +126,17 @@ def drop_paths(model: nn.Module, rate: float) -> None:
 
 
 def _forward_on_parts(rate: float, block: Any, x: Tensor) -> Tensor:
-    x = _add_on_part(x, lambda part: block.ls1(block.attn(block.norm1(part))), block, rate)
-    return _add_on_part(x, lambda part: block.ls2(block.mlp(block.norm2(part))), block, rate)
-
-
-def _add_on_part(
-    x: Tensor, branch: Callable[[Tensor], Tensor], block: nn.Module, rate: float
-) -> Tensor:
-    """Add a branch of ``(..., B, N, C)`` for some of the B images."""
-    if not block.training:
-        return x + branch(x)
-    batch = x.shape[-3]
-    kept = max(int(batch * (1 - rate)), 1)
-    rows = torch.randperm(batch, device=x.device)[:kept]
-    residual = branch(x.index_select(-3, rows))
-    return x.index_add(-3, rows, residual.to(x.dtype), alpha=batch / kept)
+    """Run a block of ``(..., B, N, C)``, each branch for some of the B images in training."""
+    for norm, layer, scale in (
+        (block.norm1, block.attn, block.ls1),
+        (block.norm2, block.mlp, block.ls2),
+    ):
+        if not block.training:
+            x = x + scale(layer(norm(x)))
+            continue
+        batch = x.shape[-3]
+        kept = max(int(batch * (1 - rate)), 1)
+        rows = torch.randperm(batch, device=x.device)[:kept]
+        residual = scale(layer(norm(x.index_select(-3, rows))))
+        x = x.index_add(-3, rows, residual.to(x.dtype), alpha=batch / kept)
+    return x

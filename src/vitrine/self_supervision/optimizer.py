@@ -30,11 +30,7 @@ def cosine(step: int, start: float, end: float, steps: int) -> float:
 
 
 class Schedules:
-    """The values of each step, as DINOv2's published code has them.
-
-    Attributes:
-        lr: of the last step set by `step_update`, before layer decay.
-    """
+    """The values of each step, as DINOv2's published code has them; `lr` is before layer decay."""
 
     lr = 0.0
 
@@ -78,7 +74,11 @@ def build_optimizer(network: Network, recipe: SelfSupervisionRecipe) -> torch.op
     groups: dict[tuple[float, float, bool], dict[str, Any]] = {}
     for name, parameter in network.named_parameters():
         part, _, inner = name.partition(".")
-        layer = _layer(inner, layers) if part == "backbone" else layers + 1
+        layer = layers + 1
+        if part == "backbone" and inner.startswith(EMBEDDINGS):
+            layer = 0
+        elif part == "backbone" and inner.startswith("blocks."):
+            layer = int(inner.split(".")[1]) + 1
         scale = spec.layer_decay ** (layers + 1 - layer)
         if "patch_embed" in name:
             scale *= spec.patch_embed_scale
@@ -87,13 +87,6 @@ def build_optimizer(network: Network, recipe: SelfSupervisionRecipe) -> torch.op
         rules = dict(zip(("lr_scale", "wd_scale", "last_layer"), key, strict=True))
         groups.setdefault(key, {"params": [], **rules})["params"].append(parameter)
     return torch.optim.AdamW(list(groups.values()), lr=spec.lr, betas=spec.betas, fused=True)
-
-
-def _layer(name: str, layers: int) -> int:
-    """The layer of a backbone's parameter."""
-    if name.startswith(EMBEDDINGS):
-        return 0
-    return int(name.split(".")[1]) + 1 if name.startswith("blocks.") else layers + 1
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@ the classifier, which is then judged on the validation split.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from vitrine.data import build
 from vitrine.data.opening import Split
 from vitrine.data.segmentation import IGNORED
 from vitrine.measures.context import Trained, Values
-from vitrine.self_supervision.logistic import LogisticRegression
+from vitrine.self_supervision.logistic import logistic_regression
 from vitrine.self_supervision.neighbours import Classifier, nearest
 
 if TYPE_CHECKING:
@@ -46,30 +47,32 @@ def patch_segmentation(
         distance, 0 for cosine), as chosen; ``images``.
     """
     classes = trained.reads.classes
-    train = list(_seen(trained, "train"))
-    chosen_by = train[::HELD_OUT]
+    train, val = list(_seen(trained, "train")), list(_seen(trained, "val"))
+    held_out = train[::HELD_OUT]
     fitted_on = [seen for index, seen in enumerate(train) if index % HELD_OUT]
     bank = torch.cat([tokens for tokens, _, _ in fitted_on])
     labels = torch.cat([patches for _, patches, _ in fitted_on])
     bank, labels = bank[labels != IGNORED], labels[labels != IGNORED]
-    val = list(_seen(trained, "val"))
-    linear: dict[Any, Classifier] = {
-        strength: _linear(bank, labels, classes, strength, iterations) for strength in strengths
+
+    def best(choices: dict[Any, Classifier]) -> tuple[Any, float]:
+        chosen = max(choices, key=lambda one: mean_iou(choices[one], held_out, classes))
+        return chosen, mean_iou(choices[chosen], val, classes)
+
+    strength, linear = best({s: _linear(bank, labels, classes, s, iterations) for s in strengths})
+    (k, metric), knn = best(
+        {
+            (k, metric): nearest(bank, labels, classes, k, metric)
+            for k, metric in itertools.product(neighbours, METRICS)
+        }
+    )
+    return {
+        "images": len(val),
+        "linear": linear,
+        "linear/C": strength,
+        "knn": knn,
+        "knn/k": k,
+        "knn/L2": float(metric == "L2"),
     }
-    near: dict[Any, Classifier] = {
-        (k, metric): nearest(bank, labels, classes, k, metric)
-        for k in neighbours
-        for metric in METRICS
-    }
-    values: dict[str, float] = {"images": len(val)}
-    for name, choices in (("linear", linear), ("knn", near)):
-        best = max(choices, key=lambda one: mean_iou(choices[one], chosen_by, classes))
-        values[name] = mean_iou(choices[best], val, classes)
-        if name == "linear":
-            values["linear/C"] = best
-        else:
-            values |= {"knn/k": best[0], "knn/L2": float(best[1] == "L2")}
-    return values
 
 
 def patch_labels(mask: Tensor, side: int) -> Tensor:
@@ -102,7 +105,7 @@ def mean_iou(
 def _linear(
     bank: Tensor, labels: Tensor, classes: int, strength: float, iterations: int
 ) -> Classifier:
-    layer = LogisticRegression(strength, iterations).fit(bank, labels, classes)
+    layer = logistic_regression(bank, labels, classes, strength, iterations)
     return lambda tokens: layer(tokens).argmax(1)
 
 

@@ -10,7 +10,7 @@ import copy
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from vitrine.data.transforms import eval_transform
 from vitrine.measures.context import Trained, Values
 from vitrine.octic.group import ELEMENTS, transform
 from vitrine.scores import BY_IMAGE, pack
-from vitrine.self_supervision.logistic import LogisticRegression
+from vitrine.self_supervision.logistic import logistic_regression
 from vitrine.self_supervision.neighbours import nearest, vote
 from vitrine.self_supervision.network import teacher_file
 from vitrine.training.model import load_weights
@@ -41,6 +41,8 @@ NEIGHBOURS = (10, 20, 100, 200)
 RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
 """Learning rates of the linear classifiers at a batch of 256."""
 BLOCKS = 4
+Choice = tuple[int, bool, float]
+"""How many of the last blocks a linear classifier sees, if also the mean patch; learning rate."""
 
 
 def knn(
@@ -58,12 +60,12 @@ def knn(
         ``equal``, the percentage of images with one prediction under all eight, and ``worst``, the
         accuracy under that which costs most; ``images``; the headline and ``rise`` by image.
     """
-    bank, labels = features(trained, "train", batch_size)
+    bank, labels = class_tokens(trained, "train", batch_size)
     headline = 20 if 20 in neighbours else neighbours[0]
     exact = replace(trained, model=copy.deepcopy(trained.model).double())
     predicted = []
     for element in ELEMENTS:
-        queries, truth = features(exact, "val", batch_size, element)
+        queries, truth = class_tokens(exact, "val", batch_size, itertools.repeat(element))
         votes = vote(bank, labels, queries, trained.reads.classes, neighbours)
         predicted.append(votes[headline].argmax(1))
         if element == ELEMENTS[0]:
@@ -109,8 +111,8 @@ def _right_of_teachers(
     found, final = [], copy.deepcopy(trained.model.state_dict())
     for step in steps:
         load_weights(trained.model, teacher_file(trained.folder, step), trained.recipe)
-        bank, labels = features(trained, "train", batch_size)
-        queries, truth = features(trained, "val", batch_size)
+        bank, labels = class_tokens(trained, "train", batch_size)
+        queries, truth = class_tokens(trained, "val", batch_size)
         votes = vote(bank, labels, queries, trained.reads.classes, [neighbours])
         found.append(votes[neighbours].argmax(1) == truth)
     trained.model.load_state_dict(final)
@@ -134,8 +136,7 @@ def cells(trained: Trained[SelfSupervisionRecipe], batch_size: int = 128) -> Val
     queries, truth = class_tokens(trained, "val", batch_size)
     classes = trained.reads.classes
     near = {k: nearest(bank, labels, classes, k, "L2") for k in (1, 20)}
-    strength = bank.shape[1] * classes / 100
-    fitted = LogisticRegression(strength).fit(bank, labels, classes)
+    fitted = logistic_regression(bank, labels, classes, strength=bank.shape[1] * classes / 100)
     predicted = {f"{k}-NN": near[k](queries).cpu() for k in near}
     predicted["linear"] = fitted(queries).argmax(1).cpu()
     exact = replace(trained, model=copy.deepcopy(trained.model).double())
@@ -169,32 +170,31 @@ def linear(
         it; ``held_out``, without that bias: on either half of the images, that of the one which is
         best on the other half; ``images``.
     """
-    recipe, device = trained.recipe, trained.device
+    recipe, device, model = trained.recipe, trained.device, cast(Any, trained.model)
     seed_everything("linear probe", trained.seed)
-    width: int = trained.model.num_features  # type: ignore[assignment]
-    classifiers = nn.ModuleDict()
-    groups: list[dict[str, Any]] = []
-    last = min(BLOCKS, len(trained.model.blocks))  # type: ignore[arg-type]
-    for n, mean in itertools.product((1, last), (False, True)):
-        for number, rate in enumerate(rates):
-            layer = nn.Linear(width * (n + mean), trained.reads.classes)
-            nn.init.normal_(layer.weight, std=0.01)
-            nn.init.zeros_(layer.bias)
-            classifiers[f"{n}-{mean}-{number}"] = layer
-            groups.append({"params": list(layer.parameters()), "lr": rate * batch_size / 256})
-    classifiers.to(device)
+    classifiers: dict[Choice, nn.Linear] = {}
+    last = min(BLOCKS, len(model.blocks))
+    for n, with_mean, rate in itertools.product((1, last), (False, True), rates):
+        layer = nn.Linear(model.num_features * (n + with_mean), trained.reads.classes)
+        nn.init.normal_(layer.weight, std=0.01)
+        nn.init.zeros_(layer.bias)
+        classifiers[n, with_mean, rate] = layer.to(device)
+    groups = [
+        {"params": list(layer.parameters()), "lr": rate * batch_size / 256}
+        for (_, _, rate), layer in classifiers.items()
+    ]
     optimizer = torch.optim.SGD(groups, momentum=0.9)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     images = build(trained.reads, "train", trained.data_root)
-    mean_std = trained.reads.normalization(recipe.data.normalization)
+    mean, std = trained.reads.normalization(recipe.data.normalization)
     crop: Any = create_transform(
         recipe.data.image_size,
         is_training=True,
         hflip=recipe.crops.hflip,
         color_jitter=None,  # type: ignore[arg-type]
         interpolation=recipe.data.interpolation,
-        mean=mean_std[0],
-        std=mean_std[1],
+        mean=mean,
+        std=std,
     )
     samples = TrainingSamples(images, crop, trained.seed)
     size = min(batch_size, len(samples))
@@ -203,14 +203,14 @@ def linear(
     ):
         labels = batch.labels.to(device)
         logits = _logits(classifiers, _last_tokens(trained, batch.images))
-        sum(functional.cross_entropy(one, labels) for one in logits).backward()  # type: ignore[union-attr]
+        torch.stack([functional.cross_entropy(one, labels) for one in logits]).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
     hits = []
     with torch.inference_mode():
-        for batch_images, truth in _batches(trained, "val", size):
-            logits = _logits(classifiers, _last_tokens(trained, batch_images))
+        for seen, truth in _batches(trained, "val", size):
+            logits = _logits(classifiers, _last_tokens(trained, seen))
             hits.append(torch.stack([one.argmax(1).cpu() == truth for one in logits]))
     right = torch.cat(hits, dim=1).double()  # (classifiers, images)
     return {
@@ -229,17 +229,6 @@ def chosen_by_other_half(right: Tensor) -> float:
     best = [half.mean(1).argmax() for half in halves]
     hits = halves[0][best[1]].sum() + halves[1][best[0]].sum()
     return (hits / right.shape[1]).item()
-
-
-def features(
-    trained: Trained[SelfSupervisionRecipe], split: Split, batch_size: int, element: str = "e"
-) -> tuple[Tensor, Tensor]:
-    """Return class tokens ``(M, C)`` of a split, on the unit sphere, and labels ``(M,)``.
-
-    `element` is the symmetry under which all images are seen.
-    """
-    tokens, labels = class_tokens(trained, split, batch_size, itertools.repeat(element))
-    return functional.normalize(tokens, dim=1), labels
 
 
 def class_tokens(
@@ -292,12 +281,13 @@ def _last_tokens(
     return [(patches.clone(), prefix[:, 0].clone()) for patches, prefix in taken]
 
 
-def _logits(classifiers: nn.ModuleDict, tokens: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+def _logits(
+    classifiers: dict[Choice, nn.Linear], tokens: list[tuple[Tensor, Tensor]]
+) -> list[Tensor]:
     logits = []
-    for name, layer in classifiers.items():
-        n, mean, _ = name.split("-")
-        chosen = [cls for _, cls in tokens[-int(n) :]]
-        if mean == "True":
+    for (n, mean, _), layer in classifiers.items():
+        chosen = [cls for _, cls in tokens[-n:]]
+        if mean:
             chosen.append(tokens[-1][0].mean(1))
         logits.append(layer(torch.cat(chosen, dim=1)))
     return logits

@@ -27,8 +27,7 @@ class MaskedVisionTransformer(_Timms):
 
     Args:
         mask_token: whether it has the token that takes a masked patch's place, zero at first.
-        init_std: of positions and of the linear layers' weights; 0.02, timm's, starts small models
-            slowly.
+        init_std: of positions and linear layers' weights; timm's 0.02 starts small models slowly.
         **kwargs: those of timm's ViT.
     """
 
