@@ -1,9 +1,8 @@
 """Registers every family of models with timm, so that `timm.create_model` finds them.
 
 A family is a module ``vitrine/<paper>/<family>.py`` with `@register_model` functions at its top
-level, each under the model's own name, or calls of `register_models` with these names. This module
-imports all that have one. A family imports torch and timm and nothing of the workflow (no pydantic,
-Snakemake or mm*).
+level, each under the model's own name, or calls of `register_models`. This module imports all that
+have one. A family imports torch and timm and nothing of the workflow (no pydantic, Snakemake, mm*).
 """
 
 import re

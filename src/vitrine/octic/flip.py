@@ -200,26 +200,7 @@ class FlipVisionTransformer(SteerableVisionTransformer):
 register_models(
     __name__,
     FlipVisionTransformer,
-    [
-        "d2_vit_small_patch16_224",
-        "d2_vit_base_patch16_224",
-        "d2_vit_large_patch16_224",
-        "d2_vit_huge_patch14_224",
-        "d2_vit_huge_patch16_224",
-    ],
-    family="d2",
-    pretrained_filter_fn=checkpoint_filter_fn,
-)
-register_models(
-    __name__,
-    FlipVisionTransformer,
-    [
-        "h2_vit_small_patch16_224",
-        "h2_vit_base_patch16_224",
-        "h2_vit_large_patch16_224",
-        "h2_vit_huge_patch14_224",
-        "h2_vit_huge_patch16_224",
-    ],
-    family="h2",
+    {"d2_vit": {}, "h2_vit": {"family": "h2"}},
+    ["small_patch16", "base_patch16", "large_patch16", "huge_patch14", "huge_patch16"],
     pretrained_filter_fn=checkpoint_filter_fn,
 )

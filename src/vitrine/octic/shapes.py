@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
@@ -26,29 +27,33 @@ SHAPES = {
 def register_models(
     module: str,
     model_type: type[nn.Module],
-    names: Sequence[str],
+    families: Mapping[str, Mapping[str, Any]],
+    shapes: Sequence[str],
     first_conv: str = "patch_embed",
     **options: Any,
 ) -> None:
-    """Register models ``<family>_vit_<shape>_224`` with timm, as functions of `module`.
+    """Register models ``<family>_<shape>_224`` with timm, as functions of `module`.
 
-    Whatever `model_type` takes is an argument of `timm.create_model`, and goes before `options` and
-    those of the shape.
+    Whatever `model_type` takes is an argument of `timm.create_model`, and goes before the family's
+    arguments, `options` and those of the shape.
     """
     cfg = {"crop_pct": 1.0, "fixed_input_size": True, "first_conv": first_conv}
-    cfgs = generate_default_cfgs({name: {**cfg, "classifier": "head"} for name in names})
     namespace = vars(sys.modules[module])
-    namespace.setdefault("default_cfgs", {}).update(cfgs)
-    for name in names:
-        namespace[name] = _registered(module, model_type, name, options)
+    for (family, given), shape in itertools.product(families.items(), shapes):
+        name = f"{family}_{shape}_224"
+        cfgs = generate_default_cfgs({name: {**cfg, "classifier": "head"}})
+        namespace.setdefault("default_cfgs", {}).update(cfgs)
+        namespace[name] = _registered(module, model_type, name, shape, {**options, **given})
 
 
-def _registered(module: str, model_type: type[nn.Module], name: str, options: Any) -> Any:
-    width, depth, heads, hidden, patch = SHAPES[name.partition("vit_")[2].removesuffix("_224")]
-    shape = {"patch_size": patch, "embed_dim": width, "depth": depth, "num_heads": heads}
+def _registered(
+    module: str, model_type: type[nn.Module], name: str, shape: str, options: Mapping[str, Any]
+) -> Any:
+    width, depth, heads, hidden, patch = SHAPES[shape]
+    sizes = {"patch_size": patch, "embed_dim": width, "depth": depth, "num_heads": heads}
 
     def entrypoint(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-        given = {**shape, "mlp_ratio": hidden / width, **options, **kwargs}
+        given = {**sizes, "mlp_ratio": hidden / width, **options, **kwargs}
         out_indices = given.pop("out_indices", min(3, given["depth"]))
         feature_cfg = {"out_indices": out_indices, "feature_cls": "getter"}
         model: nn.Module = build_model_with_cfg(
@@ -60,18 +65,11 @@ def _registered(module: str, model_type: type[nn.Module], name: str, options: An
     return register_model(entrypoint)
 
 
-# Plain ViTs with DeiT III's layer scale and positions.
 register_models(
     __name__,
     VisionTransformer,
-    [
-        "vit_huge_patch16_224",
-        "vit_gigantic_patch16_224",
-        "vit_e_patch16_224",
-        "vit_22b_patch16_224",
-    ],
+    {"vit": {"init_values": 1e-4, "no_embed_class": True}},  # DeiT III's layer scale and positions
+    ["huge_patch16", "gigantic_patch16", "e_patch16", "22b_patch16"],
     first_conv="patch_embed.proj",
-    init_values=1e-4,
-    no_embed_class=True,
     pretrained_filter_fn=checkpoint_filter_fn,
 )

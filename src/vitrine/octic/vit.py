@@ -413,42 +413,14 @@ class OcticVisionTransformer(SteerableVisionTransformer):
 register_models(
     __name__,
     OcticVisionTransformer,
-    [
-        "octic_d8_vit_small_patch16_224",
-        "octic_d8_vit_base_patch16_224",
-        "octic_d8_vit_large_patch16_224",
-        "octic_d8_vit_huge_patch14_224",
-        "octic_d8_vit_huge_patch16_224",
-        "octic_d8_vit_gigantic_patch16_224",
-        "octic_d8_vit_e_patch16_224",
-        "octic_d8_vit_22b_patch16_224",
-    ],
-    family="d8",
+    {"octic_d8_vit": {}, "octic_h8_vit": {"family": "h8"}, "octic_i8_vit": {"family": "i8"}},
+    ["small_patch16", "base_patch16", "large_patch16", "huge_patch14", "huge_patch16"],
     pretrained_filter_fn=checkpoint_filter_fn,
 )
 register_models(
     __name__,
     OcticVisionTransformer,
-    [
-        "octic_h8_vit_small_patch16_224",
-        "octic_h8_vit_base_patch16_224",
-        "octic_h8_vit_large_patch16_224",
-        "octic_h8_vit_huge_patch14_224",
-        "octic_h8_vit_huge_patch16_224",
-    ],
-    family="h8",
-    pretrained_filter_fn=checkpoint_filter_fn,
-)
-register_models(
-    __name__,
-    OcticVisionTransformer,
-    [
-        "octic_i8_vit_small_patch16_224",
-        "octic_i8_vit_base_patch16_224",
-        "octic_i8_vit_large_patch16_224",
-        "octic_i8_vit_huge_patch14_224",
-        "octic_i8_vit_huge_patch16_224",
-    ],
-    family="i8",
+    {"octic_d8_vit": {}},
+    ["gigantic_patch16", "e_patch16", "22b_patch16"],
     pretrained_filter_fn=checkpoint_filter_fn,
 )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -130,8 +131,9 @@ def _registered_in(tree: ast.Module) -> Iterator[str]:
                 if any(word in ast.unparse(decorator) for word in REGISTERING):
                     yield node.name
         match node:
-            case ast.Expr(ast.Call(ast.Name("register_models"), [_, _, names])):
-                yield from ast.literal_eval(names)
+            case ast.Expr(ast.Call(ast.Name("register_models"), [_, _, families, shapes])):
+                parts = map(ast.literal_eval, (families, shapes))
+                yield from (f"{family}_{shape}_224" for family, shape in itertools.product(*parts))
 
 
 def _named_in(value: Any) -> set[str]:

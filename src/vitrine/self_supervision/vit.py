@@ -84,7 +84,8 @@ class MaskedVisionTransformer(_Timms):
 register_models(
     __name__,
     MaskedVisionTransformer,
-    ["masked_vit_large_patch16_224", "masked_vit_huge_patch16_224"],
+    {"masked_vit": {}},
+    ["large_patch16", "huge_patch16"],
     first_conv="patch_embed.proj",
     pretrained_filter_fn=checkpoint_filter_fn,
 )
