@@ -48,13 +48,10 @@ class _Published(NamedTuple):
 
 @torch.no_grad()
 def load_published(model: OcticVisionTransformer, state: Mapping[str, Any]) -> None:
-    """Give a model the weights of a published one.
+    """Give a model, built with ``norm="published"``, the weights of a published one.
 
-    Args:
-        model: built with ``norm="published"``. What DINOv2 calls D8 is an I8 of octic blocks.
-        state: a published model's state dict, of DeiT III or DINOv2, or what `torch.load` returns
-            of a training's file: one that has it under "model", "state_dict" or "teacher", the
-            last with the backbone of a self-supervised training.
+    What DINOv2 calls D8 is an I8 of octic blocks. `state` is a state dict of DeiT III or DINOv2, or
+    a training's file that has it under "model", "state_dict" or, with a backbone, "teacher".
 
     Raises:
         VitrineError: the model or a tensor does not fit, or there is no state dict.

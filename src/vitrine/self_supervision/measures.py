@@ -29,10 +29,8 @@ def hyperparameters(described: Described[SelfSupervisionRecipe]) -> Values:
     """Say how a recipe trains, as its head, its optimiser and its schedules tell.
 
     Returns:
-        ``batch_size``, ``adamw`` (1 or 0), ``lr`` (the peak), ``layer_scale`` and ``weight_decay``
-        (the first), ``thousand_steps``, ``thousand_warmup_steps``, ``drop_path``, ``prototypes``,
-        ``clip_grad``, ``momentum`` (the teacher's first), ``koleo_weight``, ``mask_probability``,
-        ``mask_ratio/from`` and ``mask_ratio/to``.
+        the table's rows, such as ``adamw`` (1 or 0), ``lr`` (the peak), ``weight_decay`` and
+        ``momentum`` (the first ones) and ``thousand_steps``.
     """
     recipe = described.recipe
     with torch.device("meta"):
@@ -100,31 +98,28 @@ def training_step(
         model = recipe.model.model_copy(update={**fields, "args": args})
         changed = recipe.model_copy(update={"model": model, "batch": batch})
         gc.collect()  # a student refers to itself, and the next one needs its room
-        found = _cost(changed, described.device, described.seed, passes, warmup)
+        found = _cost(changed, torch.device(described.device), described.seed, passes, warmup)
         values |= {f"{label}/{quantity}": value for quantity, value in found.items()}
     return values
 
 
 def _cost(
-    recipe: SelfSupervisionRecipe, device: str, seed: int, passes: int, warmup: int
+    recipe: SelfSupervisionRecipe, device: torch.device, seed: int, passes: int, warmup: int
 ) -> dict[str, float | None]:
     """Time the steps of one recipe, with nothing else on the device."""
-    on_gpu, place = torch.device(device).type == "cuda", torch.device(device)
     torch.manual_seed(seed)
-    backbone = build_model(recipe, 0)
-    trainer = Trainer(Network(recipe, backbone), recipe, seed, Team(0, 1, place))
+    network = Network(recipe, build_model(recipe, 0))
+    trainer = Trainer(network, recipe, seed, Team(0, 1, device))
     size, spec = recipe.batch.size, recipe.crops
     sides = [(2, recipe.data.image_size), (spec.local_count, spec.local_size)]
     crops = [torch.randn(size, n, 3, side, side) for n, side in sides if n]
     batch = MicroBatch(0, 0, crops, torch.zeros(size, dtype=torch.long))
     for step in range(warmup):
         trainer.step(step, [batch])
+    on_gpu = device.type == "cuda"
     if on_gpu:
-        torch.cuda.reset_peak_memory_stats(place)
-    seconds = [
-        elapsed(partial(trainer.step, step, [batch]), device)
-        for step in range(warmup, warmup + passes)
-    ]
-    peak = torch.cuda.max_memory_allocated(place) / MIB if on_gpu else None
-    rate = size / statistics.median(seconds)
-    return {"images_per_second": rate, "peak": peak}
+        torch.cuda.reset_peak_memory_stats(device)
+    steps = range(warmup, warmup + passes)
+    seconds = [elapsed(partial(trainer.step, step, [batch]), str(device)) for step in steps]
+    peak = torch.cuda.max_memory_allocated(device) / MIB if on_gpu else None
+    return {"images_per_second": size / statistics.median(seconds), "peak": peak}

@@ -73,9 +73,8 @@ def knn_accuracy(
     try:
         bank, queries = (ImageFolder(folder, loader=read_image) for folder in (train, val))
     except FileNotFoundError as error:
-        raise VitrineError(
-            f"{first_line(error)}: give a folder of one folder of images for each class"
-        ) from None
+        advice = "give a folder of one folder of images for each class"
+        raise VitrineError(f"{first_line(error)}: {advice}") from None
     if bank.classes != queries.classes:
         alone = sorted({*bank.classes} ^ {*queries.classes})[0]
         raise VitrineError(f"class folder {alone} is in only one of {train} and {val}")

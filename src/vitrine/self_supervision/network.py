@@ -66,11 +66,11 @@ class Head(nn.Module):
 
 
 class Projected(NamedTuple):
-    """What a network makes of some views."""
+    """What a network makes of some sets of crops, the first of which is the global ones."""
 
-    features: Tensor  # (2B, C), class tokens of the global crops
-    logits: list[Tensor]  # (B', K) of the class tokens of each set of crops
-    patch_logits: Tensor  # (M, K) of the chosen patches of the global crops
+    features: Tensor  # (2B, C), class tokens of the first set
+    logits: list[Tensor]  # (B', K) of the class tokens of each set
+    patch_logits: Tensor  # (M, K) of the chosen patches of the first set
 
 
 class Network(nn.Module):
@@ -96,12 +96,9 @@ class Network(nn.Module):
     def forward(
         self, crops: Sequence[Tensor], masks: Sequence[Tensor | None], chosen: Tensor
     ) -> Projected:
-        """Project class tokens, and the `chosen` patches, ``(2B, N)`` bool, of the first crops.
+        """Project class tokens, and the `chosen` patches, ``(2B, N)`` bool, of the first set.
 
-        Args:
-            crops: sets of crops, each ``(B', 3, H, W)``; the first are the global ones.
-            masks: of each set, ``(B', N)`` bool, or None where every patch is seen.
-            chosen: of the first set.
+        Each set of crops, ``(B', 3, H, W)``, has masks, ``(B', N)`` bool, or None.
         """
         tokens = list(map(self.backbone.forward_features, crops, masks))
         cls = [one[:, 0] for one in tokens]
@@ -110,16 +107,16 @@ class Network(nn.Module):
         if self.patch_head is None:
             *logits, patch_logits = self.head(torch.cat([*cls, patches])).float().split(sizes)
         else:
-            logits = list(self.head(torch.cat(cls)).float().split(sizes[:-1]))
+            logits = self.head(torch.cat(cls)).float().split(sizes[:-1])
             patch_logits = self.patch_head(patches).float()
         return Projected(cls[0].float(), list(logits), patch_logits)
 
 
 def drop_paths(model: nn.Module, rate: float) -> None:
-    """Let every residual branch of a model's blocks see a random part of the batch in training.
+    """Let `rate` of a batch skip each residual branch of a model's blocks in training.
 
-    DINOv2's stochastic depth (Sec. 5): `rate` of the images skip the branch, which is computed for
-    the others alone and scaled by their share.
+    DINOv2's stochastic depth (Sec. 5): a branch is computed for the others alone and scaled by
+    their share.
     """
     for block in model.blocks if rate else ():  # type: ignore[union-attr]
         block.forward = MethodType(partial(_forward_on_parts, rate), block)

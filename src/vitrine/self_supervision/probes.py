@@ -56,9 +56,9 @@ def knn(
 
     Returns:
         ``top1/<k>`` in percent; of the headline (20 neighbours, or the first number given)
-        ``untrained``, its accuracy before the first step, ``rise``, by how much that grew,
-        ``equal``, the percentage of images with one prediction under all eight, and ``worst``, the
-        accuracy under that which costs most; ``images``; the headline and ``rise`` by image.
+        ``untrained``, its accuracy before the first step, ``rise`` since then, ``equal``, the
+        percentage of images with one prediction under all eight, and ``worst``, the accuracy under
+        that which costs most; ``images``; the headline and ``rise`` by image.
     """
     bank, labels = class_tokens(trained, "train", batch_size)
     headline = 20 if 20 in neighbours else neighbours[0]
@@ -91,8 +91,8 @@ def progress(
     """Classify by nearest neighbours with every teacher that the training kept (Figure 7).
 
     Returns:
-        ``share/<n>``, top-1 accuracy in percent after n percent of the training, for each of the
-        teachers; ``steps`` and ``top1``, lists of the same.
+        ``share/<n>``, top-1 accuracy in percent after n percent of the training; ``steps`` and
+        ``top1``, lists of the same.
     """
     schedule = trained.recipe.schedule
     steps = range(0, schedule.steps + 1, schedule.save_teacher_steps)
@@ -108,14 +108,14 @@ def _right_of_teachers(
     neighbours: int,
 ) -> list[Tensor]:
     """Which images nearest neighbours classify rightly, with the teachers of these steps."""
-    found, final = [], copy.deepcopy(trained.model.state_dict())
+    found, last = [], copy.deepcopy(trained.model.state_dict())
     for step in steps:
         load_weights(trained.model, teacher_file(trained.folder, step), trained.recipe)
         bank, labels = class_tokens(trained, "train", batch_size)
         queries, truth = class_tokens(trained, "val", batch_size)
         votes = vote(bank, labels, queries, trained.reads.classes, [neighbours])
         found.append(votes[neighbours].argmax(1) == truth)
-    trained.model.load_state_dict(final)
+    trained.model.load_state_dict(last)
     return found
 
 
@@ -129,8 +129,7 @@ def cells(trained: Trained[SelfSupervisionRecipe], batch_size: int = 128) -> Val
     Returns:
         ``<1-NN|20-NN|linear>/<wF1|Acc|bAcc>`` in percent: F1 weighted by the classes' numbers,
         accuracy, and the classes' mean recall; ``turned``, by how much the accuracy of 20
-        neighbours changes when each image is turned by a random multiple of 90 degrees. Both of
-        its accuracies are in float64, or rounding would decide between neighbours as near.
+        neighbours changes, in float64, when each image is turned by a random number of quarters.
     """
     bank, labels = class_tokens(trained, "train", batch_size)
     queries, truth = class_tokens(trained, "val", batch_size)
@@ -167,8 +166,7 @@ def linear(
 
     Returns:
         ``top1``, that of the classifier which is best on the validation images, as DINOv2 reports
-        it; ``held_out``, without that bias: on either half of the images, that of the one which is
-        best on the other half; ``images``.
+        it; ``held_out``, without that bias, as `chosen_by_other_half`; ``images``.
     """
     recipe, device, model = trained.recipe, trained.device, cast(Any, trained.model)
     seed_everything("linear probe", trained.seed)
@@ -221,9 +219,9 @@ def linear(
 
 
 def chosen_by_other_half(right: Tensor) -> float:
-    """Return the accuracy on each half of ``(classifiers, images)`` of the other half's best.
+    """Return the accuracy on even images of the best on odd ones, and vice versa, of both together.
 
-    The halves are the even and the odd images.
+    `right` is ``(classifiers, images)``.
     """
     halves = right[:, ::2], right[:, 1::2]
     best = [half.mean(1).argmax() for half in halves]
@@ -237,9 +235,9 @@ def class_tokens(
     batch_size: int,
     elements: Iterable[str] = itertools.repeat("e"),
 ) -> tuple[Tensor, Tensor]:
-    """Return class tokens ``(M, C)`` of a split, and labels ``(M,)``.
+    """Return class tokens ``(M, C)`` of a split, which stay on the device, and labels ``(M,)``.
 
-    Tokens stay on the device; each image is seen under its one of the symmetries `elements`.
+    Each image is seen under its one of the symmetries `elements`.
     """
     found, labels, under = [], [], iter(elements)
     dtype = next(trained.model.parameters()).dtype
@@ -252,7 +250,7 @@ def class_tokens(
 
 
 def percent(right: Tensor) -> float:
-    """The share of true values, in percent."""
+    """Return the share of true values, in percent."""
     return 100 * right.double().mean().item()
 
 
@@ -269,15 +267,11 @@ def _last_tokens(
 ) -> list[tuple[Tensor, Tensor]]:
     """Patches ``(B, N, C)`` and class token ``(B, C)`` of each of the last blocks, normalised."""
     model: Any = trained.model
+    count = min(BLOCKS, len(model.blocks))
+    options = {"return_prefix_tokens": True, "norm": True, "intermediates_only": True}
     with torch.inference_mode():
-        taken = model.forward_intermediates(
-            images.to(trained.device),
-            min(BLOCKS, len(model.blocks)),
-            return_prefix_tokens=True,
-            norm=True,
-            output_fmt="NLC",
-            intermediates_only=True,
-        )
+        images = images.to(trained.device)
+        taken = model.forward_intermediates(images, count, output_fmt="NLC", **options)
     return [(patches.clone(), prefix[:, 0].clone()) for patches, prefix in taken]
 
 

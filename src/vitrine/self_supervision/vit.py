@@ -23,12 +23,9 @@ _Timms: Any = VisionTransformer  # whose methods take attention masks instead
 
 
 class MaskedVisionTransformer(_Timms):
-    """A ViT whose patches may be masked.
+    """timm's ViT with, if there is to be one, a `mask_token`, zero at first.
 
-    Args:
-        mask_token: whether it has the token that takes a masked patch's place, zero at first.
-        init_std: of positions and linear layers' weights; timm's 0.02 starts small models slowly.
-        **kwargs: those of timm's ViT.
+    `init_std` is of positions and linear layers' weights; timm's 0.02 starts small models slowly.
     """
 
     mask_token: Any
