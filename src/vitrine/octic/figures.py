@@ -83,8 +83,8 @@ def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     for ax, (basis, labels) in zip(axes, names.items(), strict=True):
         matrix = np.asarray(values[f"{basis}/matrix"])
         top = np.abs(matrix).max()
-        zero = np.abs(matrix) < 1e-9 * top
-        style.heat_map(ax, matrix, mask=zero, cmap=DIVERGING, vmin=-top, vmax=top)
+        mask = np.abs(matrix) < 1e-9 * top
+        style.heat_map(ax, matrix, mask=mask, cmap=DIVERGING, vmin=-top, vmax=top)
         edges = np.linspace(0, len(matrix), 9)
         middles = (edges[1:] + edges[:-1]) / 2
         ax.set_xticks(middles, labels)
@@ -165,10 +165,10 @@ def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
         left.text(middle[0], middle[1] + height, text, color=colour, fontsize=7, **CENTRED)
     middle = _cayley_diagram(right, features)
     _place(right, filters, middle)
-    for side, names, va in ((-0.27, PLANES[:4], "bottom"), (0.27, PLANES[4:], "top")):
-        for column, name in enumerate(names):
-            place = (middle[0] + (column - 1.5) / 4, middle[1] + side)
-            right.text(*place, name, fontsize=7, ha="center", va=va)
+    for plane, name in enumerate(PLANES):
+        side, va = (-0.27, "bottom") if plane < 4 else (0.27, "top")
+        x, y = middle[0] + (plane % 4 - 1.5) / 4, middle[1] + side
+        right.text(x, y, name, fontsize=7, ha="center", va=va)
     return fig
 
 
@@ -247,12 +247,14 @@ def _arrow(axes: Axes, start: Point, end: Point, colour: str = LINE, **look: Any
 
 def _family(axes: Axes, y: float, family: str, values: Mapping[str, Any]) -> None:
     """Draw a model as a chain of boxes at height `y`: octic ones coloured, the others grey."""
-    quantities = ("octic blocks", "standard blocks", "tokens", "channels", "invariants")
-    octic, standard, tokens, channels, invariants = (values[f"{family}/{q}"] for q in quantities)
-    planes = f"8 × {tokens} × {channels // 8}"
+    octic, standard, tokens, channels, invariants = (
+        int(values[f"{family}/{quantity}"])
+        for quantity in ("octic blocks", "standard blocks", "tokens", "channels", "invariants")
+    )
+    blocks = f"{octic} octic blocks\n8 × {tokens} × {channels // 8}"
     steps = [
         ("PatchEmbed", 1.1, True),
-        (f"{octic} octic blocks\n{planes}", 1.75 if standard else 5.2, True),
+        (blocks, 1.75 if standard else 5.2, True),
         (f"{invariants} invariants" if invariants else "concatenate", 1.3, False),
         (f"{standard} standard blocks\n{tokens} × {channels}", 1.75 if standard else 0, False),
         ("head", 0.6, False),

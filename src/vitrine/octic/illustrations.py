@@ -18,8 +18,8 @@ from vitrine.octic.group import ELEMENTS, INVERSE_FOURIER, act, isotypic, on_pla
 from vitrine.octic.layers import OcticBlock, OcticLinear, OcticPatchEmbed
 
 # E row by row: its two rows share a matrix, which then stands twice on the diagonal.
-BY_ROWS = (0, 1, 2, 3, 4, 6, 5, 7)
-BASES = {"regular": INVERSE_FOURIER, "isotypic": torch.eye(8, dtype=torch.float64)[list(BY_ROWS)]}
+BY_ROWS = torch.eye(8, dtype=torch.float64)[[0, 1, 2, 3, 4, 6, 5, 7]]
+BASES = {"regular": INVERSE_FOURIER, "isotypic": BY_ROWS}
 # The parts of a block, in the order in which features pass through them (Fig. 3).
 STAGES = {
     "norm1": "norm1",
@@ -48,11 +48,10 @@ def intertwiner(context: Context, channels: int = 32) -> Values:
         isotypic basis against C x C (16/3 and 8).
     """
     torch.manual_seed(context.seed)
-    layer = OcticLinear(channels, channels, bias=False).double()
+    layer = OcticLinear(channels, channels, bias=False).double().requires_grad_(False)
     values: dict[str, Any] = {}
     for name, basis in BASES.items():
-        with torch.no_grad():
-            matrix = matrix_of(layer, basis)
+        matrix = matrix_of(layer, basis)
         weights = matrix[matrix.abs() > NOTHING * matrix.abs().max()]
         values |= {
             f"{name}/matrix": matrix.tolist(),

@@ -21,6 +21,7 @@ from vitrine.measures.consistency import validation_batches
 from vitrine.measures.context import Context, Trained, Values
 from vitrine.measures.flops import count
 from vitrine.measures.throughput import every_one_compiled, time_in_turns
+from vitrine.octic.group import from_channels
 from vitrine.octic.invariants import invariance_error
 from vitrine.octic.layers import OcticBlock, OcticGELU, OcticMlp
 from vitrine.provenance import read_provenance
@@ -68,13 +69,15 @@ def block_operations(
 
     By default the tokens are those of an image of 224 pixels in patches of 16.
     """
+    shape: dict[str, Any] = {
+        "mlp_ratio": mlp_dim / dim,
+        "qkv_bias": True,
+        "init_values": LAYER_SCALE,
+    }
     with torch.device("meta"):
-        dense = Block(dim, heads, mlp_dim / dim, qkv_bias=True, init_values=LAYER_SCALE)
-        octic = OcticBlock(dim, heads, mlp_dim / dim, init_values=LAYER_SCALE)
-        return (
-            count(dense.eval(), torch.empty(1, tokens, dim)).macs,
-            count(octic.eval(), torch.empty(8, 1, tokens, dim // 8)).macs,
-        )
+        dense, octic = (block(dim, heads, **shape).eval() for block in (Block, OcticBlock))
+        x = torch.empty(1, tokens, dim)
+        return count(dense, x).macs, count(octic, from_channels(x)).macs
 
 
 def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None = None) -> Values:
@@ -141,9 +144,8 @@ def invariance(
     """
     values: dict[str, float] = {}
     for label, architecture in architectures(models).items():
-        model = architecture.build(context.seed).double().eval()
+        model = architecture.build(context.seed).double().eval().to(context.device)
         noise = architecture.images(images, model, context.seed).double().to(context.device)
-        model.to(context.device)
         with torch.inference_mode():
             largest = model(noise).abs().max().item()
         error = invariance_error(model, noise)
@@ -246,9 +248,5 @@ def compute(trained: Trained) -> Values:
             f"delete {trained.folder.parent} and train again"
         )
     hours, devices = noted["wall_seconds"] / 3600, noted.get("processes", 1)
-    return {
-        "hours": hours,
-        "devices": devices,
-        "gpu_hours": hours * devices,
-        "attempts": noted.get("attempts", 1),
-    }
+    cost = {"hours": hours, "devices": devices, "gpu_hours": hours * devices}
+    return {**cost, "attempts": noted.get("attempts", 1)}

@@ -112,21 +112,21 @@ class Trainer:
         self.clipped = [backbone, list(self.student.parameters())[len(backbone) :]]  # and the heads
         self.parallel = DistributedDataParallel(self.student) if team.world > 1 else self.student
         self.parts: dict[str, Tensor] = {}
+        self.last: tuple[Tensor, Tensor]  # class tokens' targets, and features, of the last step
 
     def step(self, step: int, batches: Iterable[MicroBatch]) -> Tensor:
         """Take a step on this process's micro-batches of it; return their mean loss."""
         self.scheduler.step_update(step)
         self.optimizer.zero_grad()
         micros = [self._seen(step, batch) for batch in batches]
-        cls_targets, patch_targets = self._targets(step, micros)
+        rows = zip(micros, *self._targets(step, micros), strict=True)
         parts = torch.zeros(4, device=self.team.device)
-        for position, (index, crops, mask) in enumerate(micros):
+        for number, ((index, crops, mask), of_cls, of_patch) in enumerate(rows, 1):
             seed_everything("micro-batch", self.seed, step, index)
-            last = position + 1 == self.accumulation
-            with synchronised(self.parallel, last):
+            with synchronised(self.parallel, number == self.accumulation):
                 with autocast(self.team.device.type, self.recipe.precision):
                     seen = self.parallel(crops, [mask, None][: len(crops)], mask)
-                losses = self._losses(seen, cls_targets[position], patch_targets[position], mask)
+                losses = self._losses(seen, of_cls, of_patch, mask)
                 (losses.sum() / self.accumulation).backward()
             parts += losses.detach() / self.accumulation
         for parameters in self.clipped:
