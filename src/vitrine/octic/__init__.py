@@ -4,10 +4,9 @@ A linear layer that commutes with the eight symmetries of the square is block di
 of their irreducible representations: it needs an eighth of the parameters, and 5.33 times fewer
 multiplications. The features stay in that basis, one plane of channels for each of its vectors:
 
-- `group`: the eight elements, their representations, the Fourier transform between them, and the
-  one tensor that holds the features, with the group's action on it;
+- `group`: the elements, their representations and Fourier transform, the features as one tensor;
 - `layers`: all layers, from the patch embedding to the block (octic, Sec. 3.3);
-- `invariants`: invariants of such features (octic, App. D), and a check that a model is invariant;
+- `invariants`: invariants of such features (octic, App. D), and a check of a model's invariance;
 - `vit`: the families D8, H8 and I8, registered with timm; `flip`: the baselines D2 and H2;
 - `shapes`: widths and depths of all of them, and plain ViTs of the shapes that timm lacks;
 - `checkpoint`: to and from the published weights;

@@ -69,13 +69,11 @@ def block_operations(
 
     By default the tokens are those of an image of 224 pixels in patches of 16.
     """
-    shape: dict[str, Any] = {
-        "mlp_ratio": mlp_dim / dim,
-        "qkv_bias": True,
-        "init_values": LAYER_SCALE,
-    }
     with torch.device("meta"):
-        dense, octic = (block(dim, heads, **shape).eval() for block in (Block, OcticBlock))
+        dense, octic = (
+            block(dim, heads, mlp_dim / dim, qkv_bias=True, init_values=LAYER_SCALE).eval()
+            for block in (Block, OcticBlock)
+        )
         x = torch.empty(1, tokens, dim)
         return count(dense, x).macs, count(octic, from_channels(x)).macs
 

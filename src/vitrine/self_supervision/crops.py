@@ -111,11 +111,8 @@ def masks(
     one from each of as many equal intervals. The others, in a random order among them, see all.
     """
     count, patches = int(crops * probability), grid[0] * grid[1]
-    bounds = np.linspace(*ratio, count + 1)
-    drawn = [
-        block_mask(grid, int(patches * random.uniform(low, high)))
-        for low, high in itertools.pairwise(bounds)
-    ]
+    intervals = itertools.pairwise(np.linspace(*ratio, count + 1))
+    drawn = [block_mask(grid, int(patches * random.uniform(*bounds))) for bounds in intervals]
     drawn += [np.zeros(grid, dtype=bool)] * (crops - count)
     random.shuffle(drawn)
     return torch.from_numpy(np.stack(drawn)).flatten(1)

@@ -87,9 +87,9 @@ class Network(nn.Module):
                 f"model '{recipe.model.name}' has no mask token: take masked_vit_*, or a model of "
                 "the octic paper"
             )
-        spec = recipe.head
-        head = partial(Head, backbone.num_features, spec.hidden, spec.bottleneck, spec.prototypes)  # type: ignore[arg-type]
         self.backbone: Any = backbone
+        spec, width = recipe.head, self.backbone.num_features
+        head = partial(Head, width, spec.hidden, spec.bottleneck, spec.prototypes)
         self.head = head()
         self.patch_head = head() if spec.separate else None
 

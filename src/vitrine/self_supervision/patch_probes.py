@@ -59,20 +59,11 @@ def patch_segmentation(
         return chosen, mean_iou(choices[chosen], val, classes)
 
     strength, linear = best({s: _linear(bank, labels, classes, s, iterations) for s in strengths})
-    (k, metric), knn = best(
-        {
-            (k, metric): nearest(bank, labels, classes, k, metric)
-            for k, metric in itertools.product(neighbours, METRICS)
-        }
-    )
-    return {
-        "images": len(val),
-        "linear": linear,
-        "linear/C": strength,
-        "knn": knn,
-        "knn/k": k,
-        "knn/L2": float(metric == "L2"),
-    }
+    ways = itertools.product(neighbours, METRICS)
+    (k, metric), knn = best({way: nearest(bank, labels, classes, *way) for way in ways})
+    of_linear = {"linear": linear, "linear/C": strength}
+    of_knn = {"knn": knn, "knn/k": k, "knn/L2": float(metric == "L2")}
+    return {"images": len(val), **of_linear, **of_knn}
 
 
 def patch_labels(mask: Tensor, side: int) -> Tensor:
@@ -91,9 +82,8 @@ def mean_iou(
     confusion = torch.zeros(classes, classes, dtype=torch.float64)
     for tokens, _, mask in seen:
         side = round(len(tokens) ** 0.5)
-        predicted = classify(tokens).cpu().view(side, side)
-        pixels = predicted.repeat_interleave(len(mask) // side, 0)
-        pixels = pixels.repeat_interleave(len(mask) // side, 1)
+        patch = mask.new_ones(len(mask) // side, len(mask) // side)
+        pixels = torch.kron(classify(tokens).cpu().view(side, side), patch)
         judged = mask != IGNORED
         pairs = mask[judged] * classes + pixels[judged]
         confusion += torch.bincount(pairs, minlength=classes**2).view(classes, classes)
