@@ -15,7 +15,7 @@ from vitrine.errors import VitrineError
 from vitrine.measures.architecture import architectures, count
 from vitrine.measures.context import Context, Trained, Values
 from vitrine.octic.group import ELEMENTS, INVERSE_FOURIER, act, isotypic, on_planes, transform
-from vitrine.octic.layers import OcticBlock, OcticLinear, OcticPatchEmbed
+from vitrine.octic.layers import Irreps, OcticBlock, OcticLinear, OcticPatchEmbed
 
 # E row by row: its two rows share a matrix, which then stands twice on the diagonal.
 BY_ROWS = torch.eye(8, dtype=torch.float64)[[0, 1, 2, 3, 4, 6, 5, 7]]
@@ -111,8 +111,9 @@ def block_planes(
     for label, architecture in architectures(models).items():
         shapes: dict[Any, list[int]] = {}
 
-        def keep_shape(part: Any, _: Any, output: Tensor, shapes: Any = shapes) -> None:
-            shapes[part] = list(output.shape)
+        def keep_shape(part: Any, _: Any, output: Any, shapes: Any = shapes) -> None:
+            x = output.joined() if isinstance(output, Irreps) else output
+            shapes[part] = list(x.shape)
 
         with torch.device("meta"), torch.no_grad():
             model: Any = architecture.build(context.seed).eval()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import MethodType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -88,7 +88,7 @@ class Network(nn.Module):
                 "the octic paper"
             )
         self.backbone: Any = backbone
-        spec, width = recipe.head, self.backbone.num_features
+        spec, width = recipe.head, cast(int, backbone.num_features)
         head = partial(Head, width, spec.hidden, spec.bottleneck, spec.prototypes)
         self.head = head()
         self.patch_head = head() if spec.separate else None
