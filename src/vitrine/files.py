@@ -28,11 +28,10 @@ def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         if durable:
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
+            _sync(temporary)
         temporary.replace(path)
         if durable:
-            _sync_folder(path.parent)
+            _sync(path.parent)
     except OSError as error:
         raise VitrineError(
             f"cannot write {path}: {error.strerror or error}; make room or choose another folder"
@@ -40,6 +39,15 @@ def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _sync(path: Path) -> None:
+    """Bring a file, or a folder's entries, to the disk: without it a rename may be lost."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -111,12 +119,3 @@ def _let_go() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring a folder's entries to the disk: a rename is only there for good after this."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,17 +1,11 @@
-"""The cost model: images to train on, over images per second.
+"""The cost model: GPU hours of a run = epochs x training images x seeds / speed.
 
-GPU hours of a run = epochs x training images x seeds / speed. The speed is measured, from the logs
-of runs of this very recipe on this kind of device, or else estimated: training FLOPs per image over
-the FLOP/s that the kind of device sustains, given in ``configs/hardware.yaml`` as a range with its
-source.
+The speed is that in the logs of this recipe on this kind of device, or else estimated: training
+FLOPs per image (so many forward passes as the task needs, three for a classifier) over the FLOP/s
+that the device sustains, a range with its source in ``configs/hardware.yaml``.
 
-Training takes the FLOPs of so many forward passes as the recipe's task needs (three for a
-classifier: one forward, two backward), which are two for each multiply-add that
-`vitrine.measures.flops` counts.
-
-MMSegmentation takes seconds to import, and to build each segmenter. Those of full scale are counted
-once, in ``configs/segmentation/costs.csv``, which ``python -m vitrine.commands.cost`` writes; a
-test counts them again.
+Segmenters take seconds to import and to build. Those of full scale are counted once, in
+``configs/segmentation/costs.csv``: ``python -m vitrine.commands.cost`` writes it.
 """
 
 from __future__ import annotations
@@ -19,8 +13,9 @@ from __future__ import annotations
 import csv
 import json
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from pydantic import PositiveFloat
 
@@ -54,7 +49,6 @@ class Range:
     high: float
 
     def __add__(self, other: Range) -> Range:
-        """Add bound by bound."""
         return Range(self.low + other.low, self.high + other.high)
 
     def times(self, factor: float) -> Range:
@@ -63,14 +57,6 @@ class Range:
 
 
 ZERO = Range(0.0, 0.0)
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Images per second on one device, and how that is known."""
-
-    images: Range
-    source: str
 
 
 @dataclass(frozen=True)
@@ -103,16 +89,13 @@ class Costs:
         self._runs_root = catalog.runs_root
         self._models = read_segmenters(catalog.root)
 
-    def model(self, run: Run) -> ModelCost:
-        """Count the parameters and the forward FLOPs of a run's model at its image size.
+    def model(self, run: Run, recipe: Training | None = None) -> ModelCost:
+        """Count, once, the model of a run or of another `recipe` with its classes.
 
         Raises:
             VitrineError: there is no such model, or it refuses its arguments.
         """
-        return self.model_of(run.recipe, run.info.classes)
-
-    def model_of(self, recipe: Training, classes: int) -> ModelCost:
-        """Count a recipe's model, once; errors as `model`."""
+        recipe, classes = recipe or run.recipe, run.info.classes
         key = model_key(recipe, classes)
         if key not in self._models:
             self._models[key] = count_model(recipe, classes)
@@ -122,20 +105,19 @@ class Costs:
         """FLOPs to train on one image."""
         return run.recipe.forward_passes * self.model(run).forward_flops
 
-    def speed(self, run: Run) -> Speed:
-        """How many images a second one device trains on, by the best source there is."""
+    def speed(self, run: Run) -> tuple[Range, str]:
+        """How many images a second one device trains on, and how that is known."""
         logged = logged_speed(run, self.device, self._runs_root)
         if logged is not None:
-            return Speed(Range(logged, logged), "its logs")
-        low, high = self.device.sustained
+            return Range(logged, logged), "its logs"
         flops = self.training_flops(run)
-        return Speed(Range(low / flops, high / flops), "FLOPs")
+        return Range(*(rate / flops for rate in self.device.sustained)), "FLOPs"
 
     def seconds(self, run: Run, images: float) -> Range:
         """Seconds of one device for some images; trainings of zero epochs cost nothing."""
         if not images:
             return ZERO
-        speed = self.speed(run).images
+        speed, _ = self.speed(run)
         return Range(images / speed.high, images / speed.low)
 
     def weights_bytes(self, run: Run) -> int:
@@ -144,18 +126,14 @@ class Costs:
 
     def checkpoints_bytes(self, run: Run) -> int:
         """At most what the checkpoints of a training under way take."""
-        if not training_images(run):
-            return 0
         copies = 3 + run.recipe.averages_weights  # weights, two moments, maybe a moving average
-        return CHECKPOINTS_KEPT * copies * self.weights_bytes(run)
+        return CHECKPOINTS_KEPT * copies * self.weights_bytes(run) if training_images(run) else 0
 
 
 def model_key(recipe: Training, classes: int) -> str:
     """Return a digest of all that decides what a recipe's model costs; nothing is built for it."""
-    written = recipe.model_dump(
-        mode="json", include={"model": True, "options": True, "data": {"image_size": True}}
-    )
-    return short_hash([written, classes])
+    parts: Any = {"model": True, "options": True, "data": {"image_size": True}}
+    return short_hash([recipe.model_dump(mode="json", include=parts), classes])
 
 
 def read_segmenters(root: Path) -> dict[str, ModelCost]:
@@ -185,11 +163,11 @@ def write_segmenters(catalog: Catalog) -> None:
     for run in catalog.runs.values():
         if isinstance(run.recipe, SegmentationRecipe):
             key = model_key(run.recipe, run.info.classes)
-            cost = asdict(count_model(run.recipe, run.info.classes))
-            rows[key] = {"key": key, "recipe": f"{run.paper}/{run.name}", **cost}
+            cost = count_model(run.recipe, run.info.classes)
+            rows[key] = (key, f"{run.paper}/{run.name}", *astuple(cost))
     with (catalog.root / SEGMENTERS).open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(next(iter(rows.values()))), lineterminator="\n")
-        writer.writeheader()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("key", "recipe", *(field.name for field in fields(ModelCost))))
         writer.writerows(rows.values())
 
 
@@ -222,10 +200,5 @@ def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
     return statistics.median(speeds) if speeds else None
 
 
-def main() -> None:
-    """Write the costs of full scale's segmenters."""
-    write_segmenters(load_catalog(scale="full"))
-
-
 if __name__ == "__main__":
-    exit_on_error(main)
+    exit_on_error(lambda: write_segmenters(load_catalog(scale="full")))

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -24,28 +25,28 @@ PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 SECONDS_FOR_SLURM = 10
 
 
-def doctor(catalog: Catalog, *, as_json: bool = False) -> bool:
+def doctor(catalog: Catalog, as_json: bool = False) -> bool:
     """Print the state of software, hardware and data; return whether the scale lacks nothing."""
+    scale = catalog.scale.name
     record: dict[str, Any] = {
-        "scale": catalog.scale.name,
+        "scale": scale,
         "software": _software(catalog.root),
         "hardware": _hardware(catalog),
         "data": _data(catalog),
     }
-    missing = [*_missing(record, catalog)]
+    record["missing"] = [*_missing(record, catalog)]
     if as_json:
-        say(json.dumps({**record, "missing": missing}, indent=2))
-        return not missing
-    _print_software(record["software"])
-    _print_hardware(record["hardware"])
-    _print_data(record["data"], catalog)
-    if missing:
-        heading(f"Missing for scale {catalog.scale.name}:")
-        for sentence in missing:
-            say(f"  {sentence}")
+        say(json.dumps(record, indent=2))
     else:
-        say(f"Nothing is missing for scale {catalog.scale.name}.")
-    return not missing
+        _print_software(record["software"])
+        _print_hardware(record["hardware"])
+        _print_data(record["data"], catalog)
+        if record["missing"]:
+            heading(f"Missing for scale {scale}:")
+            say(*(f"  {sentence}" for sentence in record["missing"]))
+        else:
+            say(f"Nothing is missing for scale {scale}.")
+    return not record["missing"]
 
 
 def version_differences(lock: Path) -> Iterator[tuple[str, str, str | None]]:
@@ -61,12 +62,10 @@ def version_differences(lock: Path) -> Iterator[tuple[str, str, str | None]]:
     except OSError:
         raise VitrineError(f"cannot read {lock}; run this from the project's root") from None
     for name, locked in PINNED.findall(text):
-        try:
+        installed = None
+        with suppress(PackageNotFoundError):
             installed = version(name)
-        except PackageNotFoundError:
-            yield name, locked, None
-            continue
-        if installed.partition("+")[0] != locked.partition("+")[0]:
+        if installed is None or installed.partition("+")[0] != locked.partition("+")[0]:
             yield name, locked, installed
 
 
@@ -74,10 +73,9 @@ def slurm() -> tuple[bool, str]:
     """Whether a SLURM controller answers, and what to say about it."""
     if shutil.which("sbatch") is None:
         return False, "no client (sbatch is not on the PATH)"
+    ask: Any = {"capture_output": True, "text": True, "timeout": SECONDS_FOR_SLURM}
     try:
-        ping = subprocess.run(
-            ["scontrol", "ping"], capture_output=True, text=True, timeout=SECONDS_FOR_SLURM
-        )
+        ping = subprocess.run(["scontrol", "ping"], **ask)
     except (OSError, subprocess.TimeoutExpired):
         return False, "client present, controller does not answer"
     if ping.returncode or "UP" not in ping.stdout:
@@ -87,13 +85,13 @@ def slurm() -> tuple[bool, str]:
 
 def _software(root: Path) -> dict[str, Any]:
     lock = root / "envs" / "requirements.lock"
+    keys = ("package", "locked", "installed")
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "lock": str(lock),
         "other_versions": [
-            {"package": name, "locked": locked, "installed": installed}
-            for name, locked, installed in version_differences(lock)
+            dict(zip(keys, found, strict=True)) for found in version_differences(lock)
         ],
     }
 
@@ -104,13 +102,16 @@ def _hardware(catalog: Catalog) -> dict[str, Any]:
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     reachable, answer = slurm()
-    folders = (catalog.data_root, catalog.runs_root, Path(catalog.settings.results_root))
+    free = {}
+    for folder in (catalog.data_root, catalog.runs_root, Path(catalog.settings.results_root)):
+        places = (folder.absolute(), *folder.absolute().parents)  # the closest one that exists
+        free[str(folder)] = shutil.disk_usage(next(filter(Path.exists, places))).free
     return {
         "cuda_devices": names,
         "cpu_cores": cores,
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "slurm": {"reachable": reachable, "answer": answer},
-        "free_bytes": {str(one): shutil.disk_usage(_existing(one)).free for one in folders},
+        "free_bytes": free,
     }
 
 
@@ -141,9 +142,10 @@ def _data(catalog: Catalog) -> list[dict[str, Any]]:
 
 def _missing(record: dict[str, Any], catalog: Catalog) -> Iterator[str]:
     """Yield a sentence for each thing that the scale needs and that is not there."""
-    absent = [one for one in record["software"]["other_versions"] if one["installed"] is None]
+    software = record["software"]["other_versions"]
+    absent = [f"{one['package']}=={one['locked']}" for one in software if not one["installed"]]
     if absent:
-        pinned = ", ".join(f"{one['package']}=={one['locked']}" for one in absent)
+        pinned = ", ".join(absent)
         yield f"packages of the lock: {pinned}; install them with envs/install.sh"
     found = record["hardware"]
     if catalog.scale.device != "cpu" and not (found["cuda_devices"] or found["slurm"]["reachable"]):
@@ -161,11 +163,10 @@ def _print_software(found: dict[str, Any]) -> None:
     for one in found["other_versions"]:
         if one["installed"] is not None:
             say(f"{one['package']} is {one['installed']}, the lock has {one['locked']}")
-    say()
+    say("")
 
 
 def _print_hardware(found: dict[str, Any]) -> None:
-    heading("Hardware")
     rows = [
         ["CUDA devices", ", ".join(found["cuda_devices"]) or "none"],
         ["CPU cores", found["cpu_cores"]],
@@ -173,25 +174,18 @@ def _print_hardware(found: dict[str, Any]) -> None:
         ["SLURM", found["slurm"]["answer"]],
         *([f"free in {folder}/", size(free)] for folder, free in found["free_bytes"].items()),
     ]
-    table(["what", "found"], rows)
+    table(["what", "found"], rows, title="Hardware")
 
 
 def _print_data(found: list[dict[str, Any]], catalog: Catalog) -> None:
-    heading(f"Data in {catalog.data_root}/")
     rows = []
     for one in found:
         download = one.get("download_bytes")
         state = f"Snakemake downloads {size(download)}" if download else one["state"]
         rows.append([one["name"], one["licence"], state, one["needed_by"]])
-    table(["what", "licence", "state", "needed by"], rows)
+    title = f"Data in {catalog.data_root}/"
+    table(["what", "licence", "state", "needed by"], rows, title=title)
     for one in found:
         if one.get("fault"):
             heading(f"How to get {one['name']}")
-            say(one["fault"])
-            say()
-
-
-def _existing(folder: Path) -> Path:
-    """The folder, or the closest one above it that exists."""
-    folder = folder.absolute()
-    return next(place for place in (folder, *folder.parents) if place.exists())
+            say(one["fault"], "")

@@ -68,18 +68,25 @@ def datasets_needed(
     for artifact in artifacts:
         names += [(run.recipe.data.dataset, artifact) for run in artifact.runs]
         names += [(name, artifact) for one in artifact.measurements for name in one.datasets]
-    found = [(find(name, catalog.datasets), users) for name, users in _users(names)]
-    return [DatasetNeed(i, users, _fault(i, catalog.data_root, counts)) for i, users in found]
+    needs = []
+    for name, users in _users(names):
+        info, fault = find(name, catalog.datasets), None
+        try:
+            verify(info, catalog.data_root, counts)
+        except VitrineError as error:
+            fault = str(error)
+        needs.append(DatasetNeed(info, users, fault))
+    return needs
 
 
 def weights_needed(artifacts: Iterable[Artifact], catalog: Catalog) -> list[WeightsNeed]:
     """The published weights that runs of some artifacts start from."""
     users = _users((run.recipe.model.published, one) for one in artifacts for run in one.runs)
     registry = load_weights_registry(catalog.root / REGISTRY) if users else {}
-    paths = {name: catalog.weights_of(name) for name, _ in users}
+    paths = [catalog.weights_of(name) for name, _ in users]
     return [
-        WeightsNeed(name, paths[name], targets, registry.get(paths[name].stem))
-        for name, targets in users
+        WeightsNeed(name, path, targets, registry.get(path.stem))
+        for (name, targets), path in zip(users, paths, strict=True)
     ]
 
 
@@ -90,12 +97,3 @@ def _users(needs: Iterable[tuple[str | None, Artifact]]) -> list[tuple[str, str]
         if name:
             users.setdefault(name, {})[f"{artifact.paper}_{artifact.name}"] = None
     return [(name, ", ".join(targets)) for name, targets in sorted(users.items())]
-
-
-def _fault(info: DatasetInfo, data_root: Path, counts: bool) -> str | None:
-    """What is wrong with a dataset, None if nothing is."""
-    try:
-        verify(info, data_root, counts)
-    except VitrineError as error:
-        return str(error)
-    return None

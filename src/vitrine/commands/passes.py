@@ -1,13 +1,11 @@
 """What evaluations cost: the forward passes that each measure of trained models takes.
 
-A measure passes the images of the validation split through the model so many times, at the recipe's
-size or at others. What that is follows from its arguments, by the rules below; a test counts the
-images that really pass. Measures without a rule (probes that are trained, features of training
-images, illustrations) are named, and not priced.
+How often a measure passes each validation image through the model, and at which size, follows from
+its arguments by the rules below. Measures without a rule (probes that are trained, features of
+training images, illustrations) are named, and not priced.
 
-The range is wide, as nothing here was measured: at best a device does the forward FLOPs at the
-fastest rate that it sustains in training; at worst an image takes as long as one of a training on
-the slowest, three times the FLOPs, since reading images may be what takes the time.
+At best a device does the forward FLOPs at the fastest rate that it sustains in training; at worst
+an image takes as long as one of a training at the slowest, since reading images may take the time.
 """
 
 from __future__ import annotations
@@ -40,25 +38,21 @@ def _circular(arguments: Mapping[str, Any]) -> Passes:
 
 
 VIEW = {"erase": 0.0, "flip": None}  # what makes two conditions show the model other images
-SHIFTS = 2  # the modes of standard shifts
-CALIBRATIONS = {"rescaling": 3, "calibrated_accuracy": 4}
 
 RULES: dict[str, Callable[[Mapping[str, Any]], Passes]] = {
     "vitrine.measures.accuracy:accuracy": lambda given: {1: 1},
     "vitrine.octic.measures:rotated_accuracy": lambda given: {1: 2},
     "vitrine.measures.consistency:circular_consistency": _circular,
     "vitrine.measures.consistency:standard_consistency": lambda given: {
-        1: len(given.get("modes", range(SHIFTS))) * (1 + 2 * given.get("pairs", 1))
+        1: len(given.get("modes", ("zero", "crop"))) * (1 + 2 * given.get("pairs", 1))
     },
     "vitrine.position.measures:position_bias": lambda given: {1: 1 + given.get("permutations", 16)},
-    "vitrine.variance.measures:rescaling": lambda given: _larger(given, CALIBRATIONS["rescaling"]),
+    "vitrine.variance.measures:rescaling": lambda given: _larger(given, 3),
     "vitrine.variance.measures:amplification": lambda given: _larger(
         given, len({1.0, *given["factors"]})
     ),
     "vitrine.segmentation.accuracy:segmentation_accuracy": lambda given: {1: 1},
-    "vitrine.segmentation.accuracy:calibrated_accuracy": lambda given: {
-        1: CALIBRATIONS["calibrated_accuracy"]
-    },
+    "vitrine.segmentation.accuracy:calibrated_accuracy": lambda given: {1: 4},
     "vitrine.segmentation.consistency:segmentation_consistency": lambda given: {1: 2},
 }
 
@@ -82,7 +76,7 @@ def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:
             args = {**recipe.model.args, "img_size": side}
             model = recipe.model.model_copy(update={"args": args})
             recipe = recipe.model_copy(update={"data": data, "model": model})
-        forward = costs.model_of(recipe, run.info.classes).forward_flops
+        forward = costs.model(run, recipe).forward_flops
         flops += passes * images * forward * len(measurement.seeds)
     slowest, fastest = costs.device.sustained
     return Range(flops / fastest, BACKWARD * flops / slowest)

@@ -1,12 +1,10 @@
 """What is on disk of a run, a measurement, an artifact: done, resumable or missing.
 
-Only existence is looked at. Whether a file is older than what it is made from is Snakemake's
-question (``snakemake -n``).
+Only existence is looked at; whether a file is out of date, ``snakemake -n`` says.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Literal, get_args
@@ -17,26 +15,25 @@ State = Literal["done", "resumable", "missing"]
 STATES: tuple[State, ...] = get_args(State)
 
 
-def last_checkpoint(run: Run, seed: int) -> int | None:
+def _last_checkpoint(run: Run, seed: int) -> int | None:
     """The step of the newest checkpoint of a seed, None where there is none."""
-    folder = run.seed_folder(seed) / "checkpoints"
-    steps = [re.fullmatch(r"step-(\d+)", file.stem) for file in folder.glob("step-*.pt")]
-    return max((int(step[1]) for step in steps if step), default=None)
+    files = (run.seed_folder(seed) / "checkpoints").glob(f"step-{8 * '[0-9]'}.pt")
+    return max((int(file.stem.removeprefix("step-")) for file in files), default=None)
 
 
 def state_of(run: Run, seed: int) -> State:
     """Whether a seed is trained, can go on from a checkpoint, or has nothing yet."""
     if run.weights(seed).is_file():
         return "done"
-    return "missing" if last_checkpoint(run, seed) is None else "resumable"
+    return "missing" if _last_checkpoint(run, seed) is None else "resumable"
 
 
 def share_left(run: Run, seed: int) -> float:
     """The share of a seed's training that is still to do, from 0 to 1."""
-    if state_of(run, seed) == "done":
+    if run.weights(seed).is_file():
         return 0.0
     total = run.recipe.steps(run.info.train_images)
-    return max(0.0, 1 - (last_checkpoint(run, seed) or 0) / total) if total else 1.0
+    return max(0.0, 1 - (_last_checkpoint(run, seed) or 0) / total) if total else 1.0
 
 
 def job_state(run: Run, seeds: tuple[int, ...]) -> State:
