@@ -15,10 +15,9 @@ from vitrine.errors import VitrineError
 
 @contextmanager
 def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
-    """Give a temporary path beside `path`, which is renamed to `path` at the end.
+    """Give a temporary path, which is renamed to `path` at the end or deleted if that fails.
 
-    The folder is made if need be, and nothing is left behind when the writing fails. If `durable`,
-    the content is on the disk before the rename.
+    If `durable`, the content is on the disk before the rename. The folder is made if need be.
 
     Raises:
         VitrineError: the file cannot be written (no permission, no space left).
@@ -77,10 +76,9 @@ class Locked(Exception):
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Hold the kernel's lock on a file (made if absent, folder and all) while the block runs.
+    """Hold the kernel's lock on a file while the block runs, at most as long as the process lives.
 
-    It ends with its process, however that ends and whatever children it leaves. The empty file
-    stays: deleting it could free a lock just taken anew.
+    The file is made, and stays: deleting it could free a lock just taken anew.
 
     Raises:
         Locked: another process holds it.

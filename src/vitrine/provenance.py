@@ -93,11 +93,7 @@ def changed_files() -> list[str] | None:
 
 
 def require_own_package(root: Path) -> None:
-    """Refuse to work in a checkout with the package of another: it would be named as the origin.
-
-    Raises:
-        VitrineError: `root` has a package of its own, and this one is elsewhere.
-    """
+    """Raise a `VitrineError` in a checkout whose own package is not the one that is imported."""
     own = (root / "src" / "vitrine").resolve()
     if own.is_dir() and own != PACKAGE.resolve():
         raise VitrineError(

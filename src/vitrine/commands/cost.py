@@ -4,6 +4,12 @@ The speed is that in the logs of this recipe on this kind of device, or else est
 FLOPs per image (so many forward passes as the task needs, three for a classifier) over the FLOP/s
 that the device sustains, a range with its source in ``configs/hardware.yaml``.
 
+An evaluation passes each validation image through the model so many times, at one size or several,
+as its arguments say by the `RULES`. Measures without a rule (probes that are trained, features of
+training images, illustrations) are not priced. At best a device does the forward FLOPs at the
+fastest rate that it sustains; at worst an image takes as long as one of a training at the slowest,
+since reading images may take the time.
+
 Segmenters take seconds to import and to build. Those of full scale are counted once, in
 ``configs/segmentation/costs.csv``: ``python -m vitrine.commands.cost`` writes it.
 """
@@ -13,6 +19,7 @@ from __future__ import annotations
 import csv
 import json
 import statistics
+from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -20,8 +27,8 @@ from typing import Any
 from pydantic import PositiveFloat
 
 from vitrine.errors import VitrineError, exit_on_error
-from vitrine.plan.catalog import Catalog, Run, load_catalog
-from vitrine.plan.recipe import SegmentationRecipe, Training, short_hash
+from vitrine.plan.catalog import Catalog, Measurement, Run, load_catalog
+from vitrine.plan.recipe import Recipe, SegmentationRecipe, Training, short_hash
 from vitrine.plan.schema import Strict, parse, read_yaml
 from vitrine.training.engine import builder_of
 
@@ -70,10 +77,8 @@ class ModelCost:
 def load_devices(root: Path) -> dict[str, Device]:
     """Read ``configs/hardware.yaml``."""
     path = root / "configs" / "hardware.yaml"
-    return {
-        name: parse(Device, entry, f"{path}, device '{name}'")
-        for name, entry in read_yaml(path).items()
-    }
+    entries = read_yaml(path).items()
+    return {name: parse(Device, one, f"{path}, device '{name}'") for name, one in entries}
 
 
 def training_images(run: Run) -> int:
@@ -113,9 +118,9 @@ class Costs:
         flops = self.training_flops(run)
         return Range(*(rate / flops for rate in self.device.sustained)), "FLOPs"
 
-    def seconds(self, run: Run, images: float) -> Range:
-        """Seconds of one device for some images; trainings of zero epochs cost nothing."""
-        if not images:
+    def seconds(self, run: Run) -> Range:
+        """Seconds of one device to train one seed; trainings of zero epochs cost nothing."""
+        if not (images := training_images(run)):
             return ZERO
         speed, _ = self.speed(run)
         return Range(images / speed.high, images / speed.low)
@@ -146,11 +151,10 @@ def read_segmenters(root: Path) -> dict[str, ModelCost]:
     if not path.is_file():
         return {}
     try:
-        with path.open(newline="") as file:
-            return {
-                row["key"]: ModelCost(int(row["parameters"]), int(row["forward_flops"]))
-                for row in csv.DictReader(file)
-            }
+        rows = csv.DictReader(path.read_text().splitlines())
+        return {
+            one["key"]: ModelCost(int(one["parameters"]), int(one["forward_flops"])) for one in rows
+        }
     except (KeyError, TypeError, ValueError) as error:
         raise VitrineError(
             f"cannot read {path} ({error!r}): write it anew with python -m vitrine.commands.cost"
@@ -198,6 +202,71 @@ def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
             devices = provenance.get("processes", 1)
             speeds += [speed / devices for speed in logged]
     return statistics.median(speeds) if speeds else None
+
+
+Passes = Mapping[float, int]
+"""Forward passes of each image, by the size of the images over the recipe's."""
+
+
+def _larger(arguments: Mapping[str, Any], models: int) -> Passes:
+    """At each test size that is judged, one pass by each of the models."""
+    sizes = set(arguments["sizes"]) - set(arguments.get("skipped", ()))
+    return {size / arguments["trained_at"]: models for size in sorted(sizes)}
+
+
+def _circular(arguments: Mapping[str, Any]) -> Passes:
+    """Each condition's pairs of shifts, and each view once before any shift."""
+    conditions = list((arguments.get("conditions") or {"": {}}).values())
+    seen = {
+        tuple({**arguments, **one}.get(key, default) for key, default in VIEW.items())
+        for one in conditions
+    }
+    return {1: len(seen) + 2 * arguments.get("pairs", 1) * len(conditions)}
+
+
+VIEW = {"erase": 0.0, "flip": None}  # what makes two conditions show the model other images
+
+RULES: dict[str, Callable[[Mapping[str, Any]], Passes]] = {
+    "vitrine.measures.accuracy:accuracy": lambda given: {1: 1},
+    "vitrine.octic.measures:rotated_accuracy": lambda given: {1: 2},
+    "vitrine.measures.consistency:circular_consistency": _circular,
+    "vitrine.measures.consistency:standard_consistency": lambda given: {
+        1: len(given.get("modes", ("zero", "crop"))) * (1 + 2 * given.get("pairs", 1))
+    },
+    "vitrine.position.measures:position_bias": lambda given: {1: 1 + given.get("permutations", 16)},
+    "vitrine.variance.measures:rescaling": lambda given: _larger(given, 3),
+    "vitrine.variance.measures:amplification": lambda given: _larger(
+        given, len({1.0, *given["factors"]})
+    ),
+    "vitrine.segmentation.accuracy:segmentation_accuracy": lambda given: {1: 1},
+    "vitrine.segmentation.accuracy:calibrated_accuracy": lambda given: {1: 4},
+    "vitrine.segmentation.consistency:segmentation_consistency": lambda given: {1: 2},
+}
+
+
+def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:
+    """Seconds of one device for all seeds of a measurement, None where its measure has no rule.
+
+    Raises:
+        VitrineError: there is no such model, or it refuses its arguments.
+    """
+    rule, run = RULES.get(measurement.function), measurement.run
+    if rule is None or run is None:
+        return None
+    images = min(measurement.args.get("images") or run.info.val_images, run.info.val_images)
+    flops = 0.0
+    for size, passes in rule(measurement.args).items():
+        recipe = run.recipe
+        if size != 1 and isinstance(recipe, Recipe):
+            side = round(size * recipe.data.image_size)
+            data = recipe.data.model_copy(update={"image_size": side})
+            args = {**recipe.model.args, "img_size": side}
+            model = recipe.model.model_copy(update={"args": args})
+            recipe = recipe.model_copy(update={"data": data, "model": model})
+        forward = costs.model(run, recipe).forward_flops
+        flops += passes * images * forward * len(measurement.seeds)
+    slowest, fastest = costs.device.sustained
+    return Range(flops / fastest, BACKWARD * flops / slowest)
 
 
 if __name__ == "__main__":

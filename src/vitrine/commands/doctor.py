@@ -17,7 +17,7 @@ from typing import Any
 from rich.filesize import decimal as size
 
 from vitrine.commands import heading, say, table
-from vitrine.commands.needs import datasets_needed, weights_needed
+from vitrine.commands.state import datasets_needed, weights_needed
 from vitrine.errors import VitrineError
 from vitrine.plan.catalog import Catalog
 
@@ -34,19 +34,19 @@ def doctor(catalog: Catalog, as_json: bool = False) -> bool:
         "hardware": _hardware(catalog),
         "data": _data(catalog),
     }
-    record["missing"] = [*_missing(record, catalog)]
+    missing = record["missing"] = [*_missing(record, catalog)]
     if as_json:
         say(json.dumps(record, indent=2))
+        return not missing
+    _print_software(record["software"])
+    _print_hardware(record["hardware"])
+    _print_data(record["data"], catalog)
+    if missing:
+        heading(f"Missing for scale {scale}:")
+        say(*(f"  {sentence}" for sentence in missing))
     else:
-        _print_software(record["software"])
-        _print_hardware(record["hardware"])
-        _print_data(record["data"], catalog)
-        if record["missing"]:
-            heading(f"Missing for scale {scale}:")
-            say(*(f"  {sentence}" for sentence in record["missing"]))
-        else:
-            say(f"Nothing is missing for scale {scale}.")
-    return not record["missing"]
+        say(f"Nothing is missing for scale {scale}.")
+    return not missing
 
 
 def version_differences(lock: Path) -> Iterator[tuple[str, str, str | None]]:
@@ -99,7 +99,6 @@ def _software(root: Path) -> dict[str, Any]:
 def _hardware(catalog: Catalog) -> dict[str, Any]:
     import torch
 
-    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     reachable, answer = slurm()
     free = {}
@@ -107,7 +106,7 @@ def _hardware(catalog: Catalog) -> dict[str, Any]:
         places = (folder.absolute(), *folder.absolute().parents)  # the closest one that exists
         free[str(folder)] = shutil.disk_usage(next(filter(Path.exists, places))).free
     return {
-        "cuda_devices": names,
+        "cuda_devices": [*map(torch.cuda.get_device_name, range(torch.cuda.device_count()))],
         "cpu_cores": cores,
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "slurm": {"reachable": reachable, "answer": answer},
@@ -117,27 +116,18 @@ def _hardware(catalog: Catalog) -> dict[str, Any]:
 
 def _data(catalog: Catalog) -> list[dict[str, Any]]:
     """Every dataset and published weights; `fault` says how to place by hand what must be."""
-    datasets = [
-        {
-            "name": need.info.name,
-            "licence": need.info.licence,
-            "state": need.state,
-            "download_bytes": need.download_bytes,
-            "needed_by": need.users,
-            "fault": need.fault if need.state == "missing" else None,
-        }
-        for need in datasets_needed(catalog.artifacts, catalog, counts=True)
-    ]
-    weights = [
-        {
-            "name": need.path.stem,
-            "licence": need.entry.licence if need.entry else "unknown",
-            "state": need.state,
-            "needed_by": need.users,
-        }
-        for need in weights_needed(catalog.artifacts, catalog)
-    ]
-    return [*datasets, *weights]
+    found = []
+    one: dict[str, Any]
+    for need in datasets_needed(catalog.artifacts, catalog, counts=True):
+        fault = need.fault if need.state == "missing" else None
+        one = {"name": need.info.name, "licence": need.info.licence, "state": need.state}
+        one |= {"download_bytes": need.download_bytes, "needed_by": need.users, "fault": fault}
+        found.append(one)
+    for file in weights_needed(catalog.artifacts, catalog):
+        licence = file.entry.licence if file.entry else "unknown"
+        one = {"name": file.path.stem, "licence": licence, "state": file.state}
+        found.append(one | {"needed_by": file.users})
+    return found
 
 
 def _missing(record: dict[str, Any], catalog: Catalog) -> Iterator[str]:

@@ -11,18 +11,26 @@ from typing import Any
 from rich.filesize import decimal as size
 
 from vitrine.commands import count, say, table
-from vitrine.commands.cost import ZERO, Costs, Range, load_devices, training_images
-from vitrine.commands.needs import DatasetNeed, datasets_needed, weights_needed
-from vitrine.commands.passes import evaluation_seconds
+from vitrine.commands.cost import (
+    ZERO,
+    Costs,
+    Range,
+    evaluation_seconds,
+    load_devices,
+    training_images,
+)
 from vitrine.commands.state import (
     STATES,
+    DatasetNeed,
     State,
     count_states,
+    datasets_needed,
     is_rendered,
     job_state,
     runs_behind,
     share_left,
     state_of,
+    weights_needed,
 )
 from vitrine.errors import require_known
 from vitrine.plan.catalog import Artifact, Catalog, Measurement, Run, with_sources
@@ -68,7 +76,7 @@ def device_seconds(runs: Sequence[Run], costs: Costs) -> tuple[Range, Range]:
     """Seconds of one device to train all seeds of some runs: in all, and still to do."""
     whole = left = ZERO
     for run in runs:
-        seconds = costs.seconds(run, training_images(run))
+        seconds = costs.seconds(run)
         whole += seconds.times(len(run.seeds))
         left += seconds.times(sum(share_left(run, seed) for seed in run.seeds))
     return whole, left
@@ -210,7 +218,7 @@ class _Plan:
 
     def _seconds_of_a_job(self, run: Run) -> Range:
         """Seconds of one device for the job of a run that trains most seeds."""
-        return self.costs.seconds(run, training_images(run)).times(max(map(len, run.jobs)))
+        return self.costs.seconds(run).times(max(map(len, run.jobs)))
 
     def print_hours(self) -> None:
         if len(self.artifacts) > 1:

@@ -133,8 +133,7 @@ def rehearse_run(
 
 def _short(measurement: Measurement) -> dict[str, Any]:
     """The arguments of a measure, with fewer steps or shifts where it takes these."""
-    function = import_function(measurement.function, "artifacts.yaml")
-    taken = inspect.signature(function).parameters
+    taken = inspect.signature(import_function(measurement.function, "artifacts.yaml")).parameters
     return {**measurement.args, **{name: SHORT[name] for name in SHORT if name in taken}}
 
 
@@ -155,10 +154,8 @@ def miniature_recipe(recipe: AnyRecipe, device: str, largest: float = LARGEST) -
     changes: dict[str, object] = {"batch": batch, "model": model}
     if isinstance(recipe, SelfSupervisionRecipe):
         short = {"steps": STEPS, "warmup_steps": 1, "save_teacher_steps": 1}
-        return recipe.model_copy(
-            update={**changes, "schedule": recipe.schedule.model_copy(update=short)}
-        )
-    if device == "cpu":
+        changes["schedule"] = recipe.schedule.model_copy(update=short)
+    elif device == "cpu":
         changes["compile"] = False
         if recipe.precision == "fp16":
             changes["precision"] = "bf16"
@@ -186,18 +183,18 @@ def _train_in_two_attempts(run: Run, data_root: Path, device: str, initial: Path
             what = (run.recipe, SEED, folder, run.info, data_root, device)
             job = Job(*what, initial=initial, stop_after=steps)
             weights = engine_of(run.recipe).train(job)
-    if not weights.is_file():
-        checkpoints = Checkpoints(folder / "checkpoints", run.recipe.hash, SEED)
-        newest = checkpoints.latest()
-        if newest is None:
-            raise VitrineError(f"training left no checkpoint in {folder}")
-        step, state = checkpoints.load(newest)
-        if step != STEPS:
-            raise VitrineError(f"training stopped after step {step} and not {STEPS}")
-        averaged = state["ema"] is not None
-        save_weights(state["ema" if averaged else "model"], weights, run.recipe, SEED)
-        took = provenance(device, wall_seconds=time.perf_counter() - start, attempts=STEPS)
-        write_atomically(folder / "provenance.json", json.dumps(took))
+    if weights.is_file():
+        return
+    checkpoints = Checkpoints(folder / "checkpoints", run.recipe.hash, SEED)
+    if (newest := checkpoints.latest()) is None:
+        raise VitrineError(f"training left no checkpoint in {folder}")
+    step, state = checkpoints.load(newest)
+    if step != STEPS:
+        raise VitrineError(f"training stopped after step {step} and not {STEPS}")
+    trained = state["model"] if state["ema"] is None else state["ema"]
+    save_weights(trained, weights, run.recipe, SEED)
+    took = provenance(device, wall_seconds=time.perf_counter() - start, attempts=STEPS)
+    write_atomically(folder / "provenance.json", json.dumps(took))
 
 
 def _notes(run: Run, device: str, largest: float) -> list[str]:
