@@ -306,9 +306,9 @@ def _accuracy(one: Audited, batch_size: int) -> list[Row]:
             f"the images are not in folders of the model's {one.info.classes} classes: accuracy "
             "needs labels"
         )
-    values: Any = accuracy(one, batch_size)
-    images = values["images"]
-    return [_share(name, "", values[name.replace("-", "")], images) for name in ("top-1", "top-5")]
+    found: Any = accuracy(one, batch_size)
+    names = {"top-1": "top1", "top-5": "top5"}
+    return [_share(name, "", found[key], found["images"]) for name, key in names.items()]
 
 
 def _circular(one: Audited, batch_size: int) -> list[Row]:

@@ -1,7 +1,7 @@
 """``vitrine verify``: results made here against the published ones, cell by cell, claim by claim.
 
-First both are held against what they hang on: the published files against their manifest, the files
-here against their measurements, weights and code. Then every published number is looked for here:
+First the published files are held against their manifest, and the files here against their
+measurements, weights and code. Then every published number is looked for here:
 
 - An exact number (a deterministic fact) must agree to the last printed digit.
 - A number with a spread over seeds must lie within the 95 % interval that the spreads allow for the
@@ -137,17 +137,13 @@ def verify(catalog: Catalog, as_json: bool = False) -> bool:
 def compare_all(catalog: Catalog) -> Outcome:
     """Hold both results against what they hang on, and one against the other."""
     published = published_folder(catalog)
-    for folder, remedy in (
-        (published, "choose a scale that was published"),
-        (catalog.results, f"run snakemake all --config scale={catalog.scale.name} first"),
-    ):
+    make = f"run snakemake all --config scale={catalog.scale.name} first"
+    remedies = {published: "choose a scale that was published", catalog.results: make}
+    for folder, remedy in remedies.items():
         if not any(folder.glob("*/*.csv")):
             raise VitrineError(f"{folder} holds no results to compare; {remedy}")
-    altered = [
-        *altered_publications(published),
-        *unknown_publications(published, catalog),
-        *altered_here(catalog),
-    ]
+    altered = [*altered_publications(published), *unknown_publications(published, catalog)]
+    altered += altered_here(catalog)
     cells = [one for artifact in catalog.artifacts for one in compare(artifact, catalog, published)]
     worst: dict[tuple[object, ...], Compared] = {}
     for one in cells:
