@@ -56,16 +56,16 @@ def main() -> None:
     one.add_argument("--registry", type=Path, default=Path("configs/weights.yaml"))
     one.set_defaults(step=fetch_weights)
 
-    for name, step in (("render", render), ("report", write_report)):
-        one = commands.add_parser(name)
-        if step is render:
-            one.add_argument("paper")
-            one.add_argument("artifact")
-        one.add_argument("--scale", required=True)
-        one.add_argument("--runs", default="runs", help="folder of the runs")
-        one.add_argument("--results", default="results", help="folder of the results")
-        one.add_argument("--root", type=Path, default=Path(), help="the project's root")
-        one.set_defaults(step=step)
+    at_scale = argparse.ArgumentParser(add_help=False)
+    at_scale.add_argument("--scale", required=True)
+    at_scale.add_argument("--runs", default="runs", help="folder of the runs")
+    at_scale.add_argument("--results", default="results", help="folder of the results")
+    at_scale.add_argument("--root", type=Path, default=Path(), help="the project's root")
+    one = commands.add_parser("render", parents=[at_scale])
+    one.add_argument("paper")
+    one.add_argument("artifact")
+    one.set_defaults(step=render)
+    commands.add_parser("report", parents=[at_scale]).set_defaults(step=write_report)
 
     one = commands.add_parser("serve")
     one.add_argument("listener", type=int, help="the socket's file descriptor")
@@ -101,11 +101,7 @@ def run(given: argparse.Namespace) -> None:
 
 
 def require_same_config(job: TrainingJob | MeasurementJob) -> None:
-    """Refuse a segmenter whose configuration, a file of its own, was changed since the planning.
-
-    Raises:
-        VitrineError: it was.
-    """
+    """Raise a `VitrineError` if a segmenter's configuration file was changed since the planning."""
     from vitrine.plan.recipe import SegmentationRecipe
     from vitrine.plan.source import config_digest, config_path
 
@@ -127,12 +123,8 @@ def fetch(given: argparse.Namespace) -> None:
     images = (data.verify if given.check else data.fetch)(info, given.data)
     print(f"{info.title}: {images['train']} training and {images['val']} validation images")
     if given.receipt:
-        receipt = {
-            "dataset": info.name,
-            "version": info.version,
-            "verified": ["layout", "counts"],
-            "images": images,
-        }
+        receipt = {"dataset": info.name, "version": info.version}
+        receipt |= {"verified": ["layout", "counts"], "images": images}
         write_atomically(given.receipt, json.dumps(receipt, indent=2) + "\n")
 
 
@@ -175,12 +167,12 @@ def serve(given: argparse.Namespace) -> None:
 def vitrine() -> None:
     """Run what the console script is: `vitrine.cli`, or a sentence on the package it lacks."""
     try:
-        from vitrine.cli import main
+        from vitrine.cli import app
     except ModuleNotFoundError as error:
         lack = f"vitrine: the command needs {error.name}: pip install 'vitrine[cli]'"
         print(lack, file=sys.stderr)
         raise SystemExit(2) from None
-    main()
+    app()
 
 
 def _catalog(given: argparse.Namespace) -> Catalog:

@@ -1,8 +1,7 @@
 """``vitrine``: what people ask before, during and after ``snakemake``.
 
 Snakemake makes things; this command tells what a target will cost, what is missing, what stands
-behind a number, and whether results agree with the published ones. A command's module is imported
-when it runs, so that help and the light commands start without torch.
+behind a number, and whether results agree with the published ones.
 """
 # Typer keeps the lines of an example after a real backspace, which a raw docstring cannot hold.
 # ruff: noqa: D301
@@ -10,6 +9,7 @@ when it runs, so that help and the light commands start without torch.
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -111,9 +111,7 @@ def plan(
     vitrine plan octic_published variance_table3 --scale full
     vitrine plan all --scale full --device h200
     """
-    from vitrine.commands import plan as command
-
-    command.plan(_catalog(scale, data, runs, results), targets, device, as_json=as_json)
+    _run("plan", _catalog(scale, data, runs, results), targets, device, as_json)
 
 
 @app.command()
@@ -132,9 +130,7 @@ def doctor(
     vitrine doctor
     vitrine doctor --scale full --data /datasets
     """
-    from vitrine.commands import doctor as command
-
-    raise typer.Exit(not command.doctor(_catalog(scale, data, runs, results), as_json=as_json))
+    _run("doctor", _catalog(scale, data, runs, results), as_json)
 
 
 @app.command()
@@ -160,17 +156,7 @@ def show(
     vitrine show variance_table5 --scale full --json
     vitrine show --recipe variance/vit_s-mixup0.0-cutmix1.0 --why
     """
-    from vitrine.commands import show as command
-
-    catalog = _catalog(scale, None, runs, results)
-    if recipe is not None:
-        command.show_recipe(catalog, target, recipe, why=why)
-    elif why:
-        raise VitrineError("--why explains a recipe; add --recipe NAME")
-    elif target is not None:
-        command.show(catalog, target, as_json=as_json)
-    else:
-        raise VitrineError("show needs a target, such as 'all', or --recipe NAME; give one")
+    _run("show", _catalog(scale, None, runs, results), target, recipe, why, as_json)
 
 
 @app.command()
@@ -183,9 +169,7 @@ def status(
     vitrine status
     vitrine status --scale smoke
     """
-    from vitrine.commands import status as command
-
-    command.status(_catalog(scale, None, runs, results), as_json=as_json)
+    _run("status", _catalog(scale, None, runs, results), as_json)
 
 
 @app.command()
@@ -201,9 +185,7 @@ def verify(
     vitrine verify
     vitrine verify --scale gpu
     """
-    from vitrine.commands import verify as command
-
-    raise typer.Exit(not command.verify(_catalog(scale, None, runs, results), as_json=as_json))
+    _run("verify", _catalog(scale, None, runs, results), as_json)
 
 
 @app.command()
@@ -222,9 +204,7 @@ def publish(
     \b
     vitrine publish --scale laptop
     """
-    from vitrine.commands import publish as command
-
-    command.publish(_catalog(scale, None, runs, results), prune)
+    _run("publish", _catalog(scale, None, runs, results), prune)
 
 
 @app.command()
@@ -245,9 +225,7 @@ def rehearse(
     vitrine rehearse variance_table5
     vitrine rehearse all --device cpu
     """
-    from vitrine.commands import rehearse as command
-
-    raise typer.Exit(not command.rehearse(_catalog(scale), target, device, largest))
+    _run("rehearse", _catalog(scale), target, device, largest)
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
@@ -282,9 +260,7 @@ def export(
     vitrine export runs/octic/h8-l-0a1b2c3d --to h8-l
     vitrine export runs/octic/h8-l-0a1b2c3d --push hf-hub:me/h8-l
     """
-    from vitrine.commands import export as command
-
-    command.export(run, to, seed, push)
+    _run("export", run, to, seed, push)
 
 
 @app.command()
@@ -299,10 +275,8 @@ def curves(
     vitrine curves runs/octic/h8-l-0a1b2c3d
     vitrine curves runs/shift/*
     """
-    from vitrine.commands import curves as command
-
     for run in runs:
-        command.curves(run)
+        _run("curves", run)
 
 
 @app.command()
@@ -335,10 +309,8 @@ def pshap(
     vitrine pshap --model vit_tiny_patch16_224 --data data/imagenette2-320/val
     vitrine pshap --model vit_small_patch16_rope_224 --data photos --images 500
     """
-    from vitrine.commands import pshap as command
-
-    what = (model, data, pretrained, checkpoint)
-    command.pshap(*what, images, permutations, batch_size, seed, device, workers, resume)
+    where = (seed, device, workers, resume)
+    _run("pshap", model, data, pretrained, checkpoint, images, permutations, batch_size, *where)
 
 
 @app.command()
@@ -371,15 +343,15 @@ def audit(
     vitrine audit a_swin_tiny_patch4_window7_224 --data photos --no-pretrained
     vitrine audit resnet50 --data imagenet/val --images 50000 --workers 8
     """
-    from vitrine.commands import audit as command
-
     what = (model, data, pretrained, checkpoint)
-    command.audit(*what, images, size or (), output, seed, device, workers)
+    _run("audit", *what, images, size or (), output, seed, device, workers)
 
 
-def main() -> None:
-    """Run the command line."""
-    app()
+def _run(command: str, *given: Any) -> None:
+    """Call a command's function; exit with status 1 if it returns False."""
+    module = import_module(f"vitrine.commands.{command}")  # only now: help starts without torch
+    if getattr(module, command)(*given) is False:
+        raise typer.Exit(1)
 
 
 def _catalog(scale: str | None, *roots: str | None) -> Catalog:

@@ -8,28 +8,21 @@ from collections.abc import Callable, Iterable
 
 
 class VitrineError(Exception):
-    """A user's mistake or a broken input, told in one sentence that says what to do.
+    """A user's mistake or a broken input: one sentence names the thing and the remedy.
 
-    The message names the thing (file, field, value) and the remedy. Commands print it
-    without a traceback and exit with status 2.
+    Commands print it without a traceback and exit with status 2.
     """
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the closest known word, else list what is known."""
     known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean '{close[0]}'?"
-    return f"; known: {', '.join(known)}"
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"
 
 
 def require_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Refuse a name that is not among those known; `what` says where it stands and what it names.
-
-    Raises:
-        VitrineError: it is unknown, with the closest name.
-    """
+    """Raise a `VitrineError` with the closest name unless `name` is known; `what` says of what."""
     known = list(known)
     if name not in known:
         raise VitrineError(f"{what} '{name}' is unknown{did_you_mean(name, known)}")

@@ -15,10 +15,9 @@ from vitrine.errors import VitrineError
 
 @contextmanager
 def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
-    """Give a temporary path beside `path`, which is renamed to `path` at the end.
+    """Give a temporary path, which is renamed to `path` at the end or deleted if that fails.
 
-    The folder is made if need be, and nothing is left behind when the writing fails. If `durable`,
-    the content is on the disk before the rename.
+    If `durable`, the content is on the disk before the rename. The folder is made if need be.
 
     Raises:
         VitrineError: the file cannot be written (no permission, no space left).
@@ -28,11 +27,10 @@ def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         if durable:
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
+            _sync(temporary)
         temporary.replace(path)
         if durable:
-            _sync_folder(path.parent)
+            _sync(path.parent)
     except OSError as error:
         raise VitrineError(
             f"cannot write {path}: {error.strerror or error}; make room or choose another folder"
@@ -40,6 +38,15 @@ def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _sync(path: Path) -> None:
+    """Bring a file, or a folder's entries, to the disk: without it a rename may be lost."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -69,10 +76,9 @@ class Locked(Exception):
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Hold the kernel's lock on a file (made if absent, folder and all) while the block runs.
+    """Hold the kernel's lock on a file while the block runs, at most as long as the process lives.
 
-    It ends with its process, however that ends and whatever children it leaves. The empty file
-    stays: deleting it could free a lock just taken anew.
+    The file is made, and stays: deleting it could free a lock just taken anew.
 
     Raises:
         Locked: another process holds it.
@@ -111,12 +117,3 @@ def _let_go() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring a folder's entries to the disk: a rename is only there for good after this."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,15 +1,11 @@
 """A process that has imported everything once, and forks a child for each command.
 
-To start Python and to import torch, timm and the rest takes a job three CPU seconds and more, as
-much as a micro training does. So on one machine Snakemake starts a server (workflow/rules/
-report.smk), and ``python -m vitrine COMMAND`` asks it over a Unix socket to run the command in a
-child process with the caller's folder, arguments, environment, standard streams and signals. The
-caller waits, and exits with the child's status. Without a server it runs the command itself.
-
-The server does nothing but import, so a child is what a fresh process is after its imports, and
-computes the same bits. Libraries read the number of threads when they are loaded: the server has
-one, and runs the commands that have one. It takes no more of them when its standard input ends,
-which is a pipe from the process that started it.
+Imports take a job three CPU seconds and more, as much as a micro training does. So on one machine
+Snakemake starts a server (workflow/rules/report.smk), and ``python -m vitrine COMMAND`` asks it
+over a Unix socket to run the command in a child process with the caller's folder, arguments,
+environment, standard streams and signals, and exits with the child's status. The server does
+nothing but import, so a child computes the same bits as a fresh process. It has one thread, as
+libraries read the number when they are loaded, and runs the commands that have one.
 """
 
 from __future__ import annotations
@@ -48,9 +44,7 @@ def start() -> subprocess.Popen[bytes]:
     It ends with this process, or when the `stdin` of what is returned is closed.
     """
     os.environ.pop(ADDRESS, None)
-    address = (
-        Path(tempfile.mkdtemp(prefix="vitrine-")) / "socket"
-    )  # in a folder of this user's only
+    address = Path(tempfile.mkdtemp(prefix="vitrine-")) / "socket"  # in this user's own folder
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(address))
         listener.listen(128)  # commands wait here while the server imports

@@ -9,7 +9,7 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,21 @@ PACKAGES = ("vitrine", "torch", "torchvision", "timm", "numpy", "scikit-learn", 
 def provenance(device: str, **extra: Any) -> dict[str, Any]:
     """Return versions, commit, device and whether float32 is rounded to TF32 there, as plain data.
 
-    Args:
-        device: torch's name of the device that was computed on.
-        **extra: more entries, such as `started` and `finished` as ISO times; one of a name above
-            stands in its place.
+    `device` is torch's name; an `extra` entry of the same name replaces one of these.
     """
+    import torch  # here, so that the commit can be asked for without it
+
+    versions = {}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    tf32 = torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
     return {
         "python": platform.python_version(),
-        "packages": package_versions(),
+        "packages": versions,
         "commit": commit(),
         "device": device_name(device),
-        "tf32": _computes_in_tf32(device),
+        "tf32": torch.device(device).type == "cuda" and tf32,
         **extra,
     }
 
@@ -68,48 +72,28 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def package_versions() -> Mapping[str, str]:
-    """Return the versions of the packages that numbers depend on, where installed."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return versions
-
-
 def commit() -> str | None:
     """Return git's HEAD of the checkout that this package is imported from, None outside of one.
 
-    "-dirty" is appended unless git vouches that nothing differs from it. A new file counts, if it
-    is not ignored: a paper's folder that was never committed makes numbers too. Published results
-    do not count: no number depends on them.
+    "-dirty" is appended unless git vouches that nothing differs from it. A new file counts, too: a
+    paper's folder that was never committed makes numbers.
     """
     head = _git("rev-parse", "HEAD")
-    if head is None:
-        return None
-    return f"{head}{DIRTY}" if changed_files() != [] else head
+    return f"{head}{DIRTY}" if head and changed_files() != [] else head
 
 
 def changed_files() -> list[str] | None:
     """Return the files of the checkout that differ from HEAD or are new, None if git cannot tell.
 
-    The published results, and what git ignores, are left out.
+    The published results are left out, as no number depends on them, and what git ignores.
     """
-    status = _git(
-        *("status", "--porcelain", "--untracked-files=normal", "--"),
-        *(".", ":(top,exclude)results/published"),
-    )
+    places = (".", ":(top,exclude)results/published")
+    status = _git("status", "--porcelain", "--untracked-files=normal", "--", *places)
     return None if status is None else [line[3:] for line in status.splitlines()]
 
 
 def require_own_package(root: Path) -> None:
-    """Refuse to work in a checkout with the package of another: it would be named as the origin.
-
-    Raises:
-        VitrineError: `root` has a package of its own, and this one is elsewhere.
-    """
+    """Raise a `VitrineError` in a checkout whose own package is not the one that is imported."""
     own = (root / "src" / "vitrine").resolve()
     if own.is_dir() and own != PACKAGE.resolve():
         raise VitrineError(
@@ -120,7 +104,7 @@ def require_own_package(root: Path) -> None:
 
 def device_name(device: str) -> str:
     """Return "cpu: <model>, <n> threads", or the accelerator's own name."""
-    import torch  # here, so that the commit can be asked for without it
+    import torch
 
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
@@ -128,21 +112,12 @@ def device_name(device: str) -> str:
     return f"{device}: {_processor()}, {threads} thread{'s' if threads > 1 else ''}"
 
 
-def _computes_in_tf32(device: str) -> bool:
-    import torch
-
-    allowed = torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
-    return torch.device(device).type == "cuda" and allowed
-
-
 def _processor() -> str:
     """Return the processor's model name; only Linux tells it in a file."""
-    try:
+    with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()
 
 

@@ -2,8 +2,7 @@
 
 A percentage over a test set hides which images were right, and two models mostly fail on the same
 ones: kept image by image, their difference is known far better than either number. A measure puts
-the scores of ``key`` beside its value, as ``key + BY_IMAGE``. A module of its own, as measures
-write it and artifacts, which know no measure, read it.
+the scores of ``key`` beside its value, as ``key + BY_IMAGE``; artifacts read them.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def pack(scores: Sequence[int]) -> str:
 
 
 def unpack(seeds: str) -> np.ndarray:
-    """Unpack what `pack` made under each seed, with spaces between them: (seeds, N) int8.
+    """Unpack what `pack` made for each seed, joined by spaces: (seeds, N) int8.
 
     Raises:
         VitrineError: it is something else.

@@ -1,11 +1,9 @@
 """Lets `import torchvision` work where its compiled extension cannot load.
 
-torchvision's wheel on PyPI is built for CUDA. Beside a CPU-only torch its extension does not
-load, and `import torchvision` (and with it timm's) then dies with "operator torchvision::nms does
-not exist", because torchvision gives these operators a fake kernel without asking whether they
-exist. So an import hook, which costs nothing until torchvision is imported, declares the two
-missing schemas first, and only when the extension really does not load; `torchvision.ops.nms` and
-`torchvision.io` stay unavailable there.
+Its wheel on PyPI is built for CUDA. Beside a CPU-only torch the extension does not load, and
+`import torchvision` (and timm's) dies with "operator torchvision::nms does not exist". So an import
+hook declares the two missing operators first, only where the extension does not load;
+`torchvision.ops.nms` and `torchvision.io` stay unavailable there.
 """
 
 from __future__ import annotations
@@ -32,37 +30,27 @@ class _Hook:
         if name == "torchvision" and self.library is None:
             spec = PathFinder.find_spec(name)
             if spec is not None and not _extension_loads(spec):
-                self.library = _declare_missing_operators()
+                import torch
+
+                self.library = torch.library.Library("torchvision", "FRAGMENT")
+                for operator in ("nms", "qnms"):
+                    self.library.define(operator + _SCHEMA)
 
 
 def install() -> None:
-    """Put the hook before all finders, once."""
-    if not any(isinstance(finder, _Hook) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Hook())
+    """Put the hook before all finders."""
+    sys.meta_path.insert(0, _Hook())
 
 
 def _extension_loads(spec: ModuleSpec) -> bool:
     """Try what torchvision's own import does first: load its `_C` library (0.29: `_C_stable`)."""
     import torch
 
-    libraries = [
-        library
-        for library in Path(spec.origin or "").parent.glob("_C*")
-        if library.name.endswith(tuple(EXTENSION_SUFFIXES))
-    ]
+    found = Path(spec.origin or "").parent.glob("_C*")
+    libraries = [one for one in found if one.name.endswith(tuple(EXTENSION_SUFFIXES))]
     try:
         for library in libraries:
             torch.ops.load_library(library)
     except (ImportError, OSError):
         return False
     return bool(libraries)
-
-
-def _declare_missing_operators() -> Any:
-    """Declare `nms` and `qnms` and return their owner."""
-    import torch
-
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        library.define(name + _SCHEMA)
-    return library

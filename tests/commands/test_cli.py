@@ -17,7 +17,7 @@ def test_the_light_commands_do_not_import_torch(checkout, arguments):
     done = python(
         "import sys, vitrine.cli\n"
         f"sys.argv = ['vitrine', *{arguments!r}]\n"
-        "try:\n    vitrine.cli.main()\n"
+        "try:\n    vitrine.cli.app()\n"
         "finally:\n    assert 'torch' not in sys.modules",
         checkout,
     )
@@ -26,9 +26,7 @@ def test_the_light_commands_do_not_import_torch(checkout, arguments):
 
 def test_a_mistake_is_one_sentence_without_a_traceback(checkout):
     done = python(
-        "import sys, vitrine.cli\n"
-        "sys.argv = ['vitrine', 'show', 'tiny_tabel1']\n"
-        "vitrine.cli.main()",
+        "import sys, vitrine.cli\nsys.argv = ['vitrine', 'show', 'tiny_tabel1']\nvitrine.cli.app()",
         checkout,
     )
     assert done.returncode == 2
@@ -49,7 +47,7 @@ def test_a_shell_completes_commands(checkout):
         "os.environ['COMP_CWORD'] = '1'\n"
         "sys.argv = ['vitrine']\n"
         "import vitrine.cli\n"
-        "vitrine.cli.main()",
+        "vitrine.cli.app()",
         checkout,
     )
     assert done.stdout.split() == ["status"]
@@ -116,7 +114,7 @@ def test_a_bare_installation_has_help_and_says_what_a_command_needs(checkout):
             f"for name in {absent}: sys.modules[name] = None\n"
             "import vitrine.cli\n"
             f"sys.argv = ['vitrine', {argument!r}]\n"
-            "vitrine.cli.main()",
+            "vitrine.cli.app()",
             checkout,
         )
 

@@ -85,34 +85,33 @@ def test_an_assumed_device_sustains_the_share_of_its_peak_that_the_a100_does(roo
 def test_without_history_the_speed_is_flops_over_the_device_rate(catalog, run):
     device = load_devices(catalog().root)["a100"]
     costs = Costs(catalog(), device)
-    speed = costs.speed(run)
     flops = 3 * costs.model(run).forward_flops
-    assert speed.source == "FLOPs"
-    assert speed.images == Range(device.sustained[0] / flops, device.sustained[1] / flops)
+    expected = Range(device.sustained[0] / flops, device.sustained[1] / flops)
+    assert costs.speed(run) == (expected, "FLOPs")
 
 
 def test_logs_of_the_recipe_come_before_flops(catalog, run):
     costs = Costs(catalog(), load_devices(catalog().root)["cpu"])
-    assert costs.speed(run).source == "FLOPs"
+    assert costs.speed(run)[1] == "FLOPs"
     log(run, 0, [10, 30, 20], "cpu: some processor, 1 thread")
-    assert costs.speed(run).images == Range(20, 20)
+    assert costs.speed(run) == (Range(20, 20), "its logs")
 
 
 def test_logs_of_another_kind_of_device_tell_nothing(catalog, run):
     log(run, 0, [10, 30, 20], "NVIDIA H200")
-    assert Costs(catalog(), load_devices(catalog().root)["cpu"]).speed(run).source == "FLOPs"
+    assert Costs(catalog(), load_devices(catalog().root)["cpu"]).speed(run)[1] == "FLOPs"
 
 
 def test_a_log_of_several_processes_counts_for_each_of_them(catalog, run):
     log(run, 0, [800], "NVIDIA A100-SXM4-80GB", processes=8)
     costs = Costs(catalog(), load_devices(catalog().root)["a100"])
-    assert costs.speed(run).images == Range(100, 100)
+    assert costs.speed(run)[0] == Range(100, 100)
 
 
 def test_a_recipe_of_zero_epochs_costs_nothing(catalog):
     run = catalog("full").paper("tiny").run("published")
     costs = Costs(catalog("full"), load_devices(catalog().root)["a100"])
-    assert costs.seconds(run, training_images(run)) == Range(0, 0)
+    assert costs.seconds(run) == Range(0, 0)
     assert costs.checkpoints_bytes(run) == 0
 
 

@@ -1,7 +1,4 @@
-"""What the ``vitrine`` command does, one module per command.
-
-Each has one function that does the work and prints it; `vitrine.cli` parses the command line and
-calls it. `cost` is the cost model, `state` what is on disk.
+"""What the ``vitrine`` command does: `vitrine.cli` calls the function that a module is named after.
 
 Here is how they print: tables and sentences, folded at the width of a terminal and never cut off;
 through a pipe a row is a line, for grep.
@@ -20,20 +17,26 @@ from rich.text import Text
 PIPED_WIDTH = 10_000
 
 
-def say(text: str = "", style: str = "") -> None:
-    """Print a line as it is; the terminal wraps it."""
-    _console().print(Text(text, style), soft_wrap=True)
+def say(*lines: str, style: str = "") -> None:
+    """Print lines as they are; the terminal wraps them."""
+    for line in lines:
+        _console().print(Text(line, style), soft_wrap=True)
 
 
 def heading(text: str) -> None:
-    """Print the line above a table."""
+    """Print the line above a table or some sentences."""
     say(text, style="bold")
 
 
 def table(
-    header: Sequence[str], rows: Iterable[Sequence[object]], right: Collection[str] = ()
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    right: Collection[str] = (),
+    title: str = "",
 ) -> None:
     """Print rows under a header; None is an empty cell, the columns of `right` are flush right."""
+    if title:
+        heading(title)
     shown = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in header:
         side: JustifyMethod = "right" if name in right else "left"

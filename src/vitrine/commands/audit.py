@@ -1,12 +1,10 @@
 """``vitrine audit``: a model put to the tests of all four papers, on a folder of images.
 
-The one idea: the model is described as a recipe of no epochs and the folder as its dataset, so the
-measures behind the papers' tables take it as they take a trained run. Where the folder has no
-labels of the model's, the class that the model predicts for an image is its label: accuracy at
-another image size then says how often that prediction stays.
+The model is described as a recipe of no epochs and the folder as its dataset, so the measures
+behind the papers' tables take it as they take a trained run. Where the folder has no labels of the
+model's, an image's label is the class that the model predicts for it.
 
-Each part leaves a JSON file, and a part that has one is not measured again. What does not apply to
-a model is told in a sentence, and the other parts go on.
+Each part leaves a JSON file, and a part that has one is not measured again.
 """
 
 from __future__ import annotations
@@ -26,18 +24,15 @@ from typing import Any, TypeVar
 
 import pandas as pd
 import torch
-from PIL import Image
 from pydantic import ValidationError
 from scipy.stats import binomtest
 from timm.data import resolve_model_data_config
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from vitrine.artifacts.audit import page
 from vitrine.commands import count, say, table
-from vitrine.commands.pshap import FEW, Folder, create, find_images
-from vitrine.data.folders import read_image
+from vitrine.commands.pshap import FEW, Folder, Listed, create, find_images, require_device
 from vitrine.data.loading import EvaluationSamples, eval_loader
 from vitrine.data.transforms import eval_transform
 from vitrine.errors import VitrineError, first_line, sentence
@@ -57,7 +52,6 @@ from vitrine.octic.measures import EQUAL
 from vitrine.plan.datasets import DatasetInfo
 from vitrine.plan.recipe import Batch, Data, Model, Optimizer, Recipe, Schedule
 from vitrine.provenance import duration, provenance
-from vitrine.training.team import Team
 from vitrine.training.validation import hits
 from vitrine.variance.rescaling import patch_positions, rescale_pos_embed
 
@@ -83,35 +77,21 @@ Result = TypeVar("Result")
 Row = dict[str, Any]
 """A number: its ``quantity`` and ``condition``, ``value``, ``low`` and ``high`` (95 %; None where
 there is no interval), ``unit``, and of how many ``images`` it is the share or the mean."""
+Part = Mapping[str, Any]
+"""The ``rows`` of a part, or the sentence with which it was ``refused``."""
 
 
 @dataclass(frozen=True)
-class Audit:
-    """What every part is given."""
+class Audited(Trained):
+    """What every part is given: the model as a run whose `data_root` is the audit's folder."""
 
-    trained: Trained
     labelled: bool
     sizes: tuple[int, ...]  # test sizes in pixels
-    folder: Path
-
-
-class Listed(Dataset[tuple[Image.Image, int]]):
-    """The images and labels that an audit has written to its ``images.json``."""
-
-    def __init__(self, folder: Path):
-        self.samples: list[tuple[str, int]] = _read(folder / "images.json")["images"]
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
-        path, label = self.samples[index]
-        return read_image(path), label
 
 
 def open_listed(folder: Path, _split: str) -> Listed:
     """Open the images of the audit in `folder`, as `vitrine.data.build` opens a dataset."""
-    return Listed(folder)
+    return Listed(_read(folder / "images.json")["images"])
 
 
 def audit(
@@ -128,14 +108,13 @@ def audit(
 ) -> None:
     """Measure all that applies to the model; write ``audit.csv`` and the page, ``audit.png``.
 
-    The arguments are the options that `vitrine.cli.audit` describes.
+    `vitrine.cli` has the options.
 
     Raises:
         VitrineError: the model, its weights, the images or the device are not there, the model is
             no classifier of square RGB images, or `output` has another audit.
     """
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    Team.assemble(device)  # refuses one that is not here
+    device = require_device(device)
     without_tf32()
     find_images(data)  # before weights are downloaded
     torch.manual_seed(seed)
@@ -144,9 +123,20 @@ def audit(
         raise VitrineError(f"{model} has no classes to predict: give a model with a classifier")
     output = output or Path("audit-" + re.sub(r"[^\w.]+", "-", model))
     folder = Folder(data, network.num_classes, images)
-    trained = _as_run(model, network.to(device), len(folder), output, seed, device, workers)
-    own = trained.recipe.data.image_size
+    recipe, info = _described(model, network, len(folder))
+    own = recipe.data.image_size
     sizes = sorted({own, *(sizes or (STEP * math.ceil(own * times / STEP) for times in LARGER))})
+    one = Audited(
+        device=device,
+        data_root=output,
+        seed=seed,
+        workers=workers,
+        recipe=recipe,
+        info=info,
+        model=network.to(device),
+        labelled=folder.labelled,
+        sizes=tuple(sizes),
+    )
     identity = {
         "model": model,
         "weights": _digest(network),
@@ -156,9 +146,8 @@ def audit(
         "seed": seed,
     }
     batch_size = FIRST_BATCH.get(torch.device(device).type, 16)
-    batch_size = _list_images(trained, folder, identity, batch_size)
-    one = Audit(trained, folder.labelled, tuple(sizes), output)
-    parts: dict[str, dict[str, Any]] = {}
+    batch_size = _list_images(one, folder, identity, batch_size)
+    parts: dict[str, Part] = {}
     for name in PARTS:
         parts[name], batch_size = _part(name, one, batch_size)
     weights = checkpoint or ("pretrained" if pretrained else "random")
@@ -166,14 +155,17 @@ def audit(
     _write_table(parts, origin, output / "audit.csv")
     title = f"{model} ({weights} weights) on {count(len(folder), 'image')} of {data.name}"
     page(parts, title, _stamp(origin), output / "audit")
-    _tell(parts)
+    rows = [
+        (name, row["quantity"], row["condition"], f"{row['value']:.4g}", _interval(row))
+        for name, part in parts.items()
+        for row in part.get("rows", [])
+    ]
+    table(("part", "quantity", "condition", "value", "95 %"), rows, right=("value",))
     say(f"Page: {output / 'audit.png'} (and .svg); numbers: {output / 'audit.csv'}")
 
 
-def _as_run(
-    name: str, model: nn.Module, images: int, output: Path, seed: int, device: str, workers: int
-) -> Trained:
-    """Describe the model as a run that was trained for no epochs, on the images in `output`."""
+def _described(name: str, model: nn.Module, images: int) -> tuple[Recipe, DatasetInfo]:
+    """Describe the model as one that was trained for no epochs on so many images."""
     config = resolve_model_data_config(model)
     channels, height, width = config["input_size"]
     if channels != 3 or height != width:
@@ -209,8 +201,7 @@ def _as_run(
         homepage="",
         loader=f"{__name__}:{open_listed.__name__}",
     )
-    common: dict[str, Any] = {"device": device, "data_root": output, "seed": seed}
-    return Trained(**common, workers=workers, recipe=recipe, info=info, model=model)
+    return recipe, info
 
 
 def _digest(model: nn.Module) -> str:
@@ -221,18 +212,9 @@ def _digest(model: nn.Module) -> str:
     return noted.hexdigest()[:16]
 
 
-def _list_images(
-    trained: Trained, folder: Folder, identity: Mapping[str, Any], batch_size: int
-) -> int:
-    """Write ``images.json``, with the predicted labels if there are no others.
-
-    Returns:
-        How many images at a time the memory holds.
-
-    Raises:
-        VitrineError: an image cannot be read, or the file is there and of another audit.
-    """
-    path = trained.data_root / "images.json"
+def _list_images(one: Audited, folder: Folder, identity: Mapping[str, Any], batch_size: int) -> int:
+    """Write ``images.json``, with predicted labels if need be; return the next batch size."""
+    path = one.data_root / "images.json"
     if path.is_file():
         begun = _read(path)["identity"]
         if changed := [key for key in identity if begun.get(key) != identity[key]]:
@@ -241,13 +223,13 @@ def _list_images(
                 "--output, or delete that folder"
             )
         return batch_size
-    shown = EvaluationSamples(folder, eval_transform(trained.recipe, trained.info))
+    shown = EvaluationSamples(folder, eval_transform(one.recipe, one.info))
 
     def predict(size: int) -> list[int]:
-        batches = eval_loader(shown, size, trained.workers)
-        return torch.cat([trained.logits(images).argmax(dim=1) for images, _ in batches]).tolist()
+        batches = eval_loader(shown, size, one.workers)
+        return torch.cat([one.logits(images).argmax(dim=1) for images, _ in batches]).tolist()
 
-    with _watched(trained.model, "predictions", len(folder)):
+    with _watched(one.model, "predictions", len(folder)):
         predicted, batch_size = _fitting(predict, batch_size)
     listed = [
         [str(image.resolve()), label if folder.labelled else guess]
@@ -257,27 +239,22 @@ def _list_images(
     return batch_size
 
 
-def _part(name: str, one: Audit, batch_size: int) -> tuple[dict[str, Any], int]:
-    """Measure a part, or read what was measured.
-
-    Returns:
-        Its ``rows``, or the sentence with which it was ``refused``, and the next batch size.
-    """
-    path = one.folder / f"{name.replace(' ', '-').lower()}.json"
+def _part(name: str, one: Audited, batch_size: int) -> tuple[Part, int]:
+    """Measure a part, or read what was measured; return it with the next batch size."""
+    path = one.data_root / f"{name.replace(' ', '-').lower()}.json"
     if path.is_file():
         say(f"{name}: kept from before")
         return _read(path), batch_size
     measure, views = PARTS[name]
     start = time.monotonic()
     try:
-        total = None if views is None else views * one.trained.info.val_images
-        with _watched(one.trained.model, name, total):
+        with _watched(one.model, name, views and views * one.info.val_images):
             rows, batch_size = _fitting(partial(measure, one), batch_size)
     except VitrineError as error:
         say(f"{name}: not measured, as {sentence(error)}")
         return {"refused": sentence(error)}, batch_size
     seconds = time.monotonic() - start
-    origin = provenance(one.trained.device, wall_seconds=round(seconds, 3), batch_size=batch_size)
+    origin = provenance(one.device, wall_seconds=round(seconds, 3), batch_size=batch_size)
     result = {"rows": rows, "provenance": origin}
     write_atomically(path, json.dumps(result, indent=1) + "\n")
     say(f"{name}: {duration(seconds)}")
@@ -323,93 +300,76 @@ def _watched(model: nn.Module, name: str, total: int | None) -> Iterator[None]:
 # The parts; each returns rows.
 
 
-def _accuracy(one: Audit, batch_size: int) -> list[Row]:
+def _accuracy(one: Audited, batch_size: int) -> list[Row]:
     if not one.labelled:
         raise VitrineError(
-            f"the images are not in folders of the model's {one.trained.info.classes} classes: "
-            "accuracy needs labels"
+            f"the images are not in folders of the model's {one.info.classes} classes: accuracy "
+            "needs labels"
         )
-    values: Any = accuracy(one.trained, batch_size)
-    images = values["images"]
-    return [_share(name, "", values[name.replace("-", "")], images) for name in ("top-1", "top-5")]
+    found: Any = accuracy(one, batch_size)
+    names = {"top-1": "top1", "top-5": "top5"}
+    return [_share(name, "", found[key], found["images"]) for name, key in names.items()]
 
 
-def _circular(one: Audit, batch_size: int) -> list[Row]:
-    values: Any = circular_consistency(one.trained, batch_size)
-    worst: Any = worst_shift(one.trained, batch_size, shifts=SHIFTS)
-    images = values["images"]
+def _circular(one: Audited, batch_size: int) -> list[Row]:
+    values: Any = circular_consistency(one, batch_size)
+    worst: Any = worst_shift(one, batch_size, shifts=SHIFTS)
+    two, images, change = "circular, two shifts", values["images"], values["max_logit_difference"]
     return [
-        _share(KEPT, "circular, two shifts", values["consistency"], images),
+        _share(KEPT, two, values["consistency"], images),
         _share(KEPT, f"circular, worst of {SHIFTS}", worst["consistency"], images),
-        _share("logits equal in every bit", "circular, two shifts", values["bitwise"], images),
-        _number(
-            "largest difference of a logit",
-            "circular, two shifts",
-            values["max_logit_difference"],
-            images,
-        ),
+        _share("logits equal in every bit", two, values["bitwise"], images),
+        _number("largest difference of a logit", two, change, images),
     ]
 
 
-def _standard(one: Audit, batch_size: int) -> list[Row]:
-    data = one.trained.recipe.data
+def _standard(one: Audited, batch_size: int) -> list[Row]:
+    data = one.recipe.data
     # timm's own crop is too tight for most models to shift it.
     wider = data.model_copy(update={"crop_pct": min(data.crop_pct, CROP_PCT)})
-    cropped = replace(one.trained, recipe=one.trained.recipe.model_copy(update={"data": wider}))
-    values: Any = {
-        **standard_consistency(one.trained, ["zero"], batch_size=batch_size),
-        **standard_consistency(cropped, ["crop"], batch_size=batch_size),
-    }
-    return [
-        _share(
-            KEPT,
-            f"{name}, up to {values[f'{mode}/max_shift_pixels']} px",
-            values[f"{mode}/consistency"],
-            values[f"{mode}/images"],
-        )
-        for mode, name in (("zero", "zero-padded"), ("crop", "crops"))
-    ]
+    cropped = replace(one, recipe=one.recipe.model_copy(update={"data": wider}))
+    rows = []
+    modes: Any = (("zero", "zero-padded", one), ("crop", "crops", cropped))
+    for mode, name, shown in modes:
+        values: Any = standard_consistency(shown, [mode], batch_size=batch_size)
+        condition = f"{name}, up to {values[f'{mode}/max_shift_pixels']} px"
+        shares = (values[f"{mode}/consistency"], values[f"{mode}/images"])
+        rows.append(_share(KEPT, condition, *shares))
+    return rows
 
 
-def _turns(one: Audit, batch_size: int) -> list[Row]:
-    trained = one.trained
-    view = eval_transform(trained.recipe, trained.info)
+def _turns(one: Audited, batch_size: int) -> list[Row]:
+    view = eval_transform(one.recipe, one.info)
     stays, equal, right = [], [], []
-    for _, images, labels in validation_batches(trained, view, batch_size, None):
-        upright = trained.logits(images)
-        logits = torch.stack([trained.logits(transform(images, name)) for name in ELEMENTS])
+    for _, images, labels in validation_batches(one, view, batch_size, None):
+        upright = one.logits(images)
+        logits = torch.stack([one.logits(transform(images, name)) for name in ELEMENTS])
         stays.append(logits.argmax(dim=2) == upright.argmax(dim=1))  # (8, B)
         changes = (logits - upright).abs().amax(dim=2)
         equal.append((changes <= EQUAL * upright.abs().amax(dim=1)).all(dim=0))
         right.append(logits.argmax(dim=2) == labels)
-    kept, judged = torch.cat(stays, dim=1), torch.cat(right, dim=1)
-    images_seen = kept.shape[1]
-
-    def row(quantity: str, condition: str, shares: Tensor) -> Row:
-        return _share(quantity, condition, 100 * shares.double().mean().item(), images_seen)
-
-    rows = [row(KEPT, TURNS[name], kept[ELEMENTS.index(name)]) for name in TURNS]
-    rows.append(row(KEPT, "all of these", kept.all(dim=0)))
-    rows.append(
-        row(f"logits equal within {EQUAL:g} of the largest", "all of these", torch.cat(equal))
-    )
+    kept = torch.cat(stays, dim=1)
+    within = f"logits equal within {EQUAL:g} of the largest"
+    shares = [(KEPT, TURNS[name], kept[ELEMENTS.index(name)]) for name in TURNS]
+    shares.append((KEPT, "all of these", kept.all(dim=0)))
+    shares.append((within, "all of these", torch.cat(equal)))
     if one.labelled:
         turned = [index for index, name in enumerate(ELEMENTS) if "m" not in name]
-        rows.append(row("top-1", "at a random quarter turn", judged[turned]))
-    return rows
+        shares.append(("top-1", "at a random quarter turn", torch.cat(right, dim=1)[turned]))
+    images_seen = kept.shape[1]
+    return [_share(what, turn, _percent(share), images_seen) for what, turn, share in shares]
 
 
-def _p_shap(one: Audit, batch_size: int) -> list[Row]:
-    trained = one.trained
+def _p_shap(one: Audited, batch_size: int) -> list[Row]:
     result = sweep(
-        permutable(trained.model),
-        transformed(trained, validation(trained)),
+        permutable(one.model),
+        transformed(one, validation(one)),
         permutations=PERMUTATIONS,
         batch_size=batch_size,
-        seed=trained.seed,
-        device=trained.device,
-        workers=trained.workers,
-        resume=one.folder / "p-shap.part",
+        seed=one.seed,
+        device=one.device,
+        workers=one.workers,
+        resume=one.data_root / "p-shap.part",
     )
     correct = int(result.correct.sum())
     if not correct:
@@ -417,31 +377,26 @@ def _p_shap(one: Audit, batch_size: int) -> list[Row]:
             "the model classifies none of the images correctly, and P-SHAP is of those: give "
             "images of its own classes"
         )
-    row = _number(
-        "P-SHAP",
-        "too high, as images are few" if len(result.correct) < FEW else "",
-        result.mean,
-        correct,
-    )
+    condition = "too high, as images are few" if len(result.correct) < FEW else ""
+    row = _number("P-SHAP", condition, result.mean, correct)
     low, high = result.interval or (None, None)
     return [row | {"low": low, "high": high}]
 
 
-def _sizes(one: Audit, batch_size: int) -> list[Row]:
+def _sizes(one: Audited, batch_size: int) -> list[Row]:
     rows = []
     for pixels in one.sizes:
-        view = eval_transform(one.trained.recipe, one.trained.info, pixels)
-        models = _at_size(one.trained, pixels)
+        view = eval_transform(one.recipe, one.info, pixels)
+        models = _at_size(one, pixels)
         right: dict[nn.Module, list[Tensor]] = {model: [] for model in models.values()}
-        for _, images, labels in validation_batches(one.trained, view, batch_size, None):
+        for _, images, labels in validation_batches(one, view, batch_size, None):
             for model, found in right.items():
-                logits = replace(one.trained, model=model).logits(images)
+                logits = replace(one, model=model).logits(images)
                 found.append(hits(logits, labels)[:, 0])
         for name, model in models.items():
             judged = torch.cat(right[model])
             quantity = f"{'top-1' if one.labelled else KEPT}: {name}"
-            percent = 100 * judged.double().mean().item()
-            rows.append(_share(quantity, f"{pixels} px", percent, len(judged)))
+            rows.append(_share(quantity, f"{pixels} px", _percent(judged), len(judged)))
     return rows
 
 
@@ -475,7 +430,7 @@ def _resized(trained: Trained, pixels: int) -> nn.Module:
     return model
 
 
-PARTS: dict[str, tuple[Callable[[Audit, int], list[Row]], int | None]] = {
+PARTS: dict[str, tuple[Callable[[Audited, int], list[Row]], int | None]] = {
     "Accuracy": (_accuracy, 1),
     "Circular shifts": (_circular, 3 + 1 + SHIFTS),
     "Standard shifts": (_standard, 6),
@@ -484,6 +439,10 @@ PARTS: dict[str, tuple[Callable[[Audit, int], list[Row]], int | None]] = {
     "Test sizes": (_sizes, None),
 }
 """Each part's function, and how many times it shows each image to the model (None: it depends)."""
+
+
+def _percent(right: Tensor) -> float:
+    return 100 * right.double().mean().item()
 
 
 def _share(quantity: str, condition: str, percent: float, images: int) -> Row:
@@ -506,9 +465,7 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _write_table(
-    parts: Mapping[str, Mapping[str, Any]], origin: Mapping[str, Any], path: Path
-) -> None:
+def _write_table(parts: Mapping[str, Part], origin: Mapping[str, Any], path: Path) -> None:
     """Write all rows, each with where it comes from; a part that was refused says why."""
     rows = [
         {"part": name, **row}
@@ -528,16 +485,6 @@ def _stamp(origin: Mapping[str, Any]) -> str:
         f"vitrine {code}, torch {packages['torch']}, timm {packages['timm']}; {origin['device']}; "
         f"weights {origin['weights']}, images {origin['data']}"
     )
-
-
-def _tell(parts: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print all numbers as a table."""
-    rows = [
-        (name, row["quantity"], row["condition"], f"{row['value']:.4g}", _interval(row))
-        for name, part in parts.items()
-        for row in part.get("rows", [])
-    ]
-    table(("part", "quantity", "condition", "value", "95 %"), rows, right=("value",))
 
 
 def _interval(row: Row) -> str:

@@ -1,17 +1,17 @@
-"""The cost model: images to train on, over images per second.
+"""The cost model: GPU hours of a run = epochs x training images x seeds / speed.
 
-GPU hours of a run = epochs x training images x seeds / speed. The speed is measured, from the logs
-of runs of this very recipe on this kind of device, or else estimated: training FLOPs per image over
-the FLOP/s that the kind of device sustains, given in ``configs/hardware.yaml`` as a range with its
-source.
+The speed is that in the logs of this recipe on this kind of device, or else estimated: training
+FLOPs per image (so many forward passes as the task needs, three for a classifier) over the FLOP/s
+that the device sustains, a range with its source in ``configs/hardware.yaml``.
 
-Training takes the FLOPs of so many forward passes as the recipe's task needs (three for a
-classifier: one forward, two backward), which are two for each multiply-add that
-`vitrine.measures.flops` counts.
+An evaluation passes each validation image through the model so many times, at one size or several,
+as its arguments say by the `RULES`. Measures without a rule (probes that are trained, features of
+training images, illustrations) are not priced. At best a device does the forward FLOPs at the
+fastest rate that it sustains; at worst an image takes as long as one of a training at the slowest,
+since reading images may take the time.
 
-MMSegmentation takes seconds to import, and to build each segmenter. Those of full scale are counted
-once, in ``configs/segmentation/costs.csv``, which ``python -m vitrine.commands.cost`` writes; a
-test counts them again.
+Segmenters take seconds to import and to build. Those of full scale are counted once, in
+``configs/segmentation/costs.csv``: ``python -m vitrine.commands.cost`` writes it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from __future__ import annotations
 import csv
 import json
 import statistics
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from pydantic import PositiveFloat
 
 from vitrine.errors import VitrineError, exit_on_error
-from vitrine.plan.catalog import Catalog, Run, load_catalog
-from vitrine.plan.recipe import SegmentationRecipe, Training, short_hash
+from vitrine.plan.catalog import Catalog, Measurement, Run, load_catalog
+from vitrine.plan.recipe import Recipe, SegmentationRecipe, Training, short_hash
 from vitrine.plan.schema import Strict, parse, read_yaml
 from vitrine.training.engine import builder_of
 
@@ -54,7 +56,6 @@ class Range:
     high: float
 
     def __add__(self, other: Range) -> Range:
-        """Add bound by bound."""
         return Range(self.low + other.low, self.high + other.high)
 
     def times(self, factor: float) -> Range:
@@ -63,14 +64,6 @@ class Range:
 
 
 ZERO = Range(0.0, 0.0)
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Images per second on one device, and how that is known."""
-
-    images: Range
-    source: str
 
 
 @dataclass(frozen=True)
@@ -84,10 +77,8 @@ class ModelCost:
 def load_devices(root: Path) -> dict[str, Device]:
     """Read ``configs/hardware.yaml``."""
     path = root / "configs" / "hardware.yaml"
-    return {
-        name: parse(Device, entry, f"{path}, device '{name}'")
-        for name, entry in read_yaml(path).items()
-    }
+    entries = read_yaml(path).items()
+    return {name: parse(Device, one, f"{path}, device '{name}'") for name, one in entries}
 
 
 def training_images(run: Run) -> int:
@@ -103,16 +94,13 @@ class Costs:
         self._runs_root = catalog.runs_root
         self._models = read_segmenters(catalog.root)
 
-    def model(self, run: Run) -> ModelCost:
-        """Count the parameters and the forward FLOPs of a run's model at its image size.
+    def model(self, run: Run, recipe: Training | None = None) -> ModelCost:
+        """Count, once, the model of a run or of another `recipe` with its classes.
 
         Raises:
             VitrineError: there is no such model, or it refuses its arguments.
         """
-        return self.model_of(run.recipe, run.info.classes)
-
-    def model_of(self, recipe: Training, classes: int) -> ModelCost:
-        """Count a recipe's model, once; errors as `model`."""
+        recipe, classes = recipe or run.recipe, run.info.classes
         key = model_key(recipe, classes)
         if key not in self._models:
             self._models[key] = count_model(recipe, classes)
@@ -122,20 +110,19 @@ class Costs:
         """FLOPs to train on one image."""
         return run.recipe.forward_passes * self.model(run).forward_flops
 
-    def speed(self, run: Run) -> Speed:
-        """How many images a second one device trains on, by the best source there is."""
+    def speed(self, run: Run) -> tuple[Range, str]:
+        """How many images a second one device trains on, and how that is known."""
         logged = logged_speed(run, self.device, self._runs_root)
         if logged is not None:
-            return Speed(Range(logged, logged), "its logs")
-        low, high = self.device.sustained
+            return Range(logged, logged), "its logs"
         flops = self.training_flops(run)
-        return Speed(Range(low / flops, high / flops), "FLOPs")
+        return Range(*(rate / flops for rate in self.device.sustained)), "FLOPs"
 
-    def seconds(self, run: Run, images: float) -> Range:
-        """Seconds of one device for some images; trainings of zero epochs cost nothing."""
-        if not images:
+    def seconds(self, run: Run) -> Range:
+        """Seconds of one device to train one seed; trainings of zero epochs cost nothing."""
+        if not (images := training_images(run)):
             return ZERO
-        speed = self.speed(run).images
+        speed, _ = self.speed(run)
         return Range(images / speed.high, images / speed.low)
 
     def weights_bytes(self, run: Run) -> int:
@@ -144,18 +131,14 @@ class Costs:
 
     def checkpoints_bytes(self, run: Run) -> int:
         """At most what the checkpoints of a training under way take."""
-        if not training_images(run):
-            return 0
         copies = 3 + run.recipe.averages_weights  # weights, two moments, maybe a moving average
-        return CHECKPOINTS_KEPT * copies * self.weights_bytes(run)
+        return CHECKPOINTS_KEPT * copies * self.weights_bytes(run) if training_images(run) else 0
 
 
 def model_key(recipe: Training, classes: int) -> str:
     """Return a digest of all that decides what a recipe's model costs; nothing is built for it."""
-    written = recipe.model_dump(
-        mode="json", include={"model": True, "options": True, "data": {"image_size": True}}
-    )
-    return short_hash([written, classes])
+    parts: Any = {"model": True, "options": True, "data": {"image_size": True}}
+    return short_hash([recipe.model_dump(mode="json", include=parts), classes])
 
 
 def read_segmenters(root: Path) -> dict[str, ModelCost]:
@@ -168,11 +151,10 @@ def read_segmenters(root: Path) -> dict[str, ModelCost]:
     if not path.is_file():
         return {}
     try:
-        with path.open(newline="") as file:
-            return {
-                row["key"]: ModelCost(int(row["parameters"]), int(row["forward_flops"]))
-                for row in csv.DictReader(file)
-            }
+        rows = csv.DictReader(path.read_text().splitlines())
+        return {
+            one["key"]: ModelCost(int(one["parameters"]), int(one["forward_flops"])) for one in rows
+        }
     except (KeyError, TypeError, ValueError) as error:
         raise VitrineError(
             f"cannot read {path} ({error!r}): write it anew with python -m vitrine.commands.cost"
@@ -185,11 +167,11 @@ def write_segmenters(catalog: Catalog) -> None:
     for run in catalog.runs.values():
         if isinstance(run.recipe, SegmentationRecipe):
             key = model_key(run.recipe, run.info.classes)
-            cost = asdict(count_model(run.recipe, run.info.classes))
-            rows[key] = {"key": key, "recipe": f"{run.paper}/{run.name}", **cost}
+            cost = count_model(run.recipe, run.info.classes)
+            rows[key] = (key, f"{run.paper}/{run.name}", *astuple(cost))
     with (catalog.root / SEGMENTERS).open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(next(iter(rows.values()))), lineterminator="\n")
-        writer.writeheader()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("key", "recipe", *(field.name for field in fields(ModelCost))))
         writer.writerows(rows.values())
 
 
@@ -222,10 +204,70 @@ def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
     return statistics.median(speeds) if speeds else None
 
 
-def main() -> None:
-    """Write the costs of full scale's segmenters."""
-    write_segmenters(load_catalog(scale="full"))
+Passes = Mapping[float, int]
+"""Forward passes of each image, by the size of the images over the recipe's."""
+
+
+def _larger(arguments: Mapping[str, Any], models: int) -> Passes:
+    """At each test size that is judged, one pass by each of the models."""
+    sizes = set(arguments["sizes"]) - set(arguments.get("skipped", ()))
+    return {size / arguments["trained_at"]: models for size in sorted(sizes)}
+
+
+def _circular(arguments: Mapping[str, Any]) -> Passes:
+    """Each condition's pairs of shifts, and each view once before any shift."""
+    conditions = list((arguments.get("conditions") or {"": {}}).values())
+    seen = {
+        tuple({**arguments, **one}.get(key, default) for key, default in VIEW.items())
+        for one in conditions
+    }
+    return {1: len(seen) + 2 * arguments.get("pairs", 1) * len(conditions)}
+
+
+VIEW = {"erase": 0.0, "flip": None}  # what makes two conditions show the model other images
+
+RULES: dict[str, Callable[[Mapping[str, Any]], Passes]] = {
+    "vitrine.measures.accuracy:accuracy": lambda given: {1: 1},
+    "vitrine.octic.measures:rotated_accuracy": lambda given: {1: 2},
+    "vitrine.measures.consistency:circular_consistency": _circular,
+    "vitrine.measures.consistency:standard_consistency": lambda given: {
+        1: len(given.get("modes", ("zero", "crop"))) * (1 + 2 * given.get("pairs", 1))
+    },
+    "vitrine.position.measures:position_bias": lambda given: {1: 1 + given.get("permutations", 16)},
+    "vitrine.variance.measures:rescaling": lambda given: _larger(given, 3),
+    "vitrine.variance.measures:amplification": lambda given: _larger(
+        given, len({1.0, *given["factors"]})
+    ),
+    "vitrine.segmentation.accuracy:segmentation_accuracy": lambda given: {1: 1},
+    "vitrine.segmentation.accuracy:calibrated_accuracy": lambda given: {1: 4},
+    "vitrine.segmentation.consistency:segmentation_consistency": lambda given: {1: 2},
+}
+
+
+def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:
+    """Seconds of one device for all seeds of a measurement, None where its measure has no rule.
+
+    Raises:
+        VitrineError: there is no such model, or it refuses its arguments.
+    """
+    rule, run = RULES.get(measurement.function), measurement.run
+    if rule is None or run is None:
+        return None
+    images = min(measurement.args.get("images") or run.info.val_images, run.info.val_images)
+    flops = 0.0
+    for size, passes in rule(measurement.args).items():
+        recipe = run.recipe
+        if size != 1 and isinstance(recipe, Recipe):
+            side = round(size * recipe.data.image_size)
+            data = recipe.data.model_copy(update={"image_size": side})
+            args = {**recipe.model.args, "img_size": side}
+            model = recipe.model.model_copy(update={"args": args})
+            recipe = recipe.model_copy(update={"data": data, "model": model})
+        forward = costs.model(run, recipe).forward_flops
+        flops += passes * images * forward * len(measurement.seeds)
+    slowest, fastest = costs.device.sustained
+    return Range(flops / fastest, BACKWARD * flops / slowest)
 
 
 if __name__ == "__main__":
-    exit_on_error(main)
+    exit_on_error(lambda: write_segmenters(load_catalog(scale="full")))

@@ -1,7 +1,6 @@
-"""``vitrine curves``: a figure of how a run was trained, from the logs of its seeds.
+"""``vitrine curves``: a figure of how a run was trained, by epoch, from the logs of its seeds.
 
-Loss, learning rate and validation, by epoch; the table that is drawn lies beside it. `by_epoch` is
-also what `vitrine publish` keeps of the logs.
+`vitrine publish` keeps of the logs what `by_epoch` makes of them.
 """
 
 from __future__ import annotations
@@ -26,9 +25,6 @@ DIGITS = "%.6g"
 def curves(run: Path) -> None:
     """Draw the training of a run into its folder: ``curves.csv``, ``curves.svg``, ``curves.png``.
 
-    Args:
-        run: the run's folder, with one in it for each seed; they may still be training.
-
     Raises:
         VitrineError: no seed has a log, or a file cannot be written.
     """
@@ -39,12 +35,6 @@ def curves(run: Path) -> None:
         )
     table = pd.concat(logs, ignore_index=True)
     write_atomically(run / "curves.csv", table.to_csv(index=False, float_format=DIGITS))
-    draw(table, run.name, run / "curves")
-    say(f"{run / 'curves'}.svg, .png and .csv")
-
-
-def draw(table: pd.DataFrame, title: str, stem: Path) -> None:
-    """Draw what `by_epoch` tells, a line for each seed, to ``<stem>.svg`` and ``<stem>.png``."""
     scores = [name for name in table.columns if name.startswith(VALIDATION)][:1]
     panels = {"loss": "training loss", "lr": "learning rate"}
     panels |= {name: f"{name.removeprefix(VALIDATION)} on validation (%)" for name in scores}
@@ -55,8 +45,9 @@ def draw(table: pd.DataFrame, title: str, stem: Path) -> None:
             ax.plot(rows["epoch"], rows[name], markersize=2.5, linewidth=0.9, **look)
         ax.set(xlabel="epoch", title=label)
     axes[0].legend()
-    fig.suptitle(title)
-    save(fig, stem)
+    fig.suptitle(run.name)
+    save(fig, run / "curves")
+    say(f"{run / 'curves'}.svg, .png and .csv")
 
 
 def logs_of(run: Path) -> Iterator[pd.DataFrame]:

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from rich.filesize import decimal as size
 
 from vitrine.commands import heading, say, table
-from vitrine.commands.needs import datasets_needed, weights_needed
+from vitrine.commands.state import datasets_needed, weights_needed
 from vitrine.errors import VitrineError
 from vitrine.plan.catalog import Catalog
 
@@ -24,27 +25,27 @@ PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 SECONDS_FOR_SLURM = 10
 
 
-def doctor(catalog: Catalog, *, as_json: bool = False) -> bool:
+def doctor(catalog: Catalog, as_json: bool = False) -> bool:
     """Print the state of software, hardware and data; return whether the scale lacks nothing."""
+    scale = catalog.scale.name
     record: dict[str, Any] = {
-        "scale": catalog.scale.name,
+        "scale": scale,
         "software": _software(catalog.root),
         "hardware": _hardware(catalog),
         "data": _data(catalog),
     }
-    missing = [*_missing(record, catalog)]
+    missing = record["missing"] = [*_missing(record, catalog)]
     if as_json:
-        say(json.dumps({**record, "missing": missing}, indent=2))
+        say(json.dumps(record, indent=2))
         return not missing
     _print_software(record["software"])
     _print_hardware(record["hardware"])
     _print_data(record["data"], catalog)
     if missing:
-        heading(f"Missing for scale {catalog.scale.name}:")
-        for sentence in missing:
-            say(f"  {sentence}")
+        heading(f"Missing for scale {scale}:")
+        say(*(f"  {sentence}" for sentence in missing))
     else:
-        say(f"Nothing is missing for scale {catalog.scale.name}.")
+        say(f"Nothing is missing for scale {scale}.")
     return not missing
 
 
@@ -61,12 +62,10 @@ def version_differences(lock: Path) -> Iterator[tuple[str, str, str | None]]:
     except OSError:
         raise VitrineError(f"cannot read {lock}; run this from the project's root") from None
     for name, locked in PINNED.findall(text):
-        try:
+        installed = None
+        with suppress(PackageNotFoundError):
             installed = version(name)
-        except PackageNotFoundError:
-            yield name, locked, None
-            continue
-        if installed.partition("+")[0] != locked.partition("+")[0]:
+        if installed is None or installed.partition("+")[0] != locked.partition("+")[0]:
             yield name, locked, installed
 
 
@@ -74,10 +73,9 @@ def slurm() -> tuple[bool, str]:
     """Whether a SLURM controller answers, and what to say about it."""
     if shutil.which("sbatch") is None:
         return False, "no client (sbatch is not on the PATH)"
+    ask: Any = {"capture_output": True, "text": True, "timeout": SECONDS_FOR_SLURM}
     try:
-        ping = subprocess.run(
-            ["scontrol", "ping"], capture_output=True, text=True, timeout=SECONDS_FOR_SLURM
-        )
+        ping = subprocess.run(["scontrol", "ping"], **ask)
     except (OSError, subprocess.TimeoutExpired):
         return False, "client present, controller does not answer"
     if ping.returncode or "UP" not in ping.stdout:
@@ -87,13 +85,13 @@ def slurm() -> tuple[bool, str]:
 
 def _software(root: Path) -> dict[str, Any]:
     lock = root / "envs" / "requirements.lock"
+    keys = ("package", "locked", "installed")
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "lock": str(lock),
         "other_versions": [
-            {"package": name, "locked": locked, "installed": installed}
-            for name, locked, installed in version_differences(lock)
+            dict(zip(keys, found, strict=True)) for found in version_differences(lock)
         ],
     }
 
@@ -101,49 +99,43 @@ def _software(root: Path) -> dict[str, Any]:
 def _hardware(catalog: Catalog) -> dict[str, Any]:
     import torch
 
-    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     reachable, answer = slurm()
-    folders = (catalog.data_root, catalog.runs_root, Path(catalog.settings.results_root))
+    free = {}
+    for folder in (catalog.data_root, catalog.runs_root, Path(catalog.settings.results_root)):
+        places = (folder.absolute(), *folder.absolute().parents)  # the closest one that exists
+        free[str(folder)] = shutil.disk_usage(next(filter(Path.exists, places))).free
     return {
-        "cuda_devices": names,
+        "cuda_devices": [*map(torch.cuda.get_device_name, range(torch.cuda.device_count()))],
         "cpu_cores": cores,
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "slurm": {"reachable": reachable, "answer": answer},
-        "free_bytes": {str(one): shutil.disk_usage(_existing(one)).free for one in folders},
+        "free_bytes": free,
     }
 
 
 def _data(catalog: Catalog) -> list[dict[str, Any]]:
     """Every dataset and published weights; `fault` says how to place by hand what must be."""
-    datasets = [
-        {
-            "name": need.info.name,
-            "licence": need.info.licence,
-            "state": need.state,
-            "download_bytes": need.download_bytes,
-            "needed_by": need.users,
-            "fault": need.fault if need.state == "missing" else None,
-        }
-        for need in datasets_needed(catalog.artifacts, catalog, counts=True)
-    ]
-    weights = [
-        {
-            "name": need.path.stem,
-            "licence": need.entry.licence if need.entry else "unknown",
-            "state": need.state,
-            "needed_by": need.users,
-        }
-        for need in weights_needed(catalog.artifacts, catalog)
-    ]
-    return [*datasets, *weights]
+    found = []
+    one: dict[str, Any]
+    for need in datasets_needed(catalog.artifacts, catalog, counts=True):
+        fault = need.fault if need.state == "missing" else None
+        one = {"name": need.info.name, "licence": need.info.licence, "state": need.state}
+        one |= {"download_bytes": need.download_bytes, "needed_by": need.users, "fault": fault}
+        found.append(one)
+    for file in weights_needed(catalog.artifacts, catalog):
+        licence = file.entry.licence if file.entry else "unknown"
+        one = {"name": file.path.stem, "licence": licence, "state": file.state}
+        found.append(one | {"needed_by": file.users})
+    return found
 
 
 def _missing(record: dict[str, Any], catalog: Catalog) -> Iterator[str]:
     """Yield a sentence for each thing that the scale needs and that is not there."""
-    absent = [one for one in record["software"]["other_versions"] if one["installed"] is None]
+    software = record["software"]["other_versions"]
+    absent = [f"{one['package']}=={one['locked']}" for one in software if not one["installed"]]
     if absent:
-        pinned = ", ".join(f"{one['package']}=={one['locked']}" for one in absent)
+        pinned = ", ".join(absent)
         yield f"packages of the lock: {pinned}; install them with envs/install.sh"
     found = record["hardware"]
     if catalog.scale.device != "cpu" and not (found["cuda_devices"] or found["slurm"]["reachable"]):
@@ -161,11 +153,10 @@ def _print_software(found: dict[str, Any]) -> None:
     for one in found["other_versions"]:
         if one["installed"] is not None:
             say(f"{one['package']} is {one['installed']}, the lock has {one['locked']}")
-    say()
+    say("")
 
 
 def _print_hardware(found: dict[str, Any]) -> None:
-    heading("Hardware")
     rows = [
         ["CUDA devices", ", ".join(found["cuda_devices"]) or "none"],
         ["CPU cores", found["cpu_cores"]],
@@ -173,25 +164,18 @@ def _print_hardware(found: dict[str, Any]) -> None:
         ["SLURM", found["slurm"]["answer"]],
         *([f"free in {folder}/", size(free)] for folder, free in found["free_bytes"].items()),
     ]
-    table(["what", "found"], rows)
+    table(["what", "found"], rows, title="Hardware")
 
 
 def _print_data(found: list[dict[str, Any]], catalog: Catalog) -> None:
-    heading(f"Data in {catalog.data_root}/")
     rows = []
     for one in found:
         download = one.get("download_bytes")
         state = f"Snakemake downloads {size(download)}" if download else one["state"]
         rows.append([one["name"], one["licence"], state, one["needed_by"]])
-    table(["what", "licence", "state", "needed by"], rows)
+    title = f"Data in {catalog.data_root}/"
+    table(["what", "licence", "state", "needed by"], rows, title=title)
     for one in found:
         if one.get("fault"):
             heading(f"How to get {one['name']}")
-            say(one["fault"])
-            say()
-
-
-def _existing(folder: Path) -> Path:
-    """The folder, or the closest one above it that exists."""
-    folder = folder.absolute()
-    return next(place for place in (folder, *folder.parents) if place.exists())
+            say(one["fault"], "")

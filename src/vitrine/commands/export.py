@@ -1,9 +1,8 @@
 """``vitrine export``: a trained run as others take it, in timm's layout for hubs or mmengine's.
 
-A classifier becomes ``config.json`` and ``model.safetensors``, from which ``timm.create_model``
-makes it again with the same bits (after ``import vitrine.models``); a segmenter keeps its
-``config.py`` and ``mmseg.pth``. The model card has the recipe, the data, the numbers taken on these
-very weights, and the terms.
+From ``config.json`` and ``model.safetensors`` of a classifier ``timm.create_model`` makes it again
+with the same bits (after ``import vitrine.models``); a segmenter keeps its ``config.py`` and
+``mmseg.pth``. The model card has recipe, data, terms and the numbers taken on these very weights.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from vitrine.commands import say
 from vitrine.errors import VitrineError, first_line
 from vitrine.files import sha256
 from vitrine.plan.datasets import find, load_registry
-from vitrine.plan.recipe import RECIPES, AnyRecipe, SegmentationRecipe
+from vitrine.plan.recipe import RECIPES, SegmentationRecipe
 from vitrine.plan.schema import parse, read_mapping
 from vitrine.provenance import read_provenance
 from vitrine.training.engine import builder_of
@@ -33,13 +32,7 @@ SEGMENTER = ("config.py", "mmseg.pth")
 
 
 def export(run: Path, to: Path | None, seed: int, push: str | None) -> None:
-    """Write a seed of a run to a folder, upload it to a hub, or both.
-
-    Args:
-        run: the run's folder, with one in it for each seed.
-        to: a folder, new or empty.
-        seed: which seed.
-        push: ``hf-hub:USER/NAME``, where the user is logged in.
+    """Write a seed of the run in a folder to an empty folder, upload it to a hub, or both.
 
     Raises:
         VitrineError: the run is not trained, neither or a wrong place is given, or the hub refuses.
@@ -62,14 +55,17 @@ def export(run: Path, to: Path | None, seed: int, push: str | None) -> None:
 
 
 def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
-    recipe = _recipe(trained)
+    weights, path = trained / "weights.safetensors", trained / "recipe.yaml"
+    if not weights.is_file():
+        raise VitrineError(f"{trained} has no trained weights: give the folder of a finished run")
+    content = read_mapping(path)
+    recipe = parse(RECIPES[content.get("task", "classification")], content, str(path))
     info = find(recipe.data.dataset, load_registry())
     folder.mkdir(parents=True, exist_ok=True)
     if isinstance(recipe, SegmentationRecipe):
         for name in SEGMENTER:
             shutil.copyfile(trained / name, folder / name)
     else:
-        weights = trained / "weights.safetensors"
         model = builder_of(recipe).build_model(recipe, info.classes)
         load_weights(model, weights, recipe)
         write_config(model, recipe, info, folder)
@@ -81,23 +77,15 @@ def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
         source=source,
         seed=seed,
         commit=(read_provenance(trained) or {}).get("commit", "unknown"),
-        numbers="".join(_numbers(trained, seed)),
+        numbers="".join(_numbers(trained.parent, seed, sha256(weights))),
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _recipe(trained: Path) -> AnyRecipe:
-    if not (trained / "weights.safetensors").is_file():
-        raise VitrineError(f"{trained} has no trained weights: give the folder of a finished run")
-    path = trained / "recipe.yaml"
-    content = read_mapping(path)
-    return parse(RECIPES[content.get("task", "classification")], content, str(path))
-
-
-def _numbers(trained: Path, seed: int) -> Iterator[str]:
+def _numbers(run: Path, seed: int, digest: str) -> Iterator[str]:
     """Yield a table of the measurements that were taken on these weights, if there are any."""
-    digest, rows = sha256(trained / "weights.safetensors"), []
-    for file in sorted((trained.parent / "measurements").glob("*.json")):
+    rows = []
+    for file in sorted((run / "measurements").glob("*.json")):
         taken: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if taken.get("weights", {}).get(str(seed)) != digest:
             continue

@@ -1,10 +1,8 @@
 """``vitrine pshap``: P-SHAP of a Vision Transformer on a folder of images.
 
 The model is one that timm makes: of its own names with its weights or those of a file, or of a
-`hf-hub:` or `local-dir:` that has timm's ``config.json``.
-
-Images need no labels of the model's: where the folder does not have them, the class that the model
-predicts is explained.
+`hf-hub:` or `local-dir:` that has timm's ``config.json``. Where the folder has no labels of the
+model's, the class that the model predicts is explained.
 """
 
 from __future__ import annotations
@@ -38,7 +36,21 @@ from vitrine.training.weights_file import read_weights
 FEW = 50  # with fewer images P-SHAP is too high by some percent of itself, or much more
 
 
-class Folder(Dataset[tuple[Image.Image, int]]):
+class Listed(Dataset[tuple[Image.Image, int]]):
+    """Images by path, each with its label."""
+
+    def __init__(self, samples: list[tuple[Path, int]]):
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        path, label = self.samples[index]
+        return read_image(path), label
+
+
+class Folder(Listed):
     """A folder's images, also those of its subfolders, in the order of their paths.
 
     Labels are known (`labelled`) where the images lie in folders of the model's own classes: named
@@ -59,14 +71,7 @@ class Folder(Dataset[tuple[Image.Image, int]]):
         ranks = {name: rank for rank, name in enumerate(names)} if self.labelled else {}
         chosen = (found[index] for index in evenly_spread(len(found), images))
         self.folder = folder
-        self.samples = [(path, ranks.get(name, UNKNOWN)) for path, name in chosen]
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
-        path, label = self.samples[index]
-        return read_image(path), label
+        super().__init__([(path, ranks.get(name, UNKNOWN)) for path, name in chosen])
 
     def digest(self) -> str:
         """Return a digest of all images' paths below the folder, sizes in bytes, and labels."""
@@ -105,17 +110,14 @@ def pshap(
     workers: int,
     resume: Path | None,
 ) -> None:
-    """Print the model's P-SHAP with its interval, and what it cost.
-
-    The arguments are the options that `vitrine.cli.pshap` describes.
+    """Print the model's P-SHAP with its interval, and what it cost; `vitrine.cli` has the options.
 
     Raises:
         VitrineError: the model, its weights, the images or the device are not there, the model has
             no classes, its positions cannot be permuted, no image is classified correctly, or as
             `sweep`.
     """
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    Team.assemble(device)  # refuses one that is not here
+    device = require_device(device)
     find_images(data)  # before weights are downloaded
     torch.manual_seed(seed)
     network = create(model, pretrained, checkpoint)
@@ -137,17 +139,16 @@ def pshap(
         resume=resume,
         digest=folder.digest(),
     )
-    correct = int(result.correct.sum())
+    correct, shown = int(result.correct.sum()), count(len(folder), "image")
     if not correct:
         raise VitrineError(
-            f"{model} classifies none of the {count(len(folder), 'image')} in {data} correctly, "
-            "and P-SHAP is of those: give it weights or images of its own classes"
+            f"{model} classifies none of the {shown} in {data} correctly, and P-SHAP is of those: "
+            "give it weights or images of its own classes"
         )
     low, high = result.interval or (result.mean, result.mean)
     say(f"P-SHAP of {model}: {result.mean:.4f} (95 % interval {low:.4f} to {high:.4f})")
     if len(folder) < FEW:
         say(f"With fewer than {FEW} images both are too high: an image is in its own background")
-    shown = count(len(folder), "image")
     if folder.labelled:
         say(f"Mean over the {correct} of {shown} that it classifies correctly")
     else:
@@ -157,6 +158,13 @@ def pshap(
         )
     passes, speed = result.passes_per_sample, result.samples_per_second
     say(f"{passes:g} forward passes an image, {speed:.3g} images/s on {device}")
+
+
+def require_device(device: str | None) -> str:
+    """Return torch's name of a device, by default CUDA where there is one; refuse an absent one."""
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    Team.assemble(device)
+    return device
 
 
 def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:

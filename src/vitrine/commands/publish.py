@@ -2,11 +2,9 @@
 
 The rule: no file of the checkout is changed or new (the published results and what git ignores
 excepted); every rendered file is, byte for byte, what its measurements give; every measurement was
-taken by the code that is here, with the arguments that are written here, on the weights that its
-run was trained to; and measurements and trainings were made at commits that are in the history of
-HEAD, without uncommitted changes. So a sentence in a document asks for no new measurement, and a
-changed recipe or measure does. A training by older code is published and named. Of each paper's
-trainings the logs are published, too, by epoch.
+taken by the code and with the arguments that are here, on the weights that its run was trained to;
+and both were made at clean commits in the history of HEAD. A training by older code is published
+and named. Of each paper's trainings the logs are published, too, by epoch.
 """
 
 from __future__ import annotations
@@ -51,22 +49,21 @@ REPORT = "report.md"  # the page of HTML holds every figure once more, and is ma
 
 
 def publish(catalog: Catalog, prune: bool = False) -> None:
-    """Copy a scale's results into the folder of published ones; what is not built here stays.
+    """Copy a scale's results, and the numbers that documents quote, to the published ones.
 
-    Numbers that documents quote become those of the new results.
-
-    With `prune`, the published files that this does not write are deleted.
+    What is not built here stays, or is deleted with `prune`.
 
     Raises:
         VitrineError: the checkout has changes, or a result is not what it hangs on.
     """
     folder = published_folder(catalog)
     require_clean(catalog)
+    scale = catalog.scale.name
     built = [artifact for artifact in catalog.artifacts if is_rendered(artifact, catalog)]
     if not built:
         raise VitrineError(
-            f"{catalog.results} has nothing to publish; run snakemake all --config "
-            f"scale={catalog.scale.name} first"
+            f"{catalog.results} has nothing to publish; run snakemake all --config scale={scale} "
+            "first"
         )
     for artifact in built:
         require_chain(artifact, catalog)
@@ -99,7 +96,7 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
     for name in gone:
         say(f"Deleted {folder / name}.")
     # Documents quote the scale that everybody can make.
-    quoting = catalog.scale.name == load_settings(catalog.root).scale
+    quoting = scale == load_settings(catalog.root).scale
     changed = refresh_documents(catalog.root, folder) if quoting else []
     for path in changed:
         say(f"{path}: its numbers are those of these results now; read the sentences again.")
@@ -107,11 +104,7 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
 
 
 def require_clean(catalog: Catalog) -> None:
-    """Refuse a checkout with changes: nobody could get its code.
-
-    Raises:
-        VitrineError: a file differs from HEAD or is new, or git cannot tell.
-    """
+    """Raise a `VitrineError` if the checkout has changes: nobody could get its code."""
     changed = changed_files()
     if changed is None:
         raise VitrineError(
@@ -125,11 +118,7 @@ def require_clean(catalog: Catalog) -> None:
 
 
 def require_chain(artifact: Artifact, catalog: Catalog) -> None:
-    """Refuse an artifact that is not what its measurements, weights and code make it.
-
-    Raises:
-        VitrineError: it names the file that is not.
-    """
+    """Raise a `VitrineError` if an artifact is not what its measurements, weights and code make."""
     again = f"run snakemake {_target(artifact)} --config scale={catalog.scale.name}"
     if altered := altered_files(artifact, catalog):
         raise VitrineError(f"{altered[0]} is not what its measurements give; delete it and {again}")
@@ -142,14 +131,12 @@ def require_chain(artifact: Artifact, catalog: Catalog) -> None:
     runs = [one.run for one in artifact.measurements if one.run and one.path.is_file()]
     for run in with_sources(runs):
         for seed in run.seeds:
-            folder = run.seed_folder(seed)
+            folder, again = run.seed_folder(seed), f"delete {run.folder} and train again"
             if (facts := read_provenance(folder)) is None:
-                raise VitrineError(
-                    f"{folder} has no provenance.json, and {_target(artifact)} was measured on it; "
-                    f"delete {run.folder} and train again"
-                )
+                what = f"{folder} has no provenance.json"
+                raise VitrineError(f"{what}, and {_target(artifact)} was measured on it; {again}")
             if fault := fault_of_commits(str(facts.get("commit") or "")):
-                raise VitrineError(f"{folder}: {fault}; delete {run.folder} and train again")
+                raise VitrineError(f"{folder}: {fault}; {again}")
 
 
 @functools.cache
@@ -171,10 +158,7 @@ def fault_of_commits(commits: str) -> str | None:
 def training_logs(
     artifacts: Iterable[Artifact], folder: Path, manifest: Mapping[str, Any]
 ) -> dict[str, bytes]:
-    """Make the published logs of the runs behind some artifacts: a CSV for each paper, by epoch.
-
-    What `folder` has of other runs stays, where the manifest names them.
-    """
+    """Make the CSV of each paper's training logs; what `folder` has of other runs stays."""
     runs: dict[str, list[Run]] = {}
     for artifact in artifacts:
         runs.setdefault(artifact.paper, []).extend(artifact.runs)
@@ -207,8 +191,7 @@ def replace_folder(
     Raises:
         VitrineError: it cannot be written.
     """
-    new = folder.with_name(f".{folder.name}.{os.getpid()}.new")
-    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+    new, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("new", "old"))
     held = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
     try:
         if folder.exists() and not prune:
@@ -223,10 +206,8 @@ def replace_folder(
             folder.rename(old)
         new.rename(folder)
     except OSError as error:
-        raise VitrineError(
-            f"cannot write {folder}: {error.strerror or error}; make room or correct the "
-            "permissions"
-        ) from None
+        what = f"cannot write {folder}: {error.strerror or error}"
+        raise VitrineError(f"{what}; make room or correct the permissions") from None
     finally:
         if old.exists() and not folder.exists():  # also when it was interrupted between the two
             old.rename(folder)

@@ -1,10 +1,9 @@
 """``vitrine rehearse``: two real steps of every recipe, before weeks of them are paid for.
 
 Each recipe behind a target is trained as it stands (model, classes, transforms, optimiser,
-schedule) on a miniature of its dataset in the dataset's own format on disk. The batch is smaller,
-two images; the largest models are shallower, and a CPU compiles nothing. After one step comes a
-checkpoint, a new start resumes from it and takes the second, and the measures that the target
-takes on the run are taken: every cell that shows one must find its key in it.
+schedule) on a miniature of its dataset in the dataset's own format on disk, but with a batch of two
+images, fewer blocks of the largest models, and uncompiled on a CPU. It takes a step, saves a
+checkpoint, resumes from it, takes the second, and is measured as the target asks.
 """
 
 from __future__ import annotations
@@ -52,9 +51,7 @@ SEED = 0
 IMAGES = 2  # of a step; Mixup pairs the images of a batch
 STEPS = 2
 SHORT = {"steps": STEPS, "shifts": STEPS}  # arguments of measures that only repeat what is done
-LARGEST = (
-    100.0  # million parameters, more than ViT-B's; ViT-L takes a CPU minutes a step, and 10 GB
-)
+LARGEST = 100.0  # million parameters: ViT-L takes a CPU minutes a step, and 10 GB
 SHALLOW = 2  # blocks of a larger model
 
 
@@ -63,8 +60,7 @@ def rehearse(
 ) -> bool:
     """Rehearse every recipe behind a target, print a line for each, return whether all passed.
 
-    The catalogue's own data, runs and results are left alone. `device` is torch's name; None is
-    CUDA where there is one. A model of more than `largest` million parameters has two blocks.
+    A model of more than `largest` million parameters has two blocks.
 
     Raises:
         VitrineError: no target is called so.
@@ -97,8 +93,6 @@ def rehearse_run(
 ) -> None:
     """Train one run, resume it, and measure what the artifacts show of it, in a temporary folder.
 
-    TMPDIR says where.
-
     Raises:
         VitrineError: the recipe cannot be trained, a measure cannot be taken, or a cell's key is
             not in it.
@@ -111,7 +105,7 @@ def rehearse_run(
     ]
     measurements = {measurement.path: measurement for _, _, measurement in shown}
     with tempfile.TemporaryDirectory(prefix="vitrine-") as temporary:
-        roots = {f"{name}_root": str(Path(temporary, name)) for name in ("data", "runs")}
+        roots = {f"{name}_root": f"{temporary}/{name}" for name in ("data", "runs")}
         here = Catalog(catalog.root, catalog.settings.model_copy(update=roots))
         here.scale = here.scale.model_copy(update={"workers": 0})
         recipe = miniature_recipe(run.recipe, device, largest)
@@ -129,12 +123,8 @@ def rehearse_run(
         _train_in_two_attempts(run, here.data_root, device, initial)
         for path, measurement in measurements.items():
             _progress(f"measuring {measurement.name}")
-            small: Any = {
-                "run": run,
-                "seeds": (SEED,),
-                "device": device,
-                "args": _short(measurement),
-            }
+            small: Any = {"run": run, "seeds": (SEED,), "device": device}
+            small["args"] = _short(measurement)
             taken = take(here.measurement_job(dataclasses.replace(measurement, **small)))
             for artifact, cell, of_cell in shown:
                 if of_cell.path == path:
@@ -143,8 +133,7 @@ def rehearse_run(
 
 def _short(measurement: Measurement) -> dict[str, Any]:
     """The arguments of a measure, with fewer steps or shifts where it takes these."""
-    function = import_function(measurement.function, "artifacts.yaml")
-    taken = inspect.signature(function).parameters
+    taken = inspect.signature(import_function(measurement.function, "artifacts.yaml")).parameters
     return {**measurement.args, **{name: SHORT[name] for name in SHORT if name in taken}}
 
 
@@ -165,10 +154,8 @@ def miniature_recipe(recipe: AnyRecipe, device: str, largest: float = LARGEST) -
     changes: dict[str, object] = {"batch": batch, "model": model}
     if isinstance(recipe, SelfSupervisionRecipe):
         short = {"steps": STEPS, "warmup_steps": 1, "save_teacher_steps": 1}
-        return recipe.model_copy(
-            update={**changes, "schedule": recipe.schedule.model_copy(update=short)}
-        )
-    if device == "cpu":
+        changes["schedule"] = recipe.schedule.model_copy(update=short)
+    elif device == "cpu":
         changes["compile"] = False
         if recipe.precision == "fp16":
             changes["precision"] = "bf16"
@@ -193,29 +180,21 @@ def _train_in_two_attempts(run: Run, data_root: Path, device: str, initial: Path
     for steps in range(1, STEPS + 1):
         # The journal's progress is of no use here; what goes wrong comes as an exception.
         with contextlib.redirect_stderr(io.StringIO()):
-            job = Job(
-                recipe=run.recipe,
-                seed=SEED,
-                folder=folder,
-                dataset=run.info,
-                data_root=data_root,
-                device=device,
-                initial=initial,
-                stop_after=steps,
-            )
+            what = (run.recipe, SEED, folder, run.info, data_root, device)
+            job = Job(*what, initial=initial, stop_after=steps)
             weights = engine_of(run.recipe).train(job)
-    if not weights.is_file():
-        checkpoints = Checkpoints(folder / "checkpoints", run.recipe.hash, SEED)
-        newest = checkpoints.latest()
-        if newest is None:
-            raise VitrineError(f"training left no checkpoint in {folder}")
-        step, state = checkpoints.load(newest)
-        if step != STEPS:
-            raise VitrineError(f"training stopped after step {step} and not {STEPS}")
-        averaged = state["ema"] is not None
-        save_weights(state["ema" if averaged else "model"], weights, run.recipe, SEED)
-        took = provenance(device, wall_seconds=time.perf_counter() - start, attempts=STEPS)
-        write_atomically(folder / "provenance.json", json.dumps(took))
+    if weights.is_file():
+        return
+    checkpoints = Checkpoints(folder / "checkpoints", run.recipe.hash, SEED)
+    if (newest := checkpoints.latest()) is None:
+        raise VitrineError(f"training left no checkpoint in {folder}")
+    step, state = checkpoints.load(newest)
+    if step != STEPS:
+        raise VitrineError(f"training stopped after step {step} and not {STEPS}")
+    trained = state["model"] if state["ema"] is None else state["ema"]
+    save_weights(trained, weights, run.recipe, SEED)
+    took = provenance(device, wall_seconds=time.perf_counter() - start, attempts=STEPS)
+    write_atomically(folder / "provenance.json", json.dumps(took))
 
 
 def _notes(run: Run, device: str, largest: float) -> list[str]:
@@ -239,9 +218,8 @@ def _notes(run: Run, device: str, largest: float) -> list[str]:
 
 def _sentence(error: Exception) -> str:
     """What went wrong, on one line."""
-    if isinstance(error, VitrineError):
-        return str(error)
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    own = isinstance(error, VitrineError)
+    return str(error) if own else f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _progress(text: str) -> None:

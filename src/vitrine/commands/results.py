@@ -2,9 +2,8 @@
 
     CSV <- measurement <- weights <- code
 
-A rendered file is what its measurements give when they are rendered again. A measurement names the
-code and the weights that it was taken with, by their digests, and a receipt names the weights that
-a run was trained to. The published folder has a manifest of all these digests.
+A rendered file is what its measurements give. A measurement names the digests of its code and
+weights, and a receipt those of a run's weights. The published folder has a manifest of all these.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ LOGS = "training_logs"  # their file in a paper's folder, and their entry in the
 def published_folder(catalog: Catalog) -> Path:
     """Where the committed results of the catalogue's scale lie.
 
-    A publication that was killed between its two renames leaves the former folder beside it under
-    another name: it is put back.
+    The former folder, which a publication killed between its two renames leaves, is put back.
     """
     folder = catalog.root / "results" / "published" / catalog.scale.name
     left = sorted(folder.parent.glob(f".{folder.name}.*.old"))
@@ -70,26 +68,24 @@ def fault_of(measurement: Measurement, catalog: Catalog) -> str | None:
     Raises:
         VitrineError: its file, or a receipt, is damaged.
     """
-    taken = read_measurement(measurement.path)
-    if taken is None:
+    path, run = measurement.path, measurement.run
+    if (taken := read_measurement(path)) is None:
         return None
     job = catalog.measurement_job(measurement)
-    again = f"delete {measurement.path}"
     if taken.get("code") != measuring_digest(job.function, job.args, job.recipe, job.reads):
-        return f"{measurement.path} was measured by other code than is here: {again}"
+        return f"{path} was measured by other code than is here: delete {path}"
     if taken.get("identity") != job.identity:
-        return f"{measurement.path} was measured with other arguments than are written: {again}"
-    if (run := measurement.run) is None:
+        return f"{path} was measured with other arguments than are written: delete {path}"
+    if run is None:
         return None
     for seed in measurement.seeds:
         weights, receipts = run.weights(seed), run.receipts_of([seed])
         anew = f"delete {weights.parent} and {' and '.join(map(str, receipts))}"
-        if not weights.is_file() or not all(receipt.is_file() for receipt in receipts):
-            what = f"{measurement.path} was measured on {weights}"
-            return f"{what}, which no receipt vouches for: {anew}"
+        if not all(file.is_file() for file in (weights, *receipts)):
+            return f"{path} was measured on {weights}, which no receipt vouches for: {anew}"
         digests = {sha256_once(weights), *(trained_weights(one).get(seed) for one in receipts)}
         if digests != {taken.get("weights", {}).get(str(seed))}:
-            return f"{measurement.path} was measured on other weights than {weights} holds: {anew}"
+            return f"{path} was measured on other weights than {weights} holds: {anew}"
         if fault := _fault_of_start(run, seed):
             return f"{fault}: {anew}"
     return None
@@ -117,24 +113,27 @@ def older_runs(runs: Iterable[Run]) -> list[str]:
 
 def manifest_entry(artifact: Artifact, catalog: Catalog) -> dict[str, Any]:
     """What an artifact hangs on: its files, its measurements, their weights and code."""
-    measurements = {}
-    for one in artifact.measurements:
-        if (taken := read_measurement(one.path)) is not None:
-            measurements[str(one.path.relative_to(catalog.runs_root))] = {
-                "sha256": taken["sha256"],
-                "code": taken.get("code"),
-                "weights": taken.get("weights", {}),
-                "commit": taken["provenance"].get("commit"),
+    taken = {one.path: read_measurement(one.path) for one in artifact.measurements}
+    return {
+        "files": {
+            str(file.relative_to(catalog.results)): sha256(file) for file in catalog.files(artifact)
+        },
+        "measurements": {
+            str(path.relative_to(catalog.runs_root)): {
+                "sha256": one["sha256"],
+                "code": one.get("code"),
+                "weights": one.get("weights", {}),
+                "commit": one["provenance"].get("commit"),
             }
-    files = {
-        str(file.relative_to(catalog.results)): sha256(file) for file in catalog.files(artifact)
+            for path, one in taken.items()
+            if one
+        },
+        "trained by code": {
+            f"{run.paper}/{run.folder.name}/seed{seed}": next(iter(run.trained_by([seed])), None)
+            for run in artifact.runs
+            for seed in run.seeds
+        },
     }
-    runs = {
-        f"{run.paper}/{run.folder.name}/seed{seed}": next(iter(run.trained_by([seed])), None)
-        for run in artifact.runs
-        for seed in run.seeds
-    }
-    return {"files": files, "measurements": measurements, "trained by code": runs}
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:

@@ -19,9 +19,25 @@ from vitrine.errors import VitrineError, did_you_mean
 from vitrine.plan.catalog import Artifact, Catalog, Cell, Measurement
 from vitrine.plan.schema import place_of
 
+Found = Mapping[Hashable, Any]
+"""A cell as its artifact's CSV has it."""
 
-def show(catalog: Catalog, target: str, *, as_json: bool = False) -> None:
-    """Print every cell of a target: run, measure, measured and printed value and its place."""
+
+def show(
+    catalog: Catalog, target: str | None, recipe: str | None, why: bool, as_json: bool
+) -> None:
+    """Print every cell of a target: run, measure, measured and printed value; or a recipe.
+
+    Raises:
+        VitrineError: neither is given or known, or `why` without a recipe.
+    """
+    if recipe is not None:
+        _show_recipe(catalog, target, recipe, why)
+        return
+    if why:
+        raise VitrineError("--why explains a recipe; add --recipe NAME")
+    if target is None:
+        raise VitrineError("show needs a target, such as 'all', or --recipe NAME; give one")
     artifacts = catalog.target(target).artifacts
     if as_json:
         say(json.dumps([_record(artifact, catalog) for artifact in artifacts], indent=2))
@@ -29,23 +45,15 @@ def show(catalog: Catalog, target: str, *, as_json: bool = False) -> None:
     for artifact in artifacts:
         _print_artifact(artifact, catalog)
     if runs := runs_behind(artifacts):
-        heading("Runs")
         rows = []
         for run in runs:
             seeds, start = ", ".join(map(str, run.seeds)), run.recipe.model.weights_from
             rows.append([run.name, run.recipe.hash, seeds, run.folder, start])
-        table(["run", "recipe hash", "seeds", "folder", "starts from"], rows)
+        table(["run", "recipe hash", "seeds", "folder", "starts from"], rows, title="Runs")
 
 
-def show_recipe(catalog: Catalog, target: str | None, name: str, *, why: bool = False) -> None:
-    """Print a recipe of the target's papers, or of any, as it resolves at this scale.
-
-    Its name is RECIPE or PAPER/RECIPE; it may be that of its run's folder, with the hash. With
-    `why`, beside each value stand the file and the line that set it, or "default".
-
-    Raises:
-        VitrineError: none of the papers has such a recipe at this scale, or several have.
-    """
+def _show_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> None:
+    """Print a recipe of the target's papers, or of any, named [PAPER/]RECIPE or by its folder."""
     paper, _, recipe = name.rpartition("/")
     papers = {one.paper for one in catalog.target(target).artifacts} if target else catalog.papers
     known = {
@@ -83,34 +91,27 @@ def _explained(
     """Yield the lines of a recipe in YAML, and where each value was written."""
     for key, value in values.items():
         if isinstance(value, dict) and value:
-            yield f"{indent}{_in_one_line(key, {}).removesuffix(' {}')}", ""
+            yield f"{indent}{key}:", ""
             yield from _explained(value, written.get(key) or {}, f"{indent}  ")
         else:
-            yield f"{indent}{_in_one_line(key, value)}", place_of(written, key) or "default"
-
-
-def _in_one_line(key: str, value: Any) -> str:
-    return yaml.safe_dump({key: value}, default_flow_style=True, width=math.inf).strip()[1:-1]
+            line = yaml.safe_dump({key: value}, default_flow_style=True, width=math.inf)
+            yield f"{indent}{line.strip()[1:-1]}", place_of(written, key) or "default"
 
 
 def _print_artifact(artifact: Artifact, catalog: Catalog) -> None:
-    heading(f"{artifact.paper}_{artifact.name}: {artifact.title} ({artifact.source})")
-    say(artifact.caption)
-    if artifact.note:
-        say(artifact.note)
-    say(f"Files: {', '.join(map(str, catalog.files(artifact)))}")
-    say()
-    if artifact.cells:
-        found = _measured_cells(artifact, catalog)
-        if not found:
-            target = f"{artifact.paper}_{artifact.name}"
-            say(f"Not made here yet: snakemake {target} --config scale={catalog.scale.name}")
-            say()
-        header = [artifact.row_header or "row", "column", "measure", "run", "measured", "printed"]
-        rows = [_line(cell, found.get((cell.row, cell.column))) for cell in artifact.cells]
-        table([*header, "place"], rows, right=["measured", "printed"])
-    else:
+    target = f"{artifact.paper}_{artifact.name}"
+    heading(f"{target}: {artifact.title} ({artifact.source})")
+    say(artifact.caption, *filter(None, [artifact.note]))
+    say(f"Files: {', '.join(map(str, catalog.files(artifact)))}", "")
+    if not artifact.cells:
         table(["measure", "run"], [[m.name, _subject(m)] for m in artifact.measurements])
+        return
+    found = _measured_cells(artifact, catalog)
+    if not found:
+        say(f"Not made here yet: snakemake {target} --config scale={catalog.scale.name}", "")
+    header = [artifact.row_header or "row", "column", "measure", "run", "measured", "printed"]
+    rows = [_line(cell, found.get((cell.row, cell.column))) for cell in artifact.cells]
+    table([*header, "place"], rows, right=["measured", "printed"])
 
 
 def _record(artifact: Artifact, catalog: Catalog) -> dict[str, Any]:
@@ -121,49 +122,38 @@ def _record(artifact: Artifact, catalog: Catalog) -> dict[str, Any]:
         "title": artifact.title,
         "source": artifact.source,
         "files": [str(path) for path in catalog.files(artifact)],
-        "cells": [
-            {
-                "row": cell.row,
-                "column": cell.column,
-                "unit": cell.unit,
-                "measure": cell.measurement.name if cell.measurement else None,
-                "run": _subject(cell.measurement) if cell.measurement else None,
-                **{
-                    name: None if pd.isna(value) else value
-                    for name in ("measured", "std", "n_seeds", "verdict")
-                    for value in [found.get((cell.row, cell.column), {}).get(name)]
-                },
-                "printed": cell.printed.value if cell.printed else None,
-                "printed_std": cell.printed.std if cell.printed else None,
-                "place": cell.printed.source if cell.printed else None,
-            }
-            for cell in artifact.cells
-        ],
+        "cells": [_cell(one, found.get((one.row, one.column), {})) for one in artifact.cells],
     }
 
 
-def _measured_cells(
-    artifact: Artifact, catalog: Catalog
-) -> dict[tuple[str, str], Mapping[Hashable, Any]]:
+def _cell(cell: Cell, found: Found) -> dict[str, Any]:
+    measured = {name: found.get(name) for name in ("measured", "std", "n_seeds", "verdict")}
+    return {
+        "row": cell.row,
+        "column": cell.column,
+        "unit": cell.unit,
+        "measure": cell.measurement.name if cell.measurement else None,
+        "run": _subject(cell.measurement) if cell.measurement else None,
+        **{name: None if pd.isna(value) else value for name, value in measured.items()},
+        "printed": cell.printed.value if cell.printed else None,
+        "printed_std": cell.printed.std if cell.printed else None,
+        "place": cell.printed.source if cell.printed else None,
+    }
+
+
+def _measured_cells(artifact: Artifact, catalog: Catalog) -> dict[tuple[str, str], Found]:
     """The tidy cells of an artifact that is built, by row and column."""
     cells = cells_of(artifact, catalog, catalog.results).to_dict("records")
     return {(cell["row"], cell["column"]): cell for cell in cells}
 
 
-def _line(cell: Cell, found: Mapping[Hashable, Any] | None) -> list[object]:
-    measurement, printed = cell.measurement, cell.printed
-    measure = [f"{measurement.name}: {cell.key}", _subject(measurement)] if measurement else []
+def _line(cell: Cell, found: Found | None) -> list[object]:
+    one = cell.measurement
+    measure = [f"{one.name}: {cell.key}", _subject(one)] if one else ["not measured", ""]
     number = measured_number(found, cell.digits)
     measured = " ± ".join(filter(None, [number.value, number.spread])) + number.mark
-    place = printed.source if printed else ""
-    return [
-        cell.row,
-        cell.column,
-        *(measure or ["not measured", ""]),
-        measured,
-        _printed(cell),
-        place,
-    ]
+    place = cell.printed.source if cell.printed else ""
+    return [cell.row, cell.column, *measure, measured, _printed(cell), place]
 
 
 def _subject(measurement: Measurement) -> str:

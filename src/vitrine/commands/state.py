@@ -1,42 +1,46 @@
-"""What is on disk of a run, a measurement, an artifact: done, resumable or missing.
+"""What is on disk of runs and artifacts, and of the datasets and published weights that they need.
 
-Only existence is looked at. Whether a file is older than what it is made from is Snakemake's
-question (``snakemake -n``).
+Of what is made only existence is looked at; whether a file is out of date, ``snakemake -n`` says.
+Datasets are bundled with a dependency, downloaded by the graph, or placed by hand.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
+from vitrine.data import verify
+from vitrine.errors import VitrineError
 from vitrine.plan.catalog import Artifact, Catalog, Run
+from vitrine.plan.datasets import DatasetInfo, find
+from vitrine.plan.weights import REGISTRY, PublishedWeights, load_weights_registry
 
 State = Literal["done", "resumable", "missing"]
 STATES: tuple[State, ...] = get_args(State)
 
 
-def last_checkpoint(run: Run, seed: int) -> int | None:
+def _last_checkpoint(run: Run, seed: int) -> int | None:
     """The step of the newest checkpoint of a seed, None where there is none."""
-    folder = run.seed_folder(seed) / "checkpoints"
-    steps = [re.fullmatch(r"step-(\d+)", file.stem) for file in folder.glob("step-*.pt")]
-    return max((int(step[1]) for step in steps if step), default=None)
+    files = (run.seed_folder(seed) / "checkpoints").glob(f"step-{8 * '[0-9]'}.pt")
+    return max((int(file.stem.removeprefix("step-")) for file in files), default=None)
 
 
 def state_of(run: Run, seed: int) -> State:
     """Whether a seed is trained, can go on from a checkpoint, or has nothing yet."""
     if run.weights(seed).is_file():
         return "done"
-    return "missing" if last_checkpoint(run, seed) is None else "resumable"
+    return "missing" if _last_checkpoint(run, seed) is None else "resumable"
 
 
 def share_left(run: Run, seed: int) -> float:
     """The share of a seed's training that is still to do, from 0 to 1."""
-    if state_of(run, seed) == "done":
+    if run.weights(seed).is_file():
         return 0.0
     total = run.recipe.steps(run.info.train_images)
-    return max(0.0, 1 - (last_checkpoint(run, seed) or 0) / total) if total else 1.0
+    return max(0.0, 1 - (_last_checkpoint(run, seed) or 0) / total) if total else 1.0
 
 
 def job_state(run: Run, seeds: tuple[int, ...]) -> State:
@@ -61,3 +65,84 @@ def is_rendered(artifact: Artifact, catalog: Catalog) -> bool:
 def runs_behind(artifacts: Iterable[Artifact]) -> list[Run]:
     """The runs behind some artifacts, each once."""
     return list({run.folder: run for artifact in artifacts for run in artifact.runs}.values())
+
+
+@dataclass(frozen=True)
+class DatasetNeed:
+    """A dataset, the targets that need it, and what is wrong with it."""
+
+    info: DatasetInfo
+    users: str
+    fault: str | None
+
+    @property
+    def state(self) -> Literal["present", "to download", "missing"]:
+        """Whether the graph finds it, fetches it, or waits for a person."""
+        if self.fault is None:
+            return "present"
+        return "missing" if self.info.source == "manual" else "to download"
+
+    @property
+    def download_bytes(self) -> int:
+        """What is still to be downloaded."""
+        return sum(file.size for file in self.info.files) if self.state == "to download" else 0
+
+
+@dataclass(frozen=True)
+class WeightsNeed:
+    """Published weights that trainings start from, and the file that holds them here."""
+
+    model: str
+    path: Path
+    users: str
+    entry: PublishedWeights | None  # the registry's, None where it has none
+
+    @property
+    def state(self) -> str:
+        """Whether they are here or the graph fetches them, and how far they can be checked."""
+        if self.entry is None:
+            return f"missing in {REGISTRY}"
+        place = "present" if self.path.is_file() else "to download"
+        return place if self.entry.pinned else f"{place}, not pinned"
+
+
+def datasets_needed(
+    artifacts: Iterable[Artifact], catalog: Catalog, counts: bool = False
+) -> list[DatasetNeed]:
+    """The datasets that runs and measurements of some artifacts read.
+
+    With `counts`, a dataset that is there must also have all its images.
+    """
+    names: list[tuple[str, Artifact]] = []
+    for artifact in artifacts:
+        names += [(run.recipe.data.dataset, artifact) for run in artifact.runs]
+        names += [(name, artifact) for one in artifact.measurements for name in one.datasets]
+    needs = []
+    for name, users in _users(names):
+        info, fault = find(name, catalog.datasets), None
+        try:
+            verify(info, catalog.data_root, counts)
+        except VitrineError as error:
+            fault = str(error)
+        needs.append(DatasetNeed(info, users, fault))
+    return needs
+
+
+def weights_needed(artifacts: Iterable[Artifact], catalog: Catalog) -> list[WeightsNeed]:
+    """The published weights that runs of some artifacts start from."""
+    users = _users((run.recipe.model.published, one) for one in artifacts for run in one.runs)
+    registry = load_weights_registry(catalog.root / REGISTRY) if users else {}
+    paths = [catalog.weights_of(name) for name, _ in users]
+    return [
+        WeightsNeed(name, path, targets, registry.get(path.stem))
+        for (name, targets), path in zip(users, paths, strict=True)
+    ]
+
+
+def _users(needs: Iterable[tuple[str | None, Artifact]]) -> list[tuple[str, str]]:
+    """Each name that artifacts need, in order, with their targets."""
+    users: dict[str, dict[str, None]] = {}
+    for name, artifact in needs:
+        if name:
+            users.setdefault(name, {})[f"{artifact.paper}_{artifact.name}"] = None
+    return [(name, ", ".join(targets)) for name, targets in sorted(users.items())]

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-import pandas as pd
-
 from vitrine.artifacts.report import VERDICTS, cells_of, count_evidence
 from vitrine.commands import count, say, table
 from vitrine.commands.results import claims_of, fault_of, older_runs
@@ -16,47 +14,45 @@ from vitrine.commands.state import count_states, is_rendered, state_of
 from vitrine.plan.catalog import Artifact, Catalog
 
 
-def status(catalog: Catalog, *, as_json: bool = False) -> None:
+def status(catalog: Catalog, as_json: bool = False) -> None:
     """Print a line for each artifact, then runs, files and claims; or all counts as JSON."""
-    states = count_states(
-        state_of(run, seed) for run in catalog.runs.values() for seed in run.seeds
-    )
-    found = {
-        f"{artifact.paper}_{artifact.name}": (
-            artifact_state(artifact, cells, catalog),
-            Counter(cells["verdict"]),
-        )
-        for artifact in catalog.artifacts
-        for cells in [cells_of(artifact, catalog, catalog.results)]
-    }
+    scale, runs = catalog.scale.name, catalog.runs.values()
+    states = count_states(state_of(run, seed) for run in runs for seed in run.seeds)
+    found: dict[str, dict[str, Any]] = {}
+    for artifact in catalog.artifacts:
+        verdicts = Counter(cells_of(artifact, catalog, catalog.results)["verdict"])
+        state = artifact_state(artifact, verdicts, catalog)
+        found[f"{artifact.paper}_{artifact.name}"] = {"state": state, "verdicts": verdicts}
+    claims = claims_of(catalog, catalog.results)
     if as_json:
         record = {
-            "scale": catalog.scale.name,
+            "scale": scale,
             "results": str(catalog.results),
             "runs": states,
-            "artifacts": {
-                name: {"state": state, "verdicts": verdicts}
-                for name, (state, verdicts) in found.items()
-            },
-            "claims": count_evidence(claims_of(catalog, catalog.results)),
+            "artifacts": found,
+            "claims": count_evidence(claims),
         }
         say(json.dumps(record, indent=2))
         return
     rows = [
-        [name, state, *(verdicts[verdict] or None for verdict in VERDICTS)]
-        for name, (state, verdicts) in found.items()
+        [name, one["state"], *(one["verdicts"][verdict] or None for verdict in VERDICTS)]
+        for name, one in found.items()
     ]
     table(["artifact", "state", *VERDICTS.values()], rows, right=VERDICTS.values())
-    say(f"Runs at scale {catalog.scale.name}: " + _listed(states) + f" (in {catalog.runs_root}/)")
+    say(f"Runs at scale {scale}: {_listed(states)} (in {catalog.runs_root}/)")
     _, page = catalog.reports
     if page.is_file():
         say(f"Tables and figures: {catalog.results}/<paper>/; all on one page: {page}")
-    elif any(state != "missing" for state, _ in found.values()):
+    elif any(one["state"] != "missing" for one in found.values()):
         say(f"Tables and figures: {catalog.results}/<paper>/; snakemake all adds report.html")
     else:
-        say(f"No results yet: snakemake all --config scale={catalog.scale.name}")
+        say(f"No results yet: snakemake all --config scale={scale}")
     _say_older(catalog)
-    _say_claims(claims_of(catalog, catalog.results))
+    if not claims.empty:
+        say(f"Claims, those on the same numbers counted once: {_listed(count_evidence(claims))}")
+    for claim in claims[claims["status"] != "not run"].to_dict("records"):
+        reason = "" if claim["status"] == "held" else f" {claim['detail']}"
+        say(f"  {claim['status']:<9} {claim['id']}: {claim['statement']}{reason}")
 
 
 def _say_older(catalog: Catalog) -> None:
@@ -64,32 +60,21 @@ def _say_older(catalog: Catalog) -> None:
     faults = [fault for one in catalog.measurements.values() if (fault := fault_of(one, catalog))]
     if faults:
         say(f"{count(len(faults), 'measurement')} to take again, by snakemake:")
-    for fault in faults:
-        say(f"  {fault}")
+    say(*(f"  {fault}" for fault in faults))
     if older := older_runs(catalog.runs.values()):
         say(
             f"{count(len(older), 'run')} trained by older code (measured as they are; "
             "--config retrain=changed trains them anew):"
         )
-    for name in older:
-        say(f"  {name}")
+    say(*(f"  {name}" for name in older))
 
 
-def artifact_state(artifact: Artifact, cells: pd.DataFrame, catalog: Catalog) -> str:
+def artifact_state(artifact: Artifact, verdicts: Mapping[str, int], catalog: Catalog) -> str:
     """Done: rendered, every cell measured; missing: nothing yet; partly: in between."""
     if is_rendered(artifact, catalog):
-        return "partly" if "not_run" in set(cells["verdict"]) else "done"
+        return "partly" if "not_run" in verdicts else "done"
     begun = any(measurement.path.is_file() for measurement in artifact.measurements)
     return "partly" if begun else "missing"
-
-
-def _say_claims(claims: pd.DataFrame) -> None:
-    if claims.empty:
-        return
-    say(f"Claims, those on the same numbers counted once: {_listed(count_evidence(claims))}")
-    for claim in claims[claims["status"] != "not run"].to_dict("records"):
-        reason = "" if claim["status"] == "held" else f" {claim['detail']}"
-        say(f"  {claim['status']:<9} {claim['id']}: {claim['statement']}{reason}")
 
 
 def _listed(counts: Mapping[Any, int]) -> str:

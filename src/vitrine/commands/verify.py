@@ -1,7 +1,7 @@
 """``vitrine verify``: results made here against the published ones, cell by cell, claim by claim.
 
-First both are held against what they hang on: the published files against their manifest, the files
-here against their measurements, weights and code. Then every published number is looked for here:
+First the published files are held against their manifest, and the files here against their
+measurements, weights and code. Then every published number is looked for here:
 
 - An exact number (a deterministic fact) must agree to the last printed digit.
 - A number with a spread over seeds must lie within the 95 % interval that the spreads allow for the
@@ -70,6 +70,11 @@ class Compared:
     allowed: float
     agreement: Agreement
 
+    def told(self) -> dict[str, Any]:
+        """All but the evidence, as JSON has it: None where there is no number."""
+        named = {name: value for name, value in vars(self).items() if name != "evidence"}
+        return {name: None if value != value else value for name, value in named.items()}  # NaN
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -82,9 +87,8 @@ class Outcome:
 
     def counted(self, *agreements: Agreement, exact: bool | None = None) -> int:
         """How many numbers agree so; of all, or only of exact ones or others."""
-        return sum(
-            one.agreement in agreements and exact in (None, one.exact) for one in self.numbers
-        )
+        counted = [one for one in self.numbers if exact in (None, one.exact)]
+        return sum(one.agreement in agreements for one in counted)
 
     @property
     def allowed(self) -> int:
@@ -116,12 +120,8 @@ class Outcome:
         return {what: number for what, number in found.items() if number > 0}
 
 
-def verify(catalog: Catalog, *, as_json: bool = False) -> bool:
-    """Compare a scale's results with the published ones, and print what differs.
-
-    Returns:
-        Whether nothing is altered or missing, no more differs than the spreads explain, and every
-        claim that held as published holds here.
+def verify(catalog: Catalog, as_json: bool = False) -> bool:
+    """Compare a scale's results with the published ones, print what differs, tell if all is well.
 
     Raises:
         VitrineError: there is nothing published at this scale, or nothing here.
@@ -135,19 +135,15 @@ def verify(catalog: Catalog, *, as_json: bool = False) -> bool:
 
 
 def compare_all(catalog: Catalog) -> Outcome:
-    """Hold both results against what they hang on, and one against the other; see `verify`."""
+    """Hold both results against what they hang on, and one against the other."""
     published = published_folder(catalog)
-    for folder, remedy in (
-        (published, "choose a scale that was published"),
-        (catalog.results, f"run snakemake all --config scale={catalog.scale.name} first"),
-    ):
+    make = f"run snakemake all --config scale={catalog.scale.name} first"
+    remedies = {published: "choose a scale that was published", catalog.results: make}
+    for folder, remedy in remedies.items():
         if not any(folder.glob("*/*.csv")):
             raise VitrineError(f"{folder} holds no results to compare; {remedy}")
-    altered = [
-        *altered_publications(published),
-        *unknown_publications(published, catalog),
-        *altered_here(catalog),
-    ]
+    altered = [*altered_publications(published), *unknown_publications(published, catalog)]
+    altered += altered_here(catalog)
     cells = [one for artifact in catalog.artifacts for one in compare(artifact, catalog, published)]
     worst: dict[tuple[object, ...], Compared] = {}
     for one in cells:
@@ -201,8 +197,9 @@ def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[C
     before = _by_place(cells_of(artifact, catalog, published))
     after = _by_place(cells_of(artifact, catalog, catalog.results))
     declared = {(cell.row, cell.column): cell for cell in artifact.cells}
-    for place in dict.fromkeys([*before, *after]):
-        old, new = before.get(place, _NOTHING), after.get(place, _NOTHING)
+    nothing = Side(math.nan, math.nan, 0)
+    for place in before | after:
+        old, new = before.get(place, nothing), after.get(place, nothing)
         if math.isnan(old.value) and math.isnan(new.value):
             continue
         cell = declared.get(place)
@@ -219,9 +216,6 @@ def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[C
             allowed=allowed,
             agreement=_agreement(old.value, new.value, allowed, cell),
         )
-
-
-_NOTHING = Side(math.nan, math.nan, 0)
 
 
 def _by_place(cells: pd.DataFrame) -> dict[tuple[str, str], Side]:
@@ -269,16 +263,14 @@ def changed_claims(published: pd.DataFrame, ours: pd.DataFrame) -> list[dict[Has
 
 
 def _record(outcome: Outcome) -> dict[str, Any]:
-    """What is printed, as numbers; None where there is none."""
-    shown = ("artifact", "row", "column", "exact", "published", "ours", "allowed", "agreement")
-    odd = [{name: getattr(one, name) for name in shown} for one in outcome.odd]
+    """What is printed, as numbers."""
     return {
         "verified": not outcome.faults,
         "faults": outcome.faults,
         "numbers": {one: outcome.counted(one) for one in AGREEMENTS},
         "allowed_by_chance": outcome.allowed,
         "altered": outcome.altered,
-        "odd": [{k: None if v != v else v for k, v in one.items()} for one in odd],  # NaN
+        "odd": [one.told() for one in outcome.odd],
         "claims": outcome.claims,
         "claims_lost": outcome.lost,
     }
@@ -287,12 +279,19 @@ def _record(outcome: Outcome) -> dict[str, Any]:
 def _print(outcome: Outcome) -> None:
     if outcome.altered:
         heading("Altered")
-        for sentence in outcome.altered:
-            say(f"  {sentence}")
-    _print_cells(outcome)
+        say(*(f"  {sentence}" for sentence in outcome.altered))
+    counts = Counter((one.artifact, one.agreement) for one in outcome.cells)
+    names = dict.fromkeys(name for name, _ in counts)
+    rows = [[name, *(counts[name, one] or None for one in AGREEMENTS)] for name in names]
+    table(["artifact", *AGREEMENTS], rows, AGREEMENTS, "Cells, here against published")
+    if outcome.odd:
+        columns = ["artifact", "row", "column", "published", "here", "allowed", ""]
+        lines = [_line(one) for one in outcome.odd]
+        title = "Numbers that differ or are missing"
+        table(columns, lines, ["published", "here", "allowed"], title)
     if outcome.claims:
-        heading("Claims that come out otherwise")
-        table([*map(str, outcome.claims[0])], [[*one.values()] for one in outcome.claims])
+        rows = [[*one.values()] for one in outcome.claims]
+        table([*map(str, outcome.claims[0])], rows, title="Claims that come out otherwise")
     compared = outcome.counted(*JUDGED)
     wanted = compared + outcome.counted("missing here")
     say(
@@ -309,21 +308,7 @@ def _print(outcome: Outcome) -> None:
         say("Verified.")
 
 
-def _print_cells(outcome: Outcome) -> None:
-    heading("Cells, here against published")
-    counts = Counter((one.artifact, one.agreement) for one in outcome.cells)
-    names = dict.fromkeys(name for name, _ in counts)
-    rows = [[name, *(counts[name, one] or None for one in AGREEMENTS)] for name in names]
-    table(["artifact", *AGREEMENTS], rows, right=AGREEMENTS)
-    if outcome.odd:
-        heading("Numbers that differ or are missing")
-        header = ["artifact", "row", "column", "published", "here", "allowed", ""]
-        lines = [
-            [
-                *(one.artifact, one.row, one.column),
-                *(f"{one.published:.6g}", f"{one.ours:.6g}", f"{one.allowed:.2g}"),
-                "EXACT, FAILED" if one.exact and one.agreement == "differs" else one.agreement,
-            ]
-            for one in outcome.odd
-        ]
-        table(header, lines, right=["published", "here", "allowed"])
+def _line(one: Compared) -> list[str]:
+    numbers = (f"{one.published:.6g}", f"{one.ours:.6g}", f"{one.allowed:.2g}")
+    failed = "EXACT, FAILED" if one.exact and one.agreement == "differs" else one.agreement
+    return [one.artifact, one.row, one.column, *numbers, failed]

@@ -7,8 +7,7 @@ import pytest
 import torch
 from timm.layers import PatchEmbed
 
-from vitrine.commands.cost import Costs, load_devices
-from vitrine.commands.passes import RULES, evaluation_seconds
+from vitrine.commands.cost import RULES, Costs, evaluation_seconds, load_devices
 from vitrine.data.opening import import_function
 from vitrine.measures.context import Trained
 from vitrine.plan.catalog import load_catalog
