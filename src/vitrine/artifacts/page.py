@@ -10,7 +10,7 @@ import base64
 import itertools
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 
 from vitrine.artifacts.claims import STATUSES
 from vitrine.artifacts.report import VERDICTS, Results, circumstances, count_evidence
-from vitrine.artifacts.tables import Line, lines, origin, short_commit
+from vitrine.artifacts.tables import origin, rows_of, short_commit
 
 if TYPE_CHECKING:
     from vitrine.plan.catalog import Artifact, Paper
@@ -125,23 +125,17 @@ def _rows(artifact: Artifact, cells: pd.DataFrame) -> list[dict[str, Any]]:
     """A table's rows: for each column what was measured, what is printed, verdict and origin."""
     cells = cells.assign(paper_value=[_as_printed(value) for value in cells["paper_value"]])
     found = {(one["row"], one["column"]): one for one in cells.to_dict("records")}
-    body = lines(artifact, cells)
-    printed = _printed_lines(body)
-    return [
-        {
-            "label": line.label,
-            "numbers": [
-                _number(
-                    number.text,
-                    printed[line.label].numbers[index].text if line.label in printed else "",
-                    found.get((line.label, artifact.columns[index].full_label)),
-                )
-                for index, number in enumerate(line.numbers)
-            ],
-        }
-        for line in body
-        if not line.printed
-    ]
+    rows = []
+    for row in rows_of(artifact, cells):
+        each = itertools.zip_longest(artifact.columns, row.measured, row.printed, fillvalue=None)
+        numbers = [
+            _number(
+                here.text, there.text if there else "", found.get((row.label, column.full_label))
+            )
+            for column, here, there in each
+        ]
+        rows.append({"label": row.label, "numbers": numbers})
+    return rows
 
 
 def _as_printed(value: str) -> float | str:
@@ -150,12 +144,6 @@ def _as_printed(value: str) -> float | str:
         return float(value or "nan")
     except ValueError:
         return value
-
-
-def _printed_lines(body: Sequence[Line]) -> dict[str, Line]:
-    """The line of printed numbers under each row that has one, by the row."""
-    pairs = itertools.pairwise(body)
-    return {upper.label: lower for upper, lower in pairs if lower.printed}
 
 
 def _number(text: str, printed: str, cell: Mapping[Any, Any] | None) -> dict[str, str]:
