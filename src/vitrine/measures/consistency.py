@@ -117,7 +117,7 @@ def circular_consistency(
         ranges = {"max_offset_pixels": own.max_offset, "max_erased_pixels": own.erase}
         result = tallies[name].values() | {k: _pixels(v, side) for k, v in ranges.items()}
         values |= {f"{name}{key}": value for key, value in result.items()}
-    return values | margins.summary()
+    return {**values, **margins.summary()}
 
 
 def standard_consistency(

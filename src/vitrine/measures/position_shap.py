@@ -151,8 +151,10 @@ def sweep(
     count = _require(model, samples)
     if permutations < 1:
         raise VitrineError(f"permutations is {permutations}; give at least 1")
-    identity = {"samples": count, "permutations": permutations, "seed": seed}
-    identity |= {"positions": model.positions, "images and labels": digest}
+    identity = {
+        **{"samples": count, "permutations": permutations, "seed": seed},
+        **{"positions": model.positions, "images and labels": digest},
+    }
     progress = _Progress(resume, identity)
     start = len(progress)
     if start:

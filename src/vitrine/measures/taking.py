@@ -89,13 +89,8 @@ def subject(job: MeasurementJob, seed: int) -> Context:
     Raises:
         VitrineError: the run is not trained, or its weights are not those that it was trained to.
     """
-    context = Context(
-        device=job.device,
-        data_root=job.data_root,
-        seed=seed,
-        workers=job.workers,
-        datasets=job.datasets,
-    )
+    where = (job.device, job.data_root, seed)
+    context = Context(*where, workers=job.workers, datasets=job.datasets)
     if job.recipe is None or job.dataset is None:
         return context
     described = Described(**vars(context), recipe=job.recipe, info=job.dataset)
