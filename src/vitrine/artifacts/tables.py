@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 PANEL_WIDTH = 120  # characters: a text column of a printed page, or of a code host
 NOT_RUN = "—"
 MARKS = {"not_comparable": "†", "outside": "‡"}
+TEXTS = ("backslash", "asciitilde", "asciicircum", "bar", "less", "greater")
 RAISED = ("2", "3", r"\circ", r"\dagger", r"\ddagger")
 COMMANDS = (
     *("cdot", "pm", "times", "rightarrow", "approx", "leq", "geq", "surd", "uparrow", "downarrow"),
@@ -37,12 +38,7 @@ COMMANDS = (
 )
 LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "|": r"\textbar{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
+    **{raw: rf"\text{name}{{}}" for raw, name in zip("\\~^|<>", TEXTS, strict=True)},
     "[": "{[}",  # after \\ a bracket or a star would be its argument
     "*": "{*}",
     "—": "---",
@@ -407,22 +403,18 @@ def render(catalog: Catalog, artifact: Artifact, folder: Path | None = None) -> 
         VitrineError: a figure's measurement is missing, a cell's key is unknown, or the results
             folder cannot be written to.
     """
-    measured = {
-        measurement.path: values
-        for measurement in artifact.measurements
-        if (values := read_measurement(measurement.path)) is not None
-    }
+    found = {one.path: read_measurement(one.path) for one in artifact.measurements}
+    measured = {path: values for path, values in found.items() if values is not None}
     cells = compare(artifact, measured, catalog.scale.name)
     usual = catalog.files(artifact)
-    csv, *_ = paths = [folder / file.name for file in usual] if folder else usual
+    csv, *others = paths = tuple(folder / file.name for file in usual) if folder else usual
     if artifact.draw is None:
-        texts = (markdown(artifact, cells), latex(artifact, cells))
-        for path, text in zip(paths[1:], texts, strict=True):
-            write_atomically(path, text)
+        for path, write in zip(others, (markdown, latex), strict=True):
+            write_atomically(path, write(artifact, cells))
     else:
         from vitrine.artifacts import style  # matplotlib only where something is drawn
 
-        if missing := [one.path for one in artifact.measurements if one.path not in measured]:
+        if missing := [path for path, values in found.items() if values is None]:
             raise VitrineError(
                 f"{artifact.paper} {artifact.name} needs {missing[0]}; "
                 f"run snakemake {artifact.paper}_{artifact.name}"
@@ -433,4 +425,4 @@ def render(catalog: Catalog, artifact: Artifact, folder: Path | None = None) -> 
             style.stamp(figure, origin(cells))
         style.save(figure, csv.with_suffix(""))
     write_atomically(csv, cells.to_csv(index=False, lineterminator="\n"))
-    return tuple(paths)
+    return paths

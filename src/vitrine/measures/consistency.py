@@ -13,6 +13,7 @@ An offset o is the exponent of S (shift, Eq. 1): shifted[i] = x[(i + o) mod M], 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import inf
@@ -68,16 +69,10 @@ def circular_consistency(
 ) -> Values:
     """C-Cons: do predictions agree under two circular shifts (shift, Sec. 5.1, Eq. 25)?
 
-    The shifts are at the resolution of the network. `batch_size` does not change what is drawn.
-
-    Args:
-        trained: the run.
-        batch_size: images at a time.
-        pairs: pairs of shifts of each image, for the expectation.
-        images: judge this many, spread evenly over the validation split; None is all.
-        precision: of the forward pass.
-        conditions: fields of `Condition` by name, all measured in one pass over the data.
-        condition: fields of the only `Condition`, or those that `conditions` share.
+    The shifts are at the resolution of the network. `pairs` of them are drawn for each image, the
+    same for every batch size. `images` are spread evenly over the validation split; None is all.
+    `conditions` are fields of `Condition` by name, all measured in one pass over the data;
+    `condition` are those of the only one, or those that all share.
 
     Returns:
         ``top1`` (percent, before any shift), ``consistency`` (percent of pairs), ``bitwise``
@@ -132,17 +127,13 @@ def standard_consistency(
 
     Source: shift, Sec. 5.2.
 
-    Args:
-        trained: the run.
-        modes: ``zero`` (Sec. 5.2 on CIFAR) shifts the image that the network would see by up to
-            `max_shift` either way, on each axis; pixels that are left empty are black. ``crop``
-            (on ImageNet; Zhang, "Making Convolutional Networks Shift-Invariant Again", 2019) cuts
-            both views out of the resized image's centre, `max_shift` wider than the network's
-            input: they differ by up to `max_shift` either way, and all that they show is real.
-        max_shift: in pixels of an image of 224; other sizes shift by the same part, rounded down.
-        batch_size: images at a time; it does not change what is drawn.
-        pairs: pairs of shifts of each image.
-        images: judge this many, spread evenly over the validation split; None is all.
+    The mode ``zero`` (Sec. 5.2 on CIFAR) shifts the image that the network would see by up to
+    `max_shift` either way, on each axis; pixels that are left empty are black. ``crop`` (on
+    ImageNet; Zhang, "Making Convolutional Networks Shift-Invariant Again", 2019) cuts both views
+    out of the resized image's centre, `max_shift` wider than the network's input: they differ by
+    up to `max_shift` either way, and all that they show is real. `max_shift` is in pixels of an
+    image of 224; other sizes shift by the same part, rounded down. `batch_size`, `pairs` and
+    `images` are as of `circular_consistency`.
 
     Returns:
         for each mode ``"<mode>/<key>"``: ``top1`` (percent, of the unshifted or centrally cropped
@@ -183,12 +174,9 @@ def worst_shift(
 ) -> Values:
     """Of how many images does the prediction stay under every circular shift, the worst included?
 
-    Args:
-        trained: the run.
-        batch_size: views at a time.
-        images: judge this many, spread evenly over the validation split; None is all.
-        shifts: try this many, drawn from all without repetition, the same for all images; None is
-            all. An image is done with at the first that changes its prediction.
+    `batch_size` is that of the views, and `images` is as of `circular_consistency`. `shifts` says
+    how many are tried, drawn from all without repetition, the same for all images; None is all. An
+    image is done with at the first that changes its prediction.
 
     Returns:
         ``consistency`` (percent of images), ``images`` and ``shifts`` (how many of each).
@@ -300,34 +288,31 @@ def validation_batches(
         yield chosen[start : start + batch_size], batch.to(trained.device), labels
 
 
-@dataclass
 class _Tally:
     """Counts over batches."""
 
-    images: int = 0
-    correct: int = 0
-    pairs: int = 0
-    same: int = 0
-    bitwise: int = 0
-    difference: float = 0.0
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.difference = 0.0
 
     def add(self, logits: Tensor, labels: Tensor, views: Sequence[Tensor]) -> None:
         """Count a batch: logits ``(B, classes)`` of its images and of 2 views for each pair."""
-        self.images += len(labels)
-        self.correct += int((logits.argmax(dim=1) == labels).sum())
+        correct = int((logits.argmax(dim=1) == labels).sum())
+        self.counts.update(images=len(labels), correct=correct)
         for first, second in zip(views[::2], views[1::2], strict=True):
-            self.pairs += len(labels)
-            self.same += int((first.argmax(dim=1) == second.argmax(dim=1)).sum())
-            self.bitwise += int((first == second).all(dim=1).sum())
+            same = int((first.argmax(dim=1) == second.argmax(dim=1)).sum())
+            bitwise = int((first == second).all(dim=1).sum())
+            self.counts.update(pairs=len(labels), same=same, bitwise=bitwise)
             self.difference = max(self.difference, (first - second).abs().max().item())
 
     def values(self) -> dict[str, float]:
         """The keys that all measures of consistency share."""
+        images, pairs = self.counts["images"], self.counts["pairs"]
         return {
-            "top1": 100 * self.correct / self.images,
-            "consistency": 100 * self.same / self.pairs,
-            "bitwise": 100 * self.bitwise / self.pairs,
+            "top1": 100 * self.counts["correct"] / images,
+            "consistency": 100 * self.counts["same"] / pairs,
+            "bitwise": 100 * self.counts["bitwise"] / pairs,
             "max_logit_difference": self.difference,
-            "images": self.images,
-            "pairs": self.pairs // self.images,
+            "images": images,
+            "pairs": pairs // images,
         }

@@ -59,14 +59,18 @@ TAILS = torch.tensor([(1 - 0.95) / 2, (1 + 0.95) / 2], dtype=torch.float64)
 class PositionShap:
     """P-SHAP of n samples, in their order; all tensors are ``(n,)``, float64, on the CPU."""
 
-    values: Tensor  # P-SHAP from 0 to 1
-    debiased: Tensor  # the same with the correction for few permutations, which may leave 0 to 1
     phi_position: Tensor  # the Shapley value of the position embedding
     phi_image: Tensor  # that of the image
+    debiased: Tensor  # P-SHAP corrected for few permutations, which may leave 0 to 1
     correct: Tensor  # booleans, which samples are classified correctly
     interval: tuple[float, float] | None  # the bootstrap's, 95 %, of `mean`; None of `paired`
     passes_per_sample: float
     samples_per_second: float  # of this call; a resumed one counts its own samples
+
+    @property
+    def values(self) -> Tensor:
+        """P-SHAP from 0 to 1, without that correction."""
+        return position_share(self.phi_position, self.phi_image)
 
     @property
     def mean(self) -> float:
@@ -151,10 +155,8 @@ def sweep(
     count = _require(model, samples)
     if permutations < 1:
         raise VitrineError(f"permutations is {permutations}; give at least 1")
-    identity = {
-        **{"samples": count, "permutations": permutations, "seed": seed},
-        **{"positions": model.positions, "images and labels": digest},
-    }
+    identity: dict[str, Any] = {"samples": count, "permutations": permutations, "seed": seed}
+    identity |= {"positions": model.positions, "images and labels": digest}
     progress = _Progress(resume, identity)
     start = len(progress)
     if start:
@@ -178,12 +180,9 @@ def sweep(
     whole = parts[0] + (parts[-1] - parts[0]) * (permutations // 2 / permutations)
     permuted = [whole, *parts][: len(weights)]
     of_each = [_swept(clean, one, classes, clean.mean(dim=0), one.mean(dim=0)) for one in permuted]
-    (phi_position, phi_image), values = of_each[0]
     result = PositionShap(
-        values=values,
-        debiased=weights @ torch.stack([shares for _, shares in of_each]),
-        phi_position=phi_position,
-        phi_image=phi_image,
+        *of_each[0],
+        debiased=weights @ torch.stack([position_share(*phi) for phi in of_each]),
         correct=clean.argmax(dim=1) == classes,
         interval=bootstrap_interval(clean, permuted, classes, seed, weights),
         passes_per_sample=1 + permutations,
@@ -233,7 +232,8 @@ def bootstrap_interval(
         position = share @ clean
         values = torch.zeros_like(share)
         for weight, one in zip(weights, permuted, strict=True):
-            values += weight * _swept(clean, one, classes, position, share @ one)[1]
+            phi = _swept(clean, one, classes, position, share @ one)
+            values += weight * position_share(*phi)
         share = share * correct
         means.append((share * values).sum(dim=1) / share.sum(dim=1))
     # A draw without any correct sample has no mean.
@@ -357,32 +357,25 @@ def paired(
             f"the folds do not explain each of the {count} samples once: give every index from 0 "
             f"to {count - 1} to one of them"
         )
-    begin = time.perf_counter()
-    passes = 0
-    parts = []
-    with tqdm(total=count, desc="P-SHAP", unit="image", disable=None) as bar:
-        for fold in folds:
-            images, labels = _collate(samples, fold.samples)
-            others, _ = _collate(samples, fold.background)
-            both = _logits(model, images, None, device)
-            draws = (draw.expand(len(images), -1) for draw in fold.permutations)
-            permuted = [_logits(model, images, draw, device) for draw in draws]
-            image = torch.stack(permuted).mean(dim=0)
-            position = _logits(model, others, None, device).mean(dim=0).expand_as(both)
-            none = _logits(model, others, fold.permutations, device).mean(dim=0).expand_as(both)
-            classes = _classes(both, labels)
-            coalitions = [_own(logits, classes) for logits in (both, image, position, none)]
-            parts.append(torch.stack([*shapley(*coalitions), both.argmax(dim=1) == classes]))
-            passes += len(images) * (1 + len(others)) + 2 * len(others)
-            bar.update(len(images))
+    begin, passes, parts = time.perf_counter(), 0, []
+    for fold in tqdm(folds, desc="P-SHAP", unit="background", disable=None):
+        images, labels = _collate(samples, fold.samples)
+        others, _ = _collate(samples, fold.background)
+        both = _logits(model, images, None, device)
+        draws = (draw.expand(len(images), -1) for draw in fold.permutations)
+        image = torch.stack([_logits(model, images, draw, device) for draw in draws]).mean(dim=0)
+        of_others = [_logits(model, others, draw, device) for draw in (None, fold.permutations)]
+        position, none = (logits.mean(dim=0).expand_as(both) for logits in of_others)
+        classes = _classes(both, labels)
+        coalitions = [_own(logits, classes) for logits in (both, image, position, none)]
+        parts.append(torch.stack([*shapley(*coalitions), both.argmax(dim=1) == classes]))
+        passes += len(images) * (1 + len(others)) + 2 * len(others)
     seconds = time.perf_counter() - begin
     phi_position, phi_image, correct = torch.cat(parts, dim=1)[:, explained.argsort()]  # (3, n)
-    values = position_share(phi_position, phi_image)
     return PositionShap(
-        values=values,
-        debiased=values,
-        phi_position=phi_position,
-        phi_image=phi_image,
+        phi_position,
+        phi_image,
+        debiased=position_share(phi_position, phi_image),
         correct=correct.bool(),
         interval=None,
         passes_per_sample=passes / count,
@@ -483,11 +476,10 @@ def _mean_logits(model: Permutable, images: Tensor, draws: Tensor, device: str) 
 
 def _swept(
     clean: Tensor, permuted: Tensor, classes: Tensor, position: Tensor, none: Tensor
-) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Shapley values and P-SHAP ``(..., n)``; `position` and `none` are ``(..., classes)``."""
+) -> tuple[Tensor, Tensor]:
+    """Shapley values ``(..., n)`` from v(P) and v(0) of each class, ``(..., classes)``."""
     both, image = _own(clean, classes), _own(permuted, classes)
-    phi = shapley(both, image, position[..., classes], none[..., classes])
-    return phi, position_share(*phi)
+    return shapley(both, image, position[..., classes], none[..., classes])
 
 
 def _own(logits: Tensor, classes: Tensor) -> Tensor:
