@@ -59,8 +59,7 @@ class Results:
 
     def file(self, artifact: Artifact, suffix: str) -> Path:
         """One of an artifact's files, which exists if it is built."""
-        first = self.catalog.files(artifact)[0].relative_to(self.catalog.results)
-        return (self.folder / first).with_suffix(suffix)
+        return self.folder / artifact.paper / f"{artifact.name}{suffix}"
 
 
 def results_of(catalog: Catalog, folder: Path | None = None) -> Results:
@@ -154,23 +153,17 @@ def circumstances(tables: Sequence[pd.DataFrame], catalog: Catalog) -> dict[str,
         VitrineError: the provenance of a run or a measurement is damaged.
     """
     cost = cost_of(catalog)
-    run = [cells[cells["n_seeds"] > 0] for cells in tables]
-    seeds = sorted({count for cells in run for count in cells["n_seeds"]})
+    run = pd.concat([cells[cells["n_seeds"] > 0] for cells in tables])
     silent = f", of which {cost.silent} did not note their time" if cost.silent else ""
+    each = {name: [*filter(None, run[name].unique())] for name in ("device", "dataset", "commit")}
     facts = {
-        "device": _distinct(run, "device"),
-        "dataset": _distinct(run, "dataset"),
-        "commit": [short_commit(commit) for commit in _distinct(run, "commit")],
-        "seeds of a cell": [str(count) for count in seeds],
+        **each,
+        "commit": [short_commit(commit) for commit in each["commit"]],
+        "seeds of a cell": [str(count) for count in sorted(run["n_seeds"].unique())],
         "compute": [f"{duration(took)} on {device}" for device, took in cost.seconds.items()],
         "jobs (runs and measurements)": [f"{cost.jobs}{silent}"],
     }
     return {name: ", ".join(found) for name, found in facts.items() if found}
-
-
-def _distinct(tables: Sequence[pd.DataFrame], column: str) -> list[str]:
-    """The values of a column, each once, in order of appearance."""
-    return list(dict.fromkeys(value for cells in tables for value in cells[column] if value))
 
 
 def _claims_table(claims: pd.DataFrame) -> str:

@@ -98,7 +98,10 @@ def circular_consistency(
                 view = (own.erase, own.flip)
                 with autocast(trained.device, precision):
                     if view not in seen:
-                        shown = _prepare(batch, own, patches)
+                        sides = integers(patches[:, 0], _pixels(own.erase, side))
+                        corners = integers(patches[:, 1:], side - sides[:, None])
+                        upright = batch.flip(-2) if own.flip else batch
+                        shown = erase_square(upright, corners, sides)
                         seen[view] = shown, trained.logits(shown)
                     shown, logits = seen[view]
                     offsets = integers(shifts, _pixels(own.max_offset, side))
@@ -260,14 +263,6 @@ def _condition(values: Mapping[str, Any]) -> Condition:
             f"circular_consistency has no argument '{name}'{did_you_mean(name, known)}"
         )
     return Condition(**values)
-
-
-def _prepare(batch: Tensor, condition: Condition, patches: Tensor) -> Tensor:
-    """Flip and erase; `patches` are draws for the side and the corner of the erased square."""
-    side = batch.shape[-1]
-    sides = integers(patches[:, 0], _pixels(condition.erase, side))
-    corners = integers(patches[:, 1:], side - sides[:, None])
-    return erase_square(batch.flip(-2) if condition.flip else batch, corners, sides)
 
 
 def _pixels(fraction: float, side: int) -> int:

@@ -144,7 +144,7 @@ def sweep(
         seed: of the permutations and the bootstrap.
         device: where the model is.
         workers: processes that load samples; 0 does it here.
-        resume: a file that a later call goes on from, after this one is killed; deleted at the end.
+        resume: a file that a later call goes on from; it is deleted at the end.
         digest: of the samples and labels; a file of another one is not resumed.
 
     Raises:
