@@ -210,8 +210,7 @@ def _evaluate(claim: Claim, measured: Measured, cells: Mapping[Key, Cell]) -> di
     worst = min(ranks, key=ranks.__getitem__)
     left, right = tested[worst]
     text = _difference(left, right)
-    if claim.left.row == EVERY_ROW:
-        text = f"of {len(tested)} rows, {worst} decides: {text}"
+    decides = f"Of {len(tested)} rows, {worst} decides: " if claim.left.row == EVERY_ROW else ""
     left_out = f" Not run: {', '.join(missing)}." if missing else ""
     used = [
         cells.get(place.key(row)) if isinstance(place, Place) else place
@@ -225,7 +224,7 @@ def _evaluate(claim: Claim, measured: Measured, cells: Mapping[Key, Cell]) -> di
         "right": right.value,
         "stand_in": any(not getattr(cell, "comparable", True) for cell in used),
         "evidence": short_hash([claim.relation, claim.margin, *map(_evidence, used)]),
-        "detail": f"{text[0].upper()}{text[1:]}.{left_out}",
+        "detail": f"{decides}{text}.{left_out}",
     }
 
 

@@ -123,10 +123,8 @@ def tolerance(n_seeds: int, std: float | None, paper_std: float | None, decimals
     a unit of the last printed digit, since the printed value is rounded. How many runs a paper
     averaged is seldom printed, so every doubt is settled on the narrow side:
 
-    - several seeds, a printed std: Welch's interval for two means, the printed one taken to average
-      as many runs as ours: ``t * sqrt((std^2 + paper_std^2) / n)``.
-    - several seeds, no printed std: the printed value is one more run with our spread:
-      ``t * std * sqrt(1 + 1/n)``.
+    - several seeds, a printed std: Welch's interval of two means of as many runs as ours.
+    - several seeds, no printed std: the printed value is one more run with our spread.
     - one seed, a printed std: ours is one run about the printed mean: ``1.96 * paper_std``.
     - one seed, no printed std: the spread is unknown, so the last digit may differ by one unit.
     """

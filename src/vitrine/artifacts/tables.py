@@ -316,19 +316,18 @@ def origin(cells: pd.DataFrame) -> str:
 
 def _named(name: str, column: pd.Series) -> str:
     """``"dataset digits, photos"``, or nothing where no row says."""
-    values = [value for value in column.dropna().unique() if value]
-    return f"{name} {', '.join(values)}" if len(values) else ""
+    values = ", ".join(filter(None, column.dropna().unique()))
+    return values and f"{name} {values}"
 
 
 def _notes(artifact: Artifact, cells: pd.DataFrame) -> list[str]:
     """The notes that this table needs, in the order of `NOTES`, then the artifact's own."""
     needed = {"measured", *cells["verdict"], *(["copies"] if _copies(artifact) else [])}
-    notes = {
-        name: note.format(source=artifact.source) for name, note in NOTES.items() if name in needed
-    }
+    notes = {name: note for name, note in NOTES.items() if name in needed}
+    notes["measured"] = notes["measured"].format(source=artifact.source)
     if last := next((name for name in ("within", "outside") if name in notes), None):
         notes[last] += f" {_allowed(artifact, cells)}"
-    return [*notes.values(), *([artifact.note] if artifact.note else [])]
+    return [*notes.values(), *filter(None, [artifact.note])]
 
 
 def _allowed(artifact: Artifact, cells: pd.DataFrame) -> str:
