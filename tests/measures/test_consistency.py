@@ -12,8 +12,6 @@ from vitrine.data.transforms import eval_transform
 from vitrine.errors import VitrineError
 from vitrine.measures.accuracy import accuracy
 from vitrine.measures.consistency import (
-    agreement,
-    bitwise_equal,
     circular_consistency,
     circular_shift,
     crop,
@@ -68,13 +66,6 @@ def test_a_crop_is_the_square_at_its_corner():
     x = images(2)
     cut = crop(x, torch.tensor([[0, 4], [2, 1]]), 3)
     assert torch.equal(cut, torch.stack([x[0, :, :3, 4:7], x[1, :, 2:5, 1:4]]))
-
-
-def test_predictions_agree_where_the_best_class_is_the_same_and_bits_where_all_logits_are():
-    first = torch.tensor([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]])
-    second = torch.tensor([[1.0, 2.0], [1.5, 2.0], [3.0, 2.0]])
-    assert agreement(first, second).tolist() == [True, True, False]
-    assert bitwise_equal(first, second).tolist() == [True, False, False]
 
 
 def test_integers_reach_both_ends_equally_often():

@@ -20,13 +20,9 @@ Row = Mapping[str, Any]
 
 
 def page(parts: Mapping[str, Part], title: str, origin: str, stem: Path) -> None:
-    """Write ``<stem>.png`` and ``<stem>.svg``.
+    """Write ``<stem>.png`` and ``<stem>.svg`` of an audit's `parts`, by name.
 
-    Args:
-        parts: those of an audit, by name.
-        title: which model and images.
-        origin: software, device and weights, for the edge.
-        stem: path without suffix.
+    `title` says which model and images, `origin` (software, device, weights) stands at the edge.
 
     Raises:
         VitrineError: the folder cannot be written to.
@@ -49,11 +45,10 @@ def _headline(accuracy: Part) -> str:
 
 def _bars(axes: Axes, title: str, *parts: Part) -> None:
     """One bar for each condition under which predictions may stay."""
-    shares = [row for row in _rows(parts) if row["quantity"] == "prediction stays"]
-    if not _begin(axes, title, parts, shares):
+    shares = [row for row in _begin(axes, title, *parts) if row["quantity"] == "prediction stays"]
+    if not shares:
         return
-    names = [row["condition"] for row in shares]
-    values = [row["value"] for row in shares]
+    names, values = ([row[key] for row in shares] for key in ("condition", "value"))
     axes.barh(names, values, xerr=_errors(shares), color=colour(0), height=0.6, **WHISKERS)
     for place, value in enumerate(values):
         axes.text(102, place, f"{value:.1f}", va="center", fontsize=7)
@@ -62,22 +57,18 @@ def _bars(axes: Axes, title: str, *parts: Part) -> None:
 
 
 def _position(axes: Axes, part: Part) -> None:
-    rows = _rows([part])
-    if not _begin(axes, "Dependence on position", [part], rows):
-        return
-    (row,) = rows
-    axes.errorbar(row["value"], 0, xerr=_errors(rows), fmt="o", color=colour(0), capsize=3)
-    axes.text(0.5, 0.6, _told(row), transform=axes.transAxes, ha="center")
-    label = "P-SHAP: 0 is image alone, 1 is position alone"
-    if row["condition"]:
-        label += f"\n({row['condition']})"
-    axes.set(xlim=(0, 1), ylim=(-1, 1), yticks=[], xlabel=label)
+    for row in _begin(axes, "Dependence on position", part):  # a single one
+        axes.errorbar(row["value"], 0, xerr=_errors([row]), fmt="o", color=colour(0), capsize=3)
+        axes.text(0.5, 0.6, _told(row), transform=axes.transAxes, ha="center")
+        label = "P-SHAP: 0 is image alone, 1 is position alone"
+        label += f"\n({row['condition']})" if row["condition"] else ""
+        axes.set(xlim=(0, 1), ylim=(-1, 1), yticks=[], xlabel=label)
 
 
 def _sizes(axes: Axes, part: Part) -> None:
     """A line over image sizes for each way to treat the positions."""
-    rows = _rows([part])
-    if not _begin(axes, "Other test sizes", [part], rows):
+    rows = _begin(axes, "Other test sizes", part)
+    if not rows:
         return
     names = list(dict.fromkeys(row["quantity"] for row in rows))
     for index, name in enumerate(names):
@@ -97,9 +88,10 @@ def _sizes(axes: Axes, part: Part) -> None:
 WHISKERS: Any = {"error_kw": {"elinewidth": 0.8, "capsize": 2, "ecolor": "#404040"}}
 
 
-def _begin(axes: Axes, title: str, parts: Sequence[Part], rows: Sequence[Row]) -> bool:
-    """Set the title, and say what was refused. Is there something to draw?"""
+def _begin(axes: Axes, title: str, *parts: Part) -> list[Row]:
+    """Set the title, say what was refused, and return the rows."""
     axes.set_title(title, loc="left")
+    rows = [row for part in parts for row in part.get("rows", [])]
     refused = [part["refused"] for part in parts if "refused" in part]
     if refused:
         said = "\n".join(textwrap.fill(f"Not measured: {one}", 46) for one in refused)
@@ -107,11 +99,7 @@ def _begin(axes: Axes, title: str, parts: Sequence[Part], rows: Sequence[Row]) -
     if not rows:
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
-    return bool(rows)
-
-
-def _rows(parts: Sequence[Part]) -> list[Row]:
-    return [row for part in parts for row in part.get("rows", [])]
+    return rows
 
 
 def _errors(rows: Sequence[Row]) -> list[list[float]]:

@@ -1,17 +1,14 @@
 """A paper's checkable statements as relations over measured cells, and what became of each.
 
-One rule for all: a claim is judged wherever its cells are measured, on what was measured here and
-never on what was printed. It is held or contrary if the difference is larger than its 95 %
-interval, else undecided. Where a cell was not measured the claim is "not run".
+A claim is judged on what was measured here, never on what was printed. It is held or contrary if
+the difference is larger than its 95 % interval, else undecided; without its cells it is "not run".
 
-The interval covers what is known of the spread. Cells that score the same images under as many
-seeds are paired: the variance of the difference is that over seeds of its mean over images (seed by
-seed), plus that over images of its mean over seeds (image by image), each by the number of its
-means, with the degrees of freedom of Welch and Satterthwaite. The sum counts what is particular to
-one seed and one image twice. Images are taken as independent; where several are composed of one
-scan or one piece of a photograph they are not, and the interval is too narrow. Other cells have
-Welch's interval over seeds alone, and a single run without scores knows none, so there the sign
-decides.
+Cells that score the same images under as many seeds are paired: the variance of the difference is
+that over seeds of its mean over images, plus that over images of its mean over seeds, each by the
+number of its means, with the degrees of freedom of Welch and Satterthwaite. The sum counts what is
+particular to one seed and one image twice. Images are taken as independent; where several are
+composed of one scan or photograph the interval is too narrow. Other cells have Welch's interval
+over seeds alone, and a single run without scores knows none, so there the sign decides.
 """
 
 from __future__ import annotations
@@ -39,14 +36,15 @@ if TYPE_CHECKING:
 
 EVERY_ROW = "*"
 STATUSES = ("held", "contrary", "undecided", "not run")
+WORST_FIRST = ("contrary", "undecided", "held")
 COLUMNS = [
     *("id", "statement", "source", "status", "left", "right", "margin"),
     *("stand_in", "evidence", "detail"),
 ]
 
 Tables = Mapping[str, pd.DataFrame]
-Cells = Mapping[tuple[str, str, str], "Cell"]  # by artifact, row and column
-NO_CELLS = pd.DataFrame(columns=["row", "column", "measured"])
+Key = tuple[str, str, str]  # artifact, row and column
+Measured = Mapping[Key, Mapping[Any, Any]]  # the tidy cells
 
 
 class Place(Strict):
@@ -55,6 +53,10 @@ class Place(Strict):
     artifact: str
     row: str
     column: str
+
+    def key(self, row: str) -> Key:
+        """The cell's key, in `row` if the place stands for every row."""
+        return self.artifact, row if self.row == EVERY_ROW else self.row, self.column
 
 
 class Claim(Strict):
@@ -74,7 +76,7 @@ class Claim(Strict):
 
 
 class ClaimsFile(Strict):
-    """``claims.yaml``: a list of claims, before `expand`."""
+    """``claims.yaml``: entries that stand for one claim or several."""
 
     claims: tuple[dict[str, Any], ...]
 
@@ -105,42 +107,34 @@ def read_claims(path: Path) -> tuple[Claim, ...]:
     every list: a choice is a mapping of names, which fill ``{name}`` in the entry's strings.
 
     Raises:
-        VitrineError: the file is not a list of claims, or two have one id.
+        VitrineError: the file is not a list of claims, a ``{name}`` is in no choice, or two claims
+            have one id.
     """
     if not path.is_file():
         return ()
     entries = parse(ClaimsFile, {"claims": read_yaml(path) or []}, str(path)).claims
-    claims = tuple(
-        parse(Claim, claim, f"{path}, '{claim.get('id')}'")
-        for entry in entries
-        for claim in expand(entry, str(path))
-    )
+    claims = tuple(claim for entry in entries for claim in _claims_of(entry, str(path)))
     for name, times in Counter(claim.id for claim in claims).items():
         if times > 1:
             raise VitrineError(f"{path}: two claims are called '{name}'; rename one")
     return claims
 
 
-def expand(entry: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
-    """Yield the claims that an entry stands for, without ``each`` and with every name filled in.
-
-    Raises:
-        VitrineError: a string has a ``{name}`` that no choice gives, or ``each`` is not lists of
-            choices.
-    """
-    where = f"{where}, '{entry.get('id')}'"
-    claim = {name: value for name, value in entry.items() if name != "each"}
+def _claims_of(entry: Mapping[str, Any], path: str) -> Iterator[Claim]:
+    where = f"{path}, '{entry.get('id')}'"
+    template = {name: value for name, value in entry.items() if name != "each"}
     lists = parse(Choices, {"each": entry.get("each", ())}, where).each
     for choices in itertools.product(*lists):
-        yield filled(claim, dict(ChainMap(*choices)), where)
+        claim = _filled(template, ChainMap(*choices), where)
+        yield parse(Claim, claim, f"{path}, '{claim.get('id')}'")
 
 
-def filled(value: Any, names: Mapping[str, str], where: str) -> Any:
+def _filled(value: Any, names: Mapping[str, str], where: str) -> Any:
     """Fill ``{name}`` in every string of nested data."""
     if isinstance(value, str):
         return fill(value, names, where)
     if isinstance(value, Mapping):
-        return {key: filled(own, names, where) for key, own in value.items()}
+        return {key: _filled(own, names, where) for key, own in value.items()}
     return value
 
 
@@ -161,72 +155,99 @@ def claims_of_paper(paper: Paper, tables: Tables) -> pd.DataFrame:
 def refuse_unknown(
     claims: Sequence[Claim], artifacts: Mapping[str, Artifact], known: Iterable[str]
 ) -> None:
-    """Refuse artifacts, rows and columns that there are not, lest their claim be never judged.
+    """Refuse claims that would never be judged, as they name what there is not.
 
-    Args:
-        claims: those of a paper.
-        artifacts: its artifacts at this scale, by name.
-        known: the names of its artifacts at any scale.
+    `artifacts` are those of this scale, by name; `known` are the names of those of any scale.
 
     Raises:
-        VitrineError: a claim names such an artifact, row or column.
+        VitrineError: a claim names an unknown artifact, row or column.
     """
-    known = set(known)
-    for claim in claims:
-        for place in (claim.left, claim.right):
-            if not isinstance(place, Place):
-                continue
-            where = f"claim '{claim.id}':"
-            require_known(f"{where} artifact", place.artifact, known)
-            if place.artifact in artifacts:
-                cells = artifacts[place.artifact].cells
-                where = f"{where} {place.artifact}:"
-                require_known(f"{where} row", place.row, {EVERY_ROW, *(c.row for c in cells)})
-                require_known(f"{where} column", place.column, {c.column for c in cells})
+    places = [(claim, place) for claim in claims for place in (claim.left, claim.right)]
+    for claim, place in places:
+        if not isinstance(place, Place):
+            continue
+        where = f"claim '{claim.id}':"
+        require_known(f"{where} artifact", place.artifact, known)
+        if place.artifact in artifacts:
+            cells = artifacts[place.artifact].cells
+            where = f"{where} {place.artifact}:"
+            require_known(f"{where} row", place.row, {EVERY_ROW, *(c.row for c in cells)})
+            require_known(f"{where} column", place.column, {c.column for c in cells})
 
 
 def evaluate(
     claims: Sequence[Claim], tables: Tables, artifacts: Mapping[str, Artifact]
 ) -> pd.DataFrame:
     """Judge claims as `claims_of_paper` does."""
+    measured = {
+        (name, one["row"], one["column"]): one
+        for name, table in tables.items()
+        for one in table.to_dict("records")
+    }
     cells = {
         (name, cell.row, cell.column): cell
         for name, artifact in artifacts.items()
         for cell in artifact.cells
     }
-    return pd.DataFrame([_evaluate(claim, tables, cells) for claim in claims], columns=COLUMNS)
+    return pd.DataFrame([_evaluate(claim, measured, cells) for claim in claims], columns=COLUMNS)
 
 
-def _evaluate(claim: Claim, tables: Tables, cells: Cells) -> dict[str, Any]:
+def _evaluate(claim: Claim, measured: Measured, cells: Mapping[Key, Cell]) -> dict[str, Any]:
     common = claim.model_dump(include={"id", "statement", "source", "margin"})
-    pairs = _pairs(claim, tables)
-    tested = {row: (left, right) for row, (left, right) in pairs.items() if left and right}
-    missing = [row for row in pairs if row not in tested]
+    places = (claim.left, claim.right)
+    sides = {
+        row: [_side(place, row, measured) for place in places] for row in _rows(claim, measured)
+    }
+    tested = {row: (left, right) for row, (left, right) in sides.items() if left and right}
+    missing = [row for row in sides if row not in tested]
     if not tested:
         detail = f"Not run: {', '.join(missing) or claim.left.artifact}."
         return {**common, "status": "not run", "detail": detail}
-    statuses = {row: _status(claim, *sides) for row, sides in tested.items()}
-    status = next(one for one in ("contrary", "undecided", "held") if one in statuses.values())
-    deciding = [row for row, one in statuses.items() if one == status]
-    worst = min(deciding, key=lambda row: _slack(claim, *tested[row]))
+    ranks = {
+        row: (WORST_FIRST.index(_status(claim, *pair)), _slack(claim, *pair))
+        for row, pair in tested.items()
+    }
+    worst = min(ranks, key=ranks.__getitem__)
     left, right = tested[worst]
-    used = [_cell(place, one, cells) for one in tested for place in (claim.left, claim.right)]
+    text = _difference(left, right)
+    decides = f"Of {len(tested)} rows, {worst} decides: " if claim.left.row == EVERY_ROW else ""
+    left_out = f" Not run: {', '.join(missing)}." if missing else ""
+    used = [
+        cells.get(place.key(row)) if isinstance(place, Place) else place
+        for row in tested
+        for place in places
+    ]
     return {
         **common,
-        "status": status,
+        "status": WORST_FIRST[ranks[worst][0]],
         "left": left.value,
         "right": right.value,
         "stand_in": any(not getattr(cell, "comparable", True) for cell in used),
         "evidence": short_hash([claim.relation, claim.margin, *map(_evidence, used)]),
-        "detail": _detail(claim, worst, left, right, len(tested), missing),
+        "detail": f"{decides}{text}.{left_out}",
     }
 
 
-def _cell(place: Place | float, row: str, cells: Cells) -> Cell | float | None:
-    """The cell at a place, in `row` if the place stands for every row; a constant is itself."""
+def _rows(claim: Claim, measured: Measured) -> list[str]:
+    """The rows that the claim speaks of; of "*" those that the columns of both sides have."""
+    labels = [
+        [row for name, row, column in measured if (name, column) == (place.artifact, place.column)]
+        for place in (claim.left, claim.right)
+        if isinstance(place, Place) and place.row == EVERY_ROW
+    ]
+    rows = labels[0] if labels else [claim.left.row]
+    return [row for row in rows if all(row in of_side for of_side in labels)]
+
+
+def _side(place: Place | float, row: str, measured: Measured) -> Side | None:
+    """One side of a claim in a row; None where the cell was not run."""
     if not isinstance(place, Place):
-        return place
-    return cells.get((place.artifact, row if place.row == EVERY_ROW else place.row, place.column))
+        return Side(place, std=0.0, n_seeds=1, scores=np.zeros((1, 1)))
+    cell = measured.get(place.key(row))
+    if cell is None or math.isnan(cell["measured"]):
+        return None
+    scores = unpack(cell["by_image"]) if cell["by_image"] else None
+    return Side(cell["measured"], cell["std"], cell["n_seeds"], scores, cell["dataset"])
 
 
 def _evidence(cell: Any) -> Any:
@@ -245,36 +266,6 @@ def _status(claim: Claim, left: Side, right: Side) -> str:
     return "contrary" if slack < -half or known is None else "undecided"
 
 
-def _pairs(claim: Claim, tables: Tables) -> dict[str, tuple[Side | None, Side | None]]:
-    """The two sides of each row that the claim speaks of; None where a cell was not run."""
-    places = [place for place in (claim.left, claim.right) if isinstance(place, Place)]
-    labels = [_rows(place, tables) for place in places if place.row == EVERY_ROW]
-    return {
-        row: (_side(claim.left, row, tables), _side(claim.right, row, tables))
-        for row in (labels[0] if labels else [claim.left.row])
-        if all(row in rows for rows in labels)
-    }
-
-
-def _rows(place: Place, tables: Tables) -> list[str]:
-    """The rows that a place's column has, in the artifact's order; none where it is not built."""
-    cells = tables.get(place.artifact, NO_CELLS)
-    return list(dict.fromkeys(cells.loc[cells["column"] == place.column, "row"]))
-
-
-def _side(place: Place | float, row: str, tables: Tables) -> Side | None:
-    if not isinstance(place, Place):
-        return Side(place, std=0.0, n_seeds=1, scores=np.zeros((1, 1)))
-    cells = tables.get(place.artifact, NO_CELLS)
-    row = row if place.row == EVERY_ROW else place.row
-    found = cells[(cells["row"] == row) & (cells["column"] == place.column)]
-    if found.empty or math.isnan(found["measured"].iloc[0]):
-        return None
-    cell = found.iloc[0]
-    numbers = float(cell["measured"]), float(cell["std"]), int(cell["n_seeds"])
-    return Side(*numbers, unpack(scores) if (scores := cell["by_image"]) else None, cell["dataset"])
-
-
 def _slack(claim: Claim, left: Side, right: Side) -> float:
     """How far the relation is from failing; negative when it fails."""
     difference = left.value - right.value
@@ -285,20 +276,15 @@ def _slack(claim: Claim, left: Side, right: Side) -> float:
     return (difference if claim.relation == "above" else -difference) - claim.margin
 
 
-def _detail(
-    claim: Claim, row: str, left: Side, right: Side, tested: int, missing: Sequence[str]
-) -> str:
-    """What was compared, how sure the seeds make it, and what was left out, in sentences."""
+def _difference(left: Side, right: Side) -> str:
+    """What was compared, and how sure seeds and images make the difference."""
     difference = left.value - right.value
     text = f"{left.value:.6g} against {right.value:.6g}, a difference of {difference:+.3g}"
-    if (half := half_width(left, right)) is not None:
-        paired = image_differences(left, right)
-        over = ["seeds"] * (paired is None or len(paired) > 1) + ["images"] * (paired is not None)
-        text += f" ± {half:.2g} (95 % over {' and '.join(over)})"
-    if claim.left.row == EVERY_ROW:
-        text = f"of {tested} rows, {row} decides: {text}"
-    sentences = [text[0].upper() + text[1:], *([f"Not run: {', '.join(missing)}"] * bool(missing))]
-    return ". ".join(sentences) + "."
+    if (half := half_width(left, right)) is None:
+        return text
+    paired = image_differences(left, right)
+    over = ["seeds"] * (paired is None or len(paired) > 1) + ["images"] * (paired is not None)
+    return f"{text} ± {half:.2g} (95 % over {' and '.join(over)})"
 
 
 def half_width(left: Side, right: Side) -> float | None:

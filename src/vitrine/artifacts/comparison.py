@@ -1,10 +1,9 @@
 """What was measured against what the paper prints, cell by cell.
 
-One rule decides what may be called a match. A cell is judged only where the recipe and the
-arguments equal the paper's own: a stand-in dataset, a smaller model or a shorter schedule is
-`not_comparable` whatever its number. A deterministic fact is `exact` when it rounds to the printed
-digits. Anything else is `within` when it differs from the printed value by no more than rounding
-and what is known of the spread explain (`tolerance`), else `outside`.
+A cell is judged only where the recipe and the arguments equal the paper's own: a stand-in dataset,
+a smaller model or a shorter schedule is `not_comparable` whatever its number. A deterministic fact
+is `exact` when it rounds to the printed digits. Anything else is `within` when it differs from the
+printed value by no more than rounding and the known spread explain (`tolerance`), else `outside`.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ def compare(artifact: Artifact, measurements: Measured, scale: str) -> pd.DataFr
         VitrineError: a measurement exists and lacks a cell's key, or holds an array there.
     """
     rows = [_tidy_row(artifact, cell, measurements) for cell in artifact.cells]
-    common = {"paper": artifact.paper, "artifact": artifact.name, "scale": scale}
-    cells = pd.DataFrame([{**row, **common} for row in rows], columns=COLUMNS)
+    cells = pd.DataFrame(rows, columns=COLUMNS)
+    cells = cells.assign(paper=artifact.paper, artifact=artifact.name, scale=scale)
     return cells.astype(dict.fromkeys(NUMBERS, float) | {"n_seeds": int})
 
 
@@ -76,22 +75,16 @@ def read_measurement(path: Path) -> dict[str, Any] | None:
     """
     try:
         content = path.read_bytes()
-        measurement: dict[str, Any] = json.loads(content)
-        if not _has_values_of_its_seeds(measurement):
-            raise ValueError("no values of each of its seeds")
+        match json.loads(content):
+            case {"seeds": [_, *_] as seeds, "values": dict(values), "provenance": dict()} as found:
+                own = all(isinstance(one, dict) for one in values.values())
+                if own and {str(seed) for seed in seeds} == values.keys():
+                    return {**found, "sha256": hashlib.sha256(content).hexdigest()}
+        raise ValueError("no values of each of its seeds")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise VitrineError(f"cannot read {path} ({error}); delete it and measure again") from None
-    return {**measurement, "sha256": hashlib.sha256(content).hexdigest()}
-
-
-def _has_values_of_its_seeds(measurement: object) -> bool:
-    match measurement:
-        case {"seeds": [_, *_] as seeds, "values": dict(values), "provenance": dict()}:
-            of_seeds = {str(seed) for seed in seeds} == values.keys()
-            return of_seeds and all(isinstance(own, dict) for own in values.values())
-    return False
 
 
 def read_cells(path: Path) -> pd.DataFrame:
@@ -130,13 +123,10 @@ def tolerance(n_seeds: int, std: float | None, paper_std: float | None, decimals
     a unit of the last printed digit, since the printed value is rounded. How many runs a paper
     averaged is seldom printed, so every doubt is settled on the narrow side:
 
-    - several seeds, a printed std: Welch's interval for two means, the printed one taken to average
-      as many runs as ours: ``t * sqrt((std^2 + paper_std^2) / n)``.
-    - several seeds, no printed std: the printed value is one more run with our spread:
-      ``t * std * sqrt(1 + 1/n)``.
+    - several seeds, a printed std: Welch's interval of two means of as many runs as ours.
+    - several seeds, no printed std: the printed value is one more run with our spread.
     - one seed, a printed std: ours is one run about the printed mean: ``1.96 * paper_std``.
-    - one seed, no printed std: nothing is known of the spread, so only the last digit may differ,
-      by one unit in all.
+    - one seed, no printed std: the spread is unknown, so the last digit may differ by one unit.
     """
     half_unit = 0.5 * 10.0**-decimals
     if n_seeds > 1 and std is not None:
@@ -155,11 +145,7 @@ def difference_half_width(
     """
     if std_right is None:
         return t_quantile(n_left - 1) * std_left * math.sqrt(1 + 1 / n_left)
-    left, right = std_left**2 / n_left, std_right**2 / n_right
-    if left + right == 0:
-        return 0.0
-    freedom = (left + right) ** 2 / (left**2 / (n_left - 1) + right**2 / (n_right - 1))
-    return t_quantile(freedom) * math.sqrt(left + right)
+    return _half_width((std_left**2 / n_left, n_left - 1), (std_right**2 / n_right, n_right - 1))
 
 
 def paired_half_width(differences: np.ndarray) -> float:
@@ -168,7 +154,11 @@ def paired_half_width(differences: np.ndarray) -> float:
     A single seed tells of the spread over images alone.
     """
     means = [differences.mean(axis=axis) for axis in (0, 1)]  # of each image, of each seed
-    parts = [(one.var(ddof=1) / len(one), len(one) - 1) for one in means if len(one) > 1]
+    return _half_width(*((m.var(ddof=1) / len(m), len(m) - 1) for m in means if len(m) > 1))
+
+
+def _half_width(*parts: tuple[float, int]) -> float:
+    """Half the 95 % interval of a sum of variances, each with its degrees of freedom."""
     if not (variance := sum(part for part, _ in parts)):
         return 0.0
     freedom = variance**2 / sum(part**2 / own for part, own in parts)
@@ -189,9 +179,11 @@ def decimals_of(value: float) -> int:
 
 def rounding_of(cell: Cell, value: float) -> float:
     """Half a unit of the last digit of a cell, or else of `value`; an answer is not rounded."""
-    if cell.unit == YES_NO:
-        return 0.0
-    return 0.5 * 10.0 ** -(cell.digits if cell.digits is not None else decimals_of(value))
+    return 0.0 if cell.unit == YES_NO else 0.5 * 10.0 ** -_decimals(cell, value)
+
+
+def _decimals(cell: Cell, value: float) -> int:
+    return decimals_of(value) if cell.digits is None else cell.digits
 
 
 def judge(cell: Cell, summary: Summary) -> Verdict:
@@ -203,28 +195,28 @@ def judge(cell: Cell, summary: Summary) -> Verdict:
     printed = cell.printed.value
     if isinstance(printed, str) or not cell.comparable:
         return "not_comparable"
-    difference = abs(summary.measured - printed)
-    slack = 1 + 1e-9  # 0.25 printed as 0.2 or as 0.3: both are roundings of it
     if cell.exact:
-        return "exact" if difference <= rounding_of(cell, printed) * slack else "outside"
-    decimals = cell.digits if cell.digits is not None else decimals_of(printed)
-    allowed = tolerance(summary.n_seeds, summary.std, cell.printed.std, decimals)
-    return "within" if difference <= allowed * slack else "outside"
+        allowed = rounding_of(cell, printed)
+    else:
+        decimals = _decimals(cell, printed)
+        allowed = tolerance(summary.n_seeds, summary.std, cell.printed.std, decimals)
+    slack = 1 + 1e-9  # 0.25 printed as 0.2 or as 0.3: both are roundings of it
+    if abs(summary.measured - printed) > allowed * slack:
+        return "outside"
+    return "exact" if cell.exact else "within"
 
 
 def _tidy_row(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[str, Any]:
     """A cell as `COLUMNS` have it, without what the whole artifact shares."""
     known = measurements.get(cell.measurement.path) if cell.measurement else None
     summary = summarize(numbers_of(artifact, cell, known) if known else [])
-    row = {
-        **{name: getattr(cell, name) for name in ("row", "column", "metric", "unit")},
-        "verdict": judge(cell, summary),
-        **asdict(summary),
-    }
+    row = {name: getattr(cell, name) for name in ("row", "column", "metric", "unit")}
+    row |= {"verdict": judge(cell, summary), **asdict(summary)}
     if known:
-        row["by_image"] = " ".join(scores_of(cell, known))
         row |= {name: known.get(name) for name in ("dataset", "recipe_hash")}
         row |= {name: known.get("provenance", {}).get(name) for name in ("device", "commit")}
+        scores = [values.get(cell.key + BY_IMAGE) for values in known["values"].values()]
+        row["by_image"] = " ".join(scores) if all(isinstance(one, str) for one in scores) else ""
         row["measurement"] = known.get("sha256")
     if cell.printed:
         value = cell.printed.value
@@ -234,12 +226,6 @@ def _tidy_row(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[st
     return row
 
 
-def scores_of(cell: Cell, known: Mapping[str, Any]) -> list[str]:
-    """The packed scores of a cell by image under each seed; none unless all seeds have them."""
-    found = [values.get(cell.key + BY_IMAGE) for values in known["values"].values()]
-    return found if all(isinstance(one, str) for one in found) else []
-
-
 def numbers_of(artifact: Artifact, cell: Cell, known: Mapping[str, Any]) -> list[float]:
     """The number of a cell under each seed that has one.
 
@@ -247,20 +233,18 @@ def numbers_of(artifact: Artifact, cell: Cell, known: Mapping[str, Any]) -> list
         VitrineError: the measurement lacks the cell's key, or holds an array there.
     """
     place = f"{artifact.paper} {artifact.name}, cell ({cell.row}, {cell.column})"
-    numbers = []
-    for values in known["values"].values():
+    of_seeds = known["values"].values()
+    for values in of_seeds:
         if cell.key not in values:
             raise VitrineError(
                 f"{place}: the measurement '{known['name']}' has no value '{cell.key}'"
                 f"{did_you_mean(cell.key, values)}"
             )
-        value = values[cell.key]
-        if isinstance(value, list):
+        if isinstance(values[cell.key], list):
             raise VitrineError(
                 f"{place}: '{cell.key}' of the measurement '{known['name']}' is an array; "
                 "name a key that holds one number"
             )
-        # A null, or a NaN that some writers put for it, was not measured.
-        if value is not None and not math.isnan(value):
-            numbers.append(float(value))
-    return numbers
+    numbers = [values[cell.key] for values in of_seeds]
+    # A null, or a NaN that some writers put for it, was not measured.
+    return [float(one) for one in numbers if one is not None and not math.isnan(one)]

@@ -1,7 +1,7 @@
 """The report of a scale as one HTML page that needs no network: ``report.html``.
 
-What it shows is gathered here as plain data; the page itself is the template ``report.html.j2``
-beside this file. Pictures are inlined as data URIs, so that the page can be sent as a file.
+What the template ``report.html.j2`` beside this file shows is gathered here as plain data. Pictures
+are inlined as data URIs, so that the page can be sent as a file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import base64
 import itertools
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 
 from vitrine.artifacts.claims import STATUSES
 from vitrine.artifacts.report import VERDICTS, Results, circumstances, count_evidence
-from vitrine.artifacts.tables import Line, lines, origin, short_commit
+from vitrine.artifacts.tables import Number, origin, rows_of, short_commit
 
 if TYPE_CHECKING:
     from vitrine.plan.catalog import Artifact, Paper
@@ -69,7 +69,6 @@ def _paper(paper: Paper, results: Results) -> dict[str, Any]:
         _artifact(one, results.tables[paper.name][one.name], results)
         for one in paper.artifacts.values()
     ]
-    pictures = [one["picture"] for one in artifacts if one["picture"]]
     deviations = paper.folder / "deviations.md"
     text = deviations.read_text(encoding="utf-8") if deviations.is_file() else ""
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)  # where a quoted number comes from
@@ -77,71 +76,47 @@ def _paper(paper: Paper, results: Results) -> dict[str, Any]:
         "name": paper.name,
         "info": paper.info,
         "counts": count_evidence(claims) if len(claims) else Counter(),
-        "claims": [_claim(one, paper.name) for one in claims.to_dict("records")],
+        "claims": [{**one, "id": f"{paper.name}/{one['id']}"} for one in claims.to_dict("records")],
         "artifacts": artifacts,
-        "picture": next(iter(pictures), ""),
+        "picture": next(filter(None, (one["picture"] for one in artifacts)), ""),
         "deviations": MarkdownIt("commonmark", {"html": False}).enable("table").render(text),
     }
 
 
-def _claim(claim: Mapping[Any, Any], paper: str) -> dict[str, Any]:
-    wanted = ("status", "stand_in", "statement", "source", "detail")
-    return {**{name: claim[name] for name in wanted}, "id": f"{paper}/{claim['id']}"}
-
-
 def _artifact(artifact: Artifact, cells: pd.DataFrame, results: Results) -> dict[str, Any]:
     kinds = (".csv", ".tex") if artifact.kind == "table" else (".csv",)
-    files = {suffix: results.file(artifact, suffix) for suffix in kinds}
+    files = {suffix[1:]: results.file(artifact, suffix) for suffix in kinds}
     svg = results.file(artifact, ".svg")
-    built = files[".csv"].is_file()
+    picture = base64.b64encode(svg.read_bytes()).decode() if svg.is_file() else ""
+    built = files["csv"].is_file()
+    groups = itertools.groupby(column.group or "" for column in artifact.columns)
+    spans = [(name, len(list(members))) for name, members in groups]
     return {
         "target": f"{artifact.paper}_{artifact.name}",
         "about": artifact,
         "built": built,
         "origin": origin(cells) if built else "",
         "verdicts": Counter(cells["verdict"]),
-        "groups": _groups(artifact),
+        "groups": spans if any(name for name, _ in spans) else [],
         "rows": _rows(artifact, cells) if built and artifact.kind == "table" else [],
-        "picture": _data_uri(svg) if svg.is_file() else "",
-        "texts": {
-            suffix[1:]: file.read_text(encoding="utf-8") for suffix, file in files.items() if built
-        },
+        "picture": picture and f"data:image/svg+xml;base64,{picture}",
+        "texts": {kind: file.read_text("utf-8") for kind, file in files.items() if built},
     }
-
-
-def _groups(artifact: Artifact) -> list[tuple[str, int]]:
-    """The groups of a table's columns with how many columns each has; none without groups."""
-    groups: list[tuple[str, int]] = []
-    for column in artifact.columns:
-        name = column.group or ""
-        if groups and groups[-1][0] == name:
-            groups[-1] = name, groups[-1][1] + 1
-        else:
-            groups.append((name, 1))
-    return groups if any(name for name, _ in groups) else []
 
 
 def _rows(artifact: Artifact, cells: pd.DataFrame) -> list[dict[str, Any]]:
     """A table's rows: for each column what was measured, what is printed, verdict and origin."""
     cells = cells.assign(paper_value=[_as_printed(value) for value in cells["paper_value"]])
     found = {(one["row"], one["column"]): one for one in cells.to_dict("records")}
-    body = lines(artifact, cells)
-    printed = _printed_lines(body)
-    return [
-        {
-            "label": line.label,
-            "numbers": [
-                _number(
-                    number.text,
-                    printed[line.label].numbers[index].text if line.label in printed else "",
-                    found.get((line.label, artifact.columns[index].full_label)),
-                )
-                for index, number in enumerate(line.numbers)
-            ],
-        }
-        for line in body
-        if not line.printed
-    ]
+    rows = []
+    for row in rows_of(artifact, cells):
+        printed = row.printed or (Number(),) * len(artifact.columns)
+        numbers = [
+            _number(here.text, there.text, found.get((row.label, column.full_label)))
+            for column, here, there in zip(artifact.columns, row.measured, printed, strict=True)
+        ]
+        rows.append({"label": row.label, "numbers": numbers})
+    return rows
 
 
 def _as_printed(value: str) -> float | str:
@@ -152,29 +127,18 @@ def _as_printed(value: str) -> float | str:
         return value
 
 
-def _printed_lines(body: Sequence[Line]) -> dict[str, Line]:
-    """The line of printed numbers under each row that has one, by the row."""
-    pairs = itertools.pairwise(body)
-    return {upper.label: lower for upper, lower in pairs if lower.printed}
-
-
 def _number(text: str, printed: str, cell: Mapping[Any, Any] | None) -> dict[str, str]:
+    shown = {"text": text, "printed": printed, "verdict": "", "origin": ""}
     if cell is None:
-        return {"text": text, "printed": printed, "verdict": "", "origin": ""}
-    told = [f"{cell['n_seeds']} seeds" if cell["n_seeds"] > 1 else ""]
+        return shown
+    told = [f"{cell['n_seeds']} seeds"] if cell["n_seeds"] > 1 else []
     if not pd.isna(cell["ci_low"]):
         told.append(f"95 % interval {cell['ci_low']:.4g} to {cell['ci_high']:.4g}")
-    told += [f"{name} {cell[name]}" for name in ("dataset", "device") if cell[name]]
-    told += [f"recipe {cell['recipe_hash']}" if cell["recipe_hash"] else ""]
-    told += [f"commit {short_commit(cell['commit'])}" if cell["commit"] else ""]
-    told += [VERDICTS[cell["verdict"]]]
-    return {
-        "text": text,
-        "printed": printed,
-        "verdict": cell["verdict"],
-        "origin": " · ".join(filter(None, told)),
-    }
-
-
-def _data_uri(path: Path) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(path.read_bytes()).decode()
+    facts = [
+        *((name, cell[name]) for name in ("dataset", "device")),
+        ("recipe", cell["recipe_hash"]),
+        ("commit", short_commit(cell["commit"])),
+    ]
+    told += [f"{name} {fact}" for name, fact in facts if fact]
+    told.append(VERDICTS[cell["verdict"]])
+    return shown | {"verdict": cell["verdict"], "origin": " · ".join(told)}

@@ -16,7 +16,7 @@ import ast
 import operator
 import re
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def refreshed(text: str, results: Path, where: str) -> str:
     """
 
     def rewritten(quote: re.Match[str]) -> str:
-        value = evaluate(quote["expression"], results, where)
+        value = _evaluate(quote["expression"], results, where)
         separator = "," if "," in quote["number"] else ""
         text = f"{value:z{separator}.{len(quote['decimals'] or '')}f}"
         if text.startswith("-"):
@@ -66,12 +66,7 @@ def refreshed(text: str, results: Path, where: str) -> str:
     return QUOTE.sub(rewritten, text)
 
 
-def evaluate(expression: str, results: Path, where: str) -> float:
-    """Compute an expression over the cells of the artifacts in a results folder.
-
-    Raises:
-        VitrineError: as `refreshed`.
-    """
+def _evaluate(expression: str, results: Path, where: str) -> float:
     try:
         return float(_value(ast.parse(" ".join(expression.split()), mode="eval").body, results))
     except (SyntaxError, TypeError, ArithmeticError, LookupError) as error:
@@ -90,24 +85,17 @@ def _value(node: ast.AST, results: Path) -> float:
             return OPERATORS[type(op)](_value(operand, results))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             return FUNCTIONS[name](*(_value(one, results) for one in arguments))
-        case ast.Subscript(value=place, slice=ast.Tuple(elts=[row, column])):
-            target, field = _place(place)
-            return _cell(target, field, ast.literal_eval(row), ast.literal_eval(column), results)
+        case ast.Subscript(ast.Name(target), ast.Tuple([_, _] as place)):
+            return _cell(target, "measured", place, results)
+        case ast.Subscript(ast.Attribute(ast.Name(target), field), ast.Tuple([_, _] as place)):
+            return _cell(target, FIELDS[field], place, results)
     raise TypeError("it is no arithmetic over cells such as shift_table1[row, column]")
 
 
-def _place(node: ast.AST) -> tuple[str, str]:
-    match node:
-        case ast.Name(id=target):
-            return target, "measured"
-        case ast.Attribute(value=ast.Name(id=target), attr=field):
-            return target, FIELDS[field]
-    raise TypeError("a cell is TARGET[row, column]")
-
-
-def _cell(target: str, field: str, row: str, column: str, results: Path) -> float:
+def _cell(target: str, field: str, place: Sequence[ast.expr], results: Path) -> float:
     paper, _, artifact = target.partition("_")
     cells = read_cells(results / paper / f"{artifact}.csv")
+    row, column = map(ast.literal_eval, place)
     for name, wanted in (("row", row), ("column", column)):
         known = cells[name].unique()
         if wanted not in known:
@@ -119,11 +107,10 @@ def _cell(target: str, field: str, row: str, column: str, results: Path) -> floa
     return float(found.iloc[0])
 
 
-def documents(root: Path) -> Iterator[Path]:
+def documents(root: Path) -> list[Path]:
     """The documents of a checkout that may quote results."""
-    yield from sorted(root.glob("*.md"))
-    yield from sorted(root.glob("docs/**/*.md"))
-    yield from sorted(root.glob("configs/papers/*/deviations.md"))
+    patterns = ("*.md", "docs/**/*.md", "configs/papers/*/deviations.md")
+    return [path for pattern in patterns for path in sorted(root.glob(pattern))]
 
 
 def refresh_documents(root: Path, results: Path) -> list[Path]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -47,15 +47,6 @@ class Cost:
     jobs: int = 0
     silent: int = 0
 
-    def add(self, provenance: Mapping[str, Any]) -> None:
-        """Count one job; each of its processes had a device of its own."""
-        self.jobs += 1
-        if "wall_seconds" in provenance:
-            seconds = provenance["wall_seconds"] * provenance.get("processes", 1)
-            self.seconds[provenance["device"]] += seconds
-        else:
-            self.silent += 1
-
 
 @dataclass(frozen=True)
 class Results:
@@ -68,14 +59,11 @@ class Results:
 
     def file(self, artifact: Artifact, suffix: str) -> Path:
         """One of an artifact's files, which exists if it is built."""
-        first = self.catalog.files(artifact)[0].relative_to(self.catalog.results)
-        return (self.folder / first).with_suffix(suffix)
+        return self.folder / artifact.paper / f"{artifact.name}{suffix}"
 
 
 def results_of(catalog: Catalog, folder: Path | None = None) -> Results:
-    """Read the cells of all artifacts of a scale, and judge the claims on them.
-
-    They lie in `folder`, by default the scale's own.
+    """Read the cells of all artifacts of a scale from a folder, by default the scale's own.
 
     Raises:
         VitrineError: a file of results is damaged, or a claim names what is not there.
@@ -101,7 +89,7 @@ def report(results: Results) -> str:
         f"# Results at scale {catalog.scale.name}",
         catalog.scale.description,
         LEGEND,
-        _overview(tables, claims),
+        _overview(results),
         "## What it was measured on",
         "\n".join(f"- {name}: {value}" for name, value in circumstances(cells, catalog).items()),
     ]
@@ -110,9 +98,7 @@ def report(results: Results) -> str:
         parts.append(f"## {name}")
         parts.append(f"[{markdown_escape(info.title)}]({info.url}), {info.authors}, {info.venue}.")
         parts += [_claims_table(claims[name])] if len(claims[name]) else []
-        for artifact in paper.artifacts.values():
-            built = results.file(artifact, ".csv").is_file()
-            parts.append(_entry(artifact, tables[name][artifact.name], built))
+        parts += [_entry(artifact, results) for artifact in paper.artifacts.values()]
     return "\n\n".join(parts) + "\n"
 
 
@@ -122,14 +108,17 @@ def cost_of(catalog: Catalog) -> Cost:
     Raises:
         VitrineError: a provenance.json is damaged.
     """
+    folders = [run.seed_folder(seed) for run in catalog.runs.values() for seed in run.seeds]
+    measured = [one for path in catalog.measurements if (one := read_measurement(path))]
     cost = Cost()
-    for run in catalog.runs.values():
-        for seed in run.seeds:
-            if (provenance := read_provenance(run.seed_folder(seed))) is not None:
-                cost.add(provenance)
-    for path in catalog.measurements:
-        if (measurement := read_measurement(path)) is not None:
-            cost.add(measurement["provenance"])
+    for facts in (*map(read_provenance, folders), *(one["provenance"] for one in measured)):
+        if facts is None:
+            continue
+        cost.jobs += 1
+        if "wall_seconds" in facts:  # each process of a job had a device of its own
+            cost.seconds[facts["device"]] += facts["wall_seconds"] * facts.get("processes", 1)
+        else:
+            cost.silent += 1
     return cost
 
 
@@ -139,15 +128,13 @@ def cells_of(artifact: Artifact, catalog: Catalog, folder: Path) -> pd.DataFrame
     return read_cells(path) if path.is_file() else pd.DataFrame(columns=COLUMNS)
 
 
-def _overview(
-    tables: Mapping[str, Mapping[str, pd.DataFrame]], claims: Mapping[str, pd.DataFrame]
-) -> str:
+def _overview(results: Results) -> str:
     """A line for each paper: its cells by verdict, its claims by status."""
     head = ["paper", *VERDICTS.values(), *(f"claims {status}" for status in STATUSES)]
     rows = []
-    for name, group in tables.items():
+    for name, group in results.tables.items():
         verdicts = Counter(verdict for cells in group.values() for verdict in cells["verdict"])
-        statuses = count_evidence(claims[name])
+        statuses = count_evidence(results.claims[name])
         counts = [verdicts[verdict] for verdict in VERDICTS] + [statuses[one] for one in STATUSES]
         rows.append([f"[{name}](#{name})", *map(str, counts)])
     return pipe_table(head, rows)
@@ -155,10 +142,8 @@ def _overview(
 
 def count_evidence(claims: pd.DataFrame) -> Counter[str]:
     """Count claims by status, those on the same numbers once."""
-    judged = claims["evidence"].notna()
-    return Counter(
-        [*claims[judged].drop_duplicates("evidence")["status"], *claims[~judged]["status"]]
-    )
+    again = claims["evidence"].notna() & claims["evidence"].duplicated()
+    return Counter(claims.loc[~again, "status"])
 
 
 def circumstances(tables: Sequence[pd.DataFrame], catalog: Catalog) -> dict[str, str]:
@@ -168,57 +153,45 @@ def circumstances(tables: Sequence[pd.DataFrame], catalog: Catalog) -> dict[str,
         VitrineError: the provenance of a run or a measurement is damaged.
     """
     cost = cost_of(catalog)
-    run = [cells[cells["n_seeds"] > 0] for cells in tables]
-    seeds = sorted({count for cells in run for count in cells["n_seeds"]})
+    run = pd.concat([cells[cells["n_seeds"] > 0] for cells in tables])
     silent = f", of which {cost.silent} did not note their time" if cost.silent else ""
+    each = {name: [*filter(None, run[name].unique())] for name in ("device", "dataset", "commit")}
     facts = {
-        "device": _distinct(run, "device"),
-        "dataset": _distinct(run, "dataset"),
-        "commit": [short_commit(commit) for commit in _distinct(run, "commit")],
-        "seeds of a cell": [str(count) for count in seeds],
+        **each,
+        "commit": [short_commit(commit) for commit in each["commit"]],
+        "seeds of a cell": [str(count) for count in sorted(run["n_seeds"].unique())],
         "compute": [f"{duration(took)} on {device}" for device, took in cost.seconds.items()],
         "jobs (runs and measurements)": [f"{cost.jobs}{silent}"],
     }
     return {name: ", ".join(found) for name, found in facts.items() if found}
 
 
-def _distinct(tables: Sequence[pd.DataFrame], column: str) -> list[str]:
-    """The values of a column, each once, in order of appearance."""
-    return list(dict.fromkeys(value for cells in tables for value in cells[column] if value))
-
-
 def _claims_table(claims: pd.DataFrame) -> str:
     """What the paper states, and whether our numbers bear it out."""
-    rows = [
-        [
-            _standing(claim),
-            markdown_escape(f"{claim['statement']} ({claim['source']})"),
-            markdown_escape(claim["detail"]),
-        ]
-        for claim in claims.to_dict("records")
-    ]
+    rows = []
+    for claim in claims.to_dict("records"):
+        where = " on a stand-in" if claim["stand_in"] else ""
+        standing = f"**{claim['status']}**{where}"
+        statement = markdown_escape(f"{claim['statement']} ({claim['source']})")
+        not_run = claim["status"] == "not run"
+        rows.append(
+            ["not run" if not_run else standing, statement, markdown_escape(claim["detail"])]
+        )
     return pipe_table(["claim", "the paper's statement", "measured here"], rows, numbers=False)
 
 
-def _standing(claim: Mapping[Hashable, Any]) -> str:
-    """The status of a claim, and whether a stand-in gave it."""
-    if claim["status"] == "not run":
-        return "not run"
-    return f"**{claim['status']}**" + (" on a stand-in" if claim["stand_in"] else "")
-
-
-def _entry(artifact: Artifact, cells: pd.DataFrame, built: bool) -> str:
+def _entry(artifact: Artifact, results: Results) -> str:
     """One artifact: caption, links, verdicts, and the picture of a figure."""
     parts = [
         f"### {artifact.name}: {markdown_escape(artifact.title)}",
         f"> {markdown_escape(artifact.caption)} ({artifact.source})",
     ]
-    if not built:
+    if not results.file(artifact, ".csv").is_file():
         return "\n\n".join([*parts, f"Not built: `snakemake {artifact.paper}_{artifact.name}`"])
     parts += [markdown_escape(artifact.note)] if artifact.note else []
     stem = f"{artifact.paper}/{artifact.name}"
     links = " ".join(f"[{suffix[1:]}]({stem}{suffix})" for suffix in artifact.suffixes)
-    verdicts = Counter(cells["verdict"])
+    verdicts = Counter(results.tables[artifact.paper][artifact.name]["verdict"])
     counts = [f"{verdicts[name]} {text}" for name, text in VERDICTS.items() if verdicts[name]]
     parts.append(" · ".join([links, *counts]))
     if artifact.kind == "figure":

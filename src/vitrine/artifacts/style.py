@@ -65,7 +65,7 @@ def figure(
     """Return a styled figure and its axes (an array of them if there are several).
 
     It is as wide as a column of a two-column paper, or as the text; `aspect` is height over width.
-    `subplots` are passed to `Figure.subplots`, such as ``sharey=True``.
+    `subplots` go to `Figure.subplots`, such as ``sharey=True``.
     """
     # For the whole process, as what is drawn on the axes later must follow it too.
     mpl.rcParams.update(STYLE)

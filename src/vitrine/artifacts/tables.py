@@ -1,10 +1,8 @@
 """Artifacts as people read them: a table in Markdown and LaTeX, and the files of table or figure.
 
-A table has the paper's rows and columns, and the printed number under the measured one.
-
-Each row is two lines. The upper is what was measured here, mean ± standard deviation over seeds;
-the lower, in italics and called "paper", is what the paper prints. Stacking them keeps fifteen
-columns readable, and a table that is wider still is broken into panels between groups of columns.
+A table has the paper's rows and columns. Each row is two lines: what was measured here, mean ±
+standard deviation over seeds, and under it, in italics and called "paper", what the paper prints.
+So fifteen columns stay readable; a wider table is broken into panels between groups of columns.
 """
 
 from __future__ import annotations
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
 PANEL_WIDTH = 120  # characters: a text column of a printed page, or of a code host
 NOT_RUN = "—"
 MARKS = {"not_comparable": "†", "outside": "‡"}
+TEXTS = ("backslash", "asciitilde", "asciicircum", "bar", "less", "greater")
 RAISED = ("2", "3", r"\circ", r"\dagger", r"\ddagger")
 COMMANDS = (
     *("cdot", "pm", "times", "rightarrow", "approx", "leq", "geq", "surd", "uparrow", "downarrow"),
@@ -39,12 +38,7 @@ COMMANDS = (
 )
 LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "|": r"\textbar{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
+    **{raw: rf"\text{name}{{}}" for raw, name in zip("\\~^|<>", TEXTS, strict=True)},
     "[": "{[}",  # after \\ a bracket or a star would be its argument
     "*": "{*}",
     "—": "---",
@@ -101,12 +95,12 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of a table, a number for each column."""
+class Row:
+    """A row with a number for each column; `printed` is empty if the paper prints none of them."""
 
     label: str
-    numbers: tuple[Number, ...]
-    printed: bool
+    measured: tuple[Number, ...]
+    printed: tuple[Number, ...]
 
 
 def format_number(value: float, decimals: int | None) -> str:
@@ -130,28 +124,24 @@ def printed_number(
     """Write a number, an answer or a word as the paper prints it."""
     if isinstance(value, str):
         return Number(value)
-    if answer := format_answer(value, unit):
-        return Number(answer)
     decimals = decimals_of(value) if decimals is None else decimals
-    return Number(format_number(value, decimals), "" if pd.isna(std) else f"{std:g}")
+    text = format_answer(value, unit)
+    spread = "" if text or pd.isna(std) else f"{std:g}"
+    return Number(text or format_number(value, decimals), spread)
 
 
-def lines(artifact: Artifact, cells: pd.DataFrame) -> list[Line]:
-    """Return the table's lines: each row as measured and, where the paper prints it, as printed."""
+def rows_of(artifact: Artifact, cells: pd.DataFrame) -> list[Row]:
+    """Return the table's rows, with the numbers as they are written."""
     found = {(cell["row"], cell["column"]): cell for cell in cells.to_dict("records")}
     digits = {(cell.row, cell.column): cell.digits for cell in artifact.cells}
     copies = _copies(artifact)
     result = []
     for row in artifact.rows:
         places = [(row, column.full_label) for column in artifact.columns]
-        measured = tuple(
-            measured_number(found.get(place), digits.get(place), copies.get(place))
-            for place in places
-        )
-        printed = tuple(_printed(found.get(place), digits.get(place)) for place in places)
-        result.append(Line(row, measured, printed=False))
-        if any(number.value for number in printed):
-            result.append(Line("paper", printed, printed=True))
+        measured = [measured_number(found.get(at), digits.get(at), copies.get(at)) for at in places]
+        printed = [_printed(found.get(at), digits.get(at)) for at in places]
+        prints = any(number.value for number in printed)
+        result.append(Row(row, tuple(measured), tuple(printed) if prints else ()))
     return result
 
 
@@ -161,18 +151,13 @@ def _copies(artifact: Artifact) -> dict[tuple[str, str], str]:
     first: dict[tuple[Path, str], Cell] = {}
     copies = {}
     for cell in artifact.cells:
-        if cell.measurement is not None:
-            same = first.setdefault((cell.measurement.path, cell.key), cell)
-            here, there = columns[cell.column], columns[same.column]
-            names = {
-                same.row: same.row != cell.row,
-                there.group: there.group != here.group,
-                there.label: there.label != here.label,
-            }
-            if any(names.values()):
-                copies[cell.row, cell.column] = ", ".join(
-                    name for name, differs in names.items() if name and differs
-                )
+        if cell.measurement is None:
+            continue
+        same = first.setdefault((cell.measurement.path, cell.key), cell)
+        here, there = columns[cell.column], columns[same.column]
+        names = [(same.row, cell.row), (there.group, here.group), (there.label, here.label)]
+        if differing := [theirs for theirs, own in names if theirs != own]:
+            copies[cell.row, cell.column] = ", ".join(filter(None, differing))
     return copies
 
 
@@ -199,24 +184,23 @@ def panels(columns: Sequence[Labelled], widths: Sequence[int], room: int) -> lis
 
 def markdown(artifact: Artifact, cells: pd.DataFrame) -> str:
     """Return the table in Markdown, aligned so that it can be read as plain text too."""
-    headings = [_heading(column, cells) for column in artifact.columns]
+    headings, body, broken = _layout(artifact, cells)
     titles = [
         "<br>".join(markdown_escape(part) for part in (column.group, heading) if part)
         for column, heading in zip(artifact.columns, headings, strict=True)
     ]
-    body = lines(artifact, cells)
     parts = [f"# {artifact.paper} {artifact.name}: {markdown_escape(artifact.title)}"]
     parts += [f"> {markdown_escape(artifact.caption)}"] if artifact.caption else []
     parts.append(markdown_escape(origin(cells)))
-    for panel in _panels_of(artifact, body, headings):
+    for panel in broken:
         head = [markdown_escape(artifact.row_header), *(titles[index] for index in panel)]
-        rows = [
-            [
-                "*paper*" if line.printed else markdown_escape(line.label),
-                *(_markdown_number(line.numbers[index], line.printed) for index in panel),
-            ]
-            for line in body
-        ]
+        rows = []
+        for row in body:
+            measured = [row.measured[index].text for index in panel]
+            rows.append([markdown_escape(row.label), *measured])
+            if row.printed:
+                printed = [markdown_escape(row.printed[index].text) for index in panel]
+                rows.append(["*paper*", *(text and f"*{text}*" for text in printed)])
         parts.append(pipe_table(head, rows))
     parts += [markdown_escape(note) for note in _notes(artifact, cells)]
     return "\n\n".join(parts) + "\n"
@@ -227,10 +211,9 @@ def latex(artifact: Artifact, cells: pd.DataFrame) -> str:
 
     adjustbox shrinks what would still overflow the line or the page.
     """
-    headings = [_heading(column, cells) for column in artifact.columns]
-    body = lines(artifact, cells)
-    broken = _panels_of(artifact, body, headings)
+    headings, body, broken = _layout(artifact, cells)
     label = rf"\label{{tab:{artifact.paper}-{artifact.name}}}"
+    notes = " \\\\\n".join(map(_latex_escape, [origin(cells), *_notes(artifact, cells)]))
     floats = [r"% needs \usepackage{booktabs,adjustbox}"]
     for part, panel in enumerate(broken, start=1):
         caption = f"{artifact.title}. {artifact.caption}" if part == 1 else artifact.title
@@ -242,9 +225,7 @@ def latex(artifact: Artifact, cells: pd.DataFrame) -> str:
             _tabular(artifact, body, headings, panel),
         ]
         if part == len(broken):
-            notes = [origin(cells), *_notes(artifact, cells)]
-            floats.append(r"\par\smallskip\raggedright\footnotesize")
-            floats.append(" \\\\\n".join(_latex_escape(note) for note in notes))
+            floats += [r"\par\smallskip\raggedright\footnotesize", notes]
         floats.append(r"\end{table}")
     return "\n".join(floats) + "\n"
 
@@ -265,15 +246,20 @@ def short_commit(commit: str) -> str:
     return re.sub(r"^([0-9a-f]{8})[0-9a-f]*", r"\1", commit)
 
 
-def _panels_of(
-    artifact: Artifact, body: Sequence[Line], headings: Sequence[str]
-) -> list[list[int]]:
+def _layout(
+    artifact: Artifact, cells: pd.DataFrame
+) -> tuple[list[str], list[Row], list[list[int]]]:
+    """The columns' headings, the rows, and the panels that the columns are broken into."""
+    headings = [_heading(column, cells) for column in artifact.columns]
+    body = rows_of(artifact, cells)
+    numbers = [line for row in body for line in (row.measured, row.printed) if line]
     widths = [
-        3 + max(len(heading) + 2, *(len(line.numbers[index].text) for line in body))
+        3 + max(len(heading) + 2, *(len(line[index].text) for line in numbers))
         for index, heading in enumerate(headings)
     ]
     labels = max(len(label) for label in [artifact.row_header, *artifact.rows])
-    return panels(artifact.columns, widths, max(PANEL_WIDTH - labels, PANEL_WIDTH // 2))
+    room = max(PANEL_WIDTH - labels, PANEL_WIDTH // 2)
+    return headings, body, panels(artifact.columns, widths, room)
 
 
 def measured_number(
@@ -283,16 +269,15 @@ def measured_number(
     if cell is None or pd.isna(cell["measured"]):
         return Number(NOT_RUN if cell else "")
     mark = MARKS.get(cell["verdict"], "")
-    if same_as:
-        return Number(f"= {same_as}", mark=mark)
-    if answer := format_answer(cell["measured"], cell["unit"]):
-        return Number(answer, mark=mark)
+    value, std = cell["measured"], cell["std"]
+    if text := f"= {same_as}" if same_as else format_answer(value, cell["unit"]):
+        return Number(text, mark=mark)
     if cell["unit"] == YES_NO:
         decimals = None  # the share of the seeds that say yes, which no rounding makes all of them
-    if decimals is None and cell["std"] > 0:
-        decimals = max(0, 1 - math.floor(math.log10(cell["std"])))  # two digits of the spread
-    spread = "" if pd.isna(cell["std"]) else format_number(cell["std"], decimals)
-    return Number(format_number(cell["measured"], decimals), spread, mark)
+    if decimals is None and std > 0:
+        decimals = max(0, 1 - math.floor(math.log10(std)))  # two digits of the spread
+    spread = "" if pd.isna(std) else format_number(std, decimals)
+    return Number(format_number(value, decimals), spread, mark)
 
 
 def _printed(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Number:
@@ -311,21 +296,19 @@ def _heading(column: Labelled, cells: pd.DataFrame) -> str:
 
 def origin(cells: pd.DataFrame) -> str:
     """What was measured, and on what, in one line."""
-    quantities = {
-        f"{metric} ({unit})" if unit else metric
-        for metric, unit in zip(cells["metric"], cells["unit"], strict=True)
-    }
+    named = zip(cells["metric"], cells["unit"], strict=True)
+    quantities = {f"{metric} ({unit})" if unit else metric for metric, unit in named}
     facts = list(quantities) if len(quantities) == 1 else []
     facts += [f"scale {scale}" for scale in cells["scale"].unique()]
     run = cells[cells["verdict"] != "not_run"]
     if run.empty:
         return " · ".join([*facts, "nothing measured yet"])
-    seeds = sorted({int(count) for count in run["n_seeds"]})
-    span = " to ".join(str(count) for count in dict.fromkeys((seeds[0], seeds[-1])))
+    fewest, most = int(run["n_seeds"].min()), int(run["n_seeds"].max())
     facts += [
         _named("dataset", run["dataset"]),
         _named("device", run["device"]),
-        f"{span} seed" if seeds[-1] == 1 else f"{span} seeds",
+        (f"{fewest} to {most}" if fewest < most else f"{most}")
+        + (" seeds" if most > 1 else " seed"),
         _named("commit", run["commit"].map(short_commit, na_action="ignore")),
     ]
     return " · ".join(fact for fact in facts if fact)
@@ -333,19 +316,18 @@ def origin(cells: pd.DataFrame) -> str:
 
 def _named(name: str, column: pd.Series) -> str:
     """``"dataset digits, photos"``, or nothing where no row says."""
-    values = [value for value in column.dropna().unique() if value]
-    return f"{name} {', '.join(values)}" if len(values) else ""
+    values = ", ".join(filter(None, column.dropna().unique()))
+    return values and f"{name} {values}"
 
 
 def _notes(artifact: Artifact, cells: pd.DataFrame) -> list[str]:
     """The notes that this table needs, in the order of `NOTES`, then the artifact's own."""
     needed = {"measured", *cells["verdict"], *(["copies"] if _copies(artifact) else [])}
-    notes = {
-        name: note.format(source=artifact.source) for name, note in NOTES.items() if name in needed
-    }
+    notes = {name: note for name, note in NOTES.items() if name in needed}
+    notes["measured"] = notes["measured"].format(source=artifact.source)
     if last := next((name for name in ("within", "outside") if name in notes), None):
         notes[last] += f" {_allowed(artifact, cells)}"
-    return [*notes.values(), *([artifact.note] if artifact.note else [])]
+    return [*notes.values(), *filter(None, [artifact.note])]
 
 
 def _allowed(artifact: Artifact, cells: pd.DataFrame) -> str:
@@ -353,39 +335,36 @@ def _allowed(artifact: Artifact, cells: pd.DataFrame) -> str:
     facts = {(cell.row, cell.column) for cell in artifact.cells if cell.exact}
     found = set()
     for cell in cells[cells["verdict"].isin(["within", "outside"])].to_dict("records"):
-        if (cell["row"], cell["column"]) in facts:
-            found.add("fact")
-        elif cell["n_seeds"] > 1:
-            found.add("seeds")
-        else:
-            found.add("digit" if pd.isna(cell["paper_std"]) else "printed spread")
+        one_run = "digit" if pd.isna(cell["paper_std"]) else "printed spread"
+        of_seeds = "seeds" if cell["n_seeds"] > 1 else one_run
+        found.add("fact" if (cell["row"], cell["column"]) in facts else of_seeds)
     return " ".join(text for name, text in ALLOWED.items() if name in found)
 
 
-def _markdown_number(number: Number, printed: bool) -> str:
-    return f"*{markdown_escape(number.text)}*" if printed and number.value else number.text
-
-
 def _tabular(
-    artifact: Artifact, body: Sequence[Line], headings: Sequence[str], panel: Sequence[int]
+    artifact: Artifact, body: Sequence[Row], headings: Sequence[str], panel: Sequence[int]
 ) -> str:
     """One panel as a booktabs table that never exceeds the line."""
-    columns = [artifact.columns[index] for index in panel]
     head = [artifact.row_header, *(headings[index] for index in panel)]
-    rows = [*_group_header(columns), _latex_row(map(_latex_escape, head)), r"\midrule"]
-    for line in body:
-        if line is not body[0] and not line.printed:
-            rows.append(r"\addlinespace[2pt]")
-        label = r"\quad\textit{paper}" if line.printed else _latex_escape(line.label)
-        numbers = [_latex_number(line.numbers[index], line.printed) for index in panel]
-        rows.append(_latex_row([label, *numbers]))
-    opening = [
+    rows = [
         r"\begin{adjustbox}{max width=\linewidth, max totalheight=0.8\textheight}",
         rf"\begin{{tabular}}{{l{'r' * len(panel)}}}",
         r"\toprule",
+        *_group_header([artifact.columns[index] for index in panel]),
+        _latex_row(map(_latex_escape, head)),
+        r"\midrule",
     ]
-    closing = [r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"]
-    return "\n".join([*opening, *rows, *closing])
+    for row in body:
+        if row is not body[0]:
+            rows.append(r"\addlinespace[2pt]")
+        measured = (row.measured[index] for index in panel)
+        numbers = (_latex_number(one) + _latex_escape(one.mark) for one in measured)
+        rows.append(_latex_row([_latex_escape(row.label), *numbers]))
+        if row.printed:
+            printed = (_latex_number(row.printed[index]) for index in panel)
+            italic = (text and rf"\textit{{{text}}}" for text in printed)
+            rows.append(_latex_row([r"\quad\textit{paper}", *italic]))
+    return "\n".join([*rows, r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"])
 
 
 def _group_header(columns: Sequence[Labelled]) -> list[str]:
@@ -393,12 +372,11 @@ def _group_header(columns: Sequence[Labelled]) -> list[str]:
     if not any(column.group for column in columns):
         return []
     spans, rules, start = [""], [], 2
-    for group, members in itertools.groupby(columns, key=lambda column: column.group):
-        size = len(list(members))
-        spans.append(rf"\multicolumn{{{size}}}{{c}}{{{_latex_escape(group or '')}}}")
-        if group:
-            rules.append(rf"\cmidrule(lr){{{start}-{start + size - 1}}}")
-        start += size
+    for group, members in itertools.groupby(column.group or "" for column in columns):
+        end = start + len(list(members))
+        spans.append(rf"\multicolumn{{{end - start}}}{{c}}{{{_latex_escape(group)}}}")
+        rules += [rf"\cmidrule(lr){{{start}-{end - 1}}}"] if group else []
+        start = end
     return [_latex_row(spans), " ".join(rules)]
 
 
@@ -406,10 +384,9 @@ def _latex_row(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _latex_number(number: Number, printed: bool) -> str:
+def _latex_number(number: Number) -> str:
     value = re.sub(r"^-(?=\d)", "$-$", _latex_escape(number.value))
-    text = rf"{value} {{\scriptsize $\pm$ {number.spread}}}" if number.spread else value
-    return rf"\textit{{{text}}}" if printed and text else text + _latex_escape(number.mark)
+    return rf"{value} {{\scriptsize $\pm$ {number.spread}}}" if number.spread else value
 
 
 def _latex_escape(text: str) -> str:
@@ -425,22 +402,18 @@ def render(catalog: Catalog, artifact: Artifact, folder: Path | None = None) -> 
         VitrineError: a figure's measurement is missing, a cell's key is unknown, or the results
             folder cannot be written to.
     """
-    measured = {
-        measurement.path: values
-        for measurement in artifact.measurements
-        if (values := read_measurement(measurement.path)) is not None
-    }
+    found = {one.path: read_measurement(one.path) for one in artifact.measurements}
+    measured = {path: values for path, values in found.items() if values is not None}
     cells = compare(artifact, measured, catalog.scale.name)
     usual = catalog.files(artifact)
-    csv, *_ = paths = [folder / file.name for file in usual] if folder else usual
+    csv, *others = paths = tuple(folder / file.name for file in usual) if folder else usual
     if artifact.draw is None:
-        texts = (markdown(artifact, cells), latex(artifact, cells))
-        for path, text in zip(paths[1:], texts, strict=True):
-            write_atomically(path, text)
+        for path, write in zip(others, (markdown, latex), strict=True):
+            write_atomically(path, write(artifact, cells))
     else:
         from vitrine.artifacts import style  # matplotlib only where something is drawn
 
-        if missing := [one.path for one in artifact.measurements if one.path not in measured]:
+        if missing := [path for path, values in found.items() if values is None]:
             raise VitrineError(
                 f"{artifact.paper} {artifact.name} needs {missing[0]}; "
                 f"run snakemake {artifact.paper}_{artifact.name}"
@@ -451,4 +424,4 @@ def render(catalog: Catalog, artifact: Artifact, folder: Path | None = None) -> 
             style.stamp(figure, origin(cells))
         style.save(figure, csv.with_suffix(""))
     write_atomically(csv, cells.to_csv(index=False, lineterminator="\n"))
-    return tuple(paths)
+    return paths

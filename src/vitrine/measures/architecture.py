@@ -99,8 +99,7 @@ def comparisons(
         for label, partners in (pairs or {}).items()
         for one in ([partners] if isinstance(partners, str) else partners)
     ]
-    unknown = [one for pair in found for one in pair[:2] if one not in models]
-    if unknown:
+    if unknown := [one for pair in found for one in pair[:2] if one not in models]:
         raise VitrineError(
             f"the measure's `pairs` name '{unknown[0]}', which is not among its `models`: "
             f"{', '.join(models)}"
@@ -117,11 +116,8 @@ def parameters(context: Context, models: Mapping[str, Mapping[str, Any]]) -> Val
     Raises:
         VitrineError: a model does not exist or refuses its arguments.
     """
-    return {
-        f"{label}/{unit}": value
-        for label, architecture in architectures(models).items()
-        for unit, value in count(architecture.build(context.seed)).items()
-    }
+    each = {label: count(one.build(context.seed)) for label, one in architectures(models).items()}
+    return {f"{label}/{unit}": n for label, units in each.items() for unit, n in units.items()}
 
 
 def count(model: nn.Module) -> dict[str, float]:

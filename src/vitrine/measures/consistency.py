@@ -5,15 +5,15 @@ shift only moves pixels, so a truly shift-invariant model agrees always, bit for
 shift replaces content at the border, so none can.
 
 The one idea: what is drawn for an image follows from the seed and its index in the split alone. So
-batch size and workers change nothing, and conditions that are compared (offset ranges, erased
-patches, flips) see the same draws, scaled to their ranges: they differ by the condition, not by
-luck.
+batch size and workers change nothing, and compared conditions (offset ranges, erased patches,
+flips) see the same draws, scaled to their ranges.
 
 An offset o is the exponent of S (shift, Eq. 1): shifted[i] = x[(i + o) mod M], on each axis.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import inf
@@ -28,7 +28,7 @@ from vitrine.data.loading import EvaluationSamples, eval_loader, evenly_spread
 from vitrine.data.transforms import Transform, eval_transform
 from vitrine.errors import VitrineError, did_you_mean
 from vitrine.measures.context import Trained, Values
-from vitrine.measures.margins import margin_values, margins_of_views
+from vitrine.measures.margins import selection_margins
 from vitrine.training.model import Precision, autocast
 from vitrine.training.seeding import derive
 
@@ -69,23 +69,17 @@ def circular_consistency(
 ) -> Values:
     """C-Cons: do predictions agree under two circular shifts (shift, Sec. 5.1, Eq. 25)?
 
-    The shifts are at the resolution of the network.
-
-    Args:
-        trained: the run.
-        batch_size: images at a time; it does not change what is drawn.
-        pairs: pairs of shifts of each image, for the expectation.
-        images: judge this many, spread evenly over the validation split; None is all.
-        precision: of the forward pass.
-        conditions: fields of `Condition` by name, all measured in one pass over the data.
-        condition: fields of the only `Condition`, or those that `conditions` share.
+    The shifts are at the resolution of the network. `pairs` of them are drawn for each image, the
+    same for every batch size. `images` are spread evenly over the validation split; None is all.
+    `conditions` are fields of `Condition` by name, all measured in one pass over the data;
+    `condition` are those of the only one, or those that all share.
 
     Returns:
         ``top1`` (percent, before any shift), ``consistency`` (percent of pairs), ``bitwise``
         (percent of pairs with logits equal in every bit), ``max_logit_difference``,
         ``max_offset_pixels`` and ``max_erased_pixels`` (ranges of the draws), ``images``,
         ``pairs``; with `conditions` each as ``"<name>/<key>"``. Over all views that the model is
-        shown, what `vitrine.measures.margins.margin_values` says.
+        shown, what `SelectionMargins.summary` says.
 
     Raises:
         VitrineError: a condition has an unknown field, or a value out of range.
@@ -95,7 +89,7 @@ def circular_consistency(
     tallies = {name: _Tally() for name in named}
     side = trained.recipe.data.image_size
     transform = eval_transform(trained.recipe, trained.info)
-    with margins_of_views(trained.model) as margins:
+    with selection_margins(trained.model) as margins:
         for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
             shifts = draws(trained.seed, "circular shift", indices, pairs, 2, 2)
             patches = draws(trained.seed, "erased patch", indices, 3)
@@ -104,7 +98,10 @@ def circular_consistency(
                 view = (own.erase, own.flip)
                 with autocast(trained.device, precision):
                     if view not in seen:
-                        shown = _prepare(batch, own, patches)
+                        sides = integers(patches[:, 0], _pixels(own.erase, side))
+                        corners = integers(patches[:, 1:], side - sides[:, None])
+                        upright = batch.flip(-2) if own.flip else batch
+                        shown = erase_square(upright, corners, sides)
                         seen[view] = shown, trained.logits(shown)
                     shown, logits = seen[view]
                     offsets = integers(shifts, _pixels(own.max_offset, side))
@@ -113,12 +110,12 @@ def circular_consistency(
                         for offset in offsets.flatten(1, 2).unbind(1)
                     ]
                 tallies[name].add(logits, labels, views)
-    values: dict[str, float] = {}
+    values: dict[str, Any] = {}
     for name, own in named.items():
         ranges = {"max_offset_pixels": own.max_offset, "max_erased_pixels": own.erase}
         result = tallies[name].values() | {k: _pixels(v, side) for k, v in ranges.items()}
         values |= {f"{name}{key}": value for key, value in result.items()}
-    return {**values, **margin_values(margins)}
+    return {**values, **margins.summary()}
 
 
 def standard_consistency(
@@ -133,17 +130,13 @@ def standard_consistency(
 
     Source: shift, Sec. 5.2.
 
-    Args:
-        trained: the run.
-        modes: ``zero`` (Sec. 5.2 on CIFAR) shifts the image that the network would see by up to
-            `max_shift` either way, on each axis; pixels that are left empty are black. ``crop``
-            (on ImageNet; Zhang, "Making Convolutional Networks Shift-Invariant Again", 2019) cuts
-            both views out of the resized image's centre, `max_shift` wider than the network's
-            input: they differ by up to `max_shift` either way, and all that they show is real.
-        max_shift: in pixels of an image of 224; other sizes shift by the same part, rounded down.
-        batch_size: images at a time; it does not change what is drawn.
-        pairs: pairs of shifts of each image.
-        images: judge this many, spread evenly over the validation split; None is all.
+    The mode ``zero`` (Sec. 5.2 on CIFAR) shifts the image that the network would see by up to
+    `max_shift` either way, on each axis; pixels that are left empty are black. ``crop`` (on
+    ImageNet; Zhang, "Making Convolutional Networks Shift-Invariant Again", 2019) cuts both views
+    out of the resized image's centre, `max_shift` wider than the network's input: they differ by
+    up to `max_shift` either way, and all that they show is real. `max_shift` is in pixels of an
+    image of 224; other sizes shift by the same part, rounded down. `batch_size`, `pairs` and
+    `images` are as of `circular_consistency`.
 
     Returns:
         for each mode ``"<mode>/<key>"``: ``top1`` (percent, of the unshifted or centrally cropped
@@ -161,9 +154,8 @@ def standard_consistency(
     for mode in modes:
         if mode not in get_args(Mode):
             raise VitrineError(f"there is no mode '{mode}'{did_you_mean(mode, get_args(Mode))}")
-        transform = eval_transform(
-            trained.recipe, trained.info, margin=limit if mode == "crop" else 0
-        )
+        margin = limit if mode == "crop" else 0
+        transform = eval_transform(trained.recipe, trained.info, margin=margin)
         tally = _Tally()
         for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
             uniform = draws(trained.seed, "standard shift", indices, 2 * pairs, 2)
@@ -185,12 +177,9 @@ def worst_shift(
 ) -> Values:
     """Of how many images does the prediction stay under every circular shift, the worst included?
 
-    Args:
-        trained: the run.
-        batch_size: views at a time.
-        images: judge this many, spread evenly over the validation split; None is all.
-        shifts: try this many, drawn from all without repetition, the same for all images; None is
-            all. An image is done with at the first that changes its prediction.
+    `batch_size` is that of the views, and `images` is as of `circular_consistency`. `shifts` says
+    how many are tried, drawn from all without repetition, the same for all images; None is all. An
+    image is done with at the first that changes its prediction.
 
     Returns:
         ``consistency`` (percent of images), ``images`` and ``shifts`` (how many of each).
@@ -232,12 +221,8 @@ def zero_padded_shift(images: Tensor, offsets: Tensor, black: Tensor) -> Tensor:
 
     `black`, of shape ``(C,)``, is what a pixel of zero becomes by normalisation.
     """
-    outside = [
-        (source < 0) | (source >= size)
-        for source, size in zip(_sources(images, offsets), images.shape[2:], strict=True)
-    ]
-    empty = outside[0][:, None, :, None] | outside[1][:, None, None, :]
-    return torch.where(empty, black.to(images)[:, None, None], circular_shift(images, offsets))
+    inside = _within(images, offsets, images.shape[2:])
+    return torch.where(inside, circular_shift(images, offsets), black.to(images)[:, None, None])
 
 
 def crop(images: Tensor, corners: Tensor, side: int) -> Tensor:
@@ -247,21 +232,8 @@ def crop(images: Tensor, corners: Tensor, side: int) -> Tensor:
 
 def erase_square(images: Tensor, corners: Tensor, sides: Tensor) -> Tensor:
     """Set squares of ``(B, C, H, W)`` to zero, with corners ``(B, 2)`` and sides ``(B,)``."""
-    inside = [
-        (place >= 0) & (place < sides.to(images.device)[:, None])
-        for place in _sources(images, -corners)
-    ]
-    return images.masked_fill(inside[0][:, None, :, None] & inside[1][:, None, None, :], 0)
-
-
-def agreement(first: Tensor, second: Tensor) -> Tensor:
-    """Which predictions agree: ``(B, classes)`` logits of two views to ``(B,)`` booleans."""
-    return first.argmax(dim=1) == second.argmax(dim=1)
-
-
-def bitwise_equal(first: Tensor, second: Tensor) -> Tensor:
-    """Which logits agree in every bit: ``(B, classes)`` of two views to ``(B,)`` booleans."""
-    return (first == second).all(dim=1)
+    own = sides.to(images.device)[:, None]
+    return images.masked_fill(_within(images, -corners, (own, own)), 0)
 
 
 def draws(seed: int, purpose: str, indices: Sequence[int], *shape: int) -> Tensor:
@@ -276,10 +248,12 @@ def integers(uniform: Tensor, largest: int | Tensor) -> Tensor:
     return (uniform * (largest + 1)).long()
 
 
-def _sources(images: Tensor, offsets: Tensor) -> list[Tensor]:
-    """Where each row ``(B, H)`` and each column ``(B, W)`` comes from: i + o."""
+def _within(images: Tensor, offsets: Tensor, sizes: Sequence[int | Tensor]) -> Tensor:
+    """Where both i + o of a row and of a column are in 0 ... size - 1, ``(B, 1, H, W)``."""
     along = zip(images.shape[2:], offsets.to(images.device)[:, :, None].unbind(1), strict=True)
-    return [torch.arange(size, device=images.device) + offset for size, offset in along]
+    sources = [torch.arange(side, device=images.device) + offset for side, offset in along]
+    rows, columns = ((i >= 0) & (i < size) for i, size in zip(sources, sizes, strict=True))
+    return rows[:, None, :, None] & columns[:, None, None, :]
 
 
 def _condition(values: Mapping[str, Any]) -> Condition:
@@ -289,14 +263,6 @@ def _condition(values: Mapping[str, Any]) -> Condition:
             f"circular_consistency has no argument '{name}'{did_you_mean(name, known)}"
         )
     return Condition(**values)
-
-
-def _prepare(batch: Tensor, condition: Condition, patches: Tensor) -> Tensor:
-    """Flip and erase; `patches` are draws for the side and the corner of the erased square."""
-    side = batch.shape[-1]
-    sides = integers(patches[:, 0], _pixels(condition.erase, side))
-    corners = integers(patches[:, 1:], side - sides[:, None])
-    return erase_square(batch.flip(-2) if condition.flip else batch, corners, sides)
 
 
 def _pixels(fraction: float, side: int) -> int:
@@ -317,34 +283,31 @@ def validation_batches(
         yield chosen[start : start + batch_size], batch.to(trained.device), labels
 
 
-@dataclass
 class _Tally:
     """Counts over batches."""
 
-    images: int = 0
-    correct: int = 0
-    pairs: int = 0
-    same: int = 0
-    bitwise: int = 0
-    difference: float = 0.0
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.difference = 0.0
 
     def add(self, logits: Tensor, labels: Tensor, views: Sequence[Tensor]) -> None:
         """Count a batch: logits ``(B, classes)`` of its images and of 2 views for each pair."""
-        self.images += len(labels)
-        self.correct += int((logits.argmax(dim=1) == labels).sum())
+        correct = int((logits.argmax(dim=1) == labels).sum())
+        self.counts.update(images=len(labels), correct=correct)
         for first, second in zip(views[::2], views[1::2], strict=True):
-            self.pairs += len(labels)
-            self.same += int(agreement(first, second).sum())
-            self.bitwise += int(bitwise_equal(first, second).sum())
+            same = int((first.argmax(dim=1) == second.argmax(dim=1)).sum())
+            bitwise = int((first == second).all(dim=1).sum())
+            self.counts.update(pairs=len(labels), same=same, bitwise=bitwise)
             self.difference = max(self.difference, (first - second).abs().max().item())
 
     def values(self) -> dict[str, float]:
         """The keys that all measures of consistency share."""
+        images, pairs = self.counts["images"], self.counts["pairs"]
         return {
-            "top1": 100 * self.correct / self.images,
-            "consistency": 100 * self.same / self.pairs,
-            "bitwise": 100 * self.bitwise / self.pairs,
+            "top1": 100 * self.counts["correct"] / images,
+            "consistency": 100 * self.counts["same"] / pairs,
+            "bitwise": 100 * self.counts["bitwise"] / pairs,
             "max_logit_difference": self.difference,
-            "images": self.images,
-            "pairs": self.pairs // self.images,
+            "images": images,
+            "pairs": pairs // images,
         }

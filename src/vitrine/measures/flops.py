@@ -83,8 +83,8 @@ def flops(context: Context, models: Mapping[str, Mapping[str, Any]]) -> Values:
             f"{label}/gmacs_unfused": (found.macs + found.attention) / 1e9,
             f"{label}/gmacs_matmul": found.products / 1e9,
             f"{label}/gflops": 2 * found.products / 1e9,
-            **{f"{label}/{unit}": number for unit, number in count_parameters(model).items()},
         }
+        values |= {f"{label}/{unit}": number for unit, number in count_parameters(model).items()}
     return values
 
 
@@ -97,11 +97,9 @@ def count(model: nn.Module, *inputs: Tensor) -> Operations:
     counter = FlopCounterMode(display=False, custom_mapping=PRICES)
     with torch.no_grad(), _WholeAttention(found), counter:
         model(*inputs)
-    for function, number in counter.get_flop_counts().get("Global", {}).items():
-        if function in PRICES:
-            found.elementwise += number
-        else:
-            found.products += number // 2
+    counts = counter.get_flop_counts().get("Global", {})
+    found.elementwise += sum(counts[function] for function in counts if function in PRICES)
+    found.products += sum(counts[function] // 2 for function in counts if function not in PRICES)
     return found
 
 
@@ -142,14 +140,14 @@ def _layer_norm(shape: Sequence[int], _: Any, weight: Any, *__: Any, **___: Any)
     return (4 if weight is None else 5) * math.prod(shape)
 
 
-def _in_aten(price: Callable[..., int], *names: str) -> dict[Any, Callable[..., int]]:
-    """Attach a price to functions of aten and to their versions in place."""
-    both = (name + suffix for name in names for suffix in ("", "_"))
-    return {getattr(torch.ops.aten, name): price for name in both if hasattr(torch.ops.aten, name)}
+def _in_aten(name: str) -> list[Any]:
+    """A function of aten, and its version in place."""
+    both = (getattr(torch.ops.aten, one, None) for one in (name, f"{name}_"))
+    return [one for one in both if one is not None]
 
 
-PRICES = _in_aten(_layer_norm, "native_layer_norm")
-for _name, _price in ELEMENTWISE.items():
-    PRICES |= _in_aten(partial(_of_output, _price), _name)
-for _name, _price in REDUCTIONS.items():
-    PRICES |= _in_aten(partial(_of_input, _price), _name)
+PRICES: dict[Any, Callable[..., int]] = {
+    **dict.fromkeys(_in_aten("native_layer_norm"), _layer_norm),
+    **{each: partial(_of_output, n) for name, n in ELEMENTWISE.items() for each in _in_aten(name)},
+    **{each: partial(_of_input, n) for name, n in REDUCTIONS.items() for each in _in_aten(name)},
+}

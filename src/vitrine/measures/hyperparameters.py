@@ -6,7 +6,7 @@ them, and those objects are asked. So a table prints what trains, whatever the r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from timm.data import Mixup
@@ -20,9 +20,6 @@ from vitrine.measures.context import Described, Values
 from vitrine.training.model import build_model
 from vitrine.training.optimizer import build_optimizer, build_scheduler
 from vitrine.training.step import build_loss, build_mixing
-
-if TYPE_CHECKING:
-    from vitrine.plan.recipe import Recipe
 
 
 def hyperparameters(described: Described) -> Values:
@@ -41,7 +38,9 @@ def hyperparameters(described: Described) -> Values:
     recipe, info = described.recipe, described.info
     with torch.device("meta"):
         model: Any = build_model(recipe, info.classes)
-    optimizer = _optimizer(recipe)
+    # A layer stands for the model: some optimisers refuse meta tensors, and it has no `group_lr`.
+    plain = recipe.optimizer.model_copy(update={"group_lr": {}})
+    optimizer = build_optimizer(nn.Linear(1, 1), recipe.model_copy(update={"optimizer": plain}))
     scheduler = build_scheduler(optimizer, recipe, steps_per_epoch=1)
     mixing: Any = build_mixing(recipe, info.classes)
     mixed = isinstance(mixing, Mixup)
@@ -68,12 +67,3 @@ def hyperparameters(described: Described) -> Values:
         "color_jitter": round(jitters[0].brightness[1] - 1, 6) if jitters else 0.0,
         "binary_cross_entropy": int(isinstance(build_loss(recipe), BinaryCrossEntropy)),
     }
-
-
-def _optimizer(recipe: Recipe) -> torch.optim.Optimizer:
-    """The optimiser, of a layer that stands for the model, whose meta tensors some would refuse.
-
-    Patterns of `group_lr` name parameters of the model, which that layer does not have.
-    """
-    plain = recipe.optimizer.model_copy(update={"group_lr": {}})
-    return build_optimizer(nn.Linear(1, 1), recipe.model_copy(update={"optimizer": plain}))

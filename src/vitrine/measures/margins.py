@@ -6,7 +6,7 @@ for the margins while it runs the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -15,16 +15,19 @@ from torch import Tensor, nn
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Values
 
+ROUNDINGS = 8
+"""Units in the last place by which a token's energy is assumed to err at most."""
+
 
 class SelectionMargins:
     """The smallest margin of any selection for each image: see `selection_margins`."""
 
     def __init__(self) -> None:
-        self.clear()
+        self.calls: list[Tensor] = []  # (B,) of each call of the model
 
     def clear(self) -> None:
         """Forget what was recorded."""
-        self._smallest: Tensor | None = None
+        self.calls.clear()
 
     def smallest(self) -> Tensor:
         """Return the smallest margin of each image since the last `clear`, ``(B,)``.
@@ -34,15 +37,25 @@ class SelectionMargins:
         Raises:
             VitrineError: the model has not run.
         """
-        if self._smallest is None:
+        if not self.calls:
             raise VitrineError("no margin is recorded: run the model inside selection_margins")
-        return self._smallest
+        return torch.stack(self.calls).amin(dim=0)
 
-    def note(self, margins: Tensor) -> None:
-        """Take ``(B,)`` margins of one selection into account."""
-        if self._smallest is None:
-            self._smallest = margins
-        self._smallest = torch.minimum(self._smallest, margins)
+    def summary(self) -> Values:
+        """Summarise the margins of all images of all calls, each a view.
+
+        Returns:
+            ``margin/smallest`` and ``margin/median``, in units of what rounding may change, and
+            ``margin/clear``: percent of views above 1. None if the model selects nothing.
+        """
+        margin = torch.cat(self.calls).cpu()
+        if margin.isinf().all():
+            return dict.fromkeys(("margin/smallest", "margin/median", "margin/clear"))
+        return {
+            "margin/smallest": margin.min().item(),
+            "margin/median": margin.median().item(),
+            "margin/clear": 100 * (margin > 1).double().mean().item(),
+        }
 
 
 _RECORDING: list[SelectionMargins] = []
@@ -63,9 +76,9 @@ def selection_margins(model: nn.Module) -> Iterator[SelectionMargins]:
     """
     margins = SelectionMargins()
 
-    def begin(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    def begin(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         _RECORDING.append(margins)
-        margins.note(torch.full((len(inputs[0]),), torch.inf, device=inputs[0].device))
+        margins.calls.append(torch.full((len(inputs[0]),), torch.inf, device=inputs[0].device))
 
     def end(*_: object) -> None:
         _RECORDING.remove(margins)
@@ -81,47 +94,12 @@ def selection_margins(model: nn.Module) -> Iterator[SelectionMargins]:
             hook.remove()
 
 
-ROUNDINGS = 8
-"""Units in the last place by which a token's energy is assumed to err at most."""
-
-
 def note_margin(scores: Tensor, dtype: torch.dtype) -> None:
     """Record the margins of scores ``(B, P, Q)`` of energies of `dtype`, where asked for."""
     if not _RECORDING or scores[0].numel() < 2:
         return
     first, second = scores.flatten(1).topk(2, dim=1).values.unbind(dim=1)
     gap = (first - second).float() / first.float().clamp_min(1e-30)
+    margin = gap / (2 * ROUNDINGS * torch.finfo(dtype).eps)
     for margins in _RECORDING:
-        margins.note(gap / (2 * ROUNDINGS * torch.finfo(dtype).eps))
-
-
-@contextmanager
-def margins_of_views(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Collect the smallest margin of each image that `model` is shown, a tensor for each batch."""
-    collected: list[Tensor] = []
-    with selection_margins(model) as margins:
-
-        def collect(*_: object) -> None:
-            collected.append(margins.smallest().cpu())
-            margins.clear()
-
-        hook = model.register_forward_hook(collect)
-        try:
-            yield collected
-        finally:
-            hook.remove()
-
-
-def margin_values(margins: Sequence[Tensor]) -> Values:
-    """Summarise margins that `margins_of_views` has collected.
-
-    Returns:
-        ``margin/smallest`` and ``margin/median``, in units of what rounding may change, and
-        ``margin/clear``: percent of views above 1. None if the model selects nothing.
-    """
-    margin = torch.cat([*margins])
-    found: tuple[float | None, ...] = (None, None, None)
-    if not margin.isinf().all():
-        clear = 100 * (margin > 1).double().mean()
-        found = (margin.min().item(), margin.median().item(), clear.item())
-    return dict(zip(("margin/smallest", "margin/median", "margin/clear"), found, strict=True))
+        margins.calls[-1] = torch.minimum(margins.calls[-1], margin)

@@ -2,13 +2,13 @@
 
 The one idea: every number comes from a process of its own, which does nothing else. On a GPU it is
 what the paper reports, the peak that torch's allocator has handed out (allocated) and has taken
-from the device (reserved) since the program began. On a CPU torch does not count, so it is the
-growth of the process's resident memory above what Python and torch take themselves: another
-quantity, which has a key of its own.
+from the device (reserved). On a CPU torch does not count, so it is the growth of the process's
+resident memory above what Python and torch take themselves: another quantity, of its own key.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -65,14 +65,12 @@ def memory(
             task = (architecture, phase, batch_size, context, precision, compile)
             peaks = _in_a_fresh_process(*task) if phase in phases else dict.fromkeys(QUANTITIES)
             values |= {f"{label}/{phase}/{quantity}": peak for quantity, peak in peaks.items()}
-    for label, plain, end in compared:
-        for phase in get_args(Phase):
-            for quantity in QUANTITIES:
-                before, after = (values[f"{name}/{phase}/{quantity}"] for name in (plain, label))
-                gain = before / after if before and after else None
-                key = f"{label}/{phase}/{quantity}"
-                values[f"{key}/gain{end}"] = gain
-                values[f"{key}/change{end}"] = 100 * (1 / gain - 1) if gain else None
+    kinds = [f"{phase}/{quantity}" for phase in get_args(Phase) for quantity in QUANTITIES]
+    for (label, plain, end), kind in itertools.product(compared, kinds):
+        before, after = (values[f"{name}/{kind}"] for name in (plain, label))
+        gain = before / after if before and after else None
+        values[f"{label}/{kind}/gain{end}"] = gain
+        values[f"{label}/{kind}/change{end}"] = 100 * (1 / gain - 1) if gain else None
     return values
 
 
@@ -99,9 +97,9 @@ def peak(
     precision: Precision = "fp32",
     compile: bool = False,
 ) -> dict[str, float | None]:
-    """Run a phase and return `QUANTITIES`, in MiB; meant for a process of its own.
+    """Run a phase and return `QUANTITIES`, in MiB, None those that the device does not have.
 
-    One that the device does not have is None.
+    It is meant for a process of its own.
 
     Raises:
         VitrineError: the model cannot be built, or the system does not tell resident memory.
@@ -120,12 +118,11 @@ def peak(
         model.compile()
     with autocast(device, precision):
         run(model, images, phase)
-    if on_gpu:
-        allocated = torch.cuda.max_memory_allocated(device)
-        reserved = torch.cuda.max_memory_reserved(device)
-        return {"allocated": allocated / MIB, "reserved": reserved / MIB, "resident": None}
-    growth = _resident("VmHWM") - before
-    return {"allocated": None, "reserved": None, "resident": growth / MIB}
+    if not on_gpu:
+        growth = (_resident("VmHWM") - before) / MIB
+        return {"allocated": None, "reserved": None, "resident": growth}
+    counted = (torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device))
+    return {"allocated": counted[0] / MIB, "reserved": counted[1] / MIB, "resident": None}
 
 
 def run(model: nn.Module, images: Tensor, phase: Phase) -> None:

@@ -1,10 +1,9 @@
 """Vision Transformers of timm whose positions can be permuted, as Position-SHAP asks.
 
-A model under measurement is called as ``f(images, permutation)``: in row b, token n gets the
-position of token ``permutation[b, n]``. The one idea: what a token knows of its place comes from a
-table with a row for each place, so to permute positions is to gather that table's rows, a set of
-rows for each image. An additive table takes the place of the parameter ``pos_embed`` during the
-call, a rotary one that of the angles which every block is handed. The model itself is not changed.
+The one idea: what a token knows of its place comes from a table with a row for each place, so to
+permute positions is to gather that table's rows, a set of rows for each image. An additive table
+takes the place of the parameter ``pos_embed`` during the call, a rotary one that of the angles
+which every block is handed. The model itself is not changed.
 """
 
 from __future__ import annotations

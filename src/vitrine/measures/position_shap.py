@@ -8,20 +8,19 @@ P_b whose tokens are permuted. The values of the four coalitions,
     v(P) = mean_b f(x_b, P)   v(0) = mean_b f(x_b, P_b)
 
 give each player's Shapley value: phi_P + phi_I = v(N) - v(0). Kernel SHAP, which the paper runs,
-solves a least-squares problem whose solution with two players is this closed form.
-
-P-SHAP is ``|phi_P| / (|phi_P| + |phi_I|)``. The paper prints it without absolute values; the
-authors' code takes them, and so do we: only then it lies between 0 and 1. A model's P-SHAP is the
-mean over the samples that it classifies correctly.
+solves a least-squares problem whose solution with two players is this closed form. P-SHAP is
+``|phi_P| / (|phi_P| + |phi_I|)``, with the absolute values that the authors' code takes and the
+paper does not print: only then it lies between 0 and 1. A model's P-SHAP is the mean over the
+samples that it classifies correctly.
 
 The one idea: v(P) and v(0) do not depend on the sample, so one `sweep` over the data gives them for
 all samples and classes at once, at 1 + K forward passes a sample, with all of the data as the
 background. A sample then is the n-th part of its own background, which raises P-SHAP a little where
 n is below a hundred. `paired` is the authors' protocol, whose background is half a batch of 32.
 
-A mean over K permutations is noisy, and absolute values of noise are not 0 on average: P-SHAP S(K)
-is too high, by about b / K. Half of the permutations are too high by 2 b / K, so the mean P-SHAP of
-a `sweep` is 2 S(K) - (S of one half + S of the other) / 2, at no further pass (Quenouille, 1956).
+Absolute values of noise are not 0 on average, so P-SHAP S(K) of K permutations is too high, by
+about b / K, and that of half of them by 2 b / K. The mean P-SHAP of a `sweep` is therefore
+2 S(K) - (S of one half + S of the other) / 2, at no further pass (Quenouille, 1956).
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,20 +52,25 @@ UNKNOWN = -1
 """The label of a sample whose predicted class is explained in the place of its true one."""
 RESAMPLES = 1000
 DRAWN_TOGETHER = 50
+TAILS = torch.tensor([(1 - 0.95) / 2, (1 + 0.95) / 2], dtype=torch.float64)
 
 
 @dataclass(frozen=True)
 class PositionShap:
     """P-SHAP of n samples, in their order; all tensors are ``(n,)``, float64, on the CPU."""
 
-    values: Tensor  # P-SHAP from 0 to 1
-    debiased: Tensor  # the same with the correction for few permutations, which may leave 0 to 1
     phi_position: Tensor  # the Shapley value of the position embedding
     phi_image: Tensor  # that of the image
+    debiased: Tensor  # P-SHAP corrected for few permutations, which may leave 0 to 1
     correct: Tensor  # booleans, which samples are classified correctly
     interval: tuple[float, float] | None  # the bootstrap's, 95 %, of `mean`; None of `paired`
     passes_per_sample: float
     samples_per_second: float  # of this call; a resumed one counts its own samples
+
+    @property
+    def values(self) -> Tensor:
+        """P-SHAP from 0 to 1, without that correction."""
+        return position_share(self.phi_position, self.phi_image)
 
     @property
     def mean(self) -> float:
@@ -104,17 +109,9 @@ def position_share(phi_position: Tensor, phi_image: Tensor) -> Tensor:
 def greater(first: Tensor, second: Tensor) -> float:
     """Test by Mann and Whitney's U whether ``(n,)`` `first` is greater than ``(m,)`` `second`.
 
-    The one-sided p-value is float64 (in float32 one below 1e-45 would be 0); by the null
-    hypothesis both are distributed alike.
-
-    Raises:
-        VitrineError: one of them is empty.
+    Return the one-sided p-value in float64 (in float32 one below 1e-45 would be 0); by the null
+    hypothesis both are distributed alike. Neither may be empty.
     """
-    if not len(first) or not len(second):
-        sizes = f"{len(first)} against {len(second)} samples"
-        raise VitrineError(
-            f"a Mann-Whitney test of {sizes} says nothing: give at least one of each"
-        )
     from scipy.stats import mannwhitneyu  # here, since P-SHAP itself needs torch and timm alone
 
     test = mannwhitneyu(first.double().numpy(), second.double().numpy(), alternative="greater")
@@ -147,22 +144,20 @@ def sweep(
         seed: of the permutations and the bootstrap.
         device: where the model is.
         workers: processes that load samples; 0 does it here.
-        resume: a file that keeps what is done, for a later call to go on from; it is deleted at
-            the end.
-        digest: of what the samples and labels are; a file of another one is not resumed.
+        resume: a file that a later call goes on from; it is deleted at the end.
+        digest: of the samples and labels; a file of another one is not resumed.
 
     Raises:
         VitrineError: there are fewer than two samples or no permutations, the model is in training
             mode or its logits are not finite, a label is not one of its classes, or `resume` is of
             another sweep or cannot be written.
     """
-    count: int = len(samples)  # type: ignore[arg-type]  # torch's Dataset declares no length
-    _require(model, count)
+    count = _require(model, samples)
     if permutations < 1:
         raise VitrineError(f"permutations is {permutations}; give at least 1")
-    identity = {"samples": count, "permutations": permutations, "seed": seed}
-    described = {"positions": model.positions, "images and labels": digest}
-    progress = _Progress(resume, identity | described)
+    identity: dict[str, Any] = {"samples": count, "permutations": permutations, "seed": seed}
+    identity |= {"positions": model.positions, "images and labels": digest}
+    progress = _Progress(resume, identity)
     start = len(progress)
     if start:
         ends = _collate(samples, torch.tensor([0, start - 1]))[0]
@@ -174,21 +169,20 @@ def sweep(
             clean = _logits(model, images, None, device)
             _classes(clean, labels)  # refused before they cost passes
             draws = _draws(permutations, model.positions, seed, len(progress), len(labels))
-            halves = [_mean_logits(model, images, half, device) for half in _halved(draws)]
-            progress.add(labels, torch.stack([clean, *halves], dim=1))
+            halves = draws.tensor_split(min(2, permutations))  # the first one is the larger
+            means = [_mean_logits(model, images, half, device) for half in halves]
+            progress.add(labels, torch.stack([clean, *means], dim=1))
             bar.update(len(labels))
     seconds = time.perf_counter() - begin
-    labels, (clean, *halves) = progress.joined()
-    classes = _classes(clean, labels)
-    permuted, weights = [_joined(halves, permutations)], extrapolation(permutations)
-    permuted += halves if len(halves) > 1 else []
+    labels, (clean, *parts) = progress.joined()
+    classes, weights = _classes(clean, labels), extrapolation(permutations)
+    # The mean over all K permutations: that of equal numbers is that number, bit for bit.
+    whole = parts[0] + (parts[-1] - parts[0]) * (permutations // 2 / permutations)
+    permuted = [whole, *parts][: len(weights)]
     of_each = [_swept(clean, one, classes, clean.mean(dim=0), one.mean(dim=0)) for one in permuted]
-    (phi_position, phi_image), values = of_each[0]
     result = PositionShap(
-        values=values,
-        debiased=weights @ torch.stack([shares for _, shares in of_each]),
-        phi_position=phi_position,
-        phi_image=phi_image,
+        *of_each[0],
+        debiased=weights @ torch.stack([position_share(*phi) for phi in of_each]),
         correct=clean.argmax(dim=1) == classes,
         interval=bootstrap_interval(clean, permuted, classes, seed, weights),
         passes_per_sample=1 + permutations,
@@ -216,22 +210,16 @@ def extrapolation(permutations: int) -> Tensor:
 
 
 def bootstrap_interval(
-    clean: Tensor,
-    permuted: Sequence[Tensor],
-    classes: Tensor,
-    seed: int,
-    weights: Tensor,
-    level: float = 0.95,
+    clean: Tensor, permuted: Sequence[Tensor], classes: Tensor, seed: int, weights: Tensor
 ) -> tuple[float, float]:
-    """Return percentiles of the mean P-SHAP of correctly classified samples, drawn anew.
+    """Return the 95 % interval of the mean P-SHAP of correct samples, by drawing samples anew.
 
     A draw of samples, with replacement, draws their share in the background too. Both bounds are
     NaN if no sample is classified correctly.
 
     `clean` are the logits f(x_i, P), each of `permuted` f(x_i, P_ik) averaged over some k,
     ``(n, classes)``, with its weight in the estimate, as `extrapolation` has them; `classes`
-    ``(n,)`` are those explained. `level` is how often the interval shall cover the mean of
-    infinitely many samples.
+    ``(n,)`` are those explained.
     """
     count = len(clean)
     generator = torch.Generator().manual_seed(derive("P-SHAP bootstrap", seed))
@@ -244,12 +232,12 @@ def bootstrap_interval(
         position = share @ clean
         values = torch.zeros_like(share)
         for weight, one in zip(weights, permuted, strict=True):
-            values += weight * _swept(clean, one, classes, position, share @ one)[1]
+            phi = _swept(clean, one, classes, position, share @ one)
+            values += weight * position_share(*phi)
         share = share * correct
         means.append((share * values).sum(dim=1) / share.sum(dim=1))
-    tails = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64)
     # A draw without any correct sample has no mean.
-    low, high = torch.cat(means).nanquantile(tails).tolist()
+    low, high = torch.cat(means).nanquantile(TAILS).tolist()
     return low, high
 
 
@@ -276,12 +264,11 @@ def bias_of_few(
     Raises:
         VitrineError: as `sweep`, or a K is above `reference`.
     """
-    count: int = len(samples)  # type: ignore[arg-type]  # torch's Dataset declares no length
-    _require(model, count)
+    count = _require(model, samples)
     if not 1 <= min(permutations) <= max(permutations) <= reference:
         raise VitrineError(f"permutations are {[*permutations]}; give 1 to reference = {reference}")
     cleans, labelled, owns = [], [], []
-    none: Tensor | float = 0.0  # (reference, classes), v(0) of each permutation
+    none = torch.zeros((), dtype=torch.float64)  # (reference, classes), v(0) of each permutation
     done = 0
     for images, labels in _loader(samples, 0, batch_size, workers):
         clean = _logits(model, images, None, device)
@@ -293,23 +280,20 @@ def bias_of_few(
         cleans.append(clean)
         labelled.append(classes)
         done += len(labels)
-    clean, classes, own = torch.cat(cleans), torch.cat(labelled), torch.cat(owns, dim=1)
+    clean, classes, v_image = torch.cat(cleans), torch.cat(labelled), torch.cat(owns, dim=1)
     both, position = _own(clean, classes), clean.mean(dim=0)[classes]
     correct = clean.argmax(dim=1) == classes
-    v_image, v_none = own, torch.as_tensor(none)[:, classes]  # (reference, n)
+    coalitions = torch.stack([v_image, none[:, classes]])  # v(I) and v(0), (2, reference, n)
 
     def estimates(size: int) -> tuple[float, float]:
-        whole = reference // size * size
+        groups = coalitions[:, : reference // size * size].unflatten(1, (-1, size))
+        weights, half = extrapolation(size), (size + 1) // 2
         shares = []
-        for part in (slice(None), slice((size + 1) // 2), slice((size + 1) // 2, None)):
-            image, nothing = (
-                values[:whole].unflatten(0, (-1, size))[:, part].mean(dim=1)
-                for values in (v_image, v_none)
-            )
+        for part in (slice(None), slice(half), slice(half, None))[: len(weights)]:
+            image, nothing = groups[:, :, part].mean(dim=2)
             phi = shapley(both, image, position, nothing)
             shares.append(position_share(*phi)[:, correct].mean())
-        weights = extrapolation(size)
-        return shares[0].item(), (weights @ torch.stack(shares[: len(weights)])).item()
+        return shares[0].item(), (weights @ torch.stack(shares)).item()
 
     _, truth = estimates(reference)
     each = {size: estimates(size) for size in permutations}
@@ -365,8 +349,7 @@ def paired(
             the model is in training mode or its logits are not finite, or a label is not one of
             its classes.
     """
-    count: int = len(samples)  # type: ignore[arg-type]  # torch's Dataset declares no length
-    _require(model, count)
+    count = _require(model, samples)
     folds = draw_folds(count, model.positions, batch_size, seed) if folds is None else folds
     explained = torch.cat([fold.samples for fold in folds])
     if not torch.equal(explained.sort().values, torch.arange(count)):
@@ -374,32 +357,25 @@ def paired(
             f"the folds do not explain each of the {count} samples once: give every index from 0 "
             f"to {count - 1} to one of them"
         )
-    begin = time.perf_counter()
-    passes = 0
-    parts = []
-    with tqdm(total=count, desc="P-SHAP", unit="image", disable=None) as bar:
-        for fold in folds:
-            images, labels = _collate(samples, fold.samples)
-            others, _ = _collate(samples, fold.background)
-            both = _logits(model, images, None, device)
-            draws = (draw.expand(len(images), -1) for draw in fold.permutations)
-            permuted = [_logits(model, images, draw, device) for draw in draws]
-            image = torch.stack(permuted).mean(dim=0)
-            position = _logits(model, others, None, device).mean(dim=0).expand_as(both)
-            none = _logits(model, others, fold.permutations, device).mean(dim=0).expand_as(both)
-            classes = _classes(both, labels)
-            coalitions = [_own(logits, classes) for logits in (both, image, position, none)]
-            parts.append(torch.stack([*shapley(*coalitions), both.argmax(dim=1) == classes]))
-            passes += len(images) * (1 + len(others)) + 2 * len(others)
-            bar.update(len(images))
+    begin, passes, parts = time.perf_counter(), 0, []
+    for fold in tqdm(folds, desc="P-SHAP", unit="background", disable=None):
+        images, labels = _collate(samples, fold.samples)
+        others, _ = _collate(samples, fold.background)
+        both = _logits(model, images, None, device)
+        draws = (draw.expand(len(images), -1) for draw in fold.permutations)
+        image = torch.stack([_logits(model, images, draw, device) for draw in draws]).mean(dim=0)
+        of_others = [_logits(model, others, draw, device) for draw in (None, fold.permutations)]
+        position, none = (logits.mean(dim=0).expand_as(both) for logits in of_others)
+        classes = _classes(both, labels)
+        coalitions = [_own(logits, classes) for logits in (both, image, position, none)]
+        parts.append(torch.stack([*shapley(*coalitions), both.argmax(dim=1) == classes]))
+        passes += len(images) * (1 + len(others)) + 2 * len(others)
     seconds = time.perf_counter() - begin
     phi_position, phi_image, correct = torch.cat(parts, dim=1)[:, explained.argsort()]  # (3, n)
-    values = position_share(phi_position, phi_image)
     return PositionShap(
-        values=values,
-        debiased=values,
-        phi_position=phi_position,
-        phi_image=phi_image,
+        phi_position,
+        phi_image,
+        debiased=position_share(phi_position, phi_image),
         correct=correct.bool(),
         interval=None,
         passes_per_sample=passes / count,
@@ -489,18 +465,6 @@ def _draws(permutations: int, positions: int, seed: int, first: int, count: int)
     return torch.stack(each, dim=1)
 
 
-def _halved(draws: Tensor) -> tuple[Tensor, ...]:
-    """Both halves of the permutations, the first one larger; a single one stays whole."""
-    return draws.tensor_split(min(2, len(draws)))
-
-
-def _joined(halves: Sequence[Tensor], permutations: int) -> Tensor:
-    """The mean over all K permutations, of the means over their halves."""
-    first, last = halves[0], halves[-1]
-    # So that the mean of equal numbers is that number, bit for bit.
-    return first + (last - first) * (permutations // 2 / permutations)
-
-
 def _mean_logits(model: Permutable, images: Tensor, draws: Tensor, device: str) -> Tensor:
     """Logits averaged over permutations ``(K, B, N)``, ``(B, classes)``."""
     mean = torch.zeros((), dtype=torch.float64)
@@ -512,11 +476,10 @@ def _mean_logits(model: Permutable, images: Tensor, draws: Tensor, device: str) 
 
 def _swept(
     clean: Tensor, permuted: Tensor, classes: Tensor, position: Tensor, none: Tensor
-) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Shapley values and P-SHAP ``(..., n)``; `position` and `none` are ``(..., classes)``."""
+) -> tuple[Tensor, Tensor]:
+    """Shapley values ``(..., n)`` from v(P) and v(0) of each class, ``(..., classes)``."""
     both, image = _own(clean, classes), _own(permuted, classes)
-    phi = shapley(both, image, position[..., classes], none[..., classes])
-    return phi, position_share(*phi)
+    return shapley(both, image, position[..., classes], none[..., classes])
 
 
 def _own(logits: Tensor, classes: Tensor) -> Tensor:
@@ -559,13 +522,16 @@ def _logits(model: Permutable, images: Tensor, permutation: Tensor | None, devic
     return logits
 
 
-def _require(model: Permutable, samples: int) -> None:
-    if samples < 2:
-        raise VitrineError(f"P-SHAP of {samples} images has no background: give at least two")
+def _require(model: Permutable, samples: Any) -> int:
+    """The number of samples, if they and the model can be measured."""
+    count = len(samples)
+    if count < 2:
+        raise VitrineError(f"P-SHAP of {count} images has no background: give at least two")
     if isinstance(model, nn.Module) and any(module.training for module in model.modules()):
         raise VitrineError(
             "the model is in training mode, where dropout changes its logits: call model.eval()"
         )
+    return count
 
 
 class _Progress:
@@ -581,10 +547,9 @@ class _Progress:
         self.rows: list[Tensor] = []  # (B, 2), index and label, and the logits behind them
         self.logits = 1 + min(2, identity["permutations"])
         if path is not None:
-            try:
+            with self._writable():
+                path.open("ab").close()  # before it is needed
                 self._load(path)
-            except OSError as error:
-                raise self._unwritable(error) from None
 
     def __len__(self) -> int:
         return sum(map(len, self.rows))
@@ -594,15 +559,11 @@ class _Progress:
         indices = torch.arange(len(self), len(self) + len(labels))
         leading = torch.stack([indices, labels], dim=1).double()
         self.rows.append(torch.cat([leading, logits.flatten(1)], dim=1))
-        if self.path is None:
-            return
-        try:
-            with self.path.open("ab") as file:
+        if self.path is not None:
+            with self._writable(), self.path.open("ab") as file:
                 header = json.dumps(self.identity | {"classes": logits.shape[2]}) + "\n"
                 begun = b"" if file.tell() else header.encode()
                 file.write(begun + self.rows[-1].numpy().tobytes())
-        except OSError as error:
-            raise self._unwritable(error) from None
 
     def require_same(self, ends: Tensor) -> None:
         """Refuse the file if its first and last sample have other logits: ``(2, classes)``."""
@@ -620,35 +581,36 @@ class _Progress:
         return rows[:, 1].long(), rows[:, 2:].unflatten(1, (self.logits, -1)).unbind(dim=1)
 
     def _load(self, path: Path) -> None:
-        path.open("ab").close()  # so that it is known to be writable before it is needed
+        damaged = VitrineError(f"{path} is damaged or no sweep's: delete it to begin anew")
         content = path.read_bytes()
         if not content:
             return
         header, _, body = content.partition(b"\n")
         try:
             identity = json.loads(header)
-            width = 8 * (2 + self.logits * identity.pop("classes"))
+            columns = 2 + self.logits * identity.pop("classes")
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise self._damaged() from None
-        if identity != self.identity:
-            changed = {key: identity.get(key) for key in self.identity}
-            changed = {k: v for k, v in changed.items() if v != self.identity[k]}
-            wanted = {key: self.identity[key] for key in changed}
-            raise VitrineError(
-                f"{path} is of a sweep with {changed}, not {wanted}: delete it to begin anew"
+            raise damaged from None
+        if changed := [key for key, own in self.identity.items() if identity.get(key) != own]:
+            there, wanted = (
+                {key: one.get(key) for key in changed} for one in (identity, self.identity)
             )
-        whole = len(body) // width
-        os.truncate(path, len(header) + 1 + whole * width)
-        rows = torch.from_numpy(np.frombuffer(body, count=whole * width // 8).copy())
-        rows = rows.view(whole, width // 8)
+            raise VitrineError(
+                f"{path} is of a sweep with {there}, not {wanted}: delete it to begin anew"
+            )
+        whole = len(body) // (8 * columns)
+        os.truncate(path, len(header) + 1 + whole * 8 * columns)
+        rows = torch.from_numpy(np.frombuffer(body, count=whole * columns).copy())
+        rows = rows.view(whole, columns)
         if not torch.equal(rows[:, 0], torch.arange(whole).double()) or not rows.isfinite().all():
-            raise self._damaged()
+            raise damaged
         self.rows = [rows] if whole else []
 
-    def _damaged(self) -> VitrineError:
-        return VitrineError(f"{self.path} is damaged or no sweep's: delete it to begin anew")
-
-    def _unwritable(self, error: OSError) -> VitrineError:
-        return VitrineError(
-            f"cannot write {self.path} ({error.strerror or error}): make room or name another"
-        )
+    @contextmanager
+    def _writable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise VitrineError(
+                f"cannot write {self.path} ({error.strerror or error}): make room or name another"
+            ) from None

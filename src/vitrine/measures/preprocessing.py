@@ -1,7 +1,7 @@
 """What training and evaluation really do to an image, as numbers for a table of preprocessing.
 
-The one idea: nothing is read off the recipe. The transforms are built as training and evaluation
-build them, and the objects that then process images are asked. So a table can only print what runs.
+The one idea: the transforms are built as training and evaluation build them, and the objects that
+then process images are asked, not the recipe. So a table can only print what runs.
 """
 
 from __future__ import annotations
@@ -11,23 +11,20 @@ from collections.abc import Iterable
 from timm.data.auto_augment import RandAugment
 from timm.data.random_erasing import RandomErasing
 from timm.data.transforms import MaybeToTensor, RandomResizedCropAndInterpolation
-from torchvision.transforms import (
-    CenterCrop,
-    ColorJitter,
-    Normalize,
-    RandomHorizontalFlip,
-    Resize,
-)
+from torchvision.transforms import CenterCrop, ColorJitter, Normalize, RandomHorizontalFlip, Resize
 
 from vitrine.data.transforms import CircularShift, eval_transform, train_transform
 from vitrine.errors import VitrineError
 from vitrine.measures.context import Described, Values
 
-RANDAUGMENT = ("magnitude", "mstd", "layers", "increasing", "operations")
+RANDAUGMENT = (
+    *("randaugment", "randaugment/magnitude", "randaugment/mstd", "randaugment/layers"),
+    *("randaugment/increasing", "randaugment/operations"),
+)
 KEYS = (
     *("resize", "center_crop", "random_resized_crop", "hflip", "hflip/probability"),
-    *("color_jitter", "randaugment", *(f"randaugment/{name}" for name in RANDAUGMENT)),
-    *("normalization", "erasing", "erasing/probability", "circular_shift"),
+    *("color_jitter", *RANDAUGMENT, "normalization"),
+    *("erasing", "erasing/probability", "circular_shift"),
 )
 
 
@@ -64,42 +61,34 @@ def describe(steps: Iterable[object]) -> dict[str, float]:
     """
     found: dict[str, float] = dict.fromkeys(KEYS, 0)
     for step in steps:
-        found |= _describe(step)
+        match step:
+            case Resize(size=size):
+                found["resize"] = size
+            case CenterCrop(size=(side, _)):
+                found["center_crop"] = side
+            case RandomResizedCropAndInterpolation(size=(side, _)):
+                found["random_resized_crop"] = side
+            case RandomHorizontalFlip(p=probability):
+                found |= {"hflip": 1, "hflip/probability": probability}
+            case ColorJitter():
+                found["color_jitter"] = 1
+            case RandAugment(ops=operations, num_layers=layers):
+                first, names = operations[0], {operation.name for operation in operations}
+                increasing = int("ColorIncreasing" in names)
+                numbers = (first.magnitude, first.magnitude_std, layers, increasing, len(names))
+                found |= dict(zip(RANDAUGMENT, (1, *numbers), strict=True))
+            case MaybeToTensor():
+                pass
+            case Normalize():
+                found["normalization"] = 1
+            case RandomErasing(probability=probability):
+                found |= {"erasing": 1, "erasing/probability": probability}
+            case CircularShift(limit=limit):
+                found["circular_shift"] = limit
+            case _:
+                raise VitrineError(
+                    f"the training uses {type(step).__name__}, which the measure 'preprocessing' "
+                    "has no key for; add it to vitrine/measures/preprocessing.py, or take the "
+                    "recipe from the table"
+                )
     return found
-
-
-def _describe(step: object) -> dict[str, float]:
-    match step:
-        case Resize(size=size):
-            return {"resize": size}
-        case CenterCrop(size=(side, _)):
-            return {"center_crop": side}
-        case RandomResizedCropAndInterpolation(size=(side, _)):
-            return {"random_resized_crop": side}
-        case RandomHorizontalFlip(p=probability):
-            return {"hflip": 1, "hflip/probability": probability}
-        case ColorJitter():
-            return {"color_jitter": 1}
-        case RandAugment(ops=operations, num_layers=layers):
-            first = operations[0]
-            names = {operation.name for operation in operations}
-            return {
-                "randaugment": 1,
-                "randaugment/magnitude": first.magnitude,
-                "randaugment/mstd": first.magnitude_std,
-                "randaugment/layers": layers,
-                "randaugment/increasing": int("ColorIncreasing" in names),
-                "randaugment/operations": len(names),
-            }
-        case MaybeToTensor():
-            return {}
-        case Normalize():
-            return {"normalization": 1}
-        case RandomErasing(probability=probability):
-            return {"erasing": 1, "erasing/probability": probability}
-        case CircularShift(limit=limit):
-            return {"circular_shift": limit}
-    raise VitrineError(
-        f"the training uses {type(step).__name__}, which the measure 'preprocessing' has no key "
-        "for; add it to vitrine/measures/preprocessing.py, or take the recipe from the table"
-    )

@@ -67,7 +67,7 @@ def take(job: MeasurementJob) -> dict[str, object]:
 def _require_wanted(function: Callable[..., Any], given: Context, job: MeasurementJob) -> None:
     """Refuse to hand a recipe to a function that is written for a trained model, and the like."""
     first = next(iter(inspect.signature(function).parameters.values())).annotation
-    wanted, _, task = str(getattr(first, "__name__", first)).partition("[")
+    wanted, _, task = str(getattr(first, "__name__", first)).rstrip("]").partition("[")
     if wanted not in ON:
         return
     if wanted not in {one.__name__ for one in type(given).__mro__}:
@@ -75,10 +75,10 @@ def _require_wanted(function: Callable[..., Any], given: Context, job: Measureme
             f"{job.function} takes a {wanted} and measure '{job.name}' gives it a "
             f"{type(given).__name__}: write 'on: {ON[wanted]}' for it in artifacts.yaml"
         )
-    task, kind = task.rstrip("]") or Recipe.__name__, type(getattr(given, "recipe", None)).__name__
-    if task != kind:
+    kind = type(getattr(given, "recipe", None)).__name__
+    if (task or Recipe.__name__) != kind:
         raise VitrineError(
-            f"{job.function} measures a {task} and '{job.name}' is taken on a "
+            f"{job.function} measures a {task or Recipe.__name__} and '{job.name}' is taken on a "
             f"{kind}: correct the cell's measure or recipe in artifacts.yaml"
         )
 
@@ -89,13 +89,8 @@ def subject(job: MeasurementJob, seed: int) -> Context:
     Raises:
         VitrineError: the run is not trained, or its weights are not those that it was trained to.
     """
-    context = Context(
-        device=job.device,
-        data_root=job.data_root,
-        seed=seed,
-        workers=job.workers,
-        datasets=job.datasets,
-    )
+    where = (job.device, job.data_root, seed)
+    context = Context(*where, workers=job.workers, datasets=job.datasets)
     if job.recipe is None or job.dataset is None:
         return context
     described = Described(**vars(context), recipe=job.recipe, info=job.dataset)

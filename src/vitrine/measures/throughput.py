@@ -34,15 +34,9 @@ def throughput(
 ) -> Values:
     """Measure the inference throughput of untrained models on noise (shift, Sec. 5.4).
 
-    Args:
-        context: where to measure.
-        models: fields of `vitrine.measures.architecture.Architecture` by label.
-        pairs: for a label, that of the model that it is compared with, or a list of several.
-        batch_size: images in a pass.
-        passes: timed passes of each model.
-        warmup: passes of each model before these.
-        precision: of the forward pass.
-        compile: let torch.compile at the models, as a recipe's `compile` does.
+    `models` are fields of `vitrine.measures.architecture.Architecture` by label; `pairs` gives for
+    a label that of the model that it is compared with, or a list of several. `passes` of each model
+    are timed after `warmup` others. `compile` uses torch.compile, as a recipe's does.
 
     Returns:
         ``"<label>/..."`` with ``images_per_second`` (at the median pass), ``parameters``,
