@@ -260,7 +260,7 @@ def test_a_disk_that_fills_up_while_unpacking_leaves_nothing(
 
 def test_two_processes_do_not_fetch_the_same_dataset_at_once(cifar10, tmp_path, server):
     (tmp_path / "cifar10").mkdir()
-    with fetching.alone(tmp_path / "cifar10"):
+    with fetching.alone(tmp_path / "cifar10" / ".fetching", "the same"):
         said = complaint(cifar10("good"), tmp_path)
     assert said.startswith(f"another process is fetching into {tmp_path}/cifar10; wait")
     assert server.requests == []

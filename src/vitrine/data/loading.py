@@ -50,12 +50,9 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
 
     With `repeats` an epoch shows that many views of each image it takes, in one batch, and so only
     its share of the images: the repeated augmentation of Hoffer et al. (2020) as DeiT samples it.
-    What is transformed goes into `kept`, if there is one, and no image is transformed twice: for
-    small datasets of which neither images nor transform draw anything. Seeds can share it.
-
-    The global generators of Python, NumPy and torch are seeded for each sample and put back as
-    they were afterwards. They are put back once for all samples fetched together, since saving
-    NumPy's state takes longer than transforming a small image.
+    Where neither images nor transform draw anything, `kept` keeps each view; seeds can share it.
+    The global generators are put back once for all samples fetched together: saving NumPy's state
+    takes longer than transforming a small image.
     """
 
     def __init__(
@@ -66,9 +63,8 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
         repeats: int = 1,
         kept: Views | None = None,
     ) -> None:
-        self.dataset, self.transform = dataset, transform
-        self.seed, self.repeats = seed, repeats
-        self.kept = kept
+        self.dataset, self.transform, self.seed = dataset, transform, seed
+        self.repeats, self.kept = repeats, kept
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]  # torch's Dataset declares no length
@@ -122,9 +118,8 @@ def evenly_spread(total: int, count: int | None) -> list[int]:
 def steps_per_epoch(samples: int, size: int, micro: int, drop_last: bool = True) -> int:
     """Number of global batches in an epoch, without the incomplete last one if `drop_last`.
 
-    Raises:
-        VitrineError: there are fewer samples than one batch, or so few in the last that a
-            micro-batch would have less than two.
+    Raises VitrineError if there are fewer samples than one batch, or so few in the last that a
+    micro-batch would have less than two.
     """
     if samples < size:
         raise VitrineError(
@@ -165,15 +160,12 @@ def micro_batches(
     """Yield this rank's micro-batches of the steps from `start` up to (not with) `stop`.
 
     A step is one global batch of `size` images in size / micro micro-batches; rank r of `world`
-    takes those numbered r, r + world, ... One process and many see the same micro-batches, in the
-    order that the samples' seed decides. Views of one image go to different micro-batches, as far
-    as there are some. `workers` processes transform the images, 0 this one; to close the generator
-    ends them. `pin_memory` puts the batches where a GPU can copy them from. Without `drop_last` the
+    takes those numbered r, r + world, ... Views of one image go to different micro-batches, as far
+    as there are some. To close the generator ends its `workers`. Without `drop_last` the
     micro-batches of a short last batch share its images as equally as can be.
 
-    Raises:
-        VitrineError: the dataset is smaller than a batch, or the micro-batches of a step cannot
-            be shared equally among the processes.
+    Raises VitrineError if the dataset is smaller than a batch, or the processes cannot share the
+    micro-batches of a step equally.
     """
     per_epoch = steps_per_epoch(len(samples), size, micro, drop_last)
     per_step, repeats = size // micro, samples.repeats

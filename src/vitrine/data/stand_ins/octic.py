@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from vitrine.data.arrays import Pictures, scans
 from vitrine.data.opening import Split, stream
-from vitrine.data.photos import photos, tiles
+from vitrine.data.photos import Box, photos, tiles
 
 SIDE = 16
 CROPS = (16, 24)
@@ -41,9 +41,6 @@ CELLS: dict[Split, int] = {"train": 1200, "val": 400}
 CELL_SHARES = np.arange(1, 9) / 36
 STAIN = np.array([0.35, 0.15, 0.45])  # purple
 PALE = 0.85  # share of white in the ground: colours would tell images apart, not their cells
-
-Box = tuple[int, int, int, int]
-"""Left, top, right and bottom in a photograph, in pixels."""
 
 REGIONS: dict[str, list[tuple[str, Box]]] = {
     "sky": [("china", (330, 0, 640, 190))],
@@ -141,8 +138,7 @@ def cells(folder: Path, split: Split) -> Pictures:
     """
     random = stream("cells", split)
     drawn, digits = scans(split)
-    flower, cut = photos()["flower"] / 255, tiles("flower", split)
-    cut = cut[(cut[:, 2:] - cut[:, :2]).min(1) >= SIDE]
+    flower, cut = photos()["flower"] / 255, tiles("flower", split, least=SIDE)
     labels = random.choice(8, size=CELLS[split], p=CELL_SHARES)
     images = np.empty((len(labels), SIDE, SIDE, 3))
     for image, label in zip(images, labels, strict=True):
@@ -160,9 +156,7 @@ def things(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compose things of these kinds and materials, each on a darker material.
 
-    Returns:
-        images ``(N, 16, 16, 3)`` in 0..1, and the share of each pixel that the thing covers,
-        ``(N, 16, 16)``.
+    Images are ``(N, 16, 16, 3)`` in 0..1, the shares of pixels that things cover ``(N, 16, 16)``.
     """
     covers = cover(kinds, split, random)
     filling = 1 - TINT + TINT * stuff(materials, split, random)
@@ -222,8 +216,7 @@ def _crop(
 @functools.cache
 def _large_tiles(photo: str, box: Box, split: Split) -> list[Box]:
     """The tiles of a split in a region that hold the smallest square."""
-    found = tiles(photo, split, box)
-    return found[(found[:, 2:] - found[:, :2]).min(1) >= CROPS[0]].tolist()
+    return tiles(photo, split, box, least=CROPS[0]).tolist()
 
 
 @functools.cache
