@@ -33,8 +33,7 @@ class Checkpoints:
     def save(self, step: int, state: dict[str, Any]) -> Path:
         """Write `state` after `step` steps, and drop all but the last two checkpoints.
 
-        Raises:
-            VitrineError: the disk is full or the folder read-only; older checkpoints are intact.
+        Raises VitrineError if the disk is full or the folder read-only; older ones are intact.
         """
         path = self.folder / f"step-{step:08d}.pt"
         with atomic_path(path) as partial:
@@ -56,10 +55,8 @@ class Checkpoints:
     def latest(self) -> Path | None:
         """Return the newest sound checkpoint, or None where the run has none yet.
 
-        A damaged one is passed over with a warning and deleted, as are leftovers of a kill.
-
-        Raises:
-            VitrineError: a checkpoint belongs to another recipe or seed, or all are damaged.
+        A damaged one is passed over with a warning and deleted, as are leftovers of a kill. Raises
+        VitrineError if one belongs to another recipe or seed, or all are damaged.
         """
         clear_temporaries(self.folder)
         damaged: list[Path] = []

@@ -30,14 +30,9 @@ VALIDATION = "validation/"  # what the names of scores begin with in the log
 class Journal:
     """Writes entries to `folder`/log.jsonl and shows progress on standard error.
 
-    Args:
-        folder: the run folder; its last two names label the progress.
-        step: steps already taken; entries beyond them are dropped from the log.
-        steps: steps of the whole run.
-        steps_per_epoch: steps of one epoch.
-        images_per_step: images of one step, over all processes.
-        silent: write and show nothing, in a process that does not lead.
-        tensorboard: write the entries to `folder`/events, too, if tensorboard is installed.
+    Entries beyond `step`, those already taken of `steps` in all, are dropped from the log. A
+    `silent` one (of a process that does not lead) writes and shows nothing. With `tensorboard`, if
+    it is installed, the entries go to `folder`/events, too.
     """
 
     def __init__(
@@ -46,17 +41,15 @@ class Journal:
         step: int,
         steps: int,
         steps_per_epoch: int,
-        images_per_step: int,
+        images_per_step: int,  # over all processes
         *,
         silent: bool,
         tensorboard: bool = False,
     ) -> None:
         self._path = folder / "log.jsonl"
         self._label = "/".join(folder.parts[-2:])
-        self._steps = steps
-        self._steps_per_epoch = steps_per_epoch
-        self._images_per_step = images_per_step
-        self._silent = silent
+        self._steps, self._steps_per_epoch = steps, steps_per_epoch
+        self._images_per_step, self._silent = images_per_step, silent
         self._first, self._start = step, time.monotonic()
         self._last, self._last_time = step, self._start
         self._line, self._line_time = "", self._start
@@ -77,10 +70,9 @@ class Journal:
 
     def __exit__(self, *exception: object) -> None:
         self._print_line()
-        if self._bar is not None:
-            self._bar.close()
-        if self._events is not None:
-            self._events.close()
+        for opened in (self._bar, self._events):
+            if opened is not None:
+                opened.close()
 
     def record(self, step: int, loss: float, lr: float, **more: float) -> None:
         """Note the mean loss since the last entry, after `step` steps, and what else is told."""
@@ -190,16 +182,12 @@ def step_of(line: str) -> int | None:
 class Losses:
     """The losses of the steps: kept on the device until they are read, all at once.
 
-    Args:
-        team: the processes whose losses are averaged.
-        step: steps taken before; later, the last step whose loss was read.
-        unlogged: losses of those of them that no entry of the log has covered yet.
+    `step` is the last step whose loss was read; those that no entry of the log has covered yet are
+    `unlogged`. The `team`'s processes average theirs.
     """
 
     def __init__(self, team: Team, step: int, unlogged: list[float]) -> None:
-        self.unlogged = unlogged
-        self._team = team
-        self.step = step
+        self._team, self.step, self.unlogged = team, step, unlogged
         self._unread: list[Tensor] = []
 
     def add(self, loss: Tensor) -> None:

@@ -1,8 +1,7 @@
 """Fetch published weights, or check those placed by hand (``python -m vitrine fetch-weights``).
 
-Done once, where there is a network. The published file is checked against the registry
-(``configs/weights.yaml``), also where it was placed by hand, and kept as safetensors with a note of
-its digest (``<name>.json``), against which every use is checked.
+Done once, where there is a network. The file is checked against ``configs/weights.yaml`` and kept
+as safetensors with a note of its digest (``<name>.json``), against which every use is checked.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from pathlib import Path
 
 import safetensors.torch
 
-from vitrine.data.download import download
+from vitrine.data.download import alone, download
 from vitrine.errors import VitrineError
-from vitrine.files import Locked, atomic_path, lock, sha256, write_atomically
+from vitrine.files import atomic_path, sha256, write_atomically
 from vitrine.plan.weights import PublishedWeights
 from vitrine.training.weights_file import note_of, read_weights, require_as_noted
 
@@ -23,18 +22,11 @@ def fetch(weights: PublishedWeights, output: Path) -> None:
     """Leave published weights in `output`, a safetensors file, beside a note of their digest.
 
     The published file is not downloaded where it lies beside `output`, under the same name with
-    its own suffix, or as `output` itself if it is safetensors.
-
-    Raises:
-        VitrineError: they cannot be fetched or written, or are not those of the registry.
+    its own suffix, or as `output` itself if it is safetensors. Raises VitrineError if they cannot
+    be fetched or written, or are not those of the registry.
     """
-    try:
-        with lock(output.with_name(f".{output.name}.fetching")):
-            _fetch(weights, output)
-    except Locked:
-        raise VitrineError(
-            f"another process is fetching {output}; wait until it has finished"
-        ) from None
+    with alone(output.with_name(f".{output.name}.fetching"), str(output)):
+        _fetch(weights, output)
 
 
 def _fetch(weights: PublishedWeights, output: Path) -> None:
