@@ -1,10 +1,9 @@
 """Batches whose content is a function of (seed, step) alone.
 
-The one idea: randomness is counted, never carried. The order of epoch e is a function of
-(seed, e), and the transform of sample i in epoch e draws from generators seeded by (seed, e, i),
-that of its view v under repeated augmentation by (seed, e, i, v).
-So workers, devices, accumulation, interruption and resume cannot change what a step sees, and
-starting at step s costs nothing: there is no state to replay.
+Randomness is counted, never carried. The order of epoch e is a function of (seed, e), and the
+transform of sample i (of its view v under repeated augmentation) draws from generators seeded by
+(seed, e, i) or (seed, e, i, v). So workers, devices, accumulation and resume cannot change what a
+step sees, and starting at step s costs nothing: there is no state to replay.
 """
 
 from __future__ import annotations
@@ -160,20 +159,13 @@ def micro_batches(
     """Yield this rank's micro-batches of the steps from `start` up to (not with) `stop`.
 
     A step is one global batch of `size` images in size / micro micro-batches; rank r of `world`
-    takes those numbered r, r + world, ... Views of one image go to different micro-batches, as far
-    as there are some. To close the generator ends its `workers`. Without `drop_last` the
-    micro-batches of a short last batch share its images as equally as can be.
-
-    Raises VitrineError if the dataset is smaller than a batch, or the processes cannot share the
-    micro-batches of a step equally.
+    takes those numbered r, r + world, ..., where `world` divides their number. Views of one image
+    go to different micro-batches, as far as there are some. To close the generator ends its
+    `workers`. Without `drop_last` those of a short last batch share it as equally as can be.
+    Raises VitrineError as `steps_per_epoch`.
     """
     per_epoch = steps_per_epoch(len(samples), size, micro, drop_last)
     per_step, repeats = size // micro, samples.repeats
-    if per_step % world:
-        raise VitrineError(
-            f"{world} processes cannot share the {per_step} micro-batches of a step equally; "
-            f"use a number of processes that divides {per_step}"
-        )
 
     def places() -> Iterator[tuple[int, int]]:
         return itertools.product(range(start, stop), range(rank, per_step, world))

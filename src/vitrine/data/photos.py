@@ -5,6 +5,7 @@ For stand-ins, and for measurements on natural image statistics without a downlo
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,12 +31,18 @@ def photos() -> dict[str, np.ndarray]:
     return dict(zip((Path(file).stem for file in bunch.filenames), bunch.images, strict=True))
 
 
+@functools.cache
+def photo(name: str) -> Image.Image:
+    """Return a photograph as a PIL image."""
+    return Image.fromarray(photos()[name])
+
+
 def photo_centre(name: str, size: int) -> np.ndarray:
     """Scale the largest square at the centre of a photograph to (size, size, 3) uint8, RGB."""
-    pixels = Image.fromarray(photos()[name])
-    side = min(pixels.size)
-    left, top = (pixels.width - side) // 2, (pixels.height - side) // 2
-    return np.asarray(pixels.resize((size, size), box=(left, top, left + side, top + side)))
+    width, height = photo(name).size
+    side = min(width, height)
+    left, top = (width - side) // 2, (height - side) // 2
+    return np.asarray(photo(name).resize((size, size), box=(left, top, left + side, top + side)))
 
 
 def photo_crops(n: int, size: int, seed: int) -> np.ndarray:
@@ -57,14 +64,13 @@ def photo_crops(n: int, size: int, seed: int) -> np.ndarray:
     return crops
 
 
-def tiles(photo: str, split: Split, box: Box | None = None, least: int = 1) -> np.ndarray:
+def tiles(name: str, split: Split, box: Box | None = None, least: int = 1) -> np.ndarray:
     """Return the tiles of a photograph that belong to a split, cut to `box`: (N, 4) int.
 
     Tiles that are less than `least` pixels wide or high are left out. No pixel is in both splits (a
     crop that is resized by its box may weigh the row beside it).
     """
-    height, width, _ = photos()[photo].shape
-    left, top, right, bottom = box or (0, 0, width, height)
+    left, top, right, bottom = box or (0, 0, *photo(name).size)
     cut = (
         (max(x, left), max(y, top), min(x + TILE, right), min(y + TILE, bottom))
         for y in range(top // TILE * TILE, bottom, TILE)

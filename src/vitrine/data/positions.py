@@ -1,11 +1,7 @@
-"""Datasets half of whose classes depend on position, because they are built so.
+"""The controlled setting of the position paper: half of the classes depend on position.
 
-The controlled setting CIFAR-10-Position of Bruintjes and van Gemert, "Learning to Adapt to
-Position Bias in Vision Transformer Classifiers" (Sec. 5.1, Fig. 2), and `digits-position`, the same
-of digits.
-
-The one idea: a sample's place is drawn once, from a fixed seed. It is part of the data, the same
-in every epoch, process and run. The authors' code draws the corner anew, and with it the label,
+CIFAR-10-Position (Sec. 5.1, Fig. 2), and the same of digits. A sample's place is drawn once, from a
+fixed seed: it is part of the data. The authors' code draws the corner anew, and with it the label,
 whenever a training image is read: `cifar10-position-redrawn`, and `digits-position-redrawn`.
 """
 

@@ -18,7 +18,7 @@ from PIL import Image, ImageColor, ImageDraw
 
 from vitrine.data.arrays import Digits
 from vitrine.data.opening import SPLITS, Split
-from vitrine.data.photos import Box, photos
+from vitrine.data.photos import Box, photo
 from vitrine.data.segmentation import ADE_FOLDERS
 
 SEED = 1
@@ -137,7 +137,7 @@ def _flower(scene: Scene, random: np.random.RandomState) -> None:
     """The dahlia, whole, anywhere."""
     side = random.randint(12, 29)
     name, box = FLOWER
-    piece = np.asarray(_photo(name).resize((side, side), Image.Resampling.BILINEAR, box))
+    piece = np.asarray(photo(name).resize((side, side), Image.Resampling.BILINEAR, box))
     rows, columns = np.indices((side, side)) - (side - 1) / 2
     disc = rows**2 + columns**2 <= (side / 2) ** 2
     top, left = _place(scene, side, random)
@@ -165,7 +165,7 @@ def _cut(
     x = random.uniform(left, right - scale * width)
     y = random.uniform(top, bottom - scale * height)
     box = (x, y, x + scale * width, y + scale * height)
-    return np.asarray(_photo(name).resize((width, height), Image.Resampling.BILINEAR, box))
+    return np.asarray(photo(name).resize((width, height), Image.Resampling.BILINEAR, box))
 
 
 def _place(scene: Scene, side: int, random: np.random.RandomState) -> tuple[int, int]:
@@ -182,8 +182,3 @@ def _label(name: str) -> int:
 
 
 _digits = functools.cache(Digits)
-
-
-@functools.cache
-def _photo(name: str) -> Image.Image:
-    return Image.fromarray(photos()[name])

@@ -11,6 +11,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,11 @@ class Journal:
         if not silent:
             _drop_entries_beyond(self._path, step)
             if tensorboard:
-                self._events = _events(folder, step)
+                with suppress(ImportError):
+                    from torch.utils.tensorboard import SummaryWriter
+
+                    # Those beyond `step` are hidden.
+                    self._events = SummaryWriter(str(folder / "events"), purge_step=step + 1)
             if sys.stderr.isatty():
                 self._bar = tqdm(
                     total=steps, initial=step, desc=self._label, unit="step", dynamic_ncols=True
@@ -159,15 +164,6 @@ def _drop_entries_beyond(path: Path, step: int) -> None:
         elif at is not None and at <= step:
             kept.append(line + "\n")
     write_atomically(path, "".join(kept))
-
-
-def _events(folder: Path, step: int) -> Any:
-    """A writer of TensorBoard's events, which hide those beyond `step`; None if it is not here."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder / "events"), purge_step=step + 1)
 
 
 def step_of(line: str) -> int | None:

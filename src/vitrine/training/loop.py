@@ -19,23 +19,13 @@ import torch
 from torch import nn
 
 from vitrine import data
-from vitrine.data.loading import (
-    EvaluationSamples,
-    TrainingSamples,
-    micro_batches,
-    steps_per_epoch,
-)
+from vitrine.data.loading import EvaluationSamples, TrainingSamples, micro_batches, steps_per_epoch
 from vitrine.data.transforms import eval_transform, train_transform
 from vitrine.errors import VitrineError, first_line
 from vitrine.training.engine import Job
 from vitrine.training.hub import write_config
 from vitrine.training.journal import Journal, Losses
-from vitrine.training.model import (
-    build_from,
-    build_model,
-    build_pretrained,
-    check_image_size,
-)
+from vitrine.training.model import build_from, build_model, build_pretrained, check_image_size
 from vitrine.training.run_folder import RunFolder
 from vitrine.training.seeding import seed_everything
 from vitrine.training.step import Trainer, accumulation
@@ -63,11 +53,10 @@ def train(job: Job) -> Path:
     require_start(job)
     run = Run(job, Team.assemble(job.device))
     with run.held() as unfinished:
-        if unfinished:
-            if job.recipe.schedule.epochs:
-                run.train()
-            else:
-                run.keep_initial_weights()
+        if unfinished and job.recipe.schedule.epochs:
+            run.train()
+        elif unfinished:
+            run.keep_initial_weights()
     return run.weights
 
 

@@ -1,9 +1,8 @@
 """From a recipe to a model, and a model's weights to and from disk.
 
-Weights are safetensors with the recipe's hash and the seed in their metadata, so that a file that
-strayed into another run's folder is refused. A receipt names the weights that the seeds of a run
-were trained to, by their SHA-256: the graph waits for it, and what stands on a run (its
-measurements, and the trainings that start from its weights) takes only the weights that it names.
+Weights are safetensors with the recipe's hash and the seed in their metadata: a file that strayed
+into another run's folder is refused. A receipt names the weights that the seeds of a run were
+trained to, by their SHA-256; what stands on a run takes only those.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """The folder of a run: its lock, what lies in it when training begins and has ended, and its cost.
 
-The lock is the kernel's, so it ends with its holder however that ends. Beside it lies a note of
-who holds it: a workflow manager that was killed and unlocked can start a job while the first one
-still runs, and the person must know which to cancel.
-
-Each start of a training is an attempt; it notes its commit, its code, how far it came and how long
-it took beside the checkpoints, where its successor finds it. The sum goes into the provenance.
+Beside the lock lies a note of who holds it: a workflow manager that was killed and unlocked can
+start a job while the first one still runs, and the person must know which to cancel. Each start of
+a training is an attempt, noted beside the checkpoints; their sum goes into the provenance.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """The processes of one training (one, or as many as torchrun has started), and their signals.
 
-Process 0, the lead, alone writes in the run folder; the others only read the checkpoint that it
-has found sound. What it finds out there it tells them, its errors included, so that all go on or
-all stop.
-
-SIGTERM, SIGUSR1 and Ctrl-C ask a training to stop: a cluster sends them before it takes a node
-away. The handler only notes the signal. The loop finishes its step, saves a checkpoint and leaves
-with 128 + signal, so that the job counts as failed and is started again, to resume.
+Process 0, the lead, alone writes in the run folder. What it finds out there it tells the others,
+its errors included, so that all go on or all stop. SIGTERM, SIGUSR1 and Ctrl-C, which a cluster
+sends before it takes a node away, are only noted: the loop finishes its step, saves a checkpoint
+and leaves with 128 + signal, so that the job counts as failed and is started again, to resume.
 """
 
 from __future__ import annotations
@@ -77,11 +74,10 @@ class Team:
         if self.world == 1:
             return work()
         told: list[Any] = [None, None]  # result, error
-        if self.leads:
-            try:
-                told[0] = work()
-            except VitrineError as error:
-                told[1] = str(error)
+        try:
+            told[0] = work() if self.leads else None
+        except VitrineError as error:
+            told[1] = str(error)
         dist.broadcast_object_list(told, src=0, device=torch.device("cpu"))
         result, failure = told
         if failure is not None:

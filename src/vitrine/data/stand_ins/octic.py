@@ -2,9 +2,7 @@
 
 Things are digit scans, stuff is one of eight materials, cut from two photographs. 2 and 5 are one
 class, and so are 6 and 9: classes are closed under turns and mirrorings, which an invariant model
-cannot tell apart. Materials hardly have an upright side, digits have: most of what a model without
-invariance loses under turns it loses on things. Cells, for DinoBloom (Table 9), are stained digit
-scans in any orientation.
+cannot tell apart. Materials hardly have an upright side, digits have.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from torch.utils.data import Dataset
 
 from vitrine.data.arrays import Pictures, scans
 from vitrine.data.opening import Split, stream
-from vitrine.data.photos import Box, photos, tiles
+from vitrine.data.photos import Box, photo, photos, tiles
 
 SIDE = 16
 CROPS = (16, 24)
@@ -203,25 +201,20 @@ def _crop(
     regions: list[tuple[str, Box]], split: Split, random: np.random.RandomState
 ) -> np.ndarray:
     """A square of any size and place in a tile of these regions, half of them mirrored."""
-    found = [(photo, tile) for photo, box in regions for tile in _large_tiles(photo, box, split)]
-    photo, (left, top, right, bottom) = found[random.randint(len(found))]
+    found = [(name, tile) for name, box in regions for tile in _large_tiles(name, box, split)]
+    name, (left, top, right, bottom) = found[random.randint(len(found))]
     side = random.randint(CROPS[0], min(CROPS[1], right - left, bottom - top) + 1)
     x, y = random.randint(left, right - side + 1), random.randint(top, bottom - side + 1)
     box = (x, y, x + side, y + side)
-    picture = _photos()[photo].resize((SIDE, SIDE), Image.Resampling.BILINEAR, box)
+    picture = photo(name).resize((SIDE, SIDE), Image.Resampling.BILINEAR, box)
     pixels = np.asarray(picture, np.float32) / 255
     return pixels[:, ::-1] if random.randint(2) else pixels
 
 
 @functools.cache
-def _large_tiles(photo: str, box: Box, split: Split) -> list[Box]:
+def _large_tiles(name: str, box: Box, split: Split) -> list[Box]:
     """The tiles of a split in a region that hold the smallest square."""
-    return tiles(photo, split, box, least=CROPS[0]).tolist()
-
-
-@functools.cache
-def _photos() -> dict[str, Image.Image]:
-    return {name: Image.fromarray(pixels) for name, pixels in photos().items()}
+    return tiles(name, split, box, least=CROPS[0]).tolist()
 
 
 def _pictures(pixels: list[np.ndarray], labels: list[np.ndarray]) -> Pictures:

@@ -1,11 +1,9 @@
 """Stand-ins of the five datasets of the position paper, whose position bias is known by design.
 
-Bruintjes and van Gemert, "Learning to Adapt to Position Bias in Vision Transformer Classifiers",
-asks how much a dataset's classes depend on where things are (Sec. 5.2). Here this rises from one
-stand-in to the next, in the order of the functions below. Images are 24 pixels wide and high. Digit
-scans are pasted whole and opaque onto grey crops of the photographs at half their size, at places
-that are multiples of 4 pixels: patches of 4 see a digit alike wherever it is. A test image has a
-scan of its own; the photographs behind the digits are those of both splits.
+The paper asks how much a dataset's classes depend on where things are (Sec. 5.2). Here this rises
+from function to function below. Images are 24 pixels wide and high. Digit scans are pasted onto
+grey crops of the photographs at half their size, at multiples of 4 pixels: patches of 4 see a digit
+alike wherever it is. A test image has a scan of its own; the photographs are those of both splits.
 """
 
 from __future__ import annotations
