@@ -114,5 +114,5 @@ def test_another_devkit_or_a_damaged_one_is_refused(devkit, spoil):
 
 def test_a_folder_that_cannot_be_written_is_named(flat):
     (flat / LABELS[0]).write_text("a file where the class folder should be")
-    with pytest.raises(VitrineError, match=rf"cannot sort {flat} \(File exists\); correct"):
+    with pytest.raises(VitrineError, match=rf"cannot sort {flat} \(File exists\): correct"):
         sort_into_classes(flat, LABELS)

@@ -11,7 +11,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ from urllib.request import Request, urlopen
 
 from tqdm import tqdm
 
-from vitrine.errors import VitrineError
+from vitrine.errors import VitrineError, os_errors
 from vitrine.files import Locked, lock
 
 if TYPE_CHECKING:
@@ -151,16 +151,9 @@ def _opened(path: Path, mode: str) -> Iterator:
             file.close()
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> AbstractContextManager[None]:
     """Tell a failing disk from a failing network: an OSError of the block is a VitrineError."""
-    try:
-        yield
-    except OSError as error:
-        raise VitrineError(
-            f"cannot write {path} ({error.strerror or error}); "
-            "make room there or choose another data root"
-        ) from error
+    return os_errors(f"cannot write {path}", "make room there or choose another data root")
 
 
 @contextmanager

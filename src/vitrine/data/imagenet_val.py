@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scipy.io import loadmat
 
-from vitrine.errors import VitrineError, exit_on_error
+from vitrine.errors import VitrineError, exit_on_error, os_errors
 
 IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG")
 
@@ -59,16 +59,11 @@ def sort_into_classes(folder: Path, labels: list[str]) -> int:
             f"{folder} has an image {max(images)} but there are only {len(labels)} labels; "
             "use the labels of the whole validation set"
         )
-    try:
+    with os_errors(f"cannot sort {folder}", "correct its permissions and start again to go on"):
         for number, image in images.items():
             target = folder / labels[number - 1]
             target.mkdir(exist_ok=True)
             image.rename(target / image.name)
-    except OSError as error:
-        raise VitrineError(
-            f"cannot sort {folder} ({error.strerror or error}); correct its permissions and "
-            "start again to go on"
-        ) from error
     return len(images)
 
 

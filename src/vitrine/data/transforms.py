@@ -84,13 +84,9 @@ def train_transform(recipe: Recipe, info: DatasetInfo) -> Compose:
     random_crop, *steps = create_transform(
         input_size=recipe.data.image_size,
         is_training=True,
-        scale=augmentation.scale,
-        ratio=augmentation.ratio,
-        hflip=augmentation.hflip,
-        vflip=augmentation.vflip,
+        **augmentation.model_dump(include={"scale", "ratio", "hflip", "vflip", "auto_augment"}),
         # A jitter of 0 would still cost its random numbers and copies; timm also takes None.
         color_jitter=augmentation.color_jitter or None,  # type: ignore[arg-type]
-        auto_augment=augmentation.auto_augment,
         interpolation=recipe.data.interpolation,
         mean=mean,
         std=std,

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from vitrine.errors import VitrineError
+from vitrine.errors import os_errors
 from vitrine.files import write_atomically
 from vitrine.provenance import duration
 from vitrine.training.team import Team
@@ -103,14 +103,9 @@ class Journal:
 
     def _write(self, step: int, told: Mapping[str, float]) -> None:
         entry = {"step": step, "epoch": round(step / self._steps_per_epoch, 4), **told}
-        try:
-            with self._path.open("a") as file:
-                file.write(json.dumps(entry) + "\n")
-        except OSError as error:
-            raise VitrineError(
-                f"cannot write {self._path} ({error.strerror or error}): free some space or "
-                "correct the folder's permissions, then start again"
-            ) from None
+        remedy = "free some space or correct the folder's permissions, then start again"
+        with os_errors(f"cannot write {self._path}", remedy), self._path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
         if self._events is not None:
             for name, value in told.items():
                 self._events.add_scalar(name, value, step)
@@ -149,13 +144,9 @@ def _drop_entries_beyond(path: Path, step: int) -> None:
     """Keep the log's whole lines up to `step`: what a resumed run writes again goes."""
     if not path.exists():
         return
-    try:
+    remedy = "correct its permissions or move it away, then start again"
+    with os_errors(f"cannot read {path}", remedy):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as error:
-        raise VitrineError(
-            f"cannot read {path} ({error.strerror or error}): correct its permissions or move it "
-            "away, then start again"
-        ) from None
     kept = []
     for number, line in enumerate(lines, start=1):
         at = step_of(line)

@@ -26,35 +26,31 @@ def fetch(weights: PublishedWeights, output: Path) -> None:
     be fetched or written, or are not those of the registry.
     """
     with alone(output.with_name(f".{output.name}.fetching"), str(output)):
-        _fetch(weights, output)
-
-
-def _fetch(weights: PublishedWeights, output: Path) -> None:
-    published = output.with_suffix(weights.suffix)
-    note = note_of(output)
-    if output.exists() and note.exists():
-        noted = require_as_noted(output)["published_sha256"]
-        if weights.checksum and not noted.startswith(weights.checksum[1]):
+        published = output.with_suffix(weights.suffix)
+        note = note_of(output)
+        if output.exists() and note.exists():
+            noted = require_as_noted(output)["published_sha256"]
+            if weights.checksum and not noted.startswith(weights.checksum[1]):
+                raise VitrineError(
+                    f"{output} was made from a file of SHA-256 {noted}, and configs/weights.yaml "
+                    f"wants {weights.checksum[1]}: delete it to fetch it again"
+                )
+            return
+        if output.exists() and published != output:
             raise VitrineError(
-                f"{output} was made from a file of SHA-256 {noted}, and configs/weights.yaml wants "
-                f"{weights.checksum[1]}: delete it to fetch it again"
+                f"{output} has no note of what it was made from ({note.name}): delete it to fetch "
+                f"it again, or put the published file in its place, {published.name}"
             )
-        return
-    if output.exists() and published != output:
-        raise VitrineError(
-            f"{output} has no note of what it was made from ({note.name}): delete it to fetch it "
-            f"again, or put the published file in its place, {published.name}"
-        )
-    found = published.exists()
-    download(weights, published)
-    origin = sha256(published)
-    tensors = read_weights(published)
-    if published != output:
-        # Clones, because safetensors refuses tensors that share memory (tied weights, views).
-        kept = {name: value.contiguous().clone() for name, value in tensors.items()}
-        with atomic_path(output) as partial:
-            partial.write_bytes(safetensors.torch.save(kept))
-        if not found:
-            published.unlink()
-    noted = {"published_sha256": origin, "sha256": sha256(output), "pinned": weights.pinned}
-    write_atomically(note, json.dumps(noted) + "\n")
+        found = published.exists()
+        download(weights, published)
+        origin = sha256(published)
+        tensors = read_weights(published)
+        if published != output:
+            # Clones, because safetensors refuses tensors that share memory (tied weights, views).
+            kept = {name: value.contiguous().clone() for name, value in tensors.items()}
+            with atomic_path(output) as partial:
+                partial.write_bytes(safetensors.torch.save(kept))
+            if not found:
+                published.unlink()
+        noted = {"published_sha256": origin, "sha256": sha256(output), "pinned": weights.pinned}
+        write_atomically(note, json.dumps(noted) + "\n")
