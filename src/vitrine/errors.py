@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 
 class VitrineError(Exception):
@@ -26,6 +27,15 @@ def require_known(what: str, name: str, known: Iterable[str]) -> None:
     known = list(known)
     if name not in known:
         raise VitrineError(f"{what} '{name}' is unknown{did_you_mean(name, known)}")
+
+
+@contextmanager
+def os_errors(problem: str, remedy: str) -> Iterator[None]:
+    """Tell an OSError of the block in a sentence: the problem, the system's reason, the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise VitrineError(f"{problem} ({error.strerror or error}): {remedy}") from error
 
 
 def first_line(error: Exception) -> str:

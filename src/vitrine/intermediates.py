@@ -1,8 +1,4 @@
-"""timm's contract for features of Vision Transformers: ``forward_intermediates`` and pruning.
-
-A dense head takes the outputs of some blocks, and needs no block after them. `Intermediates` does
-this for any model of blocks, which says how to run them and how to make tokens of their outputs.
-"""
+"""timm's contract for features of Vision Transformers: ``forward_intermediates`` and pruning."""
 
 from __future__ import annotations
 
@@ -42,16 +38,9 @@ class Intermediates(nn.Module):
         raise NotImplementedError
 
     def prune_intermediate_layers(
-        self,
-        indices: int | list[int] = 1,
-        prune_norm: bool = False,
-        prune_head: bool = True,
+        self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
-        """Drop the blocks after those of `indices` and, if asked, the norm and the head.
-
-        Returns:
-            the indices, counted from the first block.
-        """
+        """Drop the blocks after those of `indices` and, if asked, norm and head; return indices."""
         taken, last = feature_take_indices(len(self.blocks), indices)
         self.blocks = self.blocks[: last + 1]
         if prune_norm:
@@ -70,13 +59,10 @@ class Intermediates(nn.Module):
         output_fmt: OutputFormat = "NCHW",
         intermediates_only: bool = False,
     ) -> Any:
-        """Return the outputs of blocks on images ``(B, I, H, W)``; arguments are those of timm's.
+        """Return (final tokens, outputs) or only outputs of blocks on images ``(B, I, H, W)``.
 
-        Returns:
-            (final tokens, outputs), or the outputs, each ``(B, C, h, w)`` or ``(B, h w, C)``.
-
-        Raises:
-            VitrineError: `output_fmt` is unknown, or the model does not take images of this size.
+        Arguments are timm's; outputs are ``(B, C, h, w)`` or ``(B, h w, C)``. Raises VitrineError
+        if `output_fmt` is unknown, or the model does not take images of this size.
         """
         require_known("output_fmt", output_fmt, get_args(OutputFormat))
         taken, last = feature_take_indices(len(self.blocks), indices)

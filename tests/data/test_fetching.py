@@ -211,7 +211,7 @@ def test_a_zip_is_unpacked_beside_itself(cifar10, tmp_path, server):
 def test_an_unwritable_data_root_is_told(cifar10, tmp_path):
     (tmp_path / "file").write_text("in the way")
     said = complaint(cifar10("good"), tmp_path / "file")
-    assert f"cannot write {tmp_path}/file/cifar10 (Not a directory); make room there or" in said
+    assert f"cannot write {tmp_path}/file/cifar10 (Not a directory): make room there or" in said
 
 
 def test_a_data_root_without_permission_is_told(cifar10, tmp_path, monkeypatch):
@@ -220,7 +220,7 @@ def test_a_data_root_without_permission_is_told(cifar10, tmp_path, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.mkdir", refuse)
     said = complaint(cifar10("good"), tmp_path)
-    assert "cifar10 (Permission denied); make room there or choose another data root" in said
+    assert "cifar10 (Permission denied): make room there or choose another data root" in said
 
 
 def fetch_with_little_room(info, root, room, said):
@@ -241,7 +241,7 @@ def test_a_full_disk_is_told_and_the_download_goes_on_when_there_is_room(cifar10
     process.start()
     process.join()
     assert not said.empty()
-    assert "cifar-10-python.tar.gz.part (File too large); make room there" in said.get()
+    assert "cifar-10-python.tar.gz.part (File too large): make room there" in said.get()
     fetch(cifar10("good"), tmp_path)
     assert server.requests == [("good", 0), ("good", room)]
 
@@ -254,13 +254,13 @@ def test_a_disk_that_fills_up_while_unpacking_leaves_nothing(
 
     monkeypatch.setattr(tarfile.TarFile, "extractall", no_space)
     said = complaint(cifar10("good"), tmp_path)
-    assert f"cannot write {tmp_path}/cifar10 (No space left on device); make room" in said
+    assert f"cannot write {tmp_path}/cifar10 (No space left on device): make room" in said
     assert leftovers(tmp_path) == {"cifar-10-python.tar.gz"}
 
 
 def test_two_processes_do_not_fetch_the_same_dataset_at_once(cifar10, tmp_path, server):
     (tmp_path / "cifar10").mkdir()
-    with fetching.alone(tmp_path / "cifar10"):
+    with fetching.alone(tmp_path / "cifar10" / ".fetching", "the same"):
         said = complaint(cifar10("good"), tmp_path)
     assert said.startswith(f"another process is fetching into {tmp_path}/cifar10; wait")
     assert server.requests == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vitrine.data.fetching import alone
+from vitrine.data.download import alone
 from vitrine.errors import VitrineError
 from vitrine.training.run_folder import exclusive
 
@@ -66,7 +66,8 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, number):
     said = rf"cannot lock {tmp_path}/run/\.lock \({os.strerror(number)}\), .*choose another folder"
     with pytest.raises(VitrineError, match=said), exclusive(tmp_path / "run"):
         pytest.fail("entered")
-    with pytest.raises(VitrineError, match=r"cannot lock .*\.fetching"), alone(tmp_path):
+    lock = tmp_path / ".fetching"
+    with pytest.raises(VitrineError, match=r"cannot lock .*\.fetching"), alone(lock, "a file"):
         pytest.fail("entered")
 
 

@@ -1,9 +1,8 @@
 """CIFAR, SVHN and scikit-learn's digits: datasets of small images in a few arrays.
 
-A pickle may run any code, and CIFAR's may have been placed by hand: ours is a reader to which
-arrays are all that a pickle can make. torchvision reads SVHN; it also compares each file with a
-checksum, which the subclass leaves out (None is torchvision's word for that): the download was
-verified once, and miniatures in the same format must load.
+A pickle may run any code, and CIFAR's may have been placed by hand: to our reader arrays are all
+that a pickle can make. torchvision reads SVHN, without the checksums that it compares: the download
+was verified once, and miniatures in the same format must load.
 """
 
 from __future__ import annotations
@@ -35,12 +34,7 @@ FEW = 20  # of each class, in `digits_few`
 
 
 class Pictures(Dataset[tuple[Image.Image, int]]):
-    """Images in one array.
-
-    Attributes:
-        images: (N, H, W, 3) uint8
-        labels: (N,) int
-    """
+    """Images (N, H, W, 3) uint8 in one array, with their labels (N,) int."""
 
     def __init__(self, images: np.ndarray, labels: Sequence[int] | np.ndarray):
         self.images, self.labels = images, np.asarray(labels)
@@ -56,7 +50,6 @@ class _Arrays(pickle.Unpickler):
     """Reads plain containers and NumPy arrays, and refuses a pickle that calls anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what the pickle names, if arrays need it."""
         if (module, name) not in ARRAYS:
             raise pickle.UnpicklingError(f"it calls {module}.{name}, which no array needs")
         return super().find_class(module, name)
@@ -85,10 +78,7 @@ class Digits(Pictures):
 
 
 def scans(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """Return the digit scans of a split, (N, 8, 8) float32 in 0..1, and their labels, (N,) int.
-
-    No scan is in both splits.
-    """
+    """Return the digit scans of a split, (N, 8, 8) float32 in 0..1, and their labels, (N,) int."""
     bundled = load_digits()
     train, val = stratified_split(bundled.target.tolist(), TRAIN_FRACTION)
     chosen = train if split == "train" else val

@@ -11,7 +11,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +20,8 @@ from urllib.request import Request, urlopen
 
 from tqdm import tqdm
 
-from vitrine.errors import VitrineError
+from vitrine.errors import VitrineError, os_errors
+from vitrine.files import Locked, lock
 
 if TYPE_CHECKING:
     from vitrine.plan.datasets import RemoteFile
@@ -34,20 +35,11 @@ PASSING = {408, 425, 429, 500, 502, 503, 504}  # HTTP states that a later reques
 CHUNK = 1 << 20
 
 
-class _MirrorFailed(Exception):
-    """One mirror did not give the right bytes; the next may."""
-
-    def __init__(self, problem: str, passing: bool = False) -> None:
-        super().__init__(problem)
-        self.passing = passing
-
-
 def download(file: File, target: Path) -> None:
     """Leave the file at `target`, whole and with the right hash; if it is there, only check it.
 
-    Raises:
-        VitrineError: what is there is another file, no mirror serves the right one, or the disk is
-            full or not writable.
+    Raises VitrineError if what is there is another file, no mirror serves the right one, or the
+    disk is full or not writable.
     """
     if target.exists():
         if problem := wrong(target, file):
@@ -56,22 +48,20 @@ def download(file: File, target: Path) -> None:
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.part")
-    mirrors, problems = file.url, dict[str, _MirrorFailed]()
+    mirrors, problems = list(file.url), dict[str, str]()
     for wait in (0.0, *WAITS):
         if problems:
-            told = "; ".join(str(problems[url]) for url in mirrors)
+            told = "; ".join(problems[url] for url in mirrors)
             print(f"{file.name}: {told}; trying again in {wait:g} s", file=sys.stderr)
             time.sleep(wait)
-        for url in mirrors:
-            try:
-                _complete(url, file, part)
-            except _MirrorFailed as error:
-                problems[url] = error
-            else:
+        for url in list(mirrors):
+            problems[url], passing = _complete(url, file, part)
+            if not problems[url]:
                 with writing(target):
                     part.replace(target)
                 return
-        mirrors = [url for url in mirrors if problems[url].passing]
+            if not passing:
+                mirrors.remove(url)
         if not mirrors:
             break
     reasons = "; ".join(f"{url}: {problem}" for url, problem in problems.items())
@@ -90,13 +80,12 @@ def wrong(path: Path, file: File) -> str:
     algorithm, expected = file.checksum
     with path.open("rb") as opened:
         found = hashlib.file_digest(opened, algorithm).hexdigest()
-    if found.startswith(expected):  # a file's name may give the first digits only
-        return ""
-    return f"its {algorithm} is {found} instead of {expected}"
+    # A file's name may give the first digits only.
+    return "" if found.startswith(expected) else f"its {algorithm} is {found} instead of {expected}"
 
 
-def _complete(url: str, file: File, part: Path) -> None:
-    """Complete `part` from one mirror; start over once if what was there before spoils it."""
+def _complete(url: str, file: File, part: Path) -> tuple[str, bool]:
+    """Complete `part` from one mirror; return what went wrong and whether that may pass."""
     resumed, total = _size(part) > 0, file.size
     while total is None or _size(part) < total:
         before, passing = _size(part), False
@@ -108,16 +97,16 @@ def _complete(url: str, file: File, part: Path) -> None:
                 break  # the mirror has no more than this
             problem, passing = str(error) or type(error).__name__, _passes(error)
         if _size(part) < (total or sys.maxsize) and _size(part) <= before:
-            raise _MirrorFailed(problem, passing)
-    if problem := wrong(part, file):
+            return problem, passing
+    problem = wrong(part, file)
+    if problem:
         part.unlink()
-        if not resumed:
-            raise _MirrorFailed(problem)
-        _complete(url, file, part)
+        if resumed:  # what was there before may have spoilt it
+            return _complete(url, file, part)
+    return problem, False
 
 
 def _passes(error: Exception) -> bool:
-    """Tell a fault that a later request may not meet."""
     if isinstance(error, HTTPError):
         return error.code in PASSING
     reason = error.reason if isinstance(error, URLError) else error
@@ -162,17 +151,21 @@ def _opened(path: Path, mode: str) -> Iterator:
             file.close()
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Tell a failing disk from a failing network.
+def writing(path: Path) -> AbstractContextManager[None]:
+    """Tell a failing disk from a failing network: an OSError of the block is a VitrineError."""
+    return os_errors(f"cannot write {path}", "make room there or choose another data root")
 
-    Raises:
-        VitrineError: the block raised an OSError.
+
+@contextmanager
+def alone(file: Path, what: str) -> Iterator[None]:
+    """Lock `file` while the block fetches `what`, until it or the process ends.
+
+    Raises VitrineError if another process holds the lock, or its file system has no locks.
     """
     try:
-        yield
-    except OSError as error:
+        with lock(file):
+            yield
+    except Locked:
         raise VitrineError(
-            f"cannot write {path} ({error.strerror or error}); "
-            "make room there or choose another data root"
-        ) from error
+            f"another process is fetching {what}; wait until it has finished"
+        ) from None

@@ -17,30 +17,24 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from vitrine.data.download import download, writing
+from vitrine.data.download import alone, download, writing
 from vitrine.data.opening import verify
 from vitrine.errors import VitrineError
-from vitrine.files import Locked, lock
 from vitrine.plan.source import import_function
 
 if TYPE_CHECKING:
-    from vitrine.plan.datasets import DatasetInfo, RemoteFile
+    from vitrine.plan.datasets import DatasetInfo
 
 DAMAGED = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError)
 
 
 def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
-    """Make sure that a dataset is below the data root: find it there, or download or make it.
+    """Find a dataset below the data root, or download or make it; return each split's images.
 
     Files placed by hand where the download would put them are used. What is made is made anew:
-    that takes seconds, and leaves no other version.
-
-    Returns:
-        Number of images of each split.
-
-    Raises:
-        VitrineError: it must be placed by hand and is not there, no mirror serves it, what is
-            there is damaged, or the disk is full or not writable.
+    that takes seconds, and leaves no other version. Raises VitrineError if it must be placed by
+    hand and is not there, no mirror serves it, what is there is damaged, or the disk is full or not
+    writable.
     """
     if info.source != "made":
         try:
@@ -51,42 +45,22 @@ def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
     folder = root / info.folder
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder):
+    with alone(folder / ".fetching", f"into {folder}"):
         for file in info.files:
-            _obtain(info, file, folder)
+            try:
+                download(file, folder / file.name)
+            except VitrineError as error:
+                if (folder / file.name).exists():
+                    raise
+                raise VitrineError(
+                    f"dataset '{info.name}': {error}, or the tree as {folder}/{info.layout}"
+                ) from None
         for file in info.files:
             _unpack(folder / file.name)
         if info.prepare:
             with _replacing(folder) as made:
                 import_function(info.prepare, "configs/datasets.yaml")(folder, made)
     return verify(info, root)
-
-
-def _obtain(info: DatasetInfo, file: RemoteFile, folder: Path) -> None:
-    try:
-        download(file, folder / file.name)
-    except VitrineError as error:
-        if (folder / file.name).exists():
-            raise
-        raise VitrineError(
-            f"dataset '{info.name}': {error}, or the tree as {folder}/{info.layout}"
-        ) from None
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Keep other processes from fetching into the same folder; ends with the process.
-
-    Raises:
-        VitrineError: another process does, or the folder's file system has no locks.
-    """
-    try:
-        with lock(folder / ".fetching"):
-            yield
-    except Locked:
-        raise VitrineError(
-            f"another process is fetching into {folder}; wait until it has finished"
-        ) from None
 
 
 def _unpack(archive: Path) -> None:

@@ -23,8 +23,7 @@ from vitrine.errors import VitrineError, first_line
 def read_image(path: str | Path) -> Image.Image:
     """Decode an image file as RGB; 16-bit greys are scaled to 8 bits.
 
-    Raises:
-        VitrineError: the file is damaged or gone, or its values have no known range.
+    Raises VitrineError if the file is damaged or gone, or its values have no known range.
     """
     with _decoding("image", path), Image.open(path) as image:
         # `convert` would clip 16 bits to white; Pillow scales a grey PPM's to them in 32.
@@ -41,8 +40,7 @@ def read_image(path: str | Path) -> Image.Image:
 def read_mask(path: str | Path) -> np.ndarray:
     """Decode a mask file as it is stored: (H, W) uint8.
 
-    Raises:
-        VitrineError: the file is damaged or gone, or holds colours rather than labels.
+    Raises VitrineError if the file is damaged or gone, or holds colours rather than labels.
     """
     with _decoding("mask", path), Image.open(path) as image:
         if image.mode not in ("L", "P"):

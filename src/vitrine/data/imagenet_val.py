@@ -1,8 +1,7 @@
 """``python -m vitrine.data.imagenet_val``: sort ImageNet's validation images into class folders.
 
 The official archive holds 50,000 images without folders. Their classes are in the development
-kit (``data/ILSVRC2012_validation_ground_truth.txt``, by numbers that ``data/meta.mat`` explains),
-or in a list of synsets, one line per image in the order of the file names.
+kit: ``data/ILSVRC2012_validation_ground_truth.txt``, by numbers that ``data/meta.mat`` explains.
 """
 
 from __future__ import annotations
@@ -13,17 +12,15 @@ from pathlib import Path
 
 from scipy.io import loadmat
 
-from vitrine.errors import VitrineError, exit_on_error
+from vitrine.errors import VitrineError, exit_on_error, os_errors
 
 IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG")
-SYNSET = re.compile(r"n\d{8}")
 
 
 def labels_from_devkit(devkit: Path) -> list[str]:
     """Read the synset of each validation image from an unpacked development kit.
 
-    Raises:
-        VitrineError: the folder lacks one of its two files, or they are not that kit's.
+    Raises VitrineError if the folder lacks one of its two files, or they are not that kit's.
     """
     meta = devkit / "data" / "meta.mat"
     truth = devkit / "data" / "ILSVRC2012_validation_ground_truth.txt"
@@ -43,33 +40,12 @@ def labels_from_devkit(devkit: Path) -> list[str]:
         ) from error
 
 
-def labels_from_list(file: Path) -> list[str]:
-    """Read the synset of each validation image from a text file, one a line.
-
-    Raises:
-        VitrineError: the file cannot be read, or a line is not a synset.
-    """
-    try:
-        labels = file.read_text(errors="replace").split()
-    except OSError as error:
-        raise VitrineError(f"cannot read {file}: {error.strerror}") from None
-    for line, label in enumerate(labels, start=1):
-        if not SYNSET.fullmatch(label):
-            raise VitrineError(
-                f"{file}, line {line} is {label!r}; give one synset such as n01440764 a line, "
-                "in the order of the image names"
-            )
-    return labels
-
-
 def sort_into_classes(folder: Path, labels: list[str]) -> int:
     """Move ``ILSVRC2012_val_<number>.JPEG`` to the folder of its synset; return how many moved.
 
-    The number in an image's name picks its label, so that an interrupted sorting goes on.
-
-    Raises:
-        VitrineError: there is nothing to move, or an image has no label (nothing was moved then),
-            or the folder cannot be written.
+    The number in an image's name picks its label, so that an interrupted sorting goes on. Raises
+    VitrineError if there is nothing to move, an image has no label (nothing was moved then), or the
+    folder cannot be written.
     """
     images = {
         int(match[1]): file for file in folder.glob("*") if (match := IMAGE.fullmatch(file.name))
@@ -83,16 +59,11 @@ def sort_into_classes(folder: Path, labels: list[str]) -> int:
             f"{folder} has an image {max(images)} but there are only {len(labels)} labels; "
             "use the labels of the whole validation set"
         )
-    try:
+    with os_errors(f"cannot sort {folder}", "correct its permissions and start again to go on"):
         for number, image in images.items():
             target = folder / labels[number - 1]
             target.mkdir(exist_ok=True)
             image.rename(target / image.name)
-    except OSError as error:
-        raise VitrineError(
-            f"cannot sort {folder} ({error.strerror or error}); correct its permissions and "
-            "start again to go on"
-        ) from error
     return len(images)
 
 
@@ -102,12 +73,11 @@ def main() -> None:
         prog="python -m vitrine.data.imagenet_val", description=__doc__
     )
     parser.add_argument("--root", type=Path, required=True, help="the folder val with the images")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--devkit", type=Path, help="the unpacked ILSVRC2012_devkit_t12")
-    source.add_argument("--labels", type=Path, help="text file with one synset a line")
+    parser.add_argument(
+        "--devkit", type=Path, required=True, help="the unpacked ILSVRC2012_devkit_t12"
+    )
     args = parser.parse_args()
-    labels = labels_from_devkit(args.devkit) if args.devkit else labels_from_list(args.labels)
-    moved = sort_into_classes(args.root, labels)
+    moved = sort_into_classes(args.root, labels_from_devkit(args.devkit))
     print(f"sorted {moved} images into class folders")
 
 

@@ -1,10 +1,9 @@
 """Batches whose content is a function of (seed, step) alone.
 
-The one idea: randomness is counted, never carried. The order of epoch e is a function of
-(seed, e), and the transform of sample i in epoch e draws from generators seeded by (seed, e, i),
-that of its view v under repeated augmentation by (seed, e, i, v).
-So workers, devices, accumulation, interruption and resume cannot change what a step sees, and
-starting at step s costs nothing: there is no state to replay.
+Randomness is counted, never carried. The order of epoch e is a function of (seed, e), and the
+transform of sample i (of its view v under repeated augmentation) draws from generators seeded by
+(seed, e, i) or (seed, e, i, v). So workers, devices, accumulation and resume cannot change what a
+step sees, and starting at step s costs nothing: there is no state to replay.
 """
 
 from __future__ import annotations
@@ -50,12 +49,9 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
 
     With `repeats` an epoch shows that many views of each image it takes, in one batch, and so only
     its share of the images: the repeated augmentation of Hoffer et al. (2020) as DeiT samples it.
-    What is transformed goes into `kept`, if there is one, and no image is transformed twice: for
-    small datasets of which neither images nor transform draw anything. Seeds can share it.
-
-    The global generators of Python, NumPy and torch are seeded for each sample and put back as
-    they were afterwards. They are put back once for all samples fetched together, since saving
-    NumPy's state takes longer than transforming a small image.
+    Where neither images nor transform draw anything, `kept` keeps each view; seeds can share it.
+    The global generators are put back once for all samples fetched together: saving NumPy's state
+    takes longer than transforming a small image.
     """
 
     def __init__(
@@ -66,9 +62,8 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
         repeats: int = 1,
         kept: Views | None = None,
     ) -> None:
-        self.dataset, self.transform = dataset, transform
-        self.seed, self.repeats = seed, repeats
-        self.kept = kept
+        self.dataset, self.transform, self.seed = dataset, transform, seed
+        self.repeats, self.kept = repeats, kept
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]  # torch's Dataset declares no length
@@ -122,9 +117,8 @@ def evenly_spread(total: int, count: int | None) -> list[int]:
 def steps_per_epoch(samples: int, size: int, micro: int, drop_last: bool = True) -> int:
     """Number of global batches in an epoch, without the incomplete last one if `drop_last`.
 
-    Raises:
-        VitrineError: there are fewer samples than one batch, or so few in the last that a
-            micro-batch would have less than two.
+    Raises VitrineError if there are fewer samples than one batch, or so few in the last that a
+    micro-batch would have less than two.
     """
     if samples < size:
         raise VitrineError(
@@ -165,23 +159,13 @@ def micro_batches(
     """Yield this rank's micro-batches of the steps from `start` up to (not with) `stop`.
 
     A step is one global batch of `size` images in size / micro micro-batches; rank r of `world`
-    takes those numbered r, r + world, ... One process and many see the same micro-batches, in the
-    order that the samples' seed decides. Views of one image go to different micro-batches, as far
-    as there are some. `workers` processes transform the images, 0 this one; to close the generator
-    ends them. `pin_memory` puts the batches where a GPU can copy them from. Without `drop_last` the
-    micro-batches of a short last batch share its images as equally as can be.
-
-    Raises:
-        VitrineError: the dataset is smaller than a batch, or the micro-batches of a step cannot
-            be shared equally among the processes.
+    takes those numbered r, r + world, ..., where `world` divides their number. Views of one image
+    go to different micro-batches, as far as there are some. To close the generator ends its
+    `workers`. Without `drop_last` those of a short last batch share it as equally as can be.
+    Raises VitrineError as `steps_per_epoch`.
     """
     per_epoch = steps_per_epoch(len(samples), size, micro, drop_last)
     per_step, repeats = size // micro, samples.repeats
-    if per_step % world:
-        raise VitrineError(
-            f"{world} processes cannot share the {per_step} micro-batches of a step equally; "
-            f"use a number of processes that divides {per_step}"
-        )
 
     def places() -> Iterator[tuple[int, int]]:
         return itertools.product(range(start, stop), range(rank, per_step, world))

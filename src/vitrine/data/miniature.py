@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
@@ -29,26 +29,18 @@ Picture = Callable[[int], np.ndarray]
 """Paints a new (32, 32, 3) uint8 image of a class."""
 
 
-def write_miniature(
-    info: DatasetInfo, root: Path, per_class: int = 2, classes: int = 3, seed: int = 0
-) -> Path:
-    """Write a miniature to ``root / info.folder``, where `build` and `verify` find it.
+def write_miniature(info: DatasetInfo, root: Path, per_class: int = 2, classes: int = 3) -> Path:
+    """Write a miniature to ``root / info.folder``, where `build` and `verify` find it; return that.
 
     Of each of the first `classes` classes each split gets `per_class` images (EuroSAT, which is
     split 4 to 1 when it is read, four times as many for training). Where images have masks, all
-    classes are in each image, and each split has as many images as one of single labels would.
-
-    Returns:
-        The folder.
-
-    Raises:
-        VitrineError: this dataset has no files.
+    classes are in each of as many images. Raises VitrineError if this dataset has no files.
     """
     if info.loader not in WRITERS and not info.segmentation:
         raise VitrineError(
             f"dataset '{info.name}' has no format on disk to imitate; it comes with a package"
         )
-    random = np.random.RandomState(seed)
+    random = np.random.RandomState(0)
     tint = random.randint(40, 216, (info.classes, 3))
 
     def paint(label: int) -> np.ndarray:
@@ -58,7 +50,7 @@ def write_miniature(
     folder = root / info.folder
     labels = [label for label in range(min(classes, info.classes)) for _ in range(per_class)]
     if info.segmentation:
-        _write_masked(folder, info.segmentation, SCENERY[info.loader], labels, tint, random)
+        _write_masked(folder, info.segmentation, info.loader, labels, tint, random)
     else:
         WRITERS[info.loader](folder, labels, paint)
     return folder
@@ -154,44 +146,36 @@ WRITERS: dict[str, Callable[[Path, list[int], Picture], None]] = {
 }
 
 
-class Scenery(NamedTuple):
-    """What images with masks look like: as wide for their height as the dataset's, but smaller."""
-
-    width: int
-    height: int
-    name: str
-    reduce_zero_label: bool
-
-
 SCENERY = {
-    "vitrine.data.segmentation:ade20k": Scenery(172, 128, "ADE_{split}_{number:08d}", True),
-    "vitrine.data.segmentation:cityscapes": Scenery(256, 128, "{city}/{city}_{number:06d}", False),
-    "vitrine.data.segmentation:loveda": Scenery(128, 128, "{number}", True),
-    "vitrine.data.segmentation:voc2012": Scenery(128, 96, "{number:06d}", False),
-    "vitrine.data.segmentation:scenes": Scenery(80, 64, "{split}_{number:04d}", True),
+    "vitrine.data.segmentation:ade20k": (172, 128, "ADE_{split}_{number:08d}", True),
+    "vitrine.data.segmentation:cityscapes": (256, 128, "{city}/{city}_{number:06d}", False),
+    "vitrine.data.segmentation:loveda": (128, 128, "{number}", True),
+    "vitrine.data.segmentation:voc2012": (128, 96, "{number:06d}", False),
+    "vitrine.data.segmentation:scenes": (80, 64, "{split}_{number:04d}", True),
 }
+"""Width and height of images with masks (in the dataset's aspect), names, `reduce_zero_label`."""
 
 
 def _write_masked(
     folder: Path,
     form: SegmentationFormat,
-    scenery: Scenery,
+    loader: str,
     labels: list[int],
     tint: np.ndarray,
     random: np.random.RandomState,
 ) -> None:
     """Write as many images as labels, of 4x4 cells that show all of them and what is ignored."""
+    width, height, names, reduce_zero_label = SCENERY[loader]
     colours = np.concatenate([tint, np.full((256 - len(tint), 3), 128)])  # (256, 3)
-    cells = np.resize([IGNORED, *set(labels)], 16)
-    cell = (scenery.height // 4, scenery.width // 4)
+    cells, cell = np.resize([IGNORED, *set(labels)], 16), (height // 4, width // 4)
     for split, city, paths in (("train", "aachen", form.train), ("val", "munster", form.val)):
         for number in range(len(labels)):
-            name = scenery.name.format(split=split, city=city, number=number)
+            name = names.format(split=split, city=city, number=number)
             mask = np.kron(random.permutation(cells).reshape(4, 4), np.ones(cell)).astype(np.uint8)
             noise = random.randint(-40, 41, (*mask.shape, 3))
             pixels = (colours[mask] + noise).clip(0, 255).astype(np.uint8)
             _write_image(folder / paths.img_path / f"{name}{form.img_suffix}", pixels)
-            stored = np.where(mask == IGNORED, 0, mask + 1) if scenery.reduce_zero_label else mask
+            stored = np.where(mask == IGNORED, 0, mask + 1) if reduce_zero_label else mask
             file = folder / paths.seg_map_path / f"{name}{form.seg_map_suffix}"
             _write_image(file, stored.astype(np.uint8))
 

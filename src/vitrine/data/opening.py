@@ -28,13 +28,9 @@ SPLITS: tuple[Split, ...] = ("train", "val")
 
 
 def build(info: DatasetInfo, split: Split, root: Path) -> Dataset[Any]:
-    """Open one split of the dataset that lies in ``root / info.folder``.
+    """Open a split of the dataset in ``root / info.folder``: (`PIL.Image` in RGB, int label).
 
-    Returns:
-        A sized dataset of (`PIL.Image.Image` in RGB, int label).
-
-    Raises:
-        VitrineError: the dataset is not there, or its files cannot be read.
+    Raises VitrineError if it is not there, or its files cannot be read.
     """
     check_layout(info, root)
     open_split = import_function(info.loader, "configs/datasets.yaml")
@@ -53,13 +49,9 @@ def build(info: DatasetInfo, split: Split, root: Path) -> Dataset[Any]:
 def verify(info: DatasetInfo, root: Path, counts: bool = True) -> dict[str, int]:
     """Check that a dataset lies in ``root / info.folder`` as its entry says.
 
-    With `counts` classes, images and masks are counted, too (a miniature has fewer).
-
-    Returns:
-        Number of images that each split must have, and with `counts` has.
-
-    Raises:
-        VitrineError: something is missing or misplaced; says what, and how to put it right.
+    With `counts` classes, images and masks are counted, too (a miniature has fewer). Returns the
+    number of images that each split must have; VitrineError says what is missing or misplaced, and
+    how to put it right.
     """
     check_layout(info, root)
     expected = {"train": info.train_images, "val": info.val_images}
@@ -76,32 +68,22 @@ def verify(info: DatasetInfo, root: Path, counts: bool = True) -> dict[str, int]
     return expected
 
 
-def stratified_split(
-    labels: Sequence[int], train_fraction: float, seed: int = 0
-) -> tuple[list[int], list[int]]:
-    """Split indices so that each class keeps the same train fraction, up to rounding.
+def stratified_split(labels: Sequence[int], train_fraction: float) -> tuple[list[int], list[int]]:
+    """Split indices into train and validation, each class by the same fraction, up to rounding.
 
     For datasets that come without a split. `RandomState` rather than `Generator`: NumPy promises
     that its stream never changes (NEP 19), so every later version makes the same split.
-
-    Returns:
-        Train and validation indices, each in ascending order.
     """
-    random = np.random.RandomState(seed)
-    classes = np.asarray(labels)
-    train: list[int] = []
-    val: list[int] = []
+    random, classes = np.random.RandomState(0), np.asarray(labels)
+    train, val = list[int](), list[int]()
     for label in np.unique(classes):
-        members = random.permutation(np.flatnonzero(classes == label))
+        members = random.permutation(np.flatnonzero(classes == label)).tolist()
         cut = round(train_fraction * len(members))
-        train += members[:cut].tolist()
-        val += members[cut:].tolist()
+        train += members[:cut]
+        val += members[cut:]
     return sorted(train), sorted(val)
 
 
 def stream(name: str, split: Split) -> np.random.RandomState:
-    """Return the random numbers that compose one split of a stand-in.
-
-    NumPy promises that they never change (NEP 19).
-    """
+    """Return the random numbers of one split of a stand-in, which never change (NEP 19)."""
     return np.random.RandomState(zlib.crc32(f"{name}/{split}".encode()))

@@ -1,11 +1,7 @@
-"""Datasets half of whose classes depend on position, because they are built so.
+"""The controlled setting of the position paper: half of the classes depend on position.
 
-The controlled setting CIFAR-10-Position of Bruintjes and van Gemert, "Learning to Adapt to
-Position Bias in Vision Transformer Classifiers" (Sec. 5.1, Fig. 2), and `digits-position`, the same
-of digits.
-
-The one idea: a sample's place is drawn once, from a fixed seed. It is part of the data, the same
-in every epoch, process and run. The authors' code draws the corner anew, and with it the label,
+CIFAR-10-Position (Sec. 5.1, Fig. 2), and the same of digits. A sample's place is drawn once, from a
+fixed seed: it is part of the data. The authors' code draws the corner anew, and with it the label,
 whenever a training image is read: `cifar10-position-redrawn`, and `digits-position-redrawn`.
 """
 
@@ -31,12 +27,7 @@ originals follow. Corners count as one reads: upper left, upper right, lower lef
 
 
 class Placed(Pictures):
-    """Images, each at its own place in a black square frame.
-
-    Attributes:
-        places: (N, 2) int, row and column of each image's upper left pixel
-        side: of the frame, in pixels
-    """
+    """Images in a black square frame of `side` pixels, each at its own row and column (N, 2)."""
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, places: np.ndarray, side: int):
         super().__init__(images, labels)
@@ -78,7 +69,9 @@ def in_corners(
     Images are (N, s, s, 3) uint8, labels (N,) in range(10); the split and `SEED` decide corners,
     unless `redraw` has those of training images drawn anew at every access.
     """
-    corners = _random(split).randint(4, size=len(labels))
+    # A stream of its own for each split, which NumPy promises never to change (NEP 19).
+    random = np.random.RandomState([SEED, SPLITS.index(split)])
+    corners = random.randint(4, size=len(labels))
     rank = np.argsort(ORIGINALS)[labels]
     side = images.shape[1]
     kind = Redrawn if redraw and split == "train" else Placed
@@ -111,8 +104,3 @@ def digits_position(folder: Path, split: Split, redraw: bool = False) -> Placed:
 
 cifar10_position_redrawn = partial(cifar10_position, redraw=True)
 digits_position_redrawn = partial(digits_position, redraw=True)
-
-
-def _random(split: Split) -> np.random.RandomState:
-    """A stream of its own for each split, which NumPy promises never to change (NEP 19)."""
-    return np.random.RandomState([SEED, SPLITS.index(split)])

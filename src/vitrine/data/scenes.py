@@ -18,7 +18,7 @@ from PIL import Image, ImageColor, ImageDraw
 
 from vitrine.data.arrays import Digits
 from vitrine.data.opening import SPLITS, Split
-from vitrine.data.photos import photos
+from vitrine.data.photos import Box, photo
 from vitrine.data.segmentation import ADE_FOLDERS
 
 SEED = 1
@@ -35,9 +35,6 @@ PALETTE: tuple[tuple[int, ...], ...] = (
 UNLABELLED = 0
 HEIGHT = 64
 WIDTHS = (64, 72, 80, 88, 96)
-
-Box = tuple[int, int, int, int]
-"""Left, top, right and bottom in a photograph, in pixels."""
 
 SKY: tuple[str, Box] = ("china", (330, 0, 640, 110))
 TREES: tuple[str, Box] = ("china", (0, 345, 200, 427))
@@ -79,7 +76,7 @@ def compose(split: Split, index: int) -> tuple[np.ndarray, np.ndarray]:
         _building(scene, random)
     for _ in range(random.randint(1, 3)):
         _flower(scene, random)
-    scans = _scans(split)
+    scans = _digits(split)
     for _ in range(random.randint(2, 5)):
         which = random.randint(len(scans))
         _digit(scene, random, scans.images[which, ..., 0], int(scans.labels[which]))
@@ -87,12 +84,7 @@ def compose(split: Split, index: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Scene:
-    """A canvas and its mask, which pieces are pasted onto.
-
-    Attributes:
-        pixels: (H, W, 3) uint8
-        mask: (H, W) uint8
-    """
+    """Pixels (H, W, 3) uint8 and their mask (H, W) uint8, which pieces are pasted onto."""
 
     def __init__(self, width: int):
         self.pixels = np.zeros((HEIGHT, width, 3), dtype=np.uint8)
@@ -135,15 +127,17 @@ def _building(scene: Scene, random: np.random.RandomState) -> None:
     scene.paste(_cut(FACADE, width, height, random), whole, top + rise, left, UNLABELLED)
     eaves = width + 8
     corners = [(0, rise - 1), (eaves // 4, 0), (3 * eaves // 4, 0), (eaves - 1, rise - 1)]
+    shape = Image.new("1", (eaves, rise))
+    ImageDraw.Draw(shape).polygon(corners, fill=1)
     roof = _cut(ROOF, eaves, rise, random)
-    scene.paste(roof, _polygon(corners, eaves, rise), top, left - 4, _label("roof"))
+    scene.paste(roof, np.asarray(shape), top, left - 4, _label("roof"))
 
 
 def _flower(scene: Scene, random: np.random.RandomState) -> None:
     """The dahlia, whole, anywhere."""
     side = random.randint(12, 29)
     name, box = FLOWER
-    piece = np.asarray(_photo(name).resize((side, side), Image.Resampling.BILINEAR, box))
+    piece = np.asarray(photo(name).resize((side, side), Image.Resampling.BILINEAR, box))
     rows, columns = np.indices((side, side)) - (side - 1) / 2
     disc = rows**2 + columns**2 <= (side / 2) ** 2
     top, left = _place(scene, side, random)
@@ -171,13 +165,7 @@ def _cut(
     x = random.uniform(left, right - scale * width)
     y = random.uniform(top, bottom - scale * height)
     box = (x, y, x + scale * width, y + scale * height)
-    return np.asarray(_photo(name).resize((width, height), Image.Resampling.BILINEAR, box))
-
-
-def _polygon(corners: list[tuple[int, int]], width: int, height: int) -> np.ndarray:
-    drawn = Image.new("1", (width, height))
-    ImageDraw.Draw(drawn).polygon(corners, fill=1)
-    return np.asarray(drawn)
+    return np.asarray(photo(name).resize((width, height), Image.Resampling.BILINEAR, box))
 
 
 def _place(scene: Scene, side: int, random: np.random.RandomState) -> tuple[int, int]:
@@ -193,11 +181,4 @@ def _label(name: str) -> int:
     return CLASSES.index(name) + 1
 
 
-@functools.cache
-def _photo(name: str) -> Image.Image:
-    return Image.fromarray(photos()[name])
-
-
-@functools.cache
-def _scans(split: Split) -> Digits:
-    return Digits(split)
+_digits = functools.cache(Digits)

@@ -88,10 +88,10 @@ def voc2012(folder: Path, split: Split) -> MaskedImages:
 
 
 def arrange_loveda(folder: Path, output: Path) -> None:
-    """Move what LoveDA's archives hold to where MMSegmentation looks for it.
+    """Move ``{Train,Val}/{Rural,Urban}/{images_png,masks_png}`` of LoveDA's archives.
 
-    ``{Train,Val}/{Rural,Urban}/{images_png,masks_png}`` become ``{img_dir,ann_dir}/{train,val}``
-    in `output`; no two images have the same name.
+    MMSegmentation looks for ``{img_dir,ann_dir}/{train,val}``, here in `output`. No two images have
+    the same name.
     """
     for split in ("train", "val"):
         unpacked = folder / split.title()

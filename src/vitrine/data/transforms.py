@@ -1,17 +1,15 @@
 """From a PIL image to a normalised tensor, as a recipe says.
 
-Everything is built by `timm.data.create_transform`, so a name in a recipe means what it means in
-timm: in particular `color_jitter` is off beside an `auto_augment` other than 3-Augment (``3a``),
-and random erasing comes after normalisation. What timm has no name for is put together from its
-pieces: training on the evaluation's central crop, whole or cropped at random from a black margin,
-in the place of timm's random crop; RandAugment without the operations that move pixels; the area
-that is erased; and circular shifts, which come last of all.
+`timm.data.create_transform` builds everything, so a name in a recipe means what it means in timm:
+`color_jitter` is off beside an `auto_augment` other than 3-Augment (``3a``), and random erasing
+comes after normalisation. What timm has no name for is put together from its pieces.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -45,11 +43,11 @@ SPATIAL = {"Rotate", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel"}
 """The operations of timm's RandAugment that move pixels."""
 
 
+@dataclass
 class CircularShift:
     """Rolls ``(C, H, W)`` by an offset drawn anew, uniform in [-limit, limit] on each axis."""
 
-    def __init__(self, limit: int):
-        self.limit = limit
+    limit: int
 
     def __call__(self, image: Tensor) -> Tensor:
         """Return the rolled image; the draw is of torch's global generator."""
@@ -86,13 +84,9 @@ def train_transform(recipe: Recipe, info: DatasetInfo) -> Compose:
     random_crop, *steps = create_transform(
         input_size=recipe.data.image_size,
         is_training=True,
-        scale=augmentation.scale,
-        ratio=augmentation.ratio,
-        hflip=augmentation.hflip,
-        vflip=augmentation.vflip,
+        **augmentation.model_dump(include={"scale", "ratio", "hflip", "vflip", "auto_augment"}),
         # A jitter of 0 would still cost its random numbers and copies; timm also takes None.
         color_jitter=augmentation.color_jitter or None,  # type: ignore[arg-type]
-        auto_augment=augmentation.auto_augment,
         interpolation=recipe.data.interpolation,
         mean=mean,
         std=std,
@@ -124,11 +118,10 @@ def eval_transform(
     """Return the evaluation view: resize the short side to size / crop_pct, crop the centre.
 
     timm rounds the resized side down: 256 / 0.8767 is 292 pixels. With ``crop_mode: squash`` both
-    sides are resized to that. `image_size` is the size to test at, by default the recipe's; of the
-    resized image `margin` more pixels are kept on each axis, half of them a side.
+    sides are resized to that. Of the resized image `margin` more pixels are kept on each axis, half
+    of them a side.
 
-    Raises:
-        VitrineError: `image_size` is below one pixel, or `margin` leaves the resized image.
+    Raises VitrineError if `image_size` is below one pixel, or `margin` leaves the resized image.
     """
     size = recipe.data.image_size if image_size is None else image_size
     if size < 1:

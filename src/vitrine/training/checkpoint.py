@@ -1,19 +1,19 @@
 """Resume state on disk: the last two checkpoints of a run, each with a seal.
 
-A checkpoint is `step-00000123.pt` (plain containers, loaded with `weights_only`) and its seal
-`step-00000123.json`: recipe hash, seed, size, SHA-256. The seal is written first, so a checkpoint
-without one is damaged, while a seal without a checkpoint is only the trace of a kill. The digest
-is of the bytes handed to the disk, and it is checked before anything is unpickled.
+A checkpoint is `step-00000123.pt` and its seal `step-00000123.json`: recipe hash, seed, size,
+SHA-256 of the bytes handed to the disk. The seal is written first, so a checkpoint without one is
+damaged, while a seal without a checkpoint is only the trace of a kill.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import torch
 
@@ -33,21 +33,17 @@ class Checkpoints:
     def save(self, step: int, state: dict[str, Any]) -> Path:
         """Write `state` after `step` steps, and drop all but the last two checkpoints.
 
-        Raises:
-            VitrineError: the disk is full or the folder read-only; older checkpoints are intact.
+        Raises VitrineError if the disk is full or the folder read-only; older ones are intact.
         """
         path = self.folder / f"step-{step:08d}.pt"
         with atomic_path(path) as partial:
-            with partial.open("wb") as file:
-                sealed = _Sealed(file)
+            with _Sealed(partial) as file:
                 try:
-                    torch.save({"step": step, **state}, cast(BinaryIO, sealed))
-                except RuntimeError:
-                    if sealed.error is None:
-                        raise
-                    raise sealed.error from None  # torch's zip writer hides it behind its own
-            digest = sealed.sha256.hexdigest()
-            seal = {**self._owner, "step": step, "bytes": sealed.size, "sha256": digest}
+                    torch.save({"step": step, **state}, file)
+                except RuntimeError as error:
+                    raise file.error or error from None  # torch's zip writer hides the disk's
+                size, digest = file.tell(), file.sha256.hexdigest()
+            seal = {**self._owner, "step": step, "bytes": size, "sha256": digest}
             write_atomically(path.with_suffix(".json"), json.dumps(seal))
         for old in self._paths()[KEPT:]:
             self._delete(old)
@@ -56,10 +52,8 @@ class Checkpoints:
     def latest(self) -> Path | None:
         """Return the newest sound checkpoint, or None where the run has none yet.
 
-        A damaged one is passed over with a warning and deleted, as are leftovers of a kill.
-
-        Raises:
-            VitrineError: a checkpoint belongs to another recipe or seed, or all are damaged.
+        A damaged one is passed over with a warning and deleted, as are leftovers of a kill. Raises
+        VitrineError if one belongs to another recipe or seed, or all are damaged.
         """
         clear_temporaries(self.folder)
         damaged: list[Path] = []
@@ -123,24 +117,17 @@ class Checkpoints:
         return None if isinstance(state, dict) and "step" in state else "it holds no state"
 
 
-class _Sealed:
-    """A binary file that keeps the digest, the size and the error of what is written to it."""
+class _Sealed(io.BufferedWriter):
+    """A new file that keeps the digest and the error of what is written to it."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.sha256 = hashlib.sha256()
-        self.size = 0
-        self.error: OSError | None = None
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path, "w"))
+        self.sha256, self.error = hashlib.sha256(), cast(OSError | None, None)
 
     def write(self, data: Any) -> int:
+        self.sha256.update(data)
         try:
-            self._file.write(data)
+            return super().write(data)
         except OSError as error:
             self.error = error
             raise
-        self.sha256.update(data)
-        self.size += len(data)
-        return len(data)
-
-    def flush(self) -> None:
-        self._file.flush()

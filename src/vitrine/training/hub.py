@@ -1,8 +1,7 @@
 """A trained run as others take it: timm's ``config.json``, and a model card.
 
 They lie beside the weights of every run, so that ``timm.create_model("local-dir:<run folder>",
-pretrained=True)`` makes the model again (after ``import vitrine.models``). ``vitrine export``
-writes them to a folder of its own, or to a hub. A segmenter has MMSegmentation's files instead.
+pretrained=True)`` makes the model again (after ``import vitrine.models``).
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ tags:
 
 {use}
 
-Trained on {title} ({train_images} images of {classes} classes; {licence}), {split}.
+Trained on {info.title} ({info.train_images} images of {info.classes} classes; {info.licence}), \
+{info.split}.
 The weights are under Apache-2.0 as far as the terms of the data allow.
 
 {numbers}
@@ -70,8 +70,7 @@ def write_config(
 ) -> None:
     """Write what timm makes the model again from, and how an image becomes its input.
 
-    A registered model may be a module without timm's `pretrained_cfg`: timm cannot describe it, and
-    there is no file.
+    There is no file for a registered module without timm's `pretrained_cfg`.
     """
     if not hasattr(model, "pretrained_cfg"):
         return
@@ -99,16 +98,9 @@ def model_card(
     commit: str,
     numbers: str = "",
 ) -> str:
-    """Return the card of a run: recipe, data, numbers, terms.
+    """Return the card of a run: recipe, data, terms, and `numbers`, a section of Markdown.
 
-    Args:
-        recipe: what it was trained by.
-        info: its dataset.
-        name: the run's.
-        source: what timm opens it by, such as ``local-dir:FOLDER``.
-        seed: of the run.
-        commit: of the code that trained it.
-        numbers: a section of Markdown.
+    timm opens the run by its `source`, such as ``local-dir:FOLDER``.
     """
     segmenter = recipe.task == "segmentation"
     return CARD.format(
@@ -116,12 +108,9 @@ def model_card(
         task=TASKS[recipe.task],
         name=name,
         use=OF_MMSEG if segmenter else OF_TIMM.format(source=source),
+        info=info,
         numbers=numbers,
         recipe=yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False),
         seed=seed,
         commit=commit,
-        **{
-            name: getattr(info, name)
-            for name in ("title", "train_images", "classes", "licence", "split")
-        },
     )

@@ -11,6 +11,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from vitrine.errors import VitrineError
+from vitrine.errors import os_errors
 from vitrine.files import write_atomically
 from vitrine.provenance import duration
 from vitrine.training.team import Team
@@ -30,14 +31,9 @@ VALIDATION = "validation/"  # what the names of scores begin with in the log
 class Journal:
     """Writes entries to `folder`/log.jsonl and shows progress on standard error.
 
-    Args:
-        folder: the run folder; its last two names label the progress.
-        step: steps already taken; entries beyond them are dropped from the log.
-        steps: steps of the whole run.
-        steps_per_epoch: steps of one epoch.
-        images_per_step: images of one step, over all processes.
-        silent: write and show nothing, in a process that does not lead.
-        tensorboard: write the entries to `folder`/events, too, if tensorboard is installed.
+    Entries beyond `step`, those already taken of `steps` in all, are dropped from the log. A
+    `silent` one (of a process that does not lead) writes and shows nothing. With `tensorboard`, if
+    it is installed, the entries go to `folder`/events, too.
     """
 
     def __init__(
@@ -46,17 +42,15 @@ class Journal:
         step: int,
         steps: int,
         steps_per_epoch: int,
-        images_per_step: int,
+        images_per_step: int,  # over all processes
         *,
         silent: bool,
         tensorboard: bool = False,
     ) -> None:
         self._path = folder / "log.jsonl"
         self._label = "/".join(folder.parts[-2:])
-        self._steps = steps
-        self._steps_per_epoch = steps_per_epoch
-        self._images_per_step = images_per_step
-        self._silent = silent
+        self._steps, self._steps_per_epoch = steps, steps_per_epoch
+        self._images_per_step, self._silent = images_per_step, silent
         self._first, self._start = step, time.monotonic()
         self._last, self._last_time = step, self._start
         self._line, self._line_time = "", self._start
@@ -66,7 +60,11 @@ class Journal:
         if not silent:
             _drop_entries_beyond(self._path, step)
             if tensorboard:
-                self._events = _events(folder, step)
+                with suppress(ImportError):
+                    from torch.utils.tensorboard import SummaryWriter
+
+                    # Those beyond `step` are hidden.
+                    self._events = SummaryWriter(str(folder / "events"), purge_step=step + 1)
             if sys.stderr.isatty():
                 self._bar = tqdm(
                     total=steps, initial=step, desc=self._label, unit="step", dynamic_ncols=True
@@ -77,10 +75,9 @@ class Journal:
 
     def __exit__(self, *exception: object) -> None:
         self._print_line()
-        if self._bar is not None:
-            self._bar.close()
-        if self._events is not None:
-            self._events.close()
+        for opened in (self._bar, self._events):
+            if opened is not None:
+                opened.close()
 
     def record(self, step: int, loss: float, lr: float, **more: float) -> None:
         """Note the mean loss since the last entry, after `step` steps, and what else is told."""
@@ -106,14 +103,9 @@ class Journal:
 
     def _write(self, step: int, told: Mapping[str, float]) -> None:
         entry = {"step": step, "epoch": round(step / self._steps_per_epoch, 4), **told}
-        try:
-            with self._path.open("a") as file:
-                file.write(json.dumps(entry) + "\n")
-        except OSError as error:
-            raise VitrineError(
-                f"cannot write {self._path} ({error.strerror or error}): free some space or "
-                "correct the folder's permissions, then start again"
-            ) from None
+        remedy = "free some space or correct the folder's permissions, then start again"
+        with os_errors(f"cannot write {self._path}", remedy), self._path.open("a") as file:
+            file.write(json.dumps(entry) + "\n")
         if self._events is not None:
             for name, value in told.items():
                 self._events.add_scalar(name, value, step)
@@ -152,13 +144,9 @@ def _drop_entries_beyond(path: Path, step: int) -> None:
     """Keep the log's whole lines up to `step`: what a resumed run writes again goes."""
     if not path.exists():
         return
-    try:
+    remedy = "correct its permissions or move it away, then start again"
+    with os_errors(f"cannot read {path}", remedy):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as error:
-        raise VitrineError(
-            f"cannot read {path} ({error.strerror or error}): correct its permissions or move it "
-            "away, then start again"
-        ) from None
     kept = []
     for number, line in enumerate(lines, start=1):
         at = step_of(line)
@@ -167,15 +155,6 @@ def _drop_entries_beyond(path: Path, step: int) -> None:
         elif at is not None and at <= step:
             kept.append(line + "\n")
     write_atomically(path, "".join(kept))
-
-
-def _events(folder: Path, step: int) -> Any:
-    """A writer of TensorBoard's events, which hide those beyond `step`; None if it is not here."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder / "events"), purge_step=step + 1)
 
 
 def step_of(line: str) -> int | None:
@@ -190,16 +169,12 @@ def step_of(line: str) -> int | None:
 class Losses:
     """The losses of the steps: kept on the device until they are read, all at once.
 
-    Args:
-        team: the processes whose losses are averaged.
-        step: steps taken before; later, the last step whose loss was read.
-        unlogged: losses of those of them that no entry of the log has covered yet.
+    `step` is the last step whose loss was read; those that no entry of the log has covered yet are
+    `unlogged`. The `team`'s processes average theirs.
     """
 
     def __init__(self, team: Team, step: int, unlogged: list[float]) -> None:
-        self.unlogged = unlogged
-        self._team = team
-        self.step = step
+        self._team, self.step, self.unlogged = team, step, unlogged
         self._unread: list[Tensor] = []
 
     def add(self, loss: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The training of a run, from an empty folder or a checkpoint to its weights.
+"""Trains a run, or resumes it from its last checkpoint.
 
 Everything that a step does follows from the recipe, the seed, the step's number and the state that
 `Trainer` holds. So a run may be cut anywhere and resumed: on a CPU its weights are then bit for bit
@@ -19,24 +19,13 @@ import torch
 from torch import nn
 
 from vitrine import data
-from vitrine.data.loading import (
-    EvaluationSamples,
-    TrainingSamples,
-    micro_batches,
-    steps_per_epoch,
-)
+from vitrine.data.loading import EvaluationSamples, TrainingSamples, micro_batches, steps_per_epoch
 from vitrine.data.transforms import eval_transform, train_transform
-from vitrine.errors import VitrineError
+from vitrine.errors import VitrineError, first_line
 from vitrine.training.engine import Job
 from vitrine.training.hub import write_config
 from vitrine.training.journal import Journal, Losses
-from vitrine.training.model import (
-    build_from,
-    build_model,
-    build_pretrained,
-    check_image_size,
-    first_line,
-)
+from vitrine.training.model import build_from, build_model, build_pretrained, check_image_size
 from vitrine.training.run_folder import RunFolder
 from vitrine.training.seeding import seed_everything
 from vitrine.training.step import Trainer, accumulation
@@ -55,24 +44,19 @@ def train(job: Job) -> Path:
 
     Started by torchrun, its processes share each step. A finished run is left as it is. With zero
     epochs the weights that training would start from are the result. The weights are the moving
-    average if the recipe has one.
+    average if the recipe has one. Returns their path (`stop_after` may leave them unwritten).
 
-    Returns:
-        The path of the weights (which `stop_after` may leave unwritten).
-
-    Raises:
-        VitrineError: the recipe does not fit model, dataset or device; the folder is locked, not
-            writable or of another run; or the training has diverged.
-        SystemExit: SIGTERM, SIGUSR1 or SIGINT came: 128 + its number, after a checkpoint.
+    Raises VitrineError if the recipe does not fit model, dataset or device, the folder is locked,
+    not writable or of another run, or the training has diverged. After SIGTERM, SIGUSR1 or SIGINT
+    and a checkpoint it exits with 128 + the signal's number.
     """
     require_start(job)
     run = Run(job, Team.assemble(job.device))
     with run.held() as unfinished:
-        if unfinished:
-            if job.recipe.schedule.epochs:
-                run.train()
-            else:
-                run.keep_initial_weights()
+        if unfinished and job.recipe.schedule.epochs:
+            run.train()
+        elif unfinished:
+            run.keep_initial_weights()
     return run.weights
 
 
@@ -118,13 +102,11 @@ class Run(RunFolder):
 
     def train(self) -> None:
         """Take the steps that remain, and save the weights after the last."""
-        job, recipe, team, size = self.job, self.job.recipe, self.team, self.job.recipe.batch.size
+        job, recipe, team, batch = self.job, self.job.recipe, self.team, self.job.recipe.batch
         share = team.together(lambda: accumulation(recipe, team.world))
         samples = team.together(self._samples)
-        batch = recipe.batch
-        per_epoch = team.together(
-            lambda: steps_per_epoch(len(samples), size, batch.micro, batch.drop_last)
-        )
+        counts = len(samples), batch.size, batch.micro, batch.drop_last
+        per_epoch = team.together(lambda: steps_per_epoch(*counts))
         steps = recipe.steps(len(samples))
         end = min(steps, job.stop_after or steps)
         model = team.together(self._initial_model)
@@ -134,7 +116,7 @@ class Run(RunFolder):
         with shielded():  # it starts the workers
             stream = micro_batches(
                 samples,
-                size=size,
+                size=batch.size,
                 micro=batch.micro,
                 drop_last=batch.drop_last,
                 start=first,
@@ -153,7 +135,7 @@ class Run(RunFolder):
                 first,
                 steps,
                 per_epoch,
-                size,
+                batch.size,
                 silent=not team.leads,
                 tensorboard=job.tensorboard,
             ) as journal,
@@ -168,9 +150,8 @@ class Run(RunFolder):
                     self._require(self.losses.read(), self.losses.step)
                 self._keep(done)
                 if log:
-                    journal.record(
-                        done, self.losses.mean(), self.trainer.lr, **self._signs(journal)
-                    )
+                    mean, lr = self.losses.mean(), self.trainer.lr
+                    journal.record(done, mean, lr, **self._signs(journal))
                 if is_due(done, job.validate_every, per_epoch, steps) and not signal:
                     journal.validated(done, self._validate())
                 if log or save:
@@ -185,9 +166,8 @@ class Run(RunFolder):
     def _samples(self) -> TrainingSamples:
         """Open the training split under the recipe's augmentation.
 
-        Raises:
-            VitrineError: there are more or fewer images than the dataset's entry says, by which
-                the training was planned.
+        Raises VitrineError if it has not as many images as the dataset's entry says, by which the
+        training was planned.
         """
         dataset = self.job.dataset
         samples = self._augmented(data.build(dataset, "train", self.job.data_root))
@@ -275,9 +255,6 @@ class Run(RunFolder):
         if finished:
             self.team.from_lead(lambda: self._keep_result(self.trainer.result, step))
         else:
-            state = {
-                **self.trainer.state(),
-                "losses": self.losses.unlogged,
-                "initial_sha256": self.digest_of_start,
-            }
+            start, losses = self.digest_of_start, self.losses.unlogged
+            state = {**self.trainer.state(), "losses": losses, "initial_sha256": start}
             self.last_checkpoint = self.team.from_lead(lambda: self.checkpoints.save(step, state))

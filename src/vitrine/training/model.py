@@ -1,9 +1,8 @@
 """From a recipe to a model, and a model's weights to and from disk.
 
-Weights are safetensors with the recipe's hash and the seed in their metadata, so that a file that
-strayed into another run's folder is refused. A receipt names the weights that the seeds of a run
-were trained to, by their SHA-256: the graph waits for it, and what stands on a run (its
-measurements, and the trainings that start from its weights) takes only the weights that it names.
+Weights are safetensors with the recipe's hash and the seed in their metadata: a file that strayed
+into another run's folder is refused. A receipt names the weights that the seeds of a run were
+trained to, by their SHA-256; what stands on a run takes only those.
 """
 
 from __future__ import annotations
@@ -38,11 +37,7 @@ HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def autocast(device: str, precision: Precision) -> torch.autocast:
-    """Return the context in which a model runs in `precision`, in training and when measured.
-
-    Raises:
-        VitrineError: there is no such precision.
-    """
+    """Return the context in which a model runs in `precision`, in training and when measured."""
     require_known("precision", precision, get_args(Precision))
     half = HALF.get(precision)
     return torch.autocast(torch.device(device).type, half, enabled=half is not None)
@@ -51,10 +46,8 @@ def autocast(device: str, precision: Precision) -> torch.autocast:
 def build_model(recipe: Recipe, classes: int) -> nn.Module:
     """Make the recipe's model with a head for `classes` classes, without pretrained weights.
 
-    Its initial weights come from torch's global generator.
-
-    Raises:
-        VitrineError: timm does not know the name, or the model refuses an argument.
+    Its initial weights come from torch's global generator. Raises VitrineError if timm does not
+    know the name, or the model refuses an argument.
     """
     return create(recipe, classes)
 
@@ -67,38 +60,25 @@ def image_shape(recipe: Recipe) -> tuple[int, int, int]:
 def build_pretrained(recipe: Recipe, classes: int, file: Path | None) -> nn.Module:
     """Make the recipe's model with published weights; a head of another size stays initial.
 
-    Args:
-        recipe: its model's name says which weights.
-        classes: size of the head.
-        file: the weights as `vitrine.training.weights` writes them, or None for timm's own store.
-
-    Raises:
-        VitrineError: as `build_model`, or the weights cannot be read, do not fit, or are not those
-            that were fetched.
+    `file` holds them as `vitrine.training.weights` writes them, None is timm's own store. Raises
+    VitrineError as `build_model`, or if the weights cannot be read, do not fit, or are not those
+    that were fetched.
     """
     if file is None:
         return create(recipe, classes, pretrained=True)
     require_as_noted(file)
-    return create(
-        recipe, classes, pretrained=True, pretrained_cfg_overlay={"state_dict": read_weights(file)}
-    )
+    overlay = {"state_dict": read_weights(file)}
+    return create(recipe, classes, pretrained=True, pretrained_cfg_overlay=overlay)
 
 
 def build_from(recipe: Recipe | SelfSupervisionRecipe, classes: int, file: Path) -> nn.Module:
-    """Make the recipe's model with the weights of another run, all of them.
+    """Make the recipe's model with all the weights of another run, as `save_weights` writes them.
 
-    Args:
-        recipe: the recipe of the new model.
-        classes: size of the head, if the task has one.
-        file: weights as `save_weights` writes them.
-
-    Raises:
-        VitrineError: as `build_model`, or the weights are of another architecture.
+    Raises VitrineError as `build_model`, or if the weights are of another architecture.
     """
     model = builder_of(recipe).build_model(recipe, classes)
-    _fill(
-        model, file, recipe, "correct model.weights_from, or give both recipes models of one shape"
-    )
+    remedy = "correct model.weights_from, or give both recipes models of one shape"
+    _fill(model, file, recipe, remedy)
     return model
 
 
@@ -148,8 +128,7 @@ def _level_drop_path(model: nn.Module, recipe: Recipe | SelfSupervisionRecipe) -
 def require_model(name: str) -> None:
     """Check that timm knows the model's name, or is told where to find it.
 
-    Raises:
-        VitrineError: it does not; the closest name is suggested.
+    Raises VitrineError if it does not; the closest name is suggested.
     """
     if not name.startswith(HUBS) and not timm.is_model(name):
         known = difflib.get_close_matches(name, timm.list_models(), n=5, cutoff=0)
@@ -161,8 +140,7 @@ def check_image_size(
 ) -> None:
     """Pass one blank image of the recipe's size through the model, before anything is trained.
 
-    Raises:
-        VitrineError: the model refuses that size.
+    Raises VitrineError if the model refuses that size.
     """
     size = recipe.data.image_size
     model.eval()
@@ -179,8 +157,7 @@ def check_image_size(
 def save_weights(weights: Mapping[str, Tensor], path: Path, recipe: AnyRecipe, seed: int) -> None:
     """Write a state dict to `path`, all or nothing, with the run that it belongs to.
 
-    Raises:
-        VitrineError: the file cannot be written.
+    Raises VitrineError if the file cannot be written.
     """
     # Clones, because safetensors refuses tensors that share memory (tied weights, views).
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
@@ -192,31 +169,17 @@ def save_weights(weights: Mapping[str, Tensor], path: Path, recipe: AnyRecipe, s
 
 
 def load_weights(model: nn.Module, path: Path, recipe: AnyRecipe) -> None:
-    """Load a run's weights into its model.
+    """Load a run's weights, in the folder of a seed in that of the recipe, into its model.
 
-    Args:
-        model: gets the weights.
-        path: the weights in the folder of a seed, which lies in that of its recipe.
-        recipe: what the weights must have been trained with.
-
-    Raises:
-        VitrineError: the file is missing, damaged, of another recipe, or of another architecture.
+    Raises VitrineError if the file is missing, damaged, of another recipe or architecture.
     """
     require_recipe(path, recipe.hash)
-    _fill(
-        model,
-        path,
-        recipe,
-        "the code of the model has changed since; delete the run folder and train again",
-    )
+    remedy = "the code of the model has changed since; delete the run folder and train again"
+    _fill(model, path, recipe, remedy)
 
 
 def require_recipe(path: Path, recipe_hash: str) -> None:
-    """Refuse weights in a run's folder that are not there or not of its recipe.
-
-    Raises:
-        VitrineError: the file is missing, damaged, or of another recipe.
-    """
+    """Refuse weights in a run's folder that are missing, damaged or not of its recipe."""
     if not path.exists():
         # Snakemake goes by the receipts: with one there, it would not train again.
         raise VitrineError(
@@ -245,8 +208,7 @@ def _fill(model: nn.Module, path: Path, recipe: AnyRecipe, remedy: str) -> None:
 def weights_owner(path: Path) -> dict[str, Any]:
     """Return the `recipe_hash` and the `seed` that a weights file names as its own.
 
-    Raises:
-        VitrineError: the file is damaged.
+    Raises VitrineError if the file is damaged.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -281,8 +243,7 @@ def write_receipt(job: TrainingJob, weights: Mapping[int, Path]) -> None:
 def starting_weights(start: TrainedRun, seed: int) -> Path:
     """Find the weights of a seed of the run that a training starts from.
 
-    Raises:
-        VitrineError: that run is not trained, or its weights are not its own.
+    Raises VitrineError if that run is not trained, or its weights are not its own.
     """
     weights = start.weights(seed)
     require_recipe(weights, start.recipe_hash)
@@ -291,15 +252,9 @@ def starting_weights(start: TrainedRun, seed: int) -> Path:
 
 
 def require_own_weights(run: TrainedRun, seed: int) -> str:
-    """Refuse weights of another seed, or others than the run's receipt says were trained.
+    """Refuse weights of another seed, or others than the run's receipt names; return their SHA-256.
 
     A rehearsal leaves no receipt; its weights need only name the seed.
-
-    Returns:
-        The SHA-256 of the weights.
-
-    Raises:
-        VitrineError: they are not the seed's own, or the receipt is damaged.
     """
     weights, receipt = run.weights(seed), run.receipts.get(seed)
     remedy = f"delete {receipt or run.folder} and {weights.parent} to train seed {seed} again"
@@ -315,11 +270,7 @@ def require_own_weights(run: TrainedRun, seed: int) -> str:
 
 
 def trained_weights(receipt: Path) -> dict[int, str]:
-    """Read a receipt: the SHA-256 of the weights of each seed.
-
-    Raises:
-        VitrineError: it is damaged.
-    """
+    """Read a receipt: the SHA-256 of the weights of each seed; VitrineError if it is damaged."""
     try:
         digests = json.loads(receipt.read_text(encoding="utf-8"))["sha256"]
         return {int(seed): str(digest) for seed, digest in digests.items()}

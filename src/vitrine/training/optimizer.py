@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 def build_optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
     """Make the recipe's optimiser over the parameter groups of `model`.
 
-    Raises:
-        VitrineError: timm does not know the optimiser's name, or a pattern of `group_lr` matches no
-            parameter.
+    Raises VitrineError if timm does not know its name, or a pattern of `group_lr` matches nothing.
     """
     spec = recipe.optimizer
     require_known("optimizer", spec.name, map(str, list_optimizers()))
@@ -47,12 +45,12 @@ def build_optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
         layer_decay=spec.layer_decay,
         **{name: value for name, value in options.items() if value is not None},
     )
-    _set_own_rates(optimizer, _own_rates(model, spec.group_lr))
+    _set_own_rates(optimizer, model, spec.group_lr)
     return optimizer
 
 
-def _own_rates(model: nn.Module, group_lr: Mapping[str, float]) -> dict[nn.Parameter, float]:
-    """Return the peak rate of every parameter that a pattern matches."""
+def _set_own_rates(optimizer: Optimizer, model: nn.Module, group_lr: Mapping[str, float]) -> None:
+    """Move parameters with a rate of their own out of timm's groups, whose other options stay."""
     rates: dict[nn.Parameter, float] = {}
     for pattern, lr in group_lr.items():
         matched = [p for name, p in model.named_parameters() if fnmatchcase(name, pattern)]
@@ -62,11 +60,6 @@ def _own_rates(model: nn.Module, group_lr: Mapping[str, float]) -> dict[nn.Param
                 "correct or remove the pattern"
             )
         rates.update(dict.fromkeys(matched, lr))
-    return rates
-
-
-def _set_own_rates(optimizer: Optimizer, rates: Mapping[nn.Parameter, float]) -> None:
-    """Move parameters with a rate of their own out of timm's groups, whose other options stay."""
     for group in list(optimizer.param_groups):
         members = group["params"]
         group["params"] = [p for p in members if p not in rates]

@@ -1,11 +1,8 @@
 """The folder of a run: its lock, what lies in it when training begins and has ended, and its cost.
 
-The lock is the kernel's, so it ends with its holder however that ends. Beside it lies a note of
-who holds it: a workflow manager that was killed and unlocked can start a job while the first one
-still runs, and the person must know which to cancel.
-
-Each start of a training is an attempt; it notes its commit, its code, how far it came and how long
-it took beside the checkpoints, where its successor finds it. The sum goes into the provenance.
+Beside the lock lies a note of who holds it: a workflow manager that was killed and unlocked can
+start a job while the first one still runs, and the person must know which to cancel. Each start of
+a training is an attempt, noted beside the checkpoints; their sum goes into the provenance.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -42,12 +39,7 @@ if TYPE_CHECKING:
 class RunFolder:
     """One run in its folder, where only the team's lead writes.
 
-    Args:
-        job: the run to train.
-        team: the processes that train.
-
-    Raises:
-        VitrineError: the recipe wants another dataset.
+    Raises VitrineError if the recipe wants another dataset than the job has.
     """
 
     def __init__(self, job: Job[AnyRecipe], team: Team) -> None:
@@ -71,9 +63,8 @@ class RunFolder:
     def held(self) -> Iterator[bool]:
         """Lock the folder while the block runs; give it whether there is anything to train.
 
-        Raises:
-            VitrineError: the folder holds weights of another run, or such as were trained from
-                others than it starts from now; or another process trains in it.
+        Raises VitrineError if the folder holds weights of another run, or such as were trained from
+        others than it starts from now, or if another process trains in it.
         """
         with ExitStack() as lock:
             self.team.from_lead(lambda: lock.enter_context(exclusive(self.job.folder)))
@@ -118,27 +109,28 @@ class RunFolder:
 
     def finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
         """Write the results, then drop the checkpoints, which they make worthless."""
+        job, device = self.job, str(self.team.device)
         self.attempts.note(steps)
         summary = self.attempts.summary()
         card = model_card(
-            self.job.recipe,
-            self.job.dataset,
-            name=self.job.folder.parent.name,
-            source=f"local-dir:{self.job.folder}",
-            seed=self.job.seed,
+            job.recipe,
+            job.dataset,
+            name=job.folder.parent.name,
+            source=f"local-dir:{job.folder}",
+            seed=job.seed,
             commit=summary["commit"],
         )
-        write_atomically(self.job.folder / "README.md", card)
-        save_weights(weights, self.weights, self.job.recipe, self.job.seed)
+        write_atomically(job.folder / "README.md", card)
+        save_weights(weights, self.weights, job.recipe, job.seed)
         origin = provenance(
-            str(self.team.device),
-            recipe_hash=self.job.recipe.hash,
-            seed=self.job.seed,
-            dataset=self.job.dataset.name,
-            dataset_version=self.job.dataset.version,
+            device,
+            recipe_hash=job.recipe.hash,
+            seed=job.seed,
+            dataset=job.dataset.name,
+            dataset_version=job.dataset.version,
             steps=steps,
             processes=self.team.world,
-            peak_memory_bytes=peak_memory_bytes(str(self.team.device)),
+            peak_memory_bytes=peak_memory_bytes(device),
             initial_sha256=self.digest_of_start,
             **summary,
         )
@@ -164,18 +156,18 @@ class Attempt:
 class Attempts:
     """All attempts at one run; the present one, the last, begins with this object.
 
-    Args:
-        path: the file that holds them; one that cannot be read counts as empty.
-        images_per_step: images of one step, over all processes.
-        commit: where the code that trains is from, None if it is in no repository.
-        code: the digest of that code.
+    A file at `path` that cannot be read counts as empty. `code` is the digest of the code that
+    trains, `commit` where it is from, if it is in a repository.
     """
 
     def __init__(self, path: Path, images_per_step: int, commit: str | None, code: str) -> None:
-        self._path = path
-        self._images_per_step = images_per_step
+        self._path, self._images_per_step = path, images_per_step
         self._start = time.monotonic()
-        self._all = [*_read(path), Attempt(now(), 0, 0, 0.0, commit or UNKNOWN, code)]
+        try:
+            before = [Attempt(**entry) for entry in json.loads(path.read_text())]
+        except (OSError, ValueError, TypeError):
+            before = []
+        self._all = [*before, Attempt(now(), 0, 0, 0.0, commit or UNKNOWN, code)]
 
     def begin(self, step: int) -> None:
         """Write down where the present attempt starts."""
@@ -191,8 +183,7 @@ class Attempts:
     def summary(self) -> dict[str, Any]:
         """Return the cost of the run so far, all attempts added up.
 
-        `commit` and `code` are of the code when each attempt began, which may have changed by the
-        end; several are joined by "+" in order.
+        `commit` and `code` are those when each attempt began; several are joined by "+" in order.
         """
         seconds = sum(attempt.seconds for attempt in self._all)
         steps = sum(attempt.last_step - attempt.first_step for attempt in self._all)
@@ -214,42 +205,25 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _read(path: Path) -> list[Attempt]:
-    try:
-        return [Attempt(**entry) for entry in json.loads(path.read_text())]
-    except (OSError, ValueError, TypeError):
-        return []
-
-
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
     """Hold the run folder (made if absent) while the block runs.
 
-    Raises:
-        VitrineError: another process holds it, or the folder cannot be written or locked.
+    Raises VitrineError if another process holds it, or it cannot be written or locked.
     """
-    note = folder / ".lock-holder"
+    note, slurm = folder / ".lock-holder", os.environ.get("SLURM_JOB_ID")
+    myself = f"process {os.getpid()} on {socket.gethostname()}"
     with ExitStack() as held:
         try:
             held.enter_context(lock(folder / ".lock"))
         except Locked:
+            holder = ""  # which has not written its note yet, or has ended since
+            with suppress(OSError):
+                holder = note.read_text()
             raise VitrineError(
-                f"{folder} is being trained by {_holder(note)}: wait for it to end, or cancel it "
-                "and start again"
+                f"{folder} is being trained by {holder or 'another process'}: wait for it to end, "
+                "or cancel it and start again"
             ) from None
-        write_atomically(note, _myself())
+        write_atomically(note, f"SLURM job {slurm} ({myself})" if slurm else myself)
         held.callback(note.unlink, missing_ok=True)
         yield
-
-
-def _holder(note: Path) -> str:
-    try:
-        return note.read_text() or "another process"  # which has not written it yet,
-    except OSError:  # or has ended since
-        return "another process"
-
-
-def _myself() -> str:
-    job = os.environ.get("SLURM_JOB_ID")
-    process = f"process {os.getpid()} on {socket.gethostname()}"
-    return f"SLURM job {job} ({process})" if job else process

@@ -2,8 +2,7 @@
 
 Before micro-batch m of step s every generator is seeded from (seed, s, m). So no generator's state
 outlives a micro-batch, and there is none to save: a resumed run draws what an uninterrupted one
-would have drawn, and N processes draw what one process with accumulation draws. The loader seeds
-each sample in the same way, from (seed, epoch, index).
+would have drawn, and N processes draw what one process with accumulation draws.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ import torch
 def derive(purpose: str, *counters: int) -> int:
     """Return 63 bits that follow from `purpose` and the counters.
 
-    A hash, not a sum: neighbouring counters give unrelated seeds, and two purposes never share
-    one.
+    A hash, not a sum: neighbouring counters give unrelated seeds, and purposes never share one.
     """
     text = "/".join([purpose, *map(str, counters)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

@@ -3,11 +3,7 @@
 A step is one global batch in micro-batches. A micro-batch is mixed, run forward and backward under
 generators seeded for it alone, and its gradient is added with weight 1 / (their number). So one
 process that accumulates and many that share the micro-batches compute the same step, up to the
-order of that sum. (Batch-norm statistics are a micro-batch's own; with several processes their
-running averages follow the lead's micro-batches.)
-
-Mixed labels are soft and already smoothed (timm's `Mixup` does both), so they take a soft-target
-loss; where nothing is mixed, the labels stay indices and the loss smooths them.
+order of that sum. (Running averages of batch norm follow the lead's micro-batches.)
 """
 
 from __future__ import annotations
@@ -51,11 +47,8 @@ class Pairs(Mixup):
 def build_mixing(recipe: Recipe, classes: int) -> Mixing:
     """Return what turns a micro-batch (B, 3, H, W), (B,) into what is trained on.
 
-    The mixed targets have shape (B, classes). One draw serves the whole micro-batch, whose images
-    are mixed with the same micro-batch in reverse order.
-
-    Raises:
-        VitrineError: images are to be mixed in pairs but the micro-batch is odd.
+    Mixed targets are (B, classes), soft and smoothed. One draw serves the whole micro-batch, which
+    is mixed with itself in reverse order. Raises VitrineError if it is odd.
     """
     spec = recipe.augmentation
     if not (spec.mixup or spec.cutmix):
@@ -89,8 +82,7 @@ def build_loss(recipe: Recipe) -> nn.Module:
 def accumulation(recipe: Recipe | SelfSupervisionRecipe, world: int) -> int:
     """Return how many micro-batches of a step each of `world` processes runs.
 
-    Raises:
-        VitrineError: the processes cannot share them equally.
+    Raises VitrineError if they cannot share them equally.
     """
     size, micro = recipe.batch.size, recipe.batch.micro
     count = size // micro
@@ -106,8 +98,7 @@ def accumulation(recipe: Recipe | SelfSupervisionRecipe, world: int) -> int:
 class Trainer:
     """Model, optimiser, moving average and loss scale, moved on by `step`.
 
-    Attributes:
-        model: the bare model; its state dict has the model's own names whatever wraps it.
+    `model` is the bare one: its state dict has its own names, whatever wraps it.
     """
 
     def __init__(
@@ -119,11 +110,9 @@ class Trainer:
         steps_per_epoch: int,
         team: Team,
     ) -> None:
-        self.seed = seed
-        self.device = team.device
+        self.seed, self.device = seed, team.device
         self.accumulation = accumulation(recipe, team.world)
-        self.clip_grad = recipe.optimizer.clip_grad
-        self.precision = recipe.precision
+        self.clip_grad, self.precision = recipe.optimizer.clip_grad, recipe.precision
         if recipe.precision == "fp16" and self.device.type != "cuda":
             raise VitrineError(
                 "precision 'fp16' needs a CUDA device: train with bf16 or fp32 on this one"
@@ -144,10 +133,9 @@ class Trainer:
         self.parallel = DistributedDataParallel(self.model) if team.world > 1 else self.model
 
     def step(self, step: int, batches: Iterable[MicroBatch]) -> Tensor:
-        """Take optimiser step `step` on this process's micro-batches of it.
+        """Take optimiser step `step` on this process's micro-batches; return their mean loss.
 
-        Returns:
-            Their mean loss, on the device: reading it there is left to the caller.
+        It stays on the device: reading it is left to the caller.
         """
         self.scheduler.step_update(step)
         self.optimizer.zero_grad()
@@ -184,10 +172,7 @@ class Trainer:
         return max(group["lr"] for group in groups if group["initial_lr"] == peak)
 
     def fault(self, step: int) -> str | None:
-        """Say if the weights after `step` steps hold a number that is not finite.
-
-        The loss of a step is that of the weights before it, so it cannot vouch for a checkpoint.
-        """
+        """Say if the weights after `step` steps, which no loss vouches for, are not finite."""
         return fault_in(self.model, step)
 
     @property
@@ -196,10 +181,7 @@ class Trainer:
         return self.ema.module if self.ema is not None else self.model
 
     def state(self) -> dict[str, Any]:
-        """Everything that a later step depends on.
-
-        No generator (see `seeding`) and no schedule: both follow from the step's number.
-        """
+        """Everything that a later step depends on and that does not follow from its number."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -232,11 +214,7 @@ def fault_in(model: nn.Module, step: int) -> str | None:
 
 
 def checkpoint_gradients(model: nn.Module, name: str) -> None:
-    """Recompute a model's activations in the backward pass.
-
-    Raises:
-        VitrineError: it cannot.
-    """
+    """Recompute a model's activations in the backward pass; VitrineError if it cannot."""
     try:
         model.set_grad_checkpointing(True)  # type: ignore[operator]
     except (AttributeError, AssertionError):

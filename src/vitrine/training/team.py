@@ -1,12 +1,9 @@
 """The processes of one training (one, or as many as torchrun has started), and their signals.
 
-Process 0, the lead, alone writes in the run folder; the others only read the checkpoint that it
-has found sound. What it finds out there it tells them, its errors included, so that all go on or
-all stop.
-
-SIGTERM, SIGUSR1 and Ctrl-C ask a training to stop: a cluster sends them before it takes a node
-away. The handler only notes the signal. The loop finishes its step, saves a checkpoint and leaves
-with 128 + signal, so that the job counts as failed and is started again, to resume.
+Process 0, the lead, alone writes in the run folder. What it finds out there it tells the others,
+its errors included, so that all go on or all stop. SIGTERM, SIGUSR1 and Ctrl-C, which a cluster
+sends before it takes a node away, are only noted: the loop finishes its step, saves a checkpoint
+and leaves with 128 + signal, so that the job counts as failed and is started again, to resume.
 """
 
 from __future__ import annotations
@@ -16,10 +13,10 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -42,8 +39,7 @@ class Team:
     def assemble(cls, device: str) -> Team:
         """Join the processes that torchrun has started, if it has.
 
-        Raises:
-            VitrineError: torch does not know the device, or this machine lacks it.
+        Raises VitrineError if torch does not know the device, or this machine lacks it.
         """
         try:
             place = torch.device(device)
@@ -73,17 +69,15 @@ class Team:
     def from_lead(self, work: Callable[[], Result]) -> Result:
         """Do `work` in the lead while the others wait; all return its (picklable) result.
 
-        Raises:
-            VitrineError: in the lead, if the work raised it; the others then exit with 2.
+        A VitrineError of it is raised in the lead; the others then exit with 2.
         """
         if self.world == 1:
             return work()
         told: list[Any] = [None, None]  # result, error
-        if self.leads:
-            try:
-                told[0] = work()
-            except VitrineError as error:
-                told[1] = str(error)
+        try:
+            told[0] = work() if self.leads else None
+        except VitrineError as error:
+            told[1] = str(error)
         dist.broadcast_object_list(told, src=0, device=torch.device("cpu"))
         result, failure = told
         if failure is not None:
@@ -93,8 +87,7 @@ class Team:
     def together(self, work: Callable[[], Result]) -> Result:
         """Do `work`, which must not wait for another process, in each; all succeed or all stop.
 
-        Raises:
-            VitrineError: in the first process whose work raised it; the others then exit with 2.
+        A VitrineError is raised in the first process whose work raised it; the others exit with 2.
         """
         if self.world == 1:
             return work()
@@ -131,25 +124,20 @@ class Team:
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
-class Interruption:
+class Interruption(ExitStack):
     """Within `with Interruption() as interruption`, `interruption.signal` is 0 until one comes.
 
     On leaving, the handlers of before are back. Outside the main thread, where Python delivers no
     signals, it listens to nothing.
     """
 
-    def __init__(self) -> None:
-        self.signal = 0
-        self._before: dict[signal.Signals, signal._HANDLER] = {}
+    signal = 0
 
-    def __enter__(self) -> Interruption:
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+            for number in SIGNALS:
+                self.callback(signal.signal, number, signal.signal(number, self._note))
+        return super().__enter__()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.signal = number

@@ -1,8 +1,7 @@
 """Fetch published weights, or check those placed by hand (``python -m vitrine fetch-weights``).
 
-Done once, where there is a network. The published file is checked against the registry
-(``configs/weights.yaml``), also where it was placed by hand, and kept as safetensors with a note of
-its digest (``<name>.json``), against which every use is checked.
+Done once, where there is a network. The file is checked against ``configs/weights.yaml`` and kept
+as safetensors with a note of its digest (``<name>.json``), against which every use is checked.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from pathlib import Path
 
 import safetensors.torch
 
-from vitrine.data.download import download
+from vitrine.data.download import alone, download
 from vitrine.errors import VitrineError
-from vitrine.files import Locked, atomic_path, lock, sha256, write_atomically
+from vitrine.files import atomic_path, sha256, write_atomically
 from vitrine.plan.weights import PublishedWeights
 from vitrine.training.weights_file import note_of, read_weights, require_as_noted
 
@@ -23,46 +22,35 @@ def fetch(weights: PublishedWeights, output: Path) -> None:
     """Leave published weights in `output`, a safetensors file, beside a note of their digest.
 
     The published file is not downloaded where it lies beside `output`, under the same name with
-    its own suffix, or as `output` itself if it is safetensors.
-
-    Raises:
-        VitrineError: they cannot be fetched or written, or are not those of the registry.
+    its own suffix, or as `output` itself if it is safetensors. Raises VitrineError if they cannot
+    be fetched or written, or are not those of the registry.
     """
-    try:
-        with lock(output.with_name(f".{output.name}.fetching")):
-            _fetch(weights, output)
-    except Locked:
-        raise VitrineError(
-            f"another process is fetching {output}; wait until it has finished"
-        ) from None
-
-
-def _fetch(weights: PublishedWeights, output: Path) -> None:
-    published = output.with_suffix(weights.suffix)
-    note = note_of(output)
-    if output.exists() and note.exists():
-        noted = require_as_noted(output)["published_sha256"]
-        if weights.checksum and not noted.startswith(weights.checksum[1]):
+    with alone(output.with_name(f".{output.name}.fetching"), str(output)):
+        published = output.with_suffix(weights.suffix)
+        note = note_of(output)
+        if output.exists() and note.exists():
+            noted = require_as_noted(output)["published_sha256"]
+            if weights.checksum and not noted.startswith(weights.checksum[1]):
+                raise VitrineError(
+                    f"{output} was made from a file of SHA-256 {noted}, and configs/weights.yaml "
+                    f"wants {weights.checksum[1]}: delete it to fetch it again"
+                )
+            return
+        if output.exists() and published != output:
             raise VitrineError(
-                f"{output} was made from a file of SHA-256 {noted}, and configs/weights.yaml wants "
-                f"{weights.checksum[1]}: delete it to fetch it again"
+                f"{output} has no note of what it was made from ({note.name}): delete it to fetch "
+                f"it again, or put the published file in its place, {published.name}"
             )
-        return
-    if output.exists() and published != output:
-        raise VitrineError(
-            f"{output} has no note of what it was made from ({note.name}): delete it to fetch it "
-            f"again, or put the published file in its place, {published.name}"
-        )
-    found = published.exists()
-    download(weights, published)
-    origin = sha256(published)
-    tensors = read_weights(published)
-    if published != output:
-        # Clones, because safetensors refuses tensors that share memory (tied weights, views).
-        kept = {name: value.contiguous().clone() for name, value in tensors.items()}
-        with atomic_path(output) as partial:
-            partial.write_bytes(safetensors.torch.save(kept))
-        if not found:
-            published.unlink()
-    noted = {"published_sha256": origin, "sha256": sha256(output), "pinned": weights.pinned}
-    write_atomically(note, json.dumps(noted) + "\n")
+        found = published.exists()
+        download(weights, published)
+        origin = sha256(published)
+        tensors = read_weights(published)
+        if published != output:
+            # Clones, because safetensors refuses tensors that share memory (tied weights, views).
+            kept = {name: value.contiguous().clone() for name, value in tensors.items()}
+            with atomic_path(output) as partial:
+                partial.write_bytes(safetensors.torch.save(kept))
+            if not found:
+                published.unlink()
+        noted = {"published_sha256": origin, "sha256": sha256(output), "pinned": weights.pinned}
+        write_atomically(note, json.dumps(noted) + "\n")

@@ -34,8 +34,7 @@ os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
 def read_checkpoint(path: Path) -> Any:
     """Read what a ``.safetensors`` file or `torch.save`'s holds, on the CPU, running no code of it.
 
-    Raises:
-        VitrineError: it is not there, damaged, not weights, or would run code.
+    Raises VitrineError if it is not there, damaged, not weights, or would run code.
     """
     try:
         with path.open("rb") as file:
@@ -68,11 +67,7 @@ def read_checkpoint(path: Path) -> Any:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a file of weights; a checkpoint's other contents are left out.
-
-    Raises:
-        VitrineError: as `read_checkpoint`, or it holds no tensors.
-    """
+    """Read the tensors of a file of weights; VitrineError as `read_checkpoint`, or without any."""
     content = read_checkpoint(path)
     for name in CONTAINERS:
         if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
@@ -87,12 +82,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 def require_as_noted(file: Path) -> dict[str, Any]:
     """Refuse published weights that are not as they were when they were fetched and checked.
 
-    Returns:
-        The note: `sha256` of the file, `published_sha256` of what it was made from, and whether
-        the registry names that (`pinned`).
-
-    Raises:
-        VitrineError: the file or its note is not there or damaged, or the file has changed.
+    Returns the note: `sha256` of the file, `published_sha256` of what it was made from, and whether
+    the registry names that (`pinned`). Raises VitrineError if the file or its note is not there or
+    damaged, or the file has changed.
     """
     command = f"`python -m vitrine fetch-weights {file.stem} --output {file}`"
     if not file.exists():

@@ -2,9 +2,7 @@
 
 Things are digit scans, stuff is one of eight materials, cut from two photographs. 2 and 5 are one
 class, and so are 6 and 9: classes are closed under turns and mirrorings, which an invariant model
-cannot tell apart. Materials hardly have an upright side, digits have: most of what a model without
-invariance loses under turns it loses on things. Cells, for DinoBloom (Table 9), are stained digit
-scans in any orientation.
+cannot tell apart. Materials hardly have an upright side, digits have.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from torch.utils.data import Dataset
 
 from vitrine.data.arrays import Pictures, scans
 from vitrine.data.opening import Split, stream
-from vitrine.data.photos import photos, tiles
+from vitrine.data.photos import Box, photo, photos, tiles
 
 SIDE = 16
 CROPS = (16, 24)
@@ -41,9 +39,6 @@ CELLS: dict[Split, int] = {"train": 1200, "val": 400}
 CELL_SHARES = np.arange(1, 9) / 36
 STAIN = np.array([0.35, 0.15, 0.45])  # purple
 PALE = 0.85  # share of white in the ground: colours would tell images apart, not their cells
-
-Box = tuple[int, int, int, int]
-"""Left, top, right and bottom in a photograph, in pixels."""
 
 REGIONS: dict[str, list[tuple[str, Box]]] = {
     "sky": [("china", (330, 0, 640, 190))],
@@ -141,8 +136,7 @@ def cells(folder: Path, split: Split) -> Pictures:
     """
     random = stream("cells", split)
     drawn, digits = scans(split)
-    flower, cut = photos()["flower"] / 255, tiles("flower", split)
-    cut = cut[(cut[:, 2:] - cut[:, :2]).min(1) >= SIDE]
+    flower, cut = photos()["flower"] / 255, tiles("flower", split, least=SIDE)
     labels = random.choice(8, size=CELLS[split], p=CELL_SHARES)
     images = np.empty((len(labels), SIDE, SIDE, 3))
     for image, label in zip(images, labels, strict=True):
@@ -160,9 +154,7 @@ def things(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compose things of these kinds and materials, each on a darker material.
 
-    Returns:
-        images ``(N, 16, 16, 3)`` in 0..1, and the share of each pixel that the thing covers,
-        ``(N, 16, 16)``.
+    Images are ``(N, 16, 16, 3)`` in 0..1, the shares of pixels that things cover ``(N, 16, 16)``.
     """
     covers = cover(kinds, split, random)
     filling = 1 - TINT + TINT * stuff(materials, split, random)
@@ -209,26 +201,20 @@ def _crop(
     regions: list[tuple[str, Box]], split: Split, random: np.random.RandomState
 ) -> np.ndarray:
     """A square of any size and place in a tile of these regions, half of them mirrored."""
-    found = [(photo, tile) for photo, box in regions for tile in _large_tiles(photo, box, split)]
-    photo, (left, top, right, bottom) = found[random.randint(len(found))]
+    found = [(name, tile) for name, box in regions for tile in _large_tiles(name, box, split)]
+    name, (left, top, right, bottom) = found[random.randint(len(found))]
     side = random.randint(CROPS[0], min(CROPS[1], right - left, bottom - top) + 1)
     x, y = random.randint(left, right - side + 1), random.randint(top, bottom - side + 1)
     box = (x, y, x + side, y + side)
-    picture = _photos()[photo].resize((SIDE, SIDE), Image.Resampling.BILINEAR, box)
+    picture = photo(name).resize((SIDE, SIDE), Image.Resampling.BILINEAR, box)
     pixels = np.asarray(picture, np.float32) / 255
     return pixels[:, ::-1] if random.randint(2) else pixels
 
 
 @functools.cache
-def _large_tiles(photo: str, box: Box, split: Split) -> list[Box]:
+def _large_tiles(name: str, box: Box, split: Split) -> list[Box]:
     """The tiles of a split in a region that hold the smallest square."""
-    found = tiles(photo, split, box)
-    return found[(found[:, 2:] - found[:, :2]).min(1) >= CROPS[0]].tolist()
-
-
-@functools.cache
-def _photos() -> dict[str, Image.Image]:
-    return {name: Image.fromarray(pixels) for name, pixels in photos().items()}
+    return tiles(name, split, box, least=CROPS[0]).tolist()
 
 
 def _pictures(pixels: list[np.ndarray], labels: list[np.ndarray]) -> Pictures:

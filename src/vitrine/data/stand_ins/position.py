@@ -1,11 +1,9 @@
 """Stand-ins of the five datasets of the position paper, whose position bias is known by design.
 
-Bruintjes and van Gemert, "Learning to Adapt to Position Bias in Vision Transformer Classifiers",
-asks how much a dataset's classes depend on where things are (Sec. 5.2). Here this rises from one
-stand-in to the next, in the order of the functions below. Images are 24 pixels wide and high. Digit
-scans are pasted whole and opaque onto grey crops of the photographs at half their size, at places
-that are multiples of 4 pixels: patches of 4 see a digit alike wherever it is. A test image has a
-scan of its own; the photographs behind the digits are those of both splits.
+The paper asks how much a dataset's classes depend on where things are (Sec. 5.2). Here this rises
+from function to function below. Images are 24 pixels wide and high. Digit scans are pasted onto
+grey crops of the photographs at half their size, at multiples of 4 pixels: patches of 4 see a digit
+alike wherever it is. A test image has a scan of its own; the photographs are those of both splits.
 """
 
 from __future__ import annotations
@@ -53,9 +51,8 @@ def photo_regions(folder: Path, split: Split) -> Pictures:
     of_each = (TRAIN_IMAGES if split == "train" else TEST_REGIONS) // len(REGIONS)
     crops = []
     for photo, box in REGIONS:
-        found = tiles(photo, split, box)
-        large = found[(found[:, 2:] - found[:, :2] >= SIDE).all(axis=1)]
-        for left, top, right, bottom in large[random.randint(len(large), size=of_each)]:
+        found = tiles(photo, split, box, least=SIDE)
+        for left, top, right, bottom in found[random.randint(len(found), size=of_each)]:
             y, x = random.randint(top, bottom - SIDE + 1), random.randint(left, right - SIDE + 1)
             crop = np.rot90(whole[photo][y : y + SIDE, x : x + SIDE], random.randint(4))
             crops.append(crop[:, ::-1] if random.randint(2) else crop)
@@ -124,11 +121,7 @@ def digits_of_all_sizes(folder: Path, split: Split) -> Pictures:
 class Frames:
     """The images of a stand-in of digits in the making: crops of photographs, then what is pasted.
 
-    Attributes:
-        random: draws all that is drawn, in order.
-        scans: (S, 8, 8) uint8, those of the split, of training so many of each class.
-        asked: (N,) int, the scan that each image asks for; all as often, but for one time.
-        pixels: (N, 24, 24) uint8.
+    `pixels` are (N, 24, 24) uint8; `asked` (N,) says which of `scans` (S, 8, 8) each asks for.
     """
 
     def __init__(
@@ -156,9 +149,8 @@ class Frames:
             top, left = self.random.choice(places, size=2)
             scan = Image.fromarray(self.scans[self.asked[index]])
             way = Image.Resampling.NEAREST if size % 8 == 0 else Image.Resampling.BILINEAR
-            self.pixels[index, top : top + size, left : left + size] = scan.resize(
-                (size, size), way
-            )
+            resized = scan.resize((size, size), way)
+            self.pixels[index, top : top + size, left : left + size] = resized
 
     def paste_other(
         self, places: Sequence[tuple[int, int]] = CORNERS, probability: float = 1.0

@@ -78,8 +78,7 @@ def _grounds(split: Split, random: np.random.RandomState, count: int, side: int)
         (chosen,) = np.nonzero(photo == number)
         whole = pixels.astype(np.float32)
         halved = (whole[:-1, :-1] + whole[1:, :-1] + whole[:-1, 1:] + whole[1:, 1:]) / 4
-        boxes = tiles(name, split)
-        boxes = boxes[(boxes[:, 2:] - boxes[:, :2] >= 2 * side).all(1)]
+        boxes = tiles(name, split, least=2 * side)
         left, top, right, bottom = boxes[random.randint(len(boxes), size=len(chosen))].T
         x = random.randint(left, right - 2 * side + 1)[:, None] + 2 * np.arange(side)
         y = random.randint(top, bottom - 2 * side + 1)[:, None] + 2 * np.arange(side)
