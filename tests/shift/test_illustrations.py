@@ -14,8 +14,8 @@ from vitrine.shift.illustrations import (
     tokenization_illustration,
     window_illustration,
 )
-from vitrine.shift.tokenization import adaptive_conv, circular_conv
-from vitrine.shift.torus import Frame
+from vitrine.shift.tokenization import adaptive_conv
+from vitrine.shift.torus import Frame, circular_conv
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
 MODEL = "swin_tiny_patch4_window7_224"

@@ -18,8 +18,8 @@ from vitrine.data.photos import photo_centre
 from vitrine.measures.context import Context, Trained, Values
 from vitrine.shift.adaptive_mvitv2 import circular_distance
 from vitrine.shift.polyphase import polyphase_energies, roll, roll_image
-from vitrine.shift.tokenization import adaptive_conv, circular_conv, correlation_energies
-from vitrine.shift.torus import Features
+from vitrine.shift.tokenization import adaptive_conv, correlation_energies
+from vitrine.shift.torus import Features, circular_conv
 from vitrine.shift.windows import window_energies, window_offset
 
 SHIFTS = ("image", "shifted")

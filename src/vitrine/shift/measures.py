@@ -25,7 +25,8 @@ from vitrine.shift.adaptive_mvitv2 import a_mvitv2_tiny
 from vitrine.shift.polyphase import roll
 from vitrine.shift.swin import a_swin_tiny_patch4_window7_224
 from vitrine.shift.tokenization import adaptive_conv, adaptive_merge
-from vitrine.shift.windows import Size, window_offset
+from vitrine.shift.torus import Size
+from vitrine.shift.windows import window_offset
 
 Call = Callable[[], object]
 PLAIN, ADAPTIVE = "plain", "adaptive"

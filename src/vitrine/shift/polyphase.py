@@ -5,17 +5,16 @@ An offset ``(B, 2)`` of int64 rows and columns is the exponent of S, one for eac
 
 A grid is scored by the energies of its tokens. Two things must never decide which grid wins:
 
-- The order of a sum, which a shift of the image changes. So energies are summed in fixed point, as
-  integers, whose sums are exact; no float64 is needed, which some devices lack.
+- The order of a sum, which a shift of the image changes. So energies are summed as integers, whose
+  sums are exact; no float64 is needed, which some devices lack.
 - The order of grids in memory, where scores tie: an object that occurs twice gives two grids the
-  same tokens in another arrangement. So ``arrangement``, a score of second rank, tells such grids
-  apart by where their tokens lie. It is a max filter (Cahill et al., Group-invariant max filtering,
-  2022): the largest inner product of a fixed template with all circular shifts of the energies.
-  It does not change when the grid is shifted, and for almost any template it differs between any
-  two grids that are no shifts of each other.
+  same tokens in another arrangement. So ``arrangement``, a max filter (Cahill et al.,
+  Group-invariant max filtering, 2022), orders them: the largest inner product of a fixed template
+  with all circular shifts of the energies. For almost any template it differs between any two
+  grids that are no shifts of each other.
 
-What no selection can tell apart is an image that equals its own shift by less than a grid's stride,
-such as stripes or a periodic pattern.
+No selection can tell the shifts of an image apart that equals its own shift by less than a grid's
+stride, such as stripes or a periodic pattern.
 """
 
 from __future__ import annotations
@@ -99,12 +98,7 @@ def _template(length: int, like: Tensor, first: int) -> Tensor:
 def settle(scores: Tensor, ties: Tensor) -> Tensor:
     """Order grids of equal scores ``(B, P, Q)`` by their arrangement, of the same shape.
 
-    Args:
-        scores: int64 or floating, not negative.
-        ties: floating, of either sign.
-
-    Returns:
-        ``scores + TIE * max(scores) * ties / max(abs(ties))``.
+    Returns ``scores + TIE * max(scores) * ties / max(abs(ties))``; scores are not negative.
     """
     largest = ties.abs().amax(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(ties.dtype).tiny)
     step = TIE * scores.amax(dim=(1, 2), keepdim=True).to(ties.dtype)
@@ -112,17 +106,14 @@ def settle(scores: Tensor, ties: Tensor) -> Tensor:
 
 
 def polyphase_energies(energies: Tensor, stride: tuple[int, int]) -> Tensor:
-    """Sum ``(B, H, W)`` over the grid of each phase, exactly: int64 ``(B, *stride)``, in one unit.
-
-    Entry ``[b, p, q]`` belongs to the grid of rows p, p + stride, ... and columns likewise.
-    """
+    """Sum ``(B, H, W)`` over each phase's grid, exactly: int64 ``(B, *stride)``, in one unit."""
     return grids(fixed_point(energies), stride).sum(dim=(3, 4))
 
 
 def grids(x: Tensor, stride: tuple[int, int]) -> Tensor:
     """Return the grid of each phase of ``(B, H, W)``: ``(B, *stride, H / rows, W / columns)``.
 
-    Source: shift, Lemma 1, Eq. 15.
+    Entry ``[b, p, q]`` has rows p, p + stride, ... and columns likewise (shift, Lemma 1, Eq. 15).
     """
     batch, height, width = x.shape
     rows, columns = stride
@@ -133,9 +124,8 @@ def grids(x: Tensor, stride: tuple[int, int]) -> Tensor:
 def strongest_grid(energies: Tensor, scores: Tensor | None = None) -> Tensor:
     """Return the phase ``(B, 2)`` of the grid with the largest score, of equal ones by arrangement.
 
-    Args:
-        energies: of each grid's tokens, ``(B, P, Q, H, W)``, not negative.
-        scores: ``(B, P, Q)``; by default the sums of the energies.
+    Energies are those of each grid's tokens, ``(B, P, Q, H, W)``; scores, ``(B, P, Q)``, are by
+    default their sums.
     """
     if scores is None:
         scores = fixed_point(energies).sum(dim=(3, 4))
