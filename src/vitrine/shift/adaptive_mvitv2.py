@@ -255,6 +255,7 @@ class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
     """
 
     feature_info: Any
+    img_size: Size
     size_multiple: int
 
     def __init__(

@@ -48,10 +48,7 @@ def build(model_type: type[nn.Module], name: str, pretrained: bool, **kwargs: An
     """Build a registered model by timm's rules, or with ``features_only`` its `StageFeatures`."""
     depths = kwargs["model_cfg"].depths if "model_cfg" in kwargs else kwargs["depths"]
     feature_cfg = {"out_indices": tuple(range(len(depths))), "feature_cls": StageFeatures}
-    return cast(
-        nn.Module,
-        build_model_with_cfg(model_type, name, pretrained, feature_cfg=feature_cfg, **kwargs),
-    )
+    return build_model_with_cfg(model_type, name, pretrained, feature_cfg=feature_cfg, **kwargs)
 
 
 def default_cfgs_of(plain: Mapping[str, str]) -> dict[str, Any]:

@@ -33,12 +33,9 @@ def beta_mixup_variance(alpha: float, rho: float = 0.0) -> float:
 
 
 def cutmix_variance(area: Number, gap: Number, variance: Number) -> Number:
-    """The ratio for images whose means differ by `gap`; 0 in the paper (variance, Proposition 2).
+    """The ratio where `area`, a fraction, comes from the other image (variance, Proposition 2).
 
-    Args:
-        area: fraction of the image that comes from the other one.
-        gap: difference of the two means.
-        variance: of either image.
+    The two means differ by `gap`, 0 in the paper; `variance` is that of either image.
     """
     return 1 + area * (1 - area) * gap**2 / variance
 
@@ -48,16 +45,10 @@ def erasing_variance(
 ) -> Number:
     """The ratio where a `fraction` f of an image is noise e (variance, Proposition 3).
 
-    ((1 - f) (v + m^2) + f E[e^2] - ((1 - f) m)^2 - f^2 s) / v is 1 for m = 0, v = 1, E[e^2] = 1
-    and s = 0: standardised images, noise of unit variance, a new value for each pixel.
-
-    Args:
-        fraction: f, erased.
-        mean: m, of the image.
-        variance: v, of the image.
-        power: E[e^2]; 0 for ``const``, 1 for ``rand`` and ``pixel``.
-        shared: s, the variance of the erased block's mean. 0 for ``pixel`` and for a batch of
-            many blocks; within one image ``rand`` has 1 / channels.
+    ((1 - f) (v + m^2) + f E[e^2] - ((1 - f) m)^2 - f^2 s) / v is 1 for mean m = 0, variance v = 1,
+    power E[e^2] = 1 and s = 0: standardised images, noise of unit variance, a new value for each
+    pixel. The power is 0 for ``const``. The variance s of the erased block's mean is 0 for
+    ``pixel`` and for a batch of many blocks; within one image ``rand`` has 1 / channels.
     """
     kept = 1 - fraction
     second = kept * (variance + mean**2) + fraction * power

@@ -8,7 +8,7 @@ filled with the photographs' own means, variances and correlations.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from timm.data import Mixup
@@ -46,13 +46,8 @@ def augmentation_variance(context: Context, image_size: int, images: int, batche
     """Table 1: Var[after] / Var[before] of each augmentation, measured and in theory.
 
     Source: variance, Sec. "Variance Shift Due to Mixup" and
-    Sec. "Variance Shift Due to Random Erasing".
-
-    Args:
-        context: its seed decides crops and augmentations.
-        image_size: side of the crops in pixels.
-        images: crops in a batch, half of each photograph.
-        batches: how often the batch is augmented.
+    Sec. "Variance Shift Due to Random Erasing". A batch of so many crops (`images`), half of each
+    photograph, is augmented `batches` times.
 
     Returns:
         ``"<augmentation>/<quantity>"`` with the quantities pooled, pooled theory (the variance of
@@ -112,9 +107,9 @@ def augmentation_montage(context: Context, image_size: int) -> Values:
     for mode in ("pixel", "rand", "const"):
         erasing = RandomErasing(probability=1, min_area=0.2, mode=mode, device="cpu")
         shown[f"erasing {mode}"] = erasing(pair[0].clone())
-    variances = {f"{name}/variance": _variance(image) for name, image in shown.items()}
-    pixels = {f"pixels {name}": _to_bytes(image) for name, image in shown.items()}
-    return {**variances, **pixels}
+    return {f"{name}/variance": _variance(image) for name, image in shown.items()} | {
+        f"pixels {name}": _to_bytes(image) for name, image in shown.items()
+    }
 
 
 def _upsampling(batch: Tensor, mode: Mode) -> Row:
@@ -130,7 +125,9 @@ def _mixup(batch: Tensor, alpha: float, batches: int) -> Row:
     """Mixup, with the mean correlation of all pairs of these images (variance, Proposition 1)."""
     mixup = Mixup(mixup_alpha=alpha, num_classes=2)
     labels = torch.zeros(len(batch), dtype=torch.long)
-    pooled, within = _measure(batch, lambda images: mixup(_shuffled(images), labels)[0], batches)
+    pooled, within = _measure(
+        batch, lambda images: mixup(images[torch.randperm(len(images))], labels)[0], batches
+    )
     flat = batch.flatten(1)
     centred = flat - flat.mean(1, keepdim=True)
     rho = (_mean_product(flat) - batch.mean().item() ** 2) / _variance(batch)
@@ -145,12 +142,10 @@ def _cutmix(batch: Tensor, batches: int) -> Row:
     cutmix = Mixup(mixup_alpha=0, cutmix_alpha=1.0, label_smoothing=0, num_classes=2)
     half = len(batch) // 2
     labels = torch.tensor([0] * half + [1] * half)
-    areas = []
-
-    gaps = []
+    areas, gaps = [], []
 
     def augment(images: Tensor) -> Tensor:
-        images = _shuffled(images)
+        images = images[torch.randperm(len(images))]
         means = images.flatten(1).mean(1)
         gaps.append(means - means.flip(0))  # timm mixes image i with image B - 1 - i, in place
         mixed, target = cutmix(images, labels)
@@ -181,11 +176,6 @@ def _erasing(batch: Tensor, mode: str, batches: int) -> Row:
     share, mean_of_all = fraction.mean().item(), batch.mean().item()
     theory = erasing_variance(share, mean_of_all, _variance(batch), power)
     return pooled, theory, within, each.mean().item() / _within(batch)
-
-
-def _shuffled(images: Tensor) -> Tensor:
-    """The images in another order, so that each batch mixes other pairs of them."""
-    return images[torch.randperm(len(images))]
 
 
 def _mean_product(rows: Tensor) -> float:
@@ -224,8 +214,6 @@ def _standardise(pixels: Tensor, mean: tuple[float, ...], std: tuple[float, ...]
     return (pixels - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
 
 
-def _to_bytes(image: Tensor) -> list[list[list[int]]]:
+def _to_bytes(image: Tensor) -> Any:
     """Map a standardised ``(3, H, W)`` image to what a screen shows, mid-grey for zero."""
-    visible = (127.5 + 60 * image).clamp(0, 255).round().int()
-    pixels: list[list[list[int]]] = visible.permute(1, 2, 0).tolist()
-    return pixels
+    return (127.5 + 60 * image).clamp(0, 255).round().int().permute(1, 2, 0).tolist()

@@ -42,11 +42,8 @@ def upsampling(
 ) -> Values:
     """Table 2: k of white noise, exactly and as the paper measured it.
 
-    Args:
-        context: its seed decides the noise.
-        modes: of interpolation.
-        cases: arguments of `axis_variance_ratio` (``old``, ``new``, ``antialias``) by name.
-        monte_carlo: ``case``, the one to sample, and ``maps``, from how many planes of noise.
+    Cases are arguments of `axis_variance_ratio` (``old``, ``new``, ``antialias``) by name;
+    `monte_carlo` has the ``case`` to sample, from how many ``maps`` of noise.
 
     Returns:
         ``"<mode> <case>/<quantity>"`` for k2D, k1D, 1/sqrt(k2D), 1/sqrt(k1D); the sampled case is
@@ -60,10 +57,9 @@ def upsampling(
         sampled = cases[monte_carlo["case"]]
         old, new = sampled["old"], sampled["new"]
         generator = torch.Generator().manual_seed(context.seed)
+        options = {"maps": monte_carlo["maps"], "generator": generator}
         k2d, k1d = (
-            sampled_variance_ratio(
-                (old, old), size, mode, maps=monte_carlo["maps"], generator=generator
-            )
+            sampled_variance_ratio((old, old), size, mode, **options)
             for size in ((new, new), (new, old))
         )
         values |= _ratios(f"{mode} monte carlo", k2d, k1d)
@@ -87,17 +83,9 @@ def rescaling(
 ) -> Values:
     """Table 3: top-1 accuracy (percent) at larger test sizes, by how P is calibrated.
 
-    Source: variance, Sec. "Rescaling Positional Embedding".
-
-    Args:
-        trained: the run.
-        sizes: the paper's test sizes.
-        trained_at: the paper's training size.
-        mode: of interpolation.
-        antialias: of interpolation.
-        batch_size: images at a time; it does not change the result.
-        images: judge this many, spread evenly over the validation split; None is all.
-        skipped: sizes that are not judged; their values are null.
+    Source: variance, Sec. "Rescaling Positional Embedding". Sizes are the paper's, who trained at
+    `trained_at`; `mode` and `antialias` are of interpolation. So many `images` are judged, spread
+    evenly over the validation split; None is all. Values of sizes that are `skipped` are null.
 
     Returns:
         ``"<size>/<method>"`` for the methods baseline, iid (the paper's) and empirical, and
@@ -172,12 +160,10 @@ def embedding_variance(
     batch_size: int,
     images: int | None = None,
 ) -> Values:
-    """Figure 1: Var[X] and Var[P] in training and at each test size; arguments as in `rescaling`.
+    """Figure 1: Var[X] and Var[P] in training and at each test size (variance, Eq. 1-6).
 
-    Source: variance, Eq. 1-6.
-
-    X is the patch embedding of the images, through the recipe's training transform or through the
-    evaluation's, P the position embedding of the patches.
+    Arguments are as in `rescaling`. X is the patch embedding of the images, through the recipe's
+    training transform or through the evaluation's, P the position embedding of the patches.
 
     Returns:
         ``"training/..."`` and ``"<size>/..."`` with patch, baseline, iid and empirical.
@@ -189,12 +175,9 @@ def embedding_variance(
         trained.seed,
     )
     first_epoch = [(0, index) for index in evenly_spread(len(train), images)]
-    seen = (
-        torch.stack(
-            [image for image, _ in train.__getitems__(first_epoch[start : start + batch_size])]
-        )
-        for start in range(0, len(first_epoch), batch_size)
-    )
+    starts = range(0, len(first_epoch), batch_size)
+    batches = (train.__getitems__(first_epoch[start : start + batch_size]) for start in starts)
+    seen = (torch.stack([image for image, _ in batch]) for batch in batches)
     unscaled = patch_positions(model).var(correction=0).item()
     values: dict[str, float] = {
         "training/patch": _patch_variance(trained, model, seen),
@@ -203,8 +186,8 @@ def embedding_variance(
     for size in sizes:
         pixels = _pixels(trained, size, trained_at)
         models = _calibrated(model, pixels, mode, antialias)
-        batches = (batch for batch, _ in _test_batches(trained, pixels, batch_size, images))
-        values[f"{size}/patch"] = _patch_variance(trained, models["baseline"], batches)
+        shown = (batch for batch, _ in _test_batches(trained, pixels, batch_size, images))
+        values[f"{size}/patch"] = _patch_variance(trained, models["baseline"], shown)
         for name, resized in models.items():
             values[f"{size}/{name}"] = patch_positions(resized).var(correction=0).item()
     return values
