@@ -4,19 +4,12 @@ CvT has two kinds of strided grids, those of the embeddings and those of keys an
 strided convolutions, so both can sample the strongest of their phases (A-token and adaptive
 polyphase sampling: shift, Eq. 13, Eq. 23). All convolutions are circular.
 
-- ``selection="paper"``: each embedding is an A-token, scored before its norm; in each attention,
-  keys are convolved at every token and sampled at their strongest phase, values at the same one.
-- ``selection="fast"``: once per stage. Its tokens are rolled so that the strongest phase, modulo a
-  common multiple of the strides that follow, comes first. From there on a circular convolution at
-  any of these strides commutes with the shifts that remain, multiples of it, so keys, values and
-  the next embedding all take the first phase.
-- ``selection="none"``: every grid begins at the first pixel or token, to see what choosing costs.
-
-Logits of shifted images are equal but for rounding. As CvT has no windows, the first stage's tokens
-are also rolled to an anchor, so that shifted images have the same bits from there on.
-
-Parameters and their names are CvT's, so weights interchange both ways, but for the selection that
-ours record.
+``"paper"`` scores embeddings before their norm, and in each attention samples keys, convolved at
+every token, and values at the keys' strongest phase. ``"fast"`` selects once per stage: tokens are
+rolled so that the strongest phase, modulo a common multiple of the strides that follow, comes
+first. From there on circular convolutions commute with the shifts that remain, so keys, values and
+the next embedding all take the first phase. As CvT has no windows, the first stage's tokens are
+also rolled to an anchor, so that shifted images have the same bits from there on.
 """
 
 from __future__ import annotations

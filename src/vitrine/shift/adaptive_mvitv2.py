@@ -4,19 +4,13 @@ MViTv2 (Li et al., CVPR 2022) pools the queries, keys and values of its attentio
 convolutions, and its skip connections by strided maxima. The one idea: all these grids are chosen
 by the energy of what lies on them. Queries and their skip share a grid, as do keys and values, for
 all heads; the relative position embedding takes the phases of both grids into account, and its
-distances are circular (shift, Eq. 24).
+distances are circular (shift, Eq. 24): its tables have a row for each of M distances instead of
+2M - 1, and loading a plain model's folds them.
 
-    model = timm.create_model("a_mvitv2_tiny", selection="fast")
-
-``selection="paper"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge
-does). ``"fast"`` chooses once for each stage, by the tokens it begins with: modulo all its
-strides, so that the grids of all its blocks begin at the first token, the next stage's too.
-``"none"`` leaves all of them at the first pixel or token, to see what choosing costs. As in A-CvT,
-the first stage's tokens are rolled to an anchor, so that shifted images have the same bits.
-
-Parameters and their names are timm's, but for the tables of the position embedding, which have a
-row for each of M circular distances instead of 2M - 1 linear ones: loading a plain model's folds
-them. A state dict also holds the selection, see `Selecting`.
+``"paper"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge does).
+``"fast"`` chooses once for each stage, by the tokens it begins with: modulo all its strides, so
+that the grids of all its blocks begin at the first token, the next stage's too. As in A-CvT, the
+first stage's tokens are rolled to an anchor, so that shifted images have the same bits.
 """
 
 from __future__ import annotations

@@ -2,12 +2,9 @@
 
 https://arxiv.org/abs/2103.15808. The two ideas: every stage begins with a strided convolution whose
 patches overlap (convolutional token embedding, Sec. 3.2), and queries, keys and values are
-depthwise convolutions of the map of tokens (convolutional projection, Sec. 3.3). As convolutions
-encode relative positions, there is no position embedding.
-
-Tokens stay channels-last throughout: ``(B, H, W, C)``, or ``(B, P + H W, C)`` behind P class
-tokens, in the last stage one, else none. Seen as ``(B, C, H, W)`` they are what torch calls
-channels_last, which convolutions take as it is.
+depthwise convolutions of the map of tokens (convolutional projection, Sec. 3.3). Convolutions
+encode relative positions, so there is no position embedding. Tokens stay channels-last:
+``(B, H, W, C)``, or ``(B, P + H W, C)`` behind P class tokens, one in the last stage, else none.
 """
 
 from __future__ import annotations

@@ -3,18 +3,12 @@
 An offset ``(B, 2)`` of int64 rows and columns is the exponent of S, one for each sample:
 ``rolled[i] = x[(i + offset) mod N]``. Tokens are channels-last, ``(B, H, W, C)``.
 
-A grid is scored by the energies of its tokens. Two things must never decide which grid wins:
-
-- The order of a sum, which a shift of the image changes. So energies are summed as integers, whose
-  sums are exact; no float64 is needed, which some devices lack.
-- The order of grids in memory, where scores tie: an object that occurs twice gives two grids the
-  same tokens in another arrangement. So ``arrangement``, a max filter (Cahill et al.,
-  Group-invariant max filtering, 2022), orders them: the largest inner product of a fixed template
-  with all circular shifts of the energies. For almost any template it differs between any two
-  grids that are no shifts of each other.
-
-No selection can tell the shifts of an image apart that equals its own shift by less than a grid's
-stride, such as stripes or a periodic pattern.
+A grid is scored by the energies of its tokens. Neither the order of a sum nor that of grids in
+memory may decide which grid wins, as a shift of the image changes both. So energies are summed as
+integers, exactly; no float64 is needed, which some devices lack. And grids whose scores tie, such
+as of an object that occurs twice, are ordered by their `arrangement`, a max filter (Cahill et al.,
+Group-invariant max filtering, 2022). No selection can tell the shifts of an image apart that equals
+its own shift by less than a grid's stride, such as stripes.
 """
 
 from __future__ import annotations
@@ -79,10 +73,11 @@ def fixed_point(energies: Tensor) -> Tensor:
 
 
 def arrangement(energies: Tensor) -> Tensor:
-    """Correlate ``(..., H, W)`` circularly with a template of that size: same shape.
+    """Correlate ``(..., H, W)`` circularly with a fixed template of that size: same shape.
 
-    Entry ``[i, j]`` is the inner product with the template that begins at row i and column j. The
-    template is an outer product, so two small matrix products make all of them.
+    Entry ``[i, j]`` is the inner product with the template that begins at row i and column j. For
+    almost any template the largest differs between any two maps that are no shifts of each other.
+    This one is an outer product, so two small matrix products make all of them.
     """
     height, width = energies.shape[-2:]
     return _template(height, energies, 1) @ energies @ _template(width, energies, 2).mT

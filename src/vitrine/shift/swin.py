@@ -3,24 +3,17 @@
 The one idea: a stage begins with a strided operation (tokenisation, later merging) and then lays a
 grid of windows over its tokens. Both choose where by the energy of the tokens, once, and roll them
 there. What follows is timm's blocks, on a circle: a window that wraps around the border is one like
-the others, so nothing is masked. `AdaptiveStages` implements this for Swin and SwinV2.
+the others, so nothing is masked.
 
     model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="fast")
 
-``selection="paper"`` scores every grid as the paper does. ``"fast"`` scores images along one
-direction of their tokens, and rolls a stage's tokens to its windows and to the strongest phase of
-the next merging at once, so that merging always takes the first phase. ``"none"`` selects nothing.
+With ``"fast"`` (see `tokenization`) a stage's tokens are rolled to its windows and to the strongest
+phase of the next merging at once. In the first stage one window of the grid is chosen, too, so that
+from there on tokens of shifted images are in the same order and have the same bits: those of a
+matrix product may depend on where it lies in memory.
 
-Logits of shifted images are equal but for rounding. Of the windows of the first stage's grid the
-one that comes first is chosen, too, so that from there on tokens of shifted images are in the same
-order and have the same bits: those of a matrix product may depend on where it lies in memory.
-
-In SwinV2 two things differ. It normalises the output of merging, so energies are those before that
-norm. And its windows are even: 2 divides 8, so the grid of windows alone settles the phase of the
-next merging, and A-PMerge is redundant (its ablation loses nothing).
-
-Parameters and their names are timm's: weights interchange both ways, but for the selection that
-ours record.
+SwinV2 normalises the output of merging, so energies are those before that norm. Its windows are
+even: the grid of windows alone settles the phase of the next merging, and A-PMerge is redundant.
 """
 
 from __future__ import annotations

@@ -11,12 +11,11 @@ scores each by the energy of its tokens, F = sum of ||X E + b||^2. Three ways to
   that ignores their order will do for F (shift, Claim 1), and this is one channel instead of D. A
   LayerNorm behind the tokeniser removes the mean of the channels, so a is orthogonal to it.
 
-``selection="paper"`` means the first two, ``"fast"`` the third. ``"none"`` leaves every grid at the
-first pixel and the first token: the same code without a selection, whose cost is so seen.
-
 Patch merging is a strided convolution too (Claim 3). The paper computes it densely, at every token,
-and samples the output's strongest polyphase component (APS). ``"fast"`` picks the phase from the
-energy of the input instead, and merges once.
+and samples the output's strongest polyphase component (APS); the energy of the input is cheaper.
+
+``selection="paper"`` takes the cheaper of the first two ways and merges densely, ``"fast"`` the
+cheap ones. ``"none"`` leaves every grid at the first pixel and token, to see what choosing costs.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """A-WSA: lay the grid of attention windows where the energy says (shift, Sec. 4, Eq. 17-20).
 
 The energy of a window is the mean l2 norm of its tokens; a grid of windows is scored by G of its
-windows' energies, here their l2 norm. G cannot be their mean, which is the same for every grid. A
-maximum would not do either: on a uniform background, the brightest part of many an image, windows
-tie, and which of them is found first has nothing to do with the object.
-
-Exact ties remain: a single window that covers an axis holds the same tokens wherever it begins, so
-does a window that an object on a uniform background lies inside, and two equal objects may change
-places. The arrangement of all tokens settles them, see `polyphase`.
+windows' energies, here their l2 norm. G cannot be their mean, which is the same for every grid, nor
+should it be their maximum: on a uniform background windows tie, and which of them is found first
+has nothing to do with the object. Exact ties remain, such as of windows that hold the same object
+on that background; the arrangement of all tokens settles them, see `polyphase`.
 """
 
 from __future__ import annotations

@@ -98,8 +98,7 @@ def rescaling(
             names = (*METHODS, *(f"{name}-baseline" for name in gained))
             values |= {f"{size}/{name}": None for name in names}
             continue
-        pixels = _pixels(trained, size, trained_at)
-        models = _calibrated(trained.model, pixels, mode, antialias)
+        pixels, models = _enlarged(trained, size, trained_at, mode, antialias)
         right = _right(trained, models, pixels, batch_size, images)
         values |= _with_gains(right, "baseline", gained, size)
     return values
@@ -136,15 +135,10 @@ def amplification(
         ``"<size>/<factor>"``, the factor with two decimals, and ``"<size>/<factor>-1.00"``, the
         gain over plain UP(P) on the same images; each by image, too.
     """
+    methods = {f"{factor:.2f}": {"scale": factor} for factor in sorted({1.0, *factors})}
     values: dict[str, float | str] = {}
     for size in sizes:
-        pixels = _pixels(trained, size, trained_at)
-        models = {
-            f"{factor:.2f}": rescale_pos_embed(
-                trained.model, pixels, mode, antialias=antialias, scale=factor
-            )
-            for factor in sorted({1.0, *factors})
-        }
+        pixels, models = _enlarged(trained, size, trained_at, mode, antialias, methods)
         right = _right(trained, models, pixels, batch_size, images)
         values |= _with_gains(right, "1.00", models, size)
     return values
@@ -184,8 +178,7 @@ def embedding_variance(
         **{f"training/{name}": unscaled for name in METHODS},
     }
     for size in sizes:
-        pixels = _pixels(trained, size, trained_at)
-        models = _calibrated(model, pixels, mode, antialias)
+        pixels, models = _enlarged(trained, size, trained_at, mode, antialias)
         shown = (batch for batch, _ in _test_batches(trained, pixels, batch_size, images))
         values[f"{size}/patch"] = _patch_variance(trained, models["baseline"], shown)
         for name, resized in models.items():
@@ -202,10 +195,9 @@ def position_maps(
         For P and each method (baseline, iid, empirical): ``"<table>/variance"`` and
         ``"<table>/ratio"`` to P's, of the whole table, and ``"map <table>"``, (rows, columns).
     """
-    pixels = _pixels(trained, size, trained_at)
-    models = {"P": trained.model, **_calibrated(trained.model, pixels, mode, antialias)}
+    _, models = _enlarged(trained, size, trained_at, mode, antialias)
     values: dict[str, Any] = {}
-    for name, model in models.items():
+    for name, model in {"P": trained.model, **models}.items():
         grid = patch_positions(model)  # (1, C, h, w)
         values[f"{name}/variance"] = grid.var(correction=0).item()
         values[f"{name}/ratio"] = values[f"{name}/variance"] / values["P/variance"]
@@ -213,23 +205,25 @@ def position_maps(
     return values
 
 
-def _calibrated(model: nn.Module, pixels: int, mode: Mode, antialias: bool) -> dict[str, nn.Module]:
-    """The model at a test size, by each of `METHODS`."""
-    return {
-        name: rescale_pos_embed(model, pixels, mode, antialias=antialias, **method)
-        for name, method in METHODS.items()
-    }
-
-
-def _pixels(trained: Trained, size: int, trained_at: int) -> int:
-    """The test size in pixels for a recipe whose training size stands for `trained_at`."""
+def _enlarged(
+    trained: Trained,
+    size: int,
+    trained_at: int,
+    mode: Mode,
+    antialias: bool,
+    methods: Mapping[str, Mapping[str, Any]] = METHODS,
+) -> tuple[int, dict[str, nn.Module]]:
+    """The test size in pixels of the run's recipe, and the model at that size by each method."""
     pixels, rest = divmod(size * trained.recipe.data.image_size, trained_at)
     if rest:
         raise VitrineError(
             f"test size {size} is not a whole number of pixels for training at "
             f"{trained.recipe.data.image_size} instead of {trained_at}; choose another size"
         )
-    return pixels
+    return pixels, {
+        name: rescale_pos_embed(trained.model, pixels, mode, antialias=antialias, **method)
+        for name, method in methods.items()
+    }
 
 
 def _test_batches(
