@@ -277,21 +277,19 @@ class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
     def make_adaptive(self, selection: Selection, size: Size | None = None) -> None:
         """Complete a model that timm has built, with new tables; by default for its own images."""
         super().make_adaptive(selection)
-        attentions = [block.attn for stage in self.stages for block in stage.blocks]
-        if (
-            self.cls_token is not None
-            or self.pos_embed is not None
-            or not all(map(_can_be_adaptive, attentions))
-        ):
+        attentions = (block.attn for stage in self.stages for block in stage.blocks)
+        plain = self.cls_token is None and self.pos_embed is None
+        if not plain or not all(map(_can_be_adaptive, attentions)):
             raise VitrineError(
                 "this MViTv2 cannot be made shift-equivariant: leave use_cls_token, use_abs_pos, "
                 "pool_first, mode, kernel_qkv and rel_pos_type of its configuration as they are"
             )
         prepare_correlation(self.patch_embed.proj)
         stride = multiple = int(self.patch_embed.proj.stride[0])
-        if size is None:
+        if size is None:  # of the first stage's output
             rows, columns = self.stages[0].feat_size
-            size = (rows * stride, columns * stride)
+            reduction = self.feature_info[0]["reduction"]
+            size = (rows * reduction, columns * reduction)
         self.img_size = size
         tokens = (size[0] // stride, size[1] // stride)
         for stage, info in zip(self.stages, self.feature_info, strict=True):
