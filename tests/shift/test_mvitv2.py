@@ -350,6 +350,13 @@ def test_a_plain_model_is_adapted_and_left_as_it_is():
     assert invariance_error(adaptive, noise(4, 3, 32, 32)) <= 1e-12
 
 
+def test_a_model_whose_first_stage_strides_is_adapted_for_its_own_images():
+    plain = made("mvitv2_tiny_zeros", stride_q=[[2, 2], [2, 2], [1, 1]])
+    adaptive = AdaptiveMultiScaleVit.of(plain)
+    assert adaptive.img_size == (32, 32)
+    assert invariance_error(adaptive, noise(2, 3, 32, 32)) <= 1e-12
+
+
 def test_published_checkpoints_load_under_timm_s_names_and_under_their_own():
     plain, expected = made("mvitv2_tiny_zeros").float(), None
     native = plain.state_dict()
