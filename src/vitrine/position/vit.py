@@ -275,7 +275,6 @@ CFG = {
     "num_classes": 10,
     "input_size": (3, 32, 32),
     "crop_pct": 1.0,
-    "interpolation": "bicubic",
     "fixed_input_size": True,
     "mean": (0.5, 0.5, 0.5),
     "std": (0.5, 0.5, 0.5),

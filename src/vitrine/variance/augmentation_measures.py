@@ -23,6 +23,7 @@ from timm.data.constants import (
 )
 from timm.data.random_erasing import RandomErasing
 from torch import Tensor
+from torchvision.transforms.functional import normalize
 
 from vitrine.data.photos import photo_crops
 from vitrine.measures.context import Context, Values
@@ -99,8 +100,8 @@ def augmentation_variance(context: Context, image_size: int, images: int, batche
     noise = torch.randn(own.shape, generator=generator)
     normalized = {
         "own": own,
-        "default": _standardise(pixels, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD),
-        "inception": _standardise(pixels, IMAGENET_INCEPTION_MEAN, IMAGENET_INCEPTION_STD),
+        "default": normalize(pixels, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD),
+        "inception": normalize(pixels, IMAGENET_INCEPTION_MEAN, IMAGENET_INCEPTION_STD),
     }
 
     rows = {mode: _upsampling(own, mode) for mode in get_args(Mode)}
@@ -246,10 +247,6 @@ def _within(batch: Tensor) -> float:
 def _crops(images: int, size: int, seed: int) -> Tensor:
     """Photo crops as ``(images, 3, size, size)`` in [0, 1]."""
     return torch.from_numpy(photo_crops(images, size, seed)).permute(0, 3, 1, 2) / 255
-
-
-def _standardise(pixels: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
-    return (pixels - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
 
 
 def _to_bytes(image: Tensor) -> Any:
