@@ -13,7 +13,6 @@ from vitrine.shift import adaptive_cvt
 from vitrine.shift.adaptive_cvt import (
     AdaptiveConvAttention,
     AdaptiveCvT,
-    adapt,
     strongest_phase,
 )
 from vitrine.shift.cvt import ConvAttention, CvT, Mlp
@@ -238,7 +237,7 @@ def test_paper_features_are_plain_ones_of_images_that_begin_at_their_offset():
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_weights_go_both_ways(selection):
     source, images = plain(), noise(2, dtype=torch.float32)
-    model = adapt(source, selection)
+    model = AdaptiveCvT.of(source, selection)
     back = plain(num_classes=5)
     nn.init.zeros_(back.head.weight)
     weights = model.state_dict()
@@ -254,7 +253,7 @@ def test_adapting_copies_the_model_with_its_head_precision_and_mode():
     source = plain()
     source.reset_classifier(3)
     source.double().train()
-    model = adapt(source, "fast")
+    model = AdaptiveCvT.of(source, "fast")
     assert isinstance(model, AdaptiveCvT)
     assert type(source) is CvT
     assert source.padding_mode == "zeros"
@@ -262,8 +261,8 @@ def test_adapting_copies_the_model_with_its_head_precision_and_mode():
     model.eval()
     assert model(noise(2)).shape == (2, 3)
     assert invariance_error(model, noise(2)) <= 1e-12
-    paper = adapt(model, "paper")
-    assert torch.equal(paper(noise(2)), adapt(source.eval(), "paper")(noise(2)))
+    paper = AdaptiveCvT.of(model, "paper")
+    assert torch.equal(paper(noise(2)), AdaptiveCvT.of(source.eval(), "paper")(noise(2)))
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)

@@ -18,7 +18,7 @@ from vitrine.shift import adaptive_mvitv2
 from vitrine.shift.adaptive_mvitv2 import (
     AdaptiveAttention,
     AdaptiveBlock,
-    adapt,
+    AdaptiveMultiScaleVit,
     adaptive_filter,
     circular_distance,
     fold,
@@ -341,13 +341,20 @@ def test_the_plain_models_differ_from_timm_by_padding_only():
 def test_a_plain_model_is_adapted_and_left_as_it_is():
     plain = made("mvitv2_tiny_circular")
     before = copy.deepcopy(plain.state_dict())
-    adaptive = adapt(plain, "fast")
+    adaptive = AdaptiveMultiScaleVit.of(plain, "fast")
     torch.testing.assert_close(plain.state_dict(), before, rtol=0, atol=0)
     assert type(plain) is MultiScaleVit
     for name, tensor in adaptive.state_dict().items():
         is_kept = "rel_pos" not in name and name != "_extra_state"
         assert not is_kept or torch.equal(tensor, before[name])
     assert invariance_error(adaptive, noise(4, 3, 32, 32)) <= 1e-12
+
+
+def test_a_model_whose_first_stage_strides_is_adapted_for_its_own_images():
+    plain = made("mvitv2_tiny_zeros", stride_q=[[2, 2], [2, 2], [1, 1]])
+    adaptive = AdaptiveMultiScaleVit.of(plain)
+    assert adaptive.img_size == (32, 32)
+    assert invariance_error(adaptive, noise(2, 3, 32, 32)) <= 1e-12
 
 
 def test_published_checkpoints_load_under_timm_s_names_and_under_their_own():
@@ -363,7 +370,7 @@ def test_published_checkpoints_load_under_timm_s_names_and_under_their_own():
             number += 1
     for name in [name for name in native if not name.startswith("stages.")]:
         original[name.replace("head.fc", "head.projection")] = native[name]
-    expected = adapt(plain).state_dict()
+    expected = AdaptiveMultiScaleVit.of(plain).state_dict()
     for checkpoint in (native, {"model_state": original}, expected):
         model = made().float()
         model.load_state_dict(adaptive_filter(dict(checkpoint), model))
@@ -375,7 +382,7 @@ def test_checkpoints_of_another_image_size_are_resized_as_timm_does():
     model, theirs = made(img_size=64), made("mvitv2_tiny_zeros", img_size=64)
     model.load_state_dict(adaptive_filter(plain.state_dict(), model))
     theirs.load_state_dict(checkpoint_filter_fn(plain.state_dict(), theirs))
-    torch.testing.assert_close(model.state_dict(), adapt(theirs).state_dict())
+    torch.testing.assert_close(model.state_dict(), AdaptiveMultiScaleVit.of(theirs).state_dict())
 
 
 def test_reduced_precision_other_layouts_and_compilation_change_rounding_only():

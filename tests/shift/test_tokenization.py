@@ -7,13 +7,13 @@ from vitrine.shift.polyphase import strongest
 from vitrine.shift.tokenization import (
     adaptive_conv,
     adaptive_merge,
-    circular_conv,
     correlation_energies,
     direction,
     merged_patches,
     overlapping_patches,
     projection_energies,
 )
+from vitrine.shift.torus import circular_conv
 
 # channels, kernel, stride, padding: Swin, CvT, MViTv2, a later embedding of CvT, a 2x2 merging
 TOKENIZERS = [(3, 4, 4, 0), (3, 7, 4, 2), (3, 7, 4, 3), (5, 3, 2, 1), (2, 2, 2, 0)]

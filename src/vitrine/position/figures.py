@@ -8,6 +8,7 @@ stand-ins do, are drawn as one. Rows of the cells are "<dataset>, <model>", such
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,14 +56,10 @@ LONG = 20  # characters of a name in the legend
 CROWDED = (0.08, 0.12)  # of the axes' width and height: points that cover each other
 INSET = (0.3, 0.28)
 CORNERS = ((0.67, 0.09), (0.13, 0.09), (0.67, 0.66), (0.13, 0.66))  # the first of equals is taken
-CENTRED: Any = {"ha": "center", "va": "center"}
 
 
 def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw how a Position dataset is made: contents, corners, samples of all classes (Figure 2).
-
-    The first measurement is `vitrine.position.measures.position_samples`.
-    """
+    """Draw how a Position dataset is made: contents, corners, samples of all classes (Figure 2)."""
     values = style.first_seed(measurements[0])
     shown = int(values["samples"])
     fig, axes = style.figure(
@@ -82,28 +79,26 @@ def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
         style.picture(corners, share, vmin=0, vmax=100)
         for (row, column), percent in np.ndenumerate(share):
             if percent:
-                colour = "black" if percent > 50 else "white"
-                corners.text(column, row, f"{percent:.0f}", fontsize=5, color=colour, **CENTRED)
+                look: Any = {"color": "black" if percent > 50 else "white", "fontsize": 5}
+                corners.text(column, row, f"{percent:.0f}", ha="center", va="center", **look)
         for ax, pixels in zip(samples, values[f"{label}/pixels"], strict=False):
             style.picture(ax, np.asarray(pixels, dtype=np.uint8))
-        last = axes[-1, label]
-        last.text(
-            0.5, -0.1, f"{label}", fontsize=7, ha="center", va="top", transform=last.transAxes
-        )
-    words = ("original\nclass", "corner\n(%)", "samples", "")
+        _write(axes[-1, label], 0.5, -0.1, f"{label}", ha="center", va="top")
+    words = ("original\nclass", "corner\n(%)", "samples")
     for ax, text in zip(axes[:, 0], words, strict=False):
-        ax.text(-0.15, 0.5, text, fontsize=7, ha="right", va="center", transform=ax.transAxes)
+        _write(ax, -0.15, 0.5, text, ha="right", va="center")
     return fig
+
+
+def _write(ax: Axes, x: float, y: float, text: str, **look: Any) -> None:
+    ax.text(x, y, text, fontsize=7, transform=ax.transAxes, **look)
 
 
 def gains(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw P-SHAP against the gain over APE; columns are "P-SHAP" and "Accuracy".
 
-    Figure 3a: what removing the embedding costs, models "APE" and "no PE". Figure 3b:
-    position-affecting augmentation and a CLS token, "APE", "position augm.", "crop by patches" and
-    "CLS token".
-    Figure 4a: the baselines, "APE", "no PE", "SIN" and "RPE", also "as published". Figure 4b: the
-    advanced embeddings, "APE", "FF", "CAPE", "iRPE" and "RoPE".
+    Figure 3a shows what removing the embedding costs, 3b augmentation and a CLS token, 4a the
+    baselines and 4b the advanced embeddings.
     """
     return _gains(cells)
 
@@ -114,7 +109,7 @@ fig3a = fig3b = fig4a = fig4b = gains
 def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw how P-SHAP is distributed in a Position dataset, by outcome and kind (Figure 5).
 
-    The first measurement is `vitrine.position.measures.controlled_test`; its seeds are pooled.
+    The seeds of the first measurement are pooled.
     """
     seeds = list(measurements[0]["values"].values())
     edges = np.asarray(seeds[0]["edges"])
@@ -126,21 +121,13 @@ def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
             counts = np.sum([values[f"{group}/histogram"] for values in seeds], axis=0)
             total = sum(values[f"{group}/images"] for values in seeds)
             if total:
-                sns.histplot(
-                    x=edges[:-1],
-                    weights=counts,
-                    bins=[*edges],
-                    stat="percent",
-                    element="step",
-                    color=colour,
-                    alpha=0.3,
-                    linewidth=0.9,
-                    ax=ax,
-                )
-                parts = [
+                line: Any = {"color": colour, "linewidth": 0.9}
+                look: Any = {"stat": "percent", "element": "step", "alpha": 0.3, **line}
+                sns.histplot(x=edges[:-1], weights=counts, bins=[*edges], ax=ax, **look)
+                sums = (
                     values[f"{group}/images"] * (values[f"{group}/mean"] or 0) for values in seeds
-                ]
-                ax.axvline(sum(parts) / total, color=colour, linestyle="--", linewidth=0.9)
+                )
+                ax.axvline(sum(sums) / total, linestyle="--", **line)
             sizes.append(f"{total:,.0f} {kind}")
         ax.set(ylabel="samples (%)", xlim=(0, 1), title=f"{outcome}: {', '.join(sizes)}")
     handles = [
@@ -158,37 +145,29 @@ def fig6(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 
 def fig7(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw what pre-trained weights change, and the checkpoint's own P-SHAP (Figure 7).
+    """Draw what pre-trained weights change (Figure 7; position, App. H).
 
-    Source: position, App. H.
-
-    Models are "scratch" and "pre-trained"; columns are "P-SHAP" and "Accuracy". A row "checkpoint"
-    has the P-SHAP of the weights before any fine-tuning; without it no line is drawn.
+    A row "checkpoint" has the P-SHAP of the weights before any fine-tuning; without it no line is
+    drawn.
     """
     own = cells["row"] == CHECKPOINT
     fig = _gains(cells[~own], reference="scratch", fit=False, links={"pre-trained": "scratch"})
     ax = fig.axes[0]
-    look: Any = {"textcoords": "offset points", "ha": "center", "fontsize": 7}
     for x in cells[own & (cells["column"] == "P-SHAP")]["measured"].dropna():
         ax.axvline(x, color="black", linestyle="-.", linewidth=0.9)
         # Above the axes, where no point is.
-        ax.annotate(CHECKPOINT, (x, 1), (0, 2), xycoords=ax.get_xaxis_transform(), **look)
+        place: Any = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points"}
+        ax.annotate(CHECKPOINT, (x, 1), (0, 2), ha="center", fontsize=7, **place)
     return fig
 
 
 def fig8(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw what Auto-PE changes (Figure 8).
-
-    Models are "APE", "Auto-APE", "RoPE" and "Auto-RoPE"; columns are "P-SHAP" and "Accuracy".
-    """
+    """Draw what Auto-PE changes (Figure 8)."""
     return _gains(cells, fit=False, links=PLAIN)
 
 
 def fig9a(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw the learned factors of Auto-PE, absolute (Figure 9a).
-
-    Models are "Auto-APE" and "Auto-RoPE"; columns are "P-SHAP" and ``"|γ|"``.
-    """
+    """Draw the learned factors of Auto-PE, absolute (Figure 9a)."""
     fig, ax = _scatter(_points(cells, "|γ|"), "|γ|")
     for height, text in ((1, "plain PE"), (GAMMA_0, "initial value")):
         ax.axhline(height, color=LINE, linewidth=0.8, linestyle=":")
@@ -199,10 +178,7 @@ def fig9a(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 
 def fig9b(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw the effective angles of RoPE with and without Auto-PE (Figure 9b).
-
-    Models are "RoPE" and "Auto-RoPE"; columns are "P-SHAP" and "Angle".
-    """
+    """Draw the effective angles of RoPE with and without Auto-PE (Figure 9b)."""
     fig, ax = _scatter(_points(cells, "Angle"), "effective angle (rad a patch)", links=PLAIN)
     ax.set_ylim(bottom=0)
     return fig
@@ -233,13 +209,7 @@ def _gains(
 
 
 def _points(cells: pd.DataFrame, height: str) -> pd.DataFrame:
-    """A model on a dataset for each row: "P-SHAP" is x, the column `height` y, errors their std.
-
-    Datasets that share their runs, and so all points, are merged into one named "A = B".
-
-    Raises:
-        VitrineError: a row has no dataset or no model of `MODELS`, or lacks one of the columns.
-    """
+    """A model on a dataset for each row: "P-SHAP" is x, the column `height` y, errors their std."""
     numbers = cells.set_index(["row", "column"])
     points = []
     for row in cells["row"].unique():
@@ -255,16 +225,16 @@ def _points(cells: pd.DataFrame, height: str) -> pd.DataFrame:
         x, y = numbers.loc[(row, "P-SHAP")], numbers.loc[(row, height)]
         points.append((dataset, model, x["measured"], y["measured"], x["std"], y["std"]))
     table = pd.DataFrame(points, columns=["dataset", "model", "x", "y", "x_error", "y_error"])
-    texts = {  # as text NaN equals NaN
-        name: table[table["dataset"] == name].drop(columns="dataset").to_csv(index=False)
-        for name in table["dataset"].unique()
-    }
-    names = {
-        name: " = ".join(other for other in texts if texts[other] == text)
-        for name, text in texts.items()
-    }
-    table["dataset"] = table["dataset"].map(names)
-    return table.drop_duplicates(["dataset", "model"])
+    return _merged(table).drop_duplicates(["dataset", "model"])
+
+
+def _merged(table: pd.DataFrame) -> pd.DataFrame:
+    """Name datasets that share their runs, and so all points, as one, "A = B"."""
+    sharing = defaultdict(list)
+    for name, own in table.groupby("dataset", sort=False):
+        sharing[own.drop(columns="dataset").to_csv(index=False)].append(str(name))  # NaN equals NaN
+    names = {name: " = ".join(group) for group in sharing.values() for name in group}
+    return table.assign(dataset=table["dataset"].map(names))
 
 
 def _scatter(
@@ -311,12 +281,11 @@ def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None) 
     """Show the first dataset whose points all but coincide once more, in the emptiest corner."""
     limits = np.array([axes.get_xlim(), axes.get_ylim()])
     axes.set(xlim=limits[0], ylim=limits[1])
+    extent = np.ptp(limits, axis=1)
     for dataset, own in points.groupby("dataset", sort=False):
         places = own[["x", "y"]].dropna().to_numpy(dtype=float)
-        if len(places) > 1 and (np.ptp(places, axis=0) < CROWDED * np.ptp(limits, axis=1)).all():
-            shares = (points[["x", "y"]].to_numpy(dtype=float) - limits[:, 0]) / np.ptp(
-                limits, axis=1
-            )
+        if len(places) > 1 and (np.ptp(places, axis=0) < CROWDED * extent).all():
+            shares = (points[["x", "y"]].to_numpy(dtype=float) - limits[:, 0]) / extent
             inside = [
                 ((shares >= c) & (shares <= np.add(c, INSET))).all(axis=1).sum() for c in CORNERS
             ]

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vitrine.data import build
 from vitrine.data.loading import EvaluationSamples, eval_loader
@@ -46,29 +47,15 @@ def position_bias(
 ) -> Values:
     """Measure accuracy, P-SHAP and what the embedding learned (Figs. 3, 4, 6 to 9, all tables).
 
-    Source: position, Sec. 5.2, Sec. 5.3, Sec. 5.4.
-
-    Args:
-        trained: the run; its model is one that `permutable` knows.
-        permutations: K of the sweep, for each sample.
-        batch_size: images at a time.
-        images: use this many, spread evenly over the validation split; None is all.
-
-    Returns:
-        What `vitrine.measures.position_shap.position_shap` returns, and what `learned` returns of
-        the embedding.
-
-    Raises:
-        VitrineError: as `position_shap`.
+    Source: position, Sec. 5.2, Sec. 5.3, Sec. 5.4. Arguments and errors are those of
+    `vitrine.measures.position_shap.position_shap`, values those and what `learned` returns.
     """
     result = position_shap(trained, permutations, batch_size, images)
     return {**result, **learned(trained.model)}
 
 
 def learned(model: nn.Module) -> dict[str, Any]:
-    """Return the factors and angles that a model's embedding has learned (Fig. 9), if it has any.
-
-    Source: position, App. I.
+    """Return what factors and angles a model's embedding has learned (position, App. I).
 
     Returns:
         Of Auto-PE ``gamma``, the mean absolute factor, ``gamma/signed``, the mean, and
@@ -107,12 +94,8 @@ def controlled_test(
 ) -> Values:
     """Test whether samples that depend on position score higher (position, Sec. 5.1, App. D).
 
-    Args:
-        trained: a run on a Position dataset, whose first eight classes depend on position.
-        permutations: K of each sweep; the last one's samples are described.
-        bins: of the histograms, over [0, 1].
-        batch_size: images at a time.
-        images: use this many, spread evenly over the validation split; None is all.
+    Permutations are K of each sweep; the others are as in `position_bias`, and histograms have
+    `bins` over [0, 1].
 
     Returns:
         For each K ``k<K>/p_value``, of Mann and Whitney's one-sided test over all samples,
@@ -137,11 +120,10 @@ def controlled_test(
         result = sweep_run(trained, chosen, count, batch_size)
         right = result.correct
         first, second = result.values[dependent & right], result.values[~dependent & right]
+        known = len(first) and len(second)
         values |= {
             f"k{count}/p_value": greater(result.values[dependent], result.values[~dependent]),
-            f"k{count}/correct/p_value": (
-                greater(first, second) if len(first) and len(second) else None
-            ),
+            f"k{count}/correct/p_value": greater(first, second) if known else None,
             f"k{count}/p_shap": result.mean if right.any() else None,
         }
     values |= summary(result) | learned(trained.model)
@@ -151,8 +133,8 @@ def controlled_test(
             group = result.values[of_outcome & of_kind]
             values |= {
                 f"{outcome}/{kind}/images": len(group),
-                f"{outcome}/{kind}/mean": _mean(group),
-                f"{outcome}/{kind}/std": _std(group),
+                f"{outcome}/{kind}/mean": group.mean().item() if len(group) else None,
+                f"{outcome}/{kind}/std": group.std().item() if len(group) > 1 else None,
                 f"{outcome}/{kind}/histogram": group.histc(bins, min=0, max=1).int().tolist(),
             }
     return values
@@ -183,14 +165,10 @@ def estimator_spread(
 ) -> Values:
     """Estimate P-SHAP of one checkpoint several times, and say what that costs (position, App. E).
 
-    Args:
-        trained: the run; only the estimators' own random numbers differ from time to time.
-        estimates: how often each estimator is asked.
-        permutations: K of each sweep.
-        paired_batches: batch sizes of the authors' protocol, half of which is background.
-        batch_size: images at a time, of sweeps and plain inference.
-        images: use this many, spread evenly over the validation split; None is all.
-        reference: K of the sweep that biases are measured against.
+    Only the estimators' own random numbers differ between the `estimates`. There is a sweep for
+    each K of `permutations`, and the authors' protocol for each batch size of `paired_batches`,
+    half of which is background; biases are measured against a sweep of K `reference`. The others
+    are as in `position_bias`.
 
     Returns:
         For each estimator, ``sweep <K>`` and ``paired <batch>``, ``<estimator>/mean`` and ``/std``
@@ -209,16 +187,13 @@ def estimator_spread(
     chosen = validation(trained, images)
     samples, model = transformed(trained, chosen), permutable(trained.model)
 
-    def swept(count: int, seed: int) -> PositionShap:
-        return sweep_run(trained, chosen, count, batch_size, seed)
-
-    def in_pairs(batch: int, seed: int) -> PositionShap:
-        return paired(model, samples, batch_size=batch, seed=seed, device=trained.device)
-
-    asked: list[tuple[str, Callable[[int, int], PositionShap], int]] = [
-        *((f"sweep {count}", swept, count) for count in permutations),
-        *((f"paired {batch}", in_pairs, batch) for batch in paired_batches),
-    ]
+    estimators: Mapping[str, Callable[..., PositionShap]] = {
+        f"sweep {count}": partial(sweep_run, trained, chosen, count, batch_size)
+        for count in permutations
+    } | {
+        f"paired {batch}": partial(paired, model, samples, batch_size=batch, device=trained.device)
+        for batch in paired_batches
+    }
     seconds = _seconds_of_inference(trained, model, samples, batch_size)
     truth, biases = bias_of_few(
         model,
@@ -230,10 +205,11 @@ def estimator_spread(
         device=trained.device,
         workers=trained.workers,
     )
+    bias_of_sweeps = {f"sweep {count}": bias for count, bias in biases.items()}
     values: dict[str, Any] = {"seconds": seconds, "images": len(samples), "reference": truth}
-    for name, estimate, size in asked:
+    for name, estimate in estimators.items():
         results = [
-            estimate(size, derive("P-SHAP estimate", trained.seed, number))
+            estimate(seed=derive("P-SHAP estimate", trained.seed, number))
             for number in range(estimates)
         ]
         if not results[0].correct.any():
@@ -243,7 +219,7 @@ def estimator_spread(
             )
         means = [result.mean for result in results]
         mean = statistics.fmean(means)
-        plain, mended = biases[size] if estimate is swept else (mean - truth, mean - truth)
+        plain, mended = bias_of_sweeps.get(name, (mean - truth, mean - truth))
         rate = statistics.median(result.samples_per_second for result in results)
         values |= {
             f"{name}/mean": mean,
@@ -254,14 +230,6 @@ def estimator_spread(
             f"{name}/cost": len(samples) / rate / seconds,
         }
     return values
-
-
-def _mean(values: Tensor) -> float | None:
-    return values.mean().item() if len(values) else None
-
-
-def _std(values: Tensor) -> float | None:
-    return values.std().item() if len(values) > 1 else None
 
 
 def _seconds_of_inference(
@@ -278,11 +246,7 @@ def _seconds_of_inference(
 
 
 def position_samples(described: Described, samples: int = 3) -> Values:
-    """Show training samples of every class of a Position dataset (Fig. 2).
-
-    Args:
-        described: a recipe on such a dataset, whose images must be there.
-        samples: of each class, its first ones; fewer where it has no more.
+    """Show training samples of every class of a Position dataset (Fig. 2), the first of each.
 
     Returns:
         ``samples``: the number of each class; for each class c ``<c>/original``, which class its

@@ -33,7 +33,6 @@ class PositionAttention(nn.Module):
     def __init__(
         self, dim: int, num_heads: int, layer: int, qkv_bias: bool, drop_rate: float
     ) -> None:
-        """Build layer number `layer`; the dropout is of the attention and of the output."""
         super().__init__()
         self.num_heads, self.layer, self.drop_rate = num_heads, layer, drop_rate
         self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
@@ -60,7 +59,6 @@ class PositionBlock(nn.Module):
     def __init__(
         self, dim: int, num_heads: int, hidden: int, layer: int, qkv_bias: bool, drop_rate: float
     ) -> None:
-        """Build layer number `layer`; `hidden` is the width of the MLP."""
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=NORM_EPS)
         self.attn = PositionAttention(dim, num_heads, layer, qkv_bias, drop_rate)
@@ -82,10 +80,16 @@ class PositionBlock(nn.Module):
 class PositionViT(Intermediates):
     """ViT whose positions can be permuted, for each image on its own (position, Eq. 1).
 
+    Arguments that timm's ViT has too mean the same here; `drop_rate` is also that of the attention
+    and of the MLP.
+
     Attributes:
         positions: N, how many positions a permutation permutes: those of the patches, and the CLS
             token's if the embedding has one for it.
-        pos_embed: the embedding.
+        pos_embed: the embedding, of a name of `EMBEDDINGS`.
+
+    Raises:
+        VitrineError: an argument is impossible.
     """
 
     def __init__(
@@ -103,27 +107,6 @@ class PositionViT(Intermediates):
         mlp_ratio: float = 2.0,
         drop_rate: float = 0.1,
     ) -> None:
-        """Build it with random weights. Arguments that timm's ViT has too mean the same here.
-
-        Args:
-            embedding: a name of `EMBEDDINGS`.
-            class_token: whether there is a CLS token.
-            img_size: height and width of the images, or their one side.
-            patch_size: side of a patch.
-            in_chans: channels of an image.
-            num_classes: size of the head; 0 for none.
-            global_pool: what is classified: "token" (CLS), the default if there is one; "avg", the
-                mean of the patches; or "", every token.
-            embed_dim: D.
-            depth: number of layers.
-            num_heads: of every layer.
-            mlp_ratio: hidden channels of an MLP over D.
-            drop_rate: dropout after the embedding, of the attention, of its output and twice in the
-                MLP.
-
-        Raises:
-            VitrineError: an argument is impossible.
-        """
         super().__init__()
         self.patch_size = patch_size
         self.img_size, self.grid_size = self._sizes(img_size)
@@ -153,8 +136,9 @@ class PositionViT(Intermediates):
             for layer in range(depth)
         )
         self.norm: nn.Module = nn.LayerNorm(embed_dim, eps=NORM_EPS)
-        default_pool: Pool = "token" if class_token else "avg"
-        self.reset_classifier(num_classes, default_pool if global_pool is None else global_pool)
+        if global_pool is None:
+            global_pool = "token" if class_token else "avg"
+        self.reset_classifier(num_classes, global_pool)
 
     def _sizes(self, img_size: int | tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return height and width of images, and of their grid of patches."""
@@ -222,10 +206,8 @@ class PositionViT(Intermediates):
         update_model_input_size(self, size)
 
     def _check(self, images: Tensor, permutation: Tensor | None) -> None:
-        if tuple(images.shape[2:]) != self.img_size:
-            taken, given = (
-                f"{height} x {width}" for height, width in (self.img_size, images.shape[2:])
-            )
+        if (size := tuple(images.shape[2:])) != self.img_size:
+            taken, given = (f"{height} x {width}" for height, width in (self.img_size, size))
             raise VitrineError(
                 f"the model takes images of {taken} pixels, not {given}; set img_size"
             )
@@ -237,14 +219,10 @@ class PositionViT(Intermediates):
             )
 
     def forward_features(self, images: Tensor, permutation: Tensor | None = None) -> Tensor:
-        """Return the normalised tokens ``(B, T, D)``, the CLS token first if there is one.
-
-        Arguments and errors are those of `forward`.
-        """
+        """Return the normalised tokens ``(B, T, D)``, the CLS token first; as `forward`."""
         for x in self._outputs(images, permutation):
             last = x
-        output: Tensor = self.norm(last)
-        return output
+        return self._tokens(last, norm=True)
 
     def _grid(self, images: Tensor) -> tuple[int, int]:
         return self.grid_size
@@ -269,12 +247,10 @@ class PositionViT(Intermediates):
         return x if pre_logits else self.head(x)
 
     def forward(self, images: Tensor, permutation: Tensor | None = None) -> Tensor:
-        """Return the logits ``(B, classes)``.
+        """Return the logits ``(B, classes)`` of images ``(B, I, H, W)``.
 
-        Args:
-            images: ``(B, I, H, W)``.
-            permutation: ``(B, N)`` int64: in image b, token n has the position of token
-                ``permutation[b, n]``, in all layers; None is the identity.
+        The permutation is ``(B, N)`` int64: in image b, token n has the position of token
+        ``permutation[b, n]``, in all layers; None is the identity.
 
         Raises:
             VitrineError: images or permutation have another shape.
@@ -295,36 +271,27 @@ def checkpoint_filter_fn(state_dict: dict[str, Tensor], model: PositionViT) -> d
     return {**state_dict, **{prefix + name: weight for name, weight in resampled.items()}}
 
 
-default_cfgs = generate_default_cfgs(
-    {
-        "position_vit": {
-            "url": "",
-            "num_classes": 10,
-            "input_size": (3, 32, 32),
-            "pool_size": None,
-            "crop_pct": 1.0,
-            "interpolation": "bicubic",
-            "fixed_input_size": True,
-            "mean": (0.5, 0.5, 0.5),
-            "std": (0.5, 0.5, 0.5),
-            "first_conv": "patch_embed",
-            "classifier": "head",
-        }
-    }
-)
+CFG = {
+    "num_classes": 10,
+    "input_size": (3, 32, 32),
+    "crop_pct": 1.0,
+    "fixed_input_size": True,
+    "mean": (0.5, 0.5, 0.5),
+    "std": (0.5, 0.5, 0.5),
+    "first_conv": "patch_embed",
+    "classifier": "head",
+}
+default_cfgs = generate_default_cfgs({"position_vit": CFG})
 
 
 @register_model
 def position_vit(pretrained: bool = False, **kwargs: Any) -> PositionViT:
     """9 layers of 192 channels and 12 heads, for images of 32 pixels (position, App. G)."""
-    depth = kwargs.get("depth", 9)
-    feature_cfg = {"out_indices": kwargs.pop("out_indices", min(3, depth)), "feature_cls": "getter"}
-    model: PositionViT = build_model_with_cfg(
+    return build_model_with_cfg(
         PositionViT,
         "position_vit",
         pretrained,
-        feature_cfg=feature_cfg,
+        feature_cfg={"out_indices": min(3, kwargs.get("depth", 9)), "feature_cls": "getter"},
         pretrained_filter_fn=checkpoint_filter_fn,
         **kwargs,
     )
-    return model

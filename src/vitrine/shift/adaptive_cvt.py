@@ -4,41 +4,26 @@ CvT has two kinds of strided grids, those of the embeddings and those of keys an
 strided convolutions, so both can sample the strongest of their phases (A-token and adaptive
 polyphase sampling: shift, Eq. 13, Eq. 23). All convolutions are circular.
 
-- ``selection="paper"``: each embedding is an A-token, scored before its norm; in each attention,
-  keys are convolved at every token and sampled at their strongest phase, values at the same one.
-- ``selection="fast"``: once per stage. Its tokens are rolled so that the strongest phase, modulo a
-  common multiple of the strides that follow, comes first. From there on a circular convolution at
-  any of these strides commutes with the shifts that remain, multiples of it, so keys, values and
-  the next embedding all take the first phase.
-
-- ``selection="none"``: every grid begins at the first pixel or token, to see what choosing costs.
-
-Logits of shifted images are equal but for rounding. As CvT has no windows, the first stage's tokens
-are also rolled to an anchor, so that shifted images have the same bits from there on.
-
-Parameters and their names are CvT's, so weights interchange both ways, but for the selection that
-ours record.
+``"paper"`` scores embeddings before their norm, and in each attention samples keys, convolved at
+every token, and values at the keys' strongest phase. ``"fast"`` selects once per stage: tokens are
+rolled so that the strongest phase, modulo a common multiple of the strides that follow, comes
+first. From there on circular convolutions commute with the shifts that remain, so keys, values and
+the next embedding all take the first phase. As CvT has no windows, the first stage's tokens are
+also rolled to an anchor, so that shifted images have the same bits from there on.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import Any, cast
 
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
-from vitrine.shift.cvt import CVT_13_DEPTHS, CVT_21_DEPTHS, DEFAULT_CFG, ConvAttention, CvT
+from vitrine.shift.cvt import CVT_13, CVT_21, DEFAULT_CFG, ConvAttention, CvT
 from vitrine.shift.features import build
 from vitrine.shift.polyphase import roll, sample, strongest_phase
-from vitrine.shift.tokenization import (
-    Selecting,
-    Selection,
-    adaptive_conv,
-    prepare_correlation,
-    require_selection,
-)
+from vitrine.shift.tokenization import Selecting, Selection, adaptive_conv, prepare_correlation
 from vitrine.shift.torus import Frame
 from vitrine.shift.windows import window_offset
 
@@ -61,11 +46,7 @@ class AdaptiveConvAttention(ConvAttention):
 
 
 class AdaptiveCvT(Selecting, CvT):
-    """CvT made truly shift-equivariant, by default A-CvT-13.
-
-    Args:
-        selection: "paper", "fast" or "none", see the module.
-        kwargs: as for `CvT`, without its `padding_mode`.
+    """CvT made truly shift-equivariant, by default A-CvT-13; its arguments but `padding_mode`.
 
     Raises:
         VitrineError: `img_size` does not fit, or `selection` is unknown.
@@ -76,56 +57,42 @@ class AdaptiveCvT(Selecting, CvT):
         self.make_adaptive(selection)
 
     def make_adaptive(self, selection: Selection) -> None:
-        """Complete a model that `CvT` has built; `selection` as for the class."""
-        self.selection = require_selection(selection)
+        """Complete a model that `CvT` has built: see `Selecting`."""
+        super().make_adaptive(selection)
         self.set_padding_mode("circular")
         prepare_correlation(self.stages[0].embed.conv)
         for block in (block for stage in self.stages for block in stage.blocks):
             attention = cast(AdaptiveConvAttention, block.attn)
             attention.__class__ = AdaptiveConvAttention
-            attention.selection = self.selection
+            attention.selection = selection
         # What reads a stage's tokens: its keys and values, and the next stage's embedding.
         ahead = (*self.strides[1:], 1)
         self.periods = [math.lcm(*pair) for pair in zip(self.kv_strides, ahead, strict=True)]
 
     def _embed(self, index: int, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
-        conv = self.stages[index].embed.conv
-        if self.selection == "none":
-            return super()._embed(index, x, frame)
-        if index == 0 or self.selection == "paper":
+        if self.selection == "paper" or (self.selection == "fast" and index == 0):
+            conv = self.stages[index].embed.conv
             tokens, phase = adaptive_conv(x.permute(0, 3, 1, 2), conv, self.selection)
             frame = frame.sampled(phase, self.strides[index])
-        else:  # the last stage's tokens are aligned already
+        else:  # nothing is selected, or the last stage's tokens are aligned already
             tokens, frame = super()._embed(index, x, frame)
-        if index == 0 or self.selection == "fast":
+        if self.selection == "fast" or (self.selection == "paper" and index == 0):
             period = 1 if self.selection == "paper" else self.periods[index]
             offset = window_offset(tokens, (period, period), anchored=index == 0)
             tokens, frame = roll(tokens, offset), frame.rolled(offset)
         return tokens, frame
 
 
-def adapt(model: CvT, selection: Selection = "paper") -> AdaptiveCvT:
-    """Return an adaptive copy of `model`, with its weights, head and mode (shift, Sec. A5.3)."""
-    adaptive = cast(AdaptiveCvT, copy.deepcopy(model))
-    adaptive.__class__ = AdaptiveCvT
-    adaptive.make_adaptive(selection)
-    return adaptive
-
-
 default_cfgs = generate_default_cfgs({"a_cvt_13": DEFAULT_CFG, "a_cvt_21": DEFAULT_CFG})
-
-
-def _adaptive(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    return build(AdaptiveCvT, name, pretrained, len(kwargs["depths"]), **kwargs)
 
 
 @register_model
 def a_cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """A-CvT-13: the parameters of CvT-13 (shift, Sec. 5.1)."""
-    return _adaptive("a_cvt_13", pretrained, **{"depths": CVT_13_DEPTHS, **kwargs})
+    return build(AdaptiveCvT, "a_cvt_13", pretrained, **{**CVT_13, **kwargs})
 
 
 @register_model
 def a_cvt_21(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """A-CvT-21: the parameters of CvT-21."""
-    return _adaptive("a_cvt_21", pretrained, **{"depths": CVT_21_DEPTHS, **kwargs})
+    return build(AdaptiveCvT, "a_cvt_21", pretrained, **{**CVT_21, **kwargs})

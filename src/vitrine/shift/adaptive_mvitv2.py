@@ -4,27 +4,20 @@ MViTv2 (Li et al., CVPR 2022) pools the queries, keys and values of its attentio
 convolutions, and its skip connections by strided maxima. The one idea: all these grids are chosen
 by the energy of what lies on them. Queries and their skip share a grid, as do keys and values, for
 all heads; the relative position embedding takes the phases of both grids into account, and its
-distances are circular (shift, Eq. 24).
+distances are circular (shift, Eq. 24): its tables have a row for each of M distances instead of
+2M - 1, and loading a plain model's folds them.
 
-    model = timm.create_model("a_mvitv2_tiny", selection="fast")
-
-``selection="paper"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge
-does). ``"fast"`` chooses once for each stage, by the tokens it begins with: modulo all its
-strides, so that the grids of all its blocks begin at the first token, the next stage's too.
-``"none"`` leaves all of them at the first pixel or token, to see what choosing costs. As in A-CvT,
-the first stage's tokens are rolled to an anchor, so that shifted images have the same bits.
-
-Parameters and their names are timm's, but for the tables of the position embedding, which have a
-row for each of M circular distances instead of 2M - 1 linear ones: loading a plain model's folds
-them. A state dict also holds the selection, see `Selecting`.
+``"paper"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge does).
+``"fast"`` chooses once for each stage, by the tokens it begins with: modulo all its strides, so
+that the grids of all its blocks begin at the first token, the next stage's too. As in A-CvT, the
+first stage's tokens are rolled to an anchor, so that shifted images have the same bits.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from timm.layers import to_2tuple, trunc_normal_tf_
@@ -45,17 +38,10 @@ from vitrine.errors import VitrineError
 from vitrine.shift.features import PlacedStages, build, default_cfgs_of
 from vitrine.shift.mvitv2 import BASE, SMALL, TINY, configured
 from vitrine.shift.polyphase import roll, sample, strongest_phase
-from vitrine.shift.tokenization import (
-    Selecting,
-    Selection,
-    adaptive_conv,
-    prepare_correlation,
-    require_selection,
-)
-from vitrine.shift.torus import Frame, circular_pad
+from vitrine.shift.tokenization import Selecting, Selection, adaptive_conv, prepare_correlation
+from vitrine.shift.torus import Frame, Size, borders, circular_pad
 from vitrine.shift.windows import window_offset
 
-Size = tuple[int, int]
 AXES = ("h", "w")
 
 
@@ -69,18 +55,11 @@ def circular_distance(queries: Tensor, keys: Tensor, period: int) -> Tensor:
 
 
 def fold(table: Tensor, period: int) -> Tensor:
-    """Fold a table of linear distances into one of circular distances.
+    """Fold a table of linear distances ``(2M - 1, C)`` into one of circular ones ``(M, C)``.
 
-    Each circular distance takes the embedding of the linear distance of the same residue that is
-    nearest to zero, of two equally near ones their mean: a trained model keeps the embeddings of
-    neighbours.
-
-    Args:
-        table: ``(2M - 1, C)``, at row ``d + M - 1`` the embedding of distance d.
-        period: M.
-
-    Returns:
-        ``(M, C)``.
+    Row ``d + M - 1`` is the embedding of distance d; M is the period. Each circular distance takes
+    the embedding of the linear distance of the same residue that is nearest to zero, of two equally
+    near ones their mean: a trained model keeps the embeddings of neighbours.
     """
     distance = torch.arange(period, device=table.device)
     ahead = torch.where(2 * distance > period, distance - period, distance)
@@ -120,14 +99,10 @@ class AdaptiveAttention(MultiScaleAttention):
         self.register_buffer("key_place", place.to(self.proj.weight), persistent=False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Attend.
+        """Attend within ``(B, H, W, C)``, whose first token is on all grids with "fast".
 
-        Args:
-            x: tokens ``(B, H, W, C)``; the first is on all grids if `selection` is "fast".
-
-        Returns:
-            ``(B, H / s, W / s, D)`` for queries of stride s, and the phase of their grid,
-            ``(B, 2)``, or ``(1, 2)`` where it is the same for all.
+        Returns ``(B, H / s, W / s, D)`` for queries of stride s, and the phase of their grid,
+        ``(B, 2)``, or ``(1, 2)`` where it is the same for all.
         """
         q, k, v, q_phase, k_phase = self._pooled(self.qkv(x))
         height, width = q.shape[1:3]
@@ -148,12 +123,9 @@ class AdaptiveAttention(MultiScaleAttention):
     def position_scores(self, q: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
         """Score each query with the embeddings of rows and columns of keys (shift, Eq. 11, Eq. 24).
 
-        Args:
-            q: queries ``(B, H, W, heads, d)``.
-            shift: tokens by which the first query is ahead of the first key, ``(B or 1, 2)``.
-
-        Returns:
-            ``(B, heads, H W, rows)`` and ``(B, heads, H W, columns)``.
+        Queries ``(B, H, W, heads, d)`` give ``(B, heads, H W, rows)`` and ``(B, heads, H W,
+        columns)``; `shift` is how many tokens the first query is ahead of the first key,
+        ``(B or 1, 2)``.
         """
         rows, columns = self._embeddings(shift)
         to_rows = torch.einsum("byxnc,bykc->bnyxk", q, rows)
@@ -191,8 +163,7 @@ class AdaptiveAttention(MultiScaleAttention):
 
     def _convolved(self, x: Tensor, convs: Sequence[nn.Conv2d], stride: int) -> Tensor:
         """Convolve ``(B, H, W, N)``, which holds the heads for each of `convs`, at a stride."""
-        kernel, before = convs[0].kernel_size[0], int(convs[0].padding[0])
-        x = circular_pad(x, before, max(0, kernel - stride - before)).permute(0, 3, 1, 2)
+        x = circular_pad(x, *borders(convs[0], stride)).permute(0, 3, 1, 2)
         weight = torch.cat([conv.weight.repeat(self.num_heads, 1, 1, 1) for conv in convs])
         return functional.conv2d(x, weight, stride=stride, groups=len(weight)).permute(0, 2, 3, 1)
 
@@ -241,9 +212,8 @@ class AdaptiveBlock(MultiScaleBlock):
             return x
         if self.attn.selection == "paper":
             x = roll(x, phase)
-        kernel, stride, before = pool.kernel_size[0], pool.stride[0], pool.padding[0]
-        x = circular_pad(x, before, max(0, kernel - stride - before)).permute(0, 3, 1, 2)
-        return functional.max_pool2d(x, kernel, stride).permute(0, 2, 3, 1)
+        x = circular_pad(x, *borders(pool, pool.stride[0])).permute(0, 3, 1, 2)
+        return functional.max_pool2d(x, pool.kernel_size, pool.stride).permute(0, 2, 3, 1)
 
 
 class AdaptiveStage(MultiScaleVitStage):
@@ -263,33 +233,23 @@ class AdaptiveStage(MultiScaleVitStage):
             stride *= block.attn.stride_q
         return size[0] // stride, size[1] // stride
 
-    def forward(  # type: ignore[override]
-        self, x: Tensor, frame: Frame
-    ) -> tuple[Tensor, Frame]:
+    def forward(self, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:  # type: ignore[override]
         """Return new tokens ``(B, H / s, W / s, D)`` of ``(B, H, W, C)``, and their frame."""
         for block in self.blocks:
-            if self.grad_checkpointing:
-                x, phase = checkpoint(block, x)
-            else:
-                x, phase = block(x)
+            x, phase = checkpoint(block, x) if self.grad_checkpointing else block(x)
             frame = frame.sampled(phase, block.attn.stride_q)
         return x, frame
 
 
 class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
-    """A-MViTv2.
-
-    Args:
-        cfg: timm's, without class token and absolute position embedding.
-        img_size: pixels, rows and columns.
-        selection: "paper", "fast" or "none", see the module.
-        kwargs: of timm's model.
+    """A-MViTv2; `cfg` is timm's, without class token and absolute position embedding.
 
     Raises:
         VitrineError: strides do not divide the image, or `cfg` or `selection` is not supported.
     """
 
     feature_info: Any
+    img_size: Size
     size_multiple: int
 
     def __init__(
@@ -301,23 +261,40 @@ class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
     ) -> None:
         size = cast(Size, tuple(to_2tuple(img_size)))
         super().__init__(cfg, (max(size), max(size)), **kwargs)  # timm's must be square
-        self.make_adaptive(size, selection)
+        self.make_adaptive(selection, size)
 
-    def make_adaptive(self, size: Size, selection: Selection) -> None:
-        """Complete a model for images of `size` that timm has built, with new tables."""
-        self.selection = require_selection(selection)
-        self.img_size = size
-        if self.cls_token is not None or self.pos_embed is not None or not self._has_our_attention:
+    @classmethod
+    def of(cls, model: nn.Module, selection: Selection = "paper") -> Self:
+        """Return an adaptive copy of an MViTv2 of timm's; its position embedding is folded.
+
+        Raises:
+            VitrineError: strides do not divide the model's image, or it has a class token.
+        """
+        adaptive = super().of(model, selection)
+        adaptive.load_state_dict(model.state_dict())
+        return adaptive
+
+    def make_adaptive(self, selection: Selection, size: Size | None = None) -> None:
+        """Complete a model that timm has built, with new tables; by default for its own images."""
+        super().make_adaptive(selection)
+        attentions = (block.attn for stage in self.stages for block in stage.blocks)
+        plain = self.cls_token is None and self.pos_embed is None
+        if not plain or not all(map(_can_be_adaptive, attentions)):
             raise VitrineError(
                 "this MViTv2 cannot be made shift-equivariant: leave use_cls_token, use_abs_pos, "
                 "pool_first, mode, kernel_qkv and rel_pos_type of its configuration as they are"
             )
         prepare_correlation(self.patch_embed.proj)
         stride = multiple = int(self.patch_embed.proj.stride[0])
+        if size is None:  # of the first stage's output
+            rows, columns = self.stages[0].feat_size
+            reduction = self.feature_info[0]["reduction"]
+            size = (rows * reduction, columns * reduction)
+        self.img_size = size
         tokens = (size[0] // stride, size[1] // stride)
         for stage, info in zip(self.stages, self.feature_info, strict=True):
             stage.__class__ = AdaptiveStage
-            tokens = stage.make_adaptive(tokens, self.selection)
+            tokens = stage.make_adaptive(tokens, selection)
             multiple = math.lcm(multiple, stride * stage.period)
             stride = info["reduction"]
         self.size_multiple = multiple
@@ -338,18 +315,9 @@ class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
         """
         size, trained = cast(Size, to_2tuple(img_size)), self.state_dict()
         self._check_fit(size)
-        self.make_adaptive(size, self.selection)
+        self.make_adaptive(self.selection, size)
         self.load_state_dict(adaptive_filter(trained, self))
         update_model_input_size(self, size)
-
-    @property
-    def _has_our_attention(self) -> bool:
-        return all(
-            isinstance(attn, MultiScaleAttention)
-            and (attn.mode, attn.rel_pos_type) == ("conv", "spatial")
-            and None not in (attn.pool_q, attn.pool_k)
-            for attn in (block.attn for stage in self.stages for block in stage.blocks)
-        )
 
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
         size = tuple(images.shape[2:])
@@ -370,21 +338,12 @@ class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
             yield x.flatten(1, 2), x, frame
 
 
-def adapt(model: MultiScaleVit, selection: Selection = "paper") -> AdaptiveMultiScaleVit:
-    """Return an A-MViTv2 with the weights of an MViTv2 of timm's, which is left as it is.
-
-    Its position embedding is folded, see `fold`.
-
-    Raises:
-        VitrineError: strides do not divide the model's image, or it has a class token.
-    """
-    adaptive: Any = copy.deepcopy(model)
-    stride = adaptive.feature_info[0]["reduction"]
-    rows, columns = (tokens * stride for tokens in adaptive.stages[0].feat_size)
-    adaptive.__class__ = AdaptiveMultiScaleVit
-    adaptive.make_adaptive((rows, columns), selection)
-    adaptive.load_state_dict(model.state_dict())
-    return cast(AdaptiveMultiScaleVit, adaptive)
+def _can_be_adaptive(attn: Any) -> bool:
+    return (
+        isinstance(attn, MultiScaleAttention)
+        and (attn.mode, attn.rel_pos_type) == ("conv", "spatial")
+        and None not in (attn.pool_q, attn.pool_k)
+    )
 
 
 def adaptive_filter(state_dict: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
@@ -420,7 +379,7 @@ default_cfgs = default_cfgs_of({f"a_mvitv2_{s}": f"mvitv2_{s}" for s in ("tiny",
 def _adaptive(name: str, pretrained: bool, **options: Any) -> nn.Module:
     cfg, kwargs = configured(options)
     kwargs = {"model_cfg": cfg, "pretrained_filter_fn": adaptive_filter, **kwargs}
-    return build(AdaptiveMultiScaleVit, name, pretrained, len(cfg.depths), **kwargs)
+    return build(AdaptiveMultiScaleVit, name, pretrained, **kwargs)
 
 
 @register_model

@@ -1,9 +1,8 @@
 """Canonicalisation, a baseline that the paper lacks: roll each image to an origin of its own.
 
 The origin puts the energy of the pixels in the middle, as far as one bump over the circle of each
-axis can tell; `arrangement` settles ties. It moves along with the image. A plain ViT then sees the
-same image whatever the shift: it is as invariant as the paper's models, without their modules, but
-for images that equal a shift of themselves.
+axis can tell; `arrangement` settles ties. It moves along with the image, so a plain ViT sees the
+same image whatever the shift, but for images that equal a shift of themselves.
 """
 
 from __future__ import annotations
@@ -69,16 +68,12 @@ default_cfgs = default_cfgs_of({NAME: "vit_small_patch16_224"})
 def canonical_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """ViT-S/16 of canonical images: 22 M parameters, about as many as the paper's models have."""
     options = {"patch_size": 16, "embed_dim": 384, "depth": 12, "num_heads": 6, **kwargs}
-    feature_cfg = {
-        "out_indices": options.pop("out_indices", min(3, options["depth"])),
-        "feature_cls": "getter",
-    }
     model: nn.Module = build_model_with_cfg(
         CanonicalViT,
         NAME,
         pretrained,
         pretrained_filter_fn=checkpoint_filter_fn,
-        feature_cfg=feature_cfg,
+        feature_cfg={"out_indices": min(3, options["depth"]), "feature_cls": "getter"},
         **options,
     )
     return model

@@ -2,12 +2,9 @@
 
 https://arxiv.org/abs/2103.15808. The two ideas: every stage begins with a strided convolution whose
 patches overlap (convolutional token embedding, Sec. 3.2), and queries, keys and values are
-depthwise convolutions of the map of tokens (convolutional projection, Sec. 3.3). As convolutions
-encode relative positions, there is no position embedding.
-
-Tokens stay channels-last throughout: ``(B, H, W, C)``, or ``(B, P + H W, C)`` behind P class
-tokens, in the last stage one, else none. Seen as ``(B, C, H, W)`` they are what torch calls
-channels_last, which convolutions take as it is.
+depthwise convolutions of the map of tokens (convolutional projection, Sec. 3.3). Convolutions
+encode relative positions, so there is no position embedding. Tokens stay channels-last:
+``(B, H, W, C)``, or ``(B, P + H W, C)`` behind P class tokens, one in the last stage, else none.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import functools
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -28,12 +25,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, require_known
 from vitrine.shift.features import PlacedStages, build
-from vitrine.shift.torus import Frame, circular_pad
+from vitrine.shift.torus import Frame, Size, borders, circular_pad
 
 PaddingMode = Literal["zeros", "circular"]
-Size = tuple[int, int]
 
 EPS = 1e-5  # of LayerNorm
 
@@ -50,15 +46,11 @@ class ConvEmbed(nn.Module):
 
     def convolve(self, x: Tensor) -> Tensor:
         """Embed ``(B, H, W, C)`` as ``(B, H / s, W / s, D)``, not normalised yet."""
-        kernel, stride, padding = (
-            int(size[0]) for size in (self.conv.kernel_size, self.conv.stride, self.conv.padding)
-        )
+        conv, stride, padding = self.conv, self.conv.stride[0], int(self.conv.padding[0])
         if self.circular:
-            x = circular_pad(x, padding, kernel - stride - padding)
-            padding = 0
+            x, padding = circular_pad(x, *borders(conv, stride)), 0
         x = x.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
-        x = functional.conv2d(x, self.conv.weight, self.conv.bias, stride, padding)
-        return x.permute(0, 2, 3, 1)
+        return functional.conv2d(x, conv.weight, conv.bias, stride, padding).permute(0, 2, 3, 1)
 
 
 class ConvProjection(nn.Module):
@@ -87,10 +79,7 @@ class ConvProjection(nn.Module):
 
 
 class ConvAttention(nn.Module):
-    """Attention whose keys and values are sparser than its queries (CvT, Sec. 3.3).
-
-    Source: shift, Eq. 7-8.
-    """
+    """Attention whose keys and values are sparser than its queries (shift, Eq. 7-8)."""
 
     def __init__(self, dim: int, heads: int, kv_stride: int) -> None:
         super().__init__()
@@ -187,49 +176,33 @@ class Stage(nn.Module):
         return x
 
 
-def _recomputation(
-    block: nn.Module,
-) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Return what to compute `block` in, and what to recompute it in.
+def _recomputation(block: nn.Module) -> tuple[Any, Any]:
+    """Return what to compute `block` in, and what to recompute it in."""
+    return nullcontext(), _without_statistics(block)
 
-    A batch that is recomputed must not enter the running statistics a second time.
-    """
 
-    @contextmanager
-    def without_statistics() -> Iterator[None]:
-        norms = [module for module in block.modules() if isinstance(module, nn.BatchNorm2d)]
-        before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
-        for norm in norms:
-            norm.momentum, norm.num_batches_tracked = 0.0, None
-        try:
-            yield
-        finally:
-            for norm, (momentum, batches) in zip(norms, before, strict=True):
-                norm.momentum, norm.num_batches_tracked = momentum, batches
-
-    return nullcontext(), without_statistics()
+@contextmanager
+def _without_statistics(block: nn.Module) -> Iterator[None]:
+    """Keep a batch that is recomputed from entering the running statistics a second time."""
+    norms = [module for module in block.modules() if isinstance(module, nn.BatchNorm2d)]
+    before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm in norms:
+        norm.momentum, norm.num_batches_tracked = 0.0, None
+    try:
+        yield
+    finally:
+        for norm, (momentum, batches) in zip(norms, before, strict=True):
+            norm.momentum, norm.num_batches_tracked = momentum, batches
 
 
 class CvT(PlacedStages):
-    """CvT, by default CvT-13 (CvT, Table 2).
+    """CvT, by default CvT-13 (CvT, Table 2). Arguments that timm's ViT has too mean the same here.
 
-    Args:
-        img_size: height and width, only to be checked: the weights suit any.
-        in_chans: channels of an image.
-        num_classes: 0 for no head.
-        global_pool: what the head sees: "token", or "avg" of the other tokens, or "" for all.
-        embed_dims: width of each stage.
-        depths: its blocks.
-        num_heads: its heads.
-        kernels: of its embedding.
-        strides: of its embedding.
-        kv_strides: of its keys and values.
-        mlp_ratio: hidden width of an MLP over its stage's.
-        drop_rate: before the head.
-        drop_path_rate: of the last block. It rises from 0 over the last stage; the others have
-            none, as in CvT's own configuration.
-        padding_mode: of every convolution, "zeros" or "circular".
-        init_std: of the linear layers' weights; much narrower ones want more than CvT's own.
+    Each stage has its width, blocks and heads, the kernel and stride of its embedding, and the
+    stride of its keys and values. Weights suit images of any size: `img_size` is only checked.
+    `drop_path_rate` is that of the last block; it rises from 0 over the last stage, and the others
+    have none, as in CvT's own configuration. `init_std` is that of the linear layers' weights; much
+    narrower models want more than CvT's own.
 
     Raises:
         VitrineError: `img_size` does not fit, or `padding_mode` is unknown.
@@ -285,9 +258,7 @@ class CvT(PlacedStages):
 
     def set_padding_mode(self, padding_mode: PaddingMode) -> None:
         """Pad all convolutions with "zeros" or make them "circular"."""
-        if padding_mode not in get_args(PaddingMode):
-            known = did_you_mean(padding_mode, get_args(PaddingMode))
-            raise VitrineError(f"padding_mode '{padding_mode}' is unknown{known}")
+        require_known("padding_mode", padding_mode, get_args(PaddingMode))
         self.padding_mode = padding_mode
         for module in self.modules():
             if isinstance(module, ConvEmbed | ConvAttention):
@@ -338,27 +309,17 @@ class CvT(PlacedStages):
         """Replace the head; `global_pool` as for the class, None to keep it."""
         self.num_classes = num_classes
         if global_pool is not None:
-            if global_pool not in ("token", "avg", ""):
-                known = did_you_mean(global_pool, ("token", "avg", ""))
-                raise VitrineError(f"global_pool '{global_pool}' is unknown{known}")
+            require_known("global_pool", global_pool, ("token", "avg", ""))
             self.global_pool = global_pool
-        like = self.stages[0].embed.conv.weight
-        self.head = (
-            nn.Linear(self.num_features, num_classes, device=like.device, dtype=like.dtype)
-            if num_classes
-            else nn.Identity()
-        )
+        head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+        self.head = head.to(self.stages[0].embed.conv.weight)
 
     def prune_intermediate_layers(
-        self,
-        indices: int | list[int] = 1,
-        prune_norm: bool = False,
-        prune_head: bool = True,
+        self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
         """Drop the stages after those of `indices` and, if asked or useless, the norm and the head.
 
-        Returns:
-            the indices, counted from the first stage.
+        Returns the indices, counted from the first stage.
         """
         taken, last = feature_take_indices(len(self.stages), indices)
         ends_early = last + 1 < len(self.stages)
@@ -376,10 +337,7 @@ class CvT(PlacedStages):
         return self.forward_head(self.forward_features(x))
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """Pool and classify what `forward_features` returned; `pre_logits` only pools.
-
-        Source: shift, Eq. 4.
-        """
+        """Pool and classify what `forward_features` returned, or only pool it (shift, Eq. 4)."""
         x = self.head_drop(global_pool_nlc(x, self.global_pool))
         return x if pre_logits else self.head(x)
 
@@ -405,20 +363,17 @@ DEFAULT_CFG = {"first_conv": "stages.0.embed.conv", "classifier": "head"}
 
 default_cfgs = generate_default_cfgs({"cvt_13": DEFAULT_CFG, "cvt_21": DEFAULT_CFG})
 
-CVT_13_DEPTHS, CVT_21_DEPTHS = (1, 2, 10), (1, 4, 16)
-
-
-def _cvt(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    return build(CvT, name, pretrained, len(kwargs["depths"]), **kwargs)
+CVT_13 = {"depths": (1, 2, 10)}
+CVT_21 = {"depths": (1, 4, 16)}
 
 
 @register_model
 def cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """CvT-13: 19,997,480 parameters (CvT, Table 2)."""
-    return _cvt("cvt_13", pretrained, **{"depths": CVT_13_DEPTHS, **kwargs})
+    return build(CvT, "cvt_13", pretrained, **{**CVT_13, **kwargs})
 
 
 @register_model
 def cvt_21(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """CvT-21 (CvT, Table 2)."""
-    return _cvt("cvt_21", pretrained, **{"depths": CVT_21_DEPTHS, **kwargs})
+    return build(CvT, "cvt_21", pretrained, **{**CVT_21, **kwargs})

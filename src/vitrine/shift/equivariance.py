@@ -10,7 +10,6 @@ fixed grid they must learn for the chosen one: the paper fine-tunes for 10 to 20
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,15 +20,18 @@ from timm.models.swin_transformer_v2 import SwinTransformerV2
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError
-from vitrine.shift import adaptive_cvt, adaptive_mvitv2, cvt, swin
+from vitrine.shift.adaptive_cvt import AdaptiveCvT
+from vitrine.shift.adaptive_mvitv2 import AdaptiveMultiScaleVit
+from vitrine.shift.cvt import CvT
 from vitrine.shift.polyphase import roll_image
-from vitrine.shift.tokenization import Selection
+from vitrine.shift.swin import AdaptiveSwin, AdaptiveSwinV2
+from vitrine.shift.tokenization import Selecting, Selection
 
-FAMILIES: dict[type[nn.Module], Callable[[Any, Selection], nn.Module]] = {
-    SwinTransformer: swin.AdaptiveSwin.of,
-    SwinTransformerV2: swin.AdaptiveSwinV2.of,
-    cvt.CvT: adaptive_cvt.adapt,
-    MultiScaleVit: adaptive_mvitv2.adapt,
+FAMILIES: dict[type[nn.Module], type[Selecting]] = {
+    SwinTransformer: AdaptiveSwin,
+    SwinTransformerV2: AdaptiveSwinV2,
+    CvT: AdaptiveCvT,
+    MultiScaleVit: AdaptiveMultiScaleVit,
 }
 
 
@@ -40,18 +42,16 @@ def make_shift_equivariant(model: nn.Module, selection: Selection = "paper") -> 
     choices open: see `polyphase`.
 
     Args:
-        model: timm's Swin, SwinV2 or MViTv2, or our CvT, of any size and configuration.
+        model: timm's Swin, SwinV2 or MViTv2, or our CvT, of any size and configuration. It is left
+            as it is.
         selection: how grids are chosen, "paper", "fast" or, not equivariant, "none".
-
-    Returns:
-        the adaptive model on the device and with the precision of `model`, which is left as it is.
 
     Raises:
         VitrineError: the model is of another family, or built for images that do not fit.
     """
-    for family, adapt in FAMILIES.items():
+    for family, adaptive_type in FAMILIES.items():
         if isinstance(model, family):
-            adaptive = adapt(model, selection)
+            adaptive = adaptive_type.of(model, selection)
             _rename(adaptive, selection)
             return adaptive
     names = ", ".join(family.__name__ for family in FAMILIES)
@@ -74,18 +74,11 @@ def _rename(adaptive: Any, selection: Selection) -> None:
 
 @torch.inference_mode()
 def invariance_error(model: nn.Module, images: Tensor, shifts: int = 4, seed: int = 0) -> float:
-    """Return the largest change of any logit under random circular shifts of the images.
+    """Return the largest change of any logit under random circular shifts (shift, Eq. 3).
 
-    Source: shift, Eq. 3.
-
-    Args:
-        model: ``(B, C, H, W)`` to ``(B, classes)``; used in evaluation mode.
-        images: each is shifted by an offset of its own.
-        shifts: how many times.
-        seed: of the offsets.
-
-    Returns:
-        about 1e-13 for an equivariant model in float64, about 1e-5 in float32.
+    The model, in evaluation mode, makes logits ``(B, classes)`` of images ``(B, C, H, W)``, each of
+    which is shifted by an offset of its own. For an equivariant model the change is about 1e-13 in
+    float64, 1e-5 in float32.
     """
     was_training = model.training
     generator = torch.Generator().manual_seed(seed)

@@ -20,17 +20,12 @@ FORMATS = ("NCHW", "NLC")
 
 
 class StageFeatures(FeatureGetterNet):
-    """timm's features of some stages of a model, without the parts that they do not need.
+    """timm's features of some stages of `PlacedStages`, without the parts that they do not need.
 
     Those would get no gradient, which distributed training refuses.
 
-    Args:
-        model: see `PlacedStages`.
-        out_indices: which stages, counted from the end if negative; a number means the last ones.
-        options: those of timm's class.
-
     Raises:
-        VitrineError: there are fewer stages.
+        VitrineError: there are fewer stages than `out_indices` asks for.
     """
 
     def __init__(self, model: Any, out_indices: int | Sequence[int], **options: Any) -> None:
@@ -49,32 +44,18 @@ class StageFeatures(FeatureGetterNet):
         return [stages[index] for index in cast(list[int], self.out_indices)]
 
 
-def build(
-    model_type: type[nn.Module], variant: str, pretrained: bool, stages: int, **kwargs: Any
-) -> nn.Module:
-    """Build a model by timm's rules, or with ``features_only`` the `StageFeatures` of it.
-
-    Args:
-        model_type: its class.
-        variant: its registered name.
-        pretrained: load the weights.
-        stages: how many it has.
-        kwargs: of the class, or of timm's builder.
-    """
-    feature_cfg = {"out_indices": tuple(range(stages)), "feature_cls": StageFeatures}
-    model: nn.Module = build_model_with_cfg(
-        model_type, variant, pretrained, feature_cfg=feature_cfg, **kwargs
-    )
-    return model
+def build(model_type: type[nn.Module], name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    """Build a registered model by timm's rules, or with ``features_only`` its `StageFeatures`."""
+    depths = kwargs["model_cfg"].depths if "model_cfg" in kwargs else kwargs["depths"]
+    feature_cfg = {"out_indices": tuple(range(len(depths))), "feature_cls": StageFeatures}
+    return build_model_with_cfg(model_type, name, pretrained, feature_cfg=feature_cfg, **kwargs)
 
 
 def default_cfgs_of(plain: Mapping[str, str]) -> dict[str, Any]:
     """Return what timm records of plain models, such as their weights, for models of ours.
 
-    Under its own name, a model that is saved for a hub comes back as itself.
-
-    Args:
-        plain: the name of timm's model for each of ours.
+    `plain` names timm's model for each of ours. Under its own name, a model that is saved for a hub
+    comes back as itself.
     """
     return generate_default_cfgs(
         {
@@ -127,8 +108,7 @@ class PlacedStages(nn.Module):
             if index == last:
                 tokens = self.norm(tokens)
             if index in taken:
-                if norm and index == last:
-                    grid = self.norm(grid)
+                grid = self.norm(grid) if norm and index == last else grid
                 is_map = output_fmt == "NCHW"
                 intermediates.append(
                     grid.permute(0, 3, 1, 2).contiguous() if is_map else grid.flatten(1, 2)

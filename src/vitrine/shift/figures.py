@@ -64,25 +64,21 @@ def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 def fig4(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Map the change of tokens under a shift, a row for each model, a column for each block."""
-    models = list(dict.fromkeys(cells["row"]))
-    blocks = list(dict.fromkeys(cells["column"]))
-    fig, axes = style.figure(
-        "column", aspect=0.8, rows=len(models), columns=len(blocks), squeeze=False
-    )
-    maps = [_maps(style.first_seed(measurement), len(blocks)) for measurement in measurements]
+    models, blocks = (cells[name].unique() for name in ("row", "column"))
+    size = {"rows": len(models), "columns": len(blocks)}
+    fig, axes = style.figure("column", aspect=0.8, squeeze=False, **size)
+    values = [style.first_seed(measurement) for measurement in measurements]
+    maps = [[np.asarray(v[f"block {i}/map"]) for i in range(1, len(blocks) + 1)] for v in values]
     top = max(one.max() for row in maps for one in row)
     for row, model, own in zip(axes, models, maps, strict=True):
-        for ax, block, one in zip(row, blocks, own, strict=True):
+        for ax, one in zip(row, own, strict=True):
             shown = style.picture(ax, one, vmin=0, vmax=top)
-            ax.set(title=block if model == models[0] else None)
             ax.set_xlabel(f"max {one.max():.1g}")
         row[0].set_ylabel(model.removesuffix(" (Ours)"))
+    for ax, block in zip(axes[0], blocks, strict=True):
+        ax.set_title(block)
     fig.colorbar(shown, ax=axes, label="change, of the largest activation", fraction=0.05)
     return fig
-
-
-def _maps(values: Mapping[str, Any], blocks: int) -> list[np.ndarray]:
-    return [np.asarray(values[f"block {index}/map"]) for index in range(1, blocks + 1)]
 
 
 def _grids(
@@ -101,19 +97,10 @@ def _grids(
         if way == "adaptive":
             phase, box = np.array(values[f"{which}/phase"]), box + values["image/phase"]
             box = box - shift * (which == "shifted")
-        _grid(ax, picture.shape[:2], cell, phase, box)
+        for line, first, side in zip((ax.axhline, ax.axvline), phase, picture.shape, strict=False):
+            for place in range(int(first), side + 1, cell):
+                line(place - 0.5, color="white", linewidth=0.6)
+        look: Any = {"fill": False, "color": "black", "linewidth": 1.8, "zorder": 3}
+        ax.add_patch(Rectangle((box[1] - 0.5, box[0] - 0.5), cell, cell, **look))
         ax.set(xlabel=f"shifted by ({shift}, {shift})" if which == "shifted" else what)
     return drawn
-
-
-def _grid(axes: Axes, size: tuple[int, ...], cell: int, phase: np.ndarray, box: np.ndarray) -> None:
-    """Draw the grid of cells that begins at `phase`, and its cell at `box` in black."""
-    row, column = (int(p) for p in phase)
-    for y in range(row, size[0] + 1, cell):
-        axes.axhline(y - 0.5, color="white", linewidth=0.6)
-    for x in range(column, size[1] + 1, cell):
-        axes.axvline(x - 0.5, color="white", linewidth=0.6)
-    corner = (box[1] - 0.5, box[0] - 0.5)
-    axes.add_patch(
-        Rectangle(corner, cell, cell, fill=False, color="black", linewidth=1.8, zorder=3)
-    )

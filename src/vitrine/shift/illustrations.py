@@ -18,8 +18,8 @@ from vitrine.data.photos import photo_centre
 from vitrine.measures.context import Context, Trained, Values
 from vitrine.shift.adaptive_mvitv2 import circular_distance
 from vitrine.shift.polyphase import polyphase_energies, roll, roll_image
-from vitrine.shift.tokenization import adaptive_conv, circular_conv, correlation_energies
-from vitrine.shift.torus import Features
+from vitrine.shift.tokenization import adaptive_conv, correlation_energies
+from vitrine.shift.torus import Features, circular_conv
 from vitrine.shift.windows import window_energies, window_offset
 
 SHIFTS = ("image", "shifted")
@@ -38,20 +38,11 @@ def tokenizer(model: str, seed: int) -> nn.Conv2d:
     return conv.double()
 
 
-def pixels_of(image: Tensor) -> list[Any]:
-    """Return ``(1, 3, H, W)`` in [0, 1] as nested lists of bytes, ``(H, W, 3)``."""
-    pixels: list[Any] = (image[0].permute(1, 2, 0) * 255).round().int().tolist()
-    return pixels
-
-
+@torch.no_grad()
 def tokenization_illustration(context: Context, model: str, size: int, shift: int) -> Values:
     """Tokenise a photograph and its shifted copy, on the fixed grid and on the strongest (Fig. 1).
 
-    Args:
-        context: its seed initialises the tokeniser.
-        model: whose ``patch_embed.proj`` tokenises.
-        size: pixels of the image.
-        shift: rows and columns that the copy is shifted by.
+    The ``patch_embed.proj`` of a `model` of timm's tokenises.
 
     Returns:
         ``<which>/energy i, j``: of the grid of each phase, relative to the strongest;
@@ -60,47 +51,39 @@ def tokenization_illustration(context: Context, model: str, size: int, shift: in
         ``plain change`` and ``adaptive change``: the largest change of a token's norm, the tokens
         sorted by it so that only their set counts. `which` is image or shifted.
     """
-    conv = tokenizer(model, context.seed)
-    image = photo(size)
-    images = {"image": image, "shifted": roll_image(image, torch.tensor([[shift, shift]]))}
+    conv, image = tokenizer(model, context.seed), photo(size)
+    images = (image, roll_image(image, torch.tensor([[shift, shift]])))
     values: dict[str, Any] = {"patch": conv.stride[0], "shift": shift}
-    norms: dict[str, list[Tensor]] = {"plain": [], "adaptive": []}
-    with torch.no_grad():
-        for which, one in images.items():
-            energies = correlation_energies(one, conv)[0]
-            tokens, phase = adaptive_conv(one, conv, "paper")
-            values |= _scores(which, energies, phase[0])
-            values[f"{which}/pixels"] = pixels_of(one)
-            norms["adaptive"].append(tokens.norm(dim=-1).flatten().sort().values)
-            norms["plain"].append(circular_conv(one, conv).norm(dim=1).flatten().sort().values)
-    for way, (before, after) in norms.items():
+    tokens: dict[str, list[Tensor]] = {"plain": [], "adaptive": []}
+    for which, one in zip(SHIFTS, images, strict=True):
+        chosen, phase = adaptive_conv(one, conv, "paper")
+        values |= _scores(which, correlation_energies(one, conv)[0], phase[0])
+        values[f"{which}/pixels"] = (one[0].permute(1, 2, 0) * 255).round().int().tolist()
+        tokens["adaptive"].append(chosen)
+        tokens["plain"].append(circular_conv(one, conv).permute(0, 2, 3, 1))
+    for way, pair in tokens.items():
+        before, after = (one.norm(dim=-1).flatten().sort().values for one in pair)
         values[f"{way} change"] = (before - after).abs().max().item()
     return values
 
 
+@torch.no_grad()
 def window_illustration(context: Context, model: str, size: int, window: int, shift: int) -> Values:
     """Choose the windows of a photograph's tokens and of their shifted copy (Fig. 2).
 
-    Args:
-        context: its seed initialises the tokeniser.
-        model: whose ``patch_embed.proj`` tokenises.
-        size: pixels of the image.
-        window: tokens on a side.
-        shift: tokens that the copy is shifted by.
+    The ``patch_embed.proj`` of a `model` of timm's tokenises; the copy is shifted by tokens.
 
     Returns:
         ``<which>/energy i, j``: energy of the grid of windows at each offset, relative to the
         strongest; ``<which>/chosen i, j``; ``<which>/norms``: of the tokens;
         ``<which>/phase``: the chosen offset; ``window`` and ``shift``.
     """
-    conv = tokenizer(model, context.seed)
-    with torch.no_grad():
-        tokens = circular_conv(photo(size), conv).permute(0, 2, 3, 1)
-    copies = {"image": tokens, "shifted": roll(tokens, torch.tensor([[shift, shift]]))}
+    tokens = circular_conv(photo(size), tokenizer(model, context.seed)).permute(0, 2, 3, 1)
+    copies = (tokens, roll(tokens, torch.tensor([[shift, shift]])))
     values: dict[str, Any] = {"window": window, "shift": shift}
-    for which, one in copies.items():
-        energies = window_energies(one, (window, window))[0]
-        grids = polyphase_energies(energies[None].square(), (window, window))[0]
+    for which, one in zip(SHIFTS, copies, strict=True):
+        energies = window_energies(one, (window, window))
+        grids = polyphase_energies(energies.square(), (window, window))[0]
         values |= _scores(which, grids, window_offset(one, (window, window))[0])
         values[f"{which}/norms"] = one[0].norm(dim=-1).tolist()
     return values
@@ -117,11 +100,7 @@ def _scores(which: str, energies: Tensor, chosen: Tensor) -> dict[str, Any]:
 
 
 def relative_distances(context: Context, tokens: int) -> Values:
-    """Compare relative distances before and after circular shifts of the tokens (Fig. 3).
-
-    Args:
-        context: not used: nothing is random.
-        tokens: M, how many tokens there are.
+    """Compare relative distances before and after circular shifts of M tokens (Fig. 3).
 
     Returns:
         ``<way>/changed by s``: how many of the M x M distances a shift by s changes;
@@ -146,15 +125,9 @@ def relative_distances(context: Context, tokens: int) -> Values:
 def token_consistency(trained: Trained, size: int = 224, shift: int = 1) -> Values:
     """Compare the tokens of a photograph with those of its shifted copy, stage by stage (Fig. 4).
 
-    Source: shift, Sec. 5.3.
-
-    Tokens of an adaptive model are put back by their offsets, those of a plain one by whole tokens
-    of the stage's stride; float64.
-
-    Args:
-        trained: a model with ``forward_stages`` that takes images of any size.
-        size: pixels of the photograph.
-        shift: rows and columns, in pixels.
+    Source: shift, Sec. 5.3. The model has ``forward_stages`` and takes images of any size. Tokens
+    of an adaptive one are put back by their offsets, those of a plain one by whole tokens of the
+    stage's stride; float64.
 
     Returns:
         ``block s/max``: the largest change of a token's channel, relative to the largest

@@ -25,7 +25,8 @@ from vitrine.shift.adaptive_mvitv2 import a_mvitv2_tiny
 from vitrine.shift.polyphase import roll
 from vitrine.shift.swin import a_swin_tiny_patch4_window7_224
 from vitrine.shift.tokenization import adaptive_conv, adaptive_merge
-from vitrine.shift.windows import Size, window_offset
+from vitrine.shift.torus import Size
+from vitrine.shift.windows import window_offset
 
 Call = Callable[[], object]
 PLAIN, ADAPTIVE = "plain", "adaptive"
@@ -36,11 +37,7 @@ def module_runtime(
 ) -> Values:
     """Time the default and the adaptive version of each module, in turns (shift, Sec. 5.4).
 
-    Args:
-        context: where to measure; its seed makes weights and inputs.
-        batch_size: images in a pass.
-        passes: timed passes of each version.
-        warmup: passes of each before these.
+    The context's seed makes weights and inputs; `warmup` passes of each precede the timed ones.
 
     Returns:
         ``<module>/plain``, ``<module>/adaptive`` and ``<module>/delta``, medians in milliseconds;
@@ -57,12 +54,11 @@ def module_runtime(
     calls = {**_swin_calls(batch_size, context.device), **_rpe_calls(batch_size, context.device)}
     with torch.inference_mode():
         seconds = time_in_turns(calls, context.device, passes, warmup)
-    values: dict[str, float] = {"batch_size": batch_size}
-    values |= {name: 1000 * statistics.median(times) for name, times in seconds.items()}
-    for name in [name for name in values if name.endswith(ADAPTIVE)]:
-        module = name.removesuffix(f"/{ADAPTIVE}")
-        values[f"{module}/delta"] = values[name] - values.get(f"{module}/{PLAIN}", 0.0)
-    return values
+    values = {name: 1000 * statistics.median(times) for name, times in seconds.items()}
+    for module in {name.partition("/")[0]: None for name in values}:
+        plain = values.get(f"{module}/{PLAIN}", 0.0)
+        values[f"{module}/delta"] = values[f"{module}/{ADAPTIVE}"] - plain
+    return {"batch_size": batch_size, **values}
 
 
 def _swin_calls(batch_size: int, device: str) -> dict[str, Call]:
@@ -82,9 +78,8 @@ def _swin_calls(batch_size: int, device: str) -> dict[str, Call]:
         )
     first = swin.layers[0]
     tokens = torch.randn(batch_size, *first.output_resolution, swin.feature_info[0]["num_chs"])
-    calls[f"windows/{ADAPTIVE}"] = functools.partial(
-        select_windows, tokens.to(device), first.blocks[0].window_size
-    )
+    window = first.blocks[0].window_size
+    calls[f"windows/{ADAPTIVE}"] = functools.partial(select_windows, tokens.to(device), window)
     return calls
 
 

@@ -29,14 +29,13 @@ def configured(options: dict[str, Any]) -> tuple[MultiScaleVitCfg, dict[str, Any
 
 def _padded(padding: Literal["zeros", "circular"], pretrained: bool, **options: Any) -> nn.Module:
     cfg, kwargs = configured(options)
-    out_indices = kwargs.pop("out_indices", len(cfg.depths))
     model: nn.Module = build_model_with_cfg(
         MultiScaleVit,
         f"mvitv2_tiny_{padding}",
         pretrained,
         model_cfg=cfg,
         pretrained_filter_fn=checkpoint_filter_fn,
-        feature_cfg={"out_indices": out_indices, "feature_cls": "getter"},
+        feature_cfg={"out_indices": len(cfg.depths), "feature_cls": "getter"},
         **kwargs,
     )
     for module in model.modules():
@@ -46,7 +45,7 @@ def _padded(padding: Literal["zeros", "circular"], pretrained: bool, **options: 
 
 
 default_cfgs = default_cfgs_of(
-    dict.fromkeys(("mvitv2_tiny_circular", "mvitv2_tiny_zeros"), "mvitv2_tiny")
+    {f"mvitv2_tiny_{padding}": "mvitv2_tiny" for padding in ("circular", "zeros")}
 )
 
 

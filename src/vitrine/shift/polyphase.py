@@ -3,19 +3,12 @@
 An offset ``(B, 2)`` of int64 rows and columns is the exponent of S, one for each sample:
 ``rolled[i] = x[(i + offset) mod N]``. Tokens are channels-last, ``(B, H, W, C)``.
 
-A grid is scored by the energies of its tokens. Two things must never decide which grid wins:
-
-- The order of a sum, which a shift of the image changes. So energies are summed in fixed point, as
-  integers, whose sums are exact; no float64 is needed, which some devices lack.
-- The order of grids in memory, where scores tie: an object that occurs twice gives two grids the
-  same tokens in another arrangement. So ``arrangement``, a score of second rank, tells such grids
-  apart by where their tokens lie. It is a max filter (Cahill et al., Group-invariant max filtering,
-  2022): the largest inner product of a fixed template with all circular shifts of the energies.
-  It does not change when the grid is shifted, and for almost any template it differs between any
-  two grids that are no shifts of each other.
-
-What no selection can tell apart is an image that equals its own shift by less than a grid's stride,
-such as stripes or a periodic pattern.
+A grid is scored by the energies of its tokens. Neither the order of a sum nor that of grids in
+memory may decide which grid wins, as a shift of the image changes both. So energies are summed as
+integers, exactly; no float64 is needed, which some devices lack. And grids whose scores tie, such
+as of an object that occurs twice, are ordered by their `arrangement`, a max filter (Cahill et al.,
+Group-invariant max filtering, 2022). No selection can tell the shifts of an image apart that equals
+its own shift by less than a grid's stride, such as stripes.
 """
 
 from __future__ import annotations
@@ -80,10 +73,11 @@ def fixed_point(energies: Tensor) -> Tensor:
 
 
 def arrangement(energies: Tensor) -> Tensor:
-    """Correlate ``(..., H, W)`` circularly with a template of that size: same shape.
+    """Correlate ``(..., H, W)`` circularly with a fixed template of that size: same shape.
 
-    Entry ``[i, j]`` is the inner product with the template that begins at row i and column j. The
-    template is an outer product, so two small matrix products make all of them.
+    Entry ``[i, j]`` is the inner product with the template that begins at row i and column j. For
+    almost any template the largest differs between any two maps that are no shifts of each other.
+    This one is an outer product, so two small matrix products make all of them.
     """
     height, width = energies.shape[-2:]
     return _template(height, energies, 1) @ energies @ _template(width, energies, 2).mT
@@ -99,12 +93,7 @@ def _template(length: int, like: Tensor, first: int) -> Tensor:
 def settle(scores: Tensor, ties: Tensor) -> Tensor:
     """Order grids of equal scores ``(B, P, Q)`` by their arrangement, of the same shape.
 
-    Args:
-        scores: int64 or floating, not negative.
-        ties: floating, of either sign.
-
-    Returns:
-        ``scores + TIE * max(scores) * ties / max(abs(ties))``.
+    Returns ``scores + TIE * max(scores) * ties / max(abs(ties))``; scores are not negative.
     """
     largest = ties.abs().amax(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(ties.dtype).tiny)
     step = TIE * scores.amax(dim=(1, 2), keepdim=True).to(ties.dtype)
@@ -112,17 +101,14 @@ def settle(scores: Tensor, ties: Tensor) -> Tensor:
 
 
 def polyphase_energies(energies: Tensor, stride: tuple[int, int]) -> Tensor:
-    """Sum ``(B, H, W)`` over the grid of each phase, exactly: int64 ``(B, *stride)``, in one unit.
-
-    Entry ``[b, p, q]`` belongs to the grid of rows p, p + stride, ... and columns likewise.
-    """
+    """Sum ``(B, H, W)`` over each phase's grid, exactly: int64 ``(B, *stride)``, in one unit."""
     return grids(fixed_point(energies), stride).sum(dim=(3, 4))
 
 
 def grids(x: Tensor, stride: tuple[int, int]) -> Tensor:
     """Return the grid of each phase of ``(B, H, W)``: ``(B, *stride, H / rows, W / columns)``.
 
-    Source: shift, Lemma 1, Eq. 15.
+    Entry ``[b, p, q]`` has rows p, p + stride, ... and columns likewise (shift, Lemma 1, Eq. 15).
     """
     batch, height, width = x.shape
     rows, columns = stride
@@ -133,9 +119,8 @@ def grids(x: Tensor, stride: tuple[int, int]) -> Tensor:
 def strongest_grid(energies: Tensor, scores: Tensor | None = None) -> Tensor:
     """Return the phase ``(B, 2)`` of the grid with the largest score, of equal ones by arrangement.
 
-    Args:
-        energies: of each grid's tokens, ``(B, P, Q, H, W)``, not negative.
-        scores: ``(B, P, Q)``; by default the sums of the energies.
+    Energies are those of each grid's tokens, ``(B, P, Q, H, W)``; scores, ``(B, P, Q)``, are by
+    default their sums.
     """
     if scores is None:
         scores = fixed_point(energies).sum(dim=(3, 4))

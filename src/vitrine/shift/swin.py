@@ -3,29 +3,21 @@
 The one idea: a stage begins with a strided operation (tokenisation, later merging) and then lays a
 grid of windows over its tokens. Both choose where by the energy of the tokens, once, and roll them
 there. What follows is timm's blocks, on a circle: a window that wraps around the border is one like
-the others, so nothing is masked. `AdaptiveStages` implements this for Swin and SwinV2.
+the others, so nothing is masked.
 
     model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="fast")
 
-``selection="paper"`` scores every grid as the paper does. ``"fast"`` scores images along one
-direction of their tokens, and rolls a stage's tokens to its windows and to the strongest phase of
-the next merging at once, so that merging always takes the first phase. ``"none"`` selects nothing.
+With ``"fast"`` (see `tokenization`) a stage's tokens are rolled to its windows and to the strongest
+phase of the next merging at once. In the first stage one window of the grid is chosen, too, so that
+from there on tokens of shifted images are in the same order and have the same bits: those of a
+matrix product may depend on where it lies in memory.
 
-Logits of shifted images are equal but for rounding. Of the windows of the first stage's grid the
-one that comes first is chosen, too, so that from there on tokens of shifted images are in the same
-order and have the same bits: those of a matrix product may depend on where it lies in memory.
-
-In SwinV2 two things differ. It normalises the output of merging, so energies are those before that
-norm. And its windows are even: 2 divides 8, so the grid of windows alone settles the phase of the
-next merging, and A-PMerge is redundant (its ablation loses nothing).
-
-Parameters and their names are timm's: weights interchange both ways, but for the selection that
-ours record.
+SwinV2 normalises the output of merging, so energies are those before that norm. Its windows are
+even: the grid of windows alone settles the phase of the next merging, and A-PMerge is redundant.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -51,22 +43,16 @@ from vitrine.shift.tokenization import (
     Selection,
     adaptive_conv,
     adaptive_merge,
-    first_phase,
-    merged_patches,
     prepare_correlation,
-    require_selection,
 )
-from vitrine.shift.torus import Frame
-from vitrine.shift.windows import Size, window_offsets
+from vitrine.shift.torus import Frame, Size, first_phase
+from vitrine.shift.windows import window_offsets
 
 Projection = Callable[[Tensor], Tensor]
 
 
 class CircularWindows(nn.Module):
-    """Makes timm's block of Swin or SwinV2 circular; comes before it in the bases of a class.
-
-    Source: shift, Eq. 9.
-    """
+    """Makes timm's block of Swin or SwinV2 circular; first in a class's bases (shift, Eq. 9)."""
 
     window_size: Size
     shift_size: Size
@@ -85,18 +71,12 @@ class CircularWindows(nn.Module):
 
 
 class AdaptiveStages(Selecting, PlacedStages):
-    """Makes timm's Swin or SwinV2 adaptive; comes before it in the bases of a class.
+    """Makes timm's Swin or SwinV2 adaptive; first in a class's bases, with timm's arguments.
 
-    Source: shift, Sec. 5.7.
-
-    Args:
-        args: of timm's model.
-        selection: "paper", "fast" or "none", see the module.
-        adaptive_tokens: use A-token (shift, Eq. 13), else tokens begin at the first pixel.
-        adaptive_windows: use A-WSA (shift, Eq. 20), else windows begin at the first token.
-        adaptive_merging: use A-PMerge (shift, Eq. 23), else patches begin at the first token.
-        attention_mask: keep timm's mask of windows that wrap around; it breaks equivariance.
-        kwargs: of timm's model.
+    For ablations (shift, Sec. 5.7) `adaptive_tokens` (A-token: shift, Eq. 13), `adaptive_windows`
+    (A-WSA: shift, Eq. 20) and `adaptive_merging` (A-PMerge: shift, Eq. 23) can be turned off, so
+    that these grids begin at the first pixel or token. `attention_mask` keeps timm's mask of
+    windows that wrap around, which breaks equivariance.
 
     Raises:
         VitrineError: the windows do not divide the image, or `selection` is unknown.
@@ -104,6 +84,7 @@ class AdaptiveStages(Selecting, PlacedStages):
 
     circular_block: type[CircularWindows]
     adaptive_tokens = adaptive_windows = adaptive_merging = True
+    attention_mask = False
     layers: Any
     patch_embed: Any
 
@@ -119,30 +100,19 @@ class AdaptiveStages(Selecting, PlacedStages):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.adaptive_tokens, self.adaptive_windows = adaptive_tokens, adaptive_windows
-        self.adaptive_merging = adaptive_merging
-        self._adapt(selection, attention_mask)
+        self.adaptive_merging, self.attention_mask = adaptive_merging, attention_mask
+        self.make_adaptive(selection)
 
-    @classmethod
-    def of(cls, model: nn.Module, selection: Selection = "paper") -> Any:
-        """Return an adaptive copy of a model of timm's, with its weights.
-
-        Raises:
-            VitrineError: the windows do not divide the model's image size.
-        """
-        adaptive: Any = copy.deepcopy(model)
-        adaptive.__class__ = cls
-        adaptive._adapt(selection)
-        return adaptive
-
-    def _adapt(self, selection: Selection, attention_mask: bool = False) -> None:
-        """Complete what timm has built."""
-        self.selection = require_selection(selection)
+    def make_adaptive(self, selection: Selection) -> None:
+        """Complete what timm has built: see `Selecting`."""
+        super().make_adaptive(selection)
         if selection == "none":
             self.adaptive_tokens = self.adaptive_windows = self.adaptive_merging = False
         # An anchor would hide what an ablation breaks.
         modules = (self.adaptive_tokens, self.adaptive_windows, self.adaptive_merging)
-        self.anchored = all(modules) and not attention_mask
-        if not attention_mask:
+        self.anchored = all(modules) and not self.attention_mask
+        self.merged_by_windows = selection == "fast" and all(modules[1:])
+        if not self.attention_mask:
             for block in (block for stage in self.layers for block in stage.blocks):
                 block.__class__ = self.circular_block
                 block.init_non_persistent_buffers()  # the mask is one of them
@@ -196,9 +166,8 @@ class AdaptiveStages(Selecting, PlacedStages):
 
     def _merge(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
         """Return merged tokens, and the phase of their grid."""
-        if self.adaptive_merging and not self._windows_settle_merging:
-            return adaptive_merge(x, project, self.selection)
-        return project(merged_patches(x)), first_phase(x)
+        selects = self.adaptive_merging and not self.merged_by_windows
+        return adaptive_merge(x, project, self.selection if selects else "none")
 
     @staticmethod
     def _merging_parts(merging: Any) -> tuple[Projection, Projection]:
@@ -208,16 +177,11 @@ class AdaptiveStages(Selecting, PlacedStages):
         """
         return lambda patches: merging.reduction(merging.norm(patches)), nn.Identity()
 
-    @property
-    def _windows_settle_merging(self) -> bool:
-        return self.selection == "fast" and self.adaptive_windows
-
     def _window_offset(self, index: int, x: Tensor) -> Tensor:
         """Choose where a stage's windows begin and, with "fast", the phase of the next merging."""
         window, is_last = self.layers[index].blocks[0].window_size, index + 1 == len(self.layers)
-        merged_next = self.adaptive_merging and not is_last
         windows = [window]
-        if merged_next and self._windows_settle_merging and any(s % MERGED for s in window):
+        if self.merged_by_windows and not is_last and any(side % MERGED for side in window):
             windows.append((MERGED, MERGED))  # patches are windows, too
         offset, *phase = window_offsets(x, windows, anchored=self.anchored and index == 0)
         if not phase:
@@ -239,10 +203,10 @@ class AdaptiveStages(Selecting, PlacedStages):
     def _check_fit(self, size: Size) -> None:
         """Refuse images that the windows of a stage do not divide."""
         patch = self.patch_embed.proj.stride[0]
-        strides = [patch * MERGED**index for index in range(len(self.layers))]
         windows = [stage.blocks[0].window_size for stage in self.layers]
-        if all(
-            pixels % (stride * side) == 0
+        strides = [patch * MERGED**index for index in range(len(windows))]
+        if not any(
+            pixels % (stride * side)
             for stride, window in zip(strides, windows, strict=True)
             for pixels, side in zip(size, window, strict=True)
         ):
@@ -268,7 +232,7 @@ class AdaptiveSwin(AdaptiveStages, SwinTransformer):
 def _swin(size: str, pretrained: bool, **kwargs: Any) -> nn.Module:
     name = f"a_swin_{size}_patch4_window7_224"
     options = {"patch_size": 4, "window_size": 7, "pretrained_filter_fn": checkpoint_filter_fn}
-    return build(AdaptiveSwin, name, pretrained, len(kwargs["depths"]), **{**options, **kwargs})
+    return build(AdaptiveSwin, name, pretrained, **{**options, **kwargs})
 
 
 _SWIN = [f"swin_{size}_patch4_window7_224" for size in ("tiny", "small", "base", "large")]
@@ -321,8 +285,8 @@ class AdaptiveSwinV2(AdaptiveStages, SwinTransformerV2):
 
 def _swinv2(size: str, pretrained: bool, **kwargs: Any) -> nn.Module:
     name = f"a_swinv2_{size}_window8_256"
-    options = {"window_size": 8, "pretrained_filter_fn": checkpoint_filter_fn_v2, **kwargs}
-    return build(AdaptiveSwinV2, name, pretrained, len(kwargs["depths"]), **options)
+    options = {"window_size": 8, "pretrained_filter_fn": checkpoint_filter_fn_v2}
+    return build(AdaptiveSwinV2, name, pretrained, **{**options, **kwargs})
 
 
 @register_model

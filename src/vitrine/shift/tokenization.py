@@ -11,26 +11,26 @@ scores each by the energy of its tokens, F = sum of ||X E + b||^2. Three ways to
   that ignores their order will do for F (shift, Claim 1), and this is one channel instead of D. A
   LayerNorm behind the tokeniser removes the mean of the channels, so a is orthogonal to it.
 
-``selection="paper"`` means the first two, ``"fast"`` the third. ``"none"`` leaves every grid at the
-first pixel and the first token: the same code without a selection, whose cost is so seen.
-
 Patch merging is a strided convolution too (Claim 3). The paper computes it densely, at every token,
-and samples the output's strongest polyphase component (APS). ``"fast"`` picks the phase from the
-energy of the input instead, and merges once.
+and samples the output's strongest polyphase component (APS); the energy of the input is cheaper.
+
+``selection="paper"`` takes the cheaper of the first two ways and merges densely, ``"fast"`` the
+cheap ones. ``"none"`` leaves every grid at the first pixel and token, to see what choosing costs.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, Self, cast, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrine.errors import VitrineError, require_known
 from vitrine.shift.polyphase import (
     full_precision,
     roll,
@@ -39,7 +39,7 @@ from vitrine.shift.polyphase import (
     strongest_grid,
     strongest_phase,
 )
-from vitrine.shift.torus import circular_pad
+from vitrine.shift.torus import circular_conv, circular_pad, first_phase
 from vitrine.shift.windows import window_offset
 
 Selection = Literal["paper", "fast", "none"]
@@ -47,26 +47,35 @@ FLOAT64 = ("cpu", "cuda", "xpu", "meta")  # devices that have it, unlike MPS
 MERGED = 2  # tokens of each axis that are merged into one
 
 
-def require_selection(selection: str) -> Selection:
-    """Return `selection`.
-
-    Raises:
-        VitrineError: there is none of that name.
-    """
-    if selection not in get_args(Selection):
-        known = did_you_mean(selection, get_args(Selection))
-        raise VitrineError(f"selection '{selection}' is unknown{known}")
-    return cast(Selection, selection)
-
-
 class Selecting(nn.Module):
-    """A model whose saved weights record its selection; comes first in the bases of a class.
+    """A model that selects its grids, and records how in its weights; first in a class's bases.
 
     Weights learn the grids that they are trained on, so those of another selection are refused.
     A plain model's record none and fit any; it takes ours without ``_extra_state``.
     """
 
     selection: Selection
+
+    @classmethod
+    def of(cls, model: nn.Module, selection: Selection = "paper") -> Self:
+        """Return an adaptive copy of a plain model, with its weights (shift, Sec. A5.3).
+
+        Raises:
+            VitrineError: the model does not fit its images, or `selection` is unknown.
+        """
+        adaptive = cast(Self, copy.deepcopy(model))
+        adaptive.__class__ = cls
+        adaptive.make_adaptive(selection)
+        return adaptive
+
+    def make_adaptive(self, selection: Selection) -> None:
+        """Complete a plain model that has been built.
+
+        Raises:
+            VitrineError: as `of`.
+        """
+        require_known("selection", selection, get_args(Selection))
+        self.selection = selection
 
     def get_extra_state(self) -> Tensor:
         """Return the number of the selection."""
@@ -85,66 +94,29 @@ class Selecting(nn.Module):
                 f"build the model with selection='{trained}'"
             )
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        *args: Any,
-    ) -> None:
-        missing: list[str] = []
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, *args)
-        missing_keys += [name for name in missing if name != f"{prefix}_extra_state"]
-
-
-def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tensor:
-    """Convolve ``(B, C, H, W)`` circularly: what `conv` does, on an image without borders.
-
-    Source: shift, Eq. 5-6.
-
-    The result is channels-last in memory, as tokens are: others are several times slower to roll
-    and to take norms of. Token n of an axis reads the pixels ``stride * n - padding + tap``.
-
-    Args:
-        x: its height and width are multiples of the stride.
-        conv: square; its own padding says where the taps begin.
-        stride: to use instead of that of `conv`.
-    """
-    stride = conv.stride[0] if stride is None else stride
-    before = int(conv.padding[0])
-    after = max(0, conv.kernel_size[0] - stride - before)
-    if before or after:
-        x = functional.pad(x, (before, after, before, after), mode="circular")
-    x = x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
-    return functional.conv2d(x, conv.weight, conv.bias, stride, groups=conv.groups)
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        state_dict.setdefault(f"{prefix}_extra_state", self.get_extra_state())
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 @torch.no_grad()
 def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
     """Score every grid by its tokens' energy (shift, Eq. 14), without tokenising any.
 
-    Args:
-        x: images ``(B, C, H, W)``.
-        conv: the tokeniser, with D output channels.
-
-    Returns:
-        float64 ``(B, stride, stride)``.
+    Images ``(B, C, H, W)`` give float64 ``(B, stride, stride)``.
     """
     if not hasattr(conv, "pairs"):
         prepare_correlation(conv)
-    stride, lags = conv.stride[0], cast(list[tuple[int, int]], conv.lags)
+    stride, reach = conv.stride[0], _reach(conv)
     pairs, taps = cast(Tensor, conv.pairs), cast(Tensor, conv.taps)
     # Rows of both are as wide, so that a lag is a distance in memory, which costs no copy. Beyond
     # the image one holds its other side, and the other zeros.
-    reach = max(row for row, _ in lags)
     margin = reach * stride
     around = _components(functional.pad(x, (margin, margin, 0, margin), mode="circular"), stride)
     still = _components(functional.pad(x, (0, 2 * margin)), stride)
     width, length = x.shape[3] // stride + 2 * reach, still.shape[2] - 2 * reach
     products = []
-    for row, column in lags:
+    for row, column in _lags(reach):
         start = row * width + column + reach
         apart = max(0, stride * row - conv.kernel_size[0] + 1)  # rows that no kernel holds with it
         apart *= stride * conv.in_channels
@@ -177,17 +149,24 @@ def _components(x: Tensor, stride: int) -> Tensor:
 
 def prepare_correlation(conv: nn.Conv2d) -> None:
     """Give a tokeniser the tables of `correlation_energies`, which compiled code cannot make."""
-    lags, pairs, taps = _pair_taps(
-        conv.in_channels, conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
-    )
-    cast(Any, conv).lags = lags
+    pairs, taps = _pair_taps(conv)
     conv.register_buffer("pairs", pairs.to(conv.weight.device), persistent=False)
     conv.register_buffer("taps", taps.to(conv.weight.device), persistent=False)
 
 
-def _pair_taps(
-    channels: int, kernel: int, stride: int, padding: int
-) -> tuple[list[tuple[int, ...]], Tensor, Tensor]:
+def _reach(conv: nn.Conv2d) -> int:
+    """Return how many patches lie between the first and the last pixel of any grid's first one."""
+    kernel, stride, padding = conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
+    return (stride + kernel - 2 - padding) // stride - (-padding // stride)
+
+
+def _lags(reach: int) -> list[tuple[int, ...]]:
+    """Return the distances of patches, one of each pair of opposite sign, (0, 0) first."""
+    lags = list(itertools.product(range(-reach, reach + 1), repeat=2))
+    return lags[len(lags) // 2 :]
+
+
+def _pair_taps(conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
     """Say which entry of the autocorrelation each pair of taps reads, for each grid.
 
     Tap t of grid m reads pixel ``stride * n + m + t - padding``, which is entry ``n + carry`` of
@@ -195,58 +174,36 @@ def _pair_taps(
     difference of their carries, the lag; lags come in pairs of opposite sign, which differ by an
     exchange of the components, so half of them suffice.
 
-    Returns:
-        the lags; ``(stride^2, T^2)`` places in the flat ``(lags, R, R)`` correlation; and
-        ``(stride^2, T)`` components of the single taps; the tensors on the CPU.
+    Returns ``(stride^2, T^2)`` places in the flat ``(lags, R, R)`` correlation, and
+    ``(stride^2, T)`` components of the single taps, on the CPU.
     """
-    arange = functools.partial(torch.arange, device="cpu")  # the lags must have values on meta too
-    along = arange(stride)[:, None] + arange(kernel)[None, :] - padding
-    carry, residue = along.div(stride, rounding_mode="floor"), along % stride  # (s, k)
-    grids = [stride, stride, channels, kernel, kernel]
+    kernel, stride, channels = conv.kernel_size[0], conv.stride[0], conv.in_channels
+    sides = (stride, stride, channels, kernel, kernel)
+    arange = functools.partial(torch.arange, device="cpu")  # a meta device has no values
+    row, column, channel, down, right = torch.meshgrid(*map(arange, sides), indexing="ij")
+    pixel = torch.stack([row + down, column + right]) - int(conv.padding[0])
+    pixel, channel = pixel.reshape(2, stride**2, -1), channel.reshape(stride**2, -1)  # (.., T)
+    carry, (row, column) = pixel.div(stride, rounding_mode="floor"), pixel % stride
+    component = (row * stride + column) * channels + channel  # as `_components` orders them
 
-    def rows(table: Tensor) -> Tensor:
-        return table[:, None, None, :, None].expand(grids).reshape(stride**2, -1)
-
-    def columns(table: Tensor) -> Tensor:
-        return table[None, :, None, None, :].expand(grids).reshape(stride**2, -1)
-
-    channel = arange(channels)[None, None, :, None, None].expand(grids)
-    component = (rows(residue) * stride + columns(residue)) * channels
-    component = component + channel.reshape(stride**2, -1)  # (s^2, T), as `_components` orders them
-
-    reach = int(carry.max() - carry.min())
-    span = range(-reach, reach + 1)
-    lags = [lag for lag in itertools.product(span, repeat=2) if lag >= (0, 0)]
-    lag_index = torch.full((2 * reach + 1, 2 * reach + 1), -1, device="cpu")
-    for index, lag in enumerate(lags):
-        lag_index[lag] = index  # negative lags index from the end, as they should
-
-    def ahead(table: Tensor) -> Tensor:  # carry of the first tap over that of the second
-        return table[:, :, None] - table[:, None, :]
-
-    i, j = ahead(rows(carry)), ahead(columns(carry))
-    swapped = (i < 0) | ((i == 0) & (j < 0))
-    i, j = torch.where(swapped, -i, i), torch.where(swapped, -j, j)
-    first, second = component[:, :, None].expand_as(i), component[:, None, :].expand_as(i)
-    first, second = torch.where(swapped, second, first), torch.where(swapped, first, second)
+    lag = carry[..., :, None] - carry[..., None, :]
+    swapped = (lag[0] < 0) | ((lag[0] == 0) & (lag[1] < 0))
+    i, j = torch.where(swapped, -lag, lag)
+    one, other = component[:, :, None], component[:, None, :]
+    first, second = torch.where(swapped, other, one), torch.where(swapped, one, other)
+    index = i * (2 * _reach(conv) + 1) + j  # in `_lags`
     count = channels * stride**2
-    pairs = (lag_index[i, j] * count + first) * count + second
-    return lags, pairs.flatten(1), component
+    pairs = (index * count + first) * count + second
+    return pairs.flatten(1), component
 
 
 @torch.no_grad()
 def projection_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
     """Return the energy along one direction of every token of every grid.
 
-    One strided convolution tokenises all grids at once: its channels are the grids, each the same
-    kernel at another place.
-
-    Args:
-        x: images ``(B, C, H, W)``.
-        conv: the tokeniser, with D output channels.
-
-    Returns:
-        ``(B, stride, stride, H / stride, W / stride)``.
+    Images ``(B, C, H, W)`` give ``(B, stride, stride, H / stride, W / stride)``. One strided
+    convolution tokenises all grids at once: its channels are the grids, each the same kernel at
+    another place.
     """
     stride, kernel, before = conv.stride[0], conv.kernel_size[0], int(conv.padding[0])
     last, after, span = stride - 1, max(0, kernel - 1 - before), kernel + stride - 1
@@ -271,13 +228,8 @@ def direction(channels: int, like: Tensor) -> Tensor:
 def adaptive_conv(x: Tensor, conv: nn.Conv2d, selection: Selection) -> tuple[Tensor, Tensor]:
     """Tokenise the strongest grid (shift, Eq. 13, Eq. 16, Claim 1).
 
-    Args:
-        x: ``(B, C, H, W)``, height and width multiples of the stride.
-        conv: the tokeniser.
-        selection: how grids are scored, see the module.
-
-    Returns:
-        the tokens, channels-last ``(B, H / s, W / s, D)``, and the chosen phase ``(B, 2)``.
+    ``(B, C, H, W)``, height and width multiples of the stride, gives channels-last tokens
+    ``(B, H / s, W / s, D)`` and the chosen phase ``(B, 2)``.
     """
     stride = conv.stride[0]
     if selection == "none":
@@ -292,30 +244,21 @@ def adaptive_conv(x: Tensor, conv: nn.Conv2d, selection: Selection) -> tuple[Ten
     return circular_conv(roll_image(x, phase), conv).permute(0, 2, 3, 1), phase
 
 
-def first_phase(x: Tensor) -> Tensor:
-    """Return the phase ``(B, 2)`` of grids that begin at the first pixel or token."""
-    return torch.zeros(x.shape[0], 2, dtype=torch.int64, device=x.device)
-
-
 def _correlation_is_cheaper(x: Tensor, conv: nn.Conv2d) -> bool:
     """Compare multiplications with those of the dense convolution; a float64 one counts twice."""
     if x.device.type not in FLOAT64:
         return False
-    kernel, stride, padding = conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
-    pixels, grids = x.numel() // x.shape[1], stride**2
-    reach = (stride + kernel - 2 - padding) // stride - (-padding // stride)
-    lags = ((2 * reach + 1) ** 2 + 1) // 2
-    correlation = lags * (conv.in_channels * grids) ** 2
+    pixels, grids = x.numel() // x.shape[1], conv.stride[0] ** 2
+    correlation = len(_lags(_reach(conv))) * (conv.in_channels * grids) ** 2
     by_correlation = 2 * correlation * (pixels // grids + x.shape[0] * grids)
-    return by_correlation < pixels * conv.out_channels * conv.in_channels * kernel**2
+    dense = pixels * conv.out_channels * conv.in_channels * conv.kernel_size[0] ** 2
+    return by_correlation < dense
 
 
 def merged_patches(x: Tensor) -> Tensor:
-    """Concatenate each 2x2 patch: ``(B, H, W, C)`` to ``(B, H / 2, W / 2, 4C)``, as timm orders it.
+    """Concatenate each 2x2 patch: ``(B, H, W, C)`` to ``(B, H / 2, W / 2, 4C)`` (shift, Eq. 10).
 
-    Source: shift, Eq. 10.
-
-    Columns vary slowest, then rows, then channels.
+    As in timm columns vary slowest, then rows, then channels.
     """
     batch, height, width, channels = x.shape
     patches = x.reshape(batch, height // 2, 2, width // 2, 2, channels)
@@ -323,19 +266,11 @@ def merged_patches(x: Tensor) -> Tensor:
 
 
 def overlapping_patches(x: Tensor) -> Tensor:
-    """Concatenate the 2x2 patch at each token: ``(B, H, W, C)`` to ``(B, H, W, 4C)``.
-
-    Source: shift, Claim 3, Eq. 21-22.
-    """
+    """Concatenate the 2x2 patch at each token of ``(B, H, W, C)`` (shift, Claim 3, Eq. 21-22)."""
     height, width = x.shape[1:3]
     x = circular_pad(x, 0, 1)
     starts = [(row, column) for column in range(2) for row in range(2)]
     return torch.cat([x[:, i : i + height, j : j + width] for i, j in starts], dim=-1)
-
-
-def merged_phase(x: Tensor) -> Tensor:
-    """Choose the phase ``(B, 2)`` of merging tokens ``(B, H, W, C)`` by their energy alone."""
-    return window_offset(x, (MERGED, MERGED))  # patches are windows, too
 
 
 def adaptive_merge(
@@ -343,18 +278,13 @@ def adaptive_merge(
 ) -> tuple[Tensor, Tensor]:
     """Merge the strongest phase (shift, Eq. 23, Sec. A2.1).
 
-    Args:
-        x: tokens ``(B, H, W, C)``, H and W even.
-        project: ``(..., 4C)`` to ``(..., D)``, whose output's energy decides in "paper".
-        selection: "paper" or "fast", see the module.
-
-    Returns:
-        ``(B, H / 2, W / 2, D)`` and the chosen phase ``(B, 2)``.
+    Tokens ``(B, H, W, C)``, H and W even, give ``(B, H / 2, W / 2, D)`` and the chosen phase
+    ``(B, 2)``; `project` makes D channels of 4C.
     """
     if selection == "none":
         return project(merged_patches(x)), first_phase(x)
     if selection == "fast":
-        phase = merged_phase(x)
+        phase = window_offset(x, (MERGED, MERGED))  # patches are windows, too
         return project(merged_patches(roll(x, phase))), phase
     dense = project(overlapping_patches(x))
     phase = strongest_phase(dense, MERGED)

@@ -1,9 +1,8 @@
 """Images on a torus: where the tokens of a stage sit, and what lies beyond the border.
 
 Every choice of a phase or a window offset moves the grid of tokens. A dense head must put its
-features back (shift, Sec. 4, "Segmentation"), and needs for that one absolute
-offset in pixels for each sample and axis: token n sits at pixel ``offset + stride * n``, modulo the
-image. Plain models have such grids too, whose offset is zero.
+features back (shift, Sec. 4, "Segmentation"): token n sits at pixel ``offset + stride * n``, modulo
+the image. Plain models have such grids too, whose offset is zero.
 """
 
 from __future__ import annotations
@@ -11,8 +10,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+Size = tuple[int, int]
 
 
 class Features(NamedTuple):
@@ -34,18 +36,16 @@ class Frame(NamedTuple):
 
     offset: Tensor
     stride: int
-    size: tuple[int, int]
+    size: Size
 
     @classmethod
     def of(cls, images: Tensor) -> Frame:
         """Return the grid of the pixels themselves of ``(B, C, H, W)``."""
-        offset = torch.zeros(images.shape[0], 2, dtype=torch.int64, device=images.device)
-        return cls(offset, 1, (images.shape[2], images.shape[3]))
+        return cls(first_phase(images), 1, (images.shape[2], images.shape[3]))
 
     def rolled(self, offset: Tensor) -> Frame:
         """Return the grid after the tokens were rolled by `offset` tokens, ``(B, 2)``."""
-        pixels = self.offset + self.stride * offset
-        return self._replace(offset=wrap(pixels, self.size))
+        return self._replace(offset=wrap(self.offset + self.stride * offset, self.size))
 
     def sampled(self, phase: Tensor, factor: int) -> Frame:
         """Return the grid of every `factor`-th token, beginning at `phase`, ``(B, 2)``."""
@@ -56,26 +56,44 @@ class Frame(NamedTuple):
         return Features(tokens.permute(0, 3, 1, 2).contiguous(), self.offset, self.stride)
 
 
-def wrap(offset: Tensor, size: tuple[int, int]) -> Tensor:
+def first_phase(x: Tensor) -> Tensor:
+    """Return the phase ``(B, 2)`` of grids that begin at the first pixel or token."""
+    return torch.zeros(x.shape[0], 2, dtype=torch.int64, device=x.device)
+
+
+def wrap(offset: Tensor, size: Size) -> Tensor:
     """Return the offset ``(B, 2)`` modulo `size`, rows and columns."""
     # Modulo a tensor of both would copy it to the device, which waits for all that runs there.
     rows, columns = offset.unbind(dim=1)
     return torch.stack([rows % size[0], columns % size[1]], dim=1)
 
 
+def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tensor:
+    """Convolve ``(B, C, H, W)`` circularly, at `stride` if not the layer's own (shift, Eq. 5-6).
+
+    Token n of an axis reads the pixels ``stride * n - padding + tap``. The stride divides H and W.
+    The result is channels-last in memory, as tokens are: others are several times slower to roll
+    and to take norms of.
+    """
+    stride = conv.stride[0] if stride is None else stride
+    before, after = borders(conv, stride)
+    if before or after:
+        x = functional.pad(x, (before, after, before, after), mode="circular")
+    x = x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    return functional.conv2d(x, conv.weight, conv.bias, stride, groups=conv.groups)
+
+
+def borders(layer: Any, stride: int) -> tuple[int, int]:
+    """Return how far a square convolution or pooling at `stride` reads before and after a map."""
+    before = int(layer.padding[0])
+    return before, max(0, layer.kernel_size[0] - stride - before)
+
+
 def circular_pad(x: Tensor, before: int, after: int) -> Tensor:
-    """Continue both axes of ``(B, H, W, C)`` around the border.
+    """Continue ``(B, H, W, C)`` around the border, by up to H and W tokens; contiguous.
 
     torch's own circular padding leaves the channels-last layout, in which depthwise convolutions
     run several times faster, and its gradient copies the whole map once for each border.
-
-    Args:
-        x: tokens, ``before <= H`` and ``after <= H``, and so for W.
-        before: tokens above and to the left.
-        after: tokens below and to the right.
-
-    Returns:
-        contiguous ``(B, before + H + after, before + W + after, C)``.
     """
     return cast(Tensor, _CircularPad.apply(x, before, after))
 

@@ -1,13 +1,10 @@
 """A-WSA: lay the grid of attention windows where the energy says (shift, Sec. 4, Eq. 17-20).
 
 The energy of a window is the mean l2 norm of its tokens; a grid of windows is scored by G of its
-windows' energies, here their l2 norm. G cannot be their mean, which is the same for every grid. A
-maximum would not do either: on a uniform background, the brightest part of many an image, windows
-tie, and which of them is found first has nothing to do with the object.
-
-Exact ties remain: a single window that covers an axis holds the same tokens wherever it begins, so
-does a window that an object on a uniform background lies inside, and two equal objects may change
-places. The arrangement of all tokens settles them, see `polyphase`.
+windows' energies, here their l2 norm. G cannot be their mean, which is the same for every grid, nor
+should it be their maximum: on a uniform background windows tie, and which of them is found first
+has nothing to do with the object. Exact ties remain, such as of windows that hold the same object
+on that background; the arrangement of all tokens settles them, see `polyphase`.
 """
 
 from __future__ import annotations
@@ -29,20 +26,14 @@ from vitrine.shift.polyphase import (
     strongest,
     token_norms,
 )
-
-Size = tuple[int, int]
+from vitrine.shift.torus import Size
 
 
 @torch.no_grad()
 def window_energies(tokens: Tensor, window: Size) -> Tensor:
     """Return the mean token norm of the window that begins at each token (shift, Eq. 17-18).
 
-    Args:
-        tokens: ``(B, H, W, C)``, not normalised: after LayerNorm norms are all alike.
-        window: rows and columns.
-
-    Returns:
-        ``(B, H, W)``, relative to the largest norm of each sample.
+    Of ``(B, H, W, C)``, not normalised, ``(B, H, W)`` relative to the largest norm of each sample.
     """
     norms = token_norms(tokens)
     return _window_means(fixed_point(norms), window, norms.dtype)
@@ -64,14 +55,14 @@ def window_offset(tokens: Tensor, window: Size, anchored: bool = False) -> Tenso
     """Choose the offset of the grid of windows (shift, Eq. 20, Claim 2).
 
     Args:
-        tokens: ``(B, H, W, C)``; H and W are multiples of `window`.
+        tokens: ``(B, H, W, C)``, not normalised: after LayerNorm norms are all alike. H and W are
+            multiples of the window's.
         window: rows and columns.
         anchored: of the windows of that grid choose one, so that a shifted image's tokens, rolled
             by the offset, are those of the image in the same order.
 
     Returns:
-        int64 ``(B, 2)``, below `window`, or if anchored below ``(H, W)``; rolled by it, windows
-        begin at token 0.
+        int64 ``(B, 2)``, below `window`, or if anchored below ``(H, W)``.
     """
     return window_offsets(tokens, [window], anchored)[0]
 

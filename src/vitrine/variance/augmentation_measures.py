@@ -1,14 +1,17 @@
-"""Table 1 and Figure 3: timm's own augmentations at work on two real photographs.
+"""Table 1 and Figure 3: what Mixup, Cutmix and random erasing do to the variance of an image.
 
-What is measured is what is trained with: `timm.data.Mixup` and `timm.data.RandomErasing`, not a
-re-implementation. Beside each measured ratio stands the theory of `vitrine.variance.augmentation`,
-filled with the photographs' own means, variances and correlations.
+What is measured is what is trained with, timm's own augmentations, on two real photographs. Beside
+it stands the theory, Propositions 1 to 3, filled with the photographs' own means, variances and
+correlations: each makes a new image from an image and something else, by weights or by a mask, so
+its variance follows from the first two moments of both. All results are ratios
+Var[after] / Var[before]. Moments may be those of a whole batch (pooled) or of one image (within);
+the formulas are the same, and the two answers differ because images differ in their means.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import get_args
+from typing import Any, TypeVar, get_args
 
 import torch
 from timm.data import Mixup
@@ -20,18 +23,14 @@ from timm.data.constants import (
 )
 from timm.data.random_erasing import RandomErasing
 from torch import Tensor
+from torchvision.transforms.functional import normalize
 
 from vitrine.data.photos import photo_crops
 from vitrine.measures.context import Context, Values
 from vitrine.training.seeding import seed_everything
-from vitrine.variance.augmentation import (
-    beta_mixup_variance,
-    cutmix_variance,
-    erasing_variance,
-    mixup_variance,
-)
 from vitrine.variance.upsampling import Mode, upsample, variance_ratio
 
+Number = TypeVar("Number", float, Tensor)
 Augment = Callable[[Tensor], Tensor]
 Row = tuple[float, float, float, float]
 QUANTITIES = ("pooled", "pooled theory", "within", "within theory")
@@ -42,17 +41,52 @@ NOISE = {"const": (0.0, 0.0), "rand": (1.0, 1 / 3), "pixel": (1.0, 0.0)}
 HALF = 1e6
 
 
+def mixup_variance(lam: Number, rho: float = 0.0) -> Number:
+    """The ratio for lam * v_i + (1 - lam) * v_j of correlation `rho` (variance, Proposition 1).
+
+    The paper has rho = 0. Below 1 for every lam in (0, 1), unless the images are equal (rho = 1).
+    """
+    return lam**2 + (1 - lam) ** 2 + 2 * lam * (1 - lam) * rho
+
+
+def beta_mixup_variance(alpha: float, rho: float = 0.0) -> float:
+    """Mean of `mixup_variance` over lam ~ Beta(alpha, alpha), which is how Mixup draws it.
+
+    E[lam (1 - lam)] = alpha / (2 (2 alpha + 1)), so that rho = 0 gives
+    (alpha + 1) / (2 alpha + 1).
+    """
+    return 1 - (1 - rho) * alpha / (2 * alpha + 1)
+
+
+def cutmix_variance(area: Number, gap: Number, variance: Number) -> Number:
+    """The ratio where `area`, a fraction, comes from the other image (variance, Proposition 2).
+
+    The two means differ by `gap`, 0 in the paper; `variance` is that of either image.
+    """
+    return 1 + area * (1 - area) * gap**2 / variance
+
+
+def erasing_variance(
+    fraction: Number, mean: Number, variance: Number, power: float, shared: float = 0.0
+) -> Number:
+    """The ratio where a `fraction` f of an image is noise e (variance, Proposition 3).
+
+    ((1 - f) (v + m^2) + f E[e^2] - ((1 - f) m)^2 - f^2 s) / v is 1 for mean m = 0, variance v = 1,
+    power E[e^2] = 1 and s = 0: standardised images, noise of unit variance, a new value for each
+    pixel. The power is 0 for ``const``. The variance s of the erased block's mean is 0 for
+    ``pixel`` and for a batch of many blocks; within one image ``rand`` has 1 / channels.
+    """
+    kept = 1 - fraction
+    second = kept * (variance + mean**2) + fraction * power
+    return (second - (kept * mean) ** 2 - fraction**2 * shared) / variance
+
+
 def augmentation_variance(context: Context, image_size: int, images: int, batches: int) -> Values:
     """Table 1: Var[after] / Var[before] of each augmentation, measured and in theory.
 
     Source: variance, Sec. "Variance Shift Due to Mixup" and
-    Sec. "Variance Shift Due to Random Erasing".
-
-    Args:
-        context: its seed decides crops and augmentations.
-        image_size: side of the crops in pixels.
-        images: crops in a batch, half of each photograph.
-        batches: how often the batch is augmented.
+    Sec. "Variance Shift Due to Random Erasing". A batch of so many crops (`images`), half of each
+    photograph, is augmented `batches` times.
 
     Returns:
         ``"<augmentation>/<quantity>"`` with the quantities pooled, pooled theory (the variance of
@@ -66,8 +100,8 @@ def augmentation_variance(context: Context, image_size: int, images: int, batche
     noise = torch.randn(own.shape, generator=generator)
     normalized = {
         "own": own,
-        "default": _standardise(pixels, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD),
-        "inception": _standardise(pixels, IMAGENET_INCEPTION_MEAN, IMAGENET_INCEPTION_STD),
+        "default": normalize(pixels, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD),
+        "inception": normalize(pixels, IMAGENET_INCEPTION_MEAN, IMAGENET_INCEPTION_STD),
     }
 
     rows = {mode: _upsampling(own, mode) for mode in get_args(Mode)}
@@ -112,9 +146,9 @@ def augmentation_montage(context: Context, image_size: int) -> Values:
     for mode in ("pixel", "rand", "const"):
         erasing = RandomErasing(probability=1, min_area=0.2, mode=mode, device="cpu")
         shown[f"erasing {mode}"] = erasing(pair[0].clone())
-    variances = {f"{name}/variance": _variance(image) for name, image in shown.items()}
-    pixels = {f"pixels {name}": _to_bytes(image) for name, image in shown.items()}
-    return {**variances, **pixels}
+    return {f"{name}/variance": _variance(image) for name, image in shown.items()} | {
+        f"pixels {name}": _to_bytes(image) for name, image in shown.items()
+    }
 
 
 def _upsampling(batch: Tensor, mode: Mode) -> Row:
@@ -130,7 +164,9 @@ def _mixup(batch: Tensor, alpha: float, batches: int) -> Row:
     """Mixup, with the mean correlation of all pairs of these images (variance, Proposition 1)."""
     mixup = Mixup(mixup_alpha=alpha, num_classes=2)
     labels = torch.zeros(len(batch), dtype=torch.long)
-    pooled, within = _measure(batch, lambda images: mixup(_shuffled(images), labels)[0], batches)
+    pooled, within = _measure(
+        batch, lambda images: mixup(images[torch.randperm(len(images))], labels)[0], batches
+    )
     flat = batch.flatten(1)
     centred = flat - flat.mean(1, keepdim=True)
     rho = (_mean_product(flat) - batch.mean().item() ** 2) / _variance(batch)
@@ -145,12 +181,10 @@ def _cutmix(batch: Tensor, batches: int) -> Row:
     cutmix = Mixup(mixup_alpha=0, cutmix_alpha=1.0, label_smoothing=0, num_classes=2)
     half = len(batch) // 2
     labels = torch.tensor([0] * half + [1] * half)
-    areas = []
-
-    gaps = []
+    areas, gaps = [], []
 
     def augment(images: Tensor) -> Tensor:
-        images = _shuffled(images)
+        images = images[torch.randperm(len(images))]
         means = images.flatten(1).mean(1)
         gaps.append(means - means.flip(0))  # timm mixes image i with image B - 1 - i, in place
         mixed, target = cutmix(images, labels)
@@ -181,11 +215,6 @@ def _erasing(batch: Tensor, mode: str, batches: int) -> Row:
     share, mean_of_all = fraction.mean().item(), batch.mean().item()
     theory = erasing_variance(share, mean_of_all, _variance(batch), power)
     return pooled, theory, within, each.mean().item() / _within(batch)
-
-
-def _shuffled(images: Tensor) -> Tensor:
-    """The images in another order, so that each batch mixes other pairs of them."""
-    return images[torch.randperm(len(images))]
 
 
 def _mean_product(rows: Tensor) -> float:
@@ -220,12 +249,6 @@ def _crops(images: int, size: int, seed: int) -> Tensor:
     return torch.from_numpy(photo_crops(images, size, seed)).permute(0, 3, 1, 2) / 255
 
 
-def _standardise(pixels: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Tensor:
-    return (pixels - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
-
-
-def _to_bytes(image: Tensor) -> list[list[list[int]]]:
+def _to_bytes(image: Tensor) -> Any:
     """Map a standardised ``(3, H, W)`` image to what a screen shows, mid-grey for zero."""
-    visible = (127.5 + 60 * image).clamp(0, 255).round().int()
-    pixels: list[list[list[int]]] = visible.permute(1, 2, 0).tolist()
-    return pixels
+    return (127.5 + 60 * image).clamp(0, 255).round().int().permute(1, 2, 0).tolist()

@@ -25,13 +25,8 @@ def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     patch = "X (patch)"
     looks = {patch: 0, **dict(CALIBRATIONS.values())}
     names = {"patch embedding": patch} | {name: one[0] for name, one in CALIBRATIONS.items()}
-    values = pd.DataFrame(
-        {
-            "x": cells["row"].str.removeprefix("test "),
-            "row": cells["column"].map(names),
-            "y": cells["measured"],
-        }
-    )
+    x, row = cells["row"].str.removeprefix("test "), cells["column"].map(names)
+    values = pd.DataFrame({"x": x, "row": row, "y": cells["measured"]})
     wide = values.pivot_table(index="x", columns="row", values="y", sort=False)
     shift = wide.rdiv(wide[patch], axis=0).drop(columns=patch)
     ratios = (shift / shift.iloc[0]).melt(ignore_index=False, value_name="y").reset_index()
@@ -82,9 +77,8 @@ def sweep(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     Bars are one standard deviation over the seeds: with two seeds, Student's 95 % interval is nine
     deviations wide on either side, and hides the lines.
     """
-    cells = cells.assign(
-        model=cells["row"].str.split(", ").str[0], size=cells["row"].str.split(", ").str[1]
-    )
+    cells = cells.copy()
+    cells[["model", "size"]] = cells["row"].str.split(", ", expand=True)
     models, sizes = (list(dict.fromkeys(cells[name])) for name in ("model", "size"))
     # Side by side, so that no interval hides another.
     places = cells["size"].map({size: 0.012 * (n - 1) for n, size in enumerate(sizes)})
@@ -98,10 +92,6 @@ def sweep(cells: pd.DataFrame, measurements: Measurements) -> Figure:
         ax.set(title=model, xlabel="factor s")
     axes[0, 0].set_ylabel("gain in top-1 accuracy\n(percentage points)")
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    fig.legend(
-        [*handles, paper],
-        [*(f"tested at {size}" for size in labels), "the paper's factor"],
-        loc="outside upper center",
-        ncols=4,
-    )
+    named = [*(f"tested at {size}" for size in labels), "the paper's factor"]
+    fig.legend([*handles, paper], named, loc="outside upper center", ncols=4)
     return fig

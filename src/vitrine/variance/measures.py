@@ -42,11 +42,8 @@ def upsampling(
 ) -> Values:
     """Table 2: k of white noise, exactly and as the paper measured it.
 
-    Args:
-        context: its seed decides the noise.
-        modes: of interpolation.
-        cases: arguments of `axis_variance_ratio` (``old``, ``new``, ``antialias``) by name.
-        monte_carlo: ``case``, the one to sample, and ``maps``, from how many planes of noise.
+    Cases are arguments of `axis_variance_ratio` (``old``, ``new``, ``antialias``) by name;
+    `monte_carlo` has the ``case`` to sample, from how many ``maps`` of noise.
 
     Returns:
         ``"<mode> <case>/<quantity>"`` for k2D, k1D, 1/sqrt(k2D), 1/sqrt(k1D); the sampled case is
@@ -60,10 +57,9 @@ def upsampling(
         sampled = cases[monte_carlo["case"]]
         old, new = sampled["old"], sampled["new"]
         generator = torch.Generator().manual_seed(context.seed)
+        options = {"maps": monte_carlo["maps"], "generator": generator}
         k2d, k1d = (
-            sampled_variance_ratio(
-                (old, old), size, mode, maps=monte_carlo["maps"], generator=generator
-            )
+            sampled_variance_ratio((old, old), size, mode, **options)
             for size in ((new, new), (new, old))
         )
         values |= _ratios(f"{mode} monte carlo", k2d, k1d)
@@ -87,17 +83,9 @@ def rescaling(
 ) -> Values:
     """Table 3: top-1 accuracy (percent) at larger test sizes, by how P is calibrated.
 
-    Source: variance, Sec. "Rescaling Positional Embedding".
-
-    Args:
-        trained: the run.
-        sizes: the paper's test sizes.
-        trained_at: the paper's training size.
-        mode: of interpolation.
-        antialias: of interpolation.
-        batch_size: images at a time; it does not change the result.
-        images: judge this many, spread evenly over the validation split; None is all.
-        skipped: sizes that are not judged; their values are null.
+    Source: variance, Sec. "Rescaling Positional Embedding". Sizes are the paper's, who trained at
+    `trained_at`; `mode` and `antialias` are of interpolation. So many `images` are judged, spread
+    evenly over the validation split; None is all. Values of sizes that are `skipped` are null.
 
     Returns:
         ``"<size>/<method>"`` for the methods baseline, iid (the paper's) and empirical, and
@@ -110,8 +98,7 @@ def rescaling(
             names = (*METHODS, *(f"{name}-baseline" for name in gained))
             values |= {f"{size}/{name}": None for name in names}
             continue
-        pixels = _pixels(trained, size, trained_at)
-        models = _calibrated(trained.model, pixels, mode, antialias)
+        pixels, models = _enlarged(trained, size, trained_at, mode, antialias)
         right = _right(trained, models, pixels, batch_size, images)
         values |= _with_gains(right, "baseline", gained, size)
     return values
@@ -148,15 +135,10 @@ def amplification(
         ``"<size>/<factor>"``, the factor with two decimals, and ``"<size>/<factor>-1.00"``, the
         gain over plain UP(P) on the same images; each by image, too.
     """
+    methods = {f"{factor:.2f}": {"scale": factor} for factor in sorted({1.0, *factors})}
     values: dict[str, float | str] = {}
     for size in sizes:
-        pixels = _pixels(trained, size, trained_at)
-        models = {
-            f"{factor:.2f}": rescale_pos_embed(
-                trained.model, pixels, mode, antialias=antialias, scale=factor
-            )
-            for factor in sorted({1.0, *factors})
-        }
+        pixels, models = _enlarged(trained, size, trained_at, mode, antialias, methods)
         right = _right(trained, models, pixels, batch_size, images)
         values |= _with_gains(right, "1.00", models, size)
     return values
@@ -172,12 +154,10 @@ def embedding_variance(
     batch_size: int,
     images: int | None = None,
 ) -> Values:
-    """Figure 1: Var[X] and Var[P] in training and at each test size; arguments as in `rescaling`.
+    """Figure 1: Var[X] and Var[P] in training and at each test size (variance, Eq. 1-6).
 
-    Source: variance, Eq. 1-6.
-
-    X is the patch embedding of the images, through the recipe's training transform or through the
-    evaluation's, P the position embedding of the patches.
+    Arguments are as in `rescaling`. X is the patch embedding of the images, through the recipe's
+    training transform or through the evaluation's, P the position embedding of the patches.
 
     Returns:
         ``"training/..."`` and ``"<size>/..."`` with patch, baseline, iid and empirical.
@@ -189,22 +169,18 @@ def embedding_variance(
         trained.seed,
     )
     first_epoch = [(0, index) for index in evenly_spread(len(train), images)]
-    seen = (
-        torch.stack(
-            [image for image, _ in train.__getitems__(first_epoch[start : start + batch_size])]
-        )
-        for start in range(0, len(first_epoch), batch_size)
-    )
+    starts = range(0, len(first_epoch), batch_size)
+    batches = (train.__getitems__(first_epoch[start : start + batch_size]) for start in starts)
+    seen = (torch.stack([image for image, _ in batch]) for batch in batches)
     unscaled = patch_positions(model).var(correction=0).item()
     values: dict[str, float] = {
         "training/patch": _patch_variance(trained, model, seen),
         **{f"training/{name}": unscaled for name in METHODS},
     }
     for size in sizes:
-        pixels = _pixels(trained, size, trained_at)
-        models = _calibrated(model, pixels, mode, antialias)
-        batches = (batch for batch, _ in _test_batches(trained, pixels, batch_size, images))
-        values[f"{size}/patch"] = _patch_variance(trained, models["baseline"], batches)
+        pixels, models = _enlarged(trained, size, trained_at, mode, antialias)
+        shown = (batch for batch, _ in _test_batches(trained, pixels, batch_size, images))
+        values[f"{size}/patch"] = _patch_variance(trained, models["baseline"], shown)
         for name, resized in models.items():
             values[f"{size}/{name}"] = patch_positions(resized).var(correction=0).item()
     return values
@@ -219,10 +195,9 @@ def position_maps(
         For P and each method (baseline, iid, empirical): ``"<table>/variance"`` and
         ``"<table>/ratio"`` to P's, of the whole table, and ``"map <table>"``, (rows, columns).
     """
-    pixels = _pixels(trained, size, trained_at)
-    models = {"P": trained.model, **_calibrated(trained.model, pixels, mode, antialias)}
+    _, models = _enlarged(trained, size, trained_at, mode, antialias)
     values: dict[str, Any] = {}
-    for name, model in models.items():
+    for name, model in {"P": trained.model, **models}.items():
         grid = patch_positions(model)  # (1, C, h, w)
         values[f"{name}/variance"] = grid.var(correction=0).item()
         values[f"{name}/ratio"] = values[f"{name}/variance"] / values["P/variance"]
@@ -230,23 +205,25 @@ def position_maps(
     return values
 
 
-def _calibrated(model: nn.Module, pixels: int, mode: Mode, antialias: bool) -> dict[str, nn.Module]:
-    """The model at a test size, by each of `METHODS`."""
-    return {
-        name: rescale_pos_embed(model, pixels, mode, antialias=antialias, **method)
-        for name, method in METHODS.items()
-    }
-
-
-def _pixels(trained: Trained, size: int, trained_at: int) -> int:
-    """The test size in pixels for a recipe whose training size stands for `trained_at`."""
+def _enlarged(
+    trained: Trained,
+    size: int,
+    trained_at: int,
+    mode: Mode,
+    antialias: bool,
+    methods: Mapping[str, Mapping[str, Any]] = METHODS,
+) -> tuple[int, dict[str, nn.Module]]:
+    """The test size in pixels of the run's recipe, and the model at that size by each method."""
     pixels, rest = divmod(size * trained.recipe.data.image_size, trained_at)
     if rest:
         raise VitrineError(
             f"test size {size} is not a whole number of pixels for training at "
             f"{trained.recipe.data.image_size} instead of {trained_at}; choose another size"
         )
-    return pixels
+    return pixels, {
+        name: rescale_pos_embed(trained.model, pixels, mode, antialias=antialias, **method)
+        for name, method in methods.items()
+    }
 
 
 def _test_batches(

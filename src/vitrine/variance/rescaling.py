@@ -19,6 +19,7 @@ import copy
 from typing import Any, Literal, cast, get_args
 
 import torch
+from timm.layers import to_2tuple
 from torch import Tensor, nn
 
 from vitrine.errors import VitrineError, require_known
@@ -34,13 +35,9 @@ PRINTED_AT = (224, 448)
 def iid_scale(old: Size, new: Size, mode: Mode = "bicubic", *, always: bool = False) -> float:
     """Return the paper's 1 / sqrt(k): the 2D or the 1D constant, by how many axes grow.
 
-    Source: variance, Sec. "Variance Shift Due to Upsampling".
-
-    Args:
-        old: rows and columns of the table.
-        new: rows and columns that it is interpolated to.
-        mode: of interpolation.
-        always: return the 2D constant where no axis grows, as Table 3 does at 224 pixels.
+    Source: variance, Sec. "Variance Shift Due to Upsampling". `old` and `new` are rows and columns
+    of the table. With `always` it is the 2D constant even where no axis grows, as in Table 3 at
+    224 pixels.
     """
     growing = sum(n > o for o, n in zip(old, new, strict=True))
     if always and not growing:
@@ -76,8 +73,7 @@ def rescaled_table(
         old: rows and columns of its grid.
         new: rows and columns wanted.
         mode: of interpolation.
-        antialias: as in `timm.layers.resample_abs_pos_embed`, whose default is True; the paper's
-            constants are those without.
+        antialias: as in timm, whose default is True; the paper's constants are those without.
         calibration: ``none`` is the common practice UP(P); ``iid`` the paper's UP(P) / sqrt(k),
             whose k is that of 224 -> 448 without antialiasing; ``exact`` the same with the k of
             this very resize, from its own weights; ``empirical`` gives UP(P) the variance of P.
@@ -86,6 +82,9 @@ def rescaled_table(
 
     Returns:
         ``(1, prefix + new rows * new columns, C)``, of the table's own precision.
+
+    Raises:
+        VitrineError: there is no such calibration or mode.
     """
     prefix = pos_embed.shape[1] - old[0] * old[1]
     # Low precision neither interpolates nor sums well.
@@ -116,27 +115,22 @@ def rescale_pos_embed(
 ) -> nn.Module:
     """Return `model` for another image size, with its position embedding calibrated.
 
-    `model` itself is not changed. The result shares its weights, all but the table, so it costs
-    hardly any memory; further calls start from the original table and do not add up.
-
-    Args:
-        model: a timm Vision Transformer, of a fixed or a dynamic image size.
-        image_size: pixels of the test image, (height, width) or both at once.
-        mode: of interpolation.
-        **options: `antialias`, `calibration` and the others of `rescaled_table`; by default the
-            result equals timm's own resampling.
+    `model`, a Vision Transformer of timm's, is not changed. The result shares its weights, all but
+    the table, so it costs hardly any memory; further calls start from the original table and do not
+    add up. `options` are `antialias`, `calibration` and the others of `rescaled_table`; by default
+    the result equals timm's own resampling.
 
     Raises:
         VitrineError: the model adds no table of absolute position embeddings to its patches, or
             `image_size` is not a multiple of its patch size.
     """
-    height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+    size: Size = to_2tuple(image_size)
     pos_embed, old = _absolute_table(model)
-    _check_divisible((height, width), model)
+    _check_divisible(size, model)
     # A deep copy whose memo holds every parameter: new modules that share the weights.
     shared = {id(parameter): parameter for parameter in model.parameters()}
     resized: Any = copy.deepcopy(model, shared)
-    resized.set_input_size(img_size=(height, width))
+    resized.set_input_size(img_size=size)
     table = rescaled_table(pos_embed, old, resized.patch_embed.grid_size, mode, **options)
     resized.pos_embed = nn.Parameter(table, requires_grad=pos_embed.requires_grad)
     return cast(nn.Module, resized)

@@ -7,6 +7,7 @@ Two axes are interpolated one after the other, so k of a plane is the product of
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
 import torch
@@ -37,12 +38,9 @@ def upsample(
 def weight_matrix(old: int, new: int, mode: Mode = "bicubic", antialias: bool = False) -> Tensor:
     """Return the matrix A of UP(v) = A v along one axis.
 
-    It is read off torch itself, by interpolating the identity in double precision, so it is what
-    runs and not what a textbook says (torch's bicubic kernel has a = -0.75 without and a = -0.5
-    with antialiasing).
-
-    Returns:
-        float64, shape ``(new, old)``; each row sums to 1.
+    It is float64, ``(new, old)``; each row sums to 1. It is read off torch itself, by interpolating
+    the identity, so it is what runs and not what a textbook says (torch's bicubic kernel has
+    a = -0.75 without and a = -0.5 with antialiasing).
     """
     # The basis vectors lie along the second spatial axis, which keeps its size: with a second
     # axis of length 1, torch 2.13 gives wrong weights under antialiasing.
@@ -61,10 +59,8 @@ def variance_ratio(
     old: tuple[int, int], new: tuple[int, int], mode: Mode = "bicubic", antialias: bool = False
 ) -> float:
     """Return k of a plane of white noise: the product over its two axes (k2D = k1D^2 if square)."""
-    height, width = (
-        axis_variance_ratio(o, n, mode, antialias) for o, n in zip(old, new, strict=True)
-    )
-    return height * width
+    sides = zip(old, new, strict=True)
+    return math.prod(axis_variance_ratio(*side, mode, antialias) for side in sides)
 
 
 def sampled_variance_ratio(

@@ -26,17 +26,13 @@ CAPE_SCALE = 1.4
 class APE(AdditiveEmbedding):
     """APE: a row of learned parameters for every token (Dosovitskiy et al., ICLR 2021, Sec. 3.1).
 
-    With a CLS token it has a row for that too, which permutes with the others, as the paper's
-    authors have it.
-
-    Attributes:
-        weight: ``(N, D)``; row 0 is the CLS token's, if there is one.
+    The `weight` is ``(N, D)``. A CLS token has row 0, which permutes with the others, as the
+    paper's authors have it.
     """
 
     def __init__(self, layout: Layout) -> None:
-        """Build it with truncated normal rows."""
         super().__init__(layout)
-        self.positions = layout.num_tokens
+        self.positions = layout.num_patches + layout.class_token
         self.weight = nn.Parameter(torch.empty(self.positions, layout.embed_dim))
         nn.init.trunc_normal_(self.weight, std=APE_STD)
 
@@ -60,14 +56,13 @@ class Sinusoid(AdditiveEmbedding):
 
     The first half of the channels is of x, the second of y, sine and cosine by turns.
 
-    Attributes:
-        values: ``(N, D)``.
+    Raises:
+        VitrineError: D is no multiple of 4.
     """
 
-    values: Tensor
+    values: Tensor  # (N, D)
 
     def __init__(self, layout: Layout) -> None:
-        """Raises VitrineError where D is no multiple of 4."""
         super().__init__(layout)
         layout.require_divisible("sin", layout.embed_dim, by=4)
         half = layout.embed_dim // 2
@@ -86,15 +81,13 @@ class FourierFeatures(AdditiveEmbedding):
 
     They are sines and cosines of learned mixtures of a patch's x and y; a CLS token gets none.
 
-    Attributes:
-        frequencies: the mixtures, ``(D/2, 2)``.
-        mlp: D to 4D to D channels.
+    Raises:
+        VitrineError: D is odd.
     """
 
     coordinates: Tensor
 
     def __init__(self, layout: Layout) -> None:
-        """Draw normal mixtures; raises VitrineError where D is odd."""
         super().__init__(layout)
         dim = layout.embed_dim
         layout.require_divisible("ff", dim, by=2)
@@ -118,18 +111,15 @@ class CAPE(AdditiveEmbedding):
     but not on what they are. The patches are multiplied by sqrt(D), to be heard beside them; a
     permutation moves the sinusoids, never the patches. A CLS token gets none of it.
 
-    Attributes:
-        step: between neighbours, in x and in y.
-        places: (x, y) from -1 to 1, ``(N, 2)``.
-        frequencies: ``(2, D/2)``, whose directions fan out and whose lengths go from 1 to 10.
+    Raises:
+        VitrineError: D is odd.
     """
 
-    step: Tensor
-    places: Tensor
-    frequencies: Tensor
+    step: Tensor  # between neighbours, in x and in y
+    places: Tensor  # (x, y) from -1 to 1, (N, 2)
+    frequencies: Tensor  # (2, D/2), whose directions fan out and whose lengths go from 1 to 10
 
     def __init__(self, layout: Layout) -> None:
-        """Raises VitrineError where D is odd."""
         super().__init__(layout)
         layout.require_divisible("cape", layout.embed_dim, by=2)
         height, width = layout.grid
@@ -138,9 +128,8 @@ class CAPE(AdditiveEmbedding):
         self.register_buffer("places", layout.coordinates() * step - 1, persistent=False)
         turns = torch.arange(layout.embed_dim // 2)
         lengths = 10 ** torch.linspace(0, 1, len(turns))
-        self.register_buffer(
-            "frequencies", lengths * torch.stack([turns.cos(), turns.sin()]), persistent=False
-        )
+        frequencies = lengths * torch.stack([turns.cos(), turns.sin()])
+        self.register_buffer("frequencies", frequencies, persistent=False)
 
     def content(self, patches: Tensor) -> Tensor:
         """Scale the patches up."""

@@ -16,12 +16,7 @@ GAMMA_0 = 0.5
 
 
 class AutoPE(AdditiveEmbedding):
-    """``gamma P`` of an additive embedding P (position, Eq. 6, Sec. 5.6).
-
-    Attributes:
-        gamma: a number.
-        embedding: P.
-    """
+    """``gamma P`` of an additive embedding P (position, Eq. 6, Sec. 5.6)."""
 
     def __init__(self, embedding: type[AdditiveEmbedding], layout: Layout) -> None:
         super().__init__(layout)
@@ -49,10 +44,7 @@ class AutoRoPE(RoPE):
     """RoPE whose angles are multiplied by a factor for each layer (position, Eq. 11-12).
 
     It is the frequencies that are multiplied: the angles stay linear in the position, and attention
-    relative, whatever gamma.
-
-    Attributes:
-        gamma: ``(layers,)``.
+    relative, whatever gamma, ``(layers,)``.
     """
 
     def __init__(self, layout: Layout) -> None:

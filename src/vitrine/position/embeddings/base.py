@@ -21,31 +21,18 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Layout:
-    """What an embedding has to know of its model.
+    """What an embedding has to know of its model."""
 
-    Attributes:
-        grid: (h, w), patches down and across.
-        class_token: whether a CLS token comes before the patches.
-        embed_dim: D, channels of a token.
-        depth: layers.
-        num_heads: H, heads of a layer.
-    """
-
-    grid: Size
-    class_token: bool
-    embed_dim: int
+    grid: Size  # (h, w), patches down and across
+    class_token: bool  # before the patches
+    embed_dim: int  # D, channels of a token
     depth: int
-    num_heads: int
+    num_heads: int  # H
 
     @property
     def num_patches(self) -> int:
         """Patches of an image, ``h w``."""
         return self.grid[0] * self.grid[1]
-
-    @property
-    def num_tokens(self) -> int:
-        """Patches and the CLS token, if there is one."""
-        return self.num_patches + self.class_token
 
     @property
     def head_dim(self) -> int:
@@ -58,10 +45,10 @@ class Layout:
         return torch.cartesian_prod(torch.arange(height), torch.arange(width)).flip(1)
 
     def require_divisible(self, name: str, channels: int, by: int) -> None:
-        """Refuse a number of channels that an embedding cannot split.
+        """Refuse a number of channels that is no multiple of `by`, in which an embedding splits it.
 
         Raises:
-            VitrineError: `channels` is no multiple of `by`.
+            VitrineError: it is none.
         """
         if channels % by:
             raise VitrineError(
@@ -86,20 +73,16 @@ class PositionEmbedding(nn.Module):
         self.positions = layout.num_patches
 
     def resampled(self, weights: Weights, grid: Size | None) -> Weights:
-        """Fit weights of another size of images to this one; those of most embeddings have none.
+        """Fit weights of images of another size, which most embeddings do not depend on.
 
-        Args:
-            weights: of an embedding of this kind, by their names in it.
-            grid: the patches down and across that they are of; None if they are a square.
+        They are those of an embedding of this kind, of `grid` patches, or None if it is a square.
         """
         return weights
 
     def add(self, x: Tensor, permutation: Tensor | None) -> Tensor:
-        """Embed tokens ``(B, T, D)`` before the first layer.
+        """Embed tokens ``(B, T, D)``, CLS first if there is one, before the first layer.
 
-        Args:
-            x: CLS first if there is one, then the patches.
-            permutation: ``(B, N)``, or None for the identity.
+        Here and below the permutation is ``(B, N)``, or None for the identity.
         """
         return x
 
@@ -112,10 +95,7 @@ class PositionEmbedding(nn.Module):
     def bias(self, q: Tensor, layer: int, permutation: Tensor | None) -> Tensor | None:
         """Return what is added to a layer's scaled scores, ``(B, H, T, T)``, or None.
 
-        Args:
-            q: the layer's queries ``(B, H, T, d)``, not scaled.
-            layer: its index.
-            permutation: ``(B, N)``, or None for the identity.
+        Queries ``(B, H, T, d)`` are not scaled.
         """
         return None
 
@@ -125,10 +105,7 @@ class AdditiveEmbedding(PositionEmbedding, ABC):
 
     @abstractmethod
     def table(self, batch: int) -> Tensor:
-        """Return the embeddings of all positions, ``(N, D)``, or ``(batch, N, D)`` of each image.
-
-        Their rows belong to the last N tokens.
-        """
+        """Return the embeddings of the last N tokens, ``(N, D)``, or ``(batch, N, D)``."""
 
     def content(self, patches: Tensor) -> Tensor:
         """Return what the table is added to, ``(B, N, D)``."""
@@ -145,15 +122,10 @@ class AdditiveEmbedding(PositionEmbedding, ABC):
 
 
 def lookup(scores: Tensor, index: Tensor, permutation: Tensor | None) -> Tensor:
-    """Give each pair of tokens the score of its relation.
+    """Give each pair of tokens the score of its relation, ``(B, H, N, N)``.
 
-    Args:
-        scores: ``(B, H, N, R)``, of each query and each of R relations.
-        index: ``(N, N)``, the relation of each pair of positions.
-        permutation: ``(B, N)``, or None for the identity.
-
-    Returns:
-        ``(B, H, N, N)``.
+    Scores ``(B, H, N, R)`` are of each query and each of R relations, `index` ``(N, N)`` is the
+    relation of each pair of positions.
     """
     if permutation is not None:
         index = index[permutation.unsqueeze(2), permutation.unsqueeze(1)]

@@ -24,19 +24,15 @@ SIDE = 2 * REACH + 1
 class RPE(PositionEmbedding):
     """RPE of both axes (Srinivas et al., CVPR 2021, Sec. 3, Fig. 4): adds ``q r_h + q r_w``.
 
-    A query scores the offset to a key, down and across, by a vector for each; all heads share
-    these. CLS has no position.
-
-    Attributes:
-        height: ``(2h - 1, d)``, the offsets down.
-        width: ``(2w - 1, d)``, the offsets across.
+    A query scores the offset to a key by a vector for each: `height`, ``(2h - 1, d)``, has those of
+    offsets down and `width`, ``(2w - 1, d)``, those across, of expected squared length 1. All heads
+    share them. CLS has no position.
     """
 
     down: Tensor
     across: Tensor
 
     def __init__(self, layout: Layout) -> None:
-        """Build it with normal vectors of expected squared length 1."""
         super().__init__(layout)
         (height, width), dim = layout.grid, layout.head_dim
         self.height = nn.Parameter(torch.randn(2 * height - 1, dim) / math.sqrt(dim))
@@ -47,10 +43,9 @@ class RPE(PositionEmbedding):
 
     def resampled(self, weights: Weights, grid: Size | None) -> Weights:
         """Interpolate along the offsets, as timm does; see `PositionEmbedding`."""
-        lengths = dict(zip(("height", "width"), map(len, (self.height, self.width)), strict=True))
         return {
-            name: functional.interpolate(weights[name].mT[None], size=length, mode="linear")[0].mT
-            for name, length in lengths.items()
+            name: functional.interpolate(weights[name].mT[None], len(table), mode="linear")[0].mT
+            for name, table in self.named_parameters()
         }
 
     def bias(self, q: Tensor, layer: int, permutation: Tensor | None) -> Tensor | None:
@@ -69,14 +64,12 @@ class AcrossOnly(RPE):
 
     The code of the paper's authors lacks a transpose: the offset across has both vectors, the
     offset down none. It is the embedding ``rpe-as-published``.
+
+    Raises:
+        VitrineError: the grid is not square, so the vectors of offsets down do not fit.
     """
 
     def __init__(self, layout: Layout) -> None:
-        """Build it as `RPE`.
-
-        Raises:
-            VitrineError: the grid is not square, so the vectors of offsets down do not fit.
-        """
         super().__init__(layout)
         if layout.grid[0] != layout.grid[1]:
             raise VitrineError(
@@ -98,16 +91,13 @@ class IRPE(PositionEmbedding):
     """iRPE, contextual, on keys, product (Wu et al., ICCV 2021): adds ``q r`` of a pair's bucket.
 
     Offsets fall into buckets along either axis on its own, the coarser the longer they are; a query
-    scores the bucket of a key's offset, every head by its own vectors. CLS has a bucket of its own.
-
-    Attributes:
-        weight: ``(H, d, buckets)``; the last bucket is that of pairs with the CLS token.
+    scores the bucket of a key's offset, every head by its own vectors, at first zero: `weight` is
+    ``(H, d, buckets)``. Pairs with the CLS token have the last bucket.
     """
 
     index: Tensor
 
     def __init__(self, layout: Layout) -> None:
-        """Build it with zero vectors, which leave the scores as they are."""
         super().__init__(layout)
         self.prefix = int(layout.class_token)
         buckets = SIDE**2 + self.prefix
