@@ -19,18 +19,10 @@ from vitrine.errors import VitrineError, require_known
 from vitrine.plan.code import measuring_digest, training_digest
 from vitrine.plan.datasets import DatasetInfo, find, load_registry
 from vitrine.plan.jobs import MeasurementJob, SeedFolders, TrainedRun, TrainingJob
-from vitrine.plan.paper import (
-    ArtifactSpec,
-    CellSpec,
-    Delta,
-    Labelled,
-    PaperInfo,
-    Printed,
-    read_reference,
-)
+from vitrine.plan.paper import ArtifactSpec, CellSpec, Labelled, PaperInfo, Printed, read_reference
 from vitrine.plan.recipe import AnyRecipe, SegmentationRecipe, short_hash
 from vitrine.plan.resolution import PaperAtScale
-from vitrine.plan.schema import load
+from vitrine.plan.schema import Delta, load
 from vitrine.plan.settings import Resources, Settings, load_scale, load_settings
 from vitrine.provenance import read_provenance
 
@@ -227,7 +219,8 @@ class Paper(PaperAtScale):
             raise VitrineError(f"{where}: measure '{name}' {rule}")
         on = None
         if recipe is not None:
-            on = self._printed_run(recipe) if spec.on == "paper" else self.run(recipe)
+            described_only = spec.on == "paper"
+            on = self._as_run(recipe, self.printed(recipe)) if described_only else self.run(recipe)
         run, described = (on, None) if spec.on == "run" else (None, on)
         seeds = tuple(range(spec.seeds)) if spec.seeds else (run.seeds if run else (0,))
         if run and not set(seeds) <= set(run.seeds):
@@ -276,14 +269,15 @@ class Paper(PaperAtScale):
         if source and not isinstance(recipe, SegmentationRecipe):  # which has no such field
             model = recipe.model.model_copy(update={"weights_from": source.folder.name})
             recipe = recipe.model_copy(update={"model": model})
-        return self._run_of(name, recipe, jobs.seeds, jobs.seeds_per_job, source)
+        return self._as_run(name, recipe, jobs.seeds, jobs.seeds_per_job, source)
 
-    def _printed_run(self, name: str) -> Run:
-        """A recipe of the paper as a run that is only ever described."""
-        return self._run_of(name, self.printed(name), 1, 1, None)
-
-    def _run_of(
-        self, name: str, recipe: AnyRecipe, seeds: int, seeds_per_job: int, source: Run | None
+    def _as_run(
+        self,
+        name: str,
+        recipe: AnyRecipe,
+        seeds: int = 1,
+        seeds_per_job: int = 1,
+        source: Run | None = None,
     ) -> Run:
         return Run(
             paper=self.name,
