@@ -66,7 +66,7 @@ def trained(make_recipe, info, data_root):
 
 
 def test_predictions_are_judged_at_the_original_size(trained):
-    opened = accuracy.ValidationSamples(trained.recipe, trained.info, trained.data_root)
+    opened = accuracy.ValidationSamples(trained)
     samples = [opened[index] for index in range(len(opened))]
     pairs = [(accuracy.predict(trained, sample), sample.mask) for sample in samples]
     assert all(prediction.shape == mask.shape for prediction, mask in pairs)

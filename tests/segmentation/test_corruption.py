@@ -1,11 +1,13 @@
 """A damaged scene or mask is one sentence with its path, in training and in evaluation."""
 
+import multiprocessing
 import shutil
 
 import vitrine.segmentation  # noqa: F401  # isort: skip
 import pytest
 
 from vitrine.errors import VitrineError, sentence
+from vitrine.measures.context import Described
 from vitrine.segmentation import engine
 from vitrine.segmentation.accuracy import ValidationSamples
 from vitrine.training.engine import Job
@@ -33,7 +35,7 @@ KINDS = [("img_path", "image"), ("seg_map_path", "mask")]
 @pytest.mark.parametrize("spoil", SPOILT)
 @pytest.mark.parametrize(("kind", "called"), KINDS)
 def test_evaluation_names_it(recipe, info, damaged_root, kind, called, spoil):
-    samples = ValidationSamples(recipe, info, damaged_root(info, kind, spoil))
+    samples = ValidationSamples(Described("cpu", damaged_root(info, kind, spoil), 0, recipe, info))
     with pytest.raises(VitrineError, match=rf"cannot read {called} .*ADE_val_00000000\.\w+ \(.*; "):
         samples[0]
 
@@ -45,6 +47,7 @@ def test_training_names_it(recipe, info, damaged_root, tmp_path, kind, called, w
     root = damaged_root(info, kind, SPOILT[0])
     with pytest.raises(VitrineError) as error:
         engine.train(Job(recipe, 0, tmp_path / "run", info, root, workers=workers))
+    assert not multiprocessing.active_children()  # they would keep the process from ending
     told = sentence(error.value)
     assert told.startswith(f"cannot read {called} {root}")
     assert told.endswith("; restore it")

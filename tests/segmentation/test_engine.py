@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from vitrine.commands.export import export
 from vitrine.errors import VitrineError
-from vitrine.measures.context import Trained
+from vitrine.measures.context import Described, Trained
 from vitrine.segmentation import config, engine
 from vitrine.segmentation.accuracy import ValidationSamples, predict, segmentation_accuracy
 from vitrine.segmentation.config import training_config
@@ -112,7 +112,7 @@ def test_what_is_exported_opens_in_mmsegs_own_api_and_sees_the_same(
     assert same(theirs.state_dict(), ours.state_dict())
     assert len(theirs.dataset_meta["classes"]) == info.classes
     trained = Trained("cpu", data_root, 0, recipe, info, ours)
-    for sample in map(ValidationSamples(recipe, info, data_root).__getitem__, range(2)):
+    for sample in map(ValidationSamples(trained).__getitem__, range(2)):
         told = mmseg.apis.inference_model(theirs, sample.told.img_path)
         assert torch.equal(told.pred_sem_seg.data[0], predict(trained, sample))
     card = (tmp_path / "mine" / "README.md").read_text()
@@ -213,7 +213,7 @@ def test_a_checkpoint_that_the_code_no_longer_fits_is_named(make_recipe, recipe,
 def test_the_model_is_built_and_filled_again(straight, recipe, info, data_root):
     model = config.build_model(recipe, info.classes)
     load_weights(model, straight / "weights.safetensors", recipe)
-    sample = ValidationSamples(recipe, info, data_root)[0]
+    sample = ValidationSamples(Described("cpu", data_root, 0, recipe, info))[0]
     with torch.inference_mode():
         logits = model.eval()(sample.image[None])
     assert logits.shape[:2] == (1, info.classes)

@@ -1,8 +1,8 @@
 """The catalogue: the papers' folders at one scale, linked into runs, measurements and artifacts.
 
 It answers every question that the graph and the commands ask (which files make this target, which
-run stands behind this cell, what does this run need) and imports no torch, so that building the
-graph stays fast. Nothing here knows a paper, a dataset or a scale by name.
+run stands behind this cell, what does this run need). It imports no torch, so that building the
+graph stays fast, and knows no paper, dataset or scale by name.
 """
 
 from __future__ import annotations
@@ -10,28 +10,20 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from vitrine.errors import VitrineError, require_known
 from vitrine.plan.code import measuring_digest, training_digest
 from vitrine.plan.datasets import DatasetInfo, find, load_registry
-from vitrine.plan.jobs import MeasurementJob, SeedFolders, TrainedRun, TrainingJob, identity_of
-from vitrine.plan.paper import (
-    ArtifactSpec,
-    CellSpec,
-    Delta,
-    Labelled,
-    PaperInfo,
-    Printed,
-    read_reference,
-)
+from vitrine.plan.jobs import MeasurementJob, SeedFolders, TrainedRun, TrainingJob
+from vitrine.plan.paper import ArtifactSpec, CellSpec, Labelled, PaperInfo, Printed, read_reference
 from vitrine.plan.recipe import AnyRecipe, SegmentationRecipe, short_hash
 from vitrine.plan.resolution import PaperAtScale
-from vitrine.plan.schema import load
-from vitrine.plan.settings import Resources, Scale, Settings, Step, load_scale, load_settings
+from vitrine.plan.schema import Delta, load
+from vitrine.plan.settings import Resources, Settings, load_scale, load_settings
 from vitrine.provenance import read_provenance
 
 
@@ -39,7 +31,8 @@ from vitrine.provenance import read_provenance
 class Run(SeedFolders):
     """A recipe at this scale with its seeds, and the folder that holds them.
 
-    Recipes of a paper that come out equal share one; it is called after the first of them.
+    Recipes of a paper that come out equal share one; it is called after the first of them. `source`
+    is the run whose weights training starts from.
     """
 
     paper: str
@@ -49,7 +42,7 @@ class Run(SeedFolders):
     seeds: tuple[int, ...]
     seeds_per_job: int
     folder: Path
-    source: Run | None = field(metadata={"doc": "the run whose weights training starts from"})
+    source: Run | None
 
     @property
     def jobs(self) -> tuple[tuple[int, ...], ...]:
@@ -196,7 +189,7 @@ class Paper(PaperAtScale):
 
     def __init__(self, folder: Path, catalog: Catalog) -> None:
         self.name = folder.name
-        self._catalog = catalog
+        self._runs_root = catalog.runs_root
         self.info = load(PaperInfo, folder / "paper.yaml")
         super().__init__(folder, catalog.scale, catalog.datasets, catalog.root)
 
@@ -208,11 +201,7 @@ class Paper(PaperAtScale):
         return {one.name: one for one in made if one.measurements}
 
     def run(self, name: str) -> Run:
-        """Return the run of a recipe at this scale, which others that come out equal share.
-
-        Raises:
-            VitrineError: no such recipe, or a resolved recipe is not valid.
-        """
+        """The run of a recipe, or VitrineError: it is unknown, or some recipe is not valid."""
         self.require(name)
         return self._runs[name]
 
@@ -220,50 +209,42 @@ class Paper(PaperAtScale):
     def measurement(self, name: str, recipe: str | None) -> Measurement:
         """Resolve a measure at this scale, on a run or a recipe if it measures one.
 
-        Raises:
-            VitrineError: no such measure, or a recipe is missing or out of place.
+        Raises VitrineError where the measure is unknown, or a recipe is missing or out of place.
         """
-        specs = self.artifacts_file.measures
         where = str(self.artifacts_path)
-        require_known(f"{where}: measure", name, specs)
-        spec = self.measure(name)
+        require_known(f"{where}: measure", name, self.artifacts_file.measures)
+        printed, spec = self.artifacts_file.measures[name], self.measure(name)
         if (spec.on is None) != (recipe is None):
             rule = "needs a recipe; name one" if recipe is None else "takes no recipe; remove it"
             raise VitrineError(f"{where}: measure '{name}' {rule}")
-        catalog = self._catalog
         on = None
         if recipe is not None:
-            on = self._printed_run(recipe) if spec.on == "paper" else self.run(recipe)
+            described_only = spec.on == "paper"
+            on = self._as_run(recipe, self.printed(recipe)) if described_only else self.run(recipe)
         run, described = (on, None) if spec.on == "run" else (None, on)
         seeds = tuple(range(spec.seeds)) if spec.seeds else (run.seeds if run else (0,))
         if run and not set(seeds) <= set(run.seeds):
             raise VitrineError(
                 f"{where}: measure '{name}' wants {len(seeds)} seeds and recipe '{run.name}' has "
-                f"{len(run.seeds)} at scale '{catalog.scale.name}'; give both as many"
+                f"{len(run.seeds)} at scale '{self.scale.name}'; give both as many"
             )
-        device = "cpu" if spec.device == "cpu" else catalog.scale.device
-        datasets = tuple(self.stand_ins.get(name, name) for name in spec.datasets)
-        identity = {
+        decided: dict[str, Any] = {
             "function": spec.function,
             "args": spec.args,
-            "seeds": list(seeds),
-            "device": device,
-            "datasets": list(datasets),
+            "seeds": seeds,
+            "device": "cpu" if spec.device == "cpu" else self.scale.device,
+            "datasets": tuple(self.stand_ins.get(one, one) for one in spec.datasets),
         }
-        folder = run.folder if run else catalog.runs_root / self.name
+        folder = run.folder if run else self._runs_root / self.name
         subject = f"{name}-{described.folder.name}" if described else name
         return Measurement(
             paper=self.name,
             name=name,
-            function=spec.function,
-            args=spec.args,
-            seeds=seeds,
-            device=device,
-            datasets=datasets,
             run=run,
             described=described,
-            path=folder / "measurements" / f"{subject}-{short_hash(identity)}.json",
-            as_printed=spec.args == specs[name].args and datasets == spec.datasets,
+            path=folder / "measurements" / f"{subject}-{short_hash(decided)}.json",
+            as_printed=(spec.args, decided["datasets"]) == (printed.args, printed.datasets),
+            **decided,
         )
 
     @functools.cached_property
@@ -278,52 +259,50 @@ class Paper(PaperAtScale):
         return runs
 
     def _run(self, name: str, source: Run | None) -> Run:
-        catalog, recipe = self._catalog, self.recipe(name)
+        recipe, jobs = self.recipe(name), self.jobs(name)
+        if source and jobs.seeds > len(source.seeds):
+            raise VitrineError(
+                f"{self.recipes_path}: recipe '{name}' has {jobs.seeds} seeds at scale "
+                f"'{self.scale.name}', and '{source.folder.name}', whose weights it "
+                f"starts from, has {len(source.seeds)}; give it no more"
+            )
         if source and not isinstance(recipe, SegmentationRecipe):  # which has no such field
             model = recipe.model.model_copy(update={"weights_from": source.folder.name})
             recipe = recipe.model_copy(update={"model": model})
-        jobs = self.jobs(name)
-        seeds = jobs.seeds
-        if source and seeds > len(source.seeds):
-            raise VitrineError(
-                f"{self.recipes_path}: recipe '{name}' has {seeds} seeds at scale "
-                f"'{catalog.scale.name}', and '{recipe.model.weights_from}', whose weights it "
-                f"starts from, has {len(source.seeds)}; give it no more"
-            )
+        return self._as_run(name, recipe, jobs.seeds, jobs.seeds_per_job, source)
+
+    def _as_run(
+        self,
+        name: str,
+        recipe: AnyRecipe,
+        seeds: int = 1,
+        seeds_per_job: int = 1,
+        source: Run | None = None,
+    ) -> Run:
         return Run(
             paper=self.name,
             name=name,
             recipe=recipe,
-            info=find(recipe.data.dataset, catalog.datasets),
+            info=find(recipe.data.dataset, self.datasets),
             seeds=tuple(range(seeds)),
-            seeds_per_job=jobs.seeds_per_job,
-            folder=catalog.runs_root / self.name / f"{name}-{recipe.hash}",
+            seeds_per_job=seeds_per_job,
+            folder=self._runs_root / self.name / f"{name}-{recipe.hash}",
             source=source,
         )
 
-    def _printed_run(self, name: str) -> Run:
-        """A recipe of the paper as a run that is only ever described."""
-        recipe = self.printed(name)
-        return Run(
-            paper=self.name,
-            name=name,
-            recipe=recipe,
-            info=find(recipe.data.dataset, self._catalog.datasets),
-            seeds=(0,),
-            seeds_per_job=1,
-            folder=self._catalog.runs_root / self.name / f"{name}-{recipe.hash}",
-            source=None,
-        )
-
     def _artifact(self, name: str, spec: ArtifactSpec) -> Artifact:
-        where = f"{self.artifacts_path}, {name}"
-        printed = read_reference(self.folder / "reference" / f"{name}.csv")
-        cells = tuple(self._cells(spec, printed, where))
-        stray = printed.keys() - {(cell.row, cell.column) for cell in cells}
-        if stray:
+        where, reference = f"{self.artifacts_path}, {name}", self.folder / "reference"
+        printed = read_reference(reference / f"{name}.csv")
+        cells = tuple(
+            self._cell(spec.cell_at(row, column, where), *place, printed.get(place))
+            for row in spec.rows
+            for column in spec.columns
+            for place in [(row.full_label, column.full_label)]
+        )
+        if stray := printed.keys() - {(cell.row, cell.column) for cell in cells}:
             raise VitrineError(
-                f"{self.folder / 'reference' / name}.csv: the cell {sorted(stray)[0]} is not in "
-                f"artifacts.yaml; give both the same labels"
+                f"{reference / name}.csv: the cell {sorted(stray)[0]} is not in artifacts.yaml; "
+                "give both the same labels"
             )
         measured = [cell.measurement for cell in cells if cell.measurement is not None]
         same = ("kind", "title", "source", "row_header", "columns", "draw", "digits")
@@ -344,58 +323,48 @@ class Paper(PaperAtScale):
             return []
         found: dict[str, dict[str, None]] = {}  # the changes of each field, each once
         for name in dict.fromkeys(one.run.name for one in measurements if one.run):
-            for field_name, change in self.changes(name).items():
-                found.setdefault(field_name, {})[change] = None
+            for field, change in self.changes(name).items():
+                found.setdefault(field, {})[change] = None
         changes = [f"{name} {', '.join(values)}" for name, values in found.items()]
         return [f"Changed at this scale: {'; '.join(changes)}."] if changes else []
 
-    def _measures_what_is_printed(self, cell: CellSpec) -> bool:
-        of_paper = cell.measure and self.artifacts_file.measures[cell.measure].on == "paper"
-        return bool(cell.recipe is None or of_paper or self.as_printed(cell.recipe))
-
-    def _cells(
-        self, spec: ArtifactSpec, printed: Mapping[tuple[str, str], Printed], where: str
-    ) -> Iterator[Cell]:
-        for row in spec.rows:
-            for column in spec.columns:
-                cell = spec.cell_at(row, column, where)
-                missing = not cell.measure or (cell.recipe and self.without(cell.recipe))
-                measurement = None if missing else self.measurement(cell.measure, cell.recipe)
-                same = ("metric", "unit", "key", "digits", "exact")
-                yield Cell(
-                    row=row.full_label,
-                    column=column.full_label,
-                    measurement=measurement,
-                    comparable=measurement is not None
-                    and cell.comparable
-                    and measurement.as_printed
-                    and self._measures_what_is_printed(cell),
-                    of_hardware=not cell.comparable,
-                    printed=printed.get((row.full_label, column.full_label)),
-                    **{field: getattr(cell, field) for field in same},
-                )
+    def _cell(self, spec: CellSpec, row: str, column: str, printed: Printed | None) -> Cell:
+        missing = not spec.measure or (spec.recipe and self.without(spec.recipe))
+        measurement = None if missing else self.measurement(spec.measure, spec.recipe)
+        comparable = False
+        if measurement and spec.comparable and measurement.as_printed:
+            of_paper = self.artifacts_file.measures[measurement.name].on == "paper"
+            comparable = spec.recipe is None or of_paper or self.as_printed(spec.recipe)
+        same = ("metric", "unit", "key", "digits", "exact")
+        return Cell(
+            row=row,
+            column=column,
+            measurement=measurement,
+            comparable=comparable,
+            of_hardware=not spec.comparable,
+            printed=printed,
+            **{field: getattr(spec, field) for field in same},
+        )
 
 
 class Catalog:
     """All papers at one scale; every path that the graph uses comes from here."""
 
     def __init__(self, root: Path, settings: Settings) -> None:
-        self.root = root
-        self.settings = settings
-        self.scale: Scale = load_scale(root, settings.scale)
+        self.root, self.settings = root, settings
+        self.scale = load_scale(root, settings.scale)
         self.runs_root = Path(settings.runs_root)
         self.data_root = Path(settings.data_root)
         self.results = Path(settings.results_root) / self.scale.name
+        self.report = self.results / "report.md"  # links every artifact, says which claims hold
+        self.reports = (self.report, self.report.with_suffix(".html"))
         self.datasets = load_registry(root / "configs" / "datasets.yaml")
         folders = sorted(file.parent for file in (root / "configs" / "papers").glob("*/paper.yaml"))
         self.papers = {folder.name: Paper(folder, self) for folder in folders}
         self._refuse_ambiguous_names()
 
     def _refuse_ambiguous_names(self) -> None:
-        """Refuse a name that is a table in one paper and a figure in another.
-
-        Snakemake tells the rules `table` and `figure` apart by it.
-        """
+        """Refuse a table of one paper called as another's figure: Snakemake's rules go by names."""
         kinds: dict[str, tuple[str, str]] = {}
         for paper in self.papers.values():
             for name, spec in paper.artifacts_file.artifacts.items():
@@ -418,11 +387,7 @@ class Catalog:
         return self.papers[name]
 
     def artifact(self, paper: str, name: str) -> Artifact:
-        """Return one artifact.
-
-        Raises:
-            VitrineError: the paper has none of that name at this scale.
-        """
+        """Return one artifact; raises VitrineError where the paper has none such at this scale."""
         artifacts = self.paper(paper).artifacts
         require_known(f"scale '{self.scale.name}' of '{paper}': artifact", name, artifacts)
         return artifacts[name]
@@ -439,59 +404,46 @@ class Catalog:
         shown = [str(path) for path in target.files if path.suffix in (".md", ".png")]
         return shown[0] if len(shown) == 1 else f"{os.path.commonpath(target.files)}/"
 
-    @property
-    def report(self) -> Path:
-        """The page that links every artifact and says which claims hold."""
-        return self.results / "report.md"
-
-    @property
-    def reports(self) -> tuple[Path, Path]:
-        """The report in Markdown, and as a page of HTML."""
-        return self.report, self.report.with_suffix(".html")
-
     @functools.cached_property
     def runs(self) -> dict[Path, Run]:
         """The runs behind all artifacts of this scale, by folder."""
         return {run.folder: run for artifact in self.artifacts for run in artifact.runs}
-
-    def job(self, output: Path) -> TrainingJob | MeasurementJob:
-        """The job that makes a receipt or a measurement.
-
-        Raises:
-            VitrineError: no recipe or artifact of this scale has it.
-        """
-        if output in self.measurements:
-            return self.measurement_job(self.measurements[output])
-        run = self.runs.get(output.parent)
-        seeds = next((job for job in run.jobs if run.receipt(job) == output), None) if run else None
-        if run is None or seeds is None:
-            raise VitrineError(
-                f"{output} belongs to no recipe and no artifact at scale '{self.scale.name}'; "
-                "ask for a target (snakemake --list-target-rules)"
-            )
-        return self.training_job(run, seeds)
 
     @functools.cached_property
     def measurements(self) -> dict[Path, Measurement]:
         """The measurements behind all artifacts of this scale, by path."""
         return {m.path: m for artifact in self.artifacts for m in artifact.measurements}
 
-    def resources(self, job: Run | Measurement) -> Resources:
-        """What the training of a run, or a measurement, asks for.
+    def job(self, output: Path) -> TrainingJob | MeasurementJob:
+        """The job that makes a receipt or a measurement.
 
-        A training of no epochs only copies weights, and a measurement on the CPU needs no GPU.
+        Raises VitrineError where no recipe or artifact of this scale has it.
         """
+        if output in self.measurements:
+            return self.measurement_job(self.measurements[output])
+        run = self.runs.get(output.parent)
+        for seeds in run.jobs if run else ():
+            if run and run.receipt(seeds) == output:
+                return self.training_job(run, seeds)
+        raise VitrineError(
+            f"{output} belongs to no recipe and no artifact at scale '{self.scale.name}'; "
+            "ask for a target (snakemake --list-target-rules)"
+        )
+
+    def resources(self, job: Run | Measurement) -> Resources:
+        """What the training of a run, or a measurement, asks for: what needs no GPU gets none."""
+        run = job if isinstance(job, Run) else job.on
+        jobs = self.paper(job.paper).jobs(run.name if run else None)
         if isinstance(job, Run):
-            step: Step = "train"
-            run: Run | None = job
-            on_cpu = not job.recipe.steps(job.info.train_images)
+            asked, device = jobs.resources_of("train"), self._training_device(job)
         else:
-            step = "evaluate" if job.run else "benchmark"
-            run = job.on
-            on_cpu = job.device == "cpu"
-        resources = self.paper(job.paper).jobs(run.name if run else None).resources_of(step)
-        update = {"nodes": 1, "gpus": 0, "threads": 1} if on_cpu else {}
-        return resources.model_copy(update=update)
+            asked, device = jobs.resources_of("evaluate" if job.run else "benchmark"), job.device
+        update = {"nodes": 1, "gpus": 0, "threads": 1} if device == "cpu" else {}
+        return asked.model_copy(update=update)
+
+    def _training_device(self, run: Run) -> str:
+        """The scale's; but a training of no epochs only copies weights, in a job without a GPU."""
+        return self.scale.device if run.recipe.steps(run.info.train_images) else "cpu"
 
     def training_job(self, run: Run, seeds: tuple[int, ...]) -> TrainingJob:
         """The job that trains some seeds of a run.
@@ -511,18 +463,11 @@ class Catalog:
         # Of one that other code has resumed, the last planned it.
         last = {one.rpartition("+")[2] for one in run.trained_by(seeds)}
         code = "+".join(sorted(last)) if last and not retrain else run.code
+        decided = {"recipe": run.recipe.canonical_json(), "seeds": seeds, "code": code}
         return TrainingJob(
-            scale=self.scale.name,
-            paper=run.paper,
-            name=run.name,
-            output=run.receipt(seeds),
-            inputs=tuple(dict.fromkeys(inputs)),
-            resources=self.resources(run),
-            identity=identity_of(recipe=run.recipe.canonical_json(), seeds=seeds, code=code),
-            # A training of no epochs only copies weights, in a job that is given no GPU.
-            device=self.scale.device if run.recipe.steps(run.info.train_images) else "cpu",
-            data_root=self.data_root,
-            workers=self.scale.workers,
+            **self._common(run, run.receipt(seeds), inputs),
+            identity=short_hash(decided),
+            device=self._training_device(run),
             recipe=run.recipe,
             dataset=run.info,
             seeds=seeds,
@@ -537,43 +482,42 @@ class Catalog:
     def measurement_job(self, measurement: Measurement) -> MeasurementJob:
         """The job that takes a measurement."""
         run, on = measurement.run, measurement.on
-        read = list(measurement.datasets) + ([run.recipe.data.dataset] if run else [])
-        receipts = run.receipts_of(measurement.seeds) if run else ()
-        inputs = (*receipts, *map(self.receipt_of, sorted(set(read))))
         named = tuple(find(name, self.datasets) for name in measurement.datasets)
-        reads = (*((on.info,) if on else ()), *named)
-        recipe = on.recipe if on else None
-        code = measuring_digest(measurement.function, measurement.args, recipe, reads)
-        fields: dict[str, Any] = {
-            "function": measurement.function,
-            "args": measurement.args,
-            "seeds": measurement.seeds,
-            "device": measurement.device,
+        read = {*measurement.datasets, *([run.recipe.data.dataset] if run else [])}
+        receipts = run.receipts_of(measurement.seeds) if run else ()
+        inputs = (*receipts, *map(self.receipt_of, sorted(read)))
+        recipe, info = (on.recipe, on.info) if on else (None, None)
+        same = ("function", "args", "seeds", "device")
+        fields = {name: getattr(measurement, name) for name in same}
+        reads = (*([info] if info else []), *named)
+        decided = {
+            "datasets": [f"{i.name}@{i.version}" if i.version > 1 else i.name for i in named],
+            "recipe": recipe.hash if recipe else None,
+            "code": measuring_digest(measurement.function, measurement.args, recipe, reads),
         }
         return MeasurementJob(
-            scale=self.scale.name,
-            paper=measurement.paper,
-            name=measurement.name,
-            output=measurement.path,
-            inputs=inputs,
-            resources=self.resources(measurement),
-            identity=identity_of(
-                **fields,
-                datasets=[
-                    one.name if one.version == 1 else f"{one.name}@{one.version}" for one in named
-                ],
-                recipe=recipe.hash if recipe else None,
-                code=code,
-            ),
-            data_root=self.data_root,
-            workers=self.scale.workers,
+            **self._common(measurement, measurement.path, inputs),
+            identity=short_hash({**fields, **decided}),
             recipe=recipe,
             recipe_name=on.name if on else None,
-            dataset=on.info if on else None,
+            dataset=info,
             datasets=named,
             run=trained_run(run) if run else None,
             **fields,
         )
+
+    def _common(self, of: Run | Measurement, output: Path, inputs: Iterable[Path]) -> Any:
+        """The fields that the jobs of both kinds have, but for what decides the result."""
+        return {
+            "scale": self.scale.name,
+            "paper": of.paper,
+            "name": of.name,
+            "output": output,
+            "inputs": tuple(dict.fromkeys(inputs)),
+            "resources": self.resources(of),
+            "data_root": self.data_root,
+            "workers": self.scale.workers,
+        }
 
     def makes(self, file: Path) -> bool:
         """Tell whether some rule makes a file at this scale."""
@@ -599,35 +543,28 @@ class Catalog:
         """Everything one may ask for by name; short names too for the lead paper's artifacts."""
         targets: dict[str, Target] = {}
 
-        def add(name: str, caption: str, artifacts: list[Artifact], *more: Path) -> None:
-            files = tuple(file for artifact in artifacts for file in self.files(artifact))
-            targets[name] = Target(name, caption, (*files, *more), tuple(artifacts))
+        def add(name: str, caption: str, artifacts: Iterable[Artifact], *more: Path) -> None:
+            chosen = tuple(artifacts)
+            files = (file for artifact in chosen for file in self.files(artifact))
+            targets[name] = Target(name, caption, (*files, *more), chosen)
 
         everything = list(self.artifacts)
-        for artifact in everything:
-            summary = f"{artifact.source}: {artifact.caption}"
-            add(f"{artifact.paper}_{artifact.name}", summary, [artifact])
-            if artifact.paper == self.settings.lead_paper:
-                add(artifact.name, summary, [artifact])
+        for one in everything:
+            summary = f"{one.source}: {one.caption}"
+            add(f"{one.paper}_{one.name}", summary, [one])
+            if one.paper == self.settings.lead_paper:
+                add(one.name, summary, [one])
         for name, paper in self.papers.items():
-            add(name, f"every table and figure of: {paper.info.title}", [*paper.artifacts.values()])
+            add(name, f"every table and figure of: {paper.info.title}", paper.artifacts.values())
         for kind in ("table", "figure"):
-            chosen = [artifact for artifact in everything if artifact.kind == kind]
+            chosen = (one for one in everything if one.kind == kind)
             add(f"{kind}s", f"every {kind} of every paper", chosen)
-        add(
-            "all",
-            "every table and figure of every paper, and the report",
-            everything,
-            *self.reports,
-        )
+        whole = "every table and figure of every paper, and the report"
+        add("all", whole, everything, *self.reports)
         return targets
 
     def target(self, name: str) -> Target:
-        """Return a target by name.
-
-        Raises:
-            VitrineError: no target of this scale is called so.
-        """
+        """Return a target by name, or raise VitrineError with the closest name."""
         require_known("target", name, self.targets)
         return self.targets[name]
 
@@ -635,8 +572,7 @@ class Catalog:
 def load_catalog(root: Path = Path(), **overrides: Any) -> Catalog:
     """Read the catalogue from a checkout; `overrides` are laid over ``configs/default.yaml``.
 
-    Raises:
-        VitrineError: `root` is no checkout of Vitrine, or a file in it is wrong.
+    Raises VitrineError where `root` is no checkout of Vitrine, or a file in it is wrong.
     """
     if not (root / "configs" / "default.yaml").is_file():
         raise VitrineError(
@@ -650,10 +586,10 @@ def rerun_trigger(artifact: Artifact) -> str:
 
     The measurements' content is an input of its own, but which cell shows which is not.
     """
+    own = ("row", "column", "metric", "unit", "key", "digits", "exact", "comparable")
     cells = [
         {
-            **{name: getattr(cell, name) for name in ("row", "column", "metric", "unit", "key")},
-            **{name: getattr(cell, name) for name in ("digits", "exact", "comparable")},
+            **{name: getattr(cell, name) for name in own},
             "measurement": str(cell.measurement.path) if cell.measurement else None,
         }
         for cell in artifact.cells

@@ -1,12 +1,9 @@
 """What a number depends on in this package's code, as one digest.
 
-A number depends on the modules that compute it: the function that measures and the one that builds
-its model, the modules that register the models and layers it names, the one that opens its dataset,
-and all that these import. The imports are read from the source (by grimp), so nothing is imported
-to find them, and files are resolved by path. Comments and docstrings do not count.
-
-Two modules import others only to register them by name: `REGISTRIES`. Their imports are not
-followed; a model counts where a job names it.
+Counted are the modules that measure, build the model, register what it is made of by name and open
+the dataset, and all that these import, without comments and docstrings. The imports are read from
+the source (by grimp), so nothing is imported. Those of `REGISTRIES`, which import others only to
+register them by name, are not followed: a model counts where a job names it.
 """
 
 from __future__ import annotations
@@ -39,11 +36,8 @@ def measuring_digest(
 ) -> str:
     """Return the digest of the code behind a measurement.
 
-    Args:
-        function: ``module:function`` that measures.
-        args: its arguments, which may name models.
-        recipe: what it is taken on, trained or not, if it is on something.
-        datasets: those whose images it may read.
+    `args` of the ``module:function`` may name models; `recipe` is what it is taken on, if it is on
+    something, trained or not; `datasets` are those whose images it may read.
     """
     return digest(modules_of_measurement(function, args, recipe, datasets))
 

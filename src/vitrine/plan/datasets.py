@@ -1,8 +1,6 @@
-"""The registry of datasets: ``configs/datasets.yaml`` as typed objects.
+"""The registry of datasets, ``configs/datasets.yaml``, as typed objects.
 
-One entry says everything about a dataset that is not code: its licence, where its files come
-from and what they must hash to, the tree they form on disk, and its normalisation. The function
-that reads this tree is named by `loader`.
+An entry says all about a dataset that is not code; `loader` names the function that reads its tree.
 """
 
 from __future__ import annotations
@@ -19,8 +17,7 @@ from vitrine.plan.schema import Strict, load_entries
 
 Hex64 = Field(None, pattern="^[0-9a-f]{64}$")
 Hex32 = Field(None, pattern="^[0-9a-f]{32}$")
-
-
+Channels = tuple[float, float, float]
 Url = Annotated[str, Field(pattern=r"^(https?|ftp|file)://\S+$")]
 
 
@@ -95,8 +92,8 @@ class DatasetInfo(Strict):
     train_images: PositiveInt
     val_images: PositiveInt
     split: str = Field(description="which images are train and which are val")
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: Channels
+    std: Channels
     source: Literal["bundled", "download", "made", "manual"]
     licence: str
     homepage: str
@@ -124,13 +121,9 @@ class DatasetInfo(Strict):
             raise ValueError(f"source '{self.source}' needs folder and layout")
         return self
 
-    def normalization(
-        self, kind: Literal["dataset", "inception"]
-    ) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    def normalization(self, kind: Literal["dataset", "inception"]) -> tuple[Channels, Channels]:
         """Mean and standard deviation of each channel, for images in [0, 1]."""
-        if kind == "inception":
-            return (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
-        return self.mean, self.std
+        return ((0.5,) * 3, (0.5,) * 3) if kind == "inception" else (self.mean, self.std)
 
 
 def load_registry(path: Path = Path("configs/datasets.yaml")) -> dict[str, DatasetInfo]:
@@ -139,11 +132,7 @@ def load_registry(path: Path = Path("configs/datasets.yaml")) -> dict[str, Datas
 
 
 def find(name: str, registry: Mapping[str, DatasetInfo]) -> DatasetInfo:
-    """Look a dataset up by its name.
-
-    Raises:
-        VitrineError: there is none of this name.
-    """
+    """Look a dataset up by its name, or raise VitrineError with the closest one."""
     require_known("dataset", name, registry)
     return registry[name]
 
@@ -154,6 +143,5 @@ def fetched_with(name: str, registry: Mapping[str, DatasetInfo]) -> str:
     Two datasets may be made of the same files, which must not be fetched twice at once.
     """
     folder = registry[name].folder
-    if not folder:
-        return name
-    return next(other for other, info in registry.items() if info.folder == folder)
+    same = (other for other, info in registry.items() if folder and info.folder == folder)
+    return next(same, name)

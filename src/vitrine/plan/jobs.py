@@ -1,10 +1,8 @@
 """A job is a file: all that the training of a run, or a measurement, needs to know.
 
-Planning writes one small JSON for each. The rules take their inputs and resources from it, the job
-reads nothing else, and it can be repeated from it alone, whatever the YAML has come to say since.
-
-`identity` is the part that decides the result: where it changes, the job is due again. Where the
-data lie, how many workers read them and what the scheduler is asked for changes no result.
+The rules take inputs and resources from it, and the job reads nothing else: it can be repeated from
+it alone, whatever the YAML has come to say since. `identity` is the digest of what decides the
+result (not where the data lie, or how many workers read them): where it changes, it is due again.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from vitrine.errors import VitrineError
 from vitrine.files import atomic_path
 from vitrine.plan.datasets import DatasetInfo
-from vitrine.plan.recipe import AnyRecipe, short_hash
+from vitrine.plan.recipe import AnyRecipe
 from vitrine.plan.schema import Strict, parse
 from vitrine.plan.settings import Resources
 
@@ -73,11 +71,7 @@ class Job(Strict):
         return job_path(self.output, self.scale)
 
     def write(self) -> Path:
-        """Write the job's file, unless it says the same already; return its path.
-
-        Raises:
-            VitrineError: it cannot be written.
-        """
+        """Write the job's file, unless it says the same; return its path, or raise VitrineError."""
         text = self.model_dump_json(indent=1) + "\n"
         if not self.path.is_file() or self.path.read_bytes() != text.encode():
             with atomic_path(self.path, durable=False) as temporary:  # it can be planned again
@@ -140,41 +134,22 @@ JOBS: dict[str, type[TrainingJob | MeasurementJob]] = {
 
 
 def job_path(output: Path, scale: str) -> Path:
-    """Where the file of the job lies that makes `output`: in ``jobs/<scale>`` beside it.
-
-    Two scales may share a run and differ in the device, say.
-    """
+    """The file of the job that makes `output`; two scales may share a run and differ in the job."""
     folder = output.parent.parent if output.parent.name == "measurements" else output.parent
     return folder / "jobs" / scale / output.name
 
 
 def read_job(path: Path) -> TrainingJob | MeasurementJob:
-    """Read a job's file.
-
-    Raises:
-        VitrineError: it is missing or damaged.
-    """
+    """Read a job's file; raises VitrineError where it is missing or damaged."""
     content = _content(path)
     return parse(JOBS[content["kind"]], content, str(path))
 
 
 def read_needs(path: Path) -> dict[str, Any]:
-    """Read a job's file as the rules need it: its inputs and its identity, and its resources.
-
-    Raises:
-        VitrineError: it is missing or damaged.
-    """
+    """Read inputs, identity and resources of a job's file, for the rules; errors as `read_job`."""
     content = _content(path)
-    return {
-        "inputs": content["inputs"],
-        "identity": content["identity"],
-        **content["resources"],
-    }
-
-
-def identity_of(**parts: Any) -> str:
-    """Return the digest of what decides a job's result."""
-    return short_hash(parts)
+    needs = {name: content[name] for name in ("inputs", "identity")}
+    return {**needs, **content["resources"]}
 
 
 def _content(path: Path) -> dict[str, Any]:

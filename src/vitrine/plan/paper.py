@@ -1,9 +1,7 @@
 """What a paper's folder ``configs/papers/<paper>/`` says, as typed files.
 
-``paper.yaml`` is who wrote it, ``recipes.yaml`` how its models are trained (a base and deltas),
-``artifacts.yaml`` which tables and figures it has and what each cell measures, ``reference/*.csv``
-the values it printed: these are the paper and nothing else. ``scales/<scale>.yaml`` is all that a
-scale changes of them. Laying one over the other is `vitrine.plan.resolution`'s work.
+``paper.yaml``, ``recipes.yaml``, ``artifacts.yaml`` and the values printed in ``reference/*.csv``
+are the paper and nothing else; ``scales/<scale>.yaml`` is all that a scale changes of them.
 """
 
 from __future__ import annotations
@@ -57,8 +55,7 @@ class RecipesFile(Strict):
     def expand(self, where: str) -> dict[str, Delta]:
         """Return every recipe of the paper by name, base and deltas merged.
 
-        Raises:
-            VitrineError: a family or choice names one that is unknown, or two recipes share a name.
+        Raises VitrineError where an axis or a choice is unknown, or two recipes share a name.
         """
         axes = {
             axis: {choice: self._choice(axis, choice, where) for choice in choices}
@@ -236,18 +233,16 @@ class Printed:
 
 
 def read_reference(path: Path) -> dict[tuple[str, str], Printed]:
-    """Read the printed values of one artifact: ``row,column,value,std,source`` to cells.
+    """Read the printed values of one artifact, by row and column; none where there is no file.
 
-    Raises:
-        VitrineError: the header is wrong, a cell stands twice, or a place is missing.
+    Raises VitrineError where the header is wrong, a cell stands twice, or its source is missing.
     """
     if not path.is_file():
         return {}
     with path.open(newline="") as file:
         reader = csv.DictReader(file)
-        header = ["row", "column", "value", "std", "source"]
-        if reader.fieldnames != header:
-            raise VitrineError(f"{path}: the header must be {','.join(header)}")
+        if reader.fieldnames != ["row", "column", "value", "std", "source"]:
+            raise VitrineError(f"{path}: the header must be row,column,value,std,source")
         printed: dict[tuple[str, str], Printed] = {}
         for line in reader:
             cell = (line["row"], line["column"])
@@ -263,18 +258,12 @@ def read_reference(path: Path) -> dict[tuple[str, str], Printed]:
 
 
 def fill(template: str, variables: Mapping[str, Any], where: str) -> str:
-    """Format `template` with `variables`.
-
-    Raises:
-        VitrineError: it names a variable that is not there.
-    """
+    """Format `template` with `variables`, or raise VitrineError where one is missing."""
     try:
         return template.format_map(variables)
     except KeyError as error:
-        name = str(error.args[0])
-        raise VitrineError(
-            f"{where}: '{template}' names '{name}'{did_you_mean(name, variables)}"
-        ) from None
+        unknown = f"'{error.args[0]}'{did_you_mean(str(error.args[0]), variables)}"
+        raise VitrineError(f"{where}: '{template}' names {unknown}") from None
     except (ValueError, IndexError, AttributeError) as error:
         raise VitrineError(f"{where}: '{template}' is no template ({error})") from None
 

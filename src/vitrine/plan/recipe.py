@@ -1,18 +1,14 @@
 """Recipes: everything that decides a training's outcome but the seed.
 
-A recipe is immutable; its canonical JSON has a hash that names the run folder and guards the
-checkpoints. Fields left at their defaults stay out of the canonical JSON, so that a new field
-does not rename old runs: **a default, once released, must never change**.
-
-Resolution is a pure function of dictionaries: ``base + deltas (+ scale) -> Recipe``. There is a
-kind of recipe for each task, and an engine that trains it (`vitrine.training.engine`).
+The hash of a recipe's canonical JSON names the run folder and guards the checkpoints. Fields left
+at their defaults stay out of it, so that a new field does not rename old runs: **a default, once
+released, must never change**. Each task has its kind of recipe, and an engine that trains it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
 from pydantic import (
@@ -31,19 +27,19 @@ Fraction = float
 Task = Literal["classification", "segmentation", "self_supervision"]
 
 
-class Training(Strict, ABC):
-    """What the recipes of all tasks have in common; each also has `model`, `data` and `batch`."""
+class Training(Strict):
+    """What recipes have in common; each also has `model`, `data`, `schedule` and `batch`."""
 
     engine: ClassVar[str] = ""  # the module that trains it
     builder: ClassVar[str] = ""  # the module that builds its model
 
-    @abstractmethod
-    def steps(self, train_images: int) -> int:
+    def steps(self: Any, train_images: int) -> int:
         """Optimiser steps of a training on so many images."""
+        return int(self.schedule.steps)
 
-    @abstractmethod
-    def images(self, train_images: int) -> int:
+    def images(self: Any, train_images: int) -> int:
         """Images that a training takes in, those that it sees again included."""
+        return int(self.schedule.steps * self.batch.size)
 
     @property
     def averages_weights(self) -> bool:
@@ -56,7 +52,7 @@ class Training(Strict, ABC):
         return 3.0
 
     def canonical_json(self) -> str:
-        """Return the one JSON text of this recipe: sorted keys, no defaults, no spaces."""
+        """Return the one JSON text of this recipe, without defaults."""
         return canonical_json(self.model_dump(mode="json", exclude_defaults=True))
 
     @property
@@ -96,10 +92,7 @@ class Model(Strict):
 
     @property
     def published(self) -> str | None:
-        """The name of the published weights that training starts from, if it does.
-
-        Those of a hub have none: timm keeps them in its own store.
-        """
+        """Name of the published weights that training starts from; timm keeps those of a hub."""
         if isinstance(self.pretrained, str):
             return self.pretrained
         return self.name if self.pretrained and not self.name.startswith(HUBS) else None
@@ -294,7 +287,7 @@ class Segmenter(Strict):
 
     @property
     def published(self) -> str | None:
-        """The name of the published weights that training starts from, if it does."""
+        """As `Model.published`."""
         return self.pretrained
 
 
@@ -332,14 +325,6 @@ class SegmentationRecipe(Training):
     options: dict[str, Any] = Field({}, description="laid over the whole configuration")
     schedule: Steps
     batch: Whole
-
-    def steps(self, train_images: int) -> int:
-        """As the recipe says, however many images there are."""
-        return self.schedule.steps
-
-    def images(self, train_images: int) -> int:
-        """Steps x batch."""
-        return self.schedule.steps * self.batch.size
 
 
 Span = tuple[float, float]
@@ -452,14 +437,6 @@ class SelfSupervisionRecipe(Training):
     precision: Literal["fp32", "bf16"] = "fp32"
     grad_checkpointing: bool = False
 
-    def steps(self, train_images: int) -> int:
-        """As the recipe says, however many images there are."""
-        return self.schedule.steps
-
-    def images(self, train_images: int) -> int:
-        """Steps x batch."""
-        return self.schedule.steps * self.batch.size
-
     @property
     def averages_weights(self) -> bool:
         """The teacher is an average."""
@@ -481,7 +458,7 @@ RECIPES: dict[str, type[AnyRecipe]] = {
 
 
 def canonical_json(value: Any) -> str:
-    """Return the canonical JSON text of plain data: sorted keys, no spaces."""
+    """Return the one JSON text of plain data: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

@@ -1,8 +1,7 @@
 """One paper at one scale: its recipes, how often they run, what its measures are asked.
 
-A recipe is the paper's own (base, choices of axes, its family's delta), then what the paper's file
-of the scale lays over it by patterns of names, then the dataset that stands in. Every value keeps
-the file and line that set it (`PaperAtScale.values`).
+A recipe is the paper's own, then what the paper's file of the scale lays over it by patterns of
+names, then the dataset that stands in. Every value keeps the file and line that set it.
 """
 
 from __future__ import annotations
@@ -41,11 +40,7 @@ class PaperAtScale:
     def __init__(
         self, folder: Path, scale: Scale, datasets: Mapping[str, DatasetInfo], root: Path
     ) -> None:
-        """Read a paper's recipes and artifacts, and what the scale changes of them.
-
-        Raises:
-            VitrineError: a file is wrong, or names what there is not.
-        """
+        """Read the files, or raise VitrineError where one is wrong or names what there is not."""
         self.folder, self.scale, self.datasets, self.root = folder, scale, datasets, root
         self.recipes_path, self.artifacts_path = folder / "recipes.yaml", folder / "artifacts.yaml"
         self.recipes = load(RecipesFile, self.recipes_path).expand(str(self.recipes_path))
@@ -62,8 +57,7 @@ class PaperAtScale:
     def recipe(self, name: str) -> AnyRecipe:
         """A recipe at this scale; what it starts from goes by its recipe's name.
 
-        Raises:
-            VitrineError: no such recipe, or its values are not valid.
+        Raises VitrineError where there is no such recipe, or it is not valid.
         """
         return self._recipe(name, self.values(name))
 
@@ -71,12 +65,10 @@ class PaperAtScale:
         """What is written of a recipe at this scale, with the origin of each value."""
         self.require(name)
         written = merge(self.recipes[name], *self._matching("recipes", name))
-        dataset = written.get("data", {}).get("dataset")
-        stand_ins = self.stand_ins
+        dataset, stand_ins = written.get("data", {}).get("dataset"), self.stand_ins
         if dataset in stand_ins:
             place = place_of(stand_ins, dataset) or ""
-            stand_in = {"dataset": stand_ins[dataset]}
-            written = merge(written, {"data": Placed(stand_in, {"dataset": place})})
+            written = merge(written, {"data": _placed("dataset", stand_ins[dataset], place)})
         return self._completed(written)
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
@@ -84,10 +76,7 @@ class PaperAtScale:
         """Tell whether nothing stands in for a recipe here, nor for those that it starts from.
 
         It is asked of a recipe and not of its run: of two that come out equal at a scale, one may
-        be printed so.
-
-        Raises:
-            VitrineError: no such recipe, or it is not valid.
+        be printed so. Errors as `recipe`.
         """
         return all(self.recipe(one) == self.printed(one) for one in (name, *self.sources(name)))
 
@@ -97,11 +86,7 @@ class PaperAtScale:
         return self._recipe(name, self._completed(self.recipes[name]))
 
     def changes(self, name: str) -> dict[str, str]:
-        """What this scale changes of a recipe, as ``15 (paper: 100)`` by field.
-
-        Raises:
-            VitrineError: no such recipe, or it is not valid.
-        """
+        """What this scale changes of a recipe, as ``15 (paper: 100)`` by field."""
         recipes = (self.recipe(name), self.printed(name))
         here, printed = (dict(_leaves(one.model_dump(mode="json"))) for one in recipes)
         return {
@@ -114,8 +99,7 @@ class PaperAtScale:
     def sources(self, name: str) -> tuple[str, ...]:
         """The recipe that a recipe starts from at this scale, the one that this starts from, ...
 
-        Raises:
-            VitrineError: there is no such recipe, or they go round in a circle.
+        Raises VitrineError where there is no such recipe, or they go round in a circle.
         """
         chain = [name]
         while (source := self.recipe(chain[-1]).model.weights_from) is not None:
@@ -194,16 +178,18 @@ class PaperAtScale:
     def _completed(self, written: Delta) -> Placed:
         """Add what nobody writes: the dataset's version, and the digest of a configuration."""
         more: dict[str, Placed] = {}
-        dataset = written.get("data", {}).get("dataset")
-        if dataset is not None:
+        if (dataset := written.get("data", {}).get("dataset")) is not None:
             version = find(dataset, self.datasets).version
             place = f"configs/datasets.yaml: the version of {dataset}"
-            more["data"] = Placed({"version": version}, {"version": place})
+            more["data"] = _placed("version", version, place)
         name = written.get("model", {}).get("name", "")
         if written["task"] == "segmentation" and (digest := config_digest(name, self.root)):
-            place = f"computed from {FOLDER / name}.py"
-            more["model"] = Placed({"sha256": digest}, {"sha256": place})
+            more["model"] = _placed("sha256", digest, f"computed from {FOLDER / name}.py")
         return merge(written, more)
+
+
+def _placed(key: str, value: Any, place: str) -> Placed:
+    return Placed({key: value}, {key: place})
 
 
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

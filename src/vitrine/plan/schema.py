@@ -1,8 +1,8 @@
 """Typed configuration: strict, frozen pydantic models read from YAML.
 
-Every mistake in a file becomes one `VitrineError` that names the file, the field and the value,
-with the closest known key where a key is unknown. Mappings remember the file and line of each of
-their keys, also where they are merged, so that every resolved value can be traced.
+Every mistake in a file becomes one `VitrineError` that names file, field and value, with the
+closest key where one is unknown. Mappings remember the file and line of each of their keys, also
+where they are merged, so that every resolved value can be traced.
 """
 
 from __future__ import annotations
@@ -74,20 +74,12 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_yaml(path: Path) -> Any:
-    """Parse a YAML file into plain data.
-
-    Raises:
-        VitrineError: the file is missing or is not YAML.
-    """
+    """Parse a YAML file into plain data; raises VitrineError where it is missing or no YAML."""
     return _read(path, _Loader)
 
 
 def read_placed(path: Path) -> Any:
-    """Parse a YAML file into data whose mappings know the line of each key.
-
-    Raises:
-        VitrineError: as `read_yaml` does, or a mapping has a key twice.
-    """
+    """As `read_yaml`, but mappings know the line of each key, and may have none twice."""
 
     class Loader(_Loader):
         def construct_yaml_map(self, node: yaml.MappingNode) -> Any:
@@ -117,17 +109,13 @@ def _read(path: Path, loader: Any) -> Any:
     except UnicodeDecodeError:
         raise VitrineError(f"{path} is not UTF-8 text; save it as such") from None
     try:
-        return yaml.load(text, Loader=loader) or {}
+        return yaml.load(text, Loader=loader) or Placed({}, {})
     except yaml.YAMLError as error:
         raise VitrineError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
 
 
 def parse(model: type[Model], data: Any, where: str) -> Model:
-    """Validate `data` as `model`; `where` names its origin in the error.
-
-    Raises:
-        VitrineError: a key is unknown, or a value has the wrong type or range.
-    """
+    """Validate `data` as `model`, or raise VitrineError, in which `where` names their origin."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -142,8 +130,7 @@ def load(model: type[Model], path: Path) -> Model:
 def load_entries(model: type[Model], path: Path, kind: str) -> dict[str, Model]:
     """Read a registry: names, which `model` is told too, to its other fields.
 
-    Raises:
-        VitrineError: the file is missing, or an entry (of this `kind`) is wrong.
+    Raises VitrineError where the file is missing, or an entry (of this `kind`) is wrong.
     """
     entries: Any = read_yaml(path)
     if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
@@ -157,16 +144,15 @@ def load_entries(model: type[Model], path: Path, kind: str) -> dict[str, Model]:
 def read_mapping(path: Path) -> Placed:
     """Parse a YAML file that is a mapping, which knows the line of each key."""
     values = read_placed(path)
-    if not isinstance(values, dict):
+    if not isinstance(values, Placed):
         raise VitrineError(f"{path} must be a mapping of keys to values")
-    return values if isinstance(values, Placed) else Placed(values, {})
+    return values
 
 
 def read_with_bases(path: Path) -> dict[Path, Placed]:
     """Read a file behind those that it ``extends``, named as its neighbours, the basic first.
 
-    Raises:
-        VitrineError: one of them is missing or no mapping, or they go round in a circle.
+    Raises VitrineError where one is missing or no mapping, or they go round in a circle.
     """
     read: dict[str, Placed] = {}
 
@@ -184,8 +170,7 @@ def with_bases(
 ) -> list[str]:
     """Return a name behind those that it extends, the most basic first.
 
-    Raises:
-        VitrineError: one of them is not known, or they go round in a circle.
+    Raises VitrineError where one of them is not known, or they go round in a circle.
     """
     names = [name]
     while (base := base_of(names[0])) is not None:
@@ -204,8 +189,7 @@ def with_bases(
 def merge(base: Mapping[str, Any], *deltas: Mapping[str, Any]) -> Placed:
     """Merge nested dictionaries from left to right; later values win, lists are replaced whole.
 
-    Raises:
-        VitrineError: a plain value would replace a dictionary.
+    Raises VitrineError where a plain value would replace a dictionary.
     """
     merged = Placed(base, base.places if isinstance(base, Placed) else {})
     for delta in deltas:

@@ -1,6 +1,6 @@
-"""Settings of the workflow and the scales: which values stand in for the papers' own.
+"""Settings of the workflow, and the scales: values in place of the papers' own.
 
-A scale is an overlay of values. No code asks what scale it is; it only reads these values.
+No code asks what scale it is; it only reads these values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pydantic.json_schema import SkipJsonSchema
 from vitrine.errors import require_known
 from vitrine.plan.schema import StandIns, Strict, merge, parse, read_mapping, read_with_bases
 
-STEPS = ("train", "evaluate", "benchmark")
 Step = Literal["train", "evaluate", "benchmark"]
 
 
@@ -95,12 +94,7 @@ def known_scales(root: Path) -> list[str]:
 
 
 def load_scale(root: Path, name: str) -> Scale:
-    """Read one scale, behind those that it extends; it is called like its file.
-
-    Raises:
-        VitrineError: no such scale, or its file is wrong.
-    """
+    """Read one scale behind those that it extends; raises VitrineError: there is none, or wrong."""
     require_known("scale", name, known_scales(root))
     path = root / "configs" / "scales" / f"{name}.yaml"
-    written = read_with_bases(path).values()
-    return parse(Scale, merge({}, *written, {"name": name}), str(path))
+    return parse(Scale, merge({}, *read_with_bases(path).values(), {"name": name}), str(path))

@@ -1,7 +1,6 @@
 """Python that configurations name: functions, and files that are read without running them.
 
-Our MMSegmentation configurations are such files: the catalogue needs neither mmengine nor torch to
-know what they say.
+Such are our MMSegmentation configurations: the catalogue needs neither mmengine nor torch for them.
 """
 
 from __future__ import annotations
@@ -22,11 +21,7 @@ _WITH_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 
 
 def syntax_tree(path: Path) -> ast.Module:
-    """Parse a Python file.
-
-    Raises:
-        VitrineError: it cannot be read or parsed.
-    """
+    """Parse a Python file, or raise VitrineError."""
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -48,11 +43,7 @@ def code_of(path: Path) -> str:
 
 
 def import_function(name: str, file: str) -> Callable[..., Any]:
-    """Import ``module:function``; `file` is where it is named.
-
-    Raises:
-        VitrineError: there is no such module or function.
-    """
+    """Import ``module:function``, or raise VitrineError, which says that `file` names it."""
     module, _, function = name.partition(":")
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
@@ -70,8 +61,7 @@ THEIRS = "mmseg::"  # mmengine's prefix of MMSegmentation's own files
 def config_path(name: str, root: Path = Path()) -> str:
     """Return what mmengine opens for a configuration's name: a path, or ``mmseg::<file>``.
 
-    Raises:
-        VitrineError: there is no such file among ours.
+    Raises VitrineError where there is no such file among ours.
     """
     if name.startswith(THEIRS):
         return name
@@ -81,29 +71,22 @@ def config_path(name: str, root: Path = Path()) -> str:
 
 
 def config_digest(name: str, root: Path) -> str:
-    """Return 16 hex digits that change with what a configuration of ours says.
+    """Return 16 hex digits that change with what a configuration of ours says in code.
 
-    Comments and docstrings do not count. MMSegmentation's own files are pinned by its version and
-    give "".
-
-    Raises:
-        VitrineError: there is no such file, or it is no configuration.
+    MMSegmentation's own files are pinned by its version and give "". Raises VitrineError where
+    there is no such file, or it is no configuration.
     """
     if name.startswith(THEIRS):
         return ""
-    digest = hashlib.sha256()
-    for file in _with_bases(Path(config_path(name, root))):
-        digest.update(code_of(file).encode())
-    return digest.hexdigest()[:16]
+    code = "".join(map(code_of, _with_bases(Path(config_path(name, root)))))
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
 
 
 def config_strings(name: str, root: Path = Path()) -> set[str]:
     """Return every string in a configuration of ours and in those of ours that it inherits.
 
-    Among them are the types that it names; MMSegmentation's own files name none of ours.
-
-    Raises:
-        VitrineError: there is no such file, or it is no configuration.
+    Among them are the types that it names; MMSegmentation's own files name none of ours. Errors as
+    `config_digest`.
     """
     if name.startswith(THEIRS):
         return set()

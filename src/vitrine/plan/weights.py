@@ -1,7 +1,6 @@
-"""The registry of published weights: ``configs/weights.yaml`` as typed objects.
+"""The registry of published weights, ``configs/weights.yaml``, as typed objects.
 
-An entry says where weights are published, what the published file must hash to, and its licence.
-Jobs read them from one safetensors file, see `vitrine.training.weights`.
+Jobs read the weights from one safetensors file, see `vitrine.training.weights`.
 """
 
 from __future__ import annotations
@@ -35,9 +34,10 @@ class PublishedWeights(Strict):
 
         As torch.hub, digits after a hyphen at the end of the published name begin the SHA-256.
         """
+        if self.sha256:
+            return "sha256", self.sha256
         digits = re.search(r"-([0-9a-f]{8,})\.\w+$", self.url[0])
-        known = self.sha256 or (digits[1] if digits else None)
-        return ("sha256", known) if known else None
+        return ("sha256", digits[1]) if digits else None
 
     @property
     def pinned(self) -> bool:
@@ -58,11 +58,7 @@ def load_weights_registry(path: Path = REGISTRY) -> dict[str, PublishedWeights]:
 def find_weights(
     name: str, registry: Mapping[str, PublishedWeights], path: Path = REGISTRY
 ) -> PublishedWeights:
-    """Look published weights up by their name, or by one of their URLs.
-
-    Raises:
-        VitrineError: the registry has none such.
-    """
+    """Look published weights up by name, or by one of their URLs; VitrineError: there are none."""
     for weights in registry.values():
         if name == weights.name or name in weights.url:
             return weights

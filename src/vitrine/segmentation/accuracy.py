@@ -23,8 +23,7 @@ from vitrine.data.layout import check_layout
 from vitrine.data.loading import evenly_spread
 from vitrine.data.segmentation import IGNORED
 from vitrine.errors import VitrineError
-from vitrine.measures.context import Trained, Values
-from vitrine.plan.datasets import DatasetInfo
+from vitrine.measures.context import Described, Trained, Values
 from vitrine.plan.recipe import SegmentationRecipe
 from vitrine.segmentation.config import SCOPE, test_config
 from vitrine.segmentation.sampling import read_sample
@@ -44,13 +43,12 @@ class Sample:
 class ValidationSamples:
     """The validation split under the recipe's test pipeline, in the order of file names.
 
-    Raises:
-        VitrineError: the dataset is not there, or the configuration cannot be used.
+    Raises VitrineError where the dataset is not there, or the configuration cannot be used.
     """
 
-    def __init__(self, recipe: SegmentationRecipe, info: DatasetInfo, data_root: Path) -> None:
-        check_layout(info, data_root)
-        config = test_config(recipe, info, data_root)
+    def __init__(self, of: Described[SegmentationRecipe]) -> None:
+        check_layout(of.info, of.data_root)
+        config = test_config(of.recipe, of.info, of.data_root)
         with DefaultScope.overwrite_default_scope(SCOPE):
             self._images: Any = DATASETS.build(config.test_dataloader.dataset)
             self._preprocessor: Any = MODELS.build(config.model.data_preprocessor)
@@ -65,14 +63,6 @@ class ValidationSamples:
         image = self._preprocessor(batch, training=False)["inputs"][0]
         mask = told.gt_sem_seg.data[0].long()
         return Sample(image, mask, Path(told.img_path).stem, told)
-
-
-METHODS: dict[str, dict[str, Any]] = {
-    "baseline": {},
-    "iid": {"calibration": "iid"},
-    "empirical": {"calibration": "empirical"},
-    "zero": {"scale": 0.0},
-}
 
 
 class Areas:
@@ -90,11 +80,9 @@ class Areas:
     def values(self) -> dict[str, float]:
         """``mIoU``, ``mAcc`` and ``aAcc``, in percent."""
         metrics = IoUMetric.total_area_to_metrics(*self.totals)
+        means = {name: torch.tensor(value).nanmean() for name, value in metrics.items()}
         names = {"mIoU": "IoU", "mAcc": "Acc", "aAcc": "aAcc"}
-        return {
-            ours: (100 * torch.tensor(metrics[theirs]).nanmean()).item()
-            for ours, theirs in names.items()
-        }
+        return {ours: (100 * means[theirs]).item() for ours, theirs in names.items()}
 
 
 def segmentation_accuracy(
@@ -105,7 +93,7 @@ def segmentation_accuracy(
     Returns:
         ``mIoU``, ``mAcc`` and ``aAcc`` (percent), ``images``.
     """
-    samples = ValidationSamples(trained.recipe, trained.info, trained.data_root)
+    samples = ValidationSamples(trained)
     chosen = evenly_spread(len(samples), images)
     return {**judge(trained, samples, chosen).values(), "images": len(chosen)}
 
@@ -120,20 +108,25 @@ def judge(
     return areas
 
 
+METHODS: dict[str, dict[str, Any]] = {
+    "baseline": {},
+    "iid": {"calibration": "iid"},
+    "empirical": {"calibration": "empirical"},
+    "zero": {"scale": 0.0},
+}
+
+
 def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None = None) -> Values:
     """Judge a Vision Transformer with its positions calibrated at test time (variance, Table 4).
 
-    The weights, of a `TimmViT`, are the same each time. Whether one axis of the table grows or
-    both, and so which of the paper's constants divides it, follows from each image's size. Judged
-    are the validation split, or `images` spread evenly over it.
+    Which of the paper's constants divides the table follows from each image's size: one axis of it
+    grows, or both. Judged are the validation split, or `images` spread evenly over it. Raises
+    VitrineError where the backbone is no `TimmViT`, whose positions are calibrated.
 
     Returns:
         ``"<metric>/<method>"`` (percent) for the metrics mIoU, mAcc and aAcc, and the methods
         baseline, UP(P), iid, UP(P) / sqrt(k), empirical, and zero, without the positions of
         patches; ``"<metric>/<method>-baseline"``, the gain in points; ``images``.
-
-    Raises:
-        VitrineError: the backbone has no positions to calibrate.
     """
     backbone: Any = trained.model.backbone
     if not isinstance(backbone, TimmViT):
@@ -141,7 +134,7 @@ def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None
             f"configuration '{trained.recipe.model.name}' has a {type(backbone).__name__}, which "
             "adds no table of positions: calibrated_accuracy needs a TimmViT"
         )
-    samples = ValidationSamples(trained.recipe, trained.info, trained.data_root)
+    samples = ValidationSamples(trained)
     chosen = evenly_spread(len(samples), images)
     areas = {method: Areas(trained.info.classes) for method in METHODS}
     for sample in map(samples.__getitem__, chosen):
@@ -149,13 +142,13 @@ def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None
             backbone.model.rescaling = options
             areas[method].add(predict(trained, sample), sample.mask)
     backbone.model.rescaling = {}
+    reached = {method: own.values() for method, own in areas.items()}
     values: dict[str, float] = {"images": len(chosen)}
-    baseline = areas["baseline"].values()
-    for method, own in areas.items():
-        for metric, value in own.values().items():
+    for method, own in reached.items():
+        for metric, value in own.items():
             values[f"{metric}/{method}"] = value
             if method != "baseline":
-                values[f"{metric}/{method}-baseline"] = value - baseline[metric]
+                values[f"{metric}/{method}-baseline"] = value - reached["baseline"][metric]
     return values
 
 

@@ -1,15 +1,10 @@
-"""Truly shift-equivariant Swin and SwinV2 as backbones of mmseg.
-
-A model of any size is had by timm's arguments:
+"""Truly shift-equivariant Swin and SwinV2 as backbones of mmseg, of any size.
 
     backbone = dict(type="AdaptiveSwin", img_size=448, drop_path_rate=0.3, selection="fast")
 
-In evaluation they take images of any size: they pad them with zeros, below and to the right, to
-what the windows divide, and the heads cut off what was added. In training images must fit, as
-padding would count in the statistics of the heads' batch norms. A shift of an image that is padded
-is no shift of what the windows see: only images that fit are equivariant.
-
-The models are imported, and not only named, so that whoever measures a segmenter knows its code.
+In evaluation images of any size are padded with zeros, below and to the right, to what the windows
+divide; the heads cut that off. Only images that fit are equivariant. In training all must fit, as
+padding would count in the statistics of batch norms.
 """
 
 from __future__ import annotations
@@ -22,6 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from vitrine.segmentation.backbones import Stages, TimmStages
+
+# Imported, and not only named, so that whoever measures a segmenter knows its code.
 from vitrine.shift.swin import a_swin_tiny_patch4_window7_224, a_swinv2_tiny_window8_256
 
 
@@ -31,8 +28,7 @@ class AdaptiveStages(TimmStages):
     def forward(self, images: Tensor) -> Stages:
         """Return the features of each stage of images ``(B, 3, H, W)``.
 
-        Raises:
-            VitrineError: in training, H or W does not fit the windows.
+        Raises VitrineError where H or W does not fit the windows in training.
         """
         height, width = images.shape[2:]
         if not self.training:

@@ -1,12 +1,8 @@
 """timm's models as backbones of mmseg, and its SwinV2, which mmseg lacks.
 
-As in mmseg's own `SwinTransformer`, every stage ends in a norm of its own. All else, parameters and
-their names are timm's, and a model of any size is had by timm's arguments. `img_size` is that of
-the crops: timm shifts windows only in stages that have several. Images may have other sizes.
-
-`CircularConv2d` is a convolution on an image without borders, ``conv_cfg=dict(type=...)`` of
-mmseg's heads. The paper's models under circular shifts, plain and adaptive, have it in all of
-UperNet (shift, Sec. 5.5).
+As in mmseg's own `SwinTransformer`, every stage ends in a norm of its own; all else is timm's.
+`img_size` is that of the crops, as timm shifts windows only in stages that have several. Images may
+have other sizes.
 """
 
 from __future__ import annotations
@@ -31,11 +27,7 @@ EPS = 1e-5  # of the norms, as in mmseg's SwinTransformer
 
 
 def create(model_name: str, **kwargs: Any) -> Any:
-    """Make a model of timm's that takes images of several sizes.
-
-    Raises:
-        VitrineError: timm does not know it, or it refuses an argument.
-    """
+    """Make a model of timm's for images of several sizes; raises VitrineError where timm cannot."""
     try:
         return timm.create_model(model_name, num_classes=0, dynamic_img_size=True, **kwargs)
     except (TypeError, RuntimeError) as error:
@@ -87,10 +79,8 @@ class TimmBackbone(BaseModule):
 
     def forward(self, images: Tensor) -> Any:
         """Return the features, each ``(B, C, h, w)``, of images ``(B, 3, H, W)``."""
-        indices = list(self.out_indices)
-        return tuple(
-            self.model.forward_intermediates(images, indices=indices, intermediates_only=True)
-        )
+        options = {"indices": list(self.out_indices), "intermediates_only": True}
+        return tuple(self.model.forward_intermediates(images, **options))
 
 
 class TimmStages(TimmBackbone):
@@ -109,12 +99,10 @@ class TimmStages(TimmBackbone):
         init_cfg: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        name = model_name or self.default_name
-        model = create(name, **kwargs)
+        model = create(model_name or self.default_name, **kwargs)
         stages = model.feature_info
-        super().__init__(
-            model, range(len(stages)) if out_indices is None else out_indices, init_cfg
-        )
+        every = range(len(stages))
+        super().__init__(model, every if out_indices is None else out_indices, init_cfg)
         for index in self.out_indices:
             self.add_module(f"norm{index}", LayerNorm2d(stages[index]["num_chs"], eps=EPS))
 
@@ -138,7 +126,10 @@ class TimmSwinV2(TimmStages):
 
 @CONVOLUTIONS.register_module()
 class CircularConv2d(nn.Conv2d):
-    """torch's convolution with circular padding."""
+    """torch's convolution on an image without borders, a ``conv_cfg`` of mmseg's heads.
+
+    The models under circular shifts have it in all of UperNet, plain or adaptive (shift, Sec. 5.5).
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{**kwargs, "padding_mode": "circular"})

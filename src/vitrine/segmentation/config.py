@@ -1,8 +1,7 @@
 """From a recipe to a segmenter: the mmengine configuration that it names, and what it lays over it.
 
-What our graph decides (where the data lie, how many classes there are, steps, batch) is
-set here, so that a configuration may be written for MMSegmentation's own tools and still train
-under our rules.
+What our graph decides (where the data lie, classes, steps, batch) is set here, so that a
+configuration may be written for MMSegmentation's own tools and still train under our rules.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ from vitrine.training.seeding import seed_everything
 from vitrine.training.weights_file import require_as_noted
 
 SCOPE = "mmseg"
-HEADS = ("decode_head", "auxiliary_head")
 LOADERS = {"train_dataloader": "train", "val_dataloader": "val", "test_dataloader": "val"}
-VALIDATION = ("val_cfg", "val_dataloader", "val_evaluator")
-TESTING = ("test_cfg", "test_dataloader", "test_evaluator")
 SET_HERE = {
     "train_cfg": "schedule.steps",
     "work_dir": "runs_root",
@@ -43,14 +39,10 @@ SET_HERE = {
 
 
 def load_config(recipe: SegmentationRecipe, classes: int, synchronised: bool = False) -> Config:
-    """Read the recipe's configuration, with its own values laid over it, for so many classes.
+    """Read the recipe's configuration, with `options` and then `model.args` laid over it.
 
-    The recipe lays `options` and then `model.args` over it. Its model starts from no published
-    weights. SyncBN, which needs GPUs, becomes BN unless `synchronised`.
-
-    Raises:
-        VitrineError: there is no such configuration, it cannot be read, or the recipe's values do
-            not fit it.
+    Its model starts from no published weights. SyncBN, which needs GPUs, becomes BN unless
+    `synchronised`. Raises VitrineError where it cannot be read, or the recipe does not fit it.
     """
     name = recipe.model.name
     try:
@@ -60,7 +52,9 @@ def load_config(recipe: SegmentationRecipe, classes: int, synchronised: bool = F
         _refuse_unknown(recipe.options, config)
         for values in (recipe.options, {"model": recipe.model.args}):
             config.merge_from_dict(_with_tuples(values))
-        _set_classes(config.model, classes)
+        for name in ("decode_head", "auxiliary_head"):
+            for head in _listed(config.model.get(name)):
+                head.num_classes = classes
     except VitrineError:
         raise
     except Exception as error:  # a configuration is code: it may raise anything
@@ -76,12 +70,9 @@ def load_config(recipe: SegmentationRecipe, classes: int, synchronised: bool = F
 
 
 def build_model(recipe: SegmentationRecipe, classes: int) -> nn.Module:
-    """Make the recipe's segmenter without published weights.
+    """Make the recipe's segmenter, of images (B, 3, H, W), without published weights.
 
-    Called with images (B, 3, H, W) it returns logits (B, classes, h, w).
-
-    Raises:
-        VitrineError: there is no such configuration, or the model refuses an argument.
+    Raises VitrineError where there is no such configuration, or the model refuses an argument.
     """
     config = load_config(recipe, classes)
     try:
@@ -99,9 +90,7 @@ def build_model(recipe: SegmentationRecipe, classes: int) -> nn.Module:
 def initial_segmenter(job: Job[SegmentationRecipe]) -> nn.Module:
     """Make the segmenter of a recipe without steps: with published weights of all of it, if any.
 
-    Raises:
-        VitrineError: as `build_model`; or the weights are missing, not those that were fetched, or
-            of another segmenter.
+    Errors as `build_model`; or the weights are missing, changed, or of another segmenter.
     """
     initial = _published(job)
     seed_everything("initial weights", job.seed)
@@ -113,13 +102,13 @@ def initial_segmenter(job: Job[SegmentationRecipe]) -> nn.Module:
 
 def _published(job: Job[SegmentationRecipe]) -> Path | None:
     """The published weights that a run starts from, if it does."""
-    if job.recipe.model.pretrained and job.initial is None:
+    if job.initial is not None:
+        require_as_noted(job.initial)
+    elif job.recipe.model.pretrained:
         raise VitrineError(
             f"the recipe starts from the published weights {job.recipe.model.pretrained} and was "
             "given none: pass their file as `initial`"
         )
-    if job.initial is not None:
-        require_as_noted(job.initial)
     return job.initial
 
 
@@ -132,9 +121,8 @@ def image_shape(recipe: SegmentationRecipe) -> tuple[int, int, int]:
 def training_config(job: Job[SegmentationRecipe], world: int, on_gpu: bool) -> Config:
     """Make the configuration that mmengine's Runner trains by, in one of `world` processes.
 
-    Raises:
-        VitrineError: as `load_config`; the processes cannot share the batch; published weights are
-            missing or not those that were fetched; or the configuration accumulates gradients.
+    Errors as `load_config`; or the processes cannot share the batch, published weights are missing
+    or changed, or the configuration accumulates gradients.
     """
     recipe, size = job.recipe, job.recipe.batch.size
     if size % world:
@@ -152,13 +140,16 @@ def training_config(job: Job[SegmentationRecipe], world: int, on_gpu: bool) -> C
     _place_data(config, job.dataset, job.data_root)
     if initial is not None:
         config.model.backbone.init_cfg = {"type": "Pretrained", "checkpoint": str(initial)}
-    # Where the parameters are, as the default, LOCAL_RANK's GPU, is wrong on a CPU.
-    wrapper = {"type": "MMDistributedDataParallel", "broadcast_buffers": False, "device_ids": None}
-    config.model_wrapper_cfg = wrapper
+    config.model_wrapper_cfg = {
+        "type": "MMDistributedDataParallel",
+        "broadcast_buffers": False,
+        "device_ids": None,  # where the parameters are: the default is wrong on a CPU
+    }
     _stretch(config, recipe.schedule.steps)
     _count_samples(config, job.seed, size // world, job.workers)
-    for key in (*VALIDATION, *TESTING):  # evaluation is a job of its own
-        config[key] = None
+    for split in ("val", "test"):  # evaluation is a job of its own
+        for part in ("cfg", "dataloader", "evaluator"):
+            config[f"{split}_{part}"] = None
     config.default_hooks = {
         "timer": {"type": "IterTimerHook"},
         "param_scheduler": {"type": "ParamSchedulerHook"},
@@ -173,11 +164,7 @@ def training_config(job: Job[SegmentationRecipe], world: int, on_gpu: bool) -> C
 
 
 def test_config(recipe: SegmentationRecipe, info: DatasetInfo, data_root: Path) -> Config:
-    """Make the configuration that the segmenter is evaluated by, here and by mmseg's own tools.
-
-    Raises:
-        VitrineError: as `load_config`.
-    """
+    """Make the configuration of evaluation, here and by mmseg's tools; errors as `load_config`."""
     config = load_config(recipe, info.classes)
     _place_data(config, info, data_root)
     others = config.get("custom_imports", {}).get("imports", [])
@@ -211,12 +198,6 @@ def _with_tuples(value: Any) -> Any:
     return [_with_tuples(one) for one in value]
 
 
-def _set_classes(model: Any, classes: int) -> None:
-    for name in HEADS:
-        for head in _listed(model.get(name)):
-            head.num_classes = classes
-
-
 def _listed(value: Any) -> list[Any]:
     """What mmengine takes as one, several or none."""
     return value if isinstance(value, list) else [value] if value else []
@@ -224,12 +205,11 @@ def _listed(value: Any) -> list[Any]:
 
 def _replace_type(node: Any, old: str, new: str) -> None:
     """Rename a registered type wherever it stands; SyncBN, for one, needs GPUs."""
-    if isinstance(node, dict):
-        if node.get("type") == old:
-            node["type"] = new
-        node = list(node.values())
-    for value in node if isinstance(node, list | tuple) else ():
-        _replace_type(value, old, new)
+    if isinstance(node, dict) and node.get("type") == old:
+        node["type"] = new
+    if isinstance(node, dict | list | tuple):
+        for value in node.values() if isinstance(node, dict) else node:
+            _replace_type(value, old, new)
 
 
 def _place_data(config: Config, info: DatasetInfo, data_root: Path) -> None:

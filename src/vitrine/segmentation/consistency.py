@@ -1,12 +1,9 @@
 """mASCC: how many pixels keep their predicted class when the image is shifted (shift, Eq. 26).
 
-Two shifted views of an image are segmented, the predictions shifted back and compared by pixels. A
-circular shift only moves pixels, so a truly shift-equivariant segmenter agrees on all, unless the
-image repeats itself (`vitrine.segmentation.heads`). A standard shift changes what is at the border:
-only pixels that both views show are compared.
-
-As in `vitrine.measures.consistency`, what is drawn for an image follows from the seed and its index
-in the split alone, and an offset o is the exponent of S: shifted[i] = x[(i + o) mod M].
+A circular shift only moves pixels, so a truly shift-equivariant segmenter agrees on all, unless the
+image repeats itself (`vitrine.segmentation.heads`). Of a standard shift, only pixels that both
+views show are compared. As in `vitrine.measures.consistency`, draws follow from the seed and the
+image's index alone, and an offset o is the exponent of S: shifted[i] = x[(i + o) mod M].
 """
 
 from __future__ import annotations
@@ -35,26 +32,22 @@ def segmentation_consistency(
     max_shift: int = 32,
     images: int | None = None,
 ) -> Values:
-    """Compare the predictions of two shifted views of each image, at the network's resolution.
-
-    Source: shift, Sec. 5.5, Sec. 5.6.
+    """Compare predictions of shifted views, at the network's size (shift, Sec. 5.5, Sec. 5.6).
 
     Judged are the validation split, or `images` spread evenly over it. Offsets are any at all
     where the mode is ``circular``. Where it is ``standard`` they are up to `max_shift` either way,
     on each axis, in pixels of an image whose short side is 512 (others shift by the same part of
     theirs, rounded down), and pixels left empty have the colour that MMSegmentation pads with.
+    Raises VitrineError where there is no such mode.
 
     Returns:
         ``mascc`` (percent: the mean over images of the share of pixels that agree), ``identical``
         (percent of images of which all pixels agree), ``bitwise`` (of which all logits do, in
         every bit), ``images``; for standard shifts also ``max_shift_pixels``, the largest limit.
-
-    Raises:
-        VitrineError: there is no such mode.
     """
     if mode not in get_args(Mode):
         raise VitrineError(f"there is no mode '{mode}'{did_you_mean(mode, get_args(Mode))}")
-    samples = ValidationSamples(trained.recipe, trained.info, trained.data_root)
+    samples = ValidationSamples(trained)
     chosen = evenly_spread(len(samples), images)
     shares, bitwise, limits = [], [], [0]
     for index in chosen:
@@ -70,13 +63,10 @@ def segmentation_consistency(
         first, second = logits.argmax(dim=1)
         shares.append((first == second)[both].double().mean().item())
         bitwise.append((logits[0] == logits[1])[:, both].all().item())
-    values = {
-        "mascc": 100 * sum(shares) / len(chosen),
-        "identical": 100 * shares.count(1.0) / len(chosen),
-        "bitwise": 100 * sum(bitwise) / len(chosen),
-        "images": len(chosen),
-    }
-    return values if mode == "circular" else {**values, "max_shift_pixels": max(limits)}
+    counts = {"mascc": sum(shares), "identical": shares.count(1.0), "bitwise": sum(bitwise)}
+    values = {name: 100 * count / len(chosen) for name, count in counts.items()}
+    more = {} if mode == "circular" else {"max_shift_pixels": max(limits)}
+    return {**values, "images": len(chosen), **more}
 
 
 def shift_limit(sample: Sample, max_shift: int) -> int:
@@ -93,9 +83,7 @@ def shown_size(sample: Sample) -> tuple[int, int]:
 def shifted_back(
     trained: Trained[SegmentationRecipe], sample: Sample, offsets: Tensor, mode: Mode
 ) -> tuple[Tensor, Tensor]:
-    """Segment an image's shifted views, and shift the predictions back.
-
-    Offsets are int64 ``(views, 2)``.
+    """Segment an image shifted by `offsets`, int64 ``(views, 2)``, and shift the predictions back.
 
     Returns:
         logits ``(views, classes, h, w)`` at the pixels of the image, and which of these pixels a
@@ -110,11 +98,11 @@ def shifted_back(
     else:
         views = zero_padded_shift(shown, offsets, torch.zeros(len(sample.image)))
         inside = circular_shift(zero_padded_shift(inside, offsets, torch.zeros(1)), -offsets)
-    logits = logits_of(trained, functional.pad(views, (0, padding[0], 0, padding[1])))
+    logits = _logits_of(trained, functional.pad(views, (0, padding[0], 0, padding[1])))
     return circular_shift(logits[:, :, :height, :width], -offsets), inside[:, 0] > 0
 
 
-def logits_of(trained: Trained[SegmentationRecipe], images: Tensor) -> Tensor:
+def _logits_of(trained: Trained[SegmentationRecipe], images: Tensor) -> Tensor:
     """Run the segmenter as MMSegmentation tests it: ``(B, 3, H, W)`` to ``(B, classes, H, W)``."""
     model: Any = trained.model
     told = {"img_shape": images.shape[2:], "ori_shape": images.shape[2:]}

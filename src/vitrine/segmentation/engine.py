@@ -1,16 +1,17 @@
 """The engine of segmentation: MMSegmentation's models, trained by mmengine's Runner.
 
-The Runner takes the steps. Around them stand the same rules as around a classifier's: the run
-folder and its lock, sealed checkpoints, the journal, signals, provenance. Model and optimiser of a
-resumed run are those that it had, and all else follows from the seed and the step's number, so on
-a CPU it ends with the same bits as an uninterrupted one.
+Around its steps stand the same rules as around a classifier's: the run folder and its lock, sealed
+checkpoints, the journal, signals, provenance. Model and optimiser of a resumed run are those that
+it had, and all else follows from the seed and the step's number: on a CPU it ends in the same bits.
 """
 
 from __future__ import annotations
 
 import io
+import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -59,10 +60,16 @@ def train(job: Job[SegmentationRecipe]) -> Path:
     return run.weights
 
 
-class _Run(RunFolder):
-    """One segmenter in training."""
+class _Run(RunFolder, Hook):
+    """One segmenter in training: a hook around each step of the Runner.
+
+    Before a step it sets the randomness; after it, it logs, judges, saves and stops.
+    """
 
     job: Job[SegmentationRecipe]
+    state: dict[str, Any] | None  # of a checkpoint, until it is restored
+    samples: ValidationSamples | None = None
+    signal, done, lr = 0, 0, 0.0
 
     def keep_initial_weights(self) -> None:
         """Save the weights that training would start from as the run's result."""
@@ -85,42 +92,34 @@ class _Run(RunFolder):
 
     def train(self) -> None:
         """Take the steps that remain, and save the weights after the last."""
-        job = self.job
-        on_gpu = self.team.device.type == "cuda"
-        config = self.team.together(lambda: training_config(job, self.team.world, on_gpu))
+        job, team = self.job, self.team
+        config = team.together(lambda: training_config(job, team.world, team.device.type == "cuda"))
         steps, size = job.recipe.steps(job.dataset.train_images), job.recipe.batch.size
-        per_epoch = max(1, job.dataset.train_images // size)
-        checkpoint = self.team.from_lead(self.checkpoints.latest)
-        first, state = self.checkpoints.load(checkpoint) if checkpoint else (0, None)
+        self.per_epoch = max(1, job.dataset.train_images // size)
+        self.checkpoint = team.from_lead(self.checkpoints.latest)
+        first, self.state = self.checkpoints.load(self.checkpoint) if self.checkpoint else (0, None)
+        told = {"silent": not team.leads, "tensorboard": job.tensorboard}
         with (
             tempfile.TemporaryDirectory(prefix="vitrine-") as config.work_dir,
-            Interruption() as interruption,
-            Journal(
-                job.folder,
-                first,
-                steps,
-                per_epoch,
-                size,
-                silent=not self.team.leads,
-                tensorboard=job.tensorboard,
-            ) as journal,
+            Interruption() as self.interruption,
+            Journal(job.folder, first, steps, self.per_epoch, size, **told) as self.journal,
         ):
-            keeper = _Keeper(self, journal, interruption, state, checkpoint, per_epoch)
-            self.team.together(lambda: check_layout(job.dataset, job.data_root))
+            team.together(lambda: check_layout(job.dataset, job.data_root))
             runner = self._runner(config)
-            runner.register_hook(keeper, "LOWEST")
+            runner.register_hook(self, "LOWEST")
             try:
                 runner.train()
             except torch.OutOfMemoryError:
                 raise VitrineError(
-                    f"{self.team.device} has too little memory for {size // self.team.world} "
+                    f"{team.device} has too little memory for {size // team.world} "
                     "images: start more processes or lower batch.size"
                 ) from None
-            finally:  # ends the workers, which would not end by a signal
+            finally:  # ends the workers, which would not end by a signal; an error holds on to them
                 runner.train_loop.dataloader_iterator = None
-            if keeper.signal:
-                journal.say(f"stopped by signal {keeper.signal}; step {keeper.done} is saved")
-                raise SystemExit(128 + keeper.signal)
+                traceback.clear_frames(sys.exc_info()[2])
+            if self.signal:
+                self.journal.say(f"stopped by signal {self.signal}; step {self.done} is saved")
+                raise SystemExit(128 + self.signal)
 
     def _runner(self, config: Any) -> Runner:
         """Build all that trains; processes talk to each other meanwhile."""
@@ -142,35 +141,16 @@ class _Run(RunFolder):
             ) from None
         return runner
 
-
-class _Keeper(Hook):
-    """Around each step of the Runner: its randomness before, our records and checkpoints after."""
-
-    def __init__(
-        self,
-        run: _Run,
-        journal: Journal,
-        interruption: Interruption,
-        state: dict[str, Any] | None,
-        checkpoint: Path | None,
-        steps_per_epoch: int,
-    ) -> None:
-        self.run, self.team, self.job = run, run.team, run.job
-        self.steps_per_epoch = steps_per_epoch
-        self.samples: ValidationSamples | None = None
-        self.journal, self.interruption = journal, interruption
-        self.state, self.checkpoint = state, checkpoint
-        self.signal, self.done, self.lr = 0, 0, 0.0
-
     def before_train(self, runner: Runner) -> None:
         """Go back to where the run was."""
         losses: list[float] = []
         if self.state is not None:
             losses = self.state.pop("losses")
-            self.team.together(partial(self._restore, runner))
+            self.team.together(partial(self._restore, runner, self.state))
+        self.state = None
         self.done = runner.iter
         self.losses = Losses(self.team, self.done, losses)
-        self.team.from_lead(partial(self.run.attempts.begin, self.done))
+        self.team.from_lead(partial(self.attempts.begin, self.done))
         self.saved_at = time.monotonic()
         stop_after = self.job.stop_after
         runner.train_loop.stop_training = stop_after is not None and self.done >= stop_after
@@ -184,22 +164,21 @@ class _Keeper(Hook):
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None
     ) -> None:
         """Note the loss; log, save and stop where it is time to."""
-        self.done = done = batch_idx + 1
+        self.done, steps = batch_idx + 1, runner.max_iters
         self.losses.add(outputs["loss"].detach().float())
-        end = done in (runner.max_iters, self.job.stop_after)
+        end = self.done in (steps, self.job.stop_after)
         due = end or time.monotonic() - self.saved_at >= self.job.checkpoint_seconds
         signal = self.interruption.signal
         self.signal, save = self.team.largest(signal, due or signal > 0)
-        log = done % LOG_STEPS == 0 or done == runner.max_iters
+        log = self.done % LOG_STEPS == 0 or self.done == steps
         if save or log or self.team.device.type == "cpu":
             self._require(self.losses.read())
         if log:
-            self.journal.record(done, self.losses.mean(), self.lr)
-        per_epoch, steps = self.steps_per_epoch, runner.max_iters
-        if is_due(done, self.job.validate_every, per_epoch, steps) and not self.signal:
-            self.journal.validated(done, self._validate(_model_of(runner)))
+            self.journal.record(self.done, self.losses.mean(), self.lr)
+        if is_due(self.done, self.job.validate_every, self.per_epoch, steps) and not self.signal:
+            self.journal.validated(self.done, self._validate(_model_of(runner)))
         if log or save:
-            self.team.from_lead(partial(self.run.attempts.note, done))
+            self.team.from_lead(partial(self.attempts.note, self.done))
         if save:
             self._save(runner)
         runner.train_loop.stop_training = end or self.signal > 0
@@ -217,34 +196,33 @@ class _Keeper(Hook):
 
     def _judge_share(self, trained: Trained[SegmentationRecipe]) -> Areas:
         if self.samples is None:
-            self.samples = ValidationSamples(trained.recipe, trained.info, trained.data_root)
+            self.samples = ValidationSamples(trained)
         chosen = range(self.team.rank, len(self.samples), self.team.world)
         return judge(trained, self.samples, chosen)
 
-    def _restore(self, runner: Runner) -> None:
-        assert self.state is not None
+    def _restore(self, runner: Runner, state: dict[str, Any]) -> None:
         try:
-            _model_of(runner).load_state_dict(self.state["state_dict"])
-            runner.optim_wrapper.load_state_dict(self.state["optimizer"])
-            states = self.state["param_schedulers"]
-            for scheduler, state in zip(runner.param_schedulers, states, strict=True):
-                scheduler.load_state_dict(state)
+            _model_of(runner).load_state_dict(state["state_dict"])
+            runner.optim_wrapper.load_state_dict(state["optimizer"])
+            states = state["param_schedulers"]
+            for scheduler, own in zip(runner.param_schedulers, states, strict=True):
+                scheduler.load_state_dict(own)
         except (RuntimeError, ValueError, KeyError) as error:
             raise VitrineError(
                 f"{self.checkpoint} does not fit configuration '{self.job.recipe.model.name}' "
                 f"({first_line(error)}): the code has changed since; delete "
-                f"{self.run.checkpoints.folder} to train from the start"
+                f"{self.checkpoints.folder} to train from the start"
             ) from None
-        runner.train_loop._iter = self.state["meta"]["iter"]
-        self.state = None
+        runner.train_loop._iter = state["meta"]["iter"]
 
     def _save(self, runner: Runner) -> None:
         """Save the results of a finished run, else a checkpoint in mmengine's own format."""
         weights = _model_of(runner).state_dict()
-        fault = next((name for name, value in weights.items() if not _finite(value)), None)
-        self._require(f"{fault} is not finite after step {self.done}" if fault else None)
+        for name, value in weights.items():
+            if value.is_floating_point() and not torch.isfinite(value).all():
+                self._require(f"{name} is not finite after step {self.done}")
         if self.done == runner.max_iters:
-            self.team.from_lead(lambda: self.run.finish(weights, self.done))
+            self.team.from_lead(lambda: self.finish(weights, self.done))
             return
         state = {
             "meta": {"iter": self.done, "epoch": 0, "seed": self.job.seed},
@@ -254,7 +232,7 @@ class _Keeper(Hook):
             "message_hub": {"log_scalars": {}, "runtime_info": {}, "resumed_keys": {}},
             "losses": self.losses.unlogged,
         }
-        self.checkpoint = self.team.from_lead(lambda: self.run.checkpoints.save(self.done, state))
+        self.checkpoint = self.team.from_lead(lambda: self.checkpoints.save(self.done, state))
         self.saved_at = time.monotonic()
 
     def _require(self, fault: str | None) -> None:
@@ -269,7 +247,3 @@ class _Keeper(Hook):
 
 def _model_of(runner: Runner) -> nn.Module:
     return runner.model.module if is_model_wrapper(runner.model) else runner.model
-
-
-def _finite(value: torch.Tensor) -> bool:
-    return not value.is_floating_point() or bool(torch.isfinite(value).all())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,25 +19,10 @@ from vitrine.artifacts import style
 from vitrine.artifacts.style import Measurements
 from vitrine.segmentation.illustrations import UNSEEN
 
-RED, YELLOW = "#FF0000", "#FFFF00"  # the paper's colours
+RED, YELLOW = "#FF0000", "#FFFF00"  # the paper's colours of what changes
 OUTLINE = [withStroke(linewidth=1.8, foreground="black")]  # seen on every colour
 GREY = "#B0B0B0"
 SHOWN = ("truth", "before", "after")
-
-
-def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Show predictions of SwinV2 and A-SwinV2 under a shift, changes in red (Figure 5)."""
-    return _predictions(cells, measurements, RED)
-
-
-def figA1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Show predictions of Swin and A-Swin under a shift, changes in yellow (Figure A1)."""
-    return _predictions(cells, measurements, YELLOW)
-
-
-def figA2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Show more predictions of SwinV2 and A-SwinV2, changes in yellow (Figure A2)."""
-    return _predictions(cells, measurements, YELLOW)
 
 
 def _predictions(cells: pd.DataFrame, measurements: Measurements, colour: str) -> Figure:
@@ -66,6 +52,10 @@ def _predictions(cells: pd.DataFrame, measurements: Measurements, colour: str) -
     handles = [Patch(color=shade, label=names[label]) for label, shade in palette.items()]
     fig.legend(handles=handles, loc="outside lower center", ncols=7, columnspacing=1)
     return fig
+
+
+fig5 = functools.partial(_predictions, colour=RED)
+figA1 = figA2 = functools.partial(_predictions, colour=YELLOW)
 
 
 def _palette(values: Sequence[Mapping[str, Any]], images: Sequence[str]) -> dict[int, str]:

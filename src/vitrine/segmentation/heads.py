@@ -1,19 +1,14 @@
 """UperNet's heads, truly shift-equivariant (shift, Sec. 4, "Segmentation").
 
-They are mmseg's, with the same parameters under the same names, and differ where a head resizes
-its features: each time they are unpooled to the place that the backbone says (`unpooling`). All
-convolutions are circular. Logits come out at the size of the image.
+They are mmseg's, with the same parameters, but their convolutions are circular, and where a head
+resizes features they are unpooled to the place that the backbone says (`unpooling`).
 
-UperNet's pyramid pooling averages the coarsest features over grids of 1, 2, 3 and 6 bins a side,
-which are fixed to the map: a shift would move the features from bin to bin. The paper does not say
-how it avoids this. Ours needs no change: the adaptive backbones roll the tokens of their first
-stage to an anchor, so the bins always begin at the same one.
+UperNet's pyramid pooling averages the coarsest features over bins that are fixed to the map: a
+shift would move features from bin to bin. The paper does not say how it avoids this. The adaptive
+backbones roll the tokens of their first stage to an anchor, so the bins always begin at the same.
 
-Inputs are `vitrine.segmentation.backbones.Stages`.
-
-Anchors and windows begin at what stands out in an image. One that repeats itself (a tiling,
-stripes, halves of one colour: a shift by a part of its size maps it onto itself) has no such place
-that only one shift finds, so there no choice is equivariant.
+Anchors and windows begin at what stands out in an image. In one that repeats itself (tiles,
+stripes, halves of one colour) several places do, so there no choice is equivariant.
 """
 
 from __future__ import annotations
@@ -44,8 +39,7 @@ class AdaptiveUPerHead(UPerHead):
     def forward(self, inputs: Stages) -> Tensor:
         """Return logits ``(B, classes, height, width)``, one a pixel.
 
-        Raises:
-            VitrineError: the backbone does not say where its features sit.
+        Raises VitrineError where the backbone does not say where its features sit.
         """
         features = self._forward_feature(_placed(inputs))
         return _shown(features._replace(tokens=self.cls_seg(features.tokens)), inputs)
@@ -83,11 +77,7 @@ class AdaptiveFCNHead(FCNHead):
         super().__init__(conv_cfg=conv_cfg, **kwargs)
 
     def forward(self, inputs: Stages) -> Tensor:
-        """Return logits ``(B, classes, height, width)``, one a pixel.
-
-        Raises:
-            VitrineError: the backbone does not say where its features sit.
-        """
+        """As `AdaptiveUPerHead.forward`."""
         features = _placed(inputs)
         logits = super().forward([stage.tokens for stage in features])
         return _shown(features[self.in_index]._replace(tokens=logits), inputs)

@@ -46,7 +46,7 @@ def shift_illustration(
         the labels, `UNSEEN` where there is none; ``<n>/boxes``, a list of `Box`; ``classes``, the
         name of each class.
     """
-    samples = ValidationSamples(trained.recipe, trained.info, trained.data_root)
+    samples = ValidationSamples(trained)
     assert trained.info.segmentation is not None
     dataset: Any = DATASETS.get(trained.info.segmentation.type)
     values: dict[str, Any] = {"classes": list(dataset.METAINFO["classes"])}

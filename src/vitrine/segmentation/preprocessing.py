@@ -1,8 +1,4 @@
-"""The preprocessing of scenes in training and evaluation, as numbers for Tables A6 to A8.
-
-As `vitrine.measures.preprocessing`: the transforms are built as training and evaluation build them,
-and their attributes are read.
-"""
+"""The preprocessing of scenes, as numbers for Tables A6 to A8, read from the built transforms."""
 
 from __future__ import annotations
 
@@ -38,8 +34,7 @@ def segmentation_preprocessing(described: Described[SegmentationRecipe]) -> Valu
         ``padding`` (or padded to a multiple of it), all in pixels; ``hflip``, ``distortion``
         (photometric) and ``normalization`` as 1 or 0. 0 is also what an absent step has.
 
-    Raises:
-        VitrineError: there is a transform that no key stands for.
+    Raises VitrineError where there is a transform that no key stands for.
     """
     config = test_config(described.recipe, described.info, described.data_root)
     with DefaultScope.overwrite_default_scope(SCOPE):
@@ -61,8 +56,8 @@ def segmentation_preprocessing(described: Described[SegmentationRecipe]) -> Valu
 
 def _describe(pipeline: list[Any]) -> dict[str, float]:
     found = dict(NOTHING)
-    for step in pipeline:
-        found |= _describe_step(TRANSFORMS.build(step))
+    for step in map(TRANSFORMS.build, pipeline):
+        found |= _describe_step(step)
     return found
 
 

@@ -1,9 +1,8 @@
 """Samples by counting: the image drawn at position n depends on the seed and n alone.
 
-mmengine's samplers and MMSegmentation's transforms take their randomness from generators whose
-state lives as long as the process. Here each draw seeds them again, as for classifiers
-(`vitrine.training.seeding`), so that nothing needs to be saved: neither a resumed run, nor more
-workers or processes, draw anything else.
+mmengine's samplers and MMSegmentation's transforms draw from generators that live as long as the
+process. Here each draw seeds them again (`vitrine.training.seeding`), so nothing needs to be saved:
+neither a resumed run, nor more workers or processes, draw anything else.
 """
 
 from __future__ import annotations
@@ -83,11 +82,7 @@ def ignore_signals(worker_id: int, **told: Any) -> None:
 
 
 def read_sample(dataset: Any, index: int) -> Any:
-    """Return one sample of a dataset of mmseg's, as its pipeline makes it.
-
-    Raises:
-        VitrineError: its image or its mask cannot be read, or the pipeline fails on them.
-    """
+    """Return a sample as the pipeline makes it; raises VitrineError that names unusable files."""
     try:
         return dataset[index]
     except Exception as error:  # OpenCV and mmseg fail in many ways, none of which names the file

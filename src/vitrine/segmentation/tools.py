@@ -1,7 +1,6 @@
-"""``vitrine mmseg``: MMSegmentation's own tools, which then know our models.
+"""``vitrine mmseg``: MMSegmentation's own tools, which know our models and find ``mmseg::``.
 
-They also find the configurations of ``mmseg::``, which mmengine's maintained fork looks for in a
-package of another name. From Python, `import vitrine.segmentation` does the same.
+From Python, `import vitrine.segmentation` does the same.
 """
 
 from __future__ import annotations
@@ -24,19 +23,16 @@ TOOLS = Path(mmseg.__file__).parent / ".mim" / "tools"
 def run_tool(tool: str, arguments: Sequence[str]) -> None:
     """Run a tool of mmseg's by its name, such as ``train``, or `infer`.
 
-    Raises:
-        VitrineError: there is no such tool, or no such file as it is given.
+    Raises VitrineError where there is no such tool, or no such file as it is given.
     """
-    scripts = {
-        str(file.relative_to(TOOLS).with_suffix("")): file for file in TOOLS.rglob("[!_]*.py")
-    }
-    require_known("mmseg: tool", tool, {"infer", *scripts})
+    scripts = [str(file.relative_to(TOOLS).with_suffix("")) for file in TOOLS.rglob("[!_]*.py")]
+    require_known("mmseg: tool", tool, ["infer", *scripts])
     try:
         if tool == "infer":
             infer(arguments)
             return
         with mock.patch.object(sys, "argv", [f"vitrine mmseg {tool}", *arguments]):
-            runpy.run_path(str(scripts[tool]), run_name="__main__")
+            runpy.run_path(str(TOOLS / f"{tool}.py"), run_name="__main__")
     except FileNotFoundError as error:
         raise VitrineError(
             f"mmseg's {tool} misses a file ({first_line(error)}): correct its path"

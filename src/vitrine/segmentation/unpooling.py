@@ -1,16 +1,13 @@
 """Adaptive unpooling: features go back to where they come from (shift, Sec. 4, Sec. A2.2).
 
 Token n of an adaptive stage sits at pixel ``offset + stride * n`` of the image, modulo its size,
-with an offset for each sample (`vitrine.shift.torus.Features`). To put the tokens on the finer grid
-of another stage, or on the pixels, they are upsampled around the borders and then rolled by
+with an offset for each sample (`vitrine.shift.torus.Features`). On their way to a finer grid tokens
+are upsampled around the borders, as `F.interpolate(align_corners=False)`, and then rolled by
 
     (offset of the source - offset of the target) / stride of the target.
 
-What is upsampled is the image's whichever way the image was shifted, and the roll brings it in
-line with the target: so unpooling commutes with circular shifts. Away from the borders of an image
-that no offset moves it is what dense heads do, `F.interpolate(align_corners=False)`.
-
-The encoder and decoder of Sec. A2.2, as functions of an image ``x`` of ``(B, H, W, C)``:
+So unpooling commutes with circular shifts. The encoder and decoder of Sec. A2.2, as functions of an
+image ``x`` of ``(B, H, W, C)``:
 
     dense, phase = adaptive_merge(x, project, "paper")
     offset = window_offset(dense, (7, 7))
@@ -44,11 +41,15 @@ def unpool(features: Features, offset: Tensor, stride: int, mode: Mode = "biline
         ``(B, C, factor * H, factor * W)`` with ``factor = features.stride / stride``.
     """
     factor = features.stride // stride
-    if mode == "bilinear":
-        finer, margin = _interpolated(features.tokens, factor), factor
-    else:
-        finer, margin = _with_zeros(features.tokens, factor), 0
-    return _rolled(finer, (offset - features.offset) // stride, margin)
+    x, roll = features.tokens, (offset - features.offset) // stride
+    if mode == "zero_insert":
+        finer = x.new_zeros(*x.shape[:2], *(factor * side for side in x.shape[2:]))
+        finer[:, :, ::factor, ::factor] = x
+        return _rolled(finer, roll, margin=0)
+    padded = functional.pad(x, (1, 1, 1, 1), mode="circular")
+    size = [factor * side for side in padded.shape[2:]]
+    finer = functional.interpolate(padded, size, mode="bilinear", align_corners=False)
+    return _rolled(finer, roll, margin=factor)
 
 
 def to_pixels(features: Features, mode: Mode = "bilinear") -> Tensor:
@@ -56,26 +57,8 @@ def to_pixels(features: Features, mode: Mode = "bilinear") -> Tensor:
     return unpool(features, features.offset.new_zeros(features.offset.shape), 1, mode)
 
 
-def _interpolated(x: Tensor, factor: int) -> Tensor:
-    """Interpolate ``(B, C, H, W)``, continued by a token around the borders, by half pixels."""
-    padded = functional.pad(x, (1, 1, 1, 1), mode="circular")
-    size = (padded.shape[2] * factor, padded.shape[3] * factor)
-    return functional.interpolate(padded, size, mode="bilinear", align_corners=False)
-
-
-def _with_zeros(x: Tensor, factor: int) -> Tensor:
-    """Put ``(B, C, H, W)`` on every `factor`-th row and column of zeros."""
-    batch, channels, height, width = x.shape
-    finer = x.new_zeros(batch, channels, height * factor, width * factor)
-    finer[:, :, ::factor, ::factor] = x
-    return finer
-
-
 def _rolled(x: Tensor, offset: Tensor, margin: int) -> Tensor:
-    """Roll each sample of ``(B, C, H, W)`` by its `offset`, without the margin around it.
-
-    It is `vitrine.shift.polyphase.roll_image` of what the margin encloses, in one copy.
-    """
+    """`vitrine.shift.polyphase.roll_image` of what the margin encloses, in one copy."""
     batch, channels, *padded = x.shape
     height, width = (side - 2 * margin for side in padded)
     rows = (torch.arange(height, device=x.device) + offset[:, :1]) % height + margin

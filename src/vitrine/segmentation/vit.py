@@ -53,21 +53,15 @@ class TimmViT(TimmBackbone):
     """A Vision Transformer of timm's, by default DeiT-S/16, for mmseg's ``MultiLevelNeck``.
 
     Args:
-        model_name: timm's name.
+        model_name: timm's, of a plain Vision Transformer, whose other arguments are `kwargs`.
         img_size: of the crops, whose grid the table of positions has.
         out_indices: after which blocks features are taken.
-        calibration: of the table in evaluation, where the grid is another: ``none``, ``iid`` (the
-            paper's constants), ``exact`` (of independent embeddings, for this very resize) or
-            ``empirical`` (to the table's own variance), see `vitrine.variance.rescaling`.
+        calibration: of the table in evaluation, see `vitrine.variance.rescaling`.
         pos_std: of the table before training; None is timm's 0.02, which a training of a few
             hundred steps does not leave.
-        init_cfg: None, or mmengine's ``dict(type="Pretrained", checkpoint=...)`` with the published
-            weights, see `vitrine.segmentation.weights`.
-        kwargs: of timm's model.
+        init_cfg: None, or published weights as in `vitrine.segmentation.weights`.
 
-    Raises:
-        VitrineError: the model is no plain Vision Transformer, it refuses an argument, or the
-            calibration is unknown.
+    Raises VitrineError where timm, or this backbone, refuses an argument.
     """
 
     # mmseg interpolates the table of positions so, and the paper's constants are those of this.
@@ -105,8 +99,6 @@ class TimmViT(TimmBackbone):
 
         Images are padded with zeros to whole patches, below and to the right, as mmseg's are.
         """
-        below, right = (
-            -side % patch
-            for side, patch in zip(images.shape[2:], self.model.patch_embed.patch_size, strict=True)
-        )
-        return super().forward(functional.pad(images, (0, right, 0, below)))
+        rows, columns = self.model.patch_embed.patch_size
+        padding = (0, -images.shape[3] % columns, 0, -images.shape[2] % rows)
+        return super().forward(functional.pad(images, padding))

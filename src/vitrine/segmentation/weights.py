@@ -2,15 +2,12 @@
 
     init_cfg = dict(type="Pretrained", checkpoint="swin_tiny_patch4_window7_224.pth")
 
-The checkpoint is a file or a URL, ``.safetensors`` or what `torch.save` wrote, as timm publishes
-them or as the models' authors did; its head is ignored.
+The checkpoint is a file or a URL, ``.safetensors`` or what `torch.save` wrote, as timm or the
+models' authors publish them; its head is ignored. A whole segmenter of mmseg's Swin or ViT loads
+into one on timm's, plain or adaptive, in all of mmengine's ways: the backbone renames it.
 
-A whole segmenter of mmseg's on its `SwinTransformer` or `VisionTransformer` loads into one on
-timm's, plain or adaptive, by ``load_from``, `init_model`, `load_checkpoint` or `load_state_dict`:
-the backbone renames what is mmseg's.
-
-Importing this module makes all of mmengine's loading safe: where a pickle holds more than weights,
-mmengine would load it in the way that runs its code; now it is refused.
+Importing this module makes all of mmengine's loading safe: it refuses a pickle that holds more than
+weights, which mmengine would load in the way that runs its code.
 """
 
 from __future__ import annotations
@@ -36,8 +33,7 @@ def load_weights(
 ) -> None:
     """Load all weights of a model of timm's without its head; `filter_fn` is its family's.
 
-    Raises:
-        VitrineError: `init_cfg` is not of type ``Pretrained``, or its checkpoint of another model.
+    Raises VitrineError where `init_cfg` has another type than ``Pretrained``, or another model.
     """
     if init_cfg["type"] != "Pretrained":
         raise VitrineError(
@@ -53,25 +49,23 @@ def load_weights(
         for name, value in model.state_dict().items()
         if name in weights or not name.endswith("_extra_state")
     }
-    missing = [name for name in ours if name not in weights]
-    if missing:
+    remedy = "give backbone.init_cfg.checkpoint the weights of this very model"
+    if missing := [name for name in ours if name not in weights]:
         raise VitrineError(
             f"{file} lacks {len(missing)} of the {len(ours)} weights of the backbone, such as "
-            f"{missing[0]}; give backbone.init_cfg.checkpoint the weights of this very model"
+            f"{missing[0]}; {remedy}"
         )
-    unfit = [name for name in ours if ours[name].shape != weights[name].shape]
-    if unfit:
-        raise VitrineError(
-            f"{unfit[0]} has shape {tuple(weights[unfit[0]].shape)} in {file} and "
-            f"{tuple(ours[unfit[0]].shape)} in the backbone; give backbone.init_cfg.checkpoint "
-            "the weights of this very model"
-        )
+    for name, value in ours.items():
+        if value.shape != weights[name].shape:
+            raise VitrineError(
+                f"{name} has shape {tuple(weights[name].shape)} in {file} and "
+                f"{tuple(value.shape)} in the backbone; {remedy}"
+            )
     model.load_state_dict({name: weights[name] for name in ours})
 
 
-RENAMINGS: dict[
-    str, str | Callable[[re.Match[str]], str]
-] = {  # mmseg's names to timm's; the first three of Swin, the next four of ViT
+# mmseg's names to timm's; the first three of Swin, the next four of ViT
+RENAMINGS: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"^stages\.(\d+)\.downsample": lambda found: f"layers.{int(found[1]) + 1}.downsample",
     r"^stages\.": "layers.",
     r"\.attn\.w_msa\.": ".attn.",
@@ -90,20 +84,14 @@ def renamed(backbone: nn.Module, state: dict[str, Any], prefix: str, *_: Any) ->
     """Give weights of mmseg's Swin or ViT the names and the order that timm's have.
 
     A hook before a backbone loads a state dict; one without mmseg's names stays as it is. mmseg's
-    ViT has no bias of its patches: ours is 0. Weights that mmseg's loading would leave out or as
-    they are drawn are refused.
-
-    Raises:
-        VitrineError: the weights are of another backbone.
+    ViT has no bias of its patches: ours is 0. Raises VitrineError for weights of another backbone,
+    which mmseg's loading would leave out or as they are drawn.
     """
     if f"{prefix}patch_embed.projection.weight" not in state:
         return
     given: dict[str, Tensor] = {}
-    ours = {  # mmseg's models record no selection of grids
-        name: value
-        for name, value in backbone.state_dict().items()
-        if not name.endswith("_extra_state")
-    }
+    recorded = backbone.state_dict()  # mmseg's models record no selection of grids
+    ours = {name: recorded[name] for name in recorded if not name.endswith("_extra_state")}
     for name in [name for name in state if name.startswith(prefix)]:
         value, name = state.pop(name), name.removeprefix(prefix)
         if name.endswith("relative_position_index"):
@@ -130,11 +118,7 @@ def renamed(backbone: nn.Module, state: dict[str, Any], prefix: str, *_: Any) ->
 
 
 def load_segmenter(model: nn.Module, file: Path) -> None:
-    """Load the weights of a whole segmenter, ours or mmseg's, all of them.
-
-    Raises:
-        VitrineError: the file cannot be read, or has other weights.
-    """
+    """Load the weights of a whole segmenter, ours or mmseg's, or raise VitrineError."""
     try:
         model.load_state_dict(read_weights(file))
     except RuntimeError as error:
