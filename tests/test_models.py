@@ -9,6 +9,7 @@ from timm.models import _registry
 from timm.models._manipulate import group_parameters
 
 import vitrine.models  # noqa: F401
+from vitrine.plan.code import registering_modules
 
 OCTIC = {"embed_dim": 32, "num_heads": 2, "reg_tokens": 1, "mask_token": True}
 OF_TWELVE_BLOCKS = [
@@ -40,6 +41,7 @@ def registered():
 def test_every_registered_model_is_a_function_of_its_name_at_its_modules_top_level():
     for name, module in registered().items():
         assert getattr(sys.modules[module], name) is timm.model_entrypoint(name)
+    assert registered().items() <= registering_modules().items()
     assert {"octic_d8_vit_22b_patch16_224", "a_swin_tiny_patch4_window7_224"} < set(registered())
 
 

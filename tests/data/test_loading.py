@@ -183,6 +183,11 @@ def test_a_dataset_smaller_than_a_batch_is_refused():
         steps_per_epoch(7, 8, micro=8)
 
 
+def test_processes_that_cannot_share_a_step_equally_are_refused(samples):
+    with pytest.raises(VitrineError, match="3 processes cannot share the 4 micro-batches"):
+        draw(samples, world=3)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_evaluation_sees_every_image_once_in_order(recipe, digits, workers):
     dataset = build(digits, "val", Path("nowhere"))

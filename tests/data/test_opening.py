@@ -164,7 +164,7 @@ def test_a_stratified_split_is_random_but_always_the_same():
     labels = [0] * 30 + [1] * 60
     train, val = stratified_split(labels, 0.8)
     assert (train, val) == stratified_split(labels, 0.8)
-    assert train != list(range(72))
+    assert train[:6] == [1, 2, 4, 5, 6, 7]  # or every split of digits and EuroSAT is another
     assert sorted(train + val) == list(range(90))
     assert sum(index < 30 for index in train) == 24
 

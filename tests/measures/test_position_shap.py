@@ -590,6 +590,8 @@ def test_mann_whitney_is_the_share_of_orders_that_are_as_extreme():
 def test_a_p_value_below_what_float32_holds_is_not_zero():
     dependent, independent = torch.linspace(0.5, 1, 300), torch.linspace(0, 0.4, 300)
     assert 0 < greater(dependent, independent) < 1e-90
+    with pytest.raises(VitrineError, match="300 against 0 samples"):
+        greater(dependent, independent[:0])
 
 
 @pytest.mark.parametrize("measure", [sweep, paired])

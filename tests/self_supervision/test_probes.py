@@ -15,8 +15,12 @@ from vitrine.measures.context import Trained
 from vitrine.scores import BY_IMAGE, unpack
 from vitrine.self_supervision import patch_probes, probes
 from vitrine.self_supervision.engine import train
-from vitrine.self_supervision.logistic import logistic_regression
-from vitrine.self_supervision.neighbours import knn_accuracy, load_teacher, nearest
+from vitrine.self_supervision.neighbours import (
+    knn_accuracy,
+    load_teacher,
+    logistic_regression,
+    nearest,
+)
 from vitrine.self_supervision.network import build_model
 from vitrine.training.engine import Job
 from vitrine.training.model import load_weights

@@ -60,6 +60,7 @@ def test_the_strongest_is_chosen(figure, which, request):
 
 
 def test_only_adaptive_tokens_survive_the_shift(tokenization):
+    assert torch.tensor(tokenization["image/pixels"]).shape[2] == 3
     assert tokenization["adaptive change"] < 1e-12
     assert tokenization["plain change"] > 0.01
 

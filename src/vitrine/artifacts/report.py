@@ -142,8 +142,10 @@ def _overview(results: Results) -> str:
 
 def count_evidence(claims: pd.DataFrame) -> Counter[str]:
     """Count claims by status, those on the same numbers once."""
-    again = claims["evidence"].notna() & claims["evidence"].duplicated()
-    return Counter(claims.loc[~again, "status"])
+    judged = claims["evidence"].notna()
+    return Counter(
+        [*claims[judged].drop_duplicates("evidence")["status"], *claims[~judged]["status"]]
+    )
 
 
 def circumstances(tables: Sequence[pd.DataFrame], catalog: Catalog) -> dict[str, str]:
@@ -152,6 +154,8 @@ def circumstances(tables: Sequence[pd.DataFrame], catalog: Catalog) -> dict[str,
     Raises:
         VitrineError: the provenance of a run or a measurement is damaged.
     """
+    if not tables:
+        return {}
     cost = cost_of(catalog)
     run = pd.concat([cells[cells["n_seeds"] > 0] for cells in tables])
     silent = f", of which {cost.silent} did not note their time" if cost.silent else ""

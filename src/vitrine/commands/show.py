@@ -91,7 +91,7 @@ def _explained(
     """Yield the lines of a recipe in YAML, and where each value was written."""
     for key, value in values.items():
         if isinstance(value, dict) and value:
-            yield f"{indent}{key}:", ""
+            yield f"{indent}{yaml.safe_dump(key).splitlines()[0]}:", ""
             yield from _explained(value, written.get(key) or {}, f"{indent}  ")
         else:
             line = yaml.safe_dump({key: value}, default_flow_style=True, width=math.inf)

@@ -23,14 +23,13 @@ def status(catalog: Catalog, as_json: bool = False) -> None:
         verdicts = Counter(cells_of(artifact, catalog, catalog.results)["verdict"])
         state = artifact_state(artifact, verdicts, catalog)
         found[f"{artifact.paper}_{artifact.name}"] = {"state": state, "verdicts": verdicts}
-    claims = claims_of(catalog, catalog.results)
     if as_json:
         record = {
             "scale": scale,
             "results": str(catalog.results),
             "runs": states,
             "artifacts": found,
-            "claims": count_evidence(claims),
+            "claims": count_evidence(claims_of(catalog, catalog.results)),
         }
         say(json.dumps(record, indent=2))
         return
@@ -48,6 +47,7 @@ def status(catalog: Catalog, as_json: bool = False) -> None:
     else:
         say(f"No results yet: snakemake all --config scale={scale}")
     _say_older(catalog)
+    claims = claims_of(catalog, catalog.results)
     if not claims.empty:
         say(f"Claims, those on the same numbers counted once: {_listed(count_evidence(claims))}")
     for claim in claims[claims["status"] != "not run"].to_dict("records"):

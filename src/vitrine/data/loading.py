@@ -50,8 +50,10 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
     With `repeats` an epoch shows that many views of each image it takes, in one batch, and so only
     its share of the images: the repeated augmentation of Hoffer et al. (2020) as DeiT samples it.
     Where neither images nor transform draw anything, `kept` keeps each view; seeds can share it.
-    The global generators are put back once for all samples fetched together: saving NumPy's state
-    takes longer than transforming a small image.
+
+    The global generators of Python, NumPy and torch are seeded for each sample and put back as
+    they were afterwards, once for all samples fetched together: saving NumPy's state takes longer
+    than transforming a small image.
     """
 
     def __init__(
@@ -159,13 +161,23 @@ def micro_batches(
     """Yield this rank's micro-batches of the steps from `start` up to (not with) `stop`.
 
     A step is one global batch of `size` images in size / micro micro-batches; rank r of `world`
-    takes those numbered r, r + world, ..., where `world` divides their number. Views of one image
-    go to different micro-batches, as far as there are some. To close the generator ends its
-    `workers`. Without `drop_last` those of a short last batch share it as equally as can be.
-    Raises VitrineError as `steps_per_epoch`.
+    takes those numbered r, r + world, ... One process and many see the same micro-batches, in the
+    order that the samples' seed decides. Views of one image go to different micro-batches, as far
+    as there are some. `workers` processes transform the images, 0 this one; to close the generator
+    ends them. `pin_memory` puts the batches where a GPU can copy them from. Without `drop_last` the
+    micro-batches of a short last batch share its images as equally as can be.
+
+    Raises:
+        VitrineError: the dataset is smaller than a batch, or the micro-batches of a step cannot
+            be shared equally among the processes.
     """
     per_epoch = steps_per_epoch(len(samples), size, micro, drop_last)
     per_step, repeats = size // micro, samples.repeats
+    if per_step % world:
+        raise VitrineError(
+            f"{world} processes cannot share the {per_step} micro-batches of a step equally; "
+            f"use a number of processes that divides {per_step}"
+        )
 
     def places() -> Iterator[tuple[int, int]]:
         return itertools.product(range(start, stop), range(rank, per_step, world))

@@ -110,8 +110,13 @@ def greater(first: Tensor, second: Tensor) -> float:
     """Test by Mann and Whitney's U whether ``(n,)`` `first` is greater than ``(m,)`` `second`.
 
     Return the one-sided p-value in float64 (in float32 one below 1e-45 would be 0); by the null
-    hypothesis both are distributed alike. Neither may be empty.
+    hypothesis both are distributed alike. Raises a VitrineError if one is empty.
     """
+    if not len(first) or not len(second):
+        sizes = f"{len(first)} against {len(second)} samples"
+        raise VitrineError(
+            f"a Mann-Whitney test of {sizes} says nothing: give at least one of each"
+        )
     from scipy.stats import mannwhitneyu  # here, since P-SHAP itself needs torch and timm alone
 
     test = mannwhitneyu(first.double().numpy(), second.double().numpy(), alternative="greater")
@@ -591,7 +596,8 @@ class _Progress:
             columns = 2 + self.logits * identity.pop("classes")
         except (ValueError, KeyError, TypeError, AttributeError):
             raise damaged from None
-        if changed := [key for key, own in self.identity.items() if identity.get(key) != own]:
+        keys = identity | self.identity
+        if changed := [key for key in keys if identity.get(key) != self.identity.get(key)]:
             there, wanted = (
                 {key: one.get(key) for key in changed} for one in (identity, self.identity)
             )

@@ -153,7 +153,7 @@ def _published(model: OcticVisionTransformer) -> Iterator[_Published]:
         name = "head.1" if model.equivariant else "invariant_proj"
         yield from _plain(name, model.get_submodule("invariantisation.proj"))
         match model.get_submodule("invariantisation.invariant"):
-            case MaxFiltering(references=references):  # (8, R, c)
+            case MaxFiltering(references=references):  # (8, M, c)
                 yield _as_is("invariantization.references", references.permute(1, 2, 0))
             case Canonisation(reference=reference):  # (8, c)
                 yield _as_is("invariantization.reference", reference.view(-1))

@@ -29,13 +29,15 @@ def register_models(
     model_type: type[nn.Module],
     families: Mapping[str, Mapping[str, Any]],
     shapes: Sequence[str],
+    /,
     first_conv: str = "patch_embed",
     **options: Any,
 ) -> None:
-    """Register models ``<family>_<shape>_224`` with timm, as functions of `module`.
+    """Register models ``<family>_<shape>_224`` with timm, as functions of the calling `module`.
 
-    Whatever `model_type` takes is an argument of `timm.create_model`, and goes before the family's
-    arguments, `options` and those of the shape.
+    A call stands at the module's top level with literal families and shapes, since the names are
+    also read from the source. Whatever `model_type` takes is an argument of `timm.create_model`,
+    and goes before the family's arguments, `options` and those of the shape.
     """
     cfg = {"crop_pct": 1.0, "fixed_input_size": True, "first_conv": first_conv}
     namespace = vars(sys.modules[module])
@@ -61,7 +63,8 @@ def _registered(
         )
         return model
 
-    entrypoint.__module__, entrypoint.__name__ = module, name
+    entrypoint.__module__, entrypoint.__name__, entrypoint.__qualname__ = module, name, name
+    entrypoint.__doc__ = f"Build {name}, a `{model_type.__name__}`."
     return register_model(entrypoint)
 
 

@@ -199,11 +199,15 @@ class SteerableVisionTransformer(Intermediates):
         return {"stem": stem, "blocks": blocks}
 
     def set_input_size(self, img_size: int | tuple[int, int]) -> None:
-        """Change the size of images, an even number of patches; positions are resampled."""
+        """Change the size of images; positions are resampled as for images of another size.
+
+        Raises:
+            VitrineError: it is no square of an even number of patches.
+        """
         side = _square_side(img_size, self.patch_size)
-        self.grid_size = 2 * (side // self.patch_size,)
-        self.pos_embed.set_grid(self.grid_size[0])
+        self.pos_embed.set_grid(side // self.patch_size)
         self.patch_embed.set_input_size((side, side))
+        self.grid_size = (side // self.patch_size, side // self.patch_size)
         update_model_input_size(self, (side, side))
 
     def prune_intermediate_layers(

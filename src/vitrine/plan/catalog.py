@@ -431,14 +431,19 @@ class Catalog:
         )
 
     def resources(self, job: Run | Measurement) -> Resources:
-        """What the training of a run, or a measurement, asks for: what needs no GPU gets none."""
+        """What the training of a run, or a measurement, asks for.
+
+        A training of no epochs only copies weights, and a measurement on the CPU needs no GPU.
+        """
         run = job if isinstance(job, Run) else job.on
         jobs = self.paper(job.paper).jobs(run.name if run else None)
         if isinstance(job, Run):
-            asked, device = jobs.resources_of("train"), self._training_device(job)
+            asked = jobs.resources_of("train")
+            on_cpu = not job.recipe.steps(job.info.train_images)
         else:
-            asked, device = jobs.resources_of("evaluate" if job.run else "benchmark"), job.device
-        update = {"nodes": 1, "gpus": 0, "threads": 1} if device == "cpu" else {}
+            asked = jobs.resources_of("evaluate" if job.run else "benchmark")
+            on_cpu = job.device == "cpu"
+        update = {"nodes": 1, "gpus": 0, "threads": 1} if on_cpu else {}
         return asked.model_copy(update=update)
 
     def _training_device(self, run: Run) -> str:

@@ -127,6 +127,7 @@ def _registered_in(tree: ast.Module) -> Iterator[str]:
         match node:
             case ast.Expr(ast.Call(ast.Name("register_models"), [_, _, families, shapes])):
                 parts = map(ast.literal_eval, (families, shapes))
+                # Named as `octic.shapes.register_models` names them.
                 yield from (f"{family}_{shape}_224" for family, shape in itertools.product(*parts))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
 from pydantic import (
@@ -27,19 +28,19 @@ Fraction = float
 Task = Literal["classification", "segmentation", "self_supervision"]
 
 
-class Training(Strict):
-    """What recipes have in common; each also has `model`, `data`, `schedule` and `batch`."""
+class Training(Strict, ABC):
+    """What the recipes of all tasks have in common; each also has `model`, `data` and `batch`."""
 
     engine: ClassVar[str] = ""  # the module that trains it
     builder: ClassVar[str] = ""  # the module that builds its model
 
-    def steps(self: Any, train_images: int) -> int:
+    @abstractmethod
+    def steps(self, train_images: int) -> int:
         """Optimiser steps of a training on so many images."""
-        return int(self.schedule.steps)
 
-    def images(self: Any, train_images: int) -> int:
+    @abstractmethod
+    def images(self, train_images: int) -> int:
         """Images that a training takes in, those that it sees again included."""
-        return int(self.schedule.steps * self.batch.size)
 
     @property
     def averages_weights(self) -> bool:
@@ -326,6 +327,14 @@ class SegmentationRecipe(Training):
     schedule: Steps
     batch: Whole
 
+    def steps(self, train_images: int) -> int:
+        """As the recipe says, however many images there are."""
+        return self.schedule.steps
+
+    def images(self, train_images: int) -> int:
+        """Steps x batch."""
+        return self.schedule.steps * self.batch.size
+
 
 Span = tuple[float, float]
 
@@ -436,6 +445,14 @@ class SelfSupervisionRecipe(Training):
     batch: Batch
     precision: Literal["fp32", "bf16"] = "fp32"
     grad_checkpointing: bool = False
+
+    def steps(self, train_images: int) -> int:
+        """As the recipe says, however many images there are."""
+        return self.schedule.steps
+
+    def images(self, train_images: int) -> int:
+        """Steps x batch."""
+        return self.schedule.steps * self.batch.size
 
     @property
     def averages_weights(self) -> bool:

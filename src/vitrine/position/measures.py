@@ -219,7 +219,8 @@ def estimator_spread(
             )
         means = [result.mean for result in results]
         mean = statistics.fmean(means)
-        plain, mended = bias_of_sweeps.get(name, (mean - truth, mean - truth))
+        swept = name.startswith("sweep ")
+        plain, mended = bias_of_sweeps[name] if swept else (mean - truth, mean - truth)
         rate = statistics.median(result.samples_per_second for result in results)
         values |= {
             f"{name}/mean": mean,

@@ -287,11 +287,12 @@ default_cfgs = generate_default_cfgs({"position_vit": CFG})
 @register_model
 def position_vit(pretrained: bool = False, **kwargs: Any) -> PositionViT:
     """9 layers of 192 channels and 12 heads, for images of 32 pixels (position, App. G)."""
+    out_indices = kwargs.pop("out_indices", min(3, kwargs.get("depth", 9)))
     return build_model_with_cfg(
         PositionViT,
         "position_vit",
         pretrained,
-        feature_cfg={"out_indices": min(3, kwargs.get("depth", 9)), "feature_cls": "getter"},
+        feature_cfg={"out_indices": out_indices, "feature_cls": "getter"},
         pretrained_filter_fn=checkpoint_filter_fn,
         **kwargs,
     )

@@ -109,7 +109,8 @@ class _Run(RunFolder, Hook):
             runner.register_hook(self, "LOWEST")
             try:
                 runner.train()
-            except torch.OutOfMemoryError:
+            except torch.OutOfMemoryError as error:
+                traceback.clear_frames(error.__traceback__)
                 raise VitrineError(
                     f"{team.device} has too little memory for {size // team.world} "
                     "images: start more processes or lower batch.size"

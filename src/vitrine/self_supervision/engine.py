@@ -108,8 +108,11 @@ class Trainer:
         self.targets = nn.ModuleDict(targets).to(team.device)
         self.optimizer = build_optimizer(self.student, recipe)
         self.scheduler = Schedules(recipe, self.optimizer)
-        backbone = list(self.student.backbone.parameters())
-        self.clipped = [backbone, list(self.student.parameters())[len(backbone) :]]  # and the heads
+        named = list(self.student.named_parameters())
+        self.clipped = [  # apart: the backbone, and the heads
+            [one for name, one in named if name.startswith("backbone.") == of_backbone]
+            for of_backbone in (True, False)
+        ]
         self.parallel = DistributedDataParallel(self.student) if team.world > 1 else self.student
         self.parts: dict[str, Tensor] = {}
         self.last: tuple[Tensor, Tensor]  # class tokens' targets, and features, of the last step

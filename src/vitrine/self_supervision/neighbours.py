@@ -1,4 +1,4 @@
-"""Nearest neighbours of frozen features, in probes and of one's own folder of images."""
+"""Classifiers of frozen features: neighbours, also in a folder of images, and a linear layer."""
 
 from __future__ import annotations
 
@@ -128,3 +128,42 @@ def nearest(bank: Tensor, labels: Tensor, classes: int, k: int, metric: str) -> 
         return torch.cat(found)
 
     return classify
+
+
+def logistic_regression(
+    features: Tensor,
+    labels: Tensor,
+    classes: int,
+    strength: float,
+    iterations: int = 1000,
+    chunk: int = 1 << 16,
+) -> nn.Linear:
+    """Fit a linear classifier to `features` ``(M, C)`` and `labels` ``(M,)``, on their device.
+
+    Multinomial logistic regression by L-BFGS: it minimises ``strength sum CE + |W|^2 / 2``, the
+    bias unpenalised. `strength` is scikit-learn's C; scikit-learn and cuML have the same objective,
+    but each runs on one kind of device. There are at most so many `iterations`, on `chunk` rows at
+    a time.
+    """
+    labels = labels.to(features.device)
+    layer = nn.Linear(features.shape[1], classes, device=features.device, dtype=features.dtype)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    optimizer = torch.optim.LBFGS(
+        layer.parameters(), max_iter=iterations, tolerance_grad=1e-5, line_search_fn="strong_wolfe"
+    )
+
+    def objective() -> float:
+        optimizer.zero_grad()
+        # Divided by C M, so that the tolerance means the same for all.
+        penalty = layer.weight.square().sum() / (2 * strength * len(labels))
+        penalty.backward()
+        total = penalty.item()
+        for rows, truth in zip(features.split(chunk), labels.split(chunk), strict=True):
+            loss = functional.cross_entropy(layer(rows), truth, reduction="sum") / len(labels)
+            loss.backward()
+            total += loss.item()
+        return total
+
+    optimizer.step(objective)
+    return layer.requires_grad_(False)

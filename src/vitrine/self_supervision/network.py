@@ -100,7 +100,8 @@ class Network(nn.Module):
 
         Each set of crops, ``(B', 3, H, W)``, has masks, ``(B', N)`` bool, or None.
         """
-        tokens = list(map(self.backbone.forward_features, crops, masks))
+        views = zip(crops, masks, strict=True)
+        tokens = [self.backbone.forward_features(images, mask) for images, mask in views]
         cls = [one[:, 0] for one in tokens]
         patches = tokens[0][:, self.backbone.num_prefix_tokens :][chosen]
         sizes = [len(one) for one in (*cls, patches)]

@@ -22,8 +22,7 @@ from vitrine.data import build
 from vitrine.data.opening import Split
 from vitrine.data.segmentation import IGNORED
 from vitrine.measures.context import Trained, Values
-from vitrine.self_supervision.neighbours import Classifier, nearest
-from vitrine.self_supervision.probes import logistic_regression
+from vitrine.self_supervision.neighbours import Classifier, logistic_regression, nearest
 
 if TYPE_CHECKING:
     from vitrine.plan.recipe import SelfSupervisionRecipe

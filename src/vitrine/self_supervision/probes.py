@@ -26,7 +26,7 @@ from vitrine.data.transforms import eval_transform
 from vitrine.measures.context import Trained, Values
 from vitrine.octic.group import ELEMENTS, transform
 from vitrine.scores import BY_IMAGE, pack
-from vitrine.self_supervision.neighbours import nearest, vote
+from vitrine.self_supervision.neighbours import logistic_regression, nearest, vote
 from vitrine.self_supervision.network import teacher_file
 from vitrine.training.model import load_weights
 from vitrine.training.seeding import seed_everything
@@ -150,44 +150,6 @@ def cells(trained: Trained[SelfSupervisionRecipe], batch_size: int = 128) -> Val
         values[f"{name}/Acc"] = percent(found == truth)
         values[f"{name}/bAcc"] = 100 * balanced_accuracy_score(truth, found)
     return values
-
-
-def logistic_regression(
-    features: Tensor,
-    labels: Tensor,
-    classes: int,
-    strength: float,
-    iterations: int = 1000,
-    chunk: int = 1 << 16,
-) -> nn.Linear:
-    """Return the layer that is fit on ``(M, C)`` and ``(M,)``, on the features' device.
-
-    It minimises ``strength sum CE + |W|^2 / 2``, the bias unpenalised, which is scikit-learn's
-    objective and cuML's; theirs run on one kind of device each. There are at most so many
-    `iterations`, on `chunk` rows at a time.
-    """
-    labels = labels.to(features.device)
-    layer = nn.Linear(features.shape[1], classes, device=features.device, dtype=features.dtype)
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    optimizer = torch.optim.LBFGS(
-        layer.parameters(), max_iter=iterations, tolerance_grad=1e-5, line_search_fn="strong_wolfe"
-    )
-
-    def objective() -> float:
-        optimizer.zero_grad()
-        # Divided by C M, so that the tolerance means the same for all.
-        penalty = layer.weight.square().sum() / (2 * strength * len(labels))
-        penalty.backward()
-        total = penalty.item()
-        for rows, truth in zip(features.split(chunk), labels.split(chunk), strict=True):
-            loss = functional.cross_entropy(layer(rows), truth, reduction="sum") / len(labels)
-            loss.backward()
-            total += loss.item()
-        return total
-
-    optimizer.step(objective)
-    return layer.requires_grad_(False)
 
 
 def linear(

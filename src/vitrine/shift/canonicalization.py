@@ -68,12 +68,13 @@ default_cfgs = default_cfgs_of({NAME: "vit_small_patch16_224"})
 def canonical_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """ViT-S/16 of canonical images: 22 M parameters, about as many as the paper's models have."""
     options = {"patch_size": 16, "embed_dim": 384, "depth": 12, "num_heads": 6, **kwargs}
+    out_indices = options.pop("out_indices", min(3, options["depth"]))
     model: nn.Module = build_model_with_cfg(
         CanonicalViT,
         NAME,
         pretrained,
         pretrained_filter_fn=checkpoint_filter_fn,
-        feature_cfg={"out_indices": min(3, options["depth"]), "feature_cls": "getter"},
+        feature_cfg={"out_indices": out_indices, "feature_cls": "getter"},
         **options,
     )
     return model

@@ -306,13 +306,20 @@ class CvT(PlacedStages):
         return self.head
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """Replace the head; `global_pool` as for the class, None to keep it."""
+        """Replace the head; `global_pool` is "token", "avg" (of all other tokens), "" or None.
+
+        None keeps the pooling. Raises a VitrineError if there is no such pooling.
+        """
         self.num_classes = num_classes
         if global_pool is not None:
             require_known("global_pool", global_pool, ("token", "avg", ""))
             self.global_pool = global_pool
-        head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
-        self.head = head.to(self.stages[0].embed.conv.weight)
+        like = self.stages[0].embed.conv.weight
+        self.head = (
+            nn.Linear(self.num_features, num_classes, device=like.device, dtype=like.dtype)
+            if num_classes
+            else nn.Identity()
+        )
 
     def prune_intermediate_layers(
         self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True

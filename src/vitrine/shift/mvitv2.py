@@ -29,13 +29,14 @@ def configured(options: dict[str, Any]) -> tuple[MultiScaleVitCfg, dict[str, Any
 
 def _padded(padding: Literal["zeros", "circular"], pretrained: bool, **options: Any) -> nn.Module:
     cfg, kwargs = configured(options)
+    out_indices = kwargs.pop("out_indices", len(cfg.depths))
     model: nn.Module = build_model_with_cfg(
         MultiScaleVit,
         f"mvitv2_tiny_{padding}",
         pretrained,
         model_cfg=cfg,
         pretrained_filter_fn=checkpoint_filter_fn,
-        feature_cfg={"out_indices": len(cfg.depths), "feature_cls": "getter"},
+        feature_cfg={"out_indices": out_indices, "feature_cls": "getter"},
         **kwargs,
     )
     for module in model.modules():

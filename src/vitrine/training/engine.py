@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
+from typing import TYPE_CHECKING, Generic, Protocol, cast
 
 from typing_extensions import TypeVar
 
@@ -24,40 +24,68 @@ R = TypeVar("R", bound="Training", default="Recipe", covariant=True)
 
 @dataclass(frozen=True)
 class Job(Generic[R]):
-    """One run to train: a recipe with a seed, which decides all randomness, in its own folder."""
+    """One run to train: a recipe with a seed, in a folder of its own.
+
+    Args:
+        recipe: what to train.
+        seed: decides all randomness.
+        folder: the run folder; gets recipe.yaml, log.jsonl, weights.safetensors and
+            provenance.json.
+        dataset: the recipe's dataset.
+        data_root: where the datasets lie.
+        device: torch's name of the device.
+        workers: processes that read and transform images, for each training process.
+        checkpoint_seconds: time between checkpoints.
+        initial: file of the weights that the recipe starts from: published ones, which None takes
+            from timm's own store, or those of another run.
+        retrain: train a finished run anew if other code has trained it.
+        stop_after: stop, with a checkpoint, once this many steps of the run are taken.
+        validate_every: epochs between validations, with one at the end; None is never. They change
+            no bit of the weights.
+        tensorboard: write TensorBoard's events beside the log, if it is installed.
+        views: the training images as the model sees them, where no seed changes them: filled in by
+            the first of the runs that share it.
+    """
 
     recipe: R
     seed: int
     folder: Path
     dataset: DatasetInfo
-    data_root: Path  # where the datasets lie
+    data_root: Path
     device: str = "cpu"
-    workers: int = 0  # processes that read and transform images, for each training process
-    checkpoint_seconds: float = 600.0  # between checkpoints
-    # The weights that the recipe starts from: published ones, which None takes from timm's own
-    # store, or those of another run.
+    workers: int = 0
+    checkpoint_seconds: float = 600.0
     initial: Path | None = None
-    retrain: bool = False  # a finished run anew, if other code has trained it
-    stop_after: int | None = None  # so many steps of the run, with a checkpoint
-    validate_every: int | None = None  # epochs, and at the end; changes no bit of the weights
-    tensorboard: bool = False  # writes its events beside the log, if it is installed
-    # The training images as the model sees them, where no seed changes them: filled in by the first
-    # of the runs that share it.
+    retrain: bool = False
+    stop_after: int | None = None
+    validate_every: int | None = None
+    tensorboard: bool = False
     views: Views = field(default_factory=dict, repr=False)
 
 
 def one_run(job: TrainingJob, seed: int, views: Views) -> Job[AnyRecipe]:
     """The run of one seed, which starts where the job says; its seeds share `views`.
 
-    Raises VitrineError if the run that it starts from is not trained, or its weights are not its
-    own.
+    Raises:
+        VitrineError: the run that it starts from is not trained, or its weights are not its own.
     """
     from vitrine.training.model import starting_weights
 
-    shared: Any = {name: value for name, value in job if name in Job.__dataclass_fields__}
-    initial = job.published or (starting_weights(job.start, seed) if job.start else None)
-    folder = job.folder / f"seed{seed}"
-    return Job(seed=seed, folder=folder, initial=initial, views=views, **shared)
+    return Job(
+        recipe=job.recipe,
+        seed=seed,
+        folder=job.folder / f"seed{seed}",
+        dataset=job.dataset,
+        data_root=job.data_root,
+        device=job.device,
+        workers=job.workers,
+        checkpoint_seconds=job.checkpoint_seconds,
+        initial=job.published or (starting_weights(job.start, seed) if job.start else None),
+        retrain=job.retrain,
+        validate_every=job.validate_every,
+        tensorboard=job.tensorboard,
+        views=views,
+    )
 
 
 class Engine(Protocol):

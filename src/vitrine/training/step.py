@@ -3,7 +3,11 @@
 A step is one global batch in micro-batches. A micro-batch is mixed, run forward and backward under
 generators seeded for it alone, and its gradient is added with weight 1 / (their number). So one
 process that accumulates and many that share the micro-batches compute the same step, up to the
-order of that sum. (Running averages of batch norm follow the lead's micro-batches.)
+order of that sum. (Batch-norm statistics are a micro-batch's own; with several processes their
+running averages follow the lead's micro-batches.)
+
+Mixed labels are soft and already smoothed (timm's `Mixup` does both), so they take a soft-target
+loss; where nothing is mixed, the labels stay indices and the loss smooths them.
 """
 
 from __future__ import annotations
@@ -48,7 +52,7 @@ def build_mixing(recipe: Recipe, classes: int) -> Mixing:
     """Return what turns a micro-batch (B, 3, H, W), (B,) into what is trained on.
 
     Mixed targets are (B, classes), soft and smoothed. One draw serves the whole micro-batch, which
-    is mixed with itself in reverse order. Raises VitrineError if it is odd.
+    is mixed with itself in reverse order. Raises VitrineError if it is odd and to be mixed.
     """
     spec = recipe.augmentation
     if not (spec.mixup or spec.cutmix):

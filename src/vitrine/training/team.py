@@ -131,7 +131,9 @@ class Interruption(ExitStack):
     signals, it listens to nothing.
     """
 
-    signal = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.signal = 0
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():

@@ -78,7 +78,7 @@ def sweep(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     deviations wide on either side, and hides the lines.
     """
     cells = cells.copy()
-    cells[["model", "size"]] = cells["row"].str.split(", ", expand=True)
+    cells[["model", "size"]] = cells["row"].str.split(", ", n=1, expand=True)
     models, sizes = (list(dict.fromkeys(cells[name])) for name in ("model", "size"))
     # Side by side, so that no interval hides another.
     places = cells["size"].map({size: 0.012 * (n - 1) for n, size in enumerate(sizes)})
