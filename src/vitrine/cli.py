@@ -1,7 +1,8 @@
 """``vitrine``: what people ask before, during and after ``snakemake``.
 
 Snakemake makes things; this command tells what a target will cost, what is missing, what stands
-behind a number, and whether results agree with the published ones.
+behind a number, and whether results agree with the published ones. A command's module is imported
+when it runs, so that help and the light commands start without torch.
 """
 # Typer keeps the lines of an example after a real backspace, which a raw docstring cannot hold.
 # ruff: noqa: D301
@@ -9,7 +10,6 @@ behind a number, and whether results agree with the published ones.
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -111,7 +111,9 @@ def plan(
     vitrine plan octic_published variance_table3 --scale full
     vitrine plan all --scale full --device h200
     """
-    _run("plan", _catalog(scale, data, runs, results), targets, device, as_json)
+    from vitrine.commands.plan import plan as command
+
+    command(_catalog(scale, data, runs, results), targets, device, as_json)
 
 
 @app.command()
@@ -130,7 +132,9 @@ def doctor(
     vitrine doctor
     vitrine doctor --scale full --data /datasets
     """
-    _run("doctor", _catalog(scale, data, runs, results), as_json)
+    from vitrine.commands.doctor import doctor as command
+
+    raise typer.Exit(not command(_catalog(scale, data, runs, results), as_json))
 
 
 @app.command()
@@ -156,7 +160,9 @@ def show(
     vitrine show variance_table5 --scale full --json
     vitrine show --recipe variance/vit_s-mixup0.0-cutmix1.0 --why
     """
-    _run("show", _catalog(scale, None, runs, results), target, recipe, why, as_json)
+    from vitrine.commands.show import show as command
+
+    command(_catalog(scale, None, runs, results), target, recipe, why, as_json)
 
 
 @app.command()
@@ -169,7 +175,9 @@ def status(
     vitrine status
     vitrine status --scale smoke
     """
-    _run("status", _catalog(scale, None, runs, results), as_json)
+    from vitrine.commands.status import status as command
+
+    command(_catalog(scale, None, runs, results), as_json)
 
 
 @app.command()
@@ -185,7 +193,9 @@ def verify(
     vitrine verify
     vitrine verify --scale gpu
     """
-    _run("verify", _catalog(scale, None, runs, results), as_json)
+    from vitrine.commands.verify import verify as command
+
+    raise typer.Exit(not command(_catalog(scale, None, runs, results), as_json))
 
 
 @app.command()
@@ -204,7 +214,9 @@ def publish(
     \b
     vitrine publish --scale laptop
     """
-    _run("publish", _catalog(scale, None, runs, results), prune)
+    from vitrine.commands.publish import publish as command
+
+    command(_catalog(scale, None, runs, results), prune)
 
 
 @app.command()
@@ -225,7 +237,9 @@ def rehearse(
     vitrine rehearse variance_table5
     vitrine rehearse all --device cpu
     """
-    _run("rehearse", _catalog(scale), target, device, largest)
+    from vitrine.commands.rehearse import rehearse as command
+
+    raise typer.Exit(not command(_catalog(scale), target, device, largest))
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
@@ -260,7 +274,9 @@ def export(
     vitrine export runs/octic/h8-l-0a1b2c3d --to h8-l
     vitrine export runs/octic/h8-l-0a1b2c3d --push hf-hub:me/h8-l
     """
-    _run("export", run, to, seed, push)
+    from vitrine.commands.export import export as command
+
+    command(run, to, seed, push)
 
 
 @app.command()
@@ -275,8 +291,10 @@ def curves(
     vitrine curves runs/octic/h8-l-0a1b2c3d
     vitrine curves runs/shift/*
     """
+    from vitrine.commands.curves import curves as command
+
     for run in runs:
-        _run("curves", run)
+        command(run)
 
 
 @app.command()
@@ -309,8 +327,10 @@ def pshap(
     vitrine pshap --model vit_tiny_patch16_224 --data data/imagenette2-320/val
     vitrine pshap --model vit_small_patch16_rope_224 --data photos --images 500
     """
+    from vitrine.commands.pshap import pshap as command
+
     where = (seed, device, workers, resume)
-    _run("pshap", model, data, pretrained, checkpoint, images, permutations, batch_size, *where)
+    command(model, data, pretrained, checkpoint, images, permutations, batch_size, *where)
 
 
 @app.command()
@@ -343,15 +363,10 @@ def audit(
     vitrine audit a_swin_tiny_patch4_window7_224 --data photos --no-pretrained
     vitrine audit resnet50 --data imagenet/val --images 50000 --workers 8
     """
+    from vitrine.commands.audit import audit as command
+
     what = (model, data, pretrained, checkpoint)
-    _run("audit", *what, images, size or (), output, seed, device, workers)
-
-
-def _run(command: str, *given: Any) -> None:
-    """Call a command's function; exit with status 1 if it returns False."""
-    module = import_module(f"vitrine.commands.{command}")  # only now: help starts without torch
-    if getattr(module, command)(*given) is False:
-        raise typer.Exit(1)
+    command(*what, images, size or (), output, seed, device, workers)
 
 
 def _catalog(scale: str | None, *roots: str | None) -> Catalog:

@@ -180,8 +180,16 @@ def _train_in_two_attempts(run: Run, data_root: Path, device: str, initial: Path
     for steps in range(1, STEPS + 1):
         # The journal's progress is of no use here; what goes wrong comes as an exception.
         with contextlib.redirect_stderr(io.StringIO()):
-            what = (run.recipe, SEED, folder, run.info, data_root, device)
-            job = Job(*what, initial=initial, stop_after=steps)
+            job = Job(
+                recipe=run.recipe,
+                seed=SEED,
+                folder=folder,
+                dataset=run.info,
+                data_root=data_root,
+                device=device,
+                initial=initial,
+                stop_after=steps,
+            )
             weights = engine_of(run.recipe).train(job)
     if weights.is_file():
         return

@@ -1,6 +1,6 @@
 """What is on disk of runs and artifacts, and of the datasets and published weights that they need.
 
-Of what is made only existence is looked at; whether a file is out of date, ``snakemake -n`` says.
+Of what is made, only existence is checked; whether a file is out of date, ``snakemake -n`` says.
 Datasets are bundled with a dependency, downloaded by the graph, or placed by hand.
 """
 
@@ -24,7 +24,7 @@ STATES: tuple[State, ...] = get_args(State)
 
 def _last_checkpoint(run: Run, seed: int) -> int | None:
     """The step of the newest checkpoint of a seed, None where there is none."""
-    files = (run.seed_folder(seed) / "checkpoints").glob(f"step-{8 * '[0-9]'}.pt")
+    files = (run.seed_folder(seed) / "checkpoints").glob("step-" + 8 * "[0-9]" + ".pt")
     return max((int(file.stem.removeprefix("step-")) for file in files), default=None)
 
 

@@ -84,7 +84,12 @@ def compose(split: Split, index: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Scene:
-    """Pixels (H, W, 3) uint8 and their mask (H, W) uint8, which pieces are pasted onto."""
+    """A canvas and its mask, which pieces are pasted onto.
+
+    Attributes:
+        pixels: (H, W, 3) uint8
+        mask: (H, W) uint8
+    """
 
     def __init__(self, width: int):
         self.pixels = np.zeros((HEIGHT, width, 3), dtype=np.uint8)

@@ -185,7 +185,10 @@ def fig6(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 
 def fig7(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw each family's accuracy of nearest neighbours in the course of a training (Figure 7)."""
+    """Draw the accuracy of nearest neighbours in the course of a training (Figure 7).
+
+    Columns are percent of the training, rows are families.
+    """
     fig, ax = style.figure()
     style.lines(ax, cells, {row: FAMILIES[row] for row in dict.fromkeys(cells["row"])})
     ax.set(xlabel="share of training (%)", ylabel="20-NN accuracy (%)")

@@ -44,7 +44,12 @@ def left_halves(grids: Tensor) -> Tensor:
 
 
 class FlipLinear(nn.Module):
-    """Equivariant linear layer, ``(2, B, N, c)`` to ``(2, B, N, c')``, with a bias where even."""
+    """Equivariant linear layer, ``(2, B, N, c)`` to ``(2, B, N, c')``, with a bias where even.
+
+    Attributes:
+        weight: ``(2, c', c)``.
+        bias: ``(c')``, or None.
+    """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         super().__init__()
@@ -138,7 +143,9 @@ class FlipBlock(SteerableBlock):
 class FlipPatchEmbed(SteerablePatchEmbed):
     """Equivariant patch embedding, ``(B, I, H, W)`` to ``(2, B, N, c)``, of even and odd filters.
 
-    Of the filters `weight` holds the left halves, ``(2, c, I, p, p/2)``.
+    Attributes:
+        weight: ``(2, c, I, p, p/2)``, the filters' left halves.
+        bias: ``(c)``, of the even plane.
 
     Raises:
         VitrineError: `patch_size` or `embed_dim` is odd.

@@ -119,12 +119,18 @@ def on_planes(matrix: Tensor, x: Tensor) -> Tensor:
 
 
 def act(x: Tensor, element: str, grid: tuple[int, int], prefix: int = 0) -> Tensor:
-    """Act on features ``(8, B, prefix + h w, c)`` as if the element acted on their image.
-
-    Channels are mixed in each pair of E, and the tokens of the `grid` (h, w) permuted; the `prefix`
-    tokens in front (CLS, registers) have no place.
+    """Act on features as if the element acted on their image.
 
     Source: octic, Eq. 6, Example 3.5, Example 3.6.
+
+    Args:
+        x: ``(8, B, prefix + h w, c)``.
+        element: one of `group.ELEMENTS`.
+        grid: (h, w) of the tokens before.
+        prefix: tokens in front that are no patches (CLS, registers).
+
+    Returns:
+        features of the shape of `x`, channels mixed in each pair of E and tokens permuted.
     """
     x = on_planes(isotypic(element), x)
     patches = x[:, :, prefix:].unflatten(2, grid).movedim(-1, 2)

@@ -100,12 +100,15 @@ class Invariant(nn.Module):
 
 
 class Channelwise(Invariant):
-    """An invariant of each channel by itself, ``(8, ..., c)`` to ``(..., k c)``.
+    """An invariant of each channel by itself, ``(8, ..., c)`` to ``(..., M)``.
 
     Args:
-        dim: C, channels of all planes together, a multiple of 8.
+        dim: C, channels of all planes together.
         function: ``(8, ..., c)`` to ``(k, ..., c)``.
-        count: k.
+        count: k, so that M = kc.
+
+    Raises:
+        VitrineError: `dim` is no multiple of 8.
     """
 
     def __init__(self, dim: int, function: Callable[[Tensor], Tensor], count: int) -> None:
@@ -128,6 +131,9 @@ class MaxFiltering(Invariant):
 
     Attributes:
         references: ``(8, M, c)``, of unit length when they are drawn.
+
+    Raises:
+        VitrineError: `dim`, C, is no multiple of 8.
     """
 
     def __init__(self, dim: int) -> None:
@@ -150,6 +156,9 @@ class Canonisation(Invariant):
 
     Attributes:
         reference: ``(8, c)``, of unit length, a buffer.
+
+    Raises:
+        VitrineError: `dim`, C, is no multiple of 8.
     """
 
     reference: Tensor
@@ -181,9 +190,14 @@ INVARIANTS: dict[str, Callable[[int], Invariant]] = {
 
 @torch.inference_mode()
 def invariance_error(model: nn.Module, images: Tensor) -> float:
-    """Return the largest change of any logit of square images under the octic group.
+    """Return the largest change of any logit under the octic group.
 
-    It is about 1e-14 for an invariant model in float64, about 1e-5 in float32.
+    Args:
+        model: ``(B, C, H, W)`` to ``(B, classes)``; used in evaluation mode.
+        images: squares.
+
+    Returns:
+        about 1e-14 for an invariant model in float64, about 1e-5 in float32.
     """
     was_training = model.training
     logits = model.eval()(images)

@@ -38,15 +38,18 @@ EQUAL = 1e-4
 def block_ratios(context: Context, shapes: Mapping[str, Mapping[str, int]]) -> Values:
     """Compare the operations of a dense and an octic block (Table 1, Fig. 4a; octic, Sec. 3.4).
 
-    `shapes` are arguments of `block_operations` by label.
+    Args:
+        context: of no influence.
+        shapes: ``dim``, ``mlp_dim``, ``heads`` and maybe ``tokens`` (197 if not given, an image of
+            224 in patches of 16) by label.
 
     Returns:
         ``"<label>/ratio"``, dense over octic, and ``"<label>/truncated"`` to two decimals, as the
         paper prints it.
 
     Raises:
-        VitrineError: a shape lacks a field or has an unknown one, or planes and heads cannot share
-            its channels.
+        VitrineError: a shape lacks a field or has an unknown one, or the planes and heads cannot
+            share its channels.
     """
     values: dict[str, float] = {}
     for label, shape in shapes.items():
@@ -67,7 +70,8 @@ def block_operations(
 ) -> tuple[int, int]:
     """Count a dense block with layer scale and an octic one of the same shape, as the paper does.
 
-    By default the tokens are those of an image of 224 pixels in patches of 16.
+    Raises:
+        VitrineError: the planes and heads cannot share the channels.
     """
     with torch.device("meta"):
         dense, octic = (
@@ -131,7 +135,10 @@ def invariance(
 ) -> Values:
     """Turn and mirror noise before untrained models in float64: is invariance exact?
 
-    `models` are fields of `vitrine.measures.architecture.Architecture` by label.
+    Args:
+        context: where to measure; its seed makes weights and noise.
+        models: fields of `vitrine.measures.architecture.Architecture` by label.
+        images: how many, each under all eight elements.
 
     Returns:
         ``"<label>/error"``, the largest change of a logit, and ``"<label>/relative"``, the same
@@ -163,8 +170,15 @@ def module_runtime(
 ) -> Values:
     """Time activation and MLP, dense and octic, in turns (octic, App. A.2, Table 4).
 
-    An MLP goes from d to 4d channels and back, an activation works on 4d. The paper does not say
-    how many tokens an image has. Before `passes` timed passes there are `warmup` others.
+    Args:
+        context: where to measure; its seed makes weights and inputs.
+        dims: widths d; an MLP goes from d to 4d and back, an activation works on 4d channels.
+        batch_size: images in a pass.
+        passes: timed passes of each module.
+        warmup: passes of each before these.
+        tokens: of an image; the paper does not say how many.
+        precision: of the forward pass.
+        compile: let torch.compile at the modules.
 
     Returns:
         ``"<GELU|octic GELU|MLP|octic MLP>/<d>"``, medians in microseconds.

@@ -262,9 +262,14 @@ class SteerableVisionTransformer(Intermediates):
         return functional.pad(tokens.unsqueeze(0), (0, 0, 0, 0, 0, 0, 0, self.planes - 1))
 
     def embed(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Make features ``(planes, B, 1 + R + h w, c)`` of images ``(B, I, H, W)``.
+        """Make features of images: patches, positions, class and register tokens.
 
-        The mask token takes a patch's place where `mask`, ``(B, h w)`` bool, is true.
+        Args:
+            images: ``(B, I, H, W)``.
+            mask: ``(B, h w)`` bool, true where the mask token takes a patch's place.
+
+        Returns:
+            ``(planes, B, 1 + R + h w, c)``.
 
         Raises:
             VitrineError: the model does not take images of this size, or has no mask token.
@@ -297,9 +302,10 @@ class SteerableVisionTransformer(Intermediates):
         return to_channels(x) if self.equivariant else x
 
     def forward_features(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the normalised tokens ``(B, 1 + R + h w, C)`` of images, masked as in `embed`.
+        """Return the normalised tokens ``(B, 1 + R + h w, C)`` of images ``(B, I, H, W)``.
 
         Those of an equivariant family still turn with the images, their channels plane by plane.
+        Masked patches are as in `embed`.
         """
         for x in self._outputs(images, mask):
             last = x
@@ -356,7 +362,11 @@ def checkpoint_filter_fn(
 
 
 class Invariantisation(Invariant):
-    """Invariants of octic features, mapped to C channels: ``(8, ..., c)`` to ``(..., C)``."""
+    """Invariants of octic features, mapped to C channels: ``(8, ..., c)`` to ``(..., C)``.
+
+    Raises:
+        VitrineError: `name` is none of `INVARIANTS`.
+    """
 
     def __init__(self, dim: int, name: str, act_layer: Callable[[], nn.Module]) -> None:
         super().__init__()

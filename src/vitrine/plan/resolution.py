@@ -86,7 +86,11 @@ class PaperAtScale:
         return self._recipe(name, self._completed(self.recipes[name]))
 
     def changes(self, name: str) -> dict[str, str]:
-        """What this scale changes of a recipe, as ``15 (paper: 100)`` by field."""
+        """What this scale changes of a recipe, as ``15 (paper: 100)`` by field.
+
+        Raises:
+            VitrineError: no such recipe, or it is not valid.
+        """
         recipes = (self.recipe(name), self.printed(name))
         here, printed = (dict(_leaves(one.model_dump(mode="json"))) for one in recipes)
         return {

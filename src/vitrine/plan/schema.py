@@ -79,7 +79,11 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_placed(path: Path) -> Any:
-    """As `read_yaml`, but mappings know the line of each key, and may have none twice."""
+    """Parse a YAML file into data whose mappings know the line of each key.
+
+    Raises:
+        VitrineError: as `read_yaml` does, or a mapping has a key twice.
+    """
 
     class Loader(_Loader):
         def construct_yaml_map(self, node: yaml.MappingNode) -> Any:

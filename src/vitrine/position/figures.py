@@ -145,10 +145,12 @@ def fig6(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 
 def fig7(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw what pre-trained weights change (Figure 7; position, App. H).
+    """Draw what pre-trained weights change, and the checkpoint's own P-SHAP (Figure 7).
 
-    A row "checkpoint" has the P-SHAP of the weights before any fine-tuning; without it no line is
-    drawn.
+    Source: position, App. H.
+
+    Models are "scratch" and "pre-trained"; columns are "P-SHAP" and "Accuracy". A row "checkpoint"
+    has the P-SHAP of the weights before any fine-tuning; without it no line is drawn.
     """
     own = cells["row"] == CHECKPOINT
     fig = _gains(cells[~own], reference="scratch", fit=False, links={"pre-trained": "scratch"})
@@ -209,7 +211,13 @@ def _gains(
 
 
 def _points(cells: pd.DataFrame, height: str) -> pd.DataFrame:
-    """A model on a dataset for each row: "P-SHAP" is x, the column `height` y, errors their std."""
+    """A model on a dataset for each row: "P-SHAP" is x, the column `height` y, errors their std.
+
+    Datasets that share their runs, and so all points, are merged into one named "A = B".
+
+    Raises:
+        VitrineError: a row has no dataset or no model of `MODELS`, or lacks one of the columns.
+    """
     numbers = cells.set_index(["row", "column"])
     points = []
     for row in cells["row"].unique():

@@ -55,7 +55,9 @@ def position_bias(
 
 
 def learned(model: nn.Module) -> dict[str, Any]:
-    """Return what factors and angles a model's embedding has learned (position, App. I).
+    """Return the factors and angles that a model's embedding has learned (Fig. 9), if it has any.
+
+    Source: position, App. I.
 
     Returns:
         Of Auto-PE ``gamma``, the mean absolute factor, ``gamma/signed``, the mean, and

@@ -80,16 +80,10 @@ class PositionBlock(nn.Module):
 class PositionViT(Intermediates):
     """ViT whose positions can be permuted, for each image on its own (position, Eq. 1).
 
-    Arguments that timm's ViT has too mean the same here; `drop_rate` is also that of the attention
-    and of the MLP.
-
     Attributes:
         positions: N, how many positions a permutation permutes: those of the patches, and the CLS
             token's if the embedding has one for it.
-        pos_embed: the embedding, of a name of `EMBEDDINGS`.
-
-    Raises:
-        VitrineError: an argument is impossible.
+        pos_embed: the embedding.
     """
 
     def __init__(
@@ -107,6 +101,27 @@ class PositionViT(Intermediates):
         mlp_ratio: float = 2.0,
         drop_rate: float = 0.1,
     ) -> None:
+        """Build it with random weights. Arguments that timm's ViT has too mean the same here.
+
+        Args:
+            embedding: a name of `EMBEDDINGS`.
+            class_token: whether there is a CLS token.
+            img_size: height and width of the images, or their one side.
+            patch_size: side of a patch.
+            in_chans: channels of an image.
+            num_classes: size of the head; 0 for none.
+            global_pool: what is classified: "token" (CLS), the default if there is one; "avg", the
+                mean of the patches; or "", every token.
+            embed_dim: D.
+            depth: number of layers.
+            num_heads: of every layer.
+            mlp_ratio: hidden channels of an MLP over D.
+            drop_rate: dropout after the embedding, of the attention, of its output and twice in the
+                MLP.
+
+        Raises:
+            VitrineError: an argument is impossible.
+        """
         super().__init__()
         self.patch_size = patch_size
         self.img_size, self.grid_size = self._sizes(img_size)

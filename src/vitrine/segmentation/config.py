@@ -70,9 +70,12 @@ def load_config(recipe: SegmentationRecipe, classes: int, synchronised: bool = F
 
 
 def build_model(recipe: SegmentationRecipe, classes: int) -> nn.Module:
-    """Make the recipe's segmenter, of images (B, 3, H, W), without published weights.
+    """Make the recipe's segmenter without published weights.
 
-    Raises VitrineError where there is no such configuration, or the model refuses an argument.
+    Called with images (B, 3, H, W) it returns logits (B, classes, h, w).
+
+    Raises:
+        VitrineError: there is no such configuration, or the model refuses an argument.
     """
     config = load_config(recipe, classes)
     try:

@@ -32,18 +32,22 @@ def segmentation_consistency(
     max_shift: int = 32,
     images: int | None = None,
 ) -> Values:
-    """Compare predictions of shifted views, at the network's size (shift, Sec. 5.5, Sec. 5.6).
+    """Compare the predictions of two shifted views of each image, at the network's resolution.
+
+    Source: shift, Sec. 5.5, Sec. 5.6.
 
     Judged are the validation split, or `images` spread evenly over it. Offsets are any at all
     where the mode is ``circular``. Where it is ``standard`` they are up to `max_shift` either way,
     on each axis, in pixels of an image whose short side is 512 (others shift by the same part of
     theirs, rounded down), and pixels left empty have the colour that MMSegmentation pads with.
-    Raises VitrineError where there is no such mode.
 
     Returns:
         ``mascc`` (percent: the mean over images of the share of pixels that agree), ``identical``
         (percent of images of which all pixels agree), ``bitwise`` (of which all logits do, in
         every bit), ``images``; for standard shifts also ``max_shift_pixels``, the largest limit.
+
+    Raises:
+        VitrineError: there is no such mode.
     """
     if mode not in get_args(Mode):
         raise VitrineError(f"there is no mode '{mode}'{did_you_mean(mode, get_args(Mode))}")

@@ -54,6 +54,8 @@ def _predictions(cells: pd.DataFrame, measurements: Measurements, colour: str) -
     return fig
 
 
+# Predictions under a shift; what changes is red in Figure 5 (SwinV2 and A-SwinV2), and yellow in
+# Figures A1 (Swin and A-Swin) and A2 (more of SwinV2 and A-SwinV2).
 fig5 = functools.partial(_predictions, colour=RED)
 figA1 = figA2 = functools.partial(_predictions, colour=YELLOW)
 

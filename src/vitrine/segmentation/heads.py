@@ -77,7 +77,11 @@ class AdaptiveFCNHead(FCNHead):
         super().__init__(conv_cfg=conv_cfg, **kwargs)
 
     def forward(self, inputs: Stages) -> Tensor:
-        """As `AdaptiveUPerHead.forward`."""
+        """Return logits ``(B, classes, height, width)``, one a pixel.
+
+        Raises:
+            VitrineError: the backbone does not say where its features sit.
+        """
         features = _placed(inputs)
         logits = super().forward([stage.tokens for stage in features])
         return _shown(features[self.in_index]._replace(tokens=logits), inputs)

@@ -29,8 +29,10 @@ def hyperparameters(described: Described[SelfSupervisionRecipe]) -> Values:
     """Say how a recipe trains, as its head, its optimiser and its schedules tell.
 
     Returns:
-        the table's rows, such as ``adamw`` (1 or 0), ``lr`` (the peak), ``weight_decay`` and
-        ``momentum`` (the first ones) and ``thousand_steps``.
+        ``batch_size``, ``adamw`` (1 or 0), ``lr`` (the peak), ``layer_scale`` and ``weight_decay``
+        (the first), ``thousand_steps``, ``thousand_warmup_steps``, ``drop_path``, ``prototypes``,
+        ``clip_grad``, ``momentum`` (the teacher's first), ``koleo_weight``, ``mask_probability``,
+        ``mask_ratio/from`` and ``mask_ratio/to``.
     """
     recipe = described.recipe
     with torch.device("meta"):

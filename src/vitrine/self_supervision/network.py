@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 
 def build_model(recipe: SelfSupervisionRecipe, classes: int) -> nn.Module:
-    """Make the recipe's backbone; there is no head of `classes`. Errors are those of `create`."""
+    """Make the recipe's backbone, which returns features; there is no head of `classes`.
+
+    Raises:
+        VitrineError: timm does not know the name, or the model has no mask token.
+    """
     return create(recipe, 0, dynamic_img_size=True, mask_token=True)
 
 

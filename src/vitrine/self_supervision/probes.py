@@ -41,7 +41,7 @@ RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2,
 """Learning rates of the linear classifiers at a batch of 256."""
 BLOCKS = 4
 Choice = tuple[int, bool, float]
-"""How many of the last blocks a linear classifier sees, if also the mean patch; learning rate."""
+"""Of a linear classifier: how many last blocks it sees, whether the mean patch too, its rate."""
 
 
 def knn(
@@ -128,7 +128,8 @@ def cells(trained: Trained[SelfSupervisionRecipe], batch_size: int = 128) -> Val
     Returns:
         ``<1-NN|20-NN|linear>/<wF1|Acc|bAcc>`` in percent: F1 weighted by the classes' numbers,
         accuracy, and the classes' mean recall; ``turned``, by how much the accuracy of 20
-        neighbours changes, in float64, when each image is turned by a random number of quarters.
+        neighbours changes when each image is turned by a random multiple of 90 degrees. Both of
+        its accuracies are in float64, or rounding would decide between neighbours as near.
     """
     bank, labels = class_tokens(trained, "train", batch_size)
     queries, truth = class_tokens(trained, "val", batch_size)
@@ -218,9 +219,9 @@ def linear(
 
 
 def chosen_by_other_half(right: Tensor) -> float:
-    """Return the accuracy on even images of the best on odd ones, and vice versa, of both together.
+    """Return the accuracy on each half of ``(classifiers, images)`` of the other half's best.
 
-    `right` is ``(classifiers, images)``.
+    The halves are the even and the odd images.
     """
     halves = right[:, ::2], right[:, 1::2]
     best = [half.mean(1).argmax() for half in halves]

@@ -23,7 +23,7 @@ _Timms: Any = VisionTransformer  # whose methods take attention masks instead
 
 
 class MaskedVisionTransformer(_Timms):
-    """timm's ViT with, if there is to be one, a `mask_token`, zero at first.
+    """timm's ViT, with a `mask_token` if asked for, which is zero at first.
 
     `init_std` is of positions and linear layers' weights; timm's 0.02 starts small models slowly.
     """

@@ -99,10 +99,14 @@ class AdaptiveAttention(MultiScaleAttention):
         self.register_buffer("key_place", place.to(self.proj.weight), persistent=False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Attend within ``(B, H, W, C)``, whose first token is on all grids with "fast".
+        """Attend.
 
-        Returns ``(B, H / s, W / s, D)`` for queries of stride s, and the phase of their grid,
-        ``(B, 2)``, or ``(1, 2)`` where it is the same for all.
+        Args:
+            x: tokens ``(B, H, W, C)``; the first is on all grids if `selection` is "fast".
+
+        Returns:
+            ``(B, H / s, W / s, D)`` for queries of stride s, and the phase of their grid,
+            ``(B, 2)``, or ``(1, 2)`` where it is the same for all.
         """
         q, k, v, q_phase, k_phase = self._pooled(self.qkv(x))
         height, width = q.shape[1:3]
@@ -123,9 +127,12 @@ class AdaptiveAttention(MultiScaleAttention):
     def position_scores(self, q: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
         """Score each query with the embeddings of rows and columns of keys (shift, Eq. 11, Eq. 24).
 
-        Queries ``(B, H, W, heads, d)`` give ``(B, heads, H W, rows)`` and ``(B, heads, H W,
-        columns)``; `shift` is how many tokens the first query is ahead of the first key,
-        ``(B or 1, 2)``.
+        Args:
+            q: queries ``(B, H, W, heads, d)``.
+            shift: tokens by which the first query is ahead of the first key, ``(B or 1, 2)``.
+
+        Returns:
+            ``(B, heads, H W, rows)`` and ``(B, heads, H W, columns)``.
         """
         rows, columns = self._embeddings(shift)
         to_rows = torch.einsum("byxnc,bykc->bnyxk", q, rows)
@@ -242,7 +249,13 @@ class AdaptiveStage(MultiScaleVitStage):
 
 
 class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
-    """A-MViTv2; `cfg` is timm's, without class token and absolute position embedding.
+    """A-MViTv2.
+
+    Args:
+        cfg: timm's, without class token and absolute position embedding.
+        img_size: pixels, rows and columns.
+        selection: "paper", "fast" or "none", see the module.
+        kwargs: of timm's model.
 
     Raises:
         VitrineError: strides do not divide the image, or `cfg` or `selection` is not supported.

@@ -79,7 +79,10 @@ class ConvProjection(nn.Module):
 
 
 class ConvAttention(nn.Module):
-    """Attention whose keys and values are sparser than its queries (shift, Eq. 7-8)."""
+    """Attention whose keys and values are sparser than its queries (CvT, Sec. 3.3).
+
+    Source: shift, Eq. 7-8.
+    """
 
     def __init__(self, dim: int, heads: int, kv_stride: int) -> None:
         super().__init__()
@@ -196,13 +199,25 @@ def _without_statistics(block: nn.Module) -> Iterator[None]:
 
 
 class CvT(PlacedStages):
-    """CvT, by default CvT-13 (CvT, Table 2). Arguments that timm's ViT has too mean the same here.
+    """CvT, by default CvT-13 (CvT, Table 2).
 
-    Each stage has its width, blocks and heads, the kernel and stride of its embedding, and the
-    stride of its keys and values. Weights suit images of any size: `img_size` is only checked.
-    `drop_path_rate` is that of the last block; it rises from 0 over the last stage, and the others
-    have none, as in CvT's own configuration. `init_std` is that of the linear layers' weights; much
-    narrower models want more than CvT's own.
+    Args:
+        img_size: height and width, only to be checked: the weights suit any.
+        in_chans: channels of an image.
+        num_classes: 0 for no head.
+        global_pool: what the head sees: "token", or "avg" of the other tokens, or "" for all.
+        embed_dims: width of each stage.
+        depths: its blocks.
+        num_heads: its heads.
+        kernels: of its embedding.
+        strides: of its embedding.
+        kv_strides: of its keys and values.
+        mlp_ratio: hidden width of an MLP over its stage's.
+        drop_rate: before the head.
+        drop_path_rate: of the last block. It rises from 0 over the last stage; the others have
+            none, as in CvT's own configuration.
+        padding_mode: of every convolution, "zeros" or "circular".
+        init_std: of the linear layers' weights; much narrower ones want more than CvT's own.
 
     Raises:
         VitrineError: `img_size` does not fit, or `padding_mode` is unknown.
@@ -344,7 +359,10 @@ class CvT(PlacedStages):
         return self.forward_head(self.forward_features(x))
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """Pool and classify what `forward_features` returned, or only pool it (shift, Eq. 4)."""
+        """Pool and classify what `forward_features` returned; `pre_logits` only pools.
+
+        Source: shift, Eq. 4.
+        """
         x = self.head_drop(global_pool_nlc(x, self.global_pool))
         return x if pre_logits else self.head(x)
 

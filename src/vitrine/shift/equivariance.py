@@ -74,11 +74,18 @@ def _rename(adaptive: Any, selection: Selection) -> None:
 
 @torch.inference_mode()
 def invariance_error(model: nn.Module, images: Tensor, shifts: int = 4, seed: int = 0) -> float:
-    """Return the largest change of any logit under random circular shifts (shift, Eq. 3).
+    """Return the largest change of any logit under random circular shifts of the images.
 
-    The model, in evaluation mode, makes logits ``(B, classes)`` of images ``(B, C, H, W)``, each of
-    which is shifted by an offset of its own. For an equivariant model the change is about 1e-13 in
-    float64, 1e-5 in float32.
+    Source: shift, Eq. 3.
+
+    Args:
+        model: ``(B, C, H, W)`` to ``(B, classes)``; used in evaluation mode.
+        images: each is shifted by an offset of its own.
+        shifts: how many times.
+        seed: of the offsets.
+
+    Returns:
+        about 1e-13 for an equivariant model in float64, about 1e-5 in float32.
     """
     was_training = model.training
     generator = torch.Generator().manual_seed(seed)

@@ -42,7 +42,11 @@ def tokenizer(model: str, seed: int) -> nn.Conv2d:
 def tokenization_illustration(context: Context, model: str, size: int, shift: int) -> Values:
     """Tokenise a photograph and its shifted copy, on the fixed grid and on the strongest (Fig. 1).
 
-    The ``patch_embed.proj`` of a `model` of timm's tokenises.
+    Args:
+        context: its seed initialises the tokeniser.
+        model: whose ``patch_embed.proj`` tokenises.
+        size: pixels of the image.
+        shift: rows and columns that the copy is shifted by.
 
     Returns:
         ``<which>/energy i, j``: of the grid of each phase, relative to the strongest;
@@ -71,7 +75,12 @@ def tokenization_illustration(context: Context, model: str, size: int, shift: in
 def window_illustration(context: Context, model: str, size: int, window: int, shift: int) -> Values:
     """Choose the windows of a photograph's tokens and of their shifted copy (Fig. 2).
 
-    The ``patch_embed.proj`` of a `model` of timm's tokenises; the copy is shifted by tokens.
+    Args:
+        context: its seed initialises the tokeniser.
+        model: whose ``patch_embed.proj`` tokenises.
+        size: pixels of the image.
+        window: tokens on a side.
+        shift: tokens that the copy is shifted by.
 
     Returns:
         ``<which>/energy i, j``: energy of the grid of windows at each offset, relative to the
@@ -125,9 +134,15 @@ def relative_distances(context: Context, tokens: int) -> Values:
 def token_consistency(trained: Trained, size: int = 224, shift: int = 1) -> Values:
     """Compare the tokens of a photograph with those of its shifted copy, stage by stage (Fig. 4).
 
-    Source: shift, Sec. 5.3. The model has ``forward_stages`` and takes images of any size. Tokens
-    of an adaptive one are put back by their offsets, those of a plain one by whole tokens of the
-    stage's stride; float64.
+    Source: shift, Sec. 5.3.
+
+    Tokens of an adaptive model are put back by their offsets, those of a plain one by whole tokens
+    of the stage's stride; float64.
+
+    Args:
+        trained: a model with ``forward_stages`` that takes images of any size.
+        size: pixels of the photograph.
+        shift: rows and columns, in pixels.
 
     Returns:
         ``block s/max``: the largest change of a token's channel, relative to the largest

@@ -108,7 +108,9 @@ def polyphase_energies(energies: Tensor, stride: tuple[int, int]) -> Tensor:
 def grids(x: Tensor, stride: tuple[int, int]) -> Tensor:
     """Return the grid of each phase of ``(B, H, W)``: ``(B, *stride, H / rows, W / columns)``.
 
-    Entry ``[b, p, q]`` has rows p, p + stride, ... and columns likewise (shift, Lemma 1, Eq. 15).
+    Entry ``[b, p, q]`` has rows p, p + stride, ... and columns likewise.
+
+    Source: shift, Lemma 1, Eq. 15.
     """
     batch, height, width = x.shape
     rows, columns = stride

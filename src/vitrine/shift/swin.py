@@ -52,7 +52,10 @@ Projection = Callable[[Tensor], Tensor]
 
 
 class CircularWindows(nn.Module):
-    """Makes timm's block of Swin or SwinV2 circular; first in a class's bases (shift, Eq. 9)."""
+    """Makes timm's block of Swin or SwinV2 circular; comes before it in the bases of a class.
+
+    Source: shift, Eq. 9.
+    """
 
     window_size: Size
     shift_size: Size
@@ -71,12 +74,18 @@ class CircularWindows(nn.Module):
 
 
 class AdaptiveStages(Selecting, PlacedStages):
-    """Makes timm's Swin or SwinV2 adaptive; first in a class's bases, with timm's arguments.
+    """Makes timm's Swin or SwinV2 adaptive; comes before it in the bases of a class.
 
-    For ablations (shift, Sec. 5.7) `adaptive_tokens` (A-token: shift, Eq. 13), `adaptive_windows`
-    (A-WSA: shift, Eq. 20) and `adaptive_merging` (A-PMerge: shift, Eq. 23) can be turned off, so
-    that these grids begin at the first pixel or token. `attention_mask` keeps timm's mask of
-    windows that wrap around, which breaks equivariance.
+    Source: shift, Sec. 5.7.
+
+    Args:
+        args: of timm's model.
+        selection: "paper", "fast" or "none", see the module.
+        adaptive_tokens: use A-token (shift, Eq. 13), else tokens begin at the first pixel.
+        adaptive_windows: use A-WSA (shift, Eq. 20), else windows begin at the first token.
+        adaptive_merging: use A-PMerge (shift, Eq. 23), else patches begin at the first token.
+        attention_mask: keep timm's mask of windows that wrap around; it breaks equivariance.
+        kwargs: of timm's model.
 
     Raises:
         VitrineError: the windows do not divide the image, or `selection` is unknown.

@@ -50,8 +50,10 @@ MERGED = 2  # tokens of each axis that are merged into one
 class Selecting(nn.Module):
     """A model that selects its grids, and records how in its weights; first in a class's bases.
 
-    Weights learn the grids that they are trained on, so those of another selection are refused.
-    A plain model's record none and fit any; it takes ours without ``_extra_state``.
+    Logits of shifted images are equal but for rounding. Parameters and their names are the plain
+    model's, so that weights interchange both ways. Weights learn the grids that they are trained
+    on, so those of another selection are refused. A plain model's record none and fit any; it takes
+    ours without ``_extra_state``.
     """
 
     selection: Selection
@@ -155,7 +157,7 @@ def prepare_correlation(conv: nn.Conv2d) -> None:
 
 
 def _reach(conv: nn.Conv2d) -> int:
-    """Return how many patches lie between the first and the last pixel of any grid's first one."""
+    """Return the largest distance, in patches, of two taps of a kernel."""
     kernel, stride, padding = conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
     return (stride + kernel - 2 - padding) // stride - (-padding // stride)
 
@@ -191,7 +193,8 @@ def _pair_taps(conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
     i, j = torch.where(swapped, -lag, lag)
     one, other = component[:, :, None], component[:, None, :]
     first, second = torch.where(swapped, other, one), torch.where(swapped, one, other)
-    index = i * (2 * _reach(conv) + 1) + j  # in `_lags`
+    # In `_lags`, which begins at the middle of all (2 reach + 1)^2 lags, at (0, 0).
+    index = i * (2 * _reach(conv) + 1) + j
     count = channels * stride**2
     pairs = (index * count + first) * count + second
     return pairs.flatten(1), component
@@ -256,9 +259,11 @@ def _correlation_is_cheaper(x: Tensor, conv: nn.Conv2d) -> bool:
 
 
 def merged_patches(x: Tensor) -> Tensor:
-    """Concatenate each 2x2 patch: ``(B, H, W, C)`` to ``(B, H / 2, W / 2, 4C)`` (shift, Eq. 10).
+    """Concatenate each 2x2 patch: ``(B, H, W, C)`` to ``(B, H / 2, W / 2, 4C)``, as timm orders it.
 
-    As in timm columns vary slowest, then rows, then channels.
+    Source: shift, Eq. 10.
+
+    Columns vary slowest, then rows, then channels.
     """
     batch, height, width, channels = x.shape
     patches = x.reshape(batch, height // 2, 2, width // 2, 2, channels)
@@ -266,7 +271,10 @@ def merged_patches(x: Tensor) -> Tensor:
 
 
 def overlapping_patches(x: Tensor) -> Tensor:
-    """Concatenate the 2x2 patch at each token of ``(B, H, W, C)`` (shift, Claim 3, Eq. 21-22)."""
+    """Concatenate the 2x2 patch at each token: ``(B, H, W, C)`` to ``(B, H, W, 4C)``.
+
+    Source: shift, Claim 3, Eq. 21-22.
+    """
     height, width = x.shape[1:3]
     x = circular_pad(x, 0, 1)
     starts = [(row, column) for column in range(2) for row in range(2)]
@@ -278,8 +286,13 @@ def adaptive_merge(
 ) -> tuple[Tensor, Tensor]:
     """Merge the strongest phase (shift, Eq. 23, Sec. A2.1).
 
-    Tokens ``(B, H, W, C)``, H and W even, give ``(B, H / 2, W / 2, D)`` and the chosen phase
-    ``(B, 2)``; `project` makes D channels of 4C.
+    Args:
+        x: tokens ``(B, H, W, C)``, H and W even.
+        project: ``(..., 4C)`` to ``(..., D)``, whose output's energy decides in "paper".
+        selection: "paper" or "fast", see the module.
+
+    Returns:
+        ``(B, H / 2, W / 2, D)`` and the chosen phase ``(B, 2)``.
     """
     if selection == "none":
         return project(merged_patches(x)), first_phase(x)

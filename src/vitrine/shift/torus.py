@@ -90,10 +90,18 @@ def borders(layer: Any, stride: int) -> tuple[int, int]:
 
 
 def circular_pad(x: Tensor, before: int, after: int) -> Tensor:
-    """Continue ``(B, H, W, C)`` around the border, by up to H and W tokens; contiguous.
+    """Continue both axes of ``(B, H, W, C)`` around the border.
 
     torch's own circular padding leaves the channels-last layout, in which depthwise convolutions
     run several times faster, and its gradient copies the whole map once for each border.
+
+    Args:
+        x: tokens, ``before <= H`` and ``after <= H``, and so for W.
+        before: tokens above and to the left.
+        after: tokens below and to the right.
+
+    Returns:
+        contiguous ``(B, before + H + after, before + W + after, C)``.
     """
     return cast(Tensor, _CircularPad.apply(x, before, after))
 

@@ -33,7 +33,12 @@ from vitrine.shift.torus import Size
 def window_energies(tokens: Tensor, window: Size) -> Tensor:
     """Return the mean token norm of the window that begins at each token (shift, Eq. 17-18).
 
-    Of ``(B, H, W, C)``, not normalised, ``(B, H, W)`` relative to the largest norm of each sample.
+    Args:
+        tokens: ``(B, H, W, C)``, not normalised: after LayerNorm norms are all alike.
+        window: rows and columns.
+
+    Returns:
+        ``(B, H, W)``, relative to the largest norm of each sample.
     """
     norms = token_norms(tokens)
     return _window_means(fixed_point(norms), window, norms.dtype)
@@ -55,14 +60,14 @@ def window_offset(tokens: Tensor, window: Size, anchored: bool = False) -> Tenso
     """Choose the offset of the grid of windows (shift, Eq. 20, Claim 2).
 
     Args:
-        tokens: ``(B, H, W, C)``, not normalised: after LayerNorm norms are all alike. H and W are
-            multiples of the window's.
+        tokens: ``(B, H, W, C)``; H and W are multiples of `window`.
         window: rows and columns.
         anchored: of the windows of that grid choose one, so that a shifted image's tokens, rolled
             by the offset, are those of the image in the same order.
 
     Returns:
-        int64 ``(B, 2)``, below `window`, or if anchored below ``(H, W)``.
+        int64 ``(B, 2)``, below `window`, or if anchored below ``(H, W)``; rolled by it, windows
+        begin at token 0.
     """
     return window_offsets(tokens, [window], anchored)[0]
 

@@ -37,7 +37,11 @@ HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def autocast(device: str, precision: Precision) -> torch.autocast:
-    """Return the context in which a model runs in `precision`, in training and when measured."""
+    """Return the context in which a model runs in `precision`, in training and when measured.
+
+    Raises:
+        VitrineError: there is no such precision.
+    """
     require_known("precision", precision, get_args(Precision))
     half = HALF.get(precision)
     return torch.autocast(torch.device(device).type, half, enabled=half is not None)
@@ -179,7 +183,11 @@ def load_weights(model: nn.Module, path: Path, recipe: AnyRecipe) -> None:
 
 
 def require_recipe(path: Path, recipe_hash: str) -> None:
-    """Refuse weights in a run's folder that are missing, damaged or not of its recipe."""
+    """Refuse weights in a run's folder that are not there or not of its recipe.
+
+    Raises:
+        VitrineError: the file is missing, damaged, or of another recipe.
+    """
     if not path.exists():
         # Snakemake goes by the receipts: with one there, it would not train again.
         raise VitrineError(

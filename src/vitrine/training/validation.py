@@ -23,7 +23,13 @@ def is_due(step: int, every: int | None, steps_per_epoch: int, steps: int) -> bo
 def validate(
     model: nn.Module, samples: EvaluationSamples, team: Team, batch_size: int, workers: int
 ) -> dict[str, float]:
-    """Let the processes of a training judge its model, each on a share: ``top1``, ``top5`` in %."""
+    """Let the processes of a training judge its model, each on its share of the images.
+
+    The model, on the team's device, comes back in the mode that it was in.
+
+    Returns:
+        ``top1`` and ``top5``, in percent.
+    """
     training = model.training
     share = Subset(samples, range(team.rank, len(samples), team.world))
     model.eval()

@@ -85,8 +85,13 @@ def augmentation_variance(context: Context, image_size: int, images: int, batche
     """Table 1: Var[after] / Var[before] of each augmentation, measured and in theory.
 
     Source: variance, Sec. "Variance Shift Due to Mixup" and
-    Sec. "Variance Shift Due to Random Erasing". A batch of so many crops (`images`), half of each
-    photograph, is augmented `batches` times.
+    Sec. "Variance Shift Due to Random Erasing".
+
+    Args:
+        context: its seed decides crops and augmentations.
+        image_size: side of the crops in pixels.
+        images: crops in a batch, half of each photograph.
+        batches: how often the batch is augmented.
 
     Returns:
         ``"<augmentation>/<quantity>"`` with the quantities pooled, pooled theory (the variance of

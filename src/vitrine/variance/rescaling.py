@@ -35,9 +35,9 @@ PRINTED_AT = (224, 448)
 def iid_scale(old: Size, new: Size, mode: Mode = "bicubic", *, always: bool = False) -> float:
     """Return the paper's 1 / sqrt(k): the 2D or the 1D constant, by how many axes grow.
 
-    Source: variance, Sec. "Variance Shift Due to Upsampling". `old` and `new` are rows and columns
-    of the table. With `always` it is the 2D constant even where no axis grows, as in Table 3 at
-    224 pixels.
+    Source: variance, Sec. "Variance Shift Due to Upsampling". `old` are the table's rows and
+    columns, `new` those after interpolation. With `always` it is the 2D constant even where no axis
+    grows, as in Table 3 at 224 pixels.
     """
     growing = sum(n > o for o, n in zip(old, new, strict=True))
     if always and not growing:
@@ -115,10 +115,15 @@ def rescale_pos_embed(
 ) -> nn.Module:
     """Return `model` for another image size, with its position embedding calibrated.
 
-    `model`, a Vision Transformer of timm's, is not changed. The result shares its weights, all but
-    the table, so it costs hardly any memory; further calls start from the original table and do not
-    add up. `options` are `antialias`, `calibration` and the others of `rescaled_table`; by default
-    the result equals timm's own resampling.
+    `model` itself is not changed. The result shares its weights, all but the table, so it costs
+    hardly any memory; further calls start from the original table and do not add up.
+
+    Args:
+        model: a timm Vision Transformer, of a fixed or a dynamic image size.
+        image_size: pixels of the test image, (height, width) or both at once.
+        mode: of interpolation.
+        **options: `antialias`, `calibration` and the others of `rescaled_table`; by default the
+            result equals timm's own resampling.
 
     Raises:
         VitrineError: the model adds no table of absolute position embeddings to its patches, or

@@ -56,6 +56,9 @@ class Sinusoid(AdditiveEmbedding):
 
     The first half of the channels is of x, the second of y, sine and cosine by turns.
 
+    Attributes:
+        values: ``(N, D)``.
+
     Raises:
         VitrineError: D is no multiple of 4.
     """
@@ -80,6 +83,10 @@ class FourierFeatures(AdditiveEmbedding):
     """FF: an MLP of D learned Fourier features (Li et al., NeurIPS 2021, Algorithm 1).
 
     They are sines and cosines of learned mixtures of a patch's x and y; a CLS token gets none.
+
+    Attributes:
+        frequencies: the mixtures, ``(D/2, 2)``.
+        mlp: D to 4D to D channels.
 
     Raises:
         VitrineError: D is odd.
@@ -110,6 +117,11 @@ class CAPE(AdditiveEmbedding):
     Training shifts and scales the positions at random, so that a model can rely on how they differ
     but not on what they are. The patches are multiplied by sqrt(D), to be heard beside them; a
     permutation moves the sinusoids, never the patches. A CLS token gets none of it.
+
+    Attributes:
+        step: between neighbours, in x and in y.
+        places: (x, y) from -1 to 1, ``(N, 2)``.
+        frequencies: ``(2, D/2)``, whose directions fan out and whose lengths go from 1 to 10.
 
     Raises:
         VitrineError: D is odd.

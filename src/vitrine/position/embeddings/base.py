@@ -45,10 +45,10 @@ class Layout:
         return torch.cartesian_prod(torch.arange(height), torch.arange(width)).flip(1)
 
     def require_divisible(self, name: str, channels: int, by: int) -> None:
-        """Refuse a number of channels that is no multiple of `by`, in which an embedding splits it.
+        """Refuse a number of channels that an embedding cannot split.
 
         Raises:
-            VitrineError: it is none.
+            VitrineError: `channels` is no multiple of `by`.
         """
         if channels % by:
             raise VitrineError(
@@ -73,16 +73,20 @@ class PositionEmbedding(nn.Module):
         self.positions = layout.num_patches
 
     def resampled(self, weights: Weights, grid: Size | None) -> Weights:
-        """Fit weights of images of another size, which most embeddings do not depend on.
+        """Fit weights of another size of images to this one; those of most embeddings have none.
 
-        They are those of an embedding of this kind, of `grid` patches, or None if it is a square.
+        Args:
+            weights: of an embedding of this kind, by their names in it.
+            grid: the patches down and across that they are of; None if they are a square.
         """
         return weights
 
     def add(self, x: Tensor, permutation: Tensor | None) -> Tensor:
-        """Embed tokens ``(B, T, D)``, CLS first if there is one, before the first layer.
+        """Embed tokens ``(B, T, D)`` before the first layer.
 
-        Here and below the permutation is ``(B, N)``, or None for the identity.
+        Args:
+            x: CLS first if there is one, then the patches.
+            permutation: ``(B, N)``, or None for the identity.
         """
         return x
 
@@ -95,7 +99,10 @@ class PositionEmbedding(nn.Module):
     def bias(self, q: Tensor, layer: int, permutation: Tensor | None) -> Tensor | None:
         """Return what is added to a layer's scaled scores, ``(B, H, T, T)``, or None.
 
-        Queries ``(B, H, T, d)`` are not scaled.
+        Args:
+            q: the layer's queries ``(B, H, T, d)``, not scaled.
+            layer: its index.
+            permutation: ``(B, N)``, or None for the identity.
         """
         return None
 
@@ -122,10 +129,15 @@ class AdditiveEmbedding(PositionEmbedding, ABC):
 
 
 def lookup(scores: Tensor, index: Tensor, permutation: Tensor | None) -> Tensor:
-    """Give each pair of tokens the score of its relation, ``(B, H, N, N)``.
+    """Give each pair of tokens the score of its relation.
 
-    Scores ``(B, H, N, R)`` are of each query and each of R relations, `index` ``(N, N)`` is the
-    relation of each pair of positions.
+    Args:
+        scores: ``(B, H, N, R)``, of each query and each of R relations.
+        index: ``(N, N)``, the relation of each pair of positions.
+        permutation: ``(B, N)``, or None for the identity.
+
+    Returns:
+        ``(B, H, N, N)``.
     """
     if permutation is not None:
         index = index[permutation.unsqueeze(2), permutation.unsqueeze(1)]

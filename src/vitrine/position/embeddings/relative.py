@@ -70,6 +70,11 @@ class AcrossOnly(RPE):
     """
 
     def __init__(self, layout: Layout) -> None:
+        """Build it as `RPE`.
+
+        Raises:
+            VitrineError: the grid is not square, so the vectors of offsets down do not fit.
+        """
         super().__init__(layout)
         if layout.grid[0] != layout.grid[1]:
             raise VitrineError(

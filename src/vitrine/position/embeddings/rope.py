@@ -20,7 +20,10 @@ class RoPE(PositionEmbedding):
     """Turns queries and keys of the patches in all layers (position, Eq. 10).
 
     A CLS token is left out: it is as if at (0, 0), so that what it sees of a patch is absolute.
-    `frequencies` are ``(layers, 2, H, d/2)``, of x and y; each head's axes begin at random.
+
+    Attributes:
+        frequencies: ``(layers, 2, H, d/2)``, of x and y.
+        coordinates: (x, y), ``(N, 2)``.
 
     Raises:
         VitrineError: a head's channels are no multiple of 4.
