@@ -219,6 +219,13 @@ def test_of_two_recipes_that_share_a_run_only_the_printed_one_is_comparable(smal
     assert {cell.row for cell in table.cells if cell.comparable} == {"Wide"}
 
 
+def test_a_training_on_the_cpu_has_the_threads_that_its_scale_gives_it(small_checkout, edit):
+    edit(LAPTOP, runs(**{"*": {"resources": {"train": {"threads": 4, "nodes": 2}}}}))
+    catalog = load_catalog(small_checkout, scale="laptop")
+    asked = catalog.resources(catalog.paper("template").run("wide"))
+    assert (asked.threads, asked.nodes, asked.gpus) == (4, 2, 0)
+
+
 def test_a_fine_tuning_of_a_stand_in_is_a_stand_in(small_checkout, edit):
     edit("recipes.yaml", widths(tuned=FROM_WIDE))
     assert template(small_checkout).as_printed("tuned")
