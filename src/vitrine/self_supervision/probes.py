@@ -41,7 +41,7 @@ RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2,
 """Learning rates of the linear classifiers at a batch of 256."""
 BLOCKS = 4
 Choice = tuple[int, bool, float]
-"""Of a linear classifier: how many last blocks it sees, whether the mean patch too, its rate."""
+"""How many of the last blocks a linear classifier sees, if also the mean patch; learning rate."""
 
 
 def knn(
