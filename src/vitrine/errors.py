@@ -23,7 +23,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def require_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Raise a `VitrineError` with the closest name unless `name` is known; `what` says of what."""
+    """Raise a `VitrineError`, with the closest name, unless `name` is known; `what` is its kind."""
     known = list(known)
     if name not in known:
         raise VitrineError(f"{what} '{name}' is unknown{did_you_mean(name, known)}")

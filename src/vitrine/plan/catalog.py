@@ -201,7 +201,7 @@ class Paper(PaperAtScale):
         return {one.name: one for one in made if one.measurements}
 
     def run(self, name: str) -> Run:
-        """The run of a recipe, or VitrineError: it is unknown, or some recipe is not valid."""
+        """The run of a recipe; raises VitrineError if it is unknown, or a recipe is not valid."""
         self.require(name)
         return self._runs[name]
 

@@ -119,7 +119,7 @@ def _read(path: Path, loader: Any) -> Any:
 
 
 def parse(model: type[Model], data: Any, where: str) -> Model:
-    """Validate `data` as `model`, or raise VitrineError, in which `where` names their origin."""
+    """Validate `data` as `model`; raises VitrineError, which names their origin, `where`."""
     try:
         return model.model_validate(data)
     except ValidationError as error:

@@ -94,7 +94,7 @@ def known_scales(root: Path) -> list[str]:
 
 
 def load_scale(root: Path, name: str) -> Scale:
-    """Read one scale behind those that it extends; raises VitrineError: there is none, or wrong."""
+    """Read a scale behind those that it extends; raises VitrineError if one is missing or wrong."""
     require_known("scale", name, known_scales(root))
     path = root / "configs" / "scales" / f"{name}.yaml"
     return parse(Scale, merge({}, *read_with_bases(path).values(), {"name": name}), str(path))

@@ -58,7 +58,7 @@ def load_weights_registry(path: Path = REGISTRY) -> dict[str, PublishedWeights]:
 def find_weights(
     name: str, registry: Mapping[str, PublishedWeights], path: Path = REGISTRY
 ) -> PublishedWeights:
-    """Look published weights up by name, or by one of their URLs; VitrineError: there are none."""
+    """Look up published weights by name or URL; raises VitrineError if there are none."""
     for weights in registry.values():
         if name == weights.name or name in weights.url:
             return weights

@@ -82,7 +82,7 @@ def ignore_signals(worker_id: int, **told: Any) -> None:
 
 
 def read_sample(dataset: Any, index: int) -> Any:
-    """Return a sample as the pipeline makes it; raises VitrineError that names unusable files."""
+    """Return a sample as the pipeline makes it; raises VitrineError with the name of a bad file."""
     try:
         return dataset[index]
     except Exception as error:  # OpenCV and mmseg fail in many ways, none of which names the file

@@ -70,7 +70,7 @@ class Head(nn.Module):
 
 
 class Projected(NamedTuple):
-    """What a network makes of some sets of crops, the first of which is the global ones."""
+    """What a network makes of some sets of crops; the first set has the global ones."""
 
     features: Tensor  # (2B, C), class tokens of the first set
     logits: list[Tensor]  # (B', K) of the class tokens of each set
