@@ -9,7 +9,7 @@ READY := .venv/.ready
 ## every table and figure at SCALE (laptop), then where they are
 reproduce: $(READY)
 	@$(BIN)/snakemake all --quiet rules host reason --config scale=$(SCALE)
-	@$(BIN)/vitrine status --scale $(SCALE)
+	@$(BIN)/vitrail status --scale $(SCALE)
 
 # One thread a worker: two that share a core wait for each other.
 test: $(READY)
@@ -40,7 +40,7 @@ lock:
 	@PYTHON=$(PYTHON) envs/lock.sh
 
 $(READY): envs/requirements.lock envs/cuda.lock envs/build.txt envs/install.sh pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11, 4) or sys.exit("vitrine needs Python 3.11.4 or newer, and $(PYTHON) is older; run make PYTHON=/path/to/python3.11")'
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11, 4) or sys.exit("vitrail needs Python 3.11.4 or newer, and $(PYTHON) is older; run make PYTHON=/path/to/python3.11")'
 	@echo "making .venv from envs/requirements.lock (a few minutes, once)"
 	@$(PYTHON) -m venv .venv
 	@envs/install.sh "$(CURDIR)/$(BIN)/python"

@@ -1,4 +1,4 @@
-"""Vitrine's front door: every table and figure of every paper, by name.
+"""Vitrail's front door: every table and figure of every paper, by name.
 
 snakemake all                                everything, at the scale of configs/default.yaml
 snakemake variance_table5                    one artifact, with all that it needs
@@ -14,7 +14,7 @@ from pathlib import Path
 from snakemake.cli import get_argument_parser
 from snakemake.utils import min_version
 
-from vitrine.errors import VitrineError, did_you_mean
+from vitrail.errors import VitrailError, did_you_mean
 
 min_version("9.0")
 
@@ -39,7 +39,7 @@ RUNS = Path(config["runs_root"])
 
 def stop(error):
     """Say in one sentence what is wrong, and leave."""
-    print(f"vitrine: {error}", file=sys.stderr)
+    print(f"vitrail: {error}", file=sys.stderr)
     sys.exit(2)
 
 

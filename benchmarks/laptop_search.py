@@ -27,15 +27,15 @@ from pathlib import Path
 import torch
 from torch.utils.data import Subset
 
-from vitrine.data import build
-from vitrine.errors import VitrineError, exit_on_error
-from vitrine.measures.accuracy import accuracy
-from vitrine.measures.context import Trained
-from vitrine.plan.catalog import load_catalog
-from vitrine.plan.schema import merge
-from vitrine.self_supervision.probes import knn
-from vitrine.training.engine import Job, builder_of, engine_of
-from vitrine.training.model import load_weights
+from vitrail.data import build
+from vitrail.errors import VitrailError, exit_on_error
+from vitrail.measures.accuracy import accuracy
+from vitrail.measures.context import Trained
+from vitrail.plan.catalog import load_catalog
+from vitrail.plan.schema import merge
+from vitrail.self_supervision.probes import knn
+from vitrail.training.engine import Job, builder_of, engine_of
+from vitrail.training.model import load_weights
 
 COLUMNS = ["paper", "recipe", "dataset", "lr", "group_lr", "seed", "steps"]
 COLUMNS += ["held_out", "cpu_seconds"]
@@ -76,7 +76,7 @@ def main() -> None:
     for name in given.recipes:
         recipe = paper.recipe(name)
         if recipe.model.weights_from:
-            raise VitrineError(f"'{name}' is not trained from random weights")
+            raise VitrailError(f"'{name}' is not trained from random weights")
         seeds = range(SEED, SEED + given.seeds)
         settings = product(given.lr, given.group_lr or [None], given.epochs or [None], seeds)
         for lr, group_lr, epochs, seed in settings:
@@ -164,7 +164,7 @@ def link_divided(info, data: Path, divided: Path) -> Path:
 
 
 def segmentation_miou(trained) -> float:
-    from vitrine.segmentation.accuracy import segmentation_accuracy  # needs MMSegmentation
+    from vitrail.segmentation.accuracy import segmentation_accuracy  # needs MMSegmentation
 
     return segmentation_accuracy(trained)["mIoU"]
 

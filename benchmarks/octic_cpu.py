@@ -40,7 +40,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import vitrine.models  # noqa: F401  # isort: skip
+import vitrail.models  # noqa: F401  # isort: skip
 import pandas as pd
 import psutil
 import timm
@@ -51,9 +51,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
-from vitrine.measures.throughput import every_one_compiled, time_in_turns
-from vitrine.octic.group import from_channels
-from vitrine.provenance import provenance
+from vitrail.measures.throughput import every_one_compiled, time_in_turns
+from vitrail.octic.group import from_channels
+from vitrail.provenance import provenance
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MODES = ("eager", "compiled")

@@ -3,8 +3,8 @@
 Written from the paper's description (octic, Sec. 3.1, 3.3, App. A.1): features are one tensor for
 each irrep, A1, A2, B1 and B2 ``(B, N, c)`` and E ``(B, N, 2, 2c)``, whose two rows hold [copy 1 |
 copy 2]; a linear layer is one `nn.Linear` for each irrep, and all else is pure PyTorch, with the
-Fourier transforms as additions. The numbers are those of `vitrine.octic.layers`, and the names of
-the weights those of `vitrine.octic.checkpoint.to_published`.
+Fourier transforms as additions. The numbers are those of `vitrail.octic.layers`, and the names of
+the weights those of `vitrail.octic.checkpoint.to_published`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrine.octic.checkpoint import to_published
-from vitrine.octic.group import SCALE, fourier, from_channels, inverse_fourier, to_channels
-from vitrine.octic.vit import OcticVisionTransformer
+from vitrail.octic.checkpoint import to_published
+from vitrail.octic.group import SCALE, fourier, from_channels, inverse_fourier, to_channels
+from vitrail.octic.vit import OcticVisionTransformer
 
 IRREPS = ("A1", "A2", "B1", "B2", "E")
 Features = list[Tensor]
 
 
 def to_irreps(x: Tensor) -> Features:
-    """Make features of `vitrine.octic` into tensors of irreps."""
+    """Make features of `vitrail.octic` into tensors of irreps."""
     return irreps_of(list(to_channels(x).chunk(8, dim=-1)))
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import vitrine.models  # noqa: F401  # isort: skip  (before timm: it repairs torchvision's import)
+import vitrail.models  # noqa: F401  # isort: skip  (before timm: it repairs torchvision's import)
 
 import numpy as np
 import pandas as pd
@@ -26,10 +26,10 @@ import timm
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from vitrine.measures.permutable import Permutable
-from vitrine.measures.position_shap import draw_folds, paired, sweep
-from vitrine.measures.throughput import time_in_turns
-from vitrine.provenance import provenance
+from vitrail.measures.permutable import Permutable
+from vitrail.measures.position_shap import draw_folds, paired, sweep
+from vitrail.measures.throughput import time_in_turns
+from vitrail.provenance import provenance
 
 PASSES = 8  # of plain inference in a round: one is too short beside a sweep to be timed steadily
 TARGETS = {16: 18.0, 4: 6.0}  # permutations: the most passes' worth of time a sweep should take

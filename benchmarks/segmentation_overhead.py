@@ -14,7 +14,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 import pandas as pd
 import torch
 from mmengine.config import Config
@@ -23,8 +23,8 @@ from mmengine.registry import DefaultScope
 from mmseg.registry import MODELS
 from torch import nn
 
-from vitrine.measures.throughput import time_in_turns
-from vitrine.provenance import provenance
+from vitrail.measures.throughput import time_in_turns
+from vitrail.provenance import provenance
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "segmentation"
 # the plain configuration and the side of its crops

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
-import vitrine.models  # noqa: F401  (before timm, as it repairs an import of torchvision)
+import vitrail.models  # noqa: F401  (before timm, as it repairs an import of torchvision)
 
 # isort: split
 import pandas as pd
@@ -31,9 +31,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitrine.measures.throughput import time_in_turns
-from vitrine.provenance import provenance
-from vitrine.shift import polyphase, windows
+from vitrail.measures.throughput import time_in_turns
+from vitrail.provenance import provenance
+from vitrail.shift import polyphase, windows
 
 FAMILIES = {
     "Swin-T": ("swin_tiny_patch4_window7_224", "a_swin_tiny_patch4_window7_224"),

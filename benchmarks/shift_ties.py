@@ -1,7 +1,7 @@
 """What repeated content does to the selections: images that hold one thing twice, shifted.
 
 Two grids may then hold the same tokens in another arrangement, so that their energies are equal and
-rounding errors would decide (`vitrine.shift.polyphase`). Pieces of a photograph lie on a flat
+rounding errors would decide (`vitrail.shift.polyphase`). Pieces of a photograph lie on a flat
 ground, in places drawn at random for each image, and each image is shifted by a random offset. The
 models have the image size, strides and windows of the paper's, but are narrow; their weights are
 drawn, and they compute in float64. The table has, for each family, selection and kind of content,
@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import vitrine.models  # noqa: F401  (before timm, as it repairs an import of torchvision)
+import vitrail.models  # noqa: F401  (before timm, as it repairs an import of torchvision)
 
 # isort: split
 import pandas as pd
@@ -30,9 +30,9 @@ import timm
 import torch
 from torch import Tensor
 
-from vitrine.data.photos import photo_centre
-from vitrine.provenance import provenance
-from vitrine.shift.polyphase import roll_image
+from vitrail.data.photos import photo_centre
+from vitrail.provenance import provenance
+from vitrail.shift.polyphase import roll_image
 
 SWIN = {"embed_dim": 24, "depths": (2, 2, 2, 2), "num_heads": (1, 2, 4, 8)}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {

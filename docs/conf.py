@@ -12,8 +12,8 @@ from pygments.lexers import PythonLexer
 ROOT = Path(__file__).parents[1]
 LISTED = re.compile(r"\]\(\.\./\.\./((?:src|tests)/[\w/]+\.py)(?:#([\w.]+))?\)")
 
-project = "Vitrine"
-release = metadata.version("vitrine")
+project = "Vitrail"
+release = metadata.version("vitrail")
 extensions = [
     "myst_parser",
     "sphinx.ext.apidoc",
@@ -36,7 +36,7 @@ myst_heading_anchors = 4
 # Links to folders, which a site does not have; tables, which the report leads to; names of two.
 suppress_warnings = ["myst.xref_missing", "toc.not_included", "ref.python"]
 
-apidoc_modules = [{"path": "../src/vitrine", "destination": "docs/api", "separate_modules": True}]
+apidoc_modules = [{"path": "../src/vitrail", "destination": "docs/api", "separate_modules": True}]
 apidoc_exclude_patterns = ["**/__main__.py"]
 napoleon_use_ivar = True  # else attributes stand twice
 autodoc_member_order = "bysource"

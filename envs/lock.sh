@@ -34,7 +34,7 @@ done <"$fresh/all.lock"
 {
     echo "# The pins of requirements.lock for conda: Python from conda, packages from PyPI. Made by \`make lock\`."
     echo "# pip installs what packages ask for here, so it is opencv-python, which wants libGL."
-    printf 'name: vitrine\nchannels: [conda-forge, nodefaults]\ndependencies:\n'
+    printf 'name: vitrail\nchannels: [conda-forge, nodefaults]\ndependencies:\n'
     printf '  - python=3.11\n  - pip\n  - pip:\n'
     sed -n 's/^\([a-z][^ ]*\) .*/      - \1/p' requirements.lock | sed 's/opencv-python-headless/opencv-python/'
 } >environment.yml

@@ -12,7 +12,7 @@ from pathlib import Path
 project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
 extras = project["optional-dependencies"]
 for requirement in [*project["dependencies"], *extras["cli"], *extras["workflow"]]:
-    if not requirement.startswith("vitrine"):
+    if not requirement.startswith("vitrail"):
         print(requirement.replace(">=", "=="))
 END
 "$fresh/bin/pip" install --quiet --disable-pip-version-check \

@@ -4,10 +4,10 @@ An octic linear layer has one small matrix for each irrep (Sec. 3.3.2), so it ta
 fewer multiplications than a dense one.
 """
 
-import vitrine.models  # registers the models with timm
-from vitrine.data.photos import photo_centre
-from vitrine.octic.group import ELEMENTS, transform
-from vitrine.octic.layers import OcticLinear
+import vitrail.models  # registers the models with timm
+from vitrail.data.photos import photo_centre
+from vitrail.octic.group import ELEMENTS, transform
+from vitrail.octic.layers import OcticLinear
 
 import timm
 import torch

@@ -7,8 +7,8 @@ trained to name the corner, the other the colour of the square.
 import torch
 from torch.nn.functional import cross_entropy
 
-from vitrine.measures.position_shap import sweep
-from vitrine.position.vit import PositionViT
+from vitrail.measures.position_shap import sweep
+from vitrail.position.vit import PositionViT
 
 
 def squares(count: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

@@ -4,8 +4,8 @@ The modules of Sec. 4 choose tokens, windows and patches by their content, so an
 shifted copy are cut into the same pieces. The weights are those of the plain model.
 """
 
-from vitrine.data.photos import photo_centre
-from vitrine.shift.equivariance import make_shift_equivariant
+from vitrail.data.photos import photo_centre
+from vitrail.shift.equivariance import make_shift_equivariant
 
 import timm
 import torch

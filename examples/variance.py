@@ -7,8 +7,8 @@ A trained table is smooth: it loses next to nothing, and the paper's constant ov
 import torch
 from torch.nn.functional import interpolate
 
-from vitrine.variance.rescaling import rescaled_table
-from vitrine.variance.upsampling import variance_ratio
+from vitrail.variance.rescaling import rescaled_table
+from vitrail.variance.upsampling import variance_ratio
 
 torch.manual_seed(0)
 old, new = (14, 14), (28, 28)

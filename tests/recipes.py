@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitrine.plan.schema import merge
+from vitrail.plan.schema import merge
 
 
 def recipe_fixtures(kind, base, dataset):

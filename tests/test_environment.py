@@ -40,7 +40,7 @@ def test_the_lock_holds_what_the_package_depends_on(root):
     extras = project["optional-dependencies"].values()
     wanted = asked([*project["dependencies"], *(line for extra in extras for line in extra)])
     locked = packages(root, "requirements.lock") | packages(root, "docs.lock")
-    assert wanted - {"vitrine"} <= set(locked)
+    assert wanted - {"vitrail"} <= set(locked)
 
 
 def test_the_lock_of_the_site_changes_no_other_pin(root):

@@ -3,7 +3,7 @@
 import pytest
 from torch.utils.data import DataLoader
 
-from vitrine.errors import VitrineError, did_you_mean, exit_on_error
+from vitrail.errors import VitrailError, did_you_mean, exit_on_error
 
 
 def test_the_closest_word_is_suggested():
@@ -16,12 +16,12 @@ def test_without_a_close_word_all_are_listed():
 
 def test_a_mistake_exits_with_two_and_no_traceback(capsys):
     def main():
-        raise VitrineError("the scale 'x' is unknown")
+        raise VitrailError("the scale 'x' is unknown")
 
     with pytest.raises(SystemExit) as exit_:
         exit_on_error(main)
     assert exit_.value.code == 2
-    assert capsys.readouterr().err == "vitrine: the scale 'x' is unknown\n"
+    assert capsys.readouterr().err == "vitrail: the scale 'x' is unknown\n"
 
 
 class Damaged:
@@ -34,13 +34,13 @@ class Damaged:
         try:
             raise OSError("broken data stream")
         except OSError as error:
-            raise VitrineError(f"cannot read image {index}.jpg ({error}); restore it") from error
+            raise VitrailError(f"cannot read image {index}.jpg ({error}); restore it") from error
 
 
 def test_a_mistake_met_by_a_loaders_worker_is_told_in_its_own_sentence(capsys):
     with pytest.raises(SystemExit):
         exit_on_error(lambda: list(DataLoader(Damaged(), num_workers=1)))
-    told = "vitrine: cannot read image 0.jpg (broken data stream); restore it\n"
+    told = "vitrail: cannot read image 0.jpg (broken data stream); restore it\n"
     assert capsys.readouterr().err == told
 
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from vitrine.errors import VitrineError
-from vitrine.files import atomic_path, write_atomically
+from vitrail.errors import VitrailError
+from vitrail.files import atomic_path, write_atomically
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -28,12 +28,12 @@ def test_a_full_disk_is_told_in_one_sentence(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(VitrineError, match=r"cannot write .*table.csv: No space left on device"):
+    with pytest.raises(VitrailError, match=r"cannot write .*table.csv: No space left on device"):
         write_atomically(tmp_path / "table.csv", "new")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_a_file_is_told_in_one_sentence(tmp_path):
     (tmp_path / "results").write_text("")
-    with pytest.raises(VitrineError, match="choose another folder"):
+    with pytest.raises(VitrailError, match="choose another folder"):
         write_atomically(tmp_path / "results" / "table.csv", "new")

@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from vitrine import fork_server
-from vitrine.files import Locked, lock
-from vitrine.plan.jobs import MeasurementJob, TrainedRun, TrainingJob
-from vitrine.plan.recipe import Recipe
-from vitrine.plan.settings import Resources
+from vitrail import fork_server
+from vitrail.files import Locked, lock
+from vitrail.plan.jobs import MeasurementJob, TrainedRun, TrainingJob
+from vitrail.plan.recipe import Recipe
+from vitrail.plan.settings import Resources
 
 ONE_THREAD = dict.fromkeys(fork_server.THREADS, "1")
 RECIPE = Recipe.model_validate(
@@ -46,9 +46,9 @@ def address():
 
 
 def command(*arguments, address="", **options):
-    """Start ``python -m vitrine``; without an address it runs by itself."""
+    """Start ``python -m vitrail``; without an address it runs by itself."""
     return subprocess.Popen(
-        [sys.executable, "-m", "vitrine", *map(str, arguments)],
+        [sys.executable, "-m", "vitrail", *map(str, arguments)],
         env={**os.environ, **ONE_THREAD, fork_server.ADDRESS: address},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -70,7 +70,7 @@ def jobs(folder, registry):
         **common,
         name="accuracy",
         output=folder / "tiny" / "measurements" / "accuracy.json",
-        function="vitrine.measures.accuracy:accuracy",
+        function="vitrail.measures.accuracy:accuracy",
         run=TrainedRun(
             name="tiny", recipe_hash=RECIPE.hash, folder=receipt.parent, receipts={0: receipt}
         ),
@@ -89,7 +89,7 @@ def until(condition):
 def by_itself(tmp_path_factory, registry):
     """The folder of a run that is trained and measured without a server."""
     folder = tmp_path_factory.mktemp("by_itself")
-    code = "import sys; from vitrine.__main__ import main\n" + "".join(
+    code = "import sys; from vitrail.__main__ import main\n" + "".join(
         f"sys.argv[1:] = ['run', {str(job)!r}]; main()\n" for job in jobs(folder, registry)
     )
     subprocess.run([sys.executable, "-c", code], env={**os.environ, **ONE_THREAD}, check=True)
@@ -138,7 +138,7 @@ def test_an_error_is_one_sentence_and_status_two(address, tmp_path):
     assert served.wait() == alone.wait() == 2
     sentence = served.stderr.read()
     assert sentence == alone.stderr.read()
-    assert sentence.startswith("vitrine: missing.json is no job")
+    assert sentence.startswith("vitrail: missing.json is no job")
 
 
 def test_a_command_has_the_folder_and_the_standard_output_of_its_caller(address, tmp_path, root):

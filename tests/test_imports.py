@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tomllib
 
-FOR_CUDA = {"vitrine.octic.kernels"}  # imports triton, which only CUDA builds of torch bring along
+FOR_CUDA = {"vitrail.octic.kernels"}  # imports triton, which only CUDA builds of torch bring along
 BLOCKED = ["pydantic", "yaml", "filelock", "snakemake", "typer"]
 
 
@@ -29,16 +29,16 @@ def test_p_shap_needs_torch_and_timm_alone():
     done = python(
         "import sys\n"
         f"for name in {blocked}: sys.modules[name] = None\n"
-        "import vitrine.measures.position_shap, vitrine.measures.permutable; print('fine')"
+        "import vitrail.measures.position_shap, vitrail.measures.permutable; print('fine')"
     )
     assert done.stdout.splitlines()[-1:] == ["fine"], done.stderr
 
 
 def test_models_and_measures_import_without_the_workflows_packages(root):
     modules = [name for name in library(root) if name not in FOR_CUDA]
-    assert "vitrine.variance.augmentation_measures" in modules
-    assert "vitrine.shift.polyphase" in modules
-    assert "vitrine.octic.layers" in modules
+    assert "vitrail.variance.augmentation_measures" in modules
+    assert "vitrail.shift.polyphase" in modules
+    assert "vitrail.octic.layers" in modules
     done = python(
         "import importlib, sys\n"
         f"for name in {BLOCKED}: sys.modules[name] = None\n"
@@ -49,6 +49,6 @@ def test_models_and_measures_import_without_the_workflows_packages(root):
 
 
 def test_importing_the_training_package_imports_no_part_of_it():
-    parts = "[name for name in sys.modules if name.startswith('vitrine.training.')]"
-    done = python(f"import sys, vitrine.training; print({parts})")
+    parts = "[name for name in sys.modules if name.startswith('vitrail.training.')]"
+    done = python(f"import sys, vitrail.training; print({parts})")
     assert done.stdout == "[]\n", done.stderr

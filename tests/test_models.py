@@ -8,8 +8,8 @@ import torch
 from timm.models import _registry
 from timm.models._manipulate import group_parameters
 
-import vitrine.models  # noqa: F401
-from vitrine.plan.code import registering_modules
+import vitrail.models  # noqa: F401
+from vitrail.plan.code import registering_modules
 
 OCTIC = {"embed_dim": 32, "num_heads": 2, "reg_tokens": 1, "mask_token": True}
 OF_TWELVE_BLOCKS = [
@@ -34,7 +34,7 @@ def registered():
     return {
         name: function.__module__
         for name, function in entrypoints.items()
-        if function.__module__.startswith("vitrine.")
+        if function.__module__.startswith("vitrail.")
     }
 
 

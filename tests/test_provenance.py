@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from vitrine import provenance as module
-from vitrine.errors import VitrineError
-from vitrine.provenance import (
+from vitrail import provenance as module
+from vitrail.errors import VitrailError
+from vitrail.provenance import (
     commit,
     device_name,
     duration,
@@ -32,7 +32,7 @@ def repository(tmp_path, monkeypatch) -> Path:
     (tmp_path / "tracked").write_text("one")
     git(tmp_path, "add", "tracked")
     git(tmp_path, "commit", "-q", "-m", "first")
-    monkeypatch.setattr(module, "PACKAGE", tmp_path / "src" / "vitrine")
+    monkeypatch.setattr(module, "PACKAGE", tmp_path / "src" / "vitrail")
     return tmp_path
 
 
@@ -67,22 +67,22 @@ def test_published_results_leave_the_commit_clean(repository):
 
 
 def test_an_installed_copy_below_a_repository_has_no_commit(repository, monkeypatch):
-    monkeypatch.setattr(module, "PACKAGE", repository / ".venv" / "lib" / "packages" / "vitrine")
+    monkeypatch.setattr(module, "PACKAGE", repository / ".venv" / "lib" / "packages" / "vitrail")
     assert commit() is None
 
 
 def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "PACKAGE", tmp_path / "src" / "vitrine")
+    monkeypatch.setattr(module, "PACKAGE", tmp_path / "src" / "vitrail")
     assert commit() is None
 
 
 def test_a_checkout_refuses_the_package_of_another(repository, tmp_path_factory):
     other = tmp_path_factory.mktemp("other")
     require_own_package(other)  # has none of its own
-    (other / "src" / "vitrine").mkdir(parents=True)
-    with pytest.raises(VitrineError, match=r"is imported from .*, and this checkout has its own"):
+    (other / "src" / "vitrail").mkdir(parents=True)
+    with pytest.raises(VitrailError, match=r"is imported from .*, and this checkout has its own"):
         require_own_package(other)
-    (repository / "src" / "vitrine").mkdir(parents=True)
+    (repository / "src" / "vitrail").mkdir(parents=True)
     require_own_package(repository)
 
 
@@ -129,7 +129,7 @@ def test_peak_memory_grows_with_what_is_allocated():
 )
 def test_a_broken_provenance_is_one_sentence_with_its_path(tmp_path, content):
     (tmp_path / "provenance.json").write_bytes(content)
-    with pytest.raises(VitrineError, match=f"cannot read {tmp_path}/provenance.json ") as error:
+    with pytest.raises(VitrailError, match=f"cannot read {tmp_path}/provenance.json ") as error:
         read_provenance(tmp_path)
     assert "\n" not in str(error.value)
 

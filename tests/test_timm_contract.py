@@ -11,12 +11,12 @@ import torch
 from timm.models import save_for_hf
 from timm.models._manipulate import group_parameters
 
-import vitrine.models
+import vitrail.models
 from tests.test_models import registered
-from vitrine.errors import VitrineError
-from vitrine.position.embeddings import EMBEDDINGS
-from vitrine.shift.adaptive_mvitv2 import _resized_circle
-from vitrine.shift.equivariance import make_shift_equivariant
+from vitrail.errors import VitrailError
+from vitrail.position.embeddings import EMBEDDINGS
+from vitrail.shift.adaptive_mvitv2 import _resized_circle
+from vitrail.shift.equivariance import make_shift_equivariant
 
 DOCS = Path(__file__).parent.parent / "docs" / "timm.md"
 SIDE, LARGER, CLASSES = 16, 32, 5
@@ -220,7 +220,7 @@ def channels(name):
 
 
 def export(name):
-    package = vitrine.models.import_module(registered()[name]).__package__.split(".")[1]
+    package = vitrail.models.import_module(registered()[name]).__package__.split(".")[1]
     if f"tests/{package}" in EXPORTED_ELSEWHERE and not name.startswith(("vit", "canonical")):
         return
     model, x = micro(name), noise()
@@ -273,7 +273,7 @@ def test_the_table_says_what_models_do(probe, family, said):
         with pytest.raises((AttributeError, AssertionError, IndexError)):
             probe(name)
     else:
-        with pytest.raises(VitrineError) as refused:
+        with pytest.raises(VitrailError) as refused:
             probe(name)
         assert re.fullmatch(re.escape(said).replace("…", r"[\w.]+"), str(refused.value))
 

@@ -6,8 +6,8 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
 
 
-def test_torchvision_and_timm_import_after_vitrine():
-    done = python("import vitrine, timm, torchvision; print('both')")
+def test_torchvision_and_timm_import_after_vitrail():
+    done = python("import vitrail, timm, torchvision; print('both')")
     assert done.stdout == "both\n", done.stderr
 
 
@@ -16,7 +16,7 @@ def test_it_declares_the_operators_when_the_extension_does_not_load():
         "import torch\n"
         "def refuse(path): raise OSError('wrong CUDA')\n"
         "torch.ops.load_library = refuse\n"
-        "import vitrine, torchvision\n"
+        "import vitrail, torchvision\n"
         "print(torch.ops.torchvision.nms.default._schema)\n"
         "print(torch.ops.torchvision.qnms.default._schema)\n"
     )
@@ -27,7 +27,7 @@ def test_it_declares_the_operators_when_the_extension_does_not_load():
 
 def test_it_declares_nothing_when_the_extension_loads():
     done = python(
-        "import importlib.util, torch, vitrine\n"
+        "import importlib.util, torch, vitrail\n"
         "torch.ops.load_library = lambda path: None\n"
         "importlib.util.find_spec('torchvision')\n"
         "print(hasattr(torch.ops.torchvision, 'nms'))\n"
@@ -35,6 +35,6 @@ def test_it_declares_nothing_when_the_extension_loads():
     assert done.stdout == "False\n", done.stderr
 
 
-def test_importing_vitrine_imports_neither_torch_nor_torchvision():
-    done = python("import sys, vitrine; print({'torch', 'torchvision'} & set(sys.modules))")
+def test_importing_vitrail_imports_neither_torch_nor_torchvision():
+    done = python("import sys, vitrail; print({'torch', 'torchvision'} & set(sys.modules))")
     assert done.stdout == "set()\n", done.stderr

@@ -18,12 +18,12 @@ from typing import Any
 from PIL import Image
 
 from tools import equations
-from vitrine.artifacts.tables import markdown_escape, pipe_table
-from vitrine.data import build
-from vitrine.errors import exit_on_error
-from vitrine.plan.catalog import Catalog, load_catalog
-from vitrine.plan.datasets import DatasetInfo
-from vitrine.plan.source import import_function
+from vitrail.artifacts.tables import markdown_escape, pipe_table
+from vitrail.data import build
+from vitrail.errors import exit_on_error
+from vitrail.plan.catalog import Catalog, load_catalog
+from vitrail.plan.datasets import DatasetInfo
+from vitrail.plan.source import import_function
 
 STAND_INS = Path("docs") / "stand-ins.md"
 TARGETS = Path("docs") / "targets.md"

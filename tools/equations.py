@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitrine.artifacts.tables import markdown_escape, pipe_table
-from vitrine.plan.catalog import Catalog
-from vitrine.plan.paper import PaperInfo
+from vitrail.artifacts.tables import markdown_escape, pipe_table
+from vitrail.plan.catalog import Catalog
+from vitrail.plan.paper import PaperInfo
 
-SOURCES, TESTS = Path("src") / "vitrine", Path("tests")
+SOURCES, TESTS = Path("src") / "vitrail", Path("tests")
 FOLDER = Path("docs") / "equations"
 NUMBER = r"(?=[A-Z\d])[A-Z]?\d*(?:\.\d+)*"
 ITEM = (

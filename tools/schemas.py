@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from vitrine.artifacts.claims import Choices, Claim
-from vitrine.commands.cost import Device
-from vitrine.plan.datasets import DatasetInfo
-from vitrine.plan.paper import ArtifactsFile, PaperInfo, PaperScale, RecipesFile
-from vitrine.plan.recipe import AnyRecipe
-from vitrine.plan.settings import Scale, Settings
-from vitrine.plan.weights import PublishedWeights
+from vitrail.artifacts.claims import Choices, Claim
+from vitrail.commands.cost import Device
+from vitrail.plan.datasets import DatasetInfo
+from vitrail.plan.paper import ArtifactsFile, PaperInfo, PaperScale, RecipesFile
+from vitrail.plan.recipe import AnyRecipe
+from vitrail.plan.settings import Scale, Settings
+from vitrail.plan.weights import PublishedWeights
 
 
 class ClaimsEntry(Claim, Choices):

@@ -8,7 +8,7 @@ sees, and count in the statistics of batch norms.
 """
 
 _base_ = "mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py"
-custom_imports = dict(imports=["vitrine.segmentation"], allow_failed_imports=False)
+custom_imports = dict(imports=["vitrail.segmentation"], allow_failed_imports=False)
 
 crop_size = (448, 448)
 model = dict(

@@ -1,7 +1,7 @@
 """DeiT-S/16 + UperNet with a multi-level neck on ADE20K: the variance paper's Table 4."""
 
 _base_ = "mmseg::vit/vit_deit-s16_mln_upernet_8xb2-160k_ade20k-512x512.py"
-custom_imports = dict(imports=["vitrine.segmentation"], allow_failed_imports=False)
+custom_imports = dict(imports=["vitrail.segmentation"], allow_failed_imports=False)
 
 model = dict(
     pretrained=None,

@@ -1,7 +1,7 @@
 """Swin-T + UperNet under circular shifts: the shift paper's Table A6 and Sec. 5.5."""
 
 _base_ = "mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py"
-custom_imports = dict(imports=["vitrine.segmentation"], allow_failed_imports=False)
+custom_imports = dict(imports=["vitrail.segmentation"], allow_failed_imports=False)
 
 crop_size = (448, 448)
 scale = (1792, 448)

@@ -5,7 +5,7 @@ the right, so that the plain and the adaptive model see the same.
 """
 
 _base_ = "mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py"
-custom_imports = dict(imports=["vitrine.segmentation"], allow_failed_imports=False)
+custom_imports = dict(imports=["vitrail.segmentation"], allow_failed_imports=False)
 
 data_preprocessor = dict(test_cfg=dict(size_divisor=256))  # which mmseg's --tta takes
 model = dict(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from vitrine.plan.catalog import Artifact, Cell, Measurement
-from vitrine.plan.paper import Labelled, Printed
+from vitrail.plan.catalog import Artifact, Cell, Measurement
+from vitrail.plan.paper import Labelled, Printed
 
 PATH = Path("runs/paper/accuracy.json")
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from vitrine.artifacts.claims import (
+from vitrail.artifacts.claims import (
     Claim,
     Place,
     Side,
@@ -17,9 +17,9 @@ from vitrine.artifacts.claims import (
     read_claims,
     refuse_unknown,
 )
-from vitrine.artifacts.comparison import compare, read_cells
-from vitrine.errors import VitrineError
-from vitrine.scores import pack, unpack
+from vitrail.artifacts.comparison import compare, read_cells
+from vitrail.errors import VitrailError
+from vitrail.scores import pack, unpack
 
 CLAIM = {
     "id": "better",
@@ -187,14 +187,14 @@ def test_a_claim_on_an_unknown_cell_is_refused_before_anything_is_built(
 ):
     artifacts = {"table1": build.table(build.cell("A", "ours"), build.cell("A", "base"))}
     claim = Claim.model_validate({**CLAIM, side: {**CLAIM[side], **place}})
-    with pytest.raises(VitrineError, match=f"claim 'better': {message}"):
+    with pytest.raises(VitrailError, match=f"claim 'better': {message}"):
         refuse_unknown([claim], artifacts, ["table1"])
 
 
 def test_a_claim_on_an_unknown_artifact_is_refused_and_on_one_of_another_scale_is_not():
     claim = Claim.model_validate(CLAIM)
     refuse_unknown([claim], {}, ["table1"])
-    with pytest.raises(VitrineError, match="artifact 'table1' is unknown; did you mean 'table2'"):
+    with pytest.raises(VitrailError, match="artifact 'table1' is unknown; did you mean 'table2'"):
         refuse_unknown([claim], {}, ["table2"])
 
 
@@ -212,10 +212,10 @@ def test_claims_are_read_strictly(tmp_path):
     path.write_text(text)
     assert [claim.id for claim in read_claims(path)] == ["one"]
     path.write_text(text * 2)
-    with pytest.raises(VitrineError, match=r"claims\.yaml: two claims are called 'one'"):
+    with pytest.raises(VitrailError, match=r"claims\.yaml: two claims are called 'one'"):
         read_claims(path)
     path.write_text(text + "  relatoin: above\n")
-    with pytest.raises(VitrineError, match=r"'one': unknown key.*relatoin.*'relation'"):
+    with pytest.raises(VitrailError, match=r"'one': unknown key.*relatoin.*'relation'"):
         read_claims(path)
 
 
@@ -238,10 +238,10 @@ def test_an_entry_with_lists_is_a_claim_for_each_combination(tmp_path):
     assert claims[2].statement == "A-CvT-13 is better in Table 1."
     assert claims[3].left == Place(artifact="table2", row="A-CvT-13", column="of {0, ..., 8}")
     path.write_text(text.replace("{row} is", "{raw} is"))
-    with pytest.raises(VitrineError, match=r"'\{m\}-\{n\}': .* names 'raw'.*'row'"):
+    with pytest.raises(VitrailError, match=r"'\{m\}-\{n\}': .* names 'raw'.*'row'"):
         read_claims(path)
     path.write_text(text.replace('[{n: "1"}, {n: "2"}]', "3"))
-    with pytest.raises(VitrineError, match=r"claims\.yaml.*each"):
+    with pytest.raises(VitrailError, match=r"claims\.yaml.*each"):
         read_claims(path)
 
 
@@ -306,5 +306,5 @@ def test_scores_survive_the_csv_and_damaged_ones_are_refused(build, tmp_path):
     assert judge({"table1": read_cells(path)})["detail"] == judge(tables)["detail"]
     assert unpack(" ".join([pack([1, 0, -1])] * 2)).tolist() == [[1, 0, -1]] * 2
     for damaged in ("1,0", pack([1, 0])[:-4], f"{pack([1, 0])} {pack([1])}"):
-        with pytest.raises(VitrineError, match="scores by image are damaged"):
+        with pytest.raises(VitrailError, match="scores by image are damaged"):
             unpack(damaged)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vitrine.artifacts.comparison import (
+from vitrail.artifacts.comparison import (
     COLUMNS,
     Summary,
     compare,
@@ -18,8 +18,8 @@ from vitrine.artifacts.comparison import (
     summarize,
     tolerance,
 )
-from vitrine.errors import VitrineError
-from vitrine.files import sha256
+from vitrail.errors import VitrailError
+from vitrail.files import sha256
 
 
 @pytest.fixture
@@ -166,12 +166,12 @@ def test_every_row_says_what_was_measured_where(build):
 def test_an_unknown_key_is_refused_with_the_closest_one(build):
     artifact = build.table(build.cell(key="top1"))
     expected = r"paper table1, cell \(A, x\): .*'accuracy' has no value 'top1'.*'top-1'"
-    with pytest.raises(VitrineError, match=expected):
+    with pytest.raises(VitrailError, match=expected):
         compare(artifact, build.measured({"top-1": 1.0, "loss": 2.0}), "full")
 
 
 def test_a_cell_cannot_show_an_array(build):
-    with pytest.raises(VitrineError, match=r"'A/x' of the measurement 'accuracy' is an array"):
+    with pytest.raises(VitrailError, match=r"'A/x' of the measurement 'accuracy' is an array"):
         compare(build.table(build.cell()), build.measured({"A/x": [1.0]}), "full")
 
 
@@ -190,10 +190,10 @@ def test_cells_come_back_from_their_file_as_they_were(build, tmp_path):
 
 def test_a_file_that_holds_no_cells_is_refused(tmp_path):
     path = tmp_path / "table1.csv"
-    with pytest.raises(VitrineError, match="cannot read"):
+    with pytest.raises(VitrailError, match="cannot read"):
         read_cells(path)
     path.write_text("row,column\nA,x\n")
-    with pytest.raises(VitrineError, match="not the columns"):
+    with pytest.raises(VitrailError, match="not the columns"):
         read_cells(path)
 
 
@@ -201,7 +201,7 @@ def test_a_damaged_measurement_is_named(tmp_path):
     path = tmp_path / "accuracy.json"
     assert read_measurement(path) is None
     path.write_text(json.dumps({"values": {}})[:-1])
-    with pytest.raises(VitrineError, match=r"accuracy\.json.*delete it and measure again"):
+    with pytest.raises(VitrailError, match=r"accuracy\.json.*delete it and measure again"):
         read_measurement(path)
 
 
@@ -228,5 +228,5 @@ def test_a_measurement_is_read_with_the_values_of_its_seeds(tmp_path):
 def test_a_file_that_is_no_measurement_is_refused(tmp_path, content):
     path = tmp_path / "accuracy.json"
     path.write_text(json.dumps(content))
-    with pytest.raises(VitrineError, match=r"accuracy\.json.*delete it and measure again"):
+    with pytest.raises(VitrailError, match=r"accuracy\.json.*delete it and measure again"):
         read_measurement(path)

@@ -8,11 +8,11 @@ import sys
 import pytest
 import yaml
 
-from vitrine.artifacts.report import Cost, cost_of, report, results_of
-from vitrine.artifacts.tables import render
-from vitrine.errors import VitrineError
-from vitrine.plan.catalog import load_catalog
-from vitrine.plan.schema import read_yaml
+from vitrail.artifacts.report import Cost, cost_of, report, results_of
+from vitrail.artifacts.tables import render
+from vitrail.errors import VitrailError
+from vitrail.plan.catalog import load_catalog
+from vitrail.plan.schema import read_yaml
 
 DEVICE = "cpu: a processor, 1 thread"
 
@@ -59,7 +59,7 @@ NUMBERS = {
 
 
 def run(*arguments):
-    command = [sys.executable, "-m", "vitrine", *map(str, arguments)]
+    command = [sys.executable, "-m", "vitrail", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -84,7 +84,7 @@ def test_a_table_is_rendered_to_its_three_files(catalog, small_checkout):
 
 def test_rendering_a_table_loads_neither_torch_nor_matplotlib():
     code = (
-        "import sys, vitrine.__main__, vitrine.artifacts.tables, vitrine.artifacts.report;"
+        "import sys, vitrail.__main__, vitrail.artifacts.tables, vitrail.artifacts.report;"
         "sys.exit(bool({'torch', 'matplotlib'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -111,7 +111,7 @@ def figure(small_checkout, catalog):
 
 def test_a_figure_is_drawn_from_its_cells_and_measurements(figure, tmp_path, monkeypatch):
     (tmp_path / "drawing_of_the_test.py").write_text(
-        "from vitrine.artifacts import style\n"
+        "from vitrail.artifacts import style\n"
         "def fig1(cells, measurements):\n"
         "    fig, axes = style.figure()\n"
         "    axes.set_title(f\"{cells['measured'][0]:g} {measurements[0]['name']}\")\n"
@@ -128,7 +128,7 @@ def test_a_figure_is_drawn_from_its_cells_and_measurements(figure, tmp_path, mon
 
 
 def test_a_figure_without_its_measurement_says_what_to_run(figure):
-    with pytest.raises(VitrineError, match="run snakemake template_fig1"):
+    with pytest.raises(VitrailError, match="run snakemake template_fig1"):
         render(figure, figure.artifact("template", "fig1"))
 
 
@@ -140,7 +140,7 @@ def test_results_that_cannot_be_written_are_one_line_and_status_two(catalog, sma
         *("--runs", catalog.runs_root, "--results", blocked),
     )
     assert done.returncode == 2
-    assert done.stderr.startswith(f"vitrine: cannot write {blocked}")
+    assert done.stderr.startswith(f"vitrail: cannot write {blocked}")
     assert done.stderr.count("\n") == 1
 
 
@@ -187,5 +187,5 @@ def test_a_damaged_provenance_is_named_with_what_to_delete(catalog, content):
     path = run.seed_folder(0) / "provenance.json"
     path.parent.mkdir(parents=True)
     path.write_text(content)
-    with pytest.raises(VitrineError, match=f"cannot read {path} .*delete {run.folder} and train"):
+    with pytest.raises(VitrailError, match=f"cannot read {path} .*delete {run.folder} and train"):
         report(results_of(catalog))

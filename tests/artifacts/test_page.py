@@ -10,10 +10,10 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.conftest import ROOT
-from vitrine.artifacts.claims import STATUSES
-from vitrine.artifacts.page import page
-from vitrine.artifacts.report import count_evidence, results_of
-from vitrine.plan.catalog import load_catalog
+from vitrail.artifacts.claims import STATUSES
+from vitrail.artifacts.page import page
+from vitrail.artifacts.report import count_evidence, results_of
+from vitrail.plan.catalog import load_catalog
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 WITH_BROWSER = pytest.mark.skipif(BROWSER is None, reason="needs chromium or google-chrome")

@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 
 from tests.conftest import ROOT
-from vitrine.artifacts.comparison import COLUMNS
-from vitrine.artifacts.quotes import documents, refresh_documents, refreshed
-from vitrine.errors import VitrineError
+from vitrail.artifacts.comparison import COLUMNS
+from vitrail.artifacts.quotes import documents, refresh_documents, refreshed
+from vitrail.errors import VitrailError
 
 PUBLISHED = ROOT / "results" / "published" / "laptop"
 
@@ -59,7 +59,7 @@ def test_a_quoted_number_becomes_that_of_its_cells(results, written, now):
     ],
 )
 def test_a_comment_that_names_no_number_is_refused_with_its_document(results, comment, said):
-    with pytest.raises(VitrineError, match=r"^deviations\.md: the comment") as error:
+    with pytest.raises(VitrailError, match=r"^deviations\.md: the comment") as error:
         refreshed(f"1.0<!-- {comment} -->", results, "deviations.md")
     assert said in str(error.value)
 

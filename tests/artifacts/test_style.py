@@ -4,8 +4,8 @@ import matplotlib as mpl
 import pandas as pd
 import pytest
 
-from vitrine.artifacts import style
-from vitrine.errors import VitrineError
+from vitrail.artifacts import style
+from vitrail.errors import VitrailError
 
 
 @pytest.fixture
@@ -85,5 +85,5 @@ def test_colours_are_told_apart():
 
 def test_a_folder_that_cannot_be_made_is_a_users_error(cells, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(VitrineError, match="cannot write"):
+    with pytest.raises(VitrailError, match="cannot write"):
         style.save(draw(cells), tmp_path / "file" / "fig")

@@ -8,8 +8,8 @@ import unicodedata
 import pytest
 
 from tests.conftest import ROOT
-from vitrine.artifacts.comparison import compare
-from vitrine.artifacts.tables import (
+from vitrail.artifacts.comparison import compare
+from vitrail.artifacts.tables import (
     ALLOWED,
     _latex_escape,
     format_number,
@@ -17,8 +17,8 @@ from vitrine.artifacts.tables import (
     markdown,
     panels,
 )
-from vitrine.plan.catalog import load_catalog
-from vitrine.plan.paper import Labelled
+from vitrail.plan.catalog import load_catalog
+from vitrail.plan.paper import Labelled
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ import yaml
 
 from tests.checkout import Checkout
 from tests.cluster.conftest import until
-from vitrine.plan.schema import read_yaml
-from vitrine.training.run_folder import exclusive
+from vitrail.plan.schema import read_yaml
+from vitrail.training.run_folder import exclusive
 
 pytestmark = pytest.mark.cluster
 
@@ -37,7 +37,7 @@ WARNED = 60  # seconds before the end, give or take the half minute between two 
 COMMAND = ["variance_table5", "--profile", "slurm", "--config", "scale=smoke"]
 HERE = [
     *("--set-threads", "evaluate=16"),  # more than the cores of a machine that tests this
-    *("--vitrine-slurm-init-seconds-before-status-checks", "1"),
+    *("--vitrail-slurm-init-seconds-before-status-checks", "1"),
 ]
 
 
@@ -191,7 +191,7 @@ def test_two_nodes_train_to_the_bits_of_two_processes_on_one(story, folder):
     (folder / "job.json").write_text(json.dumps(job))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     subprocess.run(
-        [*torchrun, "--nproc-per-node=2", "-m", "vitrine", "run", "job.json"],
+        [*torchrun, "--nproc-per-node=2", "-m", "vitrail", "run", "job.json"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder / "src"), "OMP_NUM_THREADS": "1"},
         check=True,

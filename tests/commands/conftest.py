@@ -9,14 +9,14 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.conftest import copy_configs_without_papers
-from vitrine.artifacts.comparison import COLUMNS
-from vitrine.artifacts.tables import render
-from vitrine.cli import app
-from vitrine.commands.results import sha256_once
-from vitrine.files import sha256
-from vitrine.plan.catalog import load_catalog
-from vitrine.plan.code import measuring_digest, training_digest
-from vitrine.plan.schema import read_yaml
+from vitrail.artifacts.comparison import COLUMNS
+from vitrail.artifacts.tables import render
+from vitrail.cli import app
+from vitrail.commands.results import sha256_once
+from vitrail.files import sha256
+from vitrail.plan.catalog import load_catalog
+from vitrail.plan.code import measuring_digest, training_digest
+from vitrail.plan.schema import read_yaml
 
 PAPER = {"title": "Tiny", "authors": "Nobody", "venue": "nowhere", "url": "https://example.org"}
 RECIPES = {
@@ -55,8 +55,8 @@ SMOKE = {
 }
 ARTIFACTS = {
     "measures": {
-        "accuracy": {"function": "vitrine.measures.accuracy:accuracy", "on": "run"},
-        "facts": {"function": "vitrine.nothing:facts"},
+        "accuracy": {"function": "vitrail.measures.accuracy:accuracy", "on": "run"},
+        "facts": {"function": "vitrail.nothing:facts"},
     },
     "artifacts": {
         "table1": {
@@ -132,7 +132,7 @@ def fine_tuning(checkout):
     recipes["axes"]["mix"] |= {"again": {}, "tuned": tuned}
     (paper / "recipes.yaml").write_text(yaml.safe_dump(recipes, sort_keys=False))
     artifacts = read_yaml(paper / "artifacts.yaml")
-    artifacts["measures"]["size"] = {"function": "vitrine.nothing:size", "on": "recipe"}
+    artifacts["measures"]["size"] = {"function": "vitrail.nothing:size", "on": "recipe"}
     table = artifacts["artifacts"]["table2"]
     table["rows"] = [{"label": "Tuned", "mix": "tuned"}, {"label": "Again", "mix": "again"}]
     table["columns"] = [
@@ -144,8 +144,8 @@ def fine_tuning(checkout):
 
 
 @pytest.fixture
-def vitrine(checkout):
-    """Run ``vitrine`` there; returns exit code, standard output and standard error."""
+def vitrail(checkout):
+    """Run ``vitrail`` there; returns exit code, standard output and standard error."""
 
     def run(*arguments):
         done = CliRunner().invoke(app, [str(argument) for argument in arguments])

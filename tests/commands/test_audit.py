@@ -8,15 +8,15 @@ import torch
 from PIL import Image
 from timm.data import create_transform, resolve_model_data_config
 
-import vitrine.models  # noqa: F401
-from vitrine.commands import audit as command
-from vitrine.commands.audit import CALIBRATIONS, KEPT, PARTS
-from vitrine.commands.pshap import Folder
-from vitrine.data.photos import photo_crops
-from vitrine.errors import VitrineError
-from vitrine.measures.permutable import permutable
-from vitrine.measures.position_shap import sweep
-from vitrine.variance.rescaling import rescale_pos_embed
+import vitrail.models  # noqa: F401
+from vitrail.commands import audit as command
+from vitrail.commands.audit import CALIBRATIONS, KEPT, PARTS
+from vitrail.commands.pshap import Folder
+from vitrail.data.photos import photo_crops
+from vitrail.errors import VitrailError
+from vitrail.measures.permutable import permutable
+from vitrail.measures.position_shap import sweep
+from vitrail.variance.rescaling import rescale_pos_embed
 
 ALL = [*PARTS]
 
@@ -54,11 +54,11 @@ def vit(small):
 
 
 @pytest.fixture
-def audited(vitrine, photos):
+def audited(vitrail, photos):
     """Run an audit; returns its exit code, what it said, and its rows by part."""
 
     def run(*options, data=photos):
-        done = vitrine("audit", "model", "--data", data, "--output", "out", *options)
+        done = vitrail("audit", "model", "--data", data, "--output", "out", *options)
         rows = {}
         if done.code == 0:
             with open("out/audit.csv", newline="") as file:
@@ -250,7 +250,7 @@ def test_what_does_not_fit_image_by_image_is_told():
     def measure(_):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 1 TB")
 
-    with pytest.raises(VitrineError, match="a single image takes more memory"):
+    with pytest.raises(VitrailError, match="a single image takes more memory"):
         command._fitting(measure, 4)
 
 
@@ -286,8 +286,8 @@ def test_a_model_of_other_images_is_refused(audited, small):
         assert f"takes images of {said}: give a model of square RGB images" in done.err
 
 
-def test_the_folder_is_named_after_the_model(vitrine, photos, checkout):
+def test_the_folder_is_named_after_the_model(vitrail, photos, checkout):
     options = ["--data", photos, "--no-pretrained", "--images", 2, "--size", 160]
-    done = vitrine("audit", "test_vit.r160_in1k", *options)
+    done = vitrail("audit", "test_vit.r160_in1k", *options)
     assert done.code == 0
     assert (checkout / "audit-test_vit.r160_in1k" / "audit.csv").is_file()

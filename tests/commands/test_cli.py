@@ -15,9 +15,9 @@ def python(code, cwd):
 @pytest.mark.parametrize("arguments", [["--help"], ["show", "tiny"], ["show", "tiny", "--help"]])
 def test_the_light_commands_do_not_import_torch(checkout, arguments):
     done = python(
-        "import sys, vitrine.cli\n"
-        f"sys.argv = ['vitrine', *{arguments!r}]\n"
-        "try:\n    vitrine.cli.app()\n"
+        "import sys, vitrail.cli\n"
+        f"sys.argv = ['vitrail', *{arguments!r}]\n"
+        "try:\n    vitrail.cli.app()\n"
         "finally:\n    assert 'torch' not in sys.modules",
         checkout,
     )
@@ -26,81 +26,81 @@ def test_the_light_commands_do_not_import_torch(checkout, arguments):
 
 def test_a_mistake_is_one_sentence_without_a_traceback(checkout):
     done = python(
-        "import sys, vitrine.cli\nsys.argv = ['vitrine', 'show', 'tiny_tabel1']\nvitrine.cli.app()",
+        "import sys, vitrail.cli\nsys.argv = ['vitrail', 'show', 'tiny_tabel1']\nvitrail.cli.app()",
         checkout,
     )
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("vitrine: target 'tiny_tabel1' is unknown")
+    assert done.stderr.startswith("vitrail: target 'tiny_tabel1' is unknown")
     assert "did you mean 'tiny_table1'?" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_version_is_that_of_the_package(vitrine):
-    assert vitrine("--version").out == f"vitrine {version('vitrine')}\n"
+def test_the_version_is_that_of_the_package(vitrail):
+    assert vitrail("--version").out == f"vitrail {version('vitrail')}\n"
 
 
 def test_a_shell_completes_commands(checkout):
     done = python(
         "import os, sys\n"
-        "os.environ |= {'_VITRINE_COMPLETE': 'complete_bash', 'COMP_WORDS': 'vitrine sta'}\n"
+        "os.environ |= {'_VITRAIL_COMPLETE': 'complete_bash', 'COMP_WORDS': 'vitrail sta'}\n"
         "os.environ['COMP_CWORD'] = '1'\n"
-        "sys.argv = ['vitrine']\n"
-        "import vitrine.cli\n"
-        "vitrine.cli.app()",
+        "sys.argv = ['vitrail']\n"
+        "import vitrail.cli\n"
+        "vitrail.cli.app()",
         checkout,
     )
     assert done.stdout.split() == ["status"]
 
 
 @pytest.mark.parametrize("command", ALL)
-def test_every_command_has_help_with_an_example(vitrine, command):
-    done = vitrine(command, "--help")
+def test_every_command_has_help_with_an_example(vitrail, command):
+    done = vitrail(command, "--help")
     assert done.code == 0
-    assert f"vitrine {command}" in done.out.split("Usage")[1].split("\n", 1)[1]
+    assert f"vitrail {command}" in done.out.split("Usage")[1].split("\n", 1)[1]
 
 
 @pytest.mark.parametrize("arguments", [[], *([command] for command in ALL)])
-def test_no_help_shows_how_it_is_marked_up(vitrine, arguments):
-    out = vitrine(*arguments, "--help").out
+def test_no_help_shows_how_it_is_marked_up(vitrail, arguments):
+    out = vitrail(*arguments, "--help").out
     assert "\\b" not in out
     assert "\b" not in out
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_unknown_scale_is_answered_with_the_closest(vitrine, command):
+def test_an_unknown_scale_is_answered_with_the_closest(vitrail, command):
     target = ["tiny"] if command in ("plan", "show", "rehearse") else []
-    done = vitrine(command, *target, "--scale", "smok")
+    done = vitrail(command, *target, "--scale", "smok")
     assert done.code == 2
     assert "scale 'smok' is unknown; did you mean 'smoke'?" in done.err
 
 
 @pytest.mark.parametrize("command", ["plan", "show", "rehearse"])
-def test_an_unknown_target_is_answered_with_the_closest(vitrine, command):
-    done = vitrine(command, "tiny_tabel1", "--scale", "smoke")
+def test_an_unknown_target_is_answered_with_the_closest(vitrail, command):
+    done = vitrail(command, "tiny_tabel1", "--scale", "smoke")
     assert done.code == 2
     assert "did you mean 'tiny_table1'?" in done.err
 
 
-def test_outside_of_a_checkout_it_says_where_to_go(vitrine, tmp_path, monkeypatch):
+def test_outside_of_a_checkout_it_says_where_to_go(vitrail, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    done = vitrine("status")
+    done = vitrail("status")
     assert done.code == 2
     assert "run this from the project's root" in done.err
 
 
-def test_through_a_pipe_a_row_is_one_line(vitrine, checkout):
+def test_through_a_pipe_a_row_is_one_line(vitrail, checkout):
     artifacts = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
     label = "a row label of many words " * 8
     artifacts.write_text(artifacts.read_text().replace("label: Mixup", f"label: {label.strip()}"))
     (checkout / "configs" / "papers" / "tiny" / "reference" / "table1.csv").unlink()
-    out = vitrine("show", "tiny_table1", "--scale", "smoke").out
+    out = vitrail("show", "tiny_table1", "--scale", "smoke").out
     assert [line.count(label.strip()) for line in out.splitlines() if "words" in line] == [1, 1]
 
 
-def test_folders_can_be_chosen(vitrine):
-    out = vitrine("show", "tiny", "--scale", "smoke", "--runs", "elsewhere/runs").out
+def test_folders_can_be_chosen(vitrail):
+    out = vitrail("show", "tiny", "--scale", "smoke", "--runs", "elsewhere/runs").out
     assert "elsewhere/runs/tiny/plain-" in out
 
 
@@ -112,9 +112,9 @@ def test_a_bare_installation_has_help_and_says_what_a_command_needs(checkout):
         return python(
             "import sys\n"
             f"for name in {absent}: sys.modules[name] = None\n"
-            "import vitrine.cli\n"
-            f"sys.argv = ['vitrine', {argument!r}]\n"
-            "vitrine.cli.app()",
+            "import vitrail.cli\n"
+            f"sys.argv = ['vitrail', {argument!r}]\n"
+            "vitrail.cli.app()",
             checkout,
         )
 
@@ -123,14 +123,14 @@ def test_a_bare_installation_has_help_and_says_what_a_command_needs(checkout):
     assert "plan" in shown.stdout
     command = bare("status")
     assert command.returncode == 2
-    assert command.stderr.startswith("vitrine: this command needs ")
-    assert command.stderr.endswith("pip install 'vitrine[cli]'\n")
+    assert command.stderr.startswith("vitrail: this command needs ")
+    assert command.stderr.endswith("pip install 'vitrail[cli]'\n")
 
 
 def test_without_typer_the_command_is_one_sentence(checkout):
     done = python(
-        "import sys\nsys.modules['typer'] = None\nfrom vitrine.__main__ import vitrine\nvitrine()",
+        "import sys\nsys.modules['typer'] = None\nfrom vitrail.__main__ import vitrail\nvitrail()",
         checkout,
     )
     assert done.returncode == 2
-    assert done.stderr == "vitrine: the command needs typer: pip install 'vitrine[cli]'\n"
+    assert done.stderr == "vitrail: the command needs typer: pip install 'vitrail[cli]'\n"

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from vitrine.commands.cost import (
+from vitrail.commands.cost import (
     SEGMENTERS,
     Costs,
     Range,
@@ -15,9 +15,9 @@ from vitrine.commands.cost import (
     training_images,
     write_segmenters,
 )
-from vitrine.errors import VitrineError
-from vitrine.plan.catalog import load_catalog
-from vitrine.plan.recipe import Recipe, SegmentationRecipe
+from vitrail.errors import VitrailError
+from vitrail.plan.catalog import load_catalog
+from vitrail.plan.recipe import Recipe, SegmentationRecipe
 
 DAY = 86400
 
@@ -140,8 +140,8 @@ def test_a_plan_of_segmenters_imports_neither_torch_nor_mmsegmentation(root):
     done = subprocess.run(
         [
             *(sys.executable, "-c"),
-            "import sys; from vitrine.commands.plan import plan;"
-            "from vitrine.plan.catalog import load_catalog;"
+            "import sys; from vitrail.commands.plan import plan;"
+            "from vitrail.plan.catalog import load_catalog;"
             "plan(load_catalog(scale='full'), ['shift_table5']);"
             "print({'torch', 'timm', 'mmcv', 'mmengine', 'mmseg'} & {*sys.modules})",
         ],
@@ -172,10 +172,10 @@ def test_segmenters_are_written_as_they_are_read(catalog, monkeypatch):
     here = catalog("full")
     (here.root / SEGMENTERS).parent.mkdir(parents=True, exist_ok=True)
     run = here.paper("tiny").run("plain")
-    monkeypatch.setattr("vitrine.commands.cost.SegmentationRecipe", Recipe)
+    monkeypatch.setattr("vitrail.commands.cost.SegmentationRecipe", Recipe)
     write_segmenters(here)
     cost = count_model(run.recipe, run.info.classes)
     assert read_segmenters(here.root)[model_key(run.recipe, run.info.classes)] == cost
     (here.root / SEGMENTERS).write_text("key,recipe,parameters,forward_flops\na,b,c,d\n")
-    with pytest.raises(VitrineError, match="write it anew with"):
+    with pytest.raises(VitrailError, match="write it anew with"):
         read_segmenters(here.root)

@@ -7,31 +7,31 @@ import pytest
 import torch
 from timm.layers import PatchEmbed
 
-from vitrine.commands.cost import RULES, Costs, evaluation_seconds, load_devices
-from vitrine.data.opening import import_function
-from vitrine.measures.context import Trained
-from vitrine.plan.catalog import load_catalog
-from vitrine.plan.recipe import Recipe
-from vitrine.training.model import build_model
+from vitrail.commands.cost import RULES, Costs, evaluation_seconds, load_devices
+from vitrail.data.opening import import_function
+from vitrail.measures.context import Trained
+from vitrail.plan.catalog import load_catalog
+from vitrail.plan.recipe import Recipe
+from vitrail.training.model import build_model
 
 IMAGES = 6
 TEST_SIZES = {"trained_at": 8, "mode": "bicubic", "antialias": False, "batch_size": 4}
 ARGUMENTS = [
-    ("vitrine.measures.accuracy:accuracy", {}),
-    ("vitrine.octic.measures:rotated_accuracy", {}),
-    ("vitrine.measures.consistency:circular_consistency", {}),
-    ("vitrine.measures.consistency:circular_consistency", {"pairs": 3, "max_offset": 0.5}),
+    ("vitrail.measures.accuracy:accuracy", {}),
+    ("vitrail.octic.measures:rotated_accuracy", {}),
+    ("vitrail.measures.consistency:circular_consistency", {}),
+    ("vitrail.measures.consistency:circular_consistency", {"pairs": 3, "max_offset": 0.5}),
     (
-        "vitrine.measures.consistency:circular_consistency",
+        "vitrail.measures.consistency:circular_consistency",
         {"conditions": {"far": {}, "near": {"max_offset": 0.1}, "flipped": {"flip": "vertical"}}},
     ),
-    ("vitrine.measures.consistency:standard_consistency", {"max_shift": 32}),
-    ("vitrine.measures.consistency:standard_consistency", {"modes": ["zero"], "pairs": 2}),
-    ("vitrine.position.measures:position_bias", {"permutations": 3}),
-    ("vitrine.position.measures:position_bias", {}),
-    ("vitrine.variance.measures:rescaling", {"sizes": [8, 12, 16], "skipped": [12], **TEST_SIZES}),
+    ("vitrail.measures.consistency:standard_consistency", {"max_shift": 32}),
+    ("vitrail.measures.consistency:standard_consistency", {"modes": ["zero"], "pairs": 2}),
+    ("vitrail.position.measures:position_bias", {"permutations": 3}),
+    ("vitrail.position.measures:position_bias", {}),
+    ("vitrail.variance.measures:rescaling", {"sizes": [8, 12, 16], "skipped": [12], **TEST_SIZES}),
     (
-        "vitrine.variance.measures:amplification",
+        "vitrail.variance.measures:amplification",
         {"sizes": [16], "factors": [0.5, 1.0, 2.0], **TEST_SIZES},
     ),
 ]
@@ -104,9 +104,9 @@ def test_what_has_no_rule_is_not_priced(root):
     assert evaluation_seconds(probe, costs) is None
 
 
-def test_a_plan_of_several_targets_counts_what_they_share_once(vitrine, catalog, fine_tuning):
+def test_a_plan_of_several_targets_counts_what_they_share_once(vitrail, catalog, fine_tuning):
     figures = [
-        json.loads(vitrine("plan", *names, "--scale", "full", "--json").out)
+        json.loads(vitrail("plan", *names, "--scale", "full", "--json").out)
         for names in (["tiny_table1"], ["tiny_table2"], ["tiny_table1", "tiny_table2"])
     ]
     one, other, both = figures
@@ -120,18 +120,18 @@ def test_a_plan_of_several_targets_counts_what_they_share_once(vitrine, catalog,
 HOURS = ("training_hours", "evaluation_hours")
 
 
-def test_evaluations_that_are_taken_are_not_still_to_do(vitrine, catalog):
+def test_evaluations_that_are_taken_are_not_still_to_do(vitrail, catalog):
     path = catalog("full").paper("tiny").measurement("accuracy", "plain").path
     path.parent.mkdir(parents=True)
     path.write_text("{}")
-    hours = json.loads(vitrine("plan", "tiny_table1", "--scale", "full", "--json").out)
+    hours = json.loads(vitrail("plan", "tiny_table1", "--scale", "full", "--json").out)
     (all_, to_do) = (hours["evaluation_hours"][key][1] for key in ("all", "to_do"))
     assert to_do == pytest.approx(all_ / 2)
 
 
-def test_published_weights_are_priced_in_hours_of_evaluation(root, monkeypatch, vitrine):
+def test_published_weights_are_priced_in_hours_of_evaluation(root, monkeypatch, vitrail):
     monkeypatch.chdir(root)
-    done = vitrine("plan", "octic_published", "variance_table3", "--scale", "full")
+    done = vitrail("plan", "octic_published", "variance_table3", "--scale", "full")
     assert "octic_published, variance_table3 at scale full" in done.out
     assert "7 runs of zero epochs" in done.out
     assert "Evaluation hours of one NVIDIA A100" in done.out

@@ -6,8 +6,8 @@ import re
 import pandas as pd
 import pytest
 
-from vitrine.commands.curves import by_epoch, curves
-from vitrine.errors import VitrineError
+from vitrail.commands.curves import by_epoch, curves
+from vitrail.errors import VitrailError
 
 
 def write_log(folder, entries, tail=""):
@@ -78,13 +78,13 @@ def test_the_same_logs_give_the_same_bytes(tmp_path):
 def test_a_folder_without_a_log_is_refused(tmp_path, entries):
     if entries is not None:
         write_log(tmp_path / "seed0", entries)
-    with pytest.raises(VitrineError, match=rf"{re.escape(str(tmp_path))} holds no seed\*/log"):
+    with pytest.raises(VitrailError, match=rf"{re.escape(str(tmp_path))} holds no seed\*/log"):
         curves(tmp_path)
 
 
-def test_the_command_draws_several_runs(tmp_path, vitrine):
+def test_the_command_draws_several_runs(tmp_path, vitrail):
     for name in ("one", "two"):
         write_log(tmp_path / name / "seed0", [entry(100, 2.0), entry(200, 1.0)])
-    done = vitrine("curves", tmp_path / "one", tmp_path / "two")
+    done = vitrail("curves", tmp_path / "one", tmp_path / "two")
     assert done.code == 0, done.err
     assert all((tmp_path / name / "curves.svg").is_file() for name in ("one", "two"))

@@ -3,18 +3,18 @@ import json
 import pytest
 import yaml
 
-from vitrine.commands.doctor import slurm, version_differences
-from vitrine.plan.schema import read_yaml
+from vitrail.commands.doctor import slurm, version_differences
+from vitrail.plan.schema import read_yaml
 
 
 @pytest.fixture
-def doctor(vitrine, checkout):
+def doctor(vitrail, checkout):
     """Run the doctor beside a lock that is met."""
     (checkout / "envs").mkdir()
     (checkout / "envs" / "requirements.lock").write_text("# empty\n")
 
     def run(*arguments):
-        return vitrine("doctor", *arguments)
+        return vitrail("doctor", *arguments)
 
     return run
 

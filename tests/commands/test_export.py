@@ -8,14 +8,14 @@ import torch
 import yaml
 
 from tests.self_supervision.conftest import BASE as SELF_SUPERVISION
-from vitrine.commands import export as command
-from vitrine.commands.export import export
-from vitrine.errors import VitrineError
-from vitrine.files import sha256
-from vitrine.plan.recipe import Recipe, SelfSupervisionRecipe
-from vitrine.self_supervision.network import build_model as build_backbone
-from vitrine.training.model import build_model, save_weights
-from vitrine.training.weights_file import read_weights
+from vitrail.commands import export as command
+from vitrail.commands.export import export
+from vitrail.errors import VitrailError
+from vitrail.files import sha256
+from vitrail.plan.recipe import Recipe, SelfSupervisionRecipe
+from vitrail.self_supervision.network import build_model as build_backbone
+from vitrail.training.model import build_model, save_weights
+from vitrail.training.weights_file import read_weights
 
 SWIN = {"img_size": 16, "patch_size": 2, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2]}
 MODEL = {
@@ -100,7 +100,7 @@ def test_it_is_pushed_to_a_hub(run, monkeypatch, capsys):
     export(run, None, 0, "hf-hub:me/mine")
     assert Hub.pushed == {"me/mine": ["README.md", "config.json", "model.safetensors"]}
     assert "https://huggingface.co/me/mine" in capsys.readouterr().out
-    with pytest.raises(VitrineError, match=r"nobody/mine \(401 Unauthorized\): log in"):
+    with pytest.raises(VitrailError, match=r"nobody/mine \(401 Unauthorized\): log in"):
         export(run, None, 0, "hf-hub:nobody/mine")
 
 
@@ -113,5 +113,5 @@ def test_a_wrong_place_is_refused_in_a_sentence(run, tmp_path):
         (None, 0, "me/mine", "give hf-hub:USER/NAME"),
         (tmp_path / "new", 3, None, "seed3 has no trained weights"),
     ):
-        with pytest.raises(VitrineError, match=message):
+        with pytest.raises(VitrailError, match=message):
             export(run, to, seed, push)

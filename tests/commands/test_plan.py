@@ -3,10 +3,10 @@ import re
 
 import pytest
 
-from vitrine.commands.cost import Costs, load_devices, training_images
-from vitrine.commands.plan import device_seconds, runs_of_row
-from vitrine.commands.state import runs_behind, share_left
-from vitrine.plan.catalog import load_catalog
+from vitrail.commands.cost import Costs, load_devices, training_images
+from vitrail.commands.plan import device_seconds, runs_of_row
+from vitrail.commands.state import runs_behind, share_left
+from vitrail.plan.catalog import load_catalog
 
 
 def line(text, start):
@@ -22,7 +22,7 @@ def checkpoint(run, seed, step):
     path.touch()
 
 
-def test_jobs_are_done_resumable_or_missing_by_their_files(vitrine, catalog):
+def test_jobs_are_done_resumable_or_missing_by_their_files(vitrail, catalog):
     here = catalog()
     plain, mixup = (here.paper("tiny").run(name) for name in ("plain", "mixup"))
     weights = plain.seed_folder(0) / "weights.safetensors"
@@ -32,13 +32,13 @@ def test_jobs_are_done_resumable_or_missing_by_their_files(vitrine, catalog):
     checkpoint(mixup, 0, 3)
     here.paper("tiny").measurement("facts", None).path.parent.mkdir(parents=True)
     here.paper("tiny").measurement("facts", None).path.write_text("{}")
-    out = vitrine("plan", "tiny_table1", "--scale", "smoke").out
+    out = vitrail("plan", "tiny_table1", "--scale", "smoke").out
     assert line(out, "train") == ["train", "1", "1", "0"]
     assert line(out, "evaluate") == ["evaluate", "0", "0", "2"]
     assert line(out, "benchmark") == ["benchmark", "1", "0", "0"]
     assert line(out, "render") == ["render", "0", "0", "1"]
     weights.unlink()
-    out = vitrine("plan", "tiny_table1", "--scale", "smoke").out
+    out = vitrail("plan", "tiny_table1", "--scale", "smoke").out
     assert line(out, "train") == ["train", "0", "1", "1"]
 
 
@@ -53,8 +53,8 @@ def test_a_run_that_rows_share_is_counted_once_in_the_total(catalog):
     assert total == pytest.approx(rows[0] + rows[1])
 
 
-def test_a_shared_run_counts_once_and_a_source_counts_too(vitrine, catalog, fine_tuning):
-    out = vitrine("plan", "tiny_table2", "--scale", "smoke").out
+def test_a_shared_run_counts_once_and_a_source_counts_too(vitrail, catalog, fine_tuning):
+    out = vitrail("plan", "tiny_table2", "--scale", "smoke").out
     assert line(out, "train") == ["train", "0", "0", "2"]
     assert line(out, "evaluate") == ["evaluate", "0", "0", "2"]
     assert line(out, "benchmark") == ["benchmark", "0", "0", "2"]
@@ -64,15 +64,15 @@ def test_a_shared_run_counts_once_and_a_source_counts_too(vitrine, catalog, fine
     assert line(out, "Tuned")[1] == line(out, "total,")[5] == "2"
 
 
-def test_the_time_of_a_job_is_that_of_the_gpus_of_its_own_pattern(vitrine, checkout):
+def test_the_time_of_a_job_is_that_of_the_gpus_of_its_own_pattern(vitrail, checkout):
     full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
     full.write_text('runs: {"mix*": {resources: {train: {gpus: 2}}}}')
-    out = vitrine("plan", "tiny_table1", "--scale", "full").out
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
     assert line(out, "mixup")[-2:] == ["on", "2"]
     assert line(out, "plain")[-2:] == ["on", "8"]
 
 
-def test_a_job_of_more_than_a_day_is_told_for_several_nodes(vitrine, checkout):
+def test_a_job_of_more_than_a_day_is_told_for_several_nodes(vitrail, checkout):
     """For as many as can share the micro-batches of a step."""
     full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
     delta = {"schedule": {"epochs": 10**7}, "batch": {"micro": 32}}
@@ -80,7 +80,7 @@ def test_a_job_of_more_than_a_day_is_told_for_several_nodes(vitrine, checkout):
     full.write_text(
         json.dumps({"recipes": {"mixup": delta}, "runs": {"mixup": {"resources": resources}}})
     )
-    out = vitrine("plan", "tiny_table1", "--scale", "full").out
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
     trainings, days = out.split("Days of a job on several nodes")
     assert line(trainings, "mixup")[-2:] == ["on", "2"]
     gpus, low, _, high, half, _, _, none = line(days.split("Training")[0], "mixup")[1:]
@@ -109,8 +109,8 @@ def test_what_a_checkpoint_holds_is_not_still_to_do(catalog):
     assert share_left(run, 0) == 0
 
 
-def test_the_plan_names_the_source_of_its_speed_and_what_is_missing(vitrine):
-    done = vitrine("plan", "tiny", "--scale", "full")
+def test_the_plan_names_the_source_of_its_speed_and_what_is_missing(vitrail):
+    done = vitrail("plan", "tiny", "--scale", "full")
     assert done.code == 0
     assert "two to three days per training" in done.out
     assert "NVIDIA A100" in done.out
@@ -120,16 +120,16 @@ def test_the_plan_names_the_source_of_its_speed_and_what_is_missing(vitrine):
     assert "Dataset missing: dataset 'imagenet' is not in" in done.out
 
 
-def test_a_download_is_listed_with_its_size(vitrine, checkout):
+def test_a_download_is_listed_with_its_size(vitrail, checkout):
     recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
     recipes.write_text(recipes.read_text().replace("dataset: imagenet", "dataset: cifar10"))
-    out = vitrine("plan", "tiny_table1", "--scale", "full").out
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
     assert "download of cifar10" in out
     assert "170.5 MB" in out
 
 
-def test_an_unknown_device_is_answered_with_the_closest(vitrine):
-    done = vitrine("plan", "tiny", "--device", "a10")
+def test_an_unknown_device_is_answered_with_the_closest(vitrail):
+    done = vitrail("plan", "tiny", "--device", "a10")
     assert done.code == 2
     assert "device 'a10' is unknown; did you mean 'a100'?" in done.err
 

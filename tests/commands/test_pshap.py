@@ -9,10 +9,10 @@ from PIL import Image
 from safetensors.torch import save_file
 from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
 
-import vitrine.models  # noqa: F401
-from vitrine.commands.pshap import Folder
-from vitrine.measures.permutable import permutable
-from vitrine.measures.position_shap import UNKNOWN, sweep
+import vitrail.models  # noqa: F401
+from vitrail.commands.pshap import Folder
+from vitrail.measures.permutable import permutable
+from vitrail.measures.position_shap import UNKNOWN, sweep
 
 MODEL = "test_vit"
 
@@ -35,8 +35,8 @@ def in_classes(photos, *names):
         path.rename(photos / name / path.name)
 
 
-def test_it_prints_the_p_shap_that_a_sweep_measures(vitrine, photos):
-    done = vitrine("pshap", "--model", MODEL, "--data", photos, "--no-pretrained")
+def test_it_prints_the_p_shap_that_a_sweep_measures(vitrail, photos):
+    done = vitrail("pshap", "--model", MODEL, "--data", photos, "--no-pretrained")
     assert done.code == 0
     torch.manual_seed(0)
     model = timm.create_model(MODEL).eval()
@@ -51,13 +51,13 @@ def test_it_prints_the_p_shap_that_a_sweep_measures(vitrine, photos):
     assert re.search(r"17 forward passes an image, \S+ images/s on cpu", done.out)
 
 
-def test_options_reach_the_sweep(vitrine, photos):
+def test_options_reach_the_sweep(vitrail, photos):
     options = ["--images", 2, "--permutations", 3, "--batch-size", 1, "--seed", 4]
-    out = vitrine("pshap", "--model", MODEL, "--data", photos, "--no-pretrained", *options).out
+    out = vitrail("pshap", "--model", MODEL, "--data", photos, "--no-pretrained", *options).out
     assert "Mean over 2 images" in out
     assert "4 forward passes an image" in out
     assert "With fewer than 50 images both are too high" in out
-    again = vitrine("pshap", "--model", MODEL, "--data", photos, "--no-pretrained", *options).out
+    again = vitrail("pshap", "--model", MODEL, "--data", photos, "--no-pretrained", *options).out
     assert again.splitlines()[:2] == out.splitlines()[:2]
 
 
@@ -84,9 +84,9 @@ def test_folders_of_synsets_are_imagenets_classes(photos):
     assert [label for _, label in folder] == [7] * 3 + [500] * 3
 
 
-def test_a_model_that_is_always_wrong_has_no_p_shap(vitrine, photos):
+def test_a_model_that_is_always_wrong_has_no_p_shap(vitrail, photos):
     in_classes(photos, *[ImageNetInfo().label_names()[-1]] * 6)
-    done = vitrine("pshap", "--model", MODEL, "--data", photos, "--no-pretrained")
+    done = vitrail("pshap", "--model", MODEL, "--data", photos, "--no-pretrained")
     assert done.code == 2
     assert "test_vit classifies none of the 6 images" in done.err
 
@@ -101,33 +101,33 @@ def test_a_model_that_is_always_wrong_has_no_p_shap(vitrine, photos):
         (["--data", "nowhere"], "there is no folder nowhere: give --data a folder"),
     ],
 )
-def test_a_mistake_is_one_sentence(vitrine, photos, options, sentence):
+def test_a_mistake_is_one_sentence(vitrail, photos, options, sentence):
     given = {"--model": MODEL, "--data": photos} | dict([options])
-    done = vitrine("pshap", "--no-pretrained", *[word for pair in given.items() for word in pair])
+    done = vitrail("pshap", "--no-pretrained", *[word for pair in given.items() for word in pair])
     assert done.code == 2
     assert sentence in done.err
     assert len(done.err.splitlines()) == 1
 
 
-def test_weights_that_cannot_be_fetched_are_told(vitrine, photos, monkeypatch):
+def test_weights_that_cannot_be_fetched_are_told(vitrail, photos, monkeypatch):
     def refuse(*args, **kwargs):
         raise OSError("no network.")
 
     monkeypatch.setattr(timm, "create_model", refuse)
-    done = vitrine("pshap", "--model", MODEL, "--data", photos)
+    done = vitrail("pshap", "--model", MODEL, "--data", photos)
     assert done.code == 2
     assert "cannot be made with these weights (no network): correct --model, or run" in done.err
     assert "or --no-pretrained for random weights" in done.err
 
 
-def test_what_has_nothing_to_do_with_weights_is_not_advised_to_do_without(vitrine, photos):
-    done = vitrine("pshap", "--model", "test_vit.nonsense", "--data", photos, "--no-pretrained")
+def test_what_has_nothing_to_do_with_weights_is_not_advised_to_do_without(vitrail, photos):
+    done = vitrail("pshap", "--model", "test_vit.nonsense", "--data", photos, "--no-pretrained")
     assert done.code == 2
     assert "(Invalid pretrained tag (nonsense) for test_vit): correct --model" in done.err
     assert "--no-pretrained" not in done.err
 
 
-def test_a_checkpoint_of_ones_own_has_its_own_classes(vitrine, photos, tmp_path):
+def test_a_checkpoint_of_ones_own_has_its_own_classes(vitrail, photos, tmp_path):
     in_classes(photos, "a", "a", "b", "b", "c", "c")
     torch.manual_seed(1)
     own = timm.create_model(MODEL, num_classes=3).eval()
@@ -135,7 +135,7 @@ def test_a_checkpoint_of_ones_own_has_its_own_classes(vitrine, photos, tmp_path)
         {"state_dict": {f"module.{k}": v for k, v in own.state_dict().items()}}, tmp_path / "a.pth"
     )
     options = ["--data", photos, "--permutations", 2]
-    done = vitrine("pshap", "--model", MODEL, *options, "--checkpoint", tmp_path / "a.pth")
+    done = vitrail("pshap", "--model", MODEL, *options, "--checkpoint", tmp_path / "a.pth")
     folder = Folder(photos, 3)
     transform = create_transform(**resolve_model_data_config(own))
     labelled = [(transform(image), label) for image, label in folder]
@@ -148,7 +148,7 @@ def test_a_checkpoint_of_ones_own_has_its_own_classes(vitrine, photos, tmp_path)
         (headless, "no classifier 'head'"),
     ):
         save_file(weights, tmp_path / "b.safetensors")
-        wrong = vitrine(
+        wrong = vitrail(
             "pshap", "--model", MODEL, *options, "--checkpoint", tmp_path / "b.safetensors"
         )
         assert wrong.code == 2
@@ -156,18 +156,18 @@ def test_a_checkpoint_of_ones_own_has_its_own_classes(vitrine, photos, tmp_path)
         assert len(wrong.err.splitlines()) == 1
 
 
-def test_a_model_of_a_folder_is_timms(vitrine, photos, tmp_path):
+def test_a_model_of_a_folder_is_timms(vitrail, photos, tmp_path):
     torch.manual_seed(1)
     own = timm.create_model(MODEL, num_classes=3)
     config = {"architecture": MODEL, "num_classes": 3, "pretrained_cfg": own.pretrained_cfg}
     options = ["--data", photos, "--permutations", 2, "--model", f"local-dir:{tmp_path}"]
-    done = vitrine("pshap", *options)
+    done = vitrail("pshap", *options)
     assert done.code == 2
     assert "Config file not found" in done.err
     (tmp_path / "config.json").write_text(json.dumps(config))
     save_file(own.state_dict(), tmp_path / "model.safetensors")
-    assert f"P-SHAP of local-dir:{tmp_path}: 0." in vitrine("pshap", *options).out
-    done = vitrine("pshap", *options, "--checkpoint", tmp_path / "model.safetensors")
+    assert f"P-SHAP of local-dir:{tmp_path}: 0." in vitrail("pshap", *options).out
+    done = vitrail("pshap", *options, "--checkpoint", tmp_path / "model.safetensors")
     assert "--checkpoint is for a model of timm's own names" in done.err
 
 
@@ -184,40 +184,40 @@ def test_a_sweep_of_other_images_or_labels_is_not_resumed(photos):
     assert len({*digests, longer, Folder(photos, 3).digest()}) == 4
 
 
-def test_workers_read_the_same_images_and_name_a_damaged_one(vitrine, photos):
+def test_workers_read_the_same_images_and_name_a_damaged_one(vitrail, photos):
     options = ["--model", MODEL, "--data", photos, "--no-pretrained", "--permutations", 1]
-    here, there = (vitrine("pshap", *options, "--workers", n).out for n in (0, 1))
+    here, there = (vitrail("pshap", *options, "--workers", n).out for n in (0, 1))
     assert here.splitlines()[:3] == there.splitlines()[:3]
     (photos / "3.png").write_bytes(b"nothing")
-    done = vitrine("pshap", *options, "--workers", 1)
+    done = vitrail("pshap", *options, "--workers", 1)
     assert done.code == 2
-    assert done.err.startswith(f"vitrine: cannot read image {photos / '3.png'} (")
+    assert done.err.startswith(f"vitrail: cannot read image {photos / '3.png'} (")
 
 
-def test_a_negative_seed_is_refused(vitrine, photos):
-    done = vitrine("pshap", "--model", MODEL, "--data", photos, "--no-pretrained", "--seed", -1)
+def test_a_negative_seed_is_refused(vitrail, photos):
+    done = vitrail("pshap", "--model", MODEL, "--data", photos, "--no-pretrained", "--seed", -1)
     assert done.code == 2
     assert "Invalid value for '--seed'" in done.err
 
 
-def test_images_are_looked_for_before_weights_are_fetched(vitrine, tmp_path, monkeypatch):
+def test_images_are_looked_for_before_weights_are_fetched(vitrail, tmp_path, monkeypatch):
     monkeypatch.setattr(timm, "create_model", lambda *args, **options: pytest.fail("fetched"))
     for folder, said in ((tmp_path / "none", "there is no folder"), (tmp_path, "has no images")):
-        done = vitrine("pshap", "--model", MODEL, "--data", folder)
+        done = vitrail("pshap", "--model", MODEL, "--data", folder)
         assert done.code == 2
         assert said in done.err
 
 
-def test_a_damaged_image_is_one_sentence_with_its_path(vitrine, photos):
+def test_a_damaged_image_is_one_sentence_with_its_path(vitrail, photos):
     damaged = photos / "3.png"
     damaged.write_bytes(damaged.read_bytes()[:1000])
-    done = vitrine("pshap", "--model", MODEL, "--data", photos, "--no-pretrained")
+    done = vitrail("pshap", "--model", MODEL, "--data", photos, "--no-pretrained")
     assert done.code == 2
     assert f"cannot read image {damaged} (" in done.err
     assert len(done.err.splitlines()) == 1
 
 
-def test_help_has_an_example(vitrine):
-    out = vitrine("pshap", "--help").out
-    assert "vitrine pshap --model vit_tiny_patch16_224 --data" in out
+def test_help_has_an_example(vitrail):
+    out = vitrail("pshap", "--help").out
+    assert "vitrail pshap --model vit_tiny_patch16_224 --data" in out
     assert "\b" not in out

@@ -8,10 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from vitrine import provenance
-from vitrine.commands import publish as command
-from vitrine.commands.results import sha256_once
-from vitrine.files import sha256
+from vitrail import provenance
+from vitrail.commands import publish as command
+from vitrail.commands.results import sha256_once
+from vitrail.files import sha256
 
 NUMBERS = {"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 71.0, 72.0]}
 
@@ -26,7 +26,7 @@ def git(checkout, monkeypatch):
         done = subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True)
         return done.stdout.strip()
 
-    monkeypatch.setattr(provenance, "PACKAGE", checkout / "src" / "vitrine")
+    monkeypatch.setattr(provenance, "PACKAGE", checkout / "src" / "vitrail")
     command.fault_of_commits.cache_clear()
     (checkout / ".gitignore").write_text("/runs/\n/results/*\n!/results/published/\n")
     (checkout / "README.md").write_text("Read me.\n")
@@ -48,10 +48,10 @@ def published(checkout):
 
 
 @pytest.fixture
-def publish(vitrine):
+def publish(vitrail):
     def run(*options):
         sha256_once.cache_clear()
-        return vitrine("publish", "--scale", "laptop", *options)
+        return vitrail("publish", "--scale", "laptop", *options)
 
     return run
 
@@ -118,7 +118,7 @@ def logged(made):
 
 
 def test_the_logs_of_the_trainings_are_published_by_epoch_and_verified(
-    logged, publish, published, vitrine
+    logged, publish, published, vitrail
 ):
     publish()
     file = published / "tiny" / "training_logs.csv"
@@ -127,9 +127,9 @@ def test_the_logs_of_the_trainings_are_published_by_epoch_and_verified(
     assert set(table["run"]) == names
     assert len(table) == 2 * 3 * 2
     assert set(table["loss"]) == {3.0, 1.5}
-    assert vitrine("verify", "--scale", "laptop").code == 0
+    assert vitrail("verify", "--scale", "laptop").code == 0
     file.write_text(file.read_text().replace("1.5", "1.4"))
-    done = vitrine("verify", "--scale", "laptop")
+    done = vitrail("verify", "--scale", "laptop")
     assert done.code == 1
     assert "training_logs.csv was changed after it was published" in " ".join(done.out.split())
 
@@ -219,7 +219,7 @@ def test_numbers_of_other_code_are_refused(made, publish):
     taken = json.loads(path.read_text())
     path.write_text(json.dumps({**taken, "code": "0123456789abcdef"}))
     shutil.rmtree(made.results)
-    from vitrine.artifacts.tables import render
+    from vitrail.artifacts.tables import render
 
     render(made, made.artifact("tiny", "table1"))
     assert f"{path} was measured by other code than is here" in refusal(publish())
@@ -302,10 +302,10 @@ def test_published_files_may_differ_from_the_last_commit(made, publish, git, pub
     assert publish().code == 0
 
 
-def test_another_folder_of_results_does_not_move_the_published_one(make, git, vitrine, published):
+def test_another_folder_of_results_does_not_move_the_published_one(make, git, vitrail, published):
     make(NUMBERS, commit=git("rev-parse", "HEAD"), results="elsewhere")
     (published.parents[2] / ".git" / "info" / "exclude").write_text("elsewhere\n")
-    done = vitrine("publish", "--scale", "laptop", "--results", "elsewhere")
+    done = vitrail("publish", "--scale", "laptop", "--results", "elsewhere")
     assert done.code == 0, done.err
     assert (published / "tiny" / "table1.csv").is_file()
 
@@ -326,6 +326,6 @@ def test_a_cell_that_was_not_run_is_published_and_reported(make, git, publish):
 
 
 def test_outside_of_a_repository_it_says_so(make, publish, checkout, monkeypatch):
-    monkeypatch.setattr(provenance, "PACKAGE", checkout / "src" / "vitrine")
+    monkeypatch.setattr(provenance, "PACKAGE", checkout / "src" / "vitrail")
     make(NUMBERS)
     assert "is no git repository" in refusal(publish())

@@ -1,13 +1,13 @@
 import pytest
 
-from vitrine.commands import rehearse
-from vitrine.commands.rehearse import miniature_recipe
-from vitrine.plan.catalog import load_catalog
-from vitrine.training.model import build_model, save_weights
+from vitrail.commands import rehearse
+from vitrail.commands.rehearse import miniature_recipe
+from vitrail.plan.catalog import load_catalog
+from vitrail.training.model import build_model, save_weights
 
 
-def test_every_recipe_is_trained_resumed_and_measured(vitrine, checkout):
-    done = vitrine("rehearse", "tiny_table1", "--device", "cpu")
+def test_every_recipe_is_trained_resumed_and_measured(vitrail, checkout):
+    done = vitrail("rehearse", "tiny_table1", "--device", "cpu")
     assert done.code == 0, done.out
     lines = [line for line in done.out.splitlines() if line.startswith("ok")]
     assert [line.split()[1] for line in lines] == ["tiny/plain:", "tiny/mixup:"]
@@ -18,14 +18,14 @@ def test_every_recipe_is_trained_resumed_and_measured(vitrine, checkout):
     assert not any((checkout / name).exists() for name in ("data", "runs", "results"))
 
 
-def test_published_weights_are_rehearsed_with_initial_ones_and_it_says_so(vitrine):
-    done = vitrine("rehearse", "tiny_table2", "--device", "cpu")
+def test_published_weights_are_rehearsed_with_initial_ones_and_it_says_so(vitrail):
+    done = vitrail("rehearse", "tiny_table2", "--device", "cpu")
     assert done.code == 0, done.out
     assert "initial weights in place of published ones" in done.out
 
 
-def test_a_fine_tuning_is_rehearsed_without_its_source_and_says_so(vitrine, catalog, fine_tuning):
-    done = vitrine("rehearse", "tiny_table2", "--device", "cpu")
+def test_a_fine_tuning_is_rehearsed_without_its_source_and_says_so(vitrail, catalog, fine_tuning):
+    done = vitrail("rehearse", "tiny_table2", "--device", "cpu")
     assert done.code == 0, done.out
     folder = catalog("full").paper("tiny").run("plain").folder.name
     note = f"initial weights in place of those of {folder}, not trained"
@@ -36,27 +36,27 @@ def test_a_fine_tuning_is_rehearsed_without_its_source_and_says_so(vitrine, cata
 
 
 def test_a_fine_tuning_is_rehearsed_from_its_source_where_that_is_trained(
-    vitrine, catalog, fine_tuning
+    vitrail, catalog, fine_tuning
 ):
     plain = catalog("full").paper("tiny").run("plain")
     weights = build_model(plain.recipe, plain.info.classes).state_dict()
     save_weights(weights, plain.weights(0), plain.recipe, 0)
-    done = vitrine("rehearse", "tiny_table2", "--device", "cpu")
+    done = vitrail("rehearse", "tiny_table2", "--device", "cpu")
     assert done.code == 0, done.out
     assert "in place of" not in done.out
     weights.pop("cls_token")
     save_weights(weights, plain.weights(0), plain.recipe, 0)
-    done = vitrine("rehearse", "tiny_table2", "--device", "cpu")
+    done = vitrail("rehearse", "tiny_table2", "--device", "cpu")
     assert done.code == 1
     assert "cls_token" in done.out
 
 
-def test_a_recipe_that_fails_is_told_and_the_others_go_on(vitrine, checkout):
+def test_a_recipe_that_fails_is_told_and_the_others_go_on(vitrail, checkout):
     recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
     broken = recipes.read_text().replace("plain: {}", "plain: {model: {args: {depht: 2}}}")
     assert broken != recipes.read_text()
     recipes.write_text(broken)
-    done = vitrine("rehearse", "tiny_table1", "--device", "cpu")
+    done = vitrail("rehearse", "tiny_table1", "--device", "cpu")
     assert done.code == 1
     assert "FAILED  tiny/plain: " in done.out
     assert "depht" in done.out
@@ -64,19 +64,19 @@ def test_a_recipe_that_fails_is_told_and_the_others_go_on(vitrine, checkout):
     assert "1 of 2 recipes passed" in done.out
 
 
-def test_a_measure_that_fails_fails_its_recipe(vitrine, checkout):
+def test_a_measure_that_fails_fails_its_recipe(vitrail, checkout):
     artifacts = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
     text = artifacts.read_text().replace("accuracy:accuracy", "accuracy:nothing")
     artifacts.write_text(text)
-    done = vitrine("rehearse", "tiny_table2", "--device", "cpu")
+    done = vitrail("rehearse", "tiny_table2", "--device", "cpu")
     assert done.code == 1
     assert "cannot be imported" in done.out
 
 
-def test_a_misspelt_key_of_a_cell_is_found_before_the_training(vitrine, checkout):
+def test_a_misspelt_key_of_a_cell_is_found_before_the_training(vitrail, checkout):
     artifacts = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
     artifacts.write_text(artifacts.read_text().replace("key: top1", "key: tpo1"))
-    done = vitrine("rehearse", "tiny_table2", "--device", "cpu")
+    done = vitrail("rehearse", "tiny_table2", "--device", "cpu")
     assert done.code == 1
     assert "cell (Published, Top-1): the measurement 'accuracy' has no value 'tpo1'" in done.out
     assert "did you mean 'top1'?" in done.out
@@ -94,7 +94,7 @@ def test_only_batch_weights_and_a_precision_the_device_lacks_are_changed(catalog
     assert small.model_copy(update=kept) == recipe
 
 
-def test_the_largest_models_are_rehearsed_with_two_blocks(catalog, vitrine):
+def test_the_largest_models_are_rehearsed_with_two_blocks(catalog, vitrail):
     recipe = catalog("full").paper("tiny").run("mixup").recipe
     assert miniature_recipe(recipe, "cpu").model.args == recipe.model.args
     assert miniature_recipe(recipe, "cpu", 1e-3).model.args == {**recipe.model.args, "depth": 2}
@@ -105,7 +105,7 @@ def test_the_largest_models_are_rehearsed_with_two_blocks(catalog, vitrine):
     assert small.model.args == {**of_size, "octic_depth": 1, "depth": 2}
     assert (
         "; 2 of its blocks"
-        in vitrine("rehearse", "tiny_table1", "--device", "cpu", "--largest", "0.001").out
+        in vitrail("rehearse", "tiny_table1", "--device", "cpu", "--largest", "0.001").out
     )
 
 

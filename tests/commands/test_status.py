@@ -3,65 +3,65 @@ import json
 PLAIN, MIXUP, RATIO = ("Plain", "Top-1"), ("Mixup", "Top-1"), ("Plain", "Ratio")
 
 
-def test_nothing_done_is_said_with_the_command_that_does_it(vitrine):
-    done = vitrine("status", "--scale", "smoke")
+def test_nothing_done_is_said_with_the_command_that_does_it(vitrail):
+    done = vitrail("status", "--scale", "smoke")
     assert done.code == 0
     assert "snakemake all --config scale=smoke" in done.out
     assert "3 missing" in done.out
 
 
-def test_a_shared_run_counts_once(vitrine, fine_tuning):
-    assert "Runs at scale smoke: 3 missing" in vitrine("status", "--scale", "smoke").out
+def test_a_shared_run_counts_once(vitrail, fine_tuning):
+    assert "Runs at scale smoke: 3 missing" in vitrail("status", "--scale", "smoke").out
 
 
-def test_artifacts_are_done_partly_or_missing(vitrine, write_results):
+def test_artifacts_are_done_partly_or_missing(vitrail, write_results):
     write_results({PLAIN: {"verdict": "within"}, RATIO: {"verdict": "exact"}})
-    out = vitrine("status", "--scale", "smoke").out
+    out = vitrail("status", "--scale", "smoke").out
     assert "tiny_table1   done" in out
     assert "tiny_table2   missing" in out
     write_results({PLAIN: {"verdict": "within"}, MIXUP: {"verdict": "not_run", "measured": ""}})
-    assert "tiny_table1   partly" in vitrine("status", "--scale", "smoke").out
+    assert "tiny_table1   partly" in vitrail("status", "--scale", "smoke").out
 
 
-def test_claims_that_held_and_are_contrary_are_named(vitrine, write_results):
+def test_claims_that_held_and_are_contrary_are_named(vitrail, write_results):
     write_results({PLAIN: {"measured": 2.0}, MIXUP: {"measured": 1.0}})
-    assert "held      tiny/plain-is-better" in vitrine("status", "--scale", "smoke").out
+    assert "held      tiny/plain-is-better" in vitrail("status", "--scale", "smoke").out
     write_results({PLAIN: {"measured": 1.0}, MIXUP: {"measured": 2.0}})
-    assert "contrary  tiny/plain-is-better" in vitrine("status", "--scale", "smoke").out
+    assert "contrary  tiny/plain-is-better" in vitrail("status", "--scale", "smoke").out
 
 
-def test_the_place_of_the_report_is_told_once_it_is_there(vitrine, write_results, catalog):
+def test_the_place_of_the_report_is_told_once_it_is_there(vitrail, write_results, catalog):
     write_results({PLAIN: {}})
-    assert "snakemake all adds report.html" in vitrine("status", "--scale", "smoke").out
+    assert "snakemake all adds report.html" in vitrail("status", "--scale", "smoke").out
     catalog().reports[1].write_text("# Results\n")
-    assert "results/smoke/report.html" in vitrine("status", "--scale", "smoke").out
+    assert "results/smoke/report.html" in vitrail("status", "--scale", "smoke").out
 
 
-def test_a_claim_on_an_unknown_row_is_refused_though_nothing_is_built(vitrine, checkout):
+def test_a_claim_on_an_unknown_row_is_refused_though_nothing_is_built(vitrail, checkout):
     claims = checkout / "configs" / "papers" / "tiny" / "claims.yaml"
     claims.write_text(claims.read_text().replace("row: Mixup", "row: Mixpu"))
-    done = vitrine("status", "--scale", "laptop")
+    done = vitrail("status", "--scale", "laptop")
     assert done.code == 2
     assert "table1: row 'Mixpu' is unknown; did you mean 'Mixup'?" in done.err
 
 
-def test_what_is_older_than_its_code_is_named(vitrine, make):
+def test_what_is_older_than_its_code_is_named(vitrail, make):
     numbers = {"plain": [80.0], "mixup": [70.0]}
     make(numbers, scale="smoke")
-    assert "older code" not in vitrine("status", "--scale", "smoke").out
+    assert "older code" not in vitrail("status", "--scale", "smoke").out
     catalog = make(numbers, scale="smoke", code="0123456789abcdef")
-    out = vitrine("status", "--scale", "smoke").out
+    out = vitrail("status", "--scale", "smoke").out
     assert "2 runs trained by older code" in out
     assert f"tiny/{catalog.paper('tiny').run('plain').folder.name}" in out
     path = catalog.paper("tiny").measurement("facts", None).path
     path.write_text(path.read_text().replace('"code": "', '"code": "0'))
-    out = " ".join(vitrine("status", "--scale", "smoke").out.split())
+    out = " ".join(vitrail("status", "--scale", "smoke").out.split())
     assert f"1 measurement to take again, by snakemake: {path} was measured by other code" in out
 
 
-def test_json_has_the_counts(vitrine, write_results):
+def test_json_has_the_counts(vitrail, write_results):
     write_results({PLAIN: {"measured": 2.0, "verdict": "within"}, MIXUP: {"measured": 1.0}})
-    record = json.loads(vitrine("status", "--scale", "smoke", "--json").out)
+    record = json.loads(vitrail("status", "--scale", "smoke", "--json").out)
     assert record["scale"] == "smoke"
     assert record["artifacts"]["tiny_table1"]["state"] == "done"
     assert record["artifacts"]["tiny_table1"]["verdicts"]["within"] == 1

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from vitrine.commands.publish import replace_folder
-from vitrine.commands.results import manifest_entry, published_folder, sha256_once
+from vitrail.commands.publish import replace_folder
+from vitrail.commands.results import manifest_entry, published_folder, sha256_once
 
 NUMBERS = {"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 71.0, 72.0]}
 
@@ -30,10 +30,10 @@ def publish(make):
 
 
 @pytest.fixture
-def verify(vitrine):
+def verify(vitrail):
     def run(scale="laptop", *flags):
         sha256_once.cache_clear()
-        return vitrine("verify", "--scale", scale, *flags)
+        return vitrail("verify", "--scale", scale, *flags)
 
     return run
 
@@ -187,8 +187,8 @@ def test_the_worst_copy_of_a_number_counts(publish, verify):
     assert "missing: 1" in done.out
 
 
-def test_without_published_results_it_says_so(vitrine):
-    done = vitrine("verify", "--scale", "smoke")
+def test_without_published_results_it_says_so(vitrail):
+    done = vitrail("verify", "--scale", "smoke")
     assert done.code == 2
     assert "results/published/smoke holds no results" in done.err
 

@@ -5,8 +5,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from vitrine.plan.datasets import DatasetInfo
-from vitrine.plan.recipe import Recipe
+from vitrail.plan.datasets import DatasetInfo
+from vitrail.plan.recipe import Recipe
 
 RESET = struct.pack("ii", 1, 0)  # closing a socket then resets its connection
 

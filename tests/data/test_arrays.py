@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitrine.data import build, verify
-from vitrine.data.arrays import scans
-from vitrine.data.miniature import write_miniature
-from vitrine.errors import VitrineError
+from vitrail.data import build, verify
+from vitrail.data.arrays import scans
+from vitrail.data.miniature import write_miniature
+from vitrail.errors import VitrailError
 
 PIXELS = bytes(range(256)) * 12
 # The official files' own bytes but for their content: Python 2's pickle of one image, labelled 5.
@@ -43,9 +43,9 @@ def test_a_pickle_that_would_run_code_is_refused_before_it_does(
     folder = write_miniature(registry[name], tmp_path)
     attack = pickle.dumps({"data": Malicious(tmp_path / "made")}, protocol=protocol)
     (folder / batch).write_bytes(attack)
-    with pytest.raises(VitrineError, match=r"calls posix\.mkdir, which no array needs"):
+    with pytest.raises(VitrailError, match=r"calls posix\.mkdir, which no array needs"):
         build(registry[name], "val", tmp_path)
-    with pytest.raises(VitrineError):
+    with pytest.raises(VitrailError):
         verify(registry[name], tmp_path)
     assert not (tmp_path / "made").exists()
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 def command(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "vitrine", "fetch", *map(str, arguments)],
+        [sys.executable, "-m", "vitrail", "fetch", *map(str, arguments)],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -34,7 +34,7 @@ def test_a_bundled_dataset_leaves_a_receipt_at_once(tmp_path):
     [
         (["cifar11"], "dataset 'cifar11' is unknown; did you mean 'cifar10'?"),
         (["imagenet"], "get it from https://image-net.org/download.php"),
-        (["cifar10", "--check"], "run `python -m vitrine fetch cifar10 --data"),
+        (["cifar10", "--check"], "run `python -m vitrail fetch cifar10 --data"),
         (["digits", "--registry", "nowhere.yaml"], "cannot read nowhere.yaml"),
     ],
 )

@@ -6,11 +6,11 @@ import urllib.error
 
 import pytest
 
-from vitrine.data import download as module
-from vitrine.data.download import WAITS, download
-from vitrine.errors import VitrineError
-from vitrine.plan.datasets import RemoteFile
-from vitrine.plan.weights import PublishedWeights
+from vitrail.data import download as module
+from vitrail.data.download import WAITS, download
+from vitrail.errors import VitrailError
+from vitrail.plan.datasets import RemoteFile
+from vitrail.plan.weights import PublishedWeights
 
 CONTENT = bytes(range(256)) * 100
 
@@ -65,7 +65,7 @@ def test_a_mirror_without_the_file_is_not_asked_again(file, server, waits, tmp_p
 
 def test_a_server_that_stays_overloaded_is_given_up(file, server, waits, tmp_path):
     server.faults["busy"] = [503] * 100
-    with pytest.raises(VitrineError, match=r"cannot download file .*HTTP Error 503.* try again la"):
+    with pytest.raises(VitrailError, match=r"cannot download file .*HTTP Error 503.* try again la"):
         download(file("busy"), tmp_path / "file")
     assert waits == list(WAITS)
     assert len(server.requests) == 1 + len(WAITS)
@@ -92,7 +92,7 @@ def test_without_a_network_nothing_is_waited_for(file, waits, tmp_path, monkeypa
         raise urllib.error.URLError(OSError(errno.ENETUNREACH, "Network is unreachable"))
 
     monkeypatch.setattr(module, "urlopen", unreachable)
-    with pytest.raises(VitrineError, match="Network is unreachable"):
+    with pytest.raises(VitrailError, match="Network is unreachable"):
         download(file("good"), tmp_path / "file")
     assert waits == []
 
@@ -100,7 +100,7 @@ def test_without_a_network_nothing_is_waited_for(file, waits, tmp_path, monkeypa
 @pytest.mark.parametrize("url", ["http://[broken/x", "http://127.0.0.1:port/x", "file:///none/x"])
 def test_a_url_that_leads_nowhere_is_one_sentence(file, waits, tmp_path, url):
     lost = file("good").model_copy(update={"url": [url]})
-    with pytest.raises(VitrineError, match=r"cannot download file \(.*place the file at") as error:
+    with pytest.raises(VitrailError, match=r"cannot download file \(.*place the file at") as error:
         download(lost, tmp_path / "file")
     assert "\n" not in str(error.value)
     assert waits == []

@@ -9,10 +9,10 @@ import zipfile
 
 import pytest
 
-from vitrine.data import build, fetch, fetching
-from vitrine.data.miniature import write_miniature
-from vitrine.errors import VitrineError
-from vitrine.plan.datasets import RemoteFile
+from vitrail.data import build, fetch, fetching
+from vitrail.data.miniature import write_miniature
+from vitrail.errors import VitrailError
+from vitrail.plan.datasets import RemoteFile
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def cifar10(registry, tmp_path, server):
 
 
 def complaint(info, root) -> str:
-    with pytest.raises(VitrineError) as caught:
+    with pytest.raises(VitrailError) as caught:
         fetch(info, root)
     return str(caught.value)
 
@@ -227,7 +227,7 @@ def fetch_with_little_room(info, root, room, said):
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
     try:
         fetch(info, root)
-    except VitrineError as error:
+    except VitrailError as error:
         said.put(str(error))
 
 

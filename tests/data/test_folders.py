@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
-from vitrine.data import build, verify
-from vitrine.data.folders import BLOOD, read_image, read_mask
-from vitrine.data.miniature import write_miniature
-from vitrine.errors import VitrineError
+from vitrail.data import build, verify
+from vitrail.data.folders import BLOOD, read_image, read_mask
+from vitrail.data.miniature import write_miniature
+from vitrail.errors import VitrailError
 
 VARIANTS = 300
 CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"gAMA", b"iCCP", b"tEXt", b"zTXt", b"iTXt", b"pHYs", b"IDAT")
@@ -68,7 +68,7 @@ def test_damaged_files_are_read_or_refused_in_a_sentence(tmp_path, suffix):
         for read in (read_image, read_mask):
             try:
                 read(path)
-            except VitrineError as error:
+            except VitrailError as error:
                 told.append((str(path), str(error)))
     assert len(told) > VARIANTS / 4
     assert all(path in said and "\n" not in said for path, said in told)
@@ -77,7 +77,7 @@ def test_damaged_files_are_read_or_refused_in_a_sentence(tmp_path, suffix):
 def test_an_image_that_is_far_too_large_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     Image.new("RGB", (30, 30)).save(tmp_path / "bomb.png")
-    with pytest.raises(VitrineError, match=r"cannot read image .*bomb\.png \(.*decompression bomb"):
+    with pytest.raises(VitrailError, match=r"cannot read image .*bomb\.png \(.*decompression bomb"):
         read_image(tmp_path / "bomb.png")
 
 
@@ -98,20 +98,20 @@ def test_sixteen_bits_of_grey_become_eight(tmp_path):
 @pytest.mark.parametrize("header", [b"P6 4 4 0\n", b"P6 4 x 255\n", b"P5 4 4 99999\n"])
 def test_a_header_that_pillow_stumbles_over_is_one_sentence(tmp_path, header):
     (tmp_path / "odd.ppm").write_bytes(header + bytes(48))
-    with pytest.raises(VitrineError, match=r"cannot read image .*odd\.ppm \("):
+    with pytest.raises(VitrailError, match=r"cannot read image .*odd\.ppm \("):
         read_image(tmp_path / "odd.ppm")
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
 def test_values_without_a_known_range_are_refused(tmp_path, dtype):
     Image.fromarray(np.ones((4, 4), dtype=dtype)).save(tmp_path / "wide.tif")
-    with pytest.raises(VitrineError, match=r"wide\.tif has 32 bits a pixel, whose range is unkn"):
+    with pytest.raises(VitrailError, match=r"wide\.tif has 32 bits a pixel, whose range is unkn"):
         read_image(tmp_path / "wide.tif")
 
 
 def test_a_folder_in_the_place_of_an_image_is_named(tmp_path):
     for read in (read_image, read_mask):
-        with pytest.raises(VitrineError, match=f"cannot read .* {tmp_path} "):
+        with pytest.raises(VitrailError, match=f"cannot read .* {tmp_path} "):
             read(tmp_path)
 
 
@@ -133,5 +133,5 @@ def test_dinobloom_trains_on_five_more_datasets_and_never_on_what_bmc_holds_out(
 def test_each_of_dinoblooms_datasets_must_hold_an_image(registry, tmp_path):
     folder = write_miniature(registry["dinobloom"], tmp_path, per_class=1, classes=1)
     (folder / "apl" / "C00" / "0.tif").unlink()
-    with pytest.raises(VitrineError, match=r"apl and the folders below it hold no images; get it"):
+    with pytest.raises(VitrailError, match=r"apl and the folders below it hold no images; get it"):
         verify(registry["dinobloom"], tmp_path)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from vitrine.data import verify
-from vitrine.data.imagenet_val import labels_from_devkit, sort_into_classes
-from vitrine.data.miniature import write_miniature
-from vitrine.errors import VitrineError
+from vitrail.data import verify
+from vitrail.data.imagenet_val import labels_from_devkit, sort_into_classes
+from vitrail.data.miniature import write_miniature
+from vitrail.errors import VitrailError
 
 LABELS = ["n00000002", "n00000000", "n00000001", "n00000000"]
 
@@ -70,26 +70,26 @@ def test_the_command_makes_a_flat_folder_pass_verification(registry, tmp_path, f
     write_miniature(registry["imagenet"], tmp_path / "other")
     (tmp_path / "other" / "imagenet" / "train").rename(tmp_path / "imagenet" / "train")
     options = ["--root", flat, "--devkit", devkit]
-    command = [sys.executable, "-m", "vitrine.data.imagenet_val", *options]
+    command = [sys.executable, "-m", "vitrail.data.imagenet_val", *options]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.stdout == "sorted 4 images into class folders\n", done.stderr
     verify(registry["imagenet"], tmp_path, counts=False)
 
 
 def test_too_few_labels_are_refused_before_anything_moves(flat):
-    with pytest.raises(VitrineError, match="an image 4 but there are only 3 labels"):
+    with pytest.raises(VitrailError, match="an image 4 but there are only 3 labels"):
         sort_into_classes(flat, LABELS[:3])
     assert tree(flat) == []
 
 
 def test_a_folder_without_images_is_refused(tmp_path):
-    with pytest.raises(VitrineError, match="holds no ILSVRC2012_val_"):
+    with pytest.raises(VitrailError, match="holds no ILSVRC2012_val_"):
         sort_into_classes(tmp_path, LABELS)
 
 
 def test_an_incomplete_devkit_is_refused(devkit):
     (devkit / "data" / "meta.mat").unlink()
-    with pytest.raises(VitrineError, match=r"meta\.mat is missing; unpack ILSVRC2012_devkit"):
+    with pytest.raises(VitrailError, match=r"meta\.mat is missing; unpack ILSVRC2012_devkit"):
         labels_from_devkit(devkit)
 
 
@@ -108,11 +108,11 @@ def no_mat_file(devkit):
 @pytest.mark.parametrize("spoil", [other_numbers, other_fields, no_mat_file])
 def test_another_devkit_or_a_damaged_one_is_refused(devkit, spoil):
     spoil(devkit)
-    with pytest.raises(VitrineError, match=rf"{devkit} is damaged or not the development kit"):
+    with pytest.raises(VitrailError, match=rf"{devkit} is damaged or not the development kit"):
         labels_from_devkit(devkit)
 
 
 def test_a_folder_that_cannot_be_written_is_named(flat):
     (flat / LABELS[0]).write_text("a file where the class folder should be")
-    with pytest.raises(VitrineError, match=rf"cannot sort {flat} \(File exists\): correct"):
+    with pytest.raises(VitrailError, match=rf"cannot sort {flat} \(File exists\): correct"):
         sort_into_classes(flat, LABELS)

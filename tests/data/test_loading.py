@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from vitrine.data import build
-from vitrine.data.loading import (
+from vitrail.data import build
+from vitrail.data.loading import (
     EvaluationSamples,
     TrainingSamples,
     epoch_order,
@@ -15,8 +15,8 @@ from vitrine.data.loading import (
     micro_batches,
     steps_per_epoch,
 )
-from vitrine.data.transforms import eval_transform, train_transform
-from vitrine.errors import VitrineError
+from vitrail.data.transforms import eval_transform, train_transform
+from vitrail.errors import VitrailError
 
 STEPS = 4
 LOUD = {
@@ -177,14 +177,14 @@ def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone():
 def test_a_dataset_smaller_than_a_batch_is_refused():
     assert steps_per_epoch(17, 8, micro=8) == steps_per_epoch(16, 8, 8, drop_last=False) == 2
     assert steps_per_epoch(20, 8, micro=4, drop_last=False) == 3
-    with pytest.raises(VitrineError, match="has 3 of 19 images, too few for 2 micro-batches: set"):
+    with pytest.raises(VitrailError, match="has 3 of 19 images, too few for 2 micro-batches: set"):
         steps_per_epoch(19, 8, micro=4, drop_last=False)
-    with pytest.raises(VitrineError, match="7 images, fewer than one batch of 8; set batch"):
+    with pytest.raises(VitrailError, match="7 images, fewer than one batch of 8; set batch"):
         steps_per_epoch(7, 8, micro=8)
 
 
 def test_processes_that_cannot_share_a_step_equally_are_refused(samples):
-    with pytest.raises(VitrineError, match="3 processes cannot share the 4 micro-batches"):
+    with pytest.raises(VitrailError, match="3 processes cannot share the 4 micro-batches"):
         draw(samples, world=3)
 
 

@@ -5,10 +5,10 @@ import pytest
 from PIL import Image
 from scipy.io import loadmat
 
-from vitrine.data import build, verify
-from vitrine.data.miniature import WRITERS, write_miniature
-from vitrine.data.positions import DEPENDENT
-from vitrine.errors import VitrineError
+from vitrail.data import build, verify
+from vitrail.data.miniature import WRITERS, write_miniature
+from vitrail.data.positions import DEPENDENT
+from vitrail.errors import VitrailError
 
 ON_DISK = ["cifar10", "cifar100", "svhn", "eurosat", "flowers102", "imagenette", "imagenet", "bmc"]
 
@@ -38,7 +38,7 @@ def test_a_miniature_is_read_like_the_dataset(registry, tmp_path, name):
 @pytest.mark.parametrize("name", ON_DISK)
 def test_a_miniature_does_not_pass_for_the_dataset(registry, tmp_path, name):
     write_miniature(registry[name], tmp_path)
-    with pytest.raises(VitrineError, match=r"(has|have) \d+ (images|class folders) instead of"):
+    with pytest.raises(VitrailError, match=r"(has|have) \d+ (images|class folders) instead of"):
         verify(registry[name], tmp_path)
 
 
@@ -95,7 +95,7 @@ def test_two_classes_of_cifar10_position_have_both_kinds(registry, tmp_path):
 
 
 def test_a_bundled_dataset_has_no_miniature(registry, tmp_path):
-    with pytest.raises(VitrineError, match="'digits' has no format on disk"):
+    with pytest.raises(VitrailError, match="'digits' has no format on disk"):
         write_miniature(registry["digits"], tmp_path)
 
 

@@ -4,10 +4,10 @@ import shutil
 import pytest
 from PIL import Image
 
-from vitrine.data import build, verify
-from vitrine.data.miniature import write_miniature
-from vitrine.data.opening import stratified_split, stream
-from vitrine.errors import VitrineError
+from vitrail.data import build, verify
+from vitrail.data.miniature import write_miniature
+from vitrail.data.opening import stratified_split, stream
+from vitrail.errors import VitrailError
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def root(tmp_path, registry):
 
 
 def complaint(info, root, **options) -> str:
-    with pytest.raises(VitrineError) as caught:
+    with pytest.raises(VitrailError) as caught:
         verify(info, root, **options)
     return str(caught.value)
 
@@ -32,11 +32,11 @@ def test_a_dataset_to_be_placed_by_hand_is_missed_with_licence_and_tree(registry
 
 def test_a_dataset_to_be_downloaded_is_missed_with_the_command(registry, tmp_path):
     said = complaint(registry["cifar10"], tmp_path)
-    assert f"run `python -m vitrine fetch cifar10 --data {tmp_path}`" in said
+    assert f"run `python -m vitrail fetch cifar10 --data {tmp_path}`" in said
 
 
 def test_opening_a_missing_dataset_says_how_to_get_it(registry, tmp_path):
-    with pytest.raises(VitrineError, match=r"python -m vitrine fetch cifar10"):
+    with pytest.raises(VitrailError, match=r"python -m vitrail fetch cifar10"):
         build(registry["cifar10"], "train", tmp_path)
 
 
@@ -49,7 +49,7 @@ def test_a_flat_val_folder_is_answered_with_the_command_that_sorts_it(registry, 
             empty.rmdir()
     said = complaint(registry["imagenet"], root, counts=False)
     assert f"{val} holds 6 images outside of class folders" in said
-    assert f"`python -m vitrine.data.imagenet_val --root {val} --devkit" in said
+    assert f"`python -m vitrail.data.imagenet_val --root {val} --devkit" in said
 
 
 def test_a_half_sorted_val_folder_is_answered_with_the_same_command(registry, root):
@@ -98,7 +98,7 @@ def test_a_half_downloaded_archive_is_told_apart_from_a_missing_one(registry, tm
     (tmp_path / "cifar10").mkdir()
     (tmp_path / "cifar10" / "cifar-10-python.tar.gz.part").write_bytes(b"half")
     said = complaint(registry["cifar10"], tmp_path)
-    assert "cifar-10-python.tar.gz.part is half downloaded; run `python -m vitrine fetch" in said
+    assert "cifar-10-python.tar.gz.part is half downloaded; run `python -m vitrail fetch" in said
 
 
 def test_missing_images_of_a_flat_folder_are_noticed(registry, tmp_path):
@@ -139,7 +139,7 @@ def test_verification_opens_no_image(registry, root):
 def test_a_damaged_image_is_named_when_it_is_read(registry, root):
     image = root / "imagenet" / "val" / "n00000000" / "n00000000_1.JPEG"
     image.write_bytes(image.read_bytes()[:300])
-    with pytest.raises(VitrineError, match=f"cannot read image {image} .*; restore it"):
+    with pytest.raises(VitrailError, match=f"cannot read image {image} .*; restore it"):
         build(registry["imagenet"], "val", root)[0]
 
 
@@ -147,7 +147,7 @@ def test_a_damaged_image_is_named_when_it_is_read(registry, root):
 def test_a_damaged_array_file_is_told_when_the_dataset_is_opened(registry, root, damage):
     batch = root / "cifar10" / "cifar-10-batches-py" / "data_batch_2"
     batch.write_bytes(damage(batch.read_bytes()))
-    with pytest.raises(VitrineError, match=r"'cifar10' in .*cifar10 cannot be read .* fetch it"):
+    with pytest.raises(VitrailError, match=r"'cifar10' in .*cifar10 cannot be read .* fetch it"):
         build(registry["cifar10"], "train", root)
 
 

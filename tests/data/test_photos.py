@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from vitrine.data.photos import photo_centre, photo_crops, photos, tiles
-from vitrine.errors import VitrineError
+from vitrail.data.photos import photo_centre, photo_crops, photos, tiles
+from vitrail.errors import VitrailError
 
 
 def test_the_photographs_are_rgb_bytes():
@@ -42,7 +42,7 @@ def test_a_crop_may_be_as_high_as_the_photograph():
 
 @pytest.mark.parametrize("size", [0, 428])
 def test_a_crop_that_does_not_fit_is_refused(size):
-    with pytest.raises(VitrineError, match=f"crops of {size} pixels .* from 1 to 427"):
+    with pytest.raises(VitrailError, match=f"crops of {size} pixels .* from 1 to 427"):
         photo_crops(1, size, seed=0)
 
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from vitrine.data import build, verify
-from vitrine.data.arrays import Digits, cifar10
-from vitrine.data.loading import TrainingSamples
-from vitrine.data.miniature import write_miniature
-from vitrine.data.positions import DEPENDENT, ORIGINALS, in_corners, original_of
-from vitrine.errors import VitrineError
+from vitrail.data import build, verify
+from vitrail.data.arrays import Digits, cifar10
+from vitrail.data.loading import TrainingSamples
+from vitrail.data.miniature import write_miniature
+from vitrail.data.positions import DEPENDENT, ORIGINALS, in_corners, original_of
+from vitrail.errors import VitrailError
 
 SPLITS = ("train", "val")
 NOWHERE = Path("nowhere")
@@ -115,7 +115,7 @@ def test_cifar_10_position_is_cifar_10_halved_in_corners(registry, tmp_path):
 
 def test_a_miniature_does_not_pass_for_cifar_10_position(registry, tmp_path):
     write_miniature(registry["cifar10-position"], tmp_path)
-    with pytest.raises(VitrineError, match=r"has \d+ images instead of 50000"):
+    with pytest.raises(VitrailError, match=r"has \d+ images instead of 50000"):
         verify(registry["cifar10-position"], tmp_path)
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitrine.data import build, fetch, scenes
-from vitrine.data.arrays import Digits
-from vitrine.data.opening import SPLITS
+from vitrail.data import build, fetch, scenes
+from vitrail.data.arrays import Digits
+from vitrail.data.opening import SPLITS
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from mmseg.datasets import ADE20KDataset, CityscapesDataset, LoveDADataset
 from mmseg.datasets.transforms import LoadAnnotations
 from PIL import Image
 
-from vitrine.data import build, fetch, verify
-from vitrine.data.miniature import write_miniature
-from vitrine.data.segmentation import MaskedImages
-from vitrine.errors import VitrineError
-from vitrine.plan.datasets import RemoteFile
+from vitrail.data import build, fetch, verify
+from vitrail.data.miniature import write_miniature
+from vitrail.data.segmentation import MaskedImages
+from vitrail.errors import VitrailError
+from vitrail.plan.datasets import RemoteFile
 
 MASKED = ["ade20k", "cityscapes", "loveda", "scenes"]
 MMSEG = {"ade20k": ADE20KDataset, "cityscapes": CityscapesDataset, "loveda": LoveDADataset}
@@ -28,7 +28,7 @@ def root(tmp_path, registry):
 
 
 def complaint(info, root, counts=False) -> str:
-    with pytest.raises(VitrineError) as caught:
+    with pytest.raises(VitrailError) as caught:
         verify(info, root, counts)
     return str(caught.value)
 
@@ -123,10 +123,10 @@ def test_a_missing_dataset_is_answered_with_what_to_do_and_the_tree(registry, tm
     assert "get it from https://www.cityscapes-dataset.com (for non-commercial use" in said
     assert f"place it as {tmp_path}/cityscapes/{{leftImg8bit/{{train,val}}/<city>/" in said
     said = complaint(registry["ade20k"], tmp_path)
-    assert f"run `python -m vitrine fetch ade20k --data {tmp_path}` or place it as " in said
+    assert f"run `python -m vitrail fetch ade20k --data {tmp_path}` or place it as " in said
     assert "/ade20k/ADEChallengeData2016/{images/{training,validation}/*.jpg" in said
     said = complaint(registry["scenes"], tmp_path)
-    assert said.endswith(f"; run `python -m vitrine fetch scenes --data {tmp_path}`")
+    assert said.endswith(f"; run `python -m vitrail fetch scenes --data {tmp_path}`")
 
 
 @pytest.mark.parametrize("name", MASKED)
@@ -186,13 +186,13 @@ def test_verification_opens_no_image(registry, root):
 def test_a_mask_that_cannot_be_used_is_named_when_it_is_read(registry, root):
     dataset = build(registry["ade20k"], "val", root)
     dataset.masks[0].write_bytes(dataset.masks[0].read_bytes()[:60])
-    with pytest.raises(VitrineError, match=f"cannot read mask {dataset.masks[0]} .*; restore it"):
+    with pytest.raises(VitrailError, match=f"cannot read mask {dataset.masks[0]} .*; restore it"):
         dataset[0]
     Image.new("RGB", (172, 128)).save(dataset.masks[0])
-    with pytest.raises(VitrineError, match=r"mask .* holds colours \(RGB\), not labels"):
+    with pytest.raises(VitrailError, match=r"mask .* holds colours \(RGB\), not labels"):
         dataset[0]
     Image.new("L", (128, 172)).save(dataset.masks[0])
-    with pytest.raises(VitrineError, match="is 128x172 pixels, its image 172x128; restore them"):
+    with pytest.raises(VitrailError, match="is 128x172 pixels, its image 172x128; restore them"):
         dataset[0]
 
 

@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 from torchvision.transforms import RandomCrop
 
-from vitrine.data.transforms import SteppedCrop, eval_transform, train_transform
-from vitrine.errors import VitrineError
+from vitrail.data.transforms import SteppedCrop, eval_transform, train_transform
+from vitrail.errors import VitrailError
 
 
 def photo(width: int = 40, height: int = 30) -> Image.Image:
@@ -30,7 +30,7 @@ def test_evaluation_at_another_size_gives_that_size(recipe, digits):
 
 @pytest.mark.parametrize("size", [0, -3])
 def test_an_image_size_below_one_pixel_is_refused(recipe, digits, size):
-    with pytest.raises(VitrineError, match=f"image_size is {size}; it must be at least 1"):
+    with pytest.raises(VitrailError, match=f"image_size is {size}; it must be at least 1"):
         eval_transform(recipe(), digits, image_size=size)
 
 
@@ -50,7 +50,7 @@ def test_an_evaluation_margin_keeps_the_pixels_around_the_central_crop(recipe, d
 def test_a_margin_beyond_the_resized_image_is_refused(recipe, digits):
     assert eval_transform(recipe({"crop_pct": 0.7}), digits, margin=12)
     sentence = "crop_pct is 0.7, which resizes images to 40 pixels.* at most 0.682"
-    with pytest.raises(VitrineError, match=sentence):
+    with pytest.raises(VitrailError, match=sentence):
         eval_transform(recipe({"crop_pct": 0.7}), digits, margin=13)
     assert eval_transform(recipe({"crop_pct": 0.682}), digits, margin=13)
 
@@ -69,7 +69,7 @@ def test_a_squashed_evaluation_shows_all_of_an_oblong_image(recipe, digits):
 def test_a_squashed_evaluation_takes_a_margin_like_another(recipe, digits):
     made = recipe({"crop_pct": 0.7, "crop_mode": "squash"})
     assert eval_transform(made, digits, margin=12)(photo(80, 60)).shape == (3, 40, 40)
-    with pytest.raises(VitrineError, match="resizes images to 40 pixels"):
+    with pytest.raises(VitrailError, match="resizes images to 40 pixels"):
         eval_transform(made, digits, margin=13)
 
 

@@ -3,10 +3,10 @@
 import pytest
 from torch import nn
 
-from vitrine.measures.context import Trained
-from vitrine.plan.datasets import load_registry
-from vitrine.plan.recipe import Recipe
-from vitrine.plan.schema import parse
+from vitrail.measures.context import Trained
+from vitrail.plan.datasets import load_registry
+from vitrail.plan.recipe import Recipe
+from vitrail.plan.schema import parse
 
 
 @pytest.fixture

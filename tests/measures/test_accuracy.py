@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from vitrine.data import build
-from vitrine.measures.accuracy import accuracy
-from vitrine.scores import unpack
+from vitrail.data import build
+from vitrail.measures.accuracy import accuracy
+from vitrail.scores import unpack
 
 
 class Constant(nn.Module):

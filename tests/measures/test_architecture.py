@@ -3,15 +3,15 @@
 import pytest
 import torch
 
-from vitrine.errors import VitrineError
-from vitrine.measures.architecture import (
+from vitrail.errors import VitrailError
+from vitrail.measures.architecture import (
     Architecture,
     architectures,
     comparisons,
     count,
     parameters,
 )
-from vitrine.measures.context import Context
+from vitrail.measures.context import Context
 
 TINY = {"name": "vit_tiny_patch16_224", "args": {"img_size": 32, "depth": 1, "num_classes": 3}}
 
@@ -52,17 +52,17 @@ def test_buffers_are_no_parameters():
     ],
 )
 def test_a_model_that_cannot_be_built_is_refused(fields, sentence):
-    with pytest.raises(VitrineError, match=sentence):
+    with pytest.raises(VitrailError, match=sentence):
         architectures({"a": fields})["a"].build(0)
 
 
 def test_an_unknown_field_is_refused():
-    with pytest.raises(VitrineError, match=r"argument 'size'\); each has a name and may"):
+    with pytest.raises(VitrailError, match=r"argument 'size'\); each has a name and may"):
         architectures({"a": {"name": "x", "size": 3}})
 
 
 def test_arguments_without_names_are_refused():
-    with pytest.raises(VitrineError, match=r"args of model 'x' are \['depth'\] and not names"):
+    with pytest.raises(VitrailError, match=r"args of model 'x' are \['depth'\] and not names"):
         architectures({"a": {"name": "x", "args": ["depth"]}})
 
 
@@ -73,5 +73,5 @@ def test_a_pair_must_be_measured():
         ("b", "a", "/a"),
         ("b", "c", "/c"),
     ]
-    with pytest.raises(VitrineError, match=r"`pairs` name 'd', which is not among .*: a, b, c"):
+    with pytest.raises(VitrailError, match=r"`pairs` name 'd', which is not among .*: a, b, c"):
         comparisons({"a": ["b", "d"]}, models)

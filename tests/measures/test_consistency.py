@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from vitrine.data.transforms import eval_transform
-from vitrine.errors import VitrineError
-from vitrine.measures.accuracy import accuracy
-from vitrine.measures.consistency import (
+from vitrail.data.transforms import eval_transform
+from vitrail.errors import VitrailError
+from vitrail.measures.accuracy import accuracy
+from vitrail.measures.consistency import (
     circular_consistency,
     circular_shift,
     crop,
@@ -293,7 +293,7 @@ def test_half_precision_is_measured_where_it_is_asked_for(trained_on_digits):
     model.register_forward_hook(lambda _m, _i, logits: seen.append(logits.dtype))
     circular_consistency(trained_on_digits(model), images=4, precision="bf16")
     assert set(seen) == {torch.bfloat16}
-    with pytest.raises(VitrineError, match="precision 'bf61' is unknown; did you mean 'bf16'"):
+    with pytest.raises(VitrailError, match="precision 'bf61' is unknown; did you mean 'bf16'"):
         circular_consistency(trained_on_digits(model), images=4, precision="bf61")
 
 
@@ -335,12 +335,12 @@ def test_fewer_shifts_find_fewer_changes_and_one_may_find_none(trained_on_digits
     ],
 )
 def test_an_impossible_condition_is_refused(trained_on_digits, args, sentence):
-    with pytest.raises(VitrineError, match=sentence):
+    with pytest.raises(VitrailError, match=sentence):
         circular_consistency(trained_on_digits(Recording()), **args)
 
 
 def test_an_impossible_standard_shift_is_refused(trained_on_digits):
-    with pytest.raises(VitrineError, match="no mode 'crops'; did you mean 'crop'"):
+    with pytest.raises(VitrailError, match="no mode 'crops'; did you mean 'crop'"):
         standard_consistency(trained_on_digits(Recording()), modes=["crops"])
-    with pytest.raises(VitrineError, match=r"data\.crop_pct is 1, .* margin of 1 do not fit"):
+    with pytest.raises(VitrailError, match=r"data\.crop_pct is 1, .* margin of 1 do not fit"):
         standard_consistency(trained_on_digits(Recording()), modes=["crop"])

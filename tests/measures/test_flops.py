@@ -7,9 +7,9 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitrine.errors import VitrineError
-from vitrine.measures.context import Context
-from vitrine.measures.flops import Operations, count, flops
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Context
+from vitrail.measures.flops import Operations, count, flops
 
 T, C, HEADS = 5, 16, 2
 
@@ -124,5 +124,5 @@ def test_images_have_the_size_asked_for(context):
 
 
 def test_an_unknown_model_is_refused(context):
-    with pytest.raises(VitrineError, match="there is no model 'vitt'"):
+    with pytest.raises(VitrailError, match="there is no model 'vitt'"):
         flops(context, {"a": {"name": "vitt"}})

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from vitrine.errors import VitrineError
-from vitrine.measures.context import Described
-from vitrine.measures.hyperparameters import hyperparameters
-from vitrine.plan.datasets import load_registry
-from vitrine.plan.recipe import Recipe
-from vitrine.plan.schema import merge, parse
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Described
+from vitrail.measures.hyperparameters import hyperparameters
+from vitrail.plan.datasets import load_registry
+from vitrail.plan.recipe import Recipe
+from vitrail.plan.schema import merge, parse
 
 DEIT_III = {
     "model": {
@@ -88,5 +88,5 @@ def test_randaugment_that_turns_the_jitter_off_is_seen(described):
 
 
 def test_a_model_that_cannot_be_built_is_refused(described):
-    with pytest.raises(VitrineError, match="refuses args"):
+    with pytest.raises(VitrailError, match="refuses args"):
         hyperparameters(described(model={"args": {"embed_dims": 3}}))

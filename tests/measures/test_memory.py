@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from vitrine.errors import VitrineError
-from vitrine.measures import memory as module
-from vitrine.measures.architecture import Architecture
-from vitrine.measures.context import Context
-from vitrine.measures.memory import MIB, memory, run
+from vitrail.errors import VitrailError
+from vitrail.measures import memory as module
+from vitrail.measures.architecture import Architecture
+from vitrail.measures.context import Context
+from vitrail.measures.memory import MIB, memory, run
 
 # 21,976,936 parameters, and at 2 x 2 patches next to no activations.
 VIT = {"name": "vit_small_patch16_224", "args": {"img_size": 32}, "image_size": 32}
@@ -118,11 +118,11 @@ def test_a_process_that_ends_for_want_of_memory_is_one_sentence(context, monkeyp
             raise end
 
     monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
-    with pytest.raises(VitrineError, match=r"the training of 'x' with 64 images .* lower the"):
+    with pytest.raises(VitrailError, match=r"the training of 'x' with 64 images .* lower the"):
         memory(context, {"a": {"name": "x"}})
 
 
 def test_a_system_that_does_not_tell_its_memory_is_refused(monkeypatch):
     monkeypatch.setattr(module.Path, "exists", lambda path: False)
-    with pytest.raises(VitrineError, match="VmHWM from /proc/self/status, which this system has"):
+    with pytest.raises(VitrailError, match="VmHWM from /proc/self/status, which this system has"):
         module._resident("VmHWM")

@@ -3,8 +3,8 @@ import timm
 import torch
 from torch import nn
 
-from vitrine.errors import VitrineError
-from vitrine.measures.permutable import PermutablePositions, permutable
+from vitrail.errors import VitrailError
+from vitrail.measures.permutable import PermutablePositions, permutable
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "num_heads": 2, "num_classes": 5}
 ADDITIVE = {
@@ -112,7 +112,7 @@ def test_a_model_that_takes_permutations_is_taken_as_it_is():
 
 
 def test_a_model_whose_positions_it_does_not_know_is_refused():
-    with pytest.raises(VitrineError, match="positions of a ResNet cannot be permuted"):
+    with pytest.raises(VitrailError, match="positions of a ResNet cannot be permuted"):
         permutable(timm.create_model("test_resnet"))
 
 
@@ -120,12 +120,12 @@ def test_positions_that_would_be_interpolated_are_not_permuted():
     wrapped = permutable(small("vit_tiny_patch16_224", dynamic_img_size=True))
     larger = torch.zeros(1, 3, 48, 48).double()
     assert wrapped(larger).shape == (1, 5)
-    with pytest.raises(VitrineError, match=r"create the model with img_size=\(48, 48\)"):
+    with pytest.raises(VitrailError, match=r"create the model with img_size=\(48, 48\)"):
         wrapped(larger, torch.arange(17)[None])
 
 
 def test_a_model_with_positions_of_another_kind_is_refused():
     other = nn.Linear(2, 2)
     other.positions = 4  # and a forward without any permutation
-    with pytest.raises(VitrineError, match="positions of a Linear cannot be permuted"):
+    with pytest.raises(VitrailError, match="positions of a Linear cannot be permuted"):
         permutable(other)

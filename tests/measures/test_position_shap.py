@@ -10,12 +10,12 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 from torch.utils.data import TensorDataset
 
-import vitrine.models  # noqa: F401
-from vitrine.errors import VitrineError
-from vitrine.measures import position_shap as module
-from vitrine.measures.accuracy import accuracy
-from vitrine.measures.permutable import permutable
-from vitrine.measures.position_shap import (
+import vitrail.models  # noqa: F401
+from vitrail.errors import VitrailError
+from vitrail.measures import position_shap as module
+from vitrail.measures.accuracy import accuracy
+from vitrail.measures.permutable import permutable
+from vitrail.measures.position_shap import (
     UNKNOWN,
     Fold,
     bias_of_few,
@@ -30,7 +30,7 @@ from vitrine.measures.position_shap import (
     shapley,
     sweep,
 )
-from vitrine.training.seeding import derive
+from vitrail.training.seeding import derive
 
 
 class Tokens(nn.Module):
@@ -193,9 +193,9 @@ def test_fewer_samples_than_a_batch_are_halved_too():
 
 def test_folds_must_explain_every_sample_once():
     folds = draw_folds(8, 16, 4)
-    with pytest.raises(VitrineError, match="do not explain each of the 9 samples once"):
+    with pytest.raises(VitrailError, match="do not explain each of the 9 samples once"):
         paired(Tokens(), samples(9), folds=folds)
-    with pytest.raises(VitrineError, match="batch_size is 1"):
+    with pytest.raises(VitrailError, match="batch_size is 1"):
         paired(Tokens(), samples(9), batch_size=1)
 
 
@@ -283,7 +283,7 @@ def test_groups_of_many_permutations_tell_the_bias_of_few(corners):
     for k, (plain, mended) in biases.items():
         assert plain == pytest.approx(biases[1][0] / k, rel=0.3)
         assert mended == plain if k == 1 else abs(mended) < plain / 2
-    with pytest.raises(VitrineError, match=r"permutations are \[9\]; give 1 to reference = 8"):
+    with pytest.raises(VitrailError, match=r"permutations are \[9\]; give 1 to reference = 8"):
         bias_of_few(model, data, [9], reference=8)
 
 
@@ -442,23 +442,23 @@ def test_progress_of_another_sweep_is_refused(tmp_path):
         sweep(model, data, permutations=permutations, resume=file, digest=digest)
 
     with pytest.raises(
-        VitrineError, match=r"with \{'permutations': 4\}, not \{'permutations': 5\}"
+        VitrailError, match=r"with \{'permutations': 4\}, not \{'permutations': 5\}"
     ):
         resume(Tokens(), data, 5)
-    with pytest.raises(VitrineError, match=r"with \{'images and labels': 'a'\}, not .*: 'b'\}"):
+    with pytest.raises(VitrailError, match=r"with \{'images and labels': 'a'\}, not .*: 'b'\}"):
         resume(Tokens(), data, digest="b")
-    with pytest.raises(VitrineError, match="another model or other images: delete it"):
+    with pytest.raises(VitrailError, match="another model or other images: delete it"):
         resume(Tokens(strength=2), data)
     images, labels = data.tensors
     others = samples(40, seed=2), TensorDataset(torch.cat([images[:1], -images[1:]]), labels)
     for other in others:
-        with pytest.raises(VitrineError, match="another model or other images: delete it"):
+        with pytest.raises(VitrailError, match="another model or other images: delete it"):
             resume(Tokens(), other)
     assert file.read_bytes() == kept
     twice = kept + kept[kept.index(b"\n") + 1 :]  # as two processes at once would leave it
     for damaged in (b"nonsense", b"{}\n", b"[1]\n", twice):
         file.write_bytes(damaged)
-        with pytest.raises(VitrineError, match="is damaged or no sweep's: delete it"):
+        with pytest.raises(VitrailError, match="is damaged or no sweep's: delete it"):
             resume(Tokens(), data)
         assert file.read_bytes() == damaged
 
@@ -466,7 +466,7 @@ def test_progress_of_another_sweep_is_refused(tmp_path):
 def test_a_file_that_cannot_be_written_is_told_before_it_is_needed(tmp_path):
     model = Tokens()
     for file in (tmp_path, tmp_path / "none" / "sweep"):
-        with pytest.raises(VitrineError, match=f"cannot write {file} "):
+        with pytest.raises(VitrailError, match=f"cannot write {file} "):
             sweep(model, samples(9), resume=file)
     assert model.passes == 0
 
@@ -476,7 +476,7 @@ def test_a_label_beyond_the_classes_is_refused_before_it_costs_passes(label):
     images, labels = samples(12).tensors
     labels[6] = label
     model = Tokens()
-    with pytest.raises(VitrineError, match=f"label is {label}, but the model has 4 classes"):
+    with pytest.raises(VitrailError, match=f"label is {label}, but the model has 4 classes"):
         sweep(model, TensorDataset(images, labels), permutations=2, batch_size=4)
     assert model.passes == 4 * (1 + 2) + 4
 
@@ -561,15 +561,15 @@ def test_without_correct_samples_there_is_no_mean():
 
 def test_what_cannot_be_measured_is_refused():
     data = samples(6)
-    with pytest.raises(VitrineError, match="P-SHAP of 1 images has no background"):
+    with pytest.raises(VitrailError, match="P-SHAP of 1 images has no background"):
         sweep(Tokens(), samples(1))
-    with pytest.raises(VitrineError, match="permutations is 0; give at least 1"):
+    with pytest.raises(VitrailError, match="permutations is 0; give at least 1"):
         sweep(Tokens(), data, permutations=0)
-    with pytest.raises(VitrineError, match="training mode"):
+    with pytest.raises(VitrailError, match="training mode"):
         paired(Tokens().train(), data)
-    with pytest.raises(VitrineError, match="label is 9, but the model has 4 classes"):
+    with pytest.raises(VitrailError, match="label is 9, but the model has 4 classes"):
         sweep(Tokens(), TensorDataset(data.tensors[0], torch.full((6,), 9)))
-    with pytest.raises(VitrineError, match="logits are not finite"):
+    with pytest.raises(VitrailError, match="logits are not finite"):
         sweep(Tokens(strength=torch.nan), data)
 
 
@@ -590,7 +590,7 @@ def test_mann_whitney_is_the_share_of_orders_that_are_as_extreme():
 def test_a_p_value_below_what_float32_holds_is_not_zero():
     dependent, independent = torch.linspace(0.5, 1, 300), torch.linspace(0, 0.4, 300)
     assert 0 < greater(dependent, independent) < 1e-90
-    with pytest.raises(VitrineError, match="300 against 0 samples"):
+    with pytest.raises(VitrailError, match="300 against 0 samples"):
         greater(dependent, independent[:0])
 
 

@@ -5,13 +5,13 @@ import json
 import pytest
 from torchvision.transforms import CenterCrop, Compose, GaussianBlur, Resize
 
-from vitrine.errors import VitrineError
-from vitrine.measures import preprocessing as module
-from vitrine.measures.context import Described
-from vitrine.measures.preprocessing import describe, preprocessing
-from vitrine.plan.datasets import load_registry
-from vitrine.plan.recipe import Recipe
-from vitrine.plan.schema import parse
+from vitrail.errors import VitrailError
+from vitrail.measures import preprocessing as module
+from vitrail.measures.context import Described
+from vitrail.measures.preprocessing import describe, preprocessing
+from vitrail.plan.datasets import load_registry
+from vitrail.plan.recipe import Recipe
+from vitrail.plan.schema import parse
 
 
 @pytest.fixture
@@ -105,5 +105,5 @@ def test_what_runs_is_printed_even_where_the_recipe_says_otherwise(described, mo
 
 
 def test_a_transform_without_a_key_is_refused_and_not_passed_over():
-    with pytest.raises(VitrineError, match=r"uses GaussianBlur, which .* has no key for"):
+    with pytest.raises(VitrailError, match=r"uses GaussianBlur, which .* has no key for"):
         describe([Resize(8), GaussianBlur(3)])

@@ -5,18 +5,18 @@ import sys
 
 import pytest
 
-from vitrine import __main__ as command
-from vitrine.errors import VitrineError
-from vitrine.files import sha256
-from vitrine.measures import taking
-from vitrine.measures.context import Context, Described, Trained
-from vitrine.measures.taking import subject, take
-from vitrine.plan.catalog import load_catalog
-from vitrine.plan.code import measuring_digest
-from vitrine.plan.jobs import read_job
-from vitrine.plan.recipe import SegmentationRecipe
-from vitrine.plan.source import import_function
-from vitrine.training.model import build_model, save_weights
+from vitrail import __main__ as command
+from vitrail.errors import VitrailError
+from vitrail.files import sha256
+from vitrail.measures import taking
+from vitrail.measures.context import Context, Described, Trained
+from vitrail.measures.taking import subject, take
+from vitrail.plan.catalog import load_catalog
+from vitrail.plan.code import measuring_digest
+from vitrail.plan.jobs import read_job
+from vitrail.plan.recipe import SegmentationRecipe
+from vitrail.plan.source import import_function
+from vitrail.training.model import build_model, save_weights
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def write_weights(job, seed):
 def test_weights_are_measured_if_they_are_those_of_the_receipt(trained):
     assert subject(trained, 0).seed == 0
     write_weights(trained, 0)  # other initial weights
-    with pytest.raises(VitrineError, match=r"has not the SHA-256 .* to train seed 0 again") as told:
+    with pytest.raises(VitrailError, match=r"has not the SHA-256 .* to train seed 0 again") as told:
         subject(trained, 0)
     for path in (trained.run.weights(0), receipt_of(trained)):
         assert str(path) in str(told.value)
@@ -64,7 +64,7 @@ def test_weights_without_a_receipt_are_measured_as_a_rehearsal_leaves_none(train
 
 def test_a_measure_of_trained_models_is_not_given_a_recipe(trained):
     described = trained.model_copy(update={"run": None})
-    with pytest.raises(VitrineError, match=r"takes a Trained and .* gives it a Described: write"):
+    with pytest.raises(VitrailError, match=r"takes a Trained and .* gives it a Described: write"):
         take(described)
 
 
@@ -74,7 +74,7 @@ def test_a_measure_of_segmenters_is_not_given_a_classifier(trained, monkeypatch)
 
     monkeypatch.setattr(taking, "import_function", lambda *_: measure)
     with pytest.raises(
-        VitrineError, match=r"measures a SegmentationRecipe and .* on a Recipe: correct"
+        VitrailError, match=r"measures a SegmentationRecipe and .* on a Recipe: correct"
     ):
         take(trained)
 
@@ -82,30 +82,30 @@ def test_a_measure_of_segmenters_is_not_given_a_classifier(trained, monkeypatch)
 def test_weights_of_another_seed_are_refused(trained):
     receipt_of(trained).unlink()
     write_weights(trained, 1)
-    with pytest.raises(VitrineError, match="holds weights of seed 1, not of seed 0; delete"):
+    with pytest.raises(VitrailError, match="holds weights of seed 1, not of seed 0; delete"):
         subject(trained, 0)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"sha256": {"x": "ab"}}'])
 def test_a_damaged_receipt_is_refused(trained, content):
     receipt_of(trained).write_text(content)
-    with pytest.raises(VitrineError, match="does not say which weights were trained"):
+    with pytest.raises(VitrailError, match="does not say which weights were trained"):
         subject(trained, 0)
 
 
 def test_a_receipt_of_another_seed_vouches_for_nothing(trained):
     receipt_of(trained).write_text('{"sha256": {"1": "ab"}}')
-    with pytest.raises(VitrineError, match="has not the SHA-256 of the weights"):
+    with pytest.raises(VitrailError, match="has not the SHA-256 of the weights"):
         subject(trained, 0)
 
 
 def test_a_measurement_is_of_the_commit_and_the_code_at_which_it_began(root, tmp_path, monkeypatch):
     def measure(context, **args):
-        monkeypatch.setattr("vitrine.provenance.commit", lambda: "b2")
+        monkeypatch.setattr("vitrail.provenance.commit", lambda: "b2")
         monkeypatch.setattr(taking, "measuring_digest", lambda *_: "later")
         return {}
 
-    monkeypatch.setattr("vitrine.provenance.commit", lambda: "a1")
+    monkeypatch.setattr("vitrail.provenance.commit", lambda: "a1")
     monkeypatch.setattr(taking, "measuring_digest", lambda *_: "earlier")
     monkeypatch.setattr(taking, "import_function", lambda *_: measure)
     taken = take(job_of(root, tmp_path, "upsampling"))
@@ -135,7 +135,7 @@ def test_a_measurement_names_code_and_weights_by_their_digests(trained, monkeypa
 def test_a_measurement_is_repeated_from_its_file_alone(trained, monkeypatch, capsys):
     """From another folder, without the YAML: the job's file says all."""
     monkeypatch.chdir(trained.run.folder.parent)
-    monkeypatch.setattr(sys, "argv", ["vitrine", "run", str(trained.write())])
+    monkeypatch.setattr(sys, "argv", ["vitrail", "run", str(trained.write())])
     command.main()
     taken = json.loads(trained.output.read_text())
     assert taken["values"]["0"]["images"] == 599
@@ -147,7 +147,7 @@ def test_a_damaged_job_is_one_sentence(tmp_path, content):
     path = tmp_path / "job.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(VitrineError, match=r"job\.json is no job .*start snakemake again"):
+    with pytest.raises(VitrailError, match=r"job\.json is no job .*start snakemake again"):
         read_job(path)
 
 
@@ -175,14 +175,14 @@ def test_every_measure_of_every_paper_can_be_imported(root):
 
 def test_an_untrained_run_is_one_sentence(root, tmp_path):
     job = job_of(root, tmp_path, "accuracy", "vit_s-mixup0.0-cutmix0.0", scale="laptop")
-    with pytest.raises(VitrineError, match=r"weights\.safetensors does not exist"):
+    with pytest.raises(VitrailError, match=r"weights\.safetensors does not exist"):
         take(job)
 
 
 def test_a_gpus_measurement_is_refused_without_one(root, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     job = job_of(root, tmp_path, "accuracy", "vit_s-mixup0.0-cutmix0.0", scale="full")
-    with pytest.raises(VitrineError, match="this machine has none; choose another scale"):
+    with pytest.raises(VitrailError, match="this machine has none; choose another scale"):
         take(job)
 
 

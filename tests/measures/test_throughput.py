@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from vitrine.errors import VitrineError
-from vitrine.measures import throughput as module
-from vitrine.measures.context import Context
-from vitrine.measures.throughput import elapsed, every_one_compiled, throughput, time_in_turns
+from vitrail.errors import VitrailError
+from vitrail.measures import throughput as module
+from vitrail.measures.context import Context
+from vitrail.measures.throughput import elapsed, every_one_compiled, throughput, time_in_turns
 
 
 def vit(**args):
@@ -153,10 +153,10 @@ def test_models_are_compiled_where_it_is_asked_for(context, monkeypatch, compile
 
 @pytest.mark.parametrize("args", [{"passes": 0}, {"batch_size": 0}])
 def test_nothing_to_time_is_refused(context, args):
-    with pytest.raises(VitrineError, match="give at least 1 of each"):
+    with pytest.raises(VitrailError, match="give at least 1 of each"):
         throughput(context, {"a": vit()}, **args)
 
 
 def test_a_partner_that_is_not_measured_is_refused(context):
-    with pytest.raises(VitrineError, match="'b', which is not among"):
+    with pytest.raises(VitrailError, match="'b', which is not among"):
         throughput(context, {"a": vit()}, {"a": "b"})

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tests.measures.conftest import trained_on_digits
-from vitrine.octic.group import ELEMENTS
+from vitrail.octic.group import ELEMENTS
 
 __all__ = ["trained_on_digits"]
 

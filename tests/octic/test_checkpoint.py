@@ -8,11 +8,11 @@ import timm
 import torch
 from torch.nn import functional
 
-from vitrine.errors import VitrineError
-from vitrine.octic.checkpoint import load_published, to_published
-from vitrine.octic.flip import FlipVisionTransformer
-from vitrine.octic.group import ELEMENTS, FOURIER, INVERSE_FOURIER, irrep, isotypic, transform
-from vitrine.octic.vit import OcticVisionTransformer
+from vitrail.errors import VitrailError
+from vitrail.octic.checkpoint import load_published, to_published
+from vitrail.octic.flip import FlipVisionTransformer
+from vitrail.octic.group import ELEMENTS, FOURIER, INVERSE_FOURIER, irrep, isotypic, transform
+from vitrail.octic.vit import OcticVisionTransformer
 
 LINES = ("A1", "A2", "B1", "B2")
 C, HEADS, PATCH, GRID, CLASSES, DEPTH = 32, 2, 4, 4, 5, 2
@@ -313,7 +313,7 @@ def test_timm_takes_published_weights_as_it_takes_ours(family):
     load_published(expected, state)
     assert same_weights(model, expected)
     wider = {**ARGUMENTS, "embed_dim": 2 * C}
-    with pytest.raises(VitrineError, match="build the model with the published one's arguments"):
+    with pytest.raises(VitrailError, match="build the model with the published one's arguments"):
         timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, **wider)
 
 
@@ -355,26 +355,26 @@ def test_what_dinov2_calls_d8_is_an_i8_of_octic_blocks():
 
 def test_weights_of_another_model_are_refused_in_a_sentence():
     state = published_state("i8")
-    with pytest.raises(VitrineError, match=r"has 'invariant_proj.bias', which the model lacks"):
+    with pytest.raises(VitrailError, match=r"has 'invariant_proj.bias', which the model lacks"):
         load_published(OcticVisionTransformer("h8", **ARGUMENTS), state)
-    with pytest.raises(VitrineError, match=r"takes 'blocks.1.norm1.scaling.alpha_A1' .* lacks it"):
+    with pytest.raises(VitrailError, match=r"takes 'blocks.1.norm1.scaling.alpha_A1' .* lacks it"):
         load_published(OcticVisionTransformer("d8", **ARGUMENTS), state)
-    with pytest.raises(VitrineError, match=r"'head.weight' of shape \(7, 32\) .* has \(5, 32\)"):
+    with pytest.raises(VitrailError, match=r"'head.weight' of shape \(7, 32\) .* has \(5, 32\)"):
         load_published(OcticVisionTransformer("i8", **{**ARGUMENTS, "num_classes": 7}), state)
     name = "blocks.0.mlp.fc1.lin_A1.weight"
     turned = {**state, name: state[name].T}
-    with pytest.raises(VitrineError, match=r"takes 'blocks.0.mlp.fc1.lin_A1.weight' of shape"):
+    with pytest.raises(VitrailError, match=r"takes 'blocks.0.mlp.fc1.lin_A1.weight' of shape"):
         load_published(OcticVisionTransformer("i8", **ARGUMENTS), turned)
-    with pytest.raises(VitrineError, match=r"'blocks.0.gamma_1.alpha_A1', which the model lacks"):
+    with pytest.raises(VitrailError, match=r"'blocks.0.gamma_1.alpha_A1', which the model lacks"):
         load_published(OcticVisionTransformer("i8", **{**ARGUMENTS, "init_values": 0}), state)
     other = {**state, "cls_token.1": torch.ones_like(state["cls_token.1"])}
-    with pytest.raises(VitrineError, match=r"'cls_token\.1' of the state dict is not zero"):
+    with pytest.raises(VitrailError, match=r"'cls_token\.1' of the state dict is not zero"):
         load_published(OcticVisionTransformer("i8", **ARGUMENTS), other)
-    with pytest.raises(VitrineError, match="give norm: published"):
+    with pytest.raises(VitrailError, match="give norm: published"):
         load_published(OcticVisionTransformer("i8", **{**ARGUMENTS, "norm": "total"}), state)
     state = published_state("i8", "max_filtering")
     other = {**state, "invariantization.rotation_action": torch.eye(8)}
-    with pytest.raises(VitrineError, match=r"'invariantization.rotation_action' .* no matrix of"):
+    with pytest.raises(VitrailError, match=r"'invariantization.rotation_action' .* no matrix of"):
         load_published(OcticVisionTransformer("i8", **ARGUMENTS, invariant="max_filtering"), other)
 
 
@@ -389,7 +389,7 @@ def test_weights_of_another_model_are_refused_in_a_sentence():
 )
 def test_a_file_without_a_state_dict_is_refused_in_a_sentence(state, found):
     message = f"no state dict of a published model, {found}; give one, .* model or state_dict"
-    with pytest.raises(VitrineError, match=message):
+    with pytest.raises(VitrailError, match=message):
         load_published(OcticVisionTransformer("h8", **ARGUMENTS), state)
 
 
@@ -398,5 +398,5 @@ def test_other_models_are_refused_in_a_sentence():
     free = OcticVisionTransformer("h8", **ARGUMENTS, arbitrary_patches=True)
     for model in (torch.nn.Linear(3, 3), FlipVisionTransformer("h2", **arguments), free):
         for convert in (to_published, lambda model: load_published(model, published_state("h8"))):
-            with pytest.raises(VitrineError, match="have a published layout; build an Octic"):
+            with pytest.raises(VitrailError, match="have a published layout; build an Octic"):
                 convert(model)

@@ -1,6 +1,6 @@
 import torch
 
-from vitrine.octic.group import (
+from vitrail.octic.group import (
     FOURIER,
     INVERSE_FOURIER,
     act,

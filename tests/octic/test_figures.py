@@ -9,8 +9,8 @@ import torch
 from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch
 
-from vitrine.measures.context import Context
-from vitrine.octic.figures import (
+from vitrail.measures.context import Context
+from vitrail.octic.figures import (
     MIRRORS,
     fig1,
     fig2,
@@ -23,8 +23,8 @@ from vitrine.octic.figures import (
     figb1,
     ring,
 )
-from vitrine.octic.group import ELEMENTS, transform
-from vitrine.octic.illustrations import BANKS, STAGES, cayley, intertwiner
+from vitrail.octic.group import ELEMENTS, transform
+from vitrail.octic.illustrations import BANKS, STAGES, cayley, intertwiner
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from vitrine.errors import VitrineError
-from vitrine.octic.flip import (
+from vitrail.errors import VitrailError
+from vitrail.octic.flip import (
     FlipBlock,
     FlipPatchEmbed,
     FlipPositionEmbedding,
@@ -94,5 +94,5 @@ def test_h2_breaks_the_symmetry_halfway(scrambled):
     ids=str,
 )
 def test_impossible_arguments_are_told_in_a_sentence(kwargs, message):
-    with pytest.raises(VitrineError, match=message):
+    with pytest.raises(VitrailError, match=message):
         FlipVisionTransformer(**{**MICRO, **kwargs})

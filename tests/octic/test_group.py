@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from vitrine.octic.group import (
+from vitrail.octic.group import (
     ELEMENTS,
     FOURIER,
     INVERSE_FOURIER,

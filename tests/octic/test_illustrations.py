@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-import vitrine.models  # noqa: F401
-from vitrine.data.photos import photo_centre
-from vitrine.errors import VitrineError
-from vitrine.measures.context import Context
-from vitrine.octic.group import ELEMENTS, INVERSE_FOURIER, irrep, on_planes
-from vitrine.octic.illustrations import (
+import vitrail.models  # noqa: F401
+from vitrail.data.photos import photo_centre
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Context
+from vitrail.octic.group import ELEMENTS, INVERSE_FOURIER, irrep, on_planes
+from vitrail.octic.illustrations import (
     BANKS,
     block_planes,
     cayley,
@@ -20,7 +20,7 @@ from vitrine.octic.illustrations import (
     learned_filters,
     matrix_of,
 )
-from vitrine.octic.layers import OcticLinear, OcticPatchEmbed
+from vitrail.octic.layers import OcticLinear, OcticPatchEmbed
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
 
@@ -153,7 +153,7 @@ def test_no_more_components_are_shown_than_asked_for(trained_on_digits):
 
 
 def test_filters_of_another_patch_embedding_are_refused(trained_on_digits):
-    with pytest.raises(VitrineError, match="'vit_tiny_patch16_224' is not octic"):
+    with pytest.raises(VitrailError, match="'vit_tiny_patch16_224' is not octic"):
         learned_filters(trained_on_digits(nn.Linear(2, 2)))
 
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from vitrine.octic.group import ELEMENTS, isotypic, on_planes
-from vitrine.octic.invariants import INVARIANTS, invariance_error
+from vitrail.octic.group import ELEMENTS, isotypic, on_planes
+from vitrail.octic.invariants import INVARIANTS, invariance_error
 
 CHANNELS = 3
 WIDTHS = {  # M at c = 3, C = 24

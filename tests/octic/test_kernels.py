@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from vitrine.octic.group import FOURIER, INVERSE_FOURIER, on_planes
+from vitrail.octic.group import FOURIER, INVERSE_FOURIER, on_planes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are made
 pytest.importorskip("triton")
-kernels = pytest.importorskip("vitrine.octic.kernels")
+kernels = pytest.importorskip("vitrail.octic.kernels")
 
 COLUMNS = kernels.BLOCK + 10  # the last block is not full
 

@@ -8,9 +8,9 @@ from torch.func import functional_call
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitrine.errors import VitrineError
-from vitrine.octic import layers
-from vitrine.octic.group import (
+from vitrail.errors import VitrailError
+from vitrail.octic import layers
+from vitrail.octic.group import (
     ELEMENTS,
     FOURIER,
     INVERSE_FOURIER,
@@ -21,7 +21,7 @@ from vitrine.octic.group import (
     to_channels,
     transform,
 )
-from vitrine.octic.layers import (
+from vitrail.octic.layers import (
     Irreps,
     OcticAttention,
     OcticBlock,
@@ -77,7 +77,7 @@ def test_a_layer_commutes_with_the_group(scrambled, element, name):
     ],
 )
 def test_channels_that_are_no_multiple_of_eight_are_refused(build):
-    with pytest.raises(VitrineError, match="cannot share 12 channels; give a multiple of 8"):
+    with pytest.raises(VitrailError, match="cannot share 12 channels; give a multiple of 8"):
         build()
 
 
@@ -183,7 +183,7 @@ def test_layer_norm_has_statistics_of_full_precision():
 
 
 def test_an_unknown_convention_is_refused():
-    with pytest.raises(VitrineError, match=r"unknown norm convention 'publish'.*'published'"):
+    with pytest.raises(VitrailError, match=r"unknown norm convention 'publish'.*'published'"):
         OcticLayerNorm(32, convention="publish")
 
 
@@ -315,7 +315,7 @@ class Given(torch.nn.Module):
 
 
 def test_heads_that_cannot_share_the_planes_are_refused():
-    with pytest.raises(VitrineError, match=r"3 heads cannot share 32 .* multiple of 24"):
+    with pytest.raises(VitrailError, match=r"3 heads cannot share 32 .* multiple of 24"):
         OcticAttention(32, 3)
 
 
@@ -419,7 +419,7 @@ def test_gradients_reach_the_quarters(embed):
 
 
 def test_odd_patches_are_refused():
-    with pytest.raises(VitrineError, match="15 pixels; give an even patch_size"):
+    with pytest.raises(VitrailError, match="15 pixels; give an even patch_size"):
         OcticPatchEmbed(patch_size=15)
 
 
@@ -452,10 +452,10 @@ def test_no_two_tokens_have_one_encoding(position):
 @pytest.mark.parametrize("grid", [(5, 6), (6, 5), (7, 7)])
 def test_an_odd_grid_is_refused_in_a_sentence(position, grid):
     message = f"a grid of {grid[0]} x {grid[1]} patches has an odd side; give images of an even"
-    with pytest.raises(VitrineError, match=message):
+    with pytest.raises(VitrailError, match=message):
         position(grid)
 
 
 def test_weights_of_an_odd_grid_are_refused():
-    with pytest.raises(VitrineError, match="7 x 7"):
+    with pytest.raises(VitrailError, match="7 x 7"):
         OcticPositionEmbedding(grid=7, dim=16)

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from vitrine.errors import VitrineError
-from vitrine.measures.context import Context, Trained
-from vitrine.measures.flops import flops
-from vitrine.octic.measures import (
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Context, Trained
+from vitrail.measures.flops import flops
+from vitrail.octic.measures import (
     arithmetic_intensity,
     block_operations,
     block_ratios,
@@ -20,9 +20,9 @@ from vitrine.octic.measures import (
     rotated_accuracy,
     turned,
 )
-from vitrine.plan.datasets import load_registry
-from vitrine.plan.recipe import Recipe
-from vitrine.plan.schema import parse
+from vitrail.plan.datasets import load_registry
+from vitrail.plan.recipe import Recipe
+from vitrail.plan.schema import parse
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_the_operations_of_d8_are_nearly_the_printed_ones(context, printed, size
 
 @pytest.mark.parametrize("shape", [{"dim": 64, "heads": 1}, {"dim": 64, "width": 1}])
 def test_an_incomplete_shape_is_refused(context, shape):
-    with pytest.raises(VitrineError, match=r"'L' has dim, .*; give dim, mlp_dim and heads"):
+    with pytest.raises(VitrailError, match=r"'L' has dim, .*; give dim, mlp_dim and heads"):
         block_ratios(context, {"L": shape})
 
 
@@ -204,7 +204,7 @@ def test_every_module_of_table_4_is_timed_at_every_width(context):
 
 
 def test_nothing_to_time_is_refused(context):
-    with pytest.raises(VitrineError, match="passes is 0"):
+    with pytest.raises(VitrailError, match="passes is 0"):
         module_runtime(context, passes=0)
 
 
@@ -236,5 +236,5 @@ def test_compute_is_what_the_run_has_noted(trained_on_digits):
 
 
 def test_a_run_that_does_not_say_its_time_is_refused(trained_on_digits):
-    with pytest.raises(VitrineError, match="does not say how long the training took; delete"):
+    with pytest.raises(VitrailError, match="does not say how long the training took; delete"):
         compute(trained_on_digits(Corner()))

@@ -6,8 +6,8 @@ import timm
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-import vitrine.models  # noqa: F401
-from vitrine.octic.invariants import invariance_error
+import vitrail.models  # noqa: F401
+from vitrail.octic.invariants import invariance_error
 
 H, L = "huge_patch14_224", "large_patch16_224"
 MICRO = {"img_size": 32, "patch_size": 4, "embed_dim": 32, "depth": 4, "num_heads": 2}
@@ -144,7 +144,7 @@ def test_an_exported_model_takes_any_batch_and_has_only_operators_of_torchs(micr
     batch = {0: torch.export.Dim("b")}
     with torch.no_grad():
         exported = torch.export.export(micro, (noise(),), dynamic_shapes=(batch,))
-    assert not [node for node in exported.graph.nodes if "vitrine" in str(node.target)]
+    assert not [node for node in exported.graph.nodes if "vitrail" in str(node.target)]
     x = noise(batch=3)
     torch.testing.assert_close(exported.module()(x), micro(x))
 

@@ -3,11 +3,11 @@ import timm
 import torch
 from timm.optim import create_optimizer_v2
 
-import vitrine.models  # noqa: F401
-from vitrine.errors import VitrineError
-from vitrine.octic.group import ELEMENTS, act, from_channels, transform
-from vitrine.octic.invariants import INVARIANTS
-from vitrine.octic.vit import OcticVisionTransformer
+import vitrail.models  # noqa: F401
+from vitrail.errors import VitrailError
+from vitrail.octic.group import ELEMENTS, act, from_channels, transform
+from vitrail.octic.invariants import INVARIANTS
+from vitrail.octic.vit import OcticVisionTransformer
 
 MICRO = {
     "img_size": 16,
@@ -267,7 +267,7 @@ def test_without_pooling_every_token_gets_logits():
     ids=str,
 )
 def test_impossible_arguments_are_told_in_a_sentence(kwargs, message):
-    with pytest.raises(VitrineError, match=message):
+    with pytest.raises(VitrailError, match=message):
         OcticVisionTransformer(**{**MICRO, **kwargs})
 
 
@@ -281,11 +281,11 @@ def test_impossible_arguments_are_told_in_a_sentence(kwargs, message):
 )
 def test_images_that_do_not_fit_are_told_in_a_sentence(dynamic, size, message):
     model = OcticVisionTransformer(**MICRO, dynamic_img_size=dynamic)
-    with pytest.raises(VitrineError, match=message):
+    with pytest.raises(VitrailError, match=message):
         model(torch.zeros(1, 3, size, size))
 
 
 def test_a_mask_without_a_mask_token_is_refused():
     model = OcticVisionTransformer(**MICRO)
-    with pytest.raises(VitrineError, match="no mask token"):
+    with pytest.raises(VitrailError, match="no mask token"):
         model.embed(torch.zeros(1, 3, 16, 16), torch.zeros(1, 16, dtype=torch.bool))

@@ -4,14 +4,14 @@ from fnmatch import fnmatch
 
 import pytest
 
-from vitrine.artifacts.claims import (
+from vitrail.artifacts.claims import (
     EVERY_ROW,
     Place,
     read_claims,
     refuse_unknown,
 )
-from vitrine.plan.catalog import load_catalog
-from vitrine.plan.paper import read_reference
+from vitrail.plan.catalog import load_catalog
+from vitrail.plan.paper import read_reference
 
 PAPERS = ["octic", "position", "shift", "variance"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vitrine.artifacts.claims import read_claims
-from vitrine.plan.catalog import load_catalog
-from vitrine.plan.paper import read_reference
+from vitrail.artifacts.claims import read_claims
+from vitrail.plan.catalog import load_catalog
+from vitrail.plan.paper import read_reference
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "position"
 PRINTED = {"table1": 15, "table2": 20, "table3": 40, "tableE": 3}

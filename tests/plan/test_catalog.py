@@ -7,10 +7,10 @@ import sys
 import pytest
 import yaml
 
-from vitrine.errors import VitrineError
-from vitrine.plan.catalog import load_catalog, rerun_trigger
-from vitrine.plan.schema import merge, read_yaml
-from vitrine.training.engine import one_run
+from vitrail.errors import VitrailError
+from vitrail.plan.catalog import load_catalog, rerun_trigger
+from vitrail.plan.schema import merge, read_yaml
+from vitrail.training.engine import one_run
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def template(checkout, **overrides):
 
 
 def test_the_catalogue_loads_without_torch(root):
-    code = "import sys; import vitrine.plan.catalog; sys.exit('torch' in sys.modules)"
+    code = "import sys; import vitrail.plan.catalog; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 
 
@@ -369,7 +369,7 @@ def test_a_target_is_in_its_page_or_in_the_folder_of_all_its_files(small_checkou
 )  # fmt: skip
 def test_a_mistake_in_a_papers_folder_is_one_sentence(small_checkout, edit, file, delta, sentence):
     edit(file, delta)
-    with pytest.raises(VitrineError) as error:
+    with pytest.raises(VitrailError) as error:
         list(load_catalog(small_checkout).artifacts)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
@@ -378,15 +378,15 @@ def test_a_mistake_in_a_papers_folder_is_one_sentence(small_checkout, edit, file
 def test_a_fine_tuning_has_no_more_seeds_than_its_source(small_checkout, edit):
     edit("recipes.yaml", widths(tuned=FROM_WIDE))
     edit(LAPTOP, runs(tuned={"seeds": 4}))
-    with pytest.raises(VitrineError, match="recipe 'tuned' has 4 seeds at scale 'laptop'"):
+    with pytest.raises(VitrailError, match="recipe 'tuned' has 4 seeds at scale 'laptop'"):
         template(small_checkout).run("tuned")
 
 
 def test_a_name_is_a_table_in_every_paper_or_in_none(small_checkout, edit):
     papers = small_checkout / "configs" / "papers"
     shutil.copytree(papers / "template", papers / "other")
-    edit("artifacts.yaml", table1({"draw": "vitrine.nowhere:draw"}))
-    with pytest.raises(VitrineError, match="'table1' is a table in 'other' and a figure in"):
+    edit("artifacts.yaml", table1({"draw": "vitrail.nowhere:draw"}))
+    with pytest.raises(VitrailError, match="'table1' is a table in 'other' and a figure in"):
         load_catalog(small_checkout)
 
 
@@ -411,7 +411,7 @@ def test_a_job_asks_for_no_gpu_that_it_does_not_use(small_checkout, edit):
 def test_a_printed_value_without_a_cell_is_refused(small_checkout):
     reference = small_checkout / "configs/papers/template/reference/table1.csv"
     reference.write_text(reference.read_text() + 'Tall,Accuracy,1,,"Table 1"\n')
-    with pytest.raises(VitrineError, match=r"\('Tall', 'Accuracy'\) is not in artifacts.yaml"):
+    with pytest.raises(VitrailError, match=r"\('Tall', 'Accuracy'\) is not in artifacts.yaml"):
         list(load_catalog(small_checkout).artifacts)
 
 
@@ -426,10 +426,10 @@ def test_a_printed_value_without_a_cell_is_refused(small_checkout):
     ],
 )
 def test_unknown_names_get_a_suggestion(small_checkout, ask, sentence):
-    with pytest.raises(VitrineError, match=sentence):
+    with pytest.raises(VitrailError, match=sentence):
         ask(load_catalog(small_checkout))
 
 
 def test_outside_a_checkout_one_is_told_where_to_go(tmp_path):
-    with pytest.raises(VitrineError, match="run this from the project's root"):
+    with pytest.raises(VitrailError, match="run this from the project's root"):
         load_catalog(tmp_path)

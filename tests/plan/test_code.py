@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from vitrine.errors import VitrineError
-from vitrine.plan import code
-from vitrine.plan.catalog import load_catalog
-from vitrine.plan.code import closure, digest, modules_of_measurement, registering_modules
+from vitrail.errors import VitrailError
+from vitrail.plan import code
+from vitrail.plan.catalog import load_catalog
+from vitrail.plan.code import closure, digest, modules_of_measurement, registering_modules
 
 CONSISTENCIES = (
     *("circular_consistency", "standard_consistency"),
@@ -49,7 +49,7 @@ def names_adaptive(measurement):
 
 
 def test_selections_concern_every_consistency_of_an_adaptive_model_and_no_plain_one(measured):
-    due_now = due(measured, "vitrine.shift.polyphase")
+    due_now = due(measured, "vitrail.shift.polyphase")
     consistency = chosen(measured, lambda one: one.name in CONSISTENCIES)
     adaptive = chosen(measured, lambda one: one.name in CONSISTENCIES and names_adaptive(one))
     assert adaptive < consistency
@@ -58,7 +58,7 @@ def test_selections_concern_every_consistency_of_an_adaptive_model_and_no_plain_
 
 
 def test_a_segmenter_concerns_the_selections_if_its_configuration_names_an_adaptive_type(measured):
-    due_now = due(measured, "vitrine.shift.polyphase")
+    due_now = due(measured, "vitrail.shift.polyphase")
     segmenters = chosen(measured, lambda one: one.run and one.run.recipe.task == "segmentation")
     adaptive = chosen(
         measured,
@@ -78,7 +78,7 @@ def test_a_segmenter_concerns_the_selections_if_its_configuration_names_an_adapt
 
 
 def test_an_embedding_concerns_every_position_shap_of_its_models(measured):
-    due_now = due(measured, "vitrine.position.embeddings.rope")
+    due_now = due(measured, "vitrail.position.embeddings.rope")
     rope = chosen(
         measured,
         lambda one: (
@@ -91,16 +91,16 @@ def test_an_embedding_concerns_every_position_shap_of_its_models(measured):
 
 
 def test_transforms_concern_every_measure_that_reads_images_and_no_count(measured):
-    due_now = due(measured, "vitrine.data.transforms")
+    due_now = due(measured, "vitrail.data.transforms")
     assert due_now >= chosen(measured, lambda one: one.name in ("accuracy", *CONSISTENCIES))
     counts = ("parameters", "flops", "throughput", "memory", "cayley")
     assert not due_now & chosen(measured, lambda one: one.name in counts)
 
 
 def test_the_module_that_opens_a_dataset_concerns_those_who_read_it(measured):
-    due_now = due(measured, "vitrine.data.arrays")
+    due_now = due(measured, "vitrail.data.arrays")
     assert due_now >= chosen(measured, lambda one: one.name == "accuracy")
-    scenes = due(measured, "vitrine.data.scenes")  # its classes are those of mmseg's type
+    scenes = due(measured, "vitrail.data.scenes")  # its classes are those of mmseg's type
     assert scenes >= chosen(measured, lambda one: one.name == "segmentation_accuracy")
     assert not scenes & chosen(measured, lambda one: one.name == "accuracy")
 
@@ -118,29 +118,29 @@ def test_every_module_concerns_some_number_or_is_not_about_numbers(measured):
         and not name.endswith((".figures", ".checkpoint", ".kernels", ".equivariance"))
     }
     assert strange <= {
-        "vitrine",
-        "vitrine.torchvision_compat",
-        "vitrine.fork_server",
+        "vitrail",
+        "vitrail.torchvision_compat",
+        "vitrail.fork_server",
         *code.REGISTRIES,
-    } | {f"vitrine.{paper}" for paper in ("shift", "octic", "position", "variance", "measures")} | {
-        "vitrine.octic.models",
-        "vitrine.shift.models",
+    } | {f"vitrail.{paper}" for paper in ("shift", "octic", "position", "variance", "measures")} | {
+        "vitrail.octic.models",
+        "vitrail.shift.models",
     }
 
 
 IMPORTED = """
 import importlib, json, sys, types
-for registry in ("vitrine.models",):
+for registry in ("vitrail.models",):
     sys.modules[registry] = types.ModuleType(registry)
-import vitrine.measures.taking
+import vitrail.measures.taking
 importlib.import_module(sys.argv[1])
-print(json.dumps([name for name in sys.modules if name.startswith("vitrine.")]))
+print(json.dumps([name for name in sys.modules if name.startswith("vitrail.")]))
 """
 
 
 @pytest.mark.parametrize(
     "module",
-    ["vitrine.measures.consistency", "vitrine.variance.measures", "vitrine.octic.measures"],
+    ["vitrail.measures.consistency", "vitrail.variance.measures", "vitrail.octic.measures"],
 )
 def test_nothing_that_is_imported_when_it_is_measured_is_missed(module):
     done = subprocess.run(
@@ -150,29 +150,29 @@ def test_nothing_that_is_imported_when_it_is_measured_is_missed(module):
     found = closure({module, code.TAKING})
     # A package's own file runs, too, but only what is imported from it counts.
     packages = {name.rpartition(".")[0] for name in imported}
-    assert imported - packages - {"vitrine.torchvision_compat"} <= found
+    assert imported - packages - {"vitrail.torchvision_compat"} <= found
 
 
 def test_every_registered_model_and_type_is_found_where_it_is_registered():
     import timm
 
-    import vitrine.models  # noqa: F401
+    import vitrail.models  # noqa: F401
 
     known = registering_modules()
     ours = [
         name
         for name in timm.list_models()
-        if timm.model_entrypoint(name).__module__[:7] == "vitrine"
+        if timm.model_entrypoint(name).__module__[:7] == "vitrail"
     ]
     assert len(ours) > 20
     for name in ours:
         assert known[name] == timm.model_entrypoint(name).__module__
-    assert known["AdaptiveSwin"] == "vitrine.segmentation.adaptive"
+    assert known["AdaptiveSwin"] == "vitrail.segmentation.adaptive"
 
 
 def test_a_model_of_a_hub_may_be_any_of_ours():
     found = code._named_in({"model": "local-dir:runs/mine"})
-    assert {"vitrine.octic.vit", "vitrine.shift.swin", "vitrine.position.vit"} <= found
+    assert {"vitrail.octic.vit", "vitrail.shift.swin", "vitrail.position.vit"} <= found
     assert code._named_in({"model": "vit_tiny_patch16_224"}) == set()
 
 
@@ -191,7 +191,7 @@ def one_module(tmp_path, monkeypatch):
         (tmp_path / "module.py").write_text(text)
         code._digest_of.cache_clear()
         digest.cache_clear()
-        return digest(frozenset(["vitrine.module"]))
+        return digest(frozenset(["vitrail.module"]))
 
     yield write
     code._digest_of.cache_clear()
@@ -207,5 +207,5 @@ def test_comments_and_docstrings_do_not_count_and_code_does(one_module):
 
 
 def test_a_module_that_is_not_python_is_one_sentence(one_module):
-    with pytest.raises(VitrineError, match=r"module\.py is not valid Python .*correct it"):
+    with pytest.raises(VitrailError, match=r"module\.py is not valid Python .*correct it"):
         one_module("def f(:\n")

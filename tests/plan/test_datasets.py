@@ -4,9 +4,9 @@ import sys
 import pytest
 import yaml
 
-from vitrine.errors import VitrineError
-from vitrine.plan.datasets import DatasetInfo, fetched_with, find, load_registry
-from vitrine.plan.recipe import short_hash
+from vitrail.errors import VitrailError
+from vitrail.plan.datasets import DatasetInfo, fetched_with, find, load_registry
+from vitrail.plan.recipe import short_hash
 
 NAMES = [
     "digits",
@@ -98,7 +98,7 @@ def test_the_registry_knows_the_datasets_of_the_papers(registry):
 
 
 def test_reading_the_registry_imports_no_torch():
-    code = "import sys, vitrine.plan.datasets, vitrine.data; print('torch' in sys.modules)"
+    code = "import sys, vitrail.plan.datasets, vitrail.data; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
 
@@ -107,9 +107,9 @@ def test_everything_but_the_registry_works_without_the_workflows_packages():
     code = (
         "import sys\n"
         "for name in ('pydantic', 'snakemake'): sys.modules[name] = None\n"
-        "import vitrine.data.loading, vitrine.data.miniature, vitrine.data.photos\n"
-        "import vitrine.data.folders, vitrine.data.arrays\n"
-        "import vitrine.data.positions, vitrine.data.segmentation, vitrine.data.scenes\n"
+        "import vitrail.data.loading, vitrail.data.miniature, vitrail.data.photos\n"
+        "import vitrail.data.folders, vitrail.data.arrays\n"
+        "import vitrail.data.positions, vitrail.data.segmentation, vitrail.data.scenes\n"
         "print('fine')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -117,7 +117,7 @@ def test_everything_but_the_registry_works_without_the_workflows_packages():
 
 
 def test_an_unknown_dataset_is_answered_with_the_closest(registry):
-    with pytest.raises(VitrineError, match=r"'cifar-10' is unknown; did you mean 'cifar10'\?"):
+    with pytest.raises(VitrailError, match=r"'cifar-10' is unknown; did you mean 'cifar10'\?"):
         find("cifar-10", registry)
 
 
@@ -166,12 +166,12 @@ def test_normalization_is_the_datasets_own_or_inceptions(registry):
         ({"source": "manual"}, "files belong to source 'download'"),
         ({"source": "made", "files": []}, "source 'made' needs prepare"),
         ({"layout": ""}, "source 'download' needs folder and layout"),
-        ({"loader": "vitrine.data.arrays"}, "'loader' is 'vitrine.data.arrays'"),
+        ({"loader": "vitrail.data.arrays"}, "'loader' is 'vitrail.data.arrays'"),
     ],
 )
 def test_a_wrong_entry_is_refused_by_name(tmp_path, entry, change, complaint):
     path = written(tmp_path / "datasets.yaml", {"mine": entry | change})
-    with pytest.raises(VitrineError, match="dataset 'mine'") as caught:
+    with pytest.raises(VitrailError, match="dataset 'mine'") as caught:
         load_registry(path)
     assert complaint in str(caught.value)
 
@@ -179,7 +179,7 @@ def test_a_wrong_entry_is_refused_by_name(tmp_path, entry, change, complaint):
 @pytest.mark.parametrize("checksums", [{}, {"sha256": "0" * 64, "md5": "0" * 32}])
 def test_a_file_has_exactly_one_checksum(tmp_path, entry, checksums):
     entry["files"] = [{"name": "a", "url": ["http://x/a"], "size": 1, **checksums}]
-    with pytest.raises(VitrineError, match="exactly one of sha256 and md5"):
+    with pytest.raises(VitrailError, match="exactly one of sha256 and md5"):
         load_registry(written(tmp_path / "datasets.yaml", {"mine": entry}))
 
 
@@ -193,5 +193,5 @@ def test_an_md5_is_taken_where_nothing_better_is_published(entry):
 def test_a_registry_that_is_no_map_of_entries_is_refused(tmp_path, text):
     path = tmp_path / "datasets.yaml"
     path.write_text(text)
-    with pytest.raises(VitrineError, match="must map the name of each entry to its fields"):
+    with pytest.raises(VitrailError, match="must map the name of each entry to its fields"):
         load_registry(path)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from vitrine.errors import VitrineError
-from vitrine.plan.paper import ArtifactSpec, Labelled, RecipesFile, fill, read_reference
-from vitrine.plan.schema import parse
+from vitrail.errors import VitrailError
+from vitrail.plan.paper import ArtifactSpec, Labelled, RecipesFile, fill, read_reference
+from vitrail.plan.schema import parse
 
 
 def recipes_file(**changes):
@@ -68,7 +68,7 @@ def test_segmenters_have_a_base_of_their_own():
     ],
 )
 def test_a_wrong_family_is_refused(families, sentence):
-    with pytest.raises(VitrineError) as error:
+    with pytest.raises(VitrailError) as error:
         recipes_file(recipes=families).expand("recipes.yaml")
     assert sentence in str(error.value)
 
@@ -115,7 +115,7 @@ def test_a_row_may_leave_out_a_variable_that_has_a_default():
 def test_a_template_with_an_unknown_variable_names_the_cell():
     row = Labelled.model_validate({"label": "Mixup", "mixx": "m"})
     column = Labelled.model_validate({"label": "S", "model": "s"})
-    with pytest.raises(VitrineError, match=r"cell \(Mixup, S\).*names 'mix'; did you mean 'mixx'"):
+    with pytest.raises(VitrailError, match=r"cell \(Mixup, S\).*names 'mix'; did you mean 'mixx'"):
         artifact().cell_at(row, column, "artifacts.yaml")
 
 
@@ -150,13 +150,13 @@ def test_printed_values_are_numbers_or_words(tmp_path):
     ],
 )
 def test_wrong_reference_files_are_refused(tmp_path, text, sentence):
-    with pytest.raises(VitrineError, match=sentence):
+    with pytest.raises(VitrailError, match=sentence):
         read_reference(write(tmp_path / "t.csv", text))
 
 
 def test_a_wrong_header_is_refused(tmp_path):
     (tmp_path / "t.csv").write_text("row,col,value\n")
-    with pytest.raises(VitrineError, match="the header must be row,column,value,std,source"):
+    with pytest.raises(VitrailError, match="the header must be row,column,value,std,source"):
         read_reference(tmp_path / "t.csv")
 
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from vitrine.errors import VitrineError
-from vitrine.plan.recipe import Recipe, canonical_json
-from vitrine.plan.schema import merge, parse
+from vitrail.errors import VitrailError
+from vitrail.plan.recipe import Recipe, canonical_json
+from vitrail.plan.schema import merge, parse
 
 MINIMAL = {
     "model": {"name": "vit_tiny_patch16_224"},
@@ -144,7 +144,7 @@ def test_the_hash_of_a_known_recipe_never_changes():
     ],
 )
 def test_a_wrong_recipe_is_refused_in_one_sentence(changes, sentence):
-    with pytest.raises(VitrineError) as error:
+    with pytest.raises(VitrailError) as error:
         recipe(**changes)
     assert str(error.value).startswith("here: ")
     assert sentence in str(error.value)
@@ -152,7 +152,7 @@ def test_a_wrong_recipe_is_refused_in_one_sentence(changes, sentence):
 
 
 def test_a_missing_field_is_named():
-    with pytest.raises(VitrineError, match="'optimizer' is missing"):
+    with pytest.raises(VitrailError, match="'optimizer' is missing"):
         parse(Recipe, {k: v for k, v in MINIMAL.items() if k != "optimizer"}, "here")
 
 

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
-from vitrine.errors import VitrineError
-from vitrine.plan.catalog import load_catalog
-from vitrine.plan.paper import PaperScale
-from vitrine.plan.schema import merge, parse, place_of, read_with_bases, read_yaml
-from vitrine.plan.settings import Scale, known_scales
+from vitrail.errors import VitrailError
+from vitrail.plan.catalog import load_catalog
+from vitrail.plan.paper import PaperScale
+from vitrail.plan.schema import merge, parse, place_of, read_with_bases, read_yaml
+from vitrail.plan.settings import Scale, known_scales
 
 OF_A_PAPER = sorted(ROOT.glob("configs/papers/*/scales/*.yaml"))
 OF_ALL = sorted(ROOT.glob("configs/scales/*.yaml"))
@@ -75,7 +75,7 @@ def is_dead(change, cases):
     """Tell whether no paper resolves otherwise once it is changed; an error is a difference."""
     try:
         return all(resolved(change(paper)) == before for paper, before in cases)
-    except VitrineError:
+    except VitrailError:
         return False
 
 
@@ -208,7 +208,7 @@ def test_a_papers_own_stand_in_goes_before_that_of_the_scale(small_checkout):
     write(small_checkout, "laptop", "datasets: {digits: svhn}")
     assert dataset()[0] == "svhn"
     write(small_checkout, "laptop", "datasets: {digits: nothing}")
-    with pytest.raises(VitrineError, match="'nothing'"):
+    with pytest.raises(VitrailError, match="'nothing'"):
         dataset()
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vitrine.errors import VitrineError
-from vitrine.plan.schema import match, merge, place_of, read_placed, read_yaml
+from vitrail.errors import VitrailError
+from vitrail.plan.schema import match, merge, place_of, read_placed, read_yaml
 
 
 def test_on_and_no_are_words_and_true_and_false_are_booleans(tmp_path):
@@ -34,7 +34,7 @@ def test_every_key_is_placed_also_those_of_anchors_and_of_what_is_merged(tmp_pat
 def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
     path = tmp_path / "file.yaml"
     path.write_text('a: 1\n"*": {b: 1}\nc: 2\n"*": {d: 1}\n')
-    with pytest.raises(VitrineError, match=r"file\.yaml:4: '\*' stands twice; keep one"):
+    with pytest.raises(VitrailError, match=r"file\.yaml:4: '\*' stands twice; keep one"):
         read_placed(path)
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from vitrine.errors import VitrineError
-from vitrine.plan.schema import read_yaml
-from vitrine.plan.settings import Settings, known_scales, load_scale, load_settings
+from vitrail.errors import VitrailError
+from vitrail.plan.schema import read_yaml
+from vitrail.plan.settings import Settings, known_scales, load_scale, load_settings
 
 
 def test_the_default_file_says_what_the_model_says(root):
@@ -24,17 +24,17 @@ def test_a_copied_scale_is_called_like_its_file(small_checkout):
 
 
 def test_an_unknown_scale_is_refused_with_a_suggestion(root):
-    with pytest.raises(VitrineError, match="scale 'lapotp' is unknown; did you mean 'laptop'"):
+    with pytest.raises(VitrailError, match="scale 'lapotp' is unknown; did you mean 'laptop'"):
         load_scale(root, "lapotp")
 
 
 def test_an_unknown_key_is_refused_with_a_suggestion(root):
-    with pytest.raises(VitrineError, match="unknown key 'scael'; did you mean 'scale'"):
+    with pytest.raises(VitrailError, match="unknown key 'scael'; did you mean 'scale'"):
         load_settings(root, {"scael": "full"})
 
 
 def test_a_lead_paper_that_there_is_not_is_refused(root):
-    with pytest.raises(VitrineError, match="lead_paper 'shfit' is unknown; did you mean 'shift'"):
+    with pytest.raises(VitrailError, match="lead_paper 'shfit' is unknown; did you mean 'shift'"):
         load_settings(root, {"lead_paper": "shfit"})
 
 
@@ -61,12 +61,12 @@ def test_a_scale_may_extend_another(small_checkout):
 )
 def test_a_wrong_scale_is_refused_with_its_file(small_checkout, text, sentence):
     (small_checkout / "configs" / "scales" / "mine.yaml").write_text(text)
-    with pytest.raises(VitrineError, match=sentence):
+    with pytest.raises(VitrailError, match=sentence):
         load_scale(small_checkout, "mine")
 
 
 def test_a_broken_file_is_named(tmp_path):
     (tmp_path / "configs" / "scales").mkdir(parents=True)
     (tmp_path / "configs" / "scales" / "odd.yaml").write_text("name: [")
-    with pytest.raises(VitrineError, match=r"odd\.yaml is not valid YAML"):
+    with pytest.raises(VitrailError, match=r"odd\.yaml is not valid YAML"):
         load_scale(tmp_path, "odd")

@@ -2,15 +2,15 @@
 
 import pytest
 
-from vitrine.errors import VitrineError
-from vitrine.plan.source import import_function
+from vitrail.errors import VitrailError
+from vitrail.plan.source import import_function
 
 
 def test_a_function_is_found_by_name():
-    assert import_function("vitrine.plan.source:import_function", "here") is import_function
+    assert import_function("vitrail.plan.source:import_function", "here") is import_function
 
 
-@pytest.mark.parametrize("name", ["vitrine.nowhere:f", "vitrine.errors:f", "vitrine.errors"])
+@pytest.mark.parametrize("name", ["vitrail.nowhere:f", "vitrail.errors:f", "vitrail.errors"])
 def test_an_unknown_function_is_one_sentence(name):
-    with pytest.raises(VitrineError, match=r"cannot be imported .* correct artifacts\.yaml"):
+    with pytest.raises(VitrailError, match=r"cannot be imported .* correct artifacts\.yaml"):
         import_function(name, "artifacts.yaml")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vitrine.errors import VitrineError
-from vitrine.plan.source import config_digest, config_path
+from vitrail.errors import VitrailError
+from vitrail.plan.source import config_digest, config_path
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def write(tmp_path):
 def test_a_configuration_goes_by_the_name_of_its_file(write):
     root = write("upernet", "x = 1")
     assert config_path("upernet", root) == str(root / "configs/segmentation/upernet.py")
-    with pytest.raises(VitrineError, match="'uppernet' is unknown; did you mean 'upernet'"):
+    with pytest.raises(VitrailError, match="'uppernet' is unknown; did you mean 'upernet'"):
         config_path("uppernet", root)
 
 
@@ -53,5 +53,5 @@ def test_the_digest_follows_what_it_says_and_what_it_inherits(write):
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(write, text, sentence):
-    with pytest.raises(VitrineError, match=sentence):
+    with pytest.raises(VitrailError, match=sentence):
         config_digest("child", write("child", text))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from vitrine.errors import VitrineError
-from vitrine.plan.catalog import load_catalog
-from vitrine.plan.weights import find_weights, load_weights_registry
+from vitrail.errors import VitrailError
+from vitrail.plan.catalog import load_catalog
+from vitrail.plan.weights import find_weights, load_weights_registry
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +42,12 @@ def test_a_digest_is_whole_or_begins_in_the_files_name(weights):
 )
 def test_a_wrong_entry_is_one_sentence(tmp_path, entry, said):
     (tmp_path / "weights.yaml").write_text(f"swin: {entry}\n")
-    with pytest.raises(VitrineError, match=said):
+    with pytest.raises(VitrailError, match=said):
         load_weights_registry(tmp_path / "weights.yaml")
 
 
 def test_weights_that_are_not_there_are_answered_with_the_closest(weights):
     with pytest.raises(
-        VitrineError, match=r"'deit_small_224' \(add .*\); did you mean 'deit_small_p"
+        VitrailError, match=r"'deit_small_224' \(add .*\); did you mean 'deit_small_p"
     ):
         find_weights("deit_small_224", weights)

@@ -2,8 +2,8 @@ import pytest
 import timm
 import torch
 
-import vitrine.models  # noqa: F401
-from vitrine.position.embeddings import Layout
+import vitrail.models  # noqa: F401
+from vitrail.position.embeddings import Layout
 
 MICRO = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2}
 

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from matplotlib.colors import same_color
 
-from vitrine.artifacts import style
-from vitrine.errors import VitrineError
-from vitrine.measures.context import Described
-from vitrine.plan.datasets import load_registry
-from vitrine.position.figures import (
+from vitrail.artifacts import style
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Described
+from vitrail.plan.datasets import load_registry
+from vitrail.position.figures import (
     CORNERS,
     MODELS,
     fig2,
@@ -26,7 +26,7 @@ from vitrine.position.figures import (
     fig9a,
     fig9b,
 )
-from vitrine.position.measures import position_samples
+from vitrail.position.measures import position_samples
 
 P_SHAP = {"EuroSAT": 0.1, "SVHN": 0.5}
 
@@ -214,12 +214,12 @@ def test_figure_9b_links_angles_with_and_without_factors():
     ],
 )
 def test_a_row_that_cannot_be_drawn_is_named(rows, words):
-    with pytest.raises(VitrineError, match=words):
+    with pytest.raises(VitrailError, match=words):
         fig4a(tidy(rows), [])
 
 
 def test_a_missing_column_is_named():
-    with pytest.raises(VitrineError, match="'SVHN, RoPE' has no column 'Angle'"):
+    with pytest.raises(VitrailError, match="'SVHN, RoPE' has no column 'Angle'"):
         fig9b(tidy({"SVHN, RoPE": (0.5, 90)}), [])
 
 

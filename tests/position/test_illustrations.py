@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from vitrine.data import build
-from vitrine.errors import VitrineError
-from vitrine.measures.context import Described
-from vitrine.plan.datasets import load_registry
-from vitrine.position.measures import position_samples
+from vitrail.data import build
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Described
+from vitrail.plan.datasets import load_registry
+from vitrail.position.measures import position_samples
 
 
 @pytest.fixture(scope="module")
@@ -58,5 +58,5 @@ def test_the_content_is_what_stands_in_the_corner(values):
 
 @pytest.mark.parametrize("name", ["digits", "few-large-digits"])
 def test_another_dataset_is_refused(describe, name):
-    with pytest.raises(VitrineError, match=f"'{name}' depend on position is not known"):
+    with pytest.raises(VitrailError, match=f"'{name}' depend on position is not known"):
         position_samples(describe(name))

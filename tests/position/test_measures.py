@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from tests.measures.conftest import trained_on_digits
-from vitrine.data import build
-from vitrine.data.transforms import eval_transform
-from vitrine.errors import VitrineError
-from vitrine.measures.accuracy import accuracy
-from vitrine.measures.position_shap import position_shap
-from vitrine.plan.datasets import load_registry
-from vitrine.position.measures import controlled_test, estimator_spread, learned, position_bias
+from vitrail.data import build
+from vitrail.data.transforms import eval_transform
+from vitrail.errors import VitrailError
+from vitrail.measures.accuracy import accuracy
+from vitrail.measures.position_shap import position_shap
+from vitrail.plan.datasets import load_registry
+from vitrail.position.measures import controlled_test, estimator_spread, learned, position_bias
 
 __all__ = ["trained_on_digits"]
 GROUPS = [
@@ -107,7 +107,7 @@ def test_a_model_that_is_never_right_has_no_p_shap(placed, weights):
     unknown = ("p_shap", "ci_low", "ci_high", "std", "k1/p_shap", "k1/correct/p_value")
     assert [values[key] for key in unknown] == [None] * len(unknown)
     assert values["correct/dependent/mean"] is None
-    with pytest.raises(VitrineError, match="none of 60 images correctly"):
+    with pytest.raises(VitrailError, match="none of 60 images correctly"):
         estimator_spread(run, permutations=[1], paired_batches=[], images=60, reference=1)
 
 
@@ -150,12 +150,12 @@ def test_a_model_that_does_not_look_at_position_fails_the_test(placed, weights):
 
 
 def test_only_a_position_dataset_can_be_tested(trained_on_digits, weights):
-    with pytest.raises(VitrineError, match="samples of 'digits' depend on position is not known"):
+    with pytest.raises(VitrailError, match="samples of 'digits' depend on position is not known"):
         controlled_test(trained_on_digits(Readout(weights)))
 
 
 def test_a_test_of_no_sweep_is_refused(readout):
-    with pytest.raises(VitrineError, match="permutations is empty"):
+    with pytest.raises(VitrailError, match="permutations is empty"):
         controlled_test(readout, permutations=[])
 
 
@@ -191,7 +191,7 @@ def test_the_estimates_of_two_seeds_of_a_run_are_others(placed, weights):
 
 
 def test_a_single_estimate_has_no_spread(readout):
-    with pytest.raises(VitrineError, match="estimates is 1"):
+    with pytest.raises(VitrailError, match="estimates is 1"):
         estimator_spread(readout, estimates=1)
 
 

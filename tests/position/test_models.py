@@ -4,10 +4,10 @@ import pytest
 import timm
 import torch
 
-import vitrine.models  # noqa: F401
-from vitrine.plan.recipe import Recipe
-from vitrine.training.model import build_model, check_image_size, load_weights, save_weights
-from vitrine.training.optimizer import build_optimizer
+import vitrail.models  # noqa: F401
+from vitrail.plan.recipe import Recipe
+from vitrail.training.model import build_model, check_image_size, load_weights, save_weights
+from vitrail.training.optimizer import build_optimizer
 
 D, DEPTH, HEADS, HIDDEN, SIDE, CLASSES = 192, 9, 12, 384, 8, 10
 N, HEAD = SIDE**2, D // HEADS

@@ -6,9 +6,9 @@ from torch import nn
 from torch.nn import functional
 from torch.testing import assert_close
 
-from vitrine.errors import VitrineError
-from vitrine.position.embeddings import EMBEDDINGS
-from vitrine.position.vit import PositionAttention, PositionViT
+from vitrail.errors import VitrailError
+from vitrail.position.embeddings import EMBEDDINGS
+from vitrail.position.vit import PositionAttention, PositionViT
 
 ALL = list(EMBEDDINGS)
 ADDITIVE = ["ape", "sin", "ff", "cape", "auto-ape", "auto-sin", "auto-ff", "auto-cape"]
@@ -234,13 +234,13 @@ def test_a_model_takes_images_that_are_no_squares(micro):
     ],
 )
 def test_an_impossible_model_is_refused_in_one_sentence(micro, kwargs, sentence):
-    with pytest.raises(VitrineError, match=sentence):
+    with pytest.raises(VitrailError, match=sentence):
         micro(**{"embedding": "ape", **kwargs})
 
 
 def test_images_and_permutations_of_another_shape_are_refused(micro):
     model = micro("ape", class_token=True)
-    with pytest.raises(VitrineError, match="takes images of 16 x 16 pixels, not 16 x 20"):
+    with pytest.raises(VitrailError, match="takes images of 16 x 16 pixels, not 16 x 20"):
         model(torch.zeros(1, 3, 16, 20))
-    with pytest.raises(VitrineError, match=r"shape \(1, 16\); give \(1, 17\)"):
+    with pytest.raises(VitrailError, match=r"shape \(1, 16\); give \(1, 17\)"):
         model(torch.zeros(1, 3, 16, 16), torch.arange(16).unsqueeze(0))

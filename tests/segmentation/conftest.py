@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tests.recipes import recipe_fixtures
-from vitrine.data.miniature import write_miniature
-from vitrine.plan.datasets import DatasetInfo
-from vitrine.plan.recipe import SegmentationRecipe
+from vitrail.data.miniature import write_miniature
+from vitrail.plan.datasets import DatasetInfo
+from vitrail.plan.recipe import SegmentationRecipe
 
 SWIN = "mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py"
 SIZE = [64, 64]

@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 from mmengine.config import Config
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DefaultScope
 from mmseg.registry import MODELS
 
-from vitrine.shift.polyphase import roll_image
+from vitrail.shift.polyphase import roll_image
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "segmentation"
 PLAIN = {"swin": "swin_t_upernet_ade20k_circular", "swinv2": "swinv2_t_upernet_ade20k_circular"}

@@ -2,15 +2,15 @@
 
 from types import SimpleNamespace
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 import numpy as np
 import pytest
 import torch
 
-from vitrine.errors import VitrineError
-from vitrine.measures.context import Trained
-from vitrine.segmentation import accuracy, config
-from vitrine.segmentation.accuracy import Areas, calibrated_accuracy, segmentation_accuracy
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Trained
+from vitrail.segmentation import accuracy, config
+from vitrail.segmentation.accuracy import Areas, calibrated_accuracy, segmentation_accuracy
 
 IGNORED = 255
 SMALL = [
@@ -77,7 +77,7 @@ def test_predictions_are_judged_at_the_original_size(trained):
 
 
 def test_a_backbone_without_positions_cannot_be_calibrated(trained):
-    with pytest.raises(VitrineError, match="SwinTransformer, which adds no table of positions"):
+    with pytest.raises(VitrailError, match="SwinTransformer, which adds no table of positions"):
         calibrated_accuracy(trained)
 
 

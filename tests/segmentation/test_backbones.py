@@ -2,16 +2,16 @@ import pytest
 import torch
 from torch import nn
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 import timm
 from mmcv.cnn import ConvModule
 from mmseg.models.backbones import SwinTransformer
 
 from tests.segmentation.segmenters import SIDE, WIDTHS, WINDOW, noise, offsets, spread
-from vitrine.errors import VitrineError
-from vitrine.segmentation.adaptive import AdaptiveSwin, AdaptiveSwinV2
-from vitrine.segmentation.backbones import Stages, TimmSwinV2
-from vitrine.shift.polyphase import roll_image
+from vitrail.errors import VitrailError
+from vitrail.segmentation.adaptive import AdaptiveSwin, AdaptiveSwinV2
+from vitrail.segmentation.backbones import Stages, TimmSwinV2
+from vitrail.shift.polyphase import roll_image
 
 NAMES = {
     AdaptiveSwin: "swin_tiny_patch4_window7_224",
@@ -63,7 +63,7 @@ def test_features_of_a_shifted_image_are_the_images_at_other_places(backbone):
 def test_selection_and_other_arguments_go_to_our_model(backbone):
     assert micro(backbone).model.selection == "paper"
     assert micro(backbone, selection="fast").model.selection == "fast"
-    with pytest.raises(VitrineError, match="did you mean 'fast'"):
+    with pytest.raises(VitrailError, match="did you mean 'fast'"):
         micro(backbone, selection="fats")
 
 
@@ -140,16 +140,16 @@ def test_weights_of_another_model_are_refused(backbone, tmp_path):
     other = {**sizes(backbone), "embed_dim": 16}
     torch.save(timm.create_model(NAMES[backbone], **other).state_dict(), file)
     model = backbone(**sizes(backbone), init_cfg={"type": "Pretrained", "checkpoint": str(file)})
-    with pytest.raises(VitrineError, match=r"\(16, 3, 2, 2\) in .*weights.pth and \(12, 3, 2, 2\)"):
+    with pytest.raises(VitrailError, match=r"\(16, 3, 2, 2\) in .*weights.pth and \(12, 3, 2, 2\)"):
         model.init_weights()
     torch.save({"fc.weight": torch.ones(1)}, file)
-    with pytest.raises(VitrineError, match=r"lacks .* of the .* weights of the backbone"):
+    with pytest.raises(VitrailError, match=r"lacks .* of the .* weights of the backbone"):
         model.init_weights()
 
 
 def test_another_kind_of_initialisation_is_refused():
     model = AdaptiveSwin(**sizes(AdaptiveSwin), init_cfg={"type": "Xavier"})
-    with pytest.raises(VitrineError, match=r"init_cfg.type 'Xavier' is unknown; use 'Pretrained'"):
+    with pytest.raises(VitrailError, match=r"init_cfg.type 'Xavier' is unknown; use 'Pretrained'"):
         model.init_weights()
 
 
@@ -169,5 +169,5 @@ def test_mmsegs_convolutions_become_circular_by_their_config():
 
 @pytest.mark.parametrize("option", ["with_cp", "frozen_stages"])
 def test_options_of_mmsegs_swin_are_refused(option):
-    with pytest.raises(VitrineError, match=rf"{option}.*: give it timm's arguments; mmseg's own"):
+    with pytest.raises(VitrailError, match=rf"{option}.*: give it timm's arguments; mmseg's own"):
         AdaptiveSwin(**sizes(AdaptiveSwin), **{option: 1})

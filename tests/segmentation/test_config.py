@@ -1,20 +1,20 @@
 """What our graph decides is laid over a configuration; all else stays as it is written."""
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
 from tests.segmentation.conftest import SIZE, SWIN
-from vitrine.errors import VitrineError
-from vitrine.plan.datasets import load_registry
-from vitrine.plan.recipe import SegmentationRecipe
-from vitrine.plan.weights import PublishedWeights
-from vitrine.segmentation.config import load_config, training_config
-from vitrine.segmentation.config import test_config as config_of_test
-from vitrine.training.engine import Job
-from vitrine.training.weights import fetch
+from vitrail.errors import VitrailError
+from vitrail.plan.datasets import load_registry
+from vitrail.plan.recipe import SegmentationRecipe
+from vitrail.plan.weights import PublishedWeights
+from vitrail.segmentation.config import load_config, training_config
+from vitrail.segmentation.config import test_config as config_of_test
+from vitrail.training.engine import Job
+from vitrail.training.weights import fetch
 
 ALONE = {"world": 1, "on_gpu": False}
 PLAIN = {
@@ -87,7 +87,7 @@ def test_the_data_are_the_registrys(plain, tmp_path):
 
 
 def test_a_dataset_without_masks_is_refused(plain, tmp_path):
-    with pytest.raises(VitrineError, match="dataset 'digits' has no masks"):
+    with pytest.raises(VitrailError, match="dataset 'digits' has no masks"):
         config_of_test(plain, load_registry()["digits"], tmp_path)
 
 
@@ -123,14 +123,14 @@ def test_args_of_the_model_are_laid_over_its_options(recipe):
 def test_options_that_would_do_nothing_or_harm_are_refused(
     plain, info, tmp_path, options, sentence
 ):
-    with pytest.raises(VitrineError) as error:
+    with pytest.raises(VitrailError) as error:
         train_config(plain.model_copy(update={"options": options}), info, tmp_path)
     assert sentence in str(error.value)
 
 
 def test_published_weights_must_be_given(plain, info, tmp_path):
     model = plain.model.model_copy(update={"pretrained": "swin.ms_in1k"})
-    with pytest.raises(VitrineError, match=r"published weights swin\.ms_in1k and was given none"):
+    with pytest.raises(VitrailError, match=r"published weights swin\.ms_in1k and was given none"):
         train_config(plain.model_copy(update={"model": model}), info, tmp_path)
 
 
@@ -138,7 +138,7 @@ def test_published_weights_fill_the_backbone(plain, info, tmp_path):
     torch.save({"a": torch.ones(1)}, tmp_path / "published.pth")
     entry = {"name": "swin", "url": [(tmp_path / "published.pth").as_uri()], "licence": "none"}
     file = tmp_path / "swin.safetensors"
-    with pytest.raises(VitrineError, match=r"swin\.safetensors does not exist: run"):
+    with pytest.raises(VitrailError, match=r"swin\.safetensors does not exist: run"):
         train_config(plain, info, tmp_path, initial=file)
     fetch(PublishedWeights.model_validate(entry), file)
     backbone = train_config(plain, info, tmp_path, initial=file).model.backbone

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 import mmcv
 from mmengine.config import Config
 from mmengine.dataset import Compose

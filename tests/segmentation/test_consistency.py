@@ -2,17 +2,17 @@
 
 from types import SimpleNamespace
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 import pytest
 import torch
 from torch.nn import functional
 
-from vitrine.errors import VitrineError
-from vitrine.measures.consistency import draws, integers
-from vitrine.measures.context import Trained
-from vitrine.segmentation import consistency
-from vitrine.segmentation.accuracy import Sample
-from vitrine.segmentation.consistency import segmentation_consistency, shifted_back
+from vitrail.errors import VitrailError
+from vitrail.measures.consistency import draws, integers
+from vitrail.measures.context import Trained
+from vitrail.segmentation import consistency
+from vitrail.segmentation.accuracy import Sample
+from vitrail.segmentation.consistency import segmentation_consistency, shifted_back
 
 SIZES = 3 * ((32, 48), (48, 32), (32, 32))
 
@@ -130,5 +130,5 @@ def test_draws_follow_from_the_seed_and_the_index_alone(trained, monkeypatch):
 
 
 def test_an_unknown_mode_is_named(trained):
-    with pytest.raises(VitrineError, match="no mode 'circle'; did you mean 'circular'"):
+    with pytest.raises(VitrailError, match="no mode 'circle'; did you mean 'circular'"):
         segmentation_consistency(trained(ByColour()), "circle")

@@ -3,14 +3,14 @@
 import multiprocessing
 import shutil
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 import pytest
 
-from vitrine.errors import VitrineError, sentence
-from vitrine.measures.context import Described
-from vitrine.segmentation import engine
-from vitrine.segmentation.accuracy import ValidationSamples
-from vitrine.training.engine import Job
+from vitrail.errors import VitrailError, sentence
+from vitrail.measures.context import Described
+from vitrail.segmentation import engine
+from vitrail.segmentation.accuracy import ValidationSamples
+from vitrail.training.engine import Job
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ KINDS = [("img_path", "image"), ("seg_map_path", "mask")]
 @pytest.mark.parametrize(("kind", "called"), KINDS)
 def test_evaluation_names_it(recipe, info, damaged_root, kind, called, spoil):
     samples = ValidationSamples(Described("cpu", damaged_root(info, kind, spoil), 0, recipe, info))
-    with pytest.raises(VitrineError, match=rf"cannot read {called} .*ADE_val_00000000\.\w+ \(.*; "):
+    with pytest.raises(VitrailError, match=rf"cannot read {called} .*ADE_val_00000000\.\w+ \(.*; "):
         samples[0]
 
 
@@ -45,7 +45,7 @@ def test_evaluation_names_it(recipe, info, damaged_root, kind, called, spoil):
 )
 def test_training_names_it(recipe, info, damaged_root, tmp_path, kind, called, workers):
     root = damaged_root(info, kind, SPOILT[0])
-    with pytest.raises(VitrineError) as error:
+    with pytest.raises(VitrailError) as error:
         engine.train(Job(recipe, 0, tmp_path / "run", info, root, workers=workers))
     assert not multiprocessing.active_children()  # they would keep the process from ending
     told = sentence(error.value)
@@ -61,6 +61,6 @@ def test_a_pipeline_that_fails_on_sound_files_names_them_too(
     pipeline = [{"type": "LoadImageFromFile"}, {"type": "LoadAnnotations"}, bad]
     recipe = make_recipe({"options": {"train_dataloader": {"dataset": {"pipeline": pipeline}}}})
     with pytest.raises(
-        VitrineError, match=r"image .*\.jpg with mask .*\.png cannot be used \(Type"
+        VitrailError, match=r"image .*\.jpg with mask .*\.png cannot be used \(Type"
     ):
         engine.train(Job(recipe, 0, tmp_path / "run", info, data_root))

@@ -1,12 +1,12 @@
 import numpy as np
 from PIL import Image
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 from mmengine.registry import DefaultScope
 from mmseg.registry import DATASETS
 
-from vitrine.data.scenes import CLASSES, PALETTE
-from vitrine.data.stand_ins.variance import GRIDS, classes
+from vitrail.data.scenes import CLASSES, PALETTE
+from vitrail.data.stand_ins.variance import GRIDS, classes
 
 
 def test_classes_of_places_have_colours_of_their_own():

@@ -7,22 +7,22 @@ import subprocess
 import sys
 import time
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 import mmseg.apis
 import pytest
 import torch
 from mmseg.models import EncoderDecoder
 from safetensors.torch import load_file
 
-from vitrine.commands.export import export
-from vitrine.errors import VitrineError
-from vitrine.measures.context import Described, Trained
-from vitrine.segmentation import config, engine
-from vitrine.segmentation.accuracy import ValidationSamples, predict, segmentation_accuracy
-from vitrine.segmentation.config import training_config
-from vitrine.training.engine import Job
-from vitrine.training.model import load_weights
-from vitrine.training.run_folder import exclusive
+from vitrail.commands.export import export
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Described, Trained
+from vitrail.segmentation import config, engine
+from vitrail.segmentation.accuracy import ValidationSamples, predict, segmentation_accuracy
+from vitrail.segmentation.config import training_config
+from vitrail.training.engine import Job
+from vitrail.training.model import load_weights
+from vitrail.training.run_folder import exclusive
 
 STEPS = 6
 
@@ -145,17 +145,17 @@ def test_a_finished_run_is_left_as_it_is(straight, recipe, info, data_root):
 
 
 def test_a_second_start_in_the_same_folder_is_refused(recipe, run, tmp_path):
-    with exclusive(tmp_path / "run"), pytest.raises(VitrineError, match="is being trained by"):
+    with exclusive(tmp_path / "run"), pytest.raises(VitrailError, match="is being trained by"):
         run(recipe)
 
 
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from vitrine.plan.datasets import DatasetInfo
-from vitrine.plan.recipe import SegmentationRecipe
-from vitrine.segmentation.engine import train
-from vitrine.training.engine import Job
+from vitrail.plan.datasets import DatasetInfo
+from vitrail.plan.recipe import SegmentationRecipe
+from vitrail.segmentation.engine import train
+from vitrail.training.engine import Job
 recipe, info, folder, data = map(json.loads, sys.argv[1:])
 train(Job(SegmentationRecipe.model_validate(recipe), 0, Path(folder),
           DatasetInfo.model_validate(info), Path(data), workers=1, checkpoint_seconds=0.0))
@@ -197,7 +197,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(recipe, run, monkeypatch):
         return bad, {**told, "loss": bad}
 
     monkeypatch.setattr(EncoderDecoder, "parse_losses", poisoned)
-    with pytest.raises(VitrineError, match=r"loss is nan at step 4 .*step-00000003\.pt: lower"):
+    with pytest.raises(VitrailError, match=r"loss is nan at step 4 .*step-00000003\.pt: lower"):
         run(recipe, checkpoint_seconds=0.0)
 
 
@@ -206,7 +206,7 @@ def test_a_checkpoint_that_the_code_no_longer_fits_is_named(make_recipe, recipe,
     wider = make_recipe({"model": {"args": {"decode_head": {"channels": 12}}}})
     name = recipe.hash
     monkeypatch.setattr(type(wider), "hash", property(lambda self: name))
-    with pytest.raises(VitrineError, match=r"step-00000002\.pt does not fit configuration"):
+    with pytest.raises(VitrailError, match=r"step-00000002\.pt does not fit configuration"):
         run(wider)
 
 
@@ -229,7 +229,7 @@ def test_the_model_is_built_and_filled_again(straight, recipe, info, data_root):
     ],
 )
 def test_a_wrong_configuration_is_refused(make_recipe, changes, sentence):
-    with pytest.raises(VitrineError) as error:
+    with pytest.raises(VitrailError) as error:
         config.build_model(make_recipe(changes), 150)
     assert sentence in str(error.value)
 
@@ -242,12 +242,12 @@ def test_a_wrong_configuration_is_refused(make_recipe, changes, sentence):
     ],
 )
 def test_parts_that_mmengine_cannot_build_are_one_sentence(make_recipe, run, options):
-    with pytest.raises(VitrineError, match=r"cannot be trained \(.*\): correct the file, or"):
+    with pytest.raises(VitrailError, match=r"cannot be trained \(.*\): correct the file, or"):
         run(make_recipe({"options": options}))
 
 
 def test_missing_data_are_one_sentence(recipe, info, tmp_path):
-    with pytest.raises(VitrineError, match=r"dataset 'ade20k' is not in .*place it as"):
+    with pytest.raises(VitrailError, match=r"dataset 'ade20k' is not in .*place it as"):
         engine.train(Job(recipe, 0, tmp_path / "run", info, tmp_path))
 
 
@@ -258,5 +258,5 @@ def test_a_run_that_has_come_so_far_takes_no_step_more(recipe, run):
 
 
 def test_a_batch_that_processes_cannot_share_is_refused(recipe, info, data_root):
-    with pytest.raises(VitrineError, match=r"batch\.size 2 cannot be shared by 3 processes"):
+    with pytest.raises(VitrailError, match=r"batch\.size 2 cannot be shared by 3 processes"):
         training_config(Job(recipe, 0, data_root, info, data_root), world=3, on_gpu=False)

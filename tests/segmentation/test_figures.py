@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 
-from vitrine.artifacts import style
-from vitrine.segmentation.figures import fig5, figA1, figA2
-from vitrine.segmentation.illustrations import UNSEEN
+from vitrail.artifacts import style
+from vitrail.segmentation.figures import fig5, figA1, figA2
+from vitrail.segmentation.illustrations import UNSEEN
 
 MODELS = ("SwinV2", "A-SwinV2")
 CLASSES = ["sky", "trees", "roof"]

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-import vitrine.segmentation  # noqa: F401  # isort: skip  # imports mmseg quietly
+import vitrail.segmentation  # noqa: F401  # isort: skip  # imports mmseg quietly
 from mmengine.structures import PixelData
 from mmseg.models.decode_heads import UPerHead
 from mmseg.registry import MODELS
@@ -19,14 +19,14 @@ from tests.segmentation.segmenters import (
     noise,
     offsets,
 )
-from vitrine.errors import VitrineError
-from vitrine.segmentation import heads
-from vitrine.segmentation.backbones import Stages
-from vitrine.segmentation.heads import AdaptiveUPerHead
-from vitrine.shift import swin
-from vitrine.shift.polyphase import roll_image
-from vitrine.shift.torus import Features
-from vitrine.shift.windows import window_offsets
+from vitrail.errors import VitrailError
+from vitrail.segmentation import heads
+from vitrail.segmentation.backbones import Stages
+from vitrail.segmentation.heads import AdaptiveUPerHead
+from vitrail.shift import swin
+from vitrail.shift.polyphase import roll_image
+from vitrail.shift.torus import Features
+from vitrail.shift.windows import window_offsets
 
 pytestmark = pytest.mark.filterwarnings("ignore:Default ``avg_non_ignore``")  # mmseg's own
 both_families = pytest.mark.parametrize("family", ["swin", "swinv2"])
@@ -205,7 +205,7 @@ def test_half_precision_keeps_the_labels():
 def test_a_backbone_without_places_is_refused():
     maps = [noise(1, width, 8 // 2**level, 8 // 2**level) for level, width in enumerate(WIDTHS)]
     with pytest.raises(
-        VitrineError, match=r"use AdaptiveSwin or AdaptiveSwinV2 for model\.backbone"
+        VitrailError, match=r"use AdaptiveSwin or AdaptiveSwinV2 for model\.backbone"
     ):
         AdaptiveUPerHead(**arguments()).double()(maps)
 
@@ -227,7 +227,7 @@ def test_images_of_any_size_are_padded_in_evaluation(family):
 def test_in_training_images_must_fit(family):
     """What is padded would count in the statistics of batch norms."""
     images = noise(2, 3, SIDE[family] - 4, SIDE[family], dtype=torch.float32)
-    with pytest.raises(VitrineError, match="pixels do not fit windows of"):
+    with pytest.raises(VitrailError, match="pixels do not fit windows of"):
         micro(family).train()(images)
 
 
@@ -235,5 +235,5 @@ def test_in_training_images_must_fit(family):
 def test_mmsegs_own_heads_are_refused_on_an_adaptive_backbone(kind):
     one = {} if kind == "UPerHead" else {"in_channels": WIDTHS[3], "in_index": 3}
     head = MODELS.build({"type": kind, **arguments(**one)})
-    with pytest.raises(VitrineError, match="use AdaptiveUPerHead and AdaptiveFCNHead, and no neck"):
+    with pytest.raises(VitrailError, match="use AdaptiveUPerHead and AdaptiveFCNHead, and no neck"):
         head(micro("swin").backbone(noise(1, 3, 48, 48, dtype=torch.float32)))

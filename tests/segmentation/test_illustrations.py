@@ -1,12 +1,12 @@
 """Boxes lie around what a shift changes, the largest regions first."""
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 import pytest
 import torch
 
-from vitrine.measures.context import Trained
-from vitrine.segmentation import config
-from vitrine.segmentation.illustrations import UNSEEN, changed_boxes, shift_illustration
+from vitrail.measures.context import Trained
+from vitrail.segmentation import config
+from vitrail.segmentation.illustrations import UNSEEN, changed_boxes, shift_illustration
 
 IMAGES = 5  # more than the split has
 SMALL = [

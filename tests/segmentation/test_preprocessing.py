@@ -1,11 +1,11 @@
 """Tables A6 to A8 print what the transforms that run are."""
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 import pytest
 
-from vitrine.errors import VitrineError
-from vitrine.measures.context import Described
-from vitrine.segmentation.preprocessing import segmentation_preprocessing
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Described
+from vitrail.segmentation.preprocessing import segmentation_preprocessing
 
 
 @pytest.fixture
@@ -62,5 +62,5 @@ def test_padding_is_the_preprocessors(describe):
 
 def test_a_transform_without_a_key_is_named(describe):
     pipeline = [{"type": "LoadImageFromFile"}, {"type": "CLAHE"}]
-    with pytest.raises(VitrineError, match="uses CLAHE, which 'segmentation_preprocessing' has no"):
+    with pytest.raises(VitrailError, match="uses CLAHE, which 'segmentation_preprocessing' has no"):
         describe({"options": {"train_dataloader": {"dataset": {"pipeline": pipeline}}}})

@@ -3,23 +3,23 @@
 import pytest
 import torch
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 from mmengine.runner.checkpoint import _load_checkpoint_to_model
 from mmseg.registry import MODELS
 
 from tests.segmentation.segmenters import CLASSES, noise, spread
-from vitrine.errors import VitrineError
-from vitrine.measures.context import Trained
-from vitrine.plan.recipe import SegmentationRecipe
-from vitrine.plan.weights import PublishedWeights
-from vitrine.provenance import read_provenance
-from vitrine.segmentation import engine
-from vitrine.segmentation.accuracy import calibrated_accuracy, segmentation_accuracy
-from vitrine.segmentation.config import build_model
-from vitrine.segmentation.weights import load_segmenter
-from vitrine.training.engine import Job
-from vitrine.training.model import load_weights
-from vitrine.training.weights import fetch
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Trained
+from vitrail.plan.recipe import SegmentationRecipe
+from vitrail.plan.weights import PublishedWeights
+from vitrail.provenance import read_provenance
+from vitrail.segmentation import engine
+from vitrail.segmentation.accuracy import calibrated_accuracy, segmentation_accuracy
+from vitrail.segmentation.config import build_model
+from vitrail.segmentation.weights import load_segmenter
+from vitrail.training.engine import Job
+from vitrail.training.model import load_weights
+from vitrail.training.weights import fetch
 
 HEAD = {"num_classes": CLASSES, "channels": 8, "norm_cfg": {"type": "BN"}, "align_corners": False}
 WIDTHS = {"swin": [12, 24, 48, 96], "vit": [12, 12, 12, 12]}
@@ -125,7 +125,7 @@ def test_nothing_is_left_as_it_was_drawn(published, strict):
     weights = theirs.state_dict()
     lost = next(name for name in weights if name.endswith("ffn.layers.1.weight"))
     del weights[lost]
-    with pytest.raises(VitrineError, match=r"1 of its \d+ weights, such as model\..*fc2\.weight"):
+    with pytest.raises(VitrailError, match=r"1 of its \d+ weights, such as model\..*fc2\.weight"):
         ours.load_state_dict(weights, strict=strict)
 
 
@@ -133,7 +133,7 @@ def test_a_file_without_a_head_is_refused(published):
     family, theirs, file = published
     weights = {k: v for k, v in theirs.state_dict().items() if not k.startswith("decode_head")}
     torch.save(weights, file)
-    with pytest.raises(VitrineError, match=r"published\.pth does not fit the segmenter .*decode"):
+    with pytest.raises(VitrailError, match=r"published\.pth does not fit the segmenter .*decode"):
         load_segmenter(segmenter(family, OURS[family]), file)
 
 

@@ -2,12 +2,12 @@
 
 from itertools import islice
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 import numpy as np
 import pytest
 
-from vitrine.segmentation import sampling
-from vitrine.segmentation.sampling import CountedDataset, CountedSampler
+from vitrail.segmentation import sampling
+from vitrail.segmentation.sampling import CountedDataset, CountedSampler
 
 
 @pytest.fixture

@@ -5,19 +5,19 @@ import re
 import subprocess
 import sys
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 import pytest
 import torch
 from mmseg.apis import MMSegInferencer, inference_model, init_model
 from PIL import Image
 from safetensors.torch import load_file
 
-from vitrine.data.miniature import write_miniature
-from vitrine.errors import VitrineError
-from vitrine.plan.recipe import SegmentationRecipe
-from vitrine.segmentation import engine
-from vitrine.segmentation.tools import run_tool
-from vitrine.training.engine import Job
+from vitrail.data.miniature import write_miniature
+from vitrail.errors import VitrailError
+from vitrail.plan.recipe import SegmentationRecipe
+from vitrail.segmentation import engine
+from vitrail.segmentation.tools import run_tool
+from vitrail.training.engine import Job
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # mmseg's own, of many kinds
 STEPS = 5
@@ -137,7 +137,7 @@ def test_mmseg_opens_a_run_and_segments_a_photo(run, photo):
 def test_no_import_of_ours_is_needed_to_open_a_run(run):
     code = """
 import sys
-import vitrine  # for torchvision alone, whose compiled part may not be torch's
+import vitrail  # for torchvision alone, whose compiled part may not be torch's
 from mmseg.apis import init_model
 init_model(*sys.argv[1:], device="cpu")
 """
@@ -154,7 +154,7 @@ def test_photos_are_segmented_from_the_command_line(run, photo, tmp_path):
 
 
 def test_what_is_not_there_is_named(tmp_path):
-    with pytest.raises(VitrineError, match="mmseg: tool 'trian' is unknown; did you mean 'train'"):
+    with pytest.raises(VitrailError, match="mmseg: tool 'trian' is unknown; did you mean 'train'"):
         run_tool("trian", [])
-    with pytest.raises(VitrineError, match=r"mmseg's train misses a file .*none\.py"):
+    with pytest.raises(VitrailError, match=r"mmseg's train misses a file .*none\.py"):
         run_tool("train", [str(tmp_path / "none.py")])

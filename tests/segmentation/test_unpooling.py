@@ -3,11 +3,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from vitrine.segmentation.unpooling import to_pixels, unpool
-from vitrine.shift.polyphase import roll, roll_image
-from vitrine.shift.tokenization import adaptive_merge
-from vitrine.shift.torus import Features, Frame
-from vitrine.shift.windows import window_offset
+from vitrail.segmentation.unpooling import to_pixels, unpool
+from vitrail.shift.polyphase import roll, roll_image
+from vitrail.shift.tokenization import adaptive_merge
+from vitrail.shift.torus import Features, Frame
+from vitrail.shift.windows import window_offset
 
 
 def noise(*shape: int) -> torch.Tensor:

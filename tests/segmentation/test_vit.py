@@ -1,16 +1,16 @@
 import pytest
 import torch
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 import timm
 from mmseg.models.backbones import VisionTransformer
 from mmseg.models.necks import MultiLevelNeck
 
 from tests.segmentation.segmenters import noise
-from vitrine.errors import VitrineError
-from vitrine.segmentation.vit import TimmViT
-from vitrine.variance.rescaling import rescale_pos_embed
-from vitrine.variance.upsampling import axis_variance_ratio
+from vitrail.errors import VitrailError
+from vitrail.segmentation.vit import TimmViT
+from vitrail.variance.rescaling import rescale_pos_embed
+from vitrail.variance.upsampling import axis_variance_ratio
 
 # Grids of 4 x 4 patches.
 MICRO = {"img_size": 32, "patch_size": 8, "embed_dim": 12, "depth": 4, "num_heads": 2}
@@ -151,10 +151,10 @@ def test_every_parameter_gets_a_gradient():
 
 
 def test_models_without_a_table_of_positions_are_refused():
-    with pytest.raises(VitrineError, match=r"model_name 'swin_tiny_.*' is no Vision Transformer"):
+    with pytest.raises(VitrailError, match=r"model_name 'swin_tiny_.*' is no Vision Transformer"):
         TimmViT("swin_tiny_patch4_window7_224", img_size=224)
 
 
 def test_an_unknown_calibration_is_refused():
-    with pytest.raises(VitrineError, match="'idd' is unknown; did you mean 'iid'"):
+    with pytest.raises(VitrailError, match="'idd' is unknown; did you mean 'iid'"):
         micro(calibration="idd")

@@ -3,7 +3,7 @@
 import io
 import json
 
-import vitrine.segmentation  # noqa: F401  # isort: skip
+import vitrail.segmentation  # noqa: F401  # isort: skip
 import numpy as np
 import pytest
 import torch
@@ -15,11 +15,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tests.malice import ATTACKS
-from vitrine.errors import VitrineError
-from vitrine.files import sha256
-from vitrine.segmentation import engine
-from vitrine.segmentation.config import load_config
-from vitrine.training.engine import Job
+from vitrail.errors import VitrailError
+from vitrail.files import sha256
+from vitrail.segmentation import engine
+from vitrail.segmentation.config import load_config
+from vitrail.training.engine import Job
 
 REFUSED = r"evil\.pth is refused, as reading it may run code or it is damaged \(.*\): get"
 TINY = {"depths": [1, 1, 1, 1], "embed_dim": 12, "num_heads": [1, 1, 1, 1], "window_size": 7}
@@ -49,7 +49,7 @@ def backbone(kind, file, **more):
     ],
 )
 def test_backbones_refuse_it(evil, kind, more):
-    with pytest.raises(VitrineError, match=REFUSED):
+    with pytest.raises(VitrailError, match=REFUSED):
         backbone(kind, evil, **more).init_weights()
 
 
@@ -61,7 +61,7 @@ def test_a_file_from_a_url_is_refused(evil, prefix, tmp_path, monkeypatch):
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "hub"))
     monkeypatch.setattr(torch.hub, "download_url_to_file", serve)
-    with pytest.raises(VitrineError, match=REFUSED):
+    with pytest.raises(VitrailError, match=REFUSED):
         CheckpointLoader.load_checkpoint(f"{prefix}evil.pth", logger="silent")
 
 
@@ -72,13 +72,13 @@ def test_a_file_from_a_model_zoo_is_refused(evil, name, tmp_path, monkeypatch):
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "hub"))
     monkeypatch.setattr(torch.hub, "download_url_to_file", serve)
-    with pytest.raises(VitrineError, match=r"\.pth is refused, as reading it may run code"):
+    with pytest.raises(VitrailError, match=r"\.pth is refused, as reading it may run code"):
         CheckpointLoader.load_checkpoint(name, logger="silent")
 
 
 def test_every_other_scheme_ends_in_the_same_reader(evil):
     assert checkpoint._safe_torch_load is not None
-    with pytest.raises(VitrineError, match=REFUSED):
+    with pytest.raises(VitrailError, match=REFUSED):
         checkpoint._safe_torch_load(str(evil))
     with pytest.raises(Exception, match="Weights only load failed"):
         checkpoint._safe_torch_load(io.BytesIO(evil.read_bytes()))
@@ -96,15 +96,15 @@ def test_a_runner_neither_starts_from_it_nor_resumes_it(evil, resume, recipe, tm
         experiment_name=f"{evil.parent.name}",
         log_level="ERROR",
     )
-    with pytest.raises(VitrineError, match=REFUSED):
+    with pytest.raises(VitrailError, match=REFUSED):
         runner.load_or_resume()
 
 
 def test_mmsegs_own_tools_refuse_it(evil, recipe):
     config = load_config(recipe, 150)
-    with pytest.raises(VitrineError, match=REFUSED):
+    with pytest.raises(VitrailError, match=REFUSED):
         init_model(config, str(evil), device="cpu")
-    with pytest.raises(VitrineError, match=REFUSED):
+    with pytest.raises(VitrailError, match=REFUSED):
         load_checkpoint(nn.Linear(1, 1), str(evil), logger="silent")
 
 
@@ -112,13 +112,13 @@ def test_a_training_refuses_it(evil, recipe, info, data_root, tmp_path):
     digest = sha256(evil)
     note = {"sha256": digest, "published_sha256": digest, "pinned": True}
     evil.with_suffix(".json").write_text(json.dumps(note))
-    with pytest.raises(VitrineError, match=REFUSED):
+    with pytest.raises(VitrailError, match=REFUSED):
         engine.train(Job(recipe, 0, tmp_path / "run", info, data_root, initial=evil))
 
 
 def test_a_web_page_is_called_one(tmp_path):
     (tmp_path / "swin.pth").write_bytes(b"<!DOCTYPE html>")
-    with pytest.raises(VitrineError, match=r"swin\.pth is a web page, not weights"):
+    with pytest.raises(VitrailError, match=r"swin\.pth is a web page, not weights"):
         backbone("AdaptiveSwin", tmp_path / "swin.pth", **TINY).init_weights()
 
 
@@ -137,7 +137,7 @@ def test_a_log_may_name_no_other_attribute(tmp_path):
             return getattr, (HistoryBuffer, "__init__")
 
     torch.save({"a": Sly()}, tmp_path / "evil.pth")
-    with pytest.raises(VitrineError, match=REFUSED):
+    with pytest.raises(VitrailError, match=REFUSED):
         CheckpointLoader.load_checkpoint(str(tmp_path / "evil.pth"), logger="silent")
 
 

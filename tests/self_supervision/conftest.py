@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tests.recipes import recipe_fixtures
-from vitrine.plan.recipe import SelfSupervisionRecipe
+from vitrail.plan.recipe import SelfSupervisionRecipe
 
 BASE: dict[str, Any] = {
     "model": {

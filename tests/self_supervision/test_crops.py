@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vitrine.self_supervision.crops import MultiCrop, block_mask, by_view, masks, quarter_turn
+from vitrail.self_supervision.crops import MultiCrop, block_mask, by_view, masks, quarter_turn
 
 
 def test_half_of_the_crops_are_masked_by_shares_spread_over_the_ratio():

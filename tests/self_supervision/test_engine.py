@@ -8,14 +8,14 @@ import torch
 import torch.multiprocessing
 from safetensors.torch import load_file
 
-from vitrine.data.loading import MicroBatch
-from vitrine.errors import VitrineError
-from vitrine.self_supervision import engine
-from vitrine.self_supervision.engine import Trainer, collapse, diversity, train
-from vitrine.self_supervision.network import Network, build_model, teacher_file
-from vitrine.training.engine import Job
-from vitrine.training.model import load_weights
-from vitrine.training.team import Team
+from vitrail.data.loading import MicroBatch
+from vitrail.errors import VitrailError
+from vitrail.self_supervision import engine
+from vitrail.self_supervision.engine import Trainer, collapse, diversity, train
+from vitrail.self_supervision.network import Network, build_model, teacher_file
+from vitrail.training.engine import Job
+from vitrail.training.model import load_weights
+from vitrail.training.team import Team
 
 STEPS = 6
 
@@ -57,7 +57,7 @@ def test_a_run_leaves_the_teachers_backbone_and_earlier_teachers(straight, recip
 
 
 def test_timm_makes_the_teachers_backbone_again_from_the_run_folder(straight):
-    import timm  # after vitrine, also in the processes of these tests
+    import timm  # after vitrail, also in the processes of these tests
 
     model = timm.create_model(f"local-dir:{straight}", pretrained=True).eval()
     weights = load_file(straight / "weights.safetensors")
@@ -126,7 +126,7 @@ def test_training_starts_from_another_runs_backbone(straight, recipe, run):
     first = load_file(teacher_file(folder, 0))
     begun = load_file(straight / "weights.safetensors")
     assert all(torch.equal(first[name], begun[name]) for name in begun)
-    with pytest.raises(VitrineError, match=r"straight-0a1b2c3d and was given none"):
+    with pytest.raises(VitrailError, match=r"straight-0a1b2c3d and was given none"):
         run(started, "other")
 
 
@@ -160,7 +160,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(recipe, run, monkeypatch):
         return loss * float("nan") if at == 3 else loss
 
     monkeypatch.setattr(engine.Trainer, "step", poisoned)
-    with pytest.raises(VitrineError, match=r"loss is nan at step 4 .*step-00000003\.pt: lower"):
+    with pytest.raises(VitrailError, match=r"loss is nan at step 4 .*step-00000003\.pt: lower"):
         run(recipe, checkpoint_seconds=0.0)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from vitrine.self_supervision.losses import (
+from vitrail.self_supervision.losses import (
     Centering,
     Sinkhorn,
     cross_entropy,
@@ -14,7 +14,7 @@ from vitrine.self_supervision.losses import (
     ibot_loss,
     koleo_loss,
 )
-from vitrine.training.team import Team
+from vitrail.training.team import Team
 
 B, K, T = 3, 5, 0.1
 

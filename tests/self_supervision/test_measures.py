@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from vitrine.errors import VitrineError
-from vitrine.measures.context import Described
-from vitrine.self_supervision.measures import hyperparameters, training_step
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Described
+from vitrail.self_supervision.measures import hyperparameters, training_step
 
 DENSE = {"name": "masked_vit_large_patch16_224"}
 SHAPE = {"img_size": 16, "patch_size": 4, "embed_dim": 32, "depth": 2, "num_heads": 2}
@@ -34,5 +34,5 @@ def test_each_familys_step_is_timed(described):
 
 
 def test_a_step_of_one_image_is_refused(described):
-    with pytest.raises(VitrineError, match="passes is 1 and images is 1; give at least 1 of"):
+    with pytest.raises(VitrailError, match="passes is 1 and images is 1; give at least 1 of"):
         training_step(described, {"vit": DENSE}, images=1, passes=1)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from vitrine.errors import VitrineError
-from vitrine.octic.group import ELEMENTS, transform
-from vitrine.self_supervision.network import Head, Network, build_model, drop_paths
+from vitrail.errors import VitrailError
+from vitrail.octic.group import ELEMENTS, transform
+from vitrail.self_supervision.network import Head, Network, build_model, drop_paths
 
 FULL = {"img_size": 224, "patch_size": 16, "embed_dim": 32, "depth": 2, "num_heads": 2}
 DENSE = {"name": "masked_vit_large_patch16_224", "args": {"init_values": 1.0}}
@@ -198,7 +198,7 @@ def test_a_branch_sees_a_part_of_the_batch_and_is_scaled_by_its_share(backbone, 
 def test_a_model_without_a_mask_token_is_refused(make_recipe):
     recipe = make_recipe()
     plain = recipe.model.model_copy(update={"name": "vit_tiny_patch16_224", "args": {}})
-    with pytest.raises(VitrineError, match="refuses args"):
+    with pytest.raises(VitrailError, match="refuses args"):
         build_model(recipe.model_copy(update={"model": plain}), 10)
-    with pytest.raises(VitrineError, match="has no mask token: take masked_vit"):
+    with pytest.raises(VitrailError, match="has no mask token: take masked_vit"):
         Network(recipe, torch.nn.Linear(2, 2))

@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
-from vitrine.self_supervision.network import Network, build_model
-from vitrine.self_supervision.optimizer import Schedules, build_optimizer, cosine, follow, ramp
+from vitrail.self_supervision.network import Network, build_model
+from vitrail.self_supervision.optimizer import Schedules, build_optimizer, cosine, follow, ramp
 
 
 @pytest.fixture

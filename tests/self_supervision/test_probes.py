@@ -8,22 +8,22 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from torch.utils.data import Subset
 
-from vitrine.data.miniature import write_miniature
-from vitrine.data.segmentation import IGNORED
-from vitrine.errors import VitrineError
-from vitrine.measures.context import Trained
-from vitrine.scores import BY_IMAGE, unpack
-from vitrine.self_supervision import patch_probes, probes
-from vitrine.self_supervision.engine import train
-from vitrine.self_supervision.neighbours import (
+from vitrail.data.miniature import write_miniature
+from vitrail.data.segmentation import IGNORED
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Trained
+from vitrail.scores import BY_IMAGE, unpack
+from vitrail.self_supervision import patch_probes, probes
+from vitrail.self_supervision.engine import train
+from vitrail.self_supervision.neighbours import (
     knn_accuracy,
     load_teacher,
     logistic_regression,
     nearest,
 )
-from vitrine.self_supervision.network import build_model
-from vitrine.training.engine import Job
-from vitrine.training.model import load_weights
+from vitrail.self_supervision.network import build_model
+from vitrail.training.engine import Job
+from vitrail.training.model import load_weights
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -222,8 +222,8 @@ def test_a_run_is_opened_to_classify_a_folder_by_neighbours(root, i8, colours, m
 
 def test_a_folder_without_classes_or_with_others_is_one_sentence(colours):
     given = (torch.nn.Flatten(), None)
-    with pytest.raises(VitrineError, match=r"one folder of images for each class"):
+    with pytest.raises(VitrailError, match=r"one folder of images for each class"):
         knn_accuracy(*given, colours / "train" / "red", colours / "val")
     (colours / "val" / "red").rename(colours / "val" / "green")
-    with pytest.raises(VitrineError, match=r"class folder green is in only one of"):
+    with pytest.raises(VitrailError, match=r"class folder green is in only one of"):
         knn_accuracy(*given, colours / "train", colours / "val")

@@ -3,11 +3,11 @@ import timm
 import torch
 
 from tests.shift.conftest import NoFloat64
-from vitrine.measures.margins import selection_margins
-from vitrine.shift import canonicalization
-from vitrine.shift.canonicalization import CanonicalViT, canonical
-from vitrine.shift.equivariance import invariance_error
-from vitrine.shift.polyphase import roll_image
+from vitrail.measures.margins import selection_margins
+from vitrail.shift import canonicalization
+from vitrail.shift.canonicalization import CanonicalViT, canonical
+from vitrail.shift.equivariance import invariance_error
+from vitrail.shift.polyphase import roll_image
 
 SIZE = {"img_size": 16, "patch_size": 4, "embed_dim": 12, "depth": 2, "num_heads": 2}
 

@@ -8,18 +8,18 @@ import timm
 import torch
 from torch import nn
 
-from vitrine.errors import VitrineError
-from vitrine.shift import adaptive_cvt
-from vitrine.shift.adaptive_cvt import (
+from vitrail.errors import VitrailError
+from vitrail.shift import adaptive_cvt
+from vitrail.shift.adaptive_cvt import (
     AdaptiveConvAttention,
     AdaptiveCvT,
     strongest_phase,
 )
-from vitrine.shift.cvt import ConvAttention, CvT, Mlp
-from vitrine.shift.equivariance import invariance_error
-from vitrine.shift.polyphase import roll_image, sample
-from vitrine.shift.torus import wrap
-from vitrine.shift.windows import window_offset
+from vitrail.shift.cvt import ConvAttention, CvT, Mlp
+from vitrail.shift.equivariance import invariance_error
+from vitrail.shift.polyphase import roll_image, sample
+from vitrail.shift.torus import wrap
+from vitrail.shift.windows import window_offset
 
 PARAMETERS = 19_997_480
 SELECTIONS = ["paper", "fast"]
@@ -371,16 +371,16 @@ def test_a_pruned_model_has_the_features_of_the_whole():
     ],
 )
 def test_what_does_not_fit_is_refused(mistake, message):
-    with pytest.raises(VitrineError, match=message):
+    with pytest.raises(VitrailError, match=message):
         timm.create_model("a_cvt_13", **{**SMALL, **mistake})
 
 
 def test_an_image_that_does_not_fit_is_refused_only_where_it_must():
     images = noise(1, 32, 36, torch.float32)
     assert plain()(images).shape == (1, 5)
-    with pytest.raises(VitrineError, match="multiples of 16"):
+    with pytest.raises(VitrailError, match="multiples of 16"):
         adaptive("fast")(images)
-    with pytest.raises(VitrineError, match="padding_mode 'mirror'"):
+    with pytest.raises(VitrailError, match="padding_mode 'mirror'"):
         plain(padding_mode="mirror")
 
 

@@ -6,12 +6,12 @@ import torch
 from timm.utils import ModelEmaV3
 from torch import nn
 
-import vitrine.models  # noqa: F401
+import vitrail.models  # noqa: F401
 from tests.shift.conftest import NoFloat64
-from vitrine.errors import VitrineError
-from vitrine.measures.margins import selection_margins
-from vitrine.shift import tokenization
-from vitrine.shift.equivariance import FAMILIES, invariance_error, make_shift_equivariant
+from vitrail.errors import VitrailError
+from vitrail.measures.margins import selection_margins
+from vitrail.shift import tokenization
+from vitrail.shift.equivariance import FAMILIES, invariance_error, make_shift_equivariant
 
 SWIN = {"img_size": 24, "patch_size": 2, "embed_dim": 12, "depths": (2, 2), "num_heads": (1, 2)}
 MODELS = {
@@ -70,7 +70,7 @@ def test_weights_of_another_selection_are_refused_in_a_sentence(plain):
             if name != trained:
                 sentence = f"are of selection '{trained}' and the model is of '{name}': build"
                 for strict in (True, False):
-                    with pytest.raises(VitrineError, match=sentence):
+                    with pytest.raises(VitrailError, match=sentence):
                         model.load_state_dict(weights.state_dict(), strict=strict)
             model.load_state_dict(plain.state_dict())  # a plain model's fit any
 
@@ -173,7 +173,7 @@ def test_every_family_is_tested():
 
 
 def test_another_family_is_refused():
-    with pytest.raises(VitrineError, match="a VisionTransformer cannot be made shift-equivariant"):
+    with pytest.raises(VitrailError, match="a VisionTransformer cannot be made shift-equivariant"):
         make_shift_equivariant(timm.create_model("vit_tiny_patch16_224"))
 
 

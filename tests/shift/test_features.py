@@ -2,8 +2,8 @@ import pytest
 import timm
 import torch
 
-import vitrine.models  # noqa: F401
-from vitrine.errors import VitrineError
+import vitrail.models  # noqa: F401
+from vitrail.errors import VitrailError
 
 SWIN = {"img_size": 12, "patch_size": 2, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2)}
 MODELS = {
@@ -43,7 +43,7 @@ def test_stages_are_counted_as_timm_counts_them(name, out_indices, taken):
 
 @families
 def test_a_stage_that_is_not_there_is_refused(name):
-    with pytest.raises(VitrineError, match=r"the model has 2 stages; use indices from 0 to 1"):
+    with pytest.raises(VitrailError, match=r"the model has 2 stages; use indices from 0 to 1"):
         features(name, out_indices=(7,))
 
 

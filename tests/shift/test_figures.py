@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vitrine.measures.context import Context
-from vitrine.shift.figures import fig1, fig2, fig3, fig4
-from vitrine.shift.illustrations import (
+from vitrail.measures.context import Context
+from vitrail.shift.figures import fig1, fig2, fig3, fig4
+from vitrail.shift.illustrations import (
     relative_distances,
     tokenization_illustration,
     window_illustration,

@@ -4,17 +4,17 @@ import pytest
 import torch
 from torch import nn
 
-import vitrine.models  # noqa: F401
-from vitrine.measures.context import Context
-from vitrine.shift.illustrations import (
+import vitrail.models  # noqa: F401
+from vitrail.measures.context import Context
+from vitrail.shift.illustrations import (
     photo,
     relative_distances,
     token_consistency,
     tokenization_illustration,
     window_illustration,
 )
-from vitrine.shift.tokenization import adaptive_conv
-from vitrine.shift.torus import Frame, circular_conv
+from vitrail.shift.tokenization import adaptive_conv
+from vitrail.shift.torus import Frame, circular_conv
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
 MODEL = "swin_tiny_patch4_window7_224"

@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitrine.errors import VitrineError
-from vitrine.measures.consistency import circular_consistency
-from vitrine.measures.context import Context
-from vitrine.shift import measures
-from vitrine.shift.adaptive_cvt import AdaptiveCvT
-from vitrine.shift.cvt import CvT
-from vitrine.shift.measures import module_runtime
+from vitrail.errors import VitrailError
+from vitrail.measures.consistency import circular_consistency
+from vitrail.measures.context import Context
+from vitrail.shift import measures
+from vitrail.shift.adaptive_cvt import AdaptiveCvT
+from vitrail.shift.cvt import CvT
+from vitrail.shift.measures import module_runtime
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
 MODULES = ["tokenization", "merging 2", "merging 3", "merging 4", "rpe"]
@@ -68,5 +68,5 @@ def test_consistency_tells_how_surely_grids_are_chosen(trained_on_digits):
 
 
 def test_nothing_to_time_is_refused():
-    with pytest.raises(VitrineError, match="passes is 0"):
+    with pytest.raises(VitrailError, match="passes is 0"):
         module_runtime(CONTEXT, passes=0)

@@ -13,9 +13,9 @@ from timm.models.mvitv2 import (
 from torch import nn
 from torch.nn import functional
 
-from vitrine.errors import VitrineError
-from vitrine.shift import adaptive_mvitv2
-from vitrine.shift.adaptive_mvitv2 import (
+from vitrail.errors import VitrailError
+from vitrail.shift import adaptive_mvitv2
+from vitrail.shift.adaptive_mvitv2 import (
     AdaptiveAttention,
     AdaptiveBlock,
     AdaptiveMultiScaleVit,
@@ -23,11 +23,11 @@ from vitrine.shift.adaptive_mvitv2 import (
     circular_distance,
     fold,
 )
-from vitrine.shift.equivariance import invariance_error
-from vitrine.shift.polyphase import roll_image, sample, strongest, strongest_phase, token_norms
-from vitrine.shift.tokenization import adaptive_conv
-from vitrine.shift.torus import Frame
-from vitrine.shift.windows import window_offset
+from vitrail.shift.equivariance import invariance_error
+from vitrail.shift.polyphase import roll_image, sample, strongest, strongest_phase, token_norms
+from vitrail.shift.tokenization import adaptive_conv
+from vitrail.shift.torus import Frame
+from vitrail.shift.windows import window_offset
 
 SELECTIONS = ["paper", "fast"]
 MICRO = {
@@ -412,12 +412,12 @@ def test_reduced_precision_other_layouts_and_compilation_change_rounding_only():
     ],
 )
 def test_what_cannot_be_equivariant_is_refused(options, message):
-    with pytest.raises(VitrineError, match=message):
+    with pytest.raises(VitrailError, match=message):
         timm.create_model("a_mvitv2_tiny", **{**MICRO, **options})
 
 
 def test_images_of_another_size_are_refused():
-    with pytest.raises(VitrineError, match=r"64x32 pixels do not fit .* built for 32x32"):
+    with pytest.raises(VitrailError, match=r"64x32 pixels do not fit .* built for 32x32"):
         made()(noise(1, 3, 64, 32))
 
 

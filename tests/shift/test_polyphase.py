@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from vitrine.errors import VitrineError
-from vitrine.measures.margins import selection_margins
-from vitrine.shift.polyphase import (
+from vitrail.errors import VitrailError
+from vitrail.measures.margins import selection_margins
+from vitrail.shift.polyphase import (
     arrangement,
     polyphase_energies,
     roll,
@@ -98,7 +98,7 @@ def test_the_smallest_margin_of_each_image_is_recorded():
     x[1] = x[1, :1, :1]
     model = TwoPhases()
     with selection_margins(model) as margins:
-        with pytest.raises(VitrineError, match="run the model inside"):
+        with pytest.raises(VitrailError, match="run the model inside"):
             margins.smallest()
         model(x)
         clear, tied = margins.smallest()

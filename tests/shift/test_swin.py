@@ -10,12 +10,12 @@ from timm.models.swin_transformer_v2 import SwinTransformerV2
 from torch import nn
 from torch.nn import functional
 
-from vitrine.errors import VitrineError
-from vitrine.shift import polyphase, swin
-from vitrine.shift.equivariance import invariance_error
-from vitrine.shift.features import StageFeatures
-from vitrine.shift.polyphase import roll, roll_image
-from vitrine.shift.windows import window_offsets
+from vitrail.errors import VitrailError
+from vitrail.shift import polyphase, swin
+from vitrail.shift.equivariance import invariance_error
+from vitrail.shift.features import StageFeatures
+from vitrail.shift.polyphase import roll, roll_image
+from vitrail.shift.windows import window_offsets
 
 NAMES = {"swin": "swin_tiny_patch4_window7_224", "swinv2": "swinv2_tiny_window8_256"}
 ADAPT = {SwinTransformer: swin.AdaptiveSwin.of, SwinTransformerV2: swin.AdaptiveSwinV2.of}
@@ -283,22 +283,22 @@ def test_images_that_the_windows_do_not_divide_are_refused(family):
     side = SIDE[family]
     size = side + side // 4, side
     sentence = rf"{size[0]}x{size[1]} pixels do not fit .* multiples of {side}x{side} pixels"
-    with pytest.raises(VitrineError, match=sentence):
+    with pytest.raises(VitrailError, match=sentence):
         adaptive(family, img_size=size)
     unfit = plain(family, img_size=size)
-    with pytest.raises(VitrineError, match=sentence):
+    with pytest.raises(VitrailError, match=sentence):
         ADAPT[type(unfit)](unfit)
     model = micro(family, dynamic_img_size=True)
-    with pytest.raises(VitrineError, match="do not fit windows"):
+    with pytest.raises(VitrailError, match="do not fit windows"):
         model(noise(1, 3, MICRO_SIDE[family], MICRO_SIDE[family] + 4, dtype=torch.float32))
-    with pytest.raises(VitrineError, match="do not fit windows"):
+    with pytest.raises(VitrailError, match="do not fit windows"):
         model.set_input_size(window_size=5)
 
 
 @both_families
 def test_other_images_than_the_model_is_built_for_are_refused(family):
     side = MICRO_SIDE[family]
-    with pytest.raises(VitrineError, match=rf"built for {side}x{side}: give it this img_size"):
+    with pytest.raises(VitrailError, match=rf"built for {side}x{side}: give it this img_size"):
         micro(family)(noise(1, 3, side, 2 * side, dtype=torch.float32))
 
 
@@ -313,7 +313,7 @@ def test_a_model_of_any_size_does_not_change_its_logits_at_another(family, selec
 
 
 def test_an_unknown_selection_is_refused():
-    with pytest.raises(VitrineError, match="selection 'papers' is unknown; did you mean 'paper'"):
+    with pytest.raises(VitrailError, match="selection 'papers' is unknown; did you mean 'paper'"):
         micro("swin", selection="papers")
 
 

@@ -3,8 +3,8 @@ import torch
 from timm.models.swin_transformer import PatchMerging
 from torch import nn
 
-from vitrine.shift.polyphase import strongest
-from vitrine.shift.tokenization import (
+from vitrail.shift.polyphase import strongest
+from vitrail.shift.tokenization import (
     adaptive_conv,
     adaptive_merge,
     correlation_energies,
@@ -13,7 +13,7 @@ from vitrine.shift.tokenization import (
     overlapping_patches,
     projection_energies,
 )
-from vitrine.shift.torus import circular_conv
+from vitrail.shift.torus import circular_conv
 
 # channels, kernel, stride, padding: Swin, CvT, MViTv2, a later embedding of CvT, a 2x2 merging
 TOKENIZERS = [(3, 4, 4, 0), (3, 7, 4, 2), (3, 7, 4, 3), (5, 3, 2, 1), (2, 2, 2, 0)]

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from vitrine.shift.polyphase import roll
-from vitrine.shift.windows import window_energies, window_offset
+from vitrail.shift.polyphase import roll
+from vitrail.shift.windows import window_energies, window_offset
 
 
 def tokens(height=12, width=8, batch=3):

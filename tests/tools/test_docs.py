@@ -15,7 +15,7 @@ from tools.docs import (
     stand_ins_page,
     targets_page,
 )
-from vitrine.plan.catalog import load_catalog
+from vitrail.plan.catalog import load_catalog
 
 CATALOG = load_catalog(ROOT, scale="laptop")
 

@@ -18,7 +18,7 @@ from tools.equations import (
     names,
     pages,
 )
-from vitrine.plan.catalog import load_catalog
+from vitrail.plan.catalog import load_catalog
 
 CATALOG = load_catalog(ROOT, scale="laptop")
 ITEMS = {name: items_of(paper.folder) for name, paper in CATALOG.papers.items()}
@@ -80,7 +80,7 @@ def test_a_citation_is_a_paper_and_a_list_of_items(text, expected):
 
 
 def test_helpers_of_tests_prove_nothing(tmp_path):
-    for path, name in (("src/vitrine/a.py", "f"), ("tests/test_a.py", "test_f")):
+    for path, name in (("src/vitrail/a.py", "f"), ("tests/test_a.py", "test_f")):
         (tmp_path / path).parent.mkdir(parents=True)
         other = f'def _{name}():\n    """shift, Eq. 2."""\n'
         (tmp_path / path).write_text(f'{other}def {name}():\n    """shift, Eq. 1."""\n')

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import FIFTH_PAPER, ROOT
 from tools.schemas import FOLDER, schemas
-from vitrine.plan.schema import read_yaml
+from vitrail.plan.schema import read_yaml
 
 FILES = [*ROOT.glob("configs/**/*.yaml"), *FIFTH_PAPER.glob("configs/**/*.yaml")]
 

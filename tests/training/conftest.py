@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.recipes import recipe_fixtures
-from vitrine.plan.datasets import DatasetInfo
-from vitrine.plan.recipe import Recipe
+from vitrail.plan.datasets import DatasetInfo
+from vitrail.plan.recipe import Recipe
 
 BASE: dict[str, Any] = {
     "model": {
@@ -36,8 +36,8 @@ make_recipe, recipe, info = recipe_fixtures(Recipe, BASE, "digits")
 @pytest.fixture
 def run(info: DatasetInfo, tmp_path: Path) -> Callable[..., Path]:
     """Train in the test's own folder; returns the run folder."""
-    from vitrine.training.engine import Job
-    from vitrine.training.loop import train
+    from vitrail.training.engine import Job
+    from vitrail.training.loop import train
 
     def run(recipe: Recipe, name: str = "run", seed: int = 0, **options: Any) -> Path:
         train(Job(recipe, seed, tmp_path / name, info, tmp_path, **options))

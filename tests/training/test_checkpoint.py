@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.malice import ATTACKS
-from vitrine.errors import VitrineError
-from vitrine.files import sha256
-from vitrine.training.checkpoint import Checkpoints
+from vitrail.errors import VitrailError
+from vitrail.files import sha256
+from vitrail.training.checkpoint import Checkpoints
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_a_folder_in_the_place_of_a_checkpoint_is_none(checkpoints):
     sound = checkpoints.save(1, state(1))
     (checkpoints.folder / "step-00000002.pt").mkdir()
     assert checkpoints.latest() == sound
-    with pytest.raises(VitrineError, match=r"cannot write .*step-00000002\.pt"):
+    with pytest.raises(VitrailError, match=r"cannot write .*step-00000002\.pt"):
         checkpoints.save(2, state(2))
     checkpoints.save(3, state(3))
     assert checkpoints.latest().name == "step-00000003.pt"
@@ -149,14 +149,14 @@ def test_a_folder_in_the_place_of_a_checkpoint_is_none(checkpoints):
 def test_the_bytes_are_checked_before_they_are_unpickled(checkpoints, monkeypatch):
     flip_a_bit(checkpoints.save(1, state(1)))
     monkeypatch.setattr(torch, "load", lambda *a, **k: pytest.fail("unpickled"))
-    with pytest.raises(VitrineError):
+    with pytest.raises(VitrailError):
         checkpoints.latest()
 
 
 def test_if_all_are_damaged_the_message_says_what_to_delete(checkpoints):
     for step in (1, 2):
         truncate(checkpoints.save(step, state(step)))
-    with pytest.raises(VitrineError, match=r"every checkpoint .* delete that folder"):
+    with pytest.raises(VitrailError, match=r"every checkpoint .* delete that folder"):
         checkpoints.latest()
     assert len(names(checkpoints)) == 4  # the evidence stays
 
@@ -164,7 +164,7 @@ def test_if_all_are_damaged_the_message_says_what_to_delete(checkpoints):
 @pytest.mark.parametrize("other", [("ffffffff", 4), ("0123abcd", 5)])
 def test_the_checkpoint_of_another_recipe_or_seed_is_refused(checkpoints, other):
     checkpoints.save(1, state(1))
-    with pytest.raises(VitrineError, match="is of recipe 0123abcd, seed 4, not of recipe"):
+    with pytest.raises(VitrailError, match="is of recipe 0123abcd, seed 4, not of recipe"):
         Checkpoints(checkpoints.folder, *other).latest()
 
 
@@ -174,7 +174,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_no_debris(checkpoints, limit)
     before = names(checkpoints)
     with (
         files_of_at_most(limit),
-        pytest.raises(VitrineError, match=r"cannot write .*step-00000002"),
+        pytest.raises(VitrailError, match=r"cannot write .*step-00000002"),
     ):
         checkpoints.save(2, state(2))
     assert names(checkpoints) == before
@@ -183,7 +183,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_no_debris(checkpoints, limit)
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
-    with pytest.raises(VitrineError, match=r"cannot write .*checkpoints"):
+    with pytest.raises(VitrailError, match=r"cannot write .*checkpoints"):
         Checkpoints(tmp_path / "checkpoints", "0123abcd", 4).save(1, state(1))
 
 

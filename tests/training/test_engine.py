@@ -2,11 +2,11 @@
 
 import pytest
 
-from vitrine.errors import VitrineError
-from vitrine.plan.recipe import Recipe
-from vitrine.training.engine import builder_of, engine_of
-from vitrine.training.loop import train
-from vitrine.training.model import build_model
+from vitrail.errors import VitrailError
+from vitrail.plan.recipe import Recipe
+from vitrail.training.engine import builder_of, engine_of
+from vitrail.training.loop import train
+from vitrail.training.model import build_model
 
 
 def test_a_classifier_is_trained_by_our_own_loop(recipe):
@@ -16,6 +16,6 @@ def test_a_classifier_is_trained_by_our_own_loop(recipe):
 
 
 def test_an_engine_that_cannot_be_imported_is_one_sentence(recipe, monkeypatch):
-    monkeypatch.setattr(Recipe, "engine", "vitrine.no_such_engine")
-    with pytest.raises(VitrineError, match=r"no_such_engine cannot be imported .*requirements"):
+    monkeypatch.setattr(Recipe, "engine", "vitrail.no_such_engine")
+    with pytest.raises(VitrailError, match=r"no_such_engine cannot be imported .*requirements"):
         engine_of(recipe)

@@ -6,9 +6,9 @@ import types
 
 import pytest
 
-from vitrine.errors import VitrineError
-from vitrine.training import journal as module
-from vitrine.training.journal import Journal
+from vitrail.errors import VitrailError
+from vitrail.training import journal as module
+from vitrail.training.journal import Journal
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_a_broken_line_is_named_and_left_out_and_the_others_stay(tmp_path, capsy
 
 def test_a_log_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "log.jsonl").mkdir()
-    with pytest.raises(VitrineError, match=r"cannot read .*log\.jsonl \(Is a directory\): corr"):
+    with pytest.raises(VitrailError, match=r"cannot read .*log\.jsonl \(Is a directory\): corr"):
         make(tmp_path, step=100)
 
 
@@ -160,7 +160,7 @@ def test_a_resume_that_cannot_write_leaves_the_log_as_it_was(tmp_path, monkeypat
     log = tmp_path / "log.jsonl"
     log.write_text('{"step": 50}\n{"step": 150}\n')
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(VitrineError, match=r"log\.jsonl: No space left"):
+    with pytest.raises(VitrailError, match=r"log\.jsonl: No space left"):
         make(tmp_path, step=100)
     assert log.read_text() == '{"step": 50}\n{"step": 150}\n'
 
@@ -168,5 +168,5 @@ def test_a_resume_that_cannot_write_leaves_the_log_as_it_was(tmp_path, monkeypat
 def test_a_log_that_cannot_be_written_is_named(tmp_path):
     with make(tmp_path) as journal:
         (tmp_path / "log.jsonl").mkdir()
-        with pytest.raises(VitrineError, match=r"cannot write .*log\.jsonl"):
+        with pytest.raises(VitrailError, match=r"cannot write .*log\.jsonl"):
             journal.record(10, 1.0, 1e-3)

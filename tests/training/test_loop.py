@@ -12,14 +12,14 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from vitrine.errors import VitrineError
-from vitrine.files import sha256
-from vitrine.plan.recipe import Recipe
-from vitrine.training import loop, run_folder
-from vitrine.training.engine import Job
-from vitrine.training.loop import train
-from vitrine.training.model import build_model, load_weights
-from vitrine.training.step import Trainer
+from vitrail.errors import VitrailError
+from vitrail.files import sha256
+from vitrail.plan.recipe import Recipe
+from vitrail.training import loop, run_folder
+from vitrail.training.engine import Job
+from vitrail.training.loop import train
+from vitrail.training.model import build_model, load_weights
+from vitrail.training.step import Trainer
 
 
 def log(folder: Path) -> list[dict]:
@@ -172,7 +172,7 @@ def test_weights_without_provenance_are_made_again(straight, recipe, run, tmp_pa
 
 def test_a_folder_with_the_weights_of_another_run_is_refused(straight, recipe, run, tmp_path):
     shutil.copytree(straight, tmp_path / "run")
-    with pytest.raises(VitrineError, match=rf"is of recipe {recipe.hash}, seed 0, not .* seed 1"):
+    with pytest.raises(VitrailError, match=rf"is of recipe {recipe.hash}, seed 0, not .* seed 1"):
         run(recipe, seed=1)
 
 
@@ -222,19 +222,19 @@ def test_what_was_trained_from_weights_that_are_replaced_since_is_refused(from_r
     run(recipe, **start)
     other = tmp_path / "other.safetensors"
     save_file({name: value + 1 for name, value in load_file(start["initial"]).items()}, other)
-    with pytest.raises(VitrineError, match=r"from other weights than .*other\.safetensors holds"):
+    with pytest.raises(VitrailError, match=r"from other weights than .*other\.safetensors holds"):
         run(recipe, initial=other)
     folder = run(recipe, initial=other, retrain=True)  # which asks for it to be trained anew
     assert same_weights(folder, run(recipe, "fresh", initial=other))
     recipe, start = from_run()
     run(recipe, "cut", stop_after=3, **start)
-    with pytest.raises(VitrineError, match=r"step-0+3\.pt was trained from other weights than"):
+    with pytest.raises(VitrailError, match=r"step-0+3\.pt was trained from other weights than"):
         run(recipe, "cut", initial=other)
 
 
 def test_a_recipe_that_starts_from_a_run_is_not_trained_without_its_weights(from_run, run):
     recipe, _ = from_run()
-    with pytest.raises(VitrineError, match="the weights of straight-0a1b2c3d and was given none"):
+    with pytest.raises(VitrailError, match="the weights of straight-0a1b2c3d and was given none"):
         run(recipe)
 
 
@@ -299,7 +299,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint_before(
 
     monkeypatch.setattr(Trainer, "step", poisoned)
     with pytest.raises(
-        VitrineError, match=r"loss is nan at step 4 \(lr .*step-00000003\.pt: lower"
+        VitrailError, match=r"loss is nan at step 4 \(lr .*step-00000003\.pt: lower"
     ):
         run(recipe, checkpoint_seconds=0.0)
     monkeypatch.undo()
@@ -313,10 +313,10 @@ def test_a_training_that_fails_ends_with_its_workers(make_recipe, info, tmp_path
     code = (
         "import json, sys\n"
         "from pathlib import Path\n"
-        "from vitrine.plan.datasets import DatasetInfo\n"
-        "from vitrine.plan.recipe import Recipe\n"
-        "from vitrine.training.engine import Job\n"
-        "from vitrine.training.loop import train\n"
+        "from vitrail.plan.datasets import DatasetInfo\n"
+        "from vitrail.plan.recipe import Recipe\n"
+        "from vitrail.training.engine import Job\n"
+        "from vitrail.training.loop import train\n"
         "recipe, info, folder = map(json.loads, sys.argv[1:])\n"
         "train(Job(Recipe.model_validate(recipe), 0, Path(folder, 'run'),\n"
         "          DatasetInfo.model_validate(info), Path(folder), workers=2))\n"
@@ -347,14 +347,14 @@ def test_the_rate_told_with_a_fault_is_that_of_its_step_though_losses_are_read_l
     )
     monkeypatch.setattr(Trainer, "step", poisoned)
     warmup = {"optimizer": {"lr": 0.004}, "schedule": {"warmup_lr": 0.0}}  # 0.001 more each step
-    with pytest.raises(VitrineError, match=r"loss is nan at step 2 \(lr 0\.001\)"):
+    with pytest.raises(VitrailError, match=r"loss is nan at step 2 \(lr 0\.001\)"):
         run(make_recipe(warmup))
 
 
 def test_a_sound_checkpoint_that_the_code_no_longer_fits_is_named(recipe, run, monkeypatch):
     run(recipe, stop_after=3)
     monkeypatch.setattr(loop, "build_model", lambda recipe, classes: build_model(recipe, 11))
-    with pytest.raises(VitrineError, match=r"step-00000003\.pt does not fit model 'vit_tiny.*code"):
+    with pytest.raises(VitrailError, match=r"step-00000003\.pt does not fit model 'vit_tiny.*code"):
         run(recipe)
 
 
@@ -368,11 +368,11 @@ def test_weights_that_are_not_finite_are_never_saved(recipe, run, tmp_path, monk
         return loss
 
     monkeypatch.setattr(Trainer, "step", poisoned)
-    with pytest.raises(VitrineError, match="the weights are no longer finite after step 4"):
+    with pytest.raises(VitrailError, match="the weights are no longer finite after step 4"):
         run(recipe, checkpoint_seconds=0.0)
     shutil.rmtree(tmp_path / "run")
     monkeypatch.setattr(Trainer, "step", lambda *a: poisoned(*a) if a[1] == 7 else step(*a))
-    with pytest.raises(VitrineError, match=r"after step 8 .*last good checkpoint is None"):
+    with pytest.raises(VitrailError, match=r"after step 8 .*last good checkpoint is None"):
         run(recipe)
     assert not (tmp_path / "run" / "weights.safetensors").exists()
 
@@ -382,19 +382,19 @@ def test_too_little_memory_is_told_with_the_micro_batch(recipe, run, monkeypatch
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(Trainer, "step", full)
-    with pytest.raises(VitrineError, match="too little memory for micro-batches of 128 images"):
+    with pytest.raises(VitrailError, match="too little memory for micro-batches of 128 images"):
         run(recipe)
 
 
 def test_the_dataset_must_be_the_recipes_own(recipe, run, info, tmp_path):
     newer = info.model_copy(update={"version": 2})
-    with pytest.raises(VitrineError, match=r"wants dataset digits version 1 and was given .* 2"):
+    with pytest.raises(VitrailError, match=r"wants dataset digits version 1 and was given .* 2"):
         train(Job(recipe, 0, tmp_path / "run", newer, tmp_path))
 
 
 def test_a_dataset_of_another_size_than_was_planned_for_is_refused(recipe, info, tmp_path):
     larger = info.model_copy(update={"train_images": info.train_images + 1})
-    with pytest.raises(VitrineError, match=r"has 1198 training images .* says 1199: complete it"):
+    with pytest.raises(VitrailError, match=r"has 1198 training images .* says 1199: complete it"):
         train(Job(recipe, 0, tmp_path / "run", larger, tmp_path))
 
 
@@ -411,20 +411,20 @@ def test_a_run_that_other_code_has_trained_is_trained_anew_if_asked(recipe, run,
 
 
 def test_a_batch_larger_than_the_dataset_is_refused(make_recipe, run):
-    with pytest.raises(VitrineError, match="fewer than one batch of 4096"):
+    with pytest.raises(VitrailError, match="fewer than one batch of 4096"):
         run(make_recipe({"batch": {"size": 4096, "micro": 128}}))
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:7", "cdua"])
 def test_a_device_that_is_not_there_is_refused(recipe, run, device, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(VitrineError, match=f"device '{device}'"):
+    with pytest.raises(VitrailError, match=f"device '{device}'"):
         run(recipe, device=device)
 
 
 def test_a_folder_that_cannot_be_written_is_named(recipe, run, tmp_path):
     (tmp_path / "run").write_text("a file where the folder should be")
-    with pytest.raises(VitrineError, match=r"cannot write to .*run"):
+    with pytest.raises(VitrailError, match=r"cannot write to .*run"):
         run(recipe)
 
 

@@ -4,9 +4,9 @@ import timm
 import torch
 from safetensors.torch import load_file, save_file
 
-from vitrine.errors import VitrineError
-from vitrine.plan.weights import PublishedWeights
-from vitrine.training.model import (
+from vitrail.errors import VitrailError
+from vitrail.plan.weights import PublishedWeights
+from vitrail.training.model import (
     build_from,
     build_model,
     build_pretrained,
@@ -14,7 +14,7 @@ from vitrine.training.model import (
     load_weights,
     save_weights,
 )
-from vitrine.training.weights import fetch
+from vitrail.training.weights import fetch
 
 CPU = torch.device("cpu")
 
@@ -45,13 +45,13 @@ def test_stochastic_depth_is_timms_or_the_same_in_every_block(make_recipe):
 def test_a_model_without_stochastic_depth_cannot_repeat_it(make_recipe):
     recipe = make_recipe({"model": {"drop_path_rule": "constant", "name": "resnet18"}})
     plain = recipe.model.model_copy(update={"args": {"drop_path_rate": 0.1}})
-    with pytest.raises(VitrineError, match="'resnet18' has no drop_path1"):
+    with pytest.raises(VitrailError, match="'resnet18' has no drop_path1"):
         build_model(recipe.model_copy(update={"model": plain}), 10)
 
 
 def test_a_misspelt_model_is_named_with_the_closest_one(make_recipe):
     recipe = make_recipe({"model": {"name": "vit_tiny_patch16_244"}})
-    with pytest.raises(VitrineError, match=r"'vit_tiny_patch16_244'; did you mean 'vit_tiny_patch"):
+    with pytest.raises(VitrailError, match=r"'vit_tiny_patch16_244'; did you mean 'vit_tiny_patch"):
         build_model(recipe, 10)
 
 
@@ -64,13 +64,13 @@ def test_a_misspelt_model_is_named_with_the_closest_one(make_recipe):
 )
 def test_arguments_that_the_model_refuses_are_shown_with_its_reason(make_recipe, args, reason):
     recipe = make_recipe({"model": {"args": args}})
-    with pytest.raises(VitrineError, match=rf"vit_tiny_patch16_224.*{next(iter(args))}.*{reason}"):
+    with pytest.raises(VitrailError, match=rf"vit_tiny_patch16_224.*{next(iter(args))}.*{reason}"):
         build_model(recipe, 10)
 
 
 def test_an_image_size_that_the_model_refuses_is_named(make_recipe):
     recipe = make_recipe({"data": {"image_size": 12}})
-    with pytest.raises(VitrineError, match=r"refuses images of 12 pixels .*Input height"):
+    with pytest.raises(VitrailError, match=r"refuses images of 12 pixels .*Input height"):
         check_image_size(build_model(recipe, 10), recipe, CPU)
 
 
@@ -85,14 +85,14 @@ def test_weights_come_back_bit_for_bit(recipe, weights):
 
 def test_weights_of_another_recipe_are_refused(recipe, make_recipe, weights):
     other = make_recipe({"optimizer": {"lr": 0.5}})
-    with pytest.raises(VitrineError, match=f"recipe {recipe.hash}, not of recipe {other.hash}"):
+    with pytest.raises(VitrailError, match=f"recipe {recipe.hash}, not of recipe {other.hash}"):
         load_weights(build_model(other, 10), weights, other)
 
 
 @pytest.mark.parametrize("size", [0, 5, 200, -1])
 def test_truncated_weights_are_refused(recipe, weights, size):
     weights.write_bytes(weights.read_bytes()[:size])
-    with pytest.raises(VitrineError, match=r"w\.safetensors is damaged"):
+    with pytest.raises(VitrailError, match=r"w\.safetensors is damaged"):
         load_weights(build_model(recipe, 10), weights, recipe)
 
 
@@ -100,14 +100,14 @@ def test_missing_weights_are_named_with_the_receipts_that_keep_them_from_being_m
     recipe, tmp_path
 ):
     weights = tmp_path / "micro-0a1b2c3d" / "seed0" / "weights.safetensors"
-    with pytest.raises(VitrineError) as caught:
+    with pytest.raises(VitrailError) as caught:
         load_weights(build_model(recipe, 10), weights, recipe)
     told = f"{weights} does not exist: delete {tmp_path}/micro-0a1b2c3d/trained-*.json"
     assert str(caught.value).startswith(told)
 
 
 def test_weights_of_another_architecture_are_refused(recipe, weights):
-    with pytest.raises(VitrineError, match=r"does not fit model 'vit_tiny_patch16_224'"):
+    with pytest.raises(VitrailError, match=r"does not fit model 'vit_tiny_patch16_224'"):
         load_weights(build_model(recipe, 11), weights, recipe)
 
 
@@ -119,9 +119,9 @@ def test_a_model_starts_from_all_weights_of_another_recipe(make_recipe, weights)
 
 def test_a_start_that_does_not_fit_says_where(make_recipe, weights):
     other = make_recipe({"model": {"args": {"depth": 3}}})
-    with pytest.raises(VitrineError, match=r"Missing key.*blocks\.2.*correct model\.weights_from"):
+    with pytest.raises(VitrailError, match=r"Missing key.*blocks\.2.*correct model\.weights_from"):
         build_from(other, 10, weights)
-    with pytest.raises(VitrineError, match=r"size mismatch for head\.weight.*\[10, 16\]"):
+    with pytest.raises(VitrailError, match=r"size mismatch for head\.weight.*\[10, 16\]"):
         build_from(other.model_copy(update={"model": make_recipe().model}), 11, weights)
 
 
@@ -144,13 +144,13 @@ def published(make_recipe, name="test_vit.r160_in1k", **args):
 
 
 def test_without_a_network_the_message_says_how_to_fetch_pretrained_weights(make_recipe, offline):
-    with pytest.raises(VitrineError, match=r"where there is a network .*HF_HOME.*OFFLINE"):
+    with pytest.raises(VitrailError, match=r"where there is a network .*HF_HOME.*OFFLINE"):
         build_pretrained(published(make_recipe), 10, None)
 
 
 @pytest.mark.parametrize("name", ["vit_small_patch16_36x1_224", "test_vit.nope"])
 def test_weights_that_nobody_has_published_are_refused(make_recipe, name):
-    with pytest.raises(VitrineError, match=rf"model '{name}' refuses args .* pretrained=True"):
+    with pytest.raises(VitrailError, match=rf"model '{name}' refuses args .* pretrained=True"):
         build_pretrained(published(make_recipe, name, depth=1), 10, None)
 
 
@@ -173,7 +173,7 @@ def test_a_model_of_a_hubs_layout_is_built_with_its_weights(make_recipe, recipe,
     model = build_pretrained(hub, 10, None)
     assert all(torch.equal(v, source.state_dict()[n]) for n, v in model.state_dict().items())
     assert build_model(hub, 7).head.weight.shape == (7, 16)
-    with pytest.raises(VitrineError, match=r"local-dir:/no/such.*Config file not found"):
+    with pytest.raises(VitrailError, match=r"local-dir:/no/such.*Config file not found"):
         build_pretrained(published(make_recipe, "local-dir:/no/such"), 10, None)
 
 
@@ -186,21 +186,21 @@ def test_a_model_may_have_other_published_weights_than_those_of_its_name(make_re
 
 def test_damaged_or_missing_pretrained_weights_are_refused(make_recipe, tmp_path):
     file = tmp_path / "test_vit.r160_in1k.safetensors"
-    with pytest.raises(VitrineError, match=r"does not exist: .*weights test_vit.* --output"):
+    with pytest.raises(VitrailError, match=r"does not exist: .*weights test_vit.* --output"):
         build_pretrained(published(make_recipe), 10, file)
     file.write_bytes(b"not weights")
-    with pytest.raises(VitrineError, match=r"in1k\.safetensors has no sound note of its digest"):
+    with pytest.raises(VitrailError, match=r"in1k\.safetensors has no sound note of its digest"):
         build_pretrained(published(make_recipe), 10, file)
 
 
 @pytest.mark.parametrize("run", ["{", "[1]", "null", "4"])
 def test_weights_whose_metadata_name_no_run_are_refused(recipe, tmp_path, run):
     save_file({"a": torch.ones(1)}, tmp_path / "w.safetensors", metadata={"run": run})
-    with pytest.raises(VitrineError, match=r"w\.safetensors names no run as its own"):
+    with pytest.raises(VitrailError, match=r"w\.safetensors names no run as its own"):
         load_weights(build_model(recipe, 10), tmp_path / "w.safetensors", recipe)
 
 
 def test_a_damaged_start_is_refused(make_recipe, weights):
     weights.write_bytes(weights.read_bytes()[:-1])
-    with pytest.raises(VitrineError, match=r"w\.safetensors is damaged"):
+    with pytest.raises(VitrailError, match=r"w\.safetensors is damaged"):
         build_from(make_recipe(), 10, weights)

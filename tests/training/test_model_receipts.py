@@ -7,12 +7,12 @@ import sys
 import pytest
 import yaml
 
-from vitrine import __main__ as command
-from vitrine.errors import VitrineError
-from vitrine.files import sha256
-from vitrine.plan.catalog import load_catalog
-from vitrine.plan.schema import read_yaml
-from vitrine.training.model import build_model, save_weights, starting_weights, write_receipt
+from vitrail import __main__ as command
+from vitrail.errors import VitrailError
+from vitrail.files import sha256
+from vitrail.plan.catalog import load_catalog
+from vitrail.plan.schema import read_yaml
+from vitrail.training.model import build_model, save_weights, starting_weights, write_receipt
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_training_is_repeated_from_its_file_alone(tuned, small_checkout, monke
     job, source = tuned
     path = job.write()
     shutil.rmtree(small_checkout / "configs")
-    monkeypatch.setattr(sys, "argv", ["vitrine", "run", str(path)])
+    monkeypatch.setattr(sys, "argv", ["vitrail", "run", str(path)])
     command.main()
     weights = job.folder / "seed1" / "weights.safetensors"
     provenance = json.loads((weights.parent / "provenance.json").read_text())
@@ -76,7 +76,7 @@ def test_a_training_is_repeated_from_its_file_alone(tuned, small_checkout, monke
 
 def test_a_source_that_is_not_trained_is_told(tuned):
     job, _ = tuned
-    with pytest.raises(VitrineError, match=r"seed0/weights\.safetensors does not exist: delete"):
+    with pytest.raises(VitrailError, match=r"seed0/weights\.safetensors does not exist: delete"):
         starting_weights(job.start, 0)
 
 
@@ -84,12 +84,12 @@ def test_weights_of_another_recipe_are_no_start(tuned):
     job, source = tuned
     weights = build_model(source.recipe, source.info.classes).state_dict()
     save_weights(weights, source.weights(1), job.recipe, 1)
-    with pytest.raises(VitrineError, match=f"of recipe {job.recipe.hash}, not of recipe"):
+    with pytest.raises(VitrailError, match=f"of recipe {job.recipe.hash}, not of recipe"):
         starting_weights(job.start, 1)
 
 
 def test_weights_that_the_sources_receipt_does_not_name_are_no_start(tuned):
     job, source = tuned
     write_weights(source, 1)
-    with pytest.raises(VitrineError, match="has not the SHA-256 of the weights"):
+    with pytest.raises(VitrailError, match="has not the SHA-256 of the weights"):
         starting_weights(job.start, 1)

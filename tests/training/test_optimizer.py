@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 
-from vitrine.errors import VitrineError
-from vitrine.training.model import build_model
-from vitrine.training.optimizer import build_optimizer, build_scheduler
+from vitrail.errors import VitrailError
+from vitrail.training.model import build_model
+from vitrail.training.optimizer import build_optimizer, build_scheduler
 
 
 def names_by_decay(model, optimizer) -> dict[str, float]:
@@ -98,7 +98,7 @@ def test_a_rate_of_its_own_moves_a_parameter_and_takes_nothing_else_from_it(make
 
 def test_a_pattern_that_matches_nothing_is_refused(make_recipe):
     recipe = make_recipe({"optimizer": {"group_lr": {"*.gama": 0.1}}})
-    with pytest.raises(VitrineError, match=r"names '\*.gama', which matches no parameter"):
+    with pytest.raises(VitrailError, match=r"names '\*.gama', which matches no parameter"):
         build_optimizer(build_model(recipe, 10), recipe)
 
 
@@ -124,7 +124,7 @@ def test_betas_and_eps_reach_the_optimiser_and_are_timms_own_where_not_given(mak
 
 def test_an_unknown_optimiser_is_named_with_the_closest_one(make_recipe):
     recipe = make_recipe({"optimizer": {"name": "adamww"}})
-    with pytest.raises(VitrineError, match="optimizer 'adamww' is unknown; did you mean 'adamw'"):
+    with pytest.raises(VitrailError, match="optimizer 'adamww' is unknown; did you mean 'adamw'"):
         build_optimizer(build_model(recipe, 10), recipe)
 
 

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from vitrine.training import run_folder
-from vitrine.training import run_folder as module
-from vitrine.training.run_folder import Attempts
+from vitrail.training import run_folder
+from vitrail.training import run_folder as module
+from vitrail.training.run_folder import Attempts
 
 
 def test_the_cost_of_a_run_includes_its_killed_attempts(tmp_path, monkeypatch):

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from vitrine.data.download import alone
-from vitrine.errors import VitrineError
-from vitrine.training.run_folder import exclusive
+from vitrail.data.download import alone
+from vitrail.errors import VitrailError
+from vitrail.training.run_folder import exclusive
 
 HOLD = """
 import sys
 from pathlib import Path
-from vitrine.training.run_folder import exclusive
+from vitrail.training.run_folder import exclusive
 with exclusive(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -41,7 +41,7 @@ def holder(tmp_path):
 
 def test_a_second_training_is_told_which_job_holds_the_folder(holder, tmp_path):
     with (
-        pytest.raises(VitrineError, match=rf"SLURM job 1234 \(process {holder.pid} on .*\)"),
+        pytest.raises(VitrailError, match=rf"SLURM job 1234 \(process {holder.pid} on .*\)"),
         exclusive(tmp_path / "run"),
     ):
         pytest.fail("entered")
@@ -51,7 +51,7 @@ def test_a_second_training_is_told_which_job_holds_the_folder(holder, tmp_path):
 def test_a_holder_that_has_no_note_yet_or_no_longer_is_another_process(holder, tmp_path, leave):
     leave(tmp_path / "run" / ".lock-holder")
     with (
-        pytest.raises(VitrineError, match="is being trained by another process: wait"),
+        pytest.raises(VitrailError, match="is being trained by another process: wait"),
         exclusive(tmp_path / "run"),
     ):
         pytest.fail("entered")
@@ -64,17 +64,17 @@ def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch, number):
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     said = rf"cannot lock {tmp_path}/run/\.lock \({os.strerror(number)}\), .*choose another folder"
-    with pytest.raises(VitrineError, match=said), exclusive(tmp_path / "run"):
+    with pytest.raises(VitrailError, match=said), exclusive(tmp_path / "run"):
         pytest.fail("entered")
     lock = tmp_path / ".fetching"
-    with pytest.raises(VitrineError, match=r"cannot lock .*\.fetching"), alone(lock, "a file"):
+    with pytest.raises(VitrailError, match=r"cannot lock .*\.fetching"), alone(lock, "a file"):
         pytest.fail("entered")
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("in the way")
     said = rf"cannot write to {tmp_path}/file/run \(Not a directory\): correct"
-    with pytest.raises(VitrineError, match=said), exclusive(tmp_path / "file" / "run"):
+    with pytest.raises(VitrailError, match=said), exclusive(tmp_path / "file" / "run"):
         pytest.fail("entered")
 
 
@@ -88,7 +88,7 @@ def test_a_killed_holder_holds_nothing(holder, tmp_path):
 ORPHAN = """
 import os, sys, time
 from pathlib import Path
-from vitrine.training.run_folder import exclusive
+from vitrail.training.run_folder import exclusive
 with exclusive(Path(sys.argv[1])):
     child = os.fork()
     if child == 0:
@@ -107,7 +107,7 @@ def test_a_child_that_outlives_a_killed_holder_holds_nothing(tmp_path):
     )
     child = int(process.stdout.readline())
     time.sleep(0.1)  # the child's first thing is to let go
-    with pytest.raises(VitrineError, match="is being trained"), exclusive(tmp_path / "run"):
+    with pytest.raises(VitrailError, match="is being trained"), exclusive(tmp_path / "run"):
         pytest.fail("entered")
     process.kill()
     process.wait()

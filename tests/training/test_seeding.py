@@ -3,7 +3,7 @@ import random
 import numpy as np
 import torch
 
-from vitrine.training.seeding import derive, seed_everything
+from vitrail.training.seeding import derive, seed_everything
 
 
 def draws() -> tuple[float, float, float]:

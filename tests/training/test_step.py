@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from vitrine import data
-from vitrine.data.loading import MicroBatch, TrainingSamples, micro_batches
-from vitrine.data.transforms import train_transform
-from vitrine.errors import VitrineError
-from vitrine.training.model import build_model
-from vitrine.training.seeding import seed_everything
-from vitrine.training.step import Trainer, accumulation
-from vitrine.training.team import Team
+from vitrail import data
+from vitrail.data.loading import MicroBatch, TrainingSamples, micro_batches
+from vitrail.data.transforms import train_transform
+from vitrail.errors import VitrailError
+from vitrail.training.model import build_model
+from vitrail.training.seeding import seed_everything
+from vitrail.training.step import Trainer, accumulation
+from vitrail.training.team import Team
 
 CPU = Team(rank=0, world=1, device=torch.device("cpu"))
 # Nothing random and nothing mixed: the step is a function of weights and images alone.
@@ -110,7 +110,7 @@ def test_gradient_checkpointing_changes_no_gradient(make_recipe, batches):
 
 def test_a_model_without_gradient_checkpointing_is_refused(make_recipe):
     recipe = make_recipe({"grad_checkpointing": True})
-    with pytest.raises(VitrineError, match="has no gradient checkpointing"):
+    with pytest.raises(VitrailError, match="has no gradient checkpointing"):
         Trainer(nn.Linear(2, 2), recipe, 0, 10, 4, CPU)
 
 
@@ -126,7 +126,7 @@ def test_bf16_computes_in_half_precision_and_keeps_full_precision_weights(make_r
 
 
 def test_fp16_needs_a_gpu(make_recipe):
-    with pytest.raises(VitrineError, match="fp16' needs a CUDA device"):
+    with pytest.raises(VitrailError, match="fp16' needs a CUDA device"):
         make_trainer(make_recipe({"precision": "fp16"}))
 
 
@@ -177,5 +177,5 @@ def test_processes_share_the_micro_batches_of_a_step(make_recipe, world, share):
 @pytest.mark.parametrize("world", [3, 8])
 def test_devices_that_cannot_share_a_step_are_told_which_numbers_can(make_recipe, world):
     recipe = make_recipe({"batch": {"size": 64, "micro": 16}})
-    with pytest.raises(VitrineError, match=rf"64 .* 16 .* {world} devices .* 1 or 2 or 4 devices"):
+    with pytest.raises(VitrailError, match=rf"64 .* 16 .* {world} devices .* 1 or 2 or 4 devices"):
         accumulation(recipe, world)

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy, cross_entropy, one_hot
 
-from vitrine.errors import VitrineError
-from vitrine.training.seeding import seed_everything
-from vitrine.training.step import build_loss, build_mixing
+from vitrail.errors import VitrailError
+from vitrail.training.seeding import seed_everything
+from vitrail.training.step import build_loss, build_mixing
 
 PLAIN = {"augmentation": {"mixup": 0.0, "cutmix": 0.0}}
 MIXUP = {"augmentation": {"mixup": 0.2, "cutmix": 0.0}}
@@ -64,7 +64,7 @@ def test_an_image_without_a_partner_in_a_short_last_batch_is_left_out(make_recip
 
 def test_an_odd_micro_batch_cannot_be_mixed(make_recipe):
     recipe = make_recipe({"batch": {"size": 15, "micro": 5}})
-    with pytest.raises(VitrineError, match=r"batch\.micro is 5"):
+    with pytest.raises(VitrailError, match=r"batch\.micro is 5"):
         build_mixing(recipe, 10)
     build_mixing(make_recipe(PLAIN, {"batch": {"size": 15, "micro": 5}}), 10)
 

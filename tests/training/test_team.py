@@ -10,18 +10,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from vitrine.errors import VitrineError
-from vitrine.training.team import Team
+from vitrail.errors import VitrailError
+from vitrail.training.team import Team
 
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from vitrine.plan.datasets import DatasetInfo
-from vitrine.errors import VitrineError
-from vitrine.plan.recipe import Batch, Recipe
-from vitrine.training.engine import Job
-from vitrine.training.loop import train
-from vitrine.training.team import Team
+from vitrail.plan.datasets import DatasetInfo
+from vitrail.errors import VitrailError
+from vitrail.plan.recipe import Batch, Recipe
+from vitrail.training.engine import Job
+from vitrail.training.loop import train
+from vitrail.training.team import Team
 
 folder, recipe = Path(sys.argv[1]), Recipe.model_validate_json(sys.argv[2])
 info = DatasetInfo.model_validate_json(sys.argv[3])
@@ -42,7 +42,7 @@ go("two")
 (folder / "file").write_text("")
 try:
     go("file")
-except VitrineError as error:
+except VitrailError as error:
     facts["error"] = str(error)
 except SystemExit as stop:
     facts["exit"] = stop.code
@@ -50,14 +50,14 @@ except SystemExit as stop:
 def reason(work):
     try:
         work()
-    except VitrineError as error:
+    except VitrailError as error:
         return str(error)
     except SystemExit as stop:
         return stop.code
 
 def odd():
     if team.rank == 1:
-        raise VitrineError("only in 1")
+        raise VitrailError("only in 1")
 
 team = Team.assemble("cpu")
 facts["everywhere"] = reason(lambda: go("unshared", **unshared))
@@ -145,5 +145,5 @@ def test_a_process_alone_agrees_with_itself():
     assert alone.together(lambda: "mine") == "mine"
     assert alone.from_lead(lambda: "mine") == "mine"
     assert torch.equal(alone.mean(torch.ones(2)), torch.ones(2))
-    with pytest.raises(VitrineError, match="as it is"):
-        alone.from_lead(lambda: (_ for _ in ()).throw(VitrineError("as it is")))
+    with pytest.raises(VitrailError, match="as it is"):
+        alone.from_lead(lambda: (_ for _ in ()).throw(VitrailError("as it is")))

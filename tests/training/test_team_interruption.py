@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from vitrine.training.team import SIGNALS, Interruption, shielded
+from vitrail.training.team import SIGNALS, Interruption, shielded
 
 PRINT_BLOCKED = "import signal; print(*sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])))"
 

@@ -9,12 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitrine.measures.accuracy import accuracy
-from vitrine.measures.context import Trained
-from vitrine.plan.recipe import Model
-from vitrine.training.model import build_model, load_weights
-from vitrine.training.step import Trainer
-from vitrine.training.validation import hits, is_due
+from vitrail.measures.accuracy import accuracy
+from vitrail.measures.context import Trained
+from vitrail.plan.recipe import Model
+from vitrail.training.model import build_model, load_weights
+from vitrail.training.step import Trainer
+from vitrail.training.validation import hits, is_due
 
 MODELS = {
     "transformer with random depth and an average": {},

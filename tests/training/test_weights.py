@@ -11,11 +11,11 @@ import yaml
 from safetensors.torch import load_file, save
 
 from tests.malice import ATTACKS
-from vitrine.errors import VitrineError
-from vitrine.files import lock, sha256
-from vitrine.plan.weights import PublishedWeights
-from vitrine.training.weights import fetch
-from vitrine.training.weights_file import require_as_noted
+from vitrail.errors import VitrailError
+from vitrail.files import lock, sha256
+from vitrail.plan.weights import PublishedWeights
+from vitrail.training.weights import fetch
+from vitrail.training.weights_file import require_as_noted
 
 WEIGHTS = {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(1)}
 
@@ -73,7 +73,7 @@ def test_tensors_that_share_memory_are_kept_too(publish, output, tmp_path):
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_published_file_that_would_run_code_is_refused(publish, output, tmp_path, attack):
     attack(tmp_path / "evil", tmp_path / "made")
-    with pytest.raises(VitrineError, match=r"swin\.pth is refused, as reading it may run code"):
+    with pytest.raises(VitrailError, match=r"swin\.pth is refused, as reading it may run code"):
         fetch(publish((tmp_path / "evil").read_bytes()), output)
     assert not (tmp_path / "made").exists()
     assert not output.exists()
@@ -81,7 +81,7 @@ def test_a_published_file_that_would_run_code_is_refused(publish, output, tmp_pa
 
 @pytest.mark.parametrize("name", ["swin.pth", "model.safetensors"])
 def test_a_web_page_instead_of_the_file_is_one_sentence(publish, output, name):
-    with pytest.raises(VitrineError, match="is a web page, not weights"):
+    with pytest.raises(VitrailError, match="is a web page, not weights"):
         fetch(publish(b"<!DOCTYPE html><html>Sign in", name=name, sha256=None), output)
 
 
@@ -93,7 +93,7 @@ def test_another_file_than_the_registry_names_is_refused(publish, output, digits
     if by_hand:
         output.parent.mkdir(parents=True)
         torch.save(WEIGHTS, output.with_suffix(".pth"))
-    with pytest.raises(VitrineError, match=r"its sha256 is \w{64} instead of 00000000"):
+    with pytest.raises(VitrailError, match=r"its sha256 is \w{64} instead of 00000000"):
         fetch(weights, output)
     assert not output.exists()
 
@@ -113,7 +113,7 @@ def test_safetensors_placed_by_hand_are_checked_and_noted(publish, output):
     weights = publish(name="model.safetensors")
     output.parent.mkdir(parents=True)
     output.write_bytes(save({"a": torch.zeros(1)}))
-    with pytest.raises(VitrineError, match=r"swin\.safetensors is damaged or another file"):
+    with pytest.raises(VitrailError, match=r"swin\.safetensors is damaged or another file"):
         fetch(weights, output)
     output.write_bytes(save(WEIGHTS))
     fetch(weights, output)
@@ -123,7 +123,7 @@ def test_safetensors_placed_by_hand_are_checked_and_noted(publish, output):
 def test_what_was_made_from_an_unknown_file_is_refused(publish, output):
     output.parent.mkdir(parents=True)
     output.write_bytes(save(WEIGHTS))
-    with pytest.raises(VitrineError, match=r"no note of what it was made from .* swin\.pth"):
+    with pytest.raises(VitrailError, match=r"no note of what it was made from .* swin\.pth"):
         fetch(publish(), output)
 
 
@@ -132,10 +132,10 @@ def test_fetching_again_only_checks(publish, output):
     fetch(weights, output)
     nowhere = weights.model_copy(update={"url": ["file:///nowhere.pth"]})
     fetch(nowhere, output)
-    with pytest.raises(VitrineError, match=r"made from a file of SHA-256 \w+, and configs/weights"):
+    with pytest.raises(VitrailError, match=r"made from a file of SHA-256 \w+, and configs/weights"):
         fetch(nowhere.model_copy(update={"sha256": "1" * 64}), output)
     output.write_bytes(save({"a": torch.zeros(1)}))
-    with pytest.raises(VitrineError, match="has changed since it was fetched"):
+    with pytest.raises(VitrailError, match="has changed since it was fetched"):
         fetch(nowhere, output)
 
 
@@ -147,14 +147,14 @@ def test_weights_that_are_not_pinned_are_noted_at_the_first_fetch(publish, outpu
 def test_a_url_without_an_answer_is_one_sentence(publish, output):
     missing = publish().model_copy(update={"url": ["file:///nowhere.pth"]})
     said = r"cannot download swin \(file:///nowhere\.pth: .*\): .* place the file at .*swin\.pth$"
-    with pytest.raises(VitrineError, match=said):
+    with pytest.raises(VitrailError, match=said):
         fetch(missing, output)
 
 
 def test_two_processes_do_not_fetch_the_same_weights_at_once(publish, output):
     with (
         lock(output.parent / ".swin.safetensors.fetching"),
-        pytest.raises(VitrineError, match="another process is fetching"),
+        pytest.raises(VitrailError, match="another process is fetching"),
     ):
         fetch(publish(), output)
 
@@ -165,7 +165,7 @@ def test_the_command_fetches_what_the_registry_names(publish, output, tmp_path):
 
     def command(*arguments):
         return subprocess.run(
-            [sys.executable, "-m", "vitrine", "fetch-weights", *map(str, arguments)],
+            [sys.executable, "-m", "vitrail", "fetch-weights", *map(str, arguments)],
             capture_output=True,
             text=True,
         )

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import save_file
 
 from tests.malice import ATTACKS
-from vitrine.errors import VitrineError
-from vitrine.files import sha256
-from vitrine.training.weights_file import read_checkpoint, read_weights, require_as_noted
+from vitrail.errors import VitrailError
+from vitrail.files import sha256
+from vitrail.training.weights_file import read_checkpoint, read_weights, require_as_noted
 
 WEIGHTS = {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(1)}
 
@@ -24,7 +24,7 @@ WEIGHTS = {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(1)}
 def test_a_file_that_would_run_code_is_refused_in_a_sentence(tmp_path, attack, read):
     attack(tmp_path / "evil.pth", tmp_path / "made")
     with pytest.raises(
-        VitrineError, match=r"evil\.pth is refused, as .* from their publisher"
+        VitrailError, match=r"evil\.pth is refused, as .* from their publisher"
     ) as e:
         read(tmp_path / "evil.pth")
     assert "\n" not in str(e.value)
@@ -64,7 +64,7 @@ def test_options_of_a_training_are_no_code(tmp_path):
 @pytest.mark.parametrize("name", ["w.pth", "w.safetensors"])
 def test_a_web_page_in_the_place_of_weights_is_called_one(tmp_path, page, name):
     (tmp_path / name).write_bytes(page)
-    with pytest.raises(VitrineError, match=rf"{name} is a web page, not weights: delete it"):
+    with pytest.raises(VitrailError, match=rf"{name} is a web page, not weights: delete it"):
         read_checkpoint(tmp_path / name)
 
 
@@ -75,14 +75,14 @@ def test_damaged_files_are_one_sentence(tmp_path, name):
     whole = file.read_bytes()
     for size in (0, 1, 10, 70, len(whole) // 2, len(whole) - 1):
         file.write_bytes(whole[:size])
-        with pytest.raises(VitrineError, match=rf"{name} is (damaged|refused)") as error:
+        with pytest.raises(VitrailError, match=rf"{name} is (damaged|refused)") as error:
             read_checkpoint(file)
         assert "\n" not in str(error.value)
 
 
 def test_missing_files_and_folders_are_told(tmp_path):
     for path in (tmp_path, tmp_path / "none.pth"):
-        with pytest.raises(VitrineError, match=f"cannot read {path} "):
+        with pytest.raises(VitrailError, match=f"cannot read {path} "):
             read_checkpoint(path)
 
 
@@ -99,7 +99,7 @@ def test_weights_are_found_in_a_checkpoint(tmp_path, content):
 @pytest.mark.parametrize("content", [{}, [1, 2], {"state_dict": {"a": 1}}, 3])
 def test_a_checkpoint_without_weights_is_refused(tmp_path, content):
     torch.save(content, tmp_path / "w.pth")
-    with pytest.raises(VitrineError, match=r"w\.pth holds no weights"):
+    with pytest.raises(VitrailError, match=r"w\.pth holds no weights"):
         read_weights(tmp_path / "w.pth")
 
 
@@ -116,7 +116,7 @@ def noted(tmp_path):
 def test_weights_that_have_changed_since_they_were_fetched_are_refused(noted):
     assert require_as_noted(noted)["pinned"] is False
     save_file({"a": torch.zeros(1)}, noted)
-    with pytest.raises(VitrineError, match=r"has changed since it was fetched .*: delete it and"):
+    with pytest.raises(VitrailError, match=r"has changed since it was fetched .*: delete it and"):
         require_as_noted(noted)
 
 
@@ -124,13 +124,13 @@ def test_weights_that_have_changed_since_they_were_fetched_are_refused(noted):
 def test_weights_without_a_sound_note_must_be_checked_first(noted, note):
     path = noted.with_suffix(".json")
     path.unlink() if note is None else path.write_text(note, encoding="latin1")
-    said = r"no sound note .*: run `python -m vitrine fetch-weights swin\.ms_in1k --output"
-    with pytest.raises(VitrineError, match=said):
+    said = r"no sound note .*: run `python -m vitrail fetch-weights swin\.ms_in1k --output"
+    with pytest.raises(VitrailError, match=said):
         require_as_noted(noted)
 
 
 def test_every_training_process_forbids_code_in_weights():
-    code = "import os, vitrine.training.loop; print(os.environ['TORCH_FORCE_WEIGHTS_ONLY_LOAD'])"
+    code = "import os, vitrail.training.loop; print(os.environ['TORCH_FORCE_WEIGHTS_ONLY_LOAD'])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ)
     )

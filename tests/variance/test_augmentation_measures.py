@@ -5,8 +5,8 @@ import pytest
 import torch
 from timm.data import Mixup
 
-from vitrine.measures.context import Context
-from vitrine.variance.augmentation_measures import (
+from vitrail.measures.context import Context
+from vitrail.variance.augmentation_measures import (
     augmentation_montage,
     augmentation_variance,
     beta_mixup_variance,

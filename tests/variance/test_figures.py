@@ -5,8 +5,8 @@ import importlib
 import pandas as pd
 import pytest
 
-from vitrine.plan.catalog import load_catalog
-from vitrine.variance.figures import fig1, fig2, fig3, sweep
+from vitrail.plan.catalog import load_catalog
+from vitrail.variance.figures import fig1, fig2, fig3, sweep
 
 CALIBRATIONS = ("baseline", "iid", "empirical")
 

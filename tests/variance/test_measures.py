@@ -4,25 +4,25 @@ import pytest
 import torch
 from torch import nn
 
-from vitrine.data import build
-from vitrine.data.loading import TrainingSamples
-from vitrine.data.transforms import eval_transform, train_transform
-from vitrine.errors import VitrineError
-from vitrine.measures.accuracy import accuracy
-from vitrine.measures.context import Context, Trained
-from vitrine.plan.datasets import load_registry
-from vitrine.plan.recipe import Recipe
-from vitrine.plan.schema import parse
-from vitrine.scores import unpack
-from vitrine.training.model import build_model
-from vitrine.variance.measures import (
+from vitrail.data import build
+from vitrail.data.loading import TrainingSamples
+from vitrail.data.transforms import eval_transform, train_transform
+from vitrail.errors import VitrailError
+from vitrail.measures.accuracy import accuracy
+from vitrail.measures.context import Context, Trained
+from vitrail.plan.datasets import load_registry
+from vitrail.plan.recipe import Recipe
+from vitrail.plan.schema import parse
+from vitrail.scores import unpack
+from vitrail.training.model import build_model
+from vitrail.variance.measures import (
     amplification,
     embedding_variance,
     position_maps,
     rescaling,
     upsampling,
 )
-from vitrine.variance.rescaling import patch_positions, rescale_pos_embed
+from vitrail.variance.rescaling import patch_positions, rescale_pos_embed
 
 EVALUATION = {"trained_at": 224, "mode": "bicubic", "antialias": False, "batch_size": 16}
 
@@ -123,7 +123,7 @@ def test_the_sweep_contains_the_baseline_and_the_papers_method(trained):
 
 
 def test_sizes_that_are_no_whole_number_of_pixels_are_refused(trained):
-    with pytest.raises(VitrineError, match="test size 225"):
+    with pytest.raises(VitrailError, match="test size 225"):
         rescaling(trained, sizes=[225], **EVALUATION)
 
 

@@ -3,8 +3,8 @@ import timm
 import torch
 from torch import nn
 
-from vitrine.errors import VitrineError
-from vitrine.variance.rescaling import (
+from vitrail.errors import VitrailError
+from vitrail.variance.rescaling import (
     empirical_scale,
     iid_scale,
     patch_positions,
@@ -200,18 +200,18 @@ def test_the_empirical_scale_is_a_ratio_of_deviations():
 )
 def test_a_model_without_an_absolute_table_is_refused_by_name(name, options, reason):
     model = timm.create_model(name, **options)
-    with pytest.raises(VitrineError, match=f"{name}.*{reason}"):
+    with pytest.raises(VitrailError, match=f"{name}.*{reason}"):
         rescale_pos_embed(model, 448)
 
 
 @pytest.mark.parametrize(("size", "remedy"), [(60, "use 56 or 64"), ((64, 3), "use 8 or 16")])
 def test_a_size_that_is_no_multiple_of_the_patch_is_refused_with_its_neighbours(size, remedy):
-    with pytest.raises(VitrineError, match=remedy):
+    with pytest.raises(VitrailError, match=remedy):
         rescale_pos_embed(vit(), size)
 
 
 def test_an_unknown_calibration_or_mode_gets_a_suggestion():
-    with pytest.raises(VitrineError, match="'emprical' is unknown; did you mean 'empirical'"):
+    with pytest.raises(VitrailError, match="'emprical' is unknown; did you mean 'empirical'"):
         rescale_pos_embed(vit(), 56, calibration="emprical")
-    with pytest.raises(VitrineError, match="'bicubik' is unknown; did you mean 'bicubic'"):
+    with pytest.raises(VitrailError, match="'bicubik' is unknown; did you mean 'bicubic'"):
         rescale_pos_embed(vit(), 56, mode="bicubik")

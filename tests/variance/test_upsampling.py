@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from vitrine.variance.upsampling import (
+from vitrail.variance.upsampling import (
     axis_variance_ratio,
     sampled_variance_ratio,
     upsample,

@@ -14,7 +14,7 @@ def add_paper():
 
     def add(path):
         shutil.copytree(FIFTH_PAPER / "configs", path / "configs" / "papers" / "template")
-        shutil.copytree(FIFTH_PAPER / "package", path / "src" / "vitrine" / "template")
+        shutil.copytree(FIFTH_PAPER / "package", path / "src" / "vitrail" / "template")
 
     return add
 

@@ -6,7 +6,7 @@ import pytest
 from snakemake.iocontainers import ResourceList
 from snakemake_executor_plugin_slurm.partitions import Partition, PartitionLimits
 
-import snakemake_executor_plugin_vitrine_slurm as plugin
+import snakemake_executor_plugin_vitrail_slurm as plugin
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def logs(tmp_path):
     return write
 
 
-SENTENCE = "one\nvitrine: runs/a is being trained by job 4\nERROR: torchrun failed\n"
+SENTENCE = "one\nvitrail: runs/a is being trained by job 4\nERROR: torchrun failed\n"
 
 
 @pytest.mark.parametrize(("rule", "slurm"), [(SENTENCE, ""), (None, SENTENCE)])

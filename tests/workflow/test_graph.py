@@ -13,12 +13,12 @@ import yaml
 from safetensors.torch import load_file
 
 from tests.checkout import Checkout
-from vitrine.plan.schema import read_yaml
+from vitrail.plan.schema import read_yaml
 
 SMOKE = ("--config", "scale=smoke")
 AT_LAPTOP = ("--config", "scale=laptop")
 PAPER = Path("configs/papers/template")
-MODELS = Path("src/vitrine/template/models.py")
+MODELS = Path("src/vitrail/template/models.py")
 
 
 def read(path):
@@ -78,7 +78,7 @@ def test_jobs_on_this_machine_are_forked_from_a_process_that_has_imported_torch(
 def test_the_last_line_says_where_the_result_is(made):
     done = made.snakemake("template_table1", *SMOKE, "results_root=elsewhere")
     place = "elsewhere/smoke/template/table1.md"
-    assert f"vitrine: template_table1 is in {place}" in done.stderr.splitlines()
+    assert f"vitrail: template_table1 is in {place}" in done.stderr.splitlines()
     assert (made.path / place).is_file()
 
 
@@ -199,7 +199,7 @@ def test_a_users_mistake_is_one_sentence_and_status_two(checkout, arguments, sen
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
-    assert len([line for line in done.stderr.splitlines() if line.startswith("vitrine:")]) == 1
+    assert len([line for line in done.stderr.splitlines() if line.startswith("vitrail:")]) == 1
 
 
 def test_missing_data_is_told_before_any_job_starts(checkout):
@@ -259,7 +259,7 @@ def test_a_planned_job_goes_on_after_the_yaml_has_changed(made):
     papers.rename(papers.with_name("elsewhere"))
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "vitrine", "run", str(path.relative_to(made.path))],
+            [sys.executable, "-m", "vitrail", "run", str(path.relative_to(made.path))],
             cwd=made.path,
             env={**os.environ, "PYTHONPATH": "src"},
             capture_output=True,

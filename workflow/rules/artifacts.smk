@@ -1,7 +1,7 @@
 # Artifacts: measurements set beside the paper's printed values, as tables and figures.
 
 RENDER = (
-    "python -m vitrine render {wildcards.paper} {wildcards.artifact} {params.where}" " &> {log:q}"
+    "python -m vitrail render {wildcards.paper} {wildcards.artifact} {params.where}" " &> {log:q}"
 )
 
 

@@ -1,6 +1,6 @@
 # What the rules of jobs share: a job's file, and what it says of inputs and resources.
 
-from vitrine.plan.jobs import job_path, read_needs
+from vitrail.plan.jobs import job_path, read_needs
 
 CATALOG = None  # set by the process that plans (plan.smk)
 NEEDS = {}
@@ -13,7 +13,7 @@ def needs(output):
             file = Path(output)
             path = CATALOG.job(file).write() if CATALOG else job_path(file, config["scale"])
             NEEDS[output] = {"job": str(path), **read_needs(path)}
-        except VitrineError as error:
+        except VitrailError as error:
             stop(error)
     return NEEDS[output]
 

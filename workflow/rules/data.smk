@@ -19,7 +19,7 @@ rule fetch_dataset:
         version=lambda wildcards: CATALOG.datasets[wildcards.dataset].version,
     # A download tells of its progress on the terminal, too.
     shell:
-        "python -m vitrine fetch {wildcards.dataset} --data {params.data:q} --receipt {output:q}"
+        "python -m vitrail fetch {wildcards.dataset} --data {params.data:q} --receipt {output:q}"
         " 2>&1 | tee {log:q}"
 
 
@@ -37,4 +37,4 @@ rule fetch_weights:
     params:
         entry=published_entry,
     shell:
-        "python -m vitrine fetch-weights {wildcards.name} --output {output:q} 2>&1 | tee {log:q}"
+        "python -m vitrail fetch-weights {wildcards.name} --output {output:q} 2>&1 | tee {log:q}"

@@ -30,7 +30,7 @@ rule evaluate:
         identity=need(EVALUATION, "identity"),
         job=job_file(),
     shell:
-        "python -m vitrine run {params.job:q} &> {log:q}"
+        "python -m vitrail run {params.job:q} &> {log:q}"
 
 
 rule benchmark:
@@ -58,4 +58,4 @@ rule benchmark:
         identity=need(BENCHMARK, "identity"),
         job=job_file(),
     shell:
-        "python -m vitrine run {params.job:q} &> {log:q}"
+        "python -m vitrail run {params.job:q} &> {log:q}"

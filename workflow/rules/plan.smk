@@ -1,18 +1,18 @@
 # Planning: the catalogue of everything that can be made, and one rule for each thing one may ask for
 # by name (artifact, paper, collection).
 
-from vitrine import artifacts, fork_server
-from vitrine.plan.catalog import is_target_name, load_catalog, rerun_trigger
-from vitrine.plan.code import rendering_digest
-from vitrine.plan.datasets import fetched_with
-from vitrine.plan.weights import find_weights, load_weights_registry
-from vitrine.provenance import require_own_package
+from vitrail import artifacts, fork_server
+from vitrail.plan.catalog import is_target_name, load_catalog, rerun_trigger
+from vitrail.plan.code import rendering_digest
+from vitrail.plan.datasets import fetched_with
+from vitrail.plan.weights import find_weights, load_weights_registry
+from vitrail.provenance import require_own_package
 
 try:
     require_own_package(Path())
     CATALOG = load_catalog(**config)
     TARGETS = CATALOG.targets
-except VitrineError as error:
+except VitrailError as error:
     stop(error)
 
 DATA, RESULTS = CATALOG.data_root, CATALOG.results
@@ -85,5 +85,5 @@ for name in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets:
     if not is_target_name(name) and not CATALOG.makes(Path(name)):
         stop(
             f"'{name}' is no file that scale '{CATALOG.scale.name}' makes; name a target "
-            "(snakemake --list-target-rules) or one of its files (vitrine show TARGET)"
+            "(snakemake --list-target-rules) or one of its files (vitrail show TARGET)"
         )

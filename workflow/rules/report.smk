@@ -18,9 +18,9 @@ rule report_page:
     params:
         where=WHERE,
         scale=CATALOG.scale.description,
-        code=rendering_digest("vitrine.artifacts.page"),
+        code=rendering_digest("vitrail.artifacts.page"),
     shell:
-        "python -m vitrine report {params.where} &> {log:q}"
+        "python -m vitrail report {params.where} &> {log:q}"
 
 
 onstart:
@@ -31,8 +31,8 @@ onstart:
         workflow.scheduler.job_rate_limiter = None
     # Data that must be placed by hand is looked for before the first job starts, so that no GPU
     # waits in a queue for what is not there.
-    from vitrine.data import verify
-    from vitrine.provenance import DIRTY, commit
+    from vitrail.data import verify
+    from vitrail.provenance import DIRTY, commit
 
     wanted = {path for job in NEEDS.values() for path in job["inputs"]}
     try:
@@ -40,11 +40,11 @@ onstart:
             receipt = CATALOG.receipt_of(name)
             if info.source == "manual" and str(receipt) in wanted and not receipt.exists():
                 verify(info, DATA)
-    except VitrineError as error:
+    except VitrailError as error:
         stop(error)
     if (commit() or "").endswith(DIRTY):
         print(
-            "vitrine: this checkout has uncommitted changes, so what is made now cannot be published",
+            "vitrail: this checkout has uncommitted changes, so what is made now cannot be published",
             file=sys.stderr,
         )
     # What runs here imports torch and the rest once, in a process that the jobs are forked from. To
@@ -59,4 +59,4 @@ onsuccess:
     # Where the result is, as the last line.
     for name in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]:
         if (target := TARGETS.get(name)) and target.files:
-            print(f"vitrine: {name} is in {CATALOG.place_of(target)}", file=sys.stderr)
+            print(f"vitrail: {name} is in {CATALOG.place_of(target)}", file=sys.stderr)

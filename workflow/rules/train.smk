@@ -68,4 +68,4 @@ rule train:
         "elif (( processes > 1 )); then\n"
         '    launch="torchrun --standalone --nproc-per-node=$processes"\n'
         "fi\n"
-        "$launch -m vitrine run {params.job:q} &> {log:q}"
+        "$launch -m vitrail run {params.job:q} &> {log:q}"

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
-from vitrine.data import build, verify
-from vitrine.data.arrays import scans
-from vitrine.data.opening import stream
-from vitrine.data.stand_ins.octic import CELL_SHARES, KINDS, Objects, cells, cover, placed, things
-from vitrine.plan.datasets import load_registry
+from vitrail.data import build, verify
+from vitrail.data.arrays import scans
+from vitrail.data.opening import stream
+from vitrail.data.stand_ins.octic import CELL_SHARES, KINDS, Objects, cells, cover, placed, things
+from vitrail.plan.datasets import load_registry
 
 NOWHERE = Path("nowhere")
 REGISTRY = load_registry(ROOT / "configs" / "datasets.yaml")

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vitrine.data import build, verify
-from vitrine.data.arrays import scans
-from vitrine.data.photos import photos
+from vitrail.data import build, verify
+from vitrail.data.arrays import scans
+from vitrail.data.photos import photos
 
 NOWHERE = Path("nowhere")
 STAND_INS = [

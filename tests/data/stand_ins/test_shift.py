@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from vitrine.data.arrays import scans
-from vitrine.data.opening import SPLITS, verify
-from vitrine.data.photos import tiles
-from vitrine.data.stand_ins import shift
+from vitrail.data.arrays import scans
+from vitrail.data.opening import SPLITS, verify
+from vitrail.data.photos import tiles
+from vitrail.data.stand_ins import shift
 
 # side of the frame, pixels of a digit that may be beyond it
 STAND_INS = {"digits-near": (12, 1), "digits-far": (13, 0), "digits-cropped": (14, 0)}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from vitrine.data import build, fetch
-from vitrine.data.opening import SPLITS, stream
-from vitrine.data.scenes import HEIGHT
-from vitrine.data.stand_ins import variance
+from vitrail.data import build, fetch
+from vitrail.data.opening import SPLITS, stream
+from vitrail.data.scenes import HEIGHT
+from vitrail.data.stand_ins import variance
 
 
 @pytest.mark.parametrize("world", variance.GRIDS)

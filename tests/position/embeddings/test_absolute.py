@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vitrine.position.embeddings.absolute import CAPE, FourierFeatures, Sinusoid
+from vitrail.position.embeddings.absolute import CAPE, FourierFeatures, Sinusoid
 
 
 def test_the_first_half_is_of_x_and_the_second_of_y_sine_and_cosine_by_turns(layout):

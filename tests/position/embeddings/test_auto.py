@@ -1,7 +1,7 @@
 from torch.testing import assert_close
 
-from vitrine.position.embeddings.absolute import APE
-from vitrine.position.embeddings.auto import AutoPE
+from vitrail.position.embeddings.absolute import APE
+from vitrail.position.embeddings.auto import AutoPE
 
 
 def test_an_embedding_begins_at_half(layout):

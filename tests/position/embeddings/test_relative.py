@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vitrine.errors import VitrineError
-from vitrine.position.embeddings.relative import IRPE, RPE, AcrossOnly, piecewise_index
+from vitrail.errors import VitrailError
+from vitrail.position.embeddings.relative import IRPE, RPE, AcrossOnly, piecewise_index
 
 
 @pytest.mark.parametrize("kind", [RPE, IRPE])
@@ -44,7 +44,7 @@ def test_as_published_it_does_not_see_offsets_down(layout):
         assert_close(bias[:, i, j], q[0, :, i] @ vector)
     same = columns[:, None] == columns[None]
     assert all(bias[0, i, same[i]].unique().numel() == 1 for i in range(16))
-    with pytest.raises(VitrineError, match="'rpe-as-published' needs a square grid, not"):
+    with pytest.raises(VitrailError, match="'rpe-as-published' needs a square grid, not"):
         AcrossOnly(layout())
 
 

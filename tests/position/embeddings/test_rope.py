@@ -3,8 +3,8 @@ import math
 import torch
 from torch.testing import assert_close
 
-from vitrine.position.embeddings.auto import AutoRoPE
-from vitrine.position.embeddings.rope import RoPE
+from vitrail.position.embeddings.auto import AutoRoPE
+from vitrail.position.embeddings.rope import RoPE
 
 
 def complex_pairs(x):

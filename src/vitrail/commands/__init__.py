@@ -1,0 +1,57 @@
+"""What the ``vitrail`` command does: `vitrail.cli` calls the function that a module is named after.
+
+Here is how they print: tables and sentences, folded at the width of a terminal and never cut off;
+through a pipe a row is a line, for grep.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
+PIPED_WIDTH = 10_000
+
+
+def say(*lines: str, style: str = "") -> None:
+    """Print lines as they are; the terminal wraps them."""
+    for line in lines:
+        _console().print(Text(line, style), soft_wrap=True)
+
+
+def heading(text: str) -> None:
+    """Print the line above a table or some sentences."""
+    say(text, style="bold")
+
+
+def table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    right: Collection[str] = (),
+    title: str = "",
+) -> None:
+    """Print rows under a header; None is an empty cell, the columns of `right` are flush right."""
+    if title:
+        heading(title)
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in header:
+        side: JustifyMethod = "right" if name in right else "left"
+        shown.add_column(Text(name), justify=side, overflow="fold")
+    for row in rows:
+        shown.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    _console().print(shown, "")
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun: 1 run, 2 runs."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _console() -> Console:
+    # Made anew each time: standard output may have been redirected since.
+    width = None if sys.stdout.isatty() else PIPED_WIDTH
+    return Console(width=width, highlight=False, emoji=False)

@@ -1,0 +1,61 @@
+"""One exception for everything a user can put right, and the one way it reaches them."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+
+class VitrailError(Exception):
+    """A user's mistake or a broken input: one sentence names the thing and the remedy.
+
+    Commands print it without a traceback and exit with status 2.
+    """
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the closest known word, else list what is known."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"
+
+
+def require_known(what: str, name: str, known: Iterable[str]) -> None:
+    """Raise a `VitrailError`, with the closest name, unless `name` is known; `what` is its kind."""
+    known = list(known)
+    if name not in known:
+        raise VitrailError(f"{what} '{name}' is unknown{did_you_mean(name, known)}")
+
+
+@contextmanager
+def os_errors(problem: str, remedy: str) -> Iterator[None]:
+    """Tell an OSError of the block in a sentence: the problem, the system's reason, the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise VitrailError(f"{problem} ({error.strerror or error}): {remedy}") from error
+
+
+def first_line(error: Exception) -> str:
+    """Return the error's first line, without its full stop, or its type if it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".: ") if lines else type(error).__name__
+
+
+def sentence(error: VitrailError) -> str:
+    """Return the error's own sentence, also where a loader's worker has raised it.
+
+    torch hands such an error on as one of the same type whose message is the worker's traceback.
+    """
+    return str(error).rpartition(f"{VitrailError.__module__}.VitrailError: ")[2].strip()
+
+
+def exit_on_error(main: Callable[[], None]) -> None:
+    """Run a command's `main`; print a `VitrailError` as one line and exit with status 2."""
+    try:
+        main()
+    except VitrailError as error:
+        print(f"vitrail: {sentence(error)}", file=sys.stderr)
+        raise SystemExit(2) from None

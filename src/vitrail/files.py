@@ -1,0 +1,119 @@
+"""Files that are either whole or not there, whatever happens while they are written; locks."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+from vitrail.errors import VitrailError
+
+
+@contextmanager
+def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
+    """Give a temporary path, which is renamed to `path` at the end or deleted if that fails.
+
+    If `durable`, the content is on the disk before the rename. The folder is made if need be.
+
+    Raises:
+        VitrailError: the file cannot be written (no permission, no space left).
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        if durable:
+            _sync(temporary)
+        temporary.replace(path)
+        if durable:
+            _sync(path.parent)
+    except OSError as error:
+        raise VitrailError(
+            f"cannot write {path}: {error.strerror or error}; make room or choose another folder"
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _sync(path: Path) -> None:
+    """Bring a file, or a folder's entries, to the disk: without it a rename may be lost."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def sha256(path: Path) -> str:
+    """Return the digest of a file's bytes, in hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def clear_temporaries(folder: Path) -> None:
+    """Delete the files that a killed process left half written in `folder`."""
+    for leftover in folder.glob(".*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+_held: set[TextIO] = set()  # the files of this process's locks
+
+
+class Locked(Exception):
+    """Another process holds the lock."""
+
+
+@contextmanager
+def lock(path: Path) -> Iterator[None]:
+    """Hold the kernel's lock on a file while the block runs, at most as long as the process lives.
+
+    The file is made, and stays: deleting it could free a lock just taken anew.
+
+    Raises:
+        Locked: another process holds it.
+        VitrailError: the folder cannot be written, or lies on a file system without such locks.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError as error:
+        raise VitrailError(
+            f"cannot write to {path.parent} ({error.strerror or error}): correct its permissions "
+            "or choose another folder"
+        ) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Locked from None
+        except OSError as error:  # ENOLCK, EOPNOTSUPP, ENOSYS: some network file systems
+            raise VitrailError(
+                f"cannot lock {path} ({error.strerror or error}), which keeps two processes out of "
+                f"{path.parent}: mount that file system with locks (flock) or choose another folder"
+            ) from None
+        _held.add(file)
+        try:
+            yield
+        finally:
+            _held.discard(file)
+
+
+def _let_go() -> None:
+    """Close the locks of the parent: a loader's worker must not hold on to them after its death."""
+    for file in _held:
+        file.close()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)

@@ -1,0 +1,34 @@
+"""Top-1 and top-5 accuracy on the validation split, as the recipe evaluates.
+
+A file of its own, since the name of a measurement holds that of its module.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from vitrail.data import build
+from vitrail.data.loading import EvaluationSamples, eval_loader
+from vitrail.data.transforms import eval_transform
+from vitrail.measures.context import Trained, Values
+from vitrail.scores import BY_IMAGE, pack
+from vitrail.training.validation import hits
+
+
+def accuracy(trained: Trained, batch_size: int = 128, image_size: int | None = None) -> Values:
+    """Measure accuracy on square images of `image_size` pixels, by default the recipe's own.
+
+    The batch size does not change it.
+
+    Returns:
+        ``top1``, ``top5`` (percent), ``images`` (how many were judged) and ``top1 by image``.
+    """
+    samples = EvaluationSamples(
+        build(trained.info, "val", trained.data_root),
+        eval_transform(trained.recipe, trained.info, image_size),
+    )
+    batches = eval_loader(samples, batch_size, trained.workers)
+    right = torch.cat([hits(trained.logits(images), labels) for images, labels in batches])
+    top1, top5 = (100 * right.sum(dim=0).double() / len(right)).tolist()
+    by_image = {"top1" + BY_IMAGE: pack(right[:, 0].tolist())}
+    return {"top1": top1, "top5": top5, "images": len(right), **by_image}

@@ -1,0 +1,76 @@
+"""What a measure is given: where it runs, and the trained model if it measures one.
+
+A measure is a plain function named in a paper's ``artifacts.yaml`` as ``module:function``. It takes
+a `Context`, a `Described` when it measures a recipe or a `Trained` when it measures a run, and its
+own keyword arguments, and returns a flat dictionary of numbers (or of nested lists of numbers, for
+figures, or of packed scores by image, `vitrail.scores`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeAlias
+
+import torch
+from typing_extensions import TypeVar
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from vitrail.plan.datasets import DatasetInfo
+    from vitrail.plan.recipe import Recipe, Training
+
+Value: TypeAlias = "float | str | Sequence[Value] | None"
+Values: TypeAlias = Mapping[str, Value]
+
+R = TypeVar("R", bound="Training", default="Recipe", covariant=True)
+
+
+def without_tf32() -> None:
+    """Have CUDA compute float32 in float32: its convolutions round to TF32's 10 bits by default."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a measure runs: `device` is a torch device name, `seed` decides all its randomness.
+
+    `datasets` are those that the measure names besides the recipe's own.
+    """
+
+    device: str
+    data_root: Path
+    seed: int
+    workers: int = field(default=0, kw_only=True)
+    datasets: tuple[DatasetInfo, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class Described(Context, Generic[R]):
+    """A recipe with its dataset's entry: neither a trained model nor images need be there.
+
+    Without a parameter it is a classifier's; a measure of others says ``Described[...]``.
+    """
+
+    recipe: R
+    info: DatasetInfo
+
+
+@dataclass(frozen=True)
+class Trained(Described[R]):
+    """A finished run: `model` is in evaluation mode on `device`, `folder` is that of the seed."""
+
+    model: nn.Module
+    folder: Path = field(default=Path(), kw_only=True)
+
+    @property
+    def reads(self) -> DatasetInfo:
+        """The dataset to judge features on: the one that the measure names, else the recipe's."""
+        return self.datasets[0] if self.datasets else self.info
+
+    def logits(self, images: torch.Tensor) -> torch.Tensor:
+        """Run the model without gradients: ``(B, 3, H, W)`` to ``(B, classes)`` on the CPU."""
+        with torch.inference_mode():
+            return self.model(images.to(self.device)).float().cpu()

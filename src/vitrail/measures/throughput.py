@@ -1,0 +1,114 @@
+"""Images per second of several models, measured side by side (Rojas-Gomez et al., Table 3).
+
+The one idea: models take turns, one forward pass each, and a model is compared with its partner
+within the round. A machine that slows down slows both, so the ratio is steadier than the times.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import torch
+import torch._dynamo
+
+from vitrail.errors import VitrailError
+from vitrail.measures.architecture import architectures, comparisons, count
+from vitrail.measures.context import Context, Values
+from vitrail.training.model import Precision, autocast
+
+
+def throughput(
+    context: Context,
+    models: Mapping[str, Mapping[str, Any]],
+    pairs: Mapping[str, str | Sequence[str]] | None = None,
+    batch_size: int = 128,
+    passes: int = 100,
+    warmup: int = 10,
+    precision: Precision = "fp32",
+    compile: bool = False,
+) -> Values:
+    """Measure the inference throughput of untrained models on noise (shift, Sec. 5.4).
+
+    `models` are fields of `vitrail.measures.architecture.Architecture` by label; `pairs` gives for
+    a label that of the model that it is compared with, or a list of several. `passes` of each model
+    are timed after `warmup` others. `compile` uses torch.compile, as a recipe's does.
+
+    Returns:
+        ``"<label>/..."`` with ``images_per_second`` (at the median pass), ``parameters``,
+        ``millions`` (of parameters) and ``batch_size``; of a model in `pairs` also ``gain``: how
+        many times its partner's throughput it has, the median over rounds, and ``change``: by how
+        many percent its throughput is lower.
+
+    Raises:
+        VitrailError: a model does not exist or refuses its arguments, a pair is not measured, or
+            nothing is timed.
+    """
+    compared = comparisons(pairs, models)
+    if passes < 1 or batch_size < 1:
+        raise VitrailError(
+            f"passes is {passes} and batch_size is {batch_size}; give at least 1 of each"
+        )
+    calls: dict[str, Callable[[], object]] = {}
+    values: dict[str, float] = {}
+    for label, architecture in architectures(models).items():
+        model = architecture.build(context.seed).eval()
+        images = architecture.images(batch_size, model, context.seed).to(context.device)
+        values |= {f"{label}/{unit}": number for unit, number in count(model).items()}
+        values[f"{label}/batch_size"] = batch_size
+        model.to(context.device)
+        if compile:
+            model.compile(dynamic=False)
+        calls[label] = partial(model, images)
+    with torch.inference_mode(), autocast(context.device, precision), every_one_compiled():
+        seconds = time_in_turns(calls, context.device, passes, warmup)
+    for label, times in seconds.items():
+        values[f"{label}/images_per_second"] = batch_size / statistics.median(times)
+    for label, plain, end in compared:
+        ratio = statistics.median(
+            before / after for before, after in zip(seconds[plain], seconds[label], strict=True)
+        )
+        values |= {f"{label}/gain{end}": ratio, f"{label}/change{end}": 100 * (1 - ratio)}
+    return values
+
+
+def every_one_compiled() -> AbstractContextManager[object]:
+    """Have torch compile all models that share a `forward`, or raise.
+
+    By default it compiles eight and runs the others as they are, which only its log would tell.
+    """
+    return torch._dynamo.config.patch(recompile_limit=1000, fail_on_recompile_limit_hit=True)
+
+
+def time_in_turns(
+    calls: Mapping[str, Callable[[], object]], device: str, passes: int, warmup: int
+) -> dict[str, list[float]]:
+    """Time calls round by round, one of each in a round: for each name, seconds by round."""
+    for _ in range(warmup):
+        for call in calls.values():
+            call()
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(passes):
+        for name, call in calls.items():
+            seconds[name].append(elapsed(call, device))
+    return seconds
+
+
+def elapsed(call: Callable[[], object], device: str) -> float:
+    """Time one call in seconds; on a GPU by events on its stream, until its work is done."""
+    if torch.device(device).type == "cuda":
+        with torch.cuda.device(device):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()  # nothing of the previous call is still under way
+            start.record()
+            call()
+            end.record()
+            end.synchronize()
+        return start.elapsed_time(end) / 1000
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin

@@ -1,0 +1,213 @@
+"""Flip-equivariant Vision Transformers D2 and H2 (Bökman et al., ICML 2025), the paper's baselines.
+
+https://arxiv.org/abs/2502.05169. The left-right mirroring leaves the even plane of features
+``(2, B, N, C / 2)`` as it is and negates the odd one. A linear layer has a matrix for each, half of
+the dense multiply-adds. D2 classifies the even plane.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrail.errors import require_known
+from vitrail.octic.invariants import Invariant
+from vitrail.octic.layers import (
+    SteerableAttention,
+    SteerableBlock,
+    SteerableMlp,
+    SteerablePatchEmbed,
+    SteerablePositionEmbedding,
+    channels_of_plane,
+)
+from vitrail.octic.shapes import register_models
+from vitrail.octic.vit import SteerableVisionTransformer, checkpoint_filter_fn
+
+FlipFamily = Literal["d2", "h2"]
+
+
+def unfold_halves(halves: Tensor) -> Tensor:
+    """Complete the left halves ``(2, ..., q)`` of an even and an odd grid, ``(2, ..., 2q)``."""
+    even, odd = halves
+    return torch.stack(
+        [torch.cat([even, even.flip(-1)], dim=-1), torch.cat([odd, -odd.flip(-1)], dim=-1)]
+    )
+
+
+def left_halves(grids: Tensor) -> Tensor:
+    """Undo `unfold_halves`."""
+    return grids[..., : grids.shape[-1] // 2].contiguous()
+
+
+class FlipLinear(nn.Module):
+    """Equivariant linear layer, ``(2, B, N, c)`` to ``(2, B, N, c')``, with a bias where even.
+
+    Attributes:
+        weight: ``(2, c', c)``.
+        bias: ``(c')``, or None.
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        super().__init__()
+        c, c_out = channels_of_plane(in_features, 2), channels_of_plane(out_features, 2)
+        self.weight = nn.Parameter(torch.empty(2, c_out, c))
+        self.bias = nn.Parameter(torch.zeros(c_out)) if bias else None
+        nn.init.trunc_normal_(self.weight, std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to every token."""
+        planes, weight = x.flatten(1, 2), self.weight.mT
+        if self.bias is None:
+            y = torch.bmm(planes, weight)
+        else:
+            bias = torch.stack([self.bias, torch.zeros_like(self.bias)]).unsqueeze(1)
+            y = torch.baddbmm(bias, planes, weight)
+        return y.unflatten(1, x.shape[1:3])
+
+
+class FlipLayerNorm(nn.Module):
+    """Equivariant layer norm of ``(2, B, N, c)``: a mean for each plane, one norm for both."""
+
+    def __init__(self, dim: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.eps, c = eps, channels_of_plane(dim, 2)
+        self.weight, self.bias = nn.Parameter(torch.ones(2, c)), nn.Parameter(torch.zeros(c))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise each token by itself."""
+        dtype = x.dtype
+        if dtype in (torch.bfloat16, torch.float16):
+            x = x.float()
+        x = x - x.mean(-1, keepdim=True)
+        variance = x.square().mean((0, -1), keepdim=True)
+        x = x * (variance + self.eps).rsqrt() * self.weight[:, None, None]
+        x[0] += self.bias
+        return x.to(dtype)
+
+    def operations(self, x: Tensor) -> int:
+        """Count a mean, a difference, a quotient and a scale, and the even plane's shift."""
+        return 9 * x.numel() // 2
+
+
+class FlipLayerScale(nn.Module):
+    """Equivariant layer scale of ``(2, B, N, c)``."""
+
+    def __init__(self, dim: int, init_values: float) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((2, channels_of_plane(dim, 2)), float(init_values)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale it."""
+        return x * self.gamma[:, None, None]
+
+
+class FlipGELU(nn.Module):
+    """The exact GELU where the mirroring swaps two planes, and a pointwise function commutes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to ``(2, B, N, c)``."""
+        even, odd = x * math.sqrt(1 / 2)
+        left, right = functional.gelu(torch.stack([even + odd, even - odd])) * math.sqrt(1 / 2)
+        return torch.stack([left + right, left - right])
+
+
+class FlipAttention(SteerableAttention):
+    """Equivariant self-attention of ``(2, B, N, c)``."""
+
+    planes = 2
+    linear_layer = FlipLinear
+    drop_layer = nn.Dropout
+
+
+class FlipMlp(SteerableMlp):
+    """Equivariant MLP of ``(2, B, N, c)``."""
+
+    linear_layer = FlipLinear
+    act_layer = FlipGELU
+    drop_layer = nn.Dropout
+
+
+class FlipBlock(SteerableBlock):
+    """Flip-equivariant transformer block, of ``(2, B, N, c)``."""
+
+    attn_layer = FlipAttention
+    mlp_layer = FlipMlp
+    norm_layer = FlipLayerNorm
+    scale_layer = FlipLayerScale
+
+
+class FlipPatchEmbed(SteerablePatchEmbed):
+    """Equivariant patch embedding, ``(B, I, H, W)`` to ``(2, B, N, c)``, of even and odd filters.
+
+    Attributes:
+        weight: ``(2, c, I, p, p/2)``, the filters' left halves.
+        bias: ``(c)``, of the even plane.
+
+    Raises:
+        VitrailError: `patch_size` or `embed_dim` is odd.
+    """
+
+    def __init__(
+        self, img_size: int = 224, patch_size: int = 16, in_chans: int = 3, embed_dim: int = 768
+    ) -> None:
+        shape = (2, channels_of_plane(embed_dim, 2), in_chans, patch_size, patch_size // 2)
+        super().__init__(img_size, patch_size, shape, fan_in=in_chans * patch_size**2)
+
+    def filters(self) -> Tensor:
+        """Return the filters of both planes ``(2, c, I, p, p)``."""
+        return unfold_halves(self.weight)
+
+
+class FlipPositionEmbedding(SteerablePositionEmbedding):
+    """Equivariant position encoding ``(2, 1, N, c)``, of left halves ``(2, c, G, G/2)``.
+
+    Raises:
+        VitrailError: `grid`, G, or `dim`, C, is odd.
+    """
+
+    unfold = staticmethod(unfold_halves)
+    fold = staticmethod(left_halves)
+
+    def __init__(self, grid: int, dim: int) -> None:
+        super().__init__(grid, (2, channels_of_plane(dim, 2), grid, grid // 2))
+
+
+class EvenPlane(Invariant):
+    """The invariant half of the features, ``(2, ..., c)`` to ``(..., c)``."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.out_features = channels_of_plane(dim, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Take it."""
+        return x[0]
+
+
+class FlipVisionTransformer(SteerableVisionTransformer):
+    """D2, all blocks flip-equivariant, or H2, by default the first half.
+
+    Arguments and errors are those of `SteerableVisionTransformer`.
+    """
+
+    block_layer = FlipBlock
+    patch_embed_layer = FlipPatchEmbed
+    pos_embed_layer = FlipPositionEmbedding
+
+    def __init__(self, family: FlipFamily = "d2", **kwargs: Any) -> None:
+        require_known("family", family, get_args(FlipFamily))
+        invariantise = EvenPlane if family == "d2" else None
+        super().__init__(equivariant=family == "d2", invariantise=invariantise, **kwargs)
+
+
+register_models(
+    __name__,
+    FlipVisionTransformer,
+    {"d2_vit": {}, "h2_vit": {"family": "h2"}},
+    ["small_patch16", "base_patch16", "large_patch16", "huge_patch14", "huge_patch16"],
+    pretrained_filter_fn=checkpoint_filter_fn,
+)

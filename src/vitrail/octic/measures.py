@@ -1,0 +1,264 @@
+"""The savings of octic layers, counted and timed, and the accuracy of models on turned images.
+
+A saving is a property of a layer's shape, so it is counted on real blocks without weights.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from timm.layers import Mlp
+from timm.models.vision_transformer import Block
+from torch import Tensor, nn
+
+from vitrail.data.transforms import eval_transform
+from vitrail.errors import VitrailError
+from vitrail.measures.architecture import architectures
+from vitrail.measures.consistency import validation_batches
+from vitrail.measures.context import Context, Trained, Values
+from vitrail.measures.flops import count
+from vitrail.measures.throughput import every_one_compiled, time_in_turns
+from vitrail.octic.group import from_channels
+from vitrail.octic.invariants import invariance_error
+from vitrail.octic.layers import OcticBlock, OcticGELU, OcticMlp
+from vitrail.provenance import read_provenance
+from vitrail.training.model import Precision, autocast
+from vitrail.training.seeding import derive
+from vitrail.training.validation import hits
+
+PATCHES, CLS = 196, 1
+LAYER_SCALE = 1e-4  # DeiT III's; its value has no influence on time or operations
+EQUAL = 1e-4
+"""Of an image's largest logit: how far logits may lie apart and still be called equal."""
+
+
+def block_ratios(context: Context, shapes: Mapping[str, Mapping[str, int]]) -> Values:
+    """Compare the operations of a dense and an octic block (Table 1, Fig. 4a; octic, Sec. 3.4).
+
+    Args:
+        context: of no influence.
+        shapes: ``dim``, ``mlp_dim``, ``heads`` and maybe ``tokens`` (197 if not given, an image of
+            224 in patches of 16) by label.
+
+    Returns:
+        ``"<label>/ratio"``, dense over octic, and ``"<label>/truncated"`` to two decimals, as the
+        paper prints it.
+
+    Raises:
+        VitrailError: a shape lacks a field or has an unknown one, or the planes and heads cannot
+            share its channels.
+    """
+    values: dict[str, float] = {}
+    for label, shape in shapes.items():
+        try:
+            dense, octic = block_operations(**shape)
+        except TypeError:
+            raise VitrailError(
+                f"the shape '{label}' has {', '.join(shape)}; give dim, mlp_dim and heads, and "
+                "tokens if they are not 197"
+            ) from None
+        values[f"{label}/ratio"] = dense / octic
+        values[f"{label}/truncated"] = 100 * dense // octic / 100
+    return values
+
+
+def block_operations(
+    dim: int, mlp_dim: int, heads: int, tokens: int = PATCHES + CLS
+) -> tuple[int, int]:
+    """Count a dense block with layer scale and an octic one of the same shape, as the paper does.
+
+    Raises:
+        VitrailError: the planes and heads cannot share the channels.
+    """
+    with torch.device("meta"):
+        dense, octic = (
+            block(dim, heads, mlp_dim / dim, qkv_bias=True, init_values=LAYER_SCALE).eval()
+            for block in (Block, OcticBlock)
+        )
+        x = torch.empty(1, tokens, dim)
+        return count(dense, x).macs, count(octic, from_channels(x)).macs
+
+
+def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None = None) -> Values:
+    """Turn every validation image by a random multiple of 90 degrees (Table 2, "OOD Rot.").
+
+    Source: octic, Sec. 4.1.
+
+    The turn depends on the image's index alone. Of the validation split `images` are judged, spread
+    evenly; None is all.
+
+    Returns:
+        ``top1``, ``top5``, ``rotated/top1``, ``rotated/top5`` in percent, ``change`` of top-1 in
+        points, ``equal`` (percent of images whose logits stay within `EQUAL`; a quarter is not
+        turned at all), ``max_logit_difference`` and ``images``.
+    """
+    transform = eval_transform(trained.recipe, trained.info)
+    upright, rotated = torch.zeros(2, dtype=torch.long), torch.zeros(2, dtype=torch.long)
+    total, equal, difference = 0, 0, 0.0
+    for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
+        before = trained.logits(batch)
+        after = trained.logits(turned(batch, [quarter_turns(trained.seed, i) for i in indices]))
+        upright += hits(before, labels).sum(dim=0)
+        rotated += hits(after, labels).sum(dim=0)
+        changes = (after - before).abs().amax(1)
+        equal += int((changes <= EQUAL * before.abs().amax(1)).sum())
+        difference = max(difference, changes.max().item())
+        total += len(labels)
+    (top1, top5), (rotated_top1, rotated_top5) = (100 * upright / total), (100 * rotated / total)
+    return {
+        "top1": top1.item(),
+        "top5": top5.item(),
+        "rotated/top1": rotated_top1.item(),
+        "rotated/top5": rotated_top5.item(),
+        "change": (rotated_top1 - top1).item(),
+        "equal": 100 * equal / total,
+        "max_logit_difference": difference,
+        "images": total,
+    }
+
+
+def quarter_turns(seed: int, index: int) -> int:
+    """Draw 0 to 3 for the image of this index in the split."""
+    return derive("quarter turns", seed, index) % 4
+
+
+def turned(images: Tensor, turns: Sequence[int]) -> Tensor:
+    """Turn each of ``(B, C, S, S)`` anticlockwise by its number of quarters."""
+    return torch.stack([image.rot90(k, (-2, -1)) for image, k in zip(images, turns, strict=True)])
+
+
+def invariance(
+    context: Context, models: Mapping[str, Mapping[str, Any]], images: int = 2
+) -> Values:
+    """Turn and mirror noise before untrained models in float64: is invariance exact?
+
+    Args:
+        context: where to measure; its seed makes weights and noise.
+        models: fields of `vitrail.measures.architecture.Architecture` by label.
+        images: how many, each under all eight elements.
+
+    Returns:
+        ``"<label>/error"``, the largest change of a logit, and ``"<label>/relative"``, the same
+        over the largest logit: about 1e-15 for an invariant model.
+
+    Raises:
+        VitrailError: a model does not exist or refuses its arguments.
+    """
+    values: dict[str, float] = {}
+    for label, architecture in architectures(models).items():
+        model = architecture.build(context.seed).double().eval().to(context.device)
+        noise = architecture.images(images, model, context.seed).double().to(context.device)
+        with torch.inference_mode():
+            largest = model(noise).abs().max().item()
+        error = invariance_error(model, noise)
+        values |= {f"{label}/error": error, f"{label}/relative": error / largest}
+    return values
+
+
+def module_runtime(
+    context: Context,
+    dims: Sequence[int] = (256, 512, 1024, 2048),
+    batch_size: int = 32,
+    passes: int = 1000,
+    warmup: int = 10,
+    tokens: int = PATCHES + CLS,
+    precision: Precision = "fp32",
+    compile: bool = False,
+) -> Values:
+    """Time activation and MLP, dense and octic, in turns (octic, App. A.2, Table 4).
+
+    Args:
+        context: where to measure; its seed makes weights and inputs.
+        dims: widths d; an MLP goes from d to 4d and back, an activation works on 4d channels.
+        batch_size: images in a pass.
+        passes: timed passes of each module.
+        warmup: passes of each before these.
+        tokens: of an image; the paper does not say how many.
+        precision: of the forward pass.
+        compile: let torch.compile at the modules.
+
+    Returns:
+        ``"<GELU|octic GELU|MLP|octic MLP>/<d>"``, medians in microseconds.
+
+    Raises:
+        VitrailError: nothing is timed, or eight planes cannot share a width.
+    """
+    if passes < 1 or batch_size < 1:
+        raise VitrailError(
+            f"passes is {passes} and batch_size is {batch_size}; give at least 1 of each"
+        )
+    torch.manual_seed(context.seed)
+    values: dict[str, float] = {}
+    for dim in dims:
+        calls: dict[str, Callable[[], object]] = {}
+        modules = {  # with the channels of their inputs
+            "GELU": (nn.GELU(), 4 * dim),
+            "octic GELU": (OcticGELU(), 4 * dim),
+            "MLP": (Mlp(dim, 4 * dim), dim),
+            "octic MLP": (OcticMlp(dim, 4 * dim), dim),
+        }
+        for name, (module, channels) in modules.items():
+            planes = (8, batch_size, tokens, channels // 8)
+            shape = planes if name.startswith("octic") else (batch_size, tokens, channels)
+            x = torch.randn(shape, device=context.device)
+            module.to(context.device).eval()
+            if compile:
+                module.compile(dynamic=False)
+            calls[f"{name}/{dim}"] = lambda module=module, x=x: module(x)  # type: ignore[misc]
+        with torch.inference_mode(), autocast(context.device, precision), every_one_compiled():
+            seconds = time_in_turns(calls, context.device, passes, warmup)
+        values |= {name: 1e6 * statistics.median(times) for name, times in seconds.items()}
+    return values
+
+
+def arithmetic_intensity(
+    context: Context,
+    dims: Sequence[int],
+    tokens: int = PATCHES,
+    expansion: float = 4,
+    bytes: int = 2,
+) -> Values:
+    """Compute the operations per byte of linear layers (octic, App. B), two for a multiply-add.
+
+    For B `tokens` a layer from D to F = e D channels (e is `expansion`) reads its weights and B D
+    numbers of so many `bytes` and writes B F; an octic one has 3/16 of the multiply-adds and an
+    eighth of the weights.
+
+    Returns:
+        ``"<dense|octic>/<D>"``, and ``crossing``, the D above which the octic layer has more.
+    """
+    values: dict[str, float] = {}
+    for dim in dims:
+        products, weights = tokens * dim * expansion * dim, expansion * dim * dim
+        numbers = tokens * (1 + expansion) * dim
+        values[f"dense/{dim}"] = 2 * products / (bytes * (numbers + weights))
+        values[f"octic/{dim}"] = 2 * products * 3 / 16 / (bytes * (numbers + weights / 8))
+    # 3/16 (numbers + weights) = numbers + weights / 8
+    values["crossing"] = 13 * tokens * (1 + expansion) / expansion
+    return values
+
+
+def compute(trained: Trained) -> Values:
+    """Say what the training of a run took, interrupted attempts included (Table 10).
+
+    Source: octic, App. E.5.
+
+    Returns:
+        ``hours`` of wall clock, ``devices`` (GPUs, or CPU processes, at work together),
+        ``gpu_hours``, their product, and ``attempts``.
+
+    Raises:
+        VitrailError: the run's folder does not say how long its training took.
+    """
+    noted = read_provenance(trained.folder) or {}
+    if "wall_seconds" not in noted:
+        raise VitrailError(
+            f"{trained.folder}/provenance.json does not say how long the training took; "
+            f"delete {trained.folder.parent} and train again"
+        )
+    hours, devices = noted["wall_seconds"] / 3600, noted.get("processes", 1)
+    cost = {"hours": hours, "devices": devices, "gpu_hours": hours * devices}
+    return {**cost, "attempts": noted.get("attempts", 1)}

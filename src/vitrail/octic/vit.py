@@ -1,0 +1,440 @@
+"""Octic Vision Transformers (octic, Sec. 3.2): D8, H8 and I8, and the skeleton that they share.
+
+The patch embedding makes octic features and the first k blocks keep them so. What follows is the
+family: nothing, all blocks are octic, and invariants of the class token are classified (D8); or
+standard blocks, which see the planes as plain channels (H8) or invariants of every token (I8), with
+k half the depth. D8 and I8 are invariant to quarter turns and mirrorings, H8 is not.
+
+    model = timm.create_model("octic_d8_vit_large_patch16_224", invariant="polynomial")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Literal, cast, get_args
+
+import torch
+from timm.layers import LayerNorm, global_pool_nlc, to_2tuple
+from timm.models import checkpoint
+from timm.models._input import update_model_input_size
+from timm.models._manipulate import adapt_input_conv
+from timm.models.vision_transformer import Block
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrail.errors import VitrailError, require_known
+from vitrail.intermediates import Intermediates
+from vitrail.octic.group import to_channels
+from vitrail.octic.invariants import INVARIANTS, Invariant
+from vitrail.octic.layers import (
+    TOKEN_STD,
+    ArbitraryPatchEmbed,
+    NormConvention,
+    OcticBlock,
+    OcticLayerNorm,
+    OcticPatchEmbed,
+    OcticPositionEmbedding,
+    SteerablePatchEmbed,
+    require_even,
+)
+from vitrail.octic.shapes import register_models
+
+Family = Literal["d8", "h8", "i8"]
+Pool = Literal["token", "avg", ""]
+
+EPS = {"total": 1e-6, "published": 1e-5}
+"""Of the octic layer norms, by convention."""
+
+
+class SteerableVisionTransformer(Intermediates):
+    """A ViT whose first k blocks keep features ``(planes, B, N, c)`` that a group acts on.
+
+    CLS, register and mask tokens only have a first plane, on which the group acts trivially; CLS
+    and registers are put in front after the position encoding. A subclass names the group's layers.
+    Arguments that are not listed are those of timm's ViT.
+
+    Args:
+        equivariant: whether all blocks are the group's; the head takes invariants then.
+        invariantise: makes, from C, the layer that turns features into invariants; None makes them
+            plain channels.
+        patch_layer: by default `patch_embed_layer`.
+        norm_layer: by default that of `block_layer`.
+        octic_depth: k, by default the depth if `equivariant`, else half of it.
+        img_size: side of the square images, an even number of patches.
+        patch_size: even.
+        embed_dim: C, channels of all planes together.
+        init_values: of the layer scale (DeiT III's 1e-4; DINOv2 has 1e-5); 0 for no scale.
+        mask_token: whether there is one, for masked images.
+        drop_path_rate: stochastic depth, the same in every block as DeiT III has it.
+        init_std: of the linear layers' weights; 0.02 starts small models slowly.
+        cls_std: of the CLS token; DINOv2 starts it from 1e-6.
+
+    Raises:
+        VitrailError: an argument is impossible.
+    """
+
+    block_layer: Any
+    patch_embed_layer: Callable[..., nn.Module]
+    pos_embed_layer: Callable[..., nn.Module]
+    patch_embed: Any
+    pos_embed: Any
+
+    def __init__(
+        self,
+        equivariant: bool,
+        invariantise: Callable[[int], Invariant] | None,
+        patch_layer: Callable[..., nn.Module] | None = None,
+        norm_layer: Callable[[int], nn.Module] | None = None,
+        octic_depth: int | None = None,
+        img_size: int | tuple[int, int] = 224,
+        patch_size: int = 16,
+        in_chans: int = 3,
+        num_classes: int = 1000,
+        global_pool: Pool = "token",
+        embed_dim: int = 768,
+        depth: int = 12,
+        num_heads: int = 12,
+        mlp_ratio: float = 4.0,
+        qkv_bias: bool = True,
+        init_values: float = 1e-4,
+        reg_tokens: int = 0,
+        mask_token: bool = False,
+        dynamic_img_size: bool = False,
+        drop_rate: float = 0.0,
+        proj_drop_rate: float = 0.0,
+        attn_drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        init_std: float = 0.02,
+        cls_std: float = TOKEN_STD,
+    ) -> None:
+        super().__init__()
+        least, usual = (depth, depth) if equivariant else (0, depth // 2)
+        octic_depth = usual if octic_depth is None else octic_depth
+        if not least <= octic_depth <= depth:
+            allowed = f"{depth}" if equivariant else f"0 to {depth}"
+            raise VitrailError(
+                f"octic_depth {octic_depth} does not suit the family's depth; give {allowed}"
+            )
+        side = _square_side(img_size, patch_size)
+        self.octic_depth, self.equivariant = octic_depth, equivariant
+        self.planes: int = self.block_layer.attn_layer.planes
+        self.num_features = self.head_hidden_size = self.embed_dim = embed_dim
+        self.num_reg_tokens, self.num_prefix_tokens = reg_tokens, 1 + reg_tokens
+        self.in_chans = in_chans
+        self.patch_size, self.grid_size = patch_size, 2 * (side // patch_size,)
+        self.dynamic_img_size, self.grad_checkpointing = dynamic_img_size, False
+        self.feature_info = [
+            {"module": f"blocks.{index}", "num_chs": embed_dim, "reduction": patch_size}
+            for index in range(depth)
+        ]
+
+        patch_layer = patch_layer or self.patch_embed_layer
+        self.patch_embed = patch_layer(side, patch_size, in_chans, embed_dim)
+        if isinstance(self.patch_embed, SteerablePatchEmbed):
+            self._traits = {"first_conv": None}  # timm cannot adapt its filters to other channels
+        self.pos_embed = self.pos_embed_layer(self.grid_size[0], embed_dim)
+        channels = embed_dim // self.planes
+        self.cls_token = nn.Parameter(torch.empty(1, 1, channels))
+        self.reg_token = nn.Parameter(torch.empty(1, reg_tokens, channels)) if reg_tokens else None
+        self.mask_token = nn.Parameter(torch.empty(1, 1, channels)) if mask_token else None
+
+        norm_layer = norm_layer or self.block_layer.norm_layer
+        steerable: Callable[..., nn.Module] = partial(self.block_layer, norm_layer=norm_layer)
+        self.blocks = nn.ModuleList(
+            (steerable if index < octic_depth else Block)(
+                embed_dim,
+                num_heads,
+                mlp_ratio=mlp_ratio,
+                qkv_bias=qkv_bias,
+                init_values=init_values,
+                proj_drop=proj_drop_rate,
+                attn_drop=attn_drop_rate,
+                drop_path=drop_path_rate,
+            )
+            for index in range(depth)
+        )
+        self.norm = norm_layer(embed_dim) if equivariant else LayerNorm(embed_dim)
+        self.invariantisation = invariantise(embed_dim) if invariantise else None
+        if equivariant and self.invariantisation is not None:
+            self.head_hidden_size = self.invariantisation.out_features
+        self.head_drop = nn.Dropout(drop_rate)
+        self.reset_classifier(num_classes, global_pool)
+        self._initialise(init_std, cls_std)
+
+    def _initialise(self, std: float, cls_std: float) -> None:
+        linear_layers = (nn.Linear, self.block_layer.attn_layer.linear_layer)
+        for module in self.modules():
+            if isinstance(module, linear_layers):
+                for parameter in module.parameters(recurse=False):
+                    if parameter.ndim == 1:
+                        nn.init.zeros_(parameter)
+                    else:
+                        nn.init.trunc_normal_(parameter, std=std)
+        nn.init.trunc_normal_(self.cls_token, std=cls_std)
+        if self.reg_token is not None:
+            nn.init.normal_(self.reg_token, std=1e-6)
+        if self.mask_token is not None:
+            nn.init.zeros_(self.mask_token)
+
+    def no_weight_decay(self) -> set[str]:
+        """Return the parameters that are not decayed: positions, tokens, references, scales.
+
+        Scales are vectors elsewhere, which timm leaves out itself.
+        """
+        names, parts = dict(self.named_parameters()), (".norm", ".ls", ".invariant.")
+        exempt = {name for name in names if any(part in f".{name}" for part in parts)}
+        return exempt | {"pos_embed.weight", "cls_token", "reg_token"}
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Say which layer each parameter belongs to, as timm's ViT does: stem, blocks, then head.
+
+        An invariantisation belongs to the block whose input it makes, or to the head.
+        """
+        stem = "^(?:cls_token|reg_token|mask_token|pos_embed|patch_embed)"
+        blocks: list[tuple[str, Any]] = [(r"^blocks\.(\d+)", None), ("^norm", (99999,))]
+        if not self.equivariant:
+            first_standard = min(self.octic_depth, len(self.blocks) - 1)
+            blocks.append(("^invariantisation", (first_standard,)))
+        return {"stem": stem, "blocks": blocks}
+
+    def set_input_size(self, img_size: int | tuple[int, int]) -> None:
+        """Change the size of images; positions are resampled as for images of another size.
+
+        Raises:
+            VitrailError: it is no square of an even number of patches.
+        """
+        side = _square_side(img_size, self.patch_size)
+        self.pos_embed.set_grid(side // self.patch_size)
+        self.patch_embed.set_input_size((side, side))
+        self.grid_size = (side // self.patch_size, side // self.patch_size)
+        update_model_input_size(self, (side, side))
+
+    def prune_intermediate_layers(
+        self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True
+    ) -> list[int]:
+        """Drop what `Intermediates` does, and with the head the invariants that it takes."""
+        if prune_head and self.equivariant:
+            self.invariantisation, self.head_hidden_size = None, self.embed_dim
+        return super().prune_intermediate_layers(indices, prune_norm, prune_head)
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Recompute the blocks' activations in the backward pass, or keep them."""
+        self.grad_checkpointing = enable
+
+    def get_classifier(self) -> nn.Module:
+        """Return the last layer."""
+        return self.head
+
+    def reset_classifier(self, num_classes: int, global_pool: Pool | None = None) -> None:
+        """Give the model a new last layer, and another pooling if `global_pool` is given."""
+        if global_pool is not None:
+            require_known("global_pool", global_pool, get_args(Pool))
+            self.global_pool = global_pool
+        self.num_classes = num_classes
+        head = nn.Linear(self.head_hidden_size, num_classes) if num_classes else nn.Identity()
+        self.head = head.to(self.cls_token)
+
+    def _break_symmetry(self, x: Tensor) -> Tensor:
+        """Turn features ``(planes, B, N, c)`` into what standard blocks take, ``(B, N, C)``."""
+        return to_channels(x) if self.invariantisation is None else self.invariantisation(x)
+
+    def _grid(self, images: Tensor) -> tuple[int, int]:
+        """Return the tokens down and across, or refuse images of this size."""
+        height, width = images.shape[2:]
+        patch, side = self.patch_size, self.grid_size[0] * self.patch_size
+        if not self.dynamic_img_size and (height, width) != (side, side):
+            raise VitrailError(
+                f"the model takes images of {side} x {side} pixels, not {height} x {width}; "
+                "set img_size, or dynamic_img_size to true"
+            )
+        if height % patch or width % patch:
+            raise VitrailError(
+                f"an image of {height} x {width} pixels has no whole number of {patch}-pixel "
+                f"patches; give sides that are multiples of {2 * patch}"
+            )
+        grid = (height // patch, width // patch)
+        require_even(grid)
+        return grid
+
+    def _in_first_plane(self, tokens: Tensor) -> Tensor:
+        """Make ``(1, T, c)`` features ``(planes, 1, T, c)`` that are zero in all other planes."""
+        return functional.pad(tokens.unsqueeze(0), (0, 0, 0, 0, 0, 0, 0, self.planes - 1))
+
+    def embed(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Make features of images: patches, positions, class and register tokens.
+
+        Args:
+            images: ``(B, I, H, W)``.
+            mask: ``(B, h w)`` bool, true where the mask token takes a patch's place.
+
+        Returns:
+            ``(planes, B, 1 + R + h w, c)``.
+
+        Raises:
+            VitrailError: the model does not take images of this size, or has no mask token.
+        """
+        grid = self._grid(images)
+        x = self.patch_embed(images)
+        if mask is not None:
+            if self.mask_token is None:
+                raise VitrailError("the model has no mask token; build it with mask_token true")
+            x = torch.where(mask.unsqueeze(-1), self._in_first_plane(self.mask_token).to(x), x)
+        x = x + self.pos_embed(grid)
+        tokens: list[Tensor] = [t for t in (self.cls_token, self.reg_token) if t is not None]
+        prefix = self._in_first_plane(torch.cat(tokens, dim=1)).to(x)
+        return torch.cat([prefix.expand(-1, x.shape[1], -1, -1), x], dim=2).contiguous()
+
+    def _outputs(self, images: Tensor, mask: Tensor | None = None) -> Iterator[Tensor]:
+        """Yield the output of each block; those before a break of symmetry are octic features."""
+        x = self.embed(images, mask)
+        for index, block in enumerate(self.blocks):
+            if index == self.octic_depth:
+                x = self._break_symmetry(x)
+            x = checkpoint(block, x) if self.grad_checkpointing and self.training else block(x)
+            yield x
+
+    def _tokens(self, x: Tensor, norm: bool) -> Tensor:
+        """Make tokens ``(B, N, C)`` of any block's output."""
+        if x.ndim == 4 and not self.equivariant:
+            x = self._break_symmetry(x)
+        x = self.norm(x) if norm else x
+        return to_channels(x) if self.equivariant else x
+
+    def forward_features(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the normalised tokens ``(B, 1 + R + h w, C)`` of images ``(B, I, H, W)``.
+
+        Those of an equivariant family still turn with the images, their channels plane by plane.
+        Masked patches are as in `embed`.
+        """
+        for x in self._outputs(images, mask):
+            last = x
+        return self._tokens(last, norm=True)
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """Return the logits of tokens ``(B, N, C)``, or what the last layer takes."""
+        x = global_pool_nlc(x, self.global_pool, self.num_prefix_tokens)
+        if self.equivariant and self.invariantisation is not None:
+            x = self.invariantisation(x.unflatten(-1, (self.planes, -1)).movedim(-2, 0))
+        x = self.head_drop(x)
+        return x if pre_logits else self.head(x)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits ``(B, classes)`` of images ``(B, I, H, W)``."""
+        return self.forward_head(self.forward_features(images))
+
+
+def _square_side(img_size: int | tuple[int, int], patch_size: int) -> int:
+    """Return the side of square images of whole patches."""
+    height, width = to_2tuple(img_size)
+    if height != width or height % patch_size:
+        raise VitrailError(
+            f"img_size {img_size} is no square of {patch_size}-pixel patches; "
+            f"give one number, a multiple of {2 * patch_size}"
+        )
+    return int(height)
+
+
+def checkpoint_filter_fn(
+    state_dict: Mapping[str, Tensor], model: SteerableVisionTransformer
+) -> dict[str, Tensor]:
+    """Fit weights of images of another size or of other channels to a model, as timm does a ViT's.
+
+    Weights that the paper's authors published must be of the model's own size.
+
+    Raises:
+        VitrailError: published weights do not fit the model.
+    """
+    if any(name.endswith("patch_embed.lift8.conv_A1.weight") for name in state_dict):
+        from vitrail.octic.checkpoint import load_published
+
+        load_published(cast(OcticVisionTransformer, model), state_dict)
+        return dict(model.state_dict())
+    state = dict(state_dict)
+    positions, ours = state["pos_embed.weight"], model.get_parameter("pos_embed.weight")
+    if positions.shape[1] == ours.shape[1] and positions.shape != ours.shape:
+        state["pos_embed.weight"] = model.pos_embed.resampled(positions, model.grid_size[0])
+    filters = state.get("patch_embed.weight")
+    if filters is not None and filters.shape[2] != model.in_chans:
+        adapted = adapt_input_conv(model.in_chans, filters.flatten(0, 1), filters.shape[2])
+        state["patch_embed.weight"] = adapted.unflatten(0, filters.shape[:2])
+    return state
+
+
+class Invariantisation(Invariant):
+    """Invariants of octic features, mapped to C channels: ``(8, ..., c)`` to ``(..., C)``.
+
+    Raises:
+        VitrailError: `name` is none of `INVARIANTS`.
+    """
+
+    def __init__(self, dim: int, name: str, act_layer: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        require_known("invariant", name, INVARIANTS)
+        self.invariant = INVARIANTS[name](dim)
+        self.proj = nn.Linear(self.invariant.out_features, dim)
+        self.act = act_layer()
+        self.out_features = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to every token."""
+        return self.act(self.proj(self.invariant(x)))
+
+
+class OcticVisionTransformer(SteerableVisionTransformer):
+    """D8, H8 or I8 (octic, Sec. 3.2).
+
+    Args:
+        family: "d8", fully octic; "h8" and "i8", the first half by default. An I8 whose blocks are
+            all octic is what the paper trains with DINOv2 as D8.
+        invariant: of D8 and I8, a name of `INVARIANTS`.
+        norm: convention of the octic layer norms, see `OcticLayerNorm`.
+        arbitrary_patches: embed patches by any linear map, which breaks the equivariance from the
+            start and keeps all other layers (octic, Sec. 4.3, "Impact of equivariance").
+        **kwargs: those of `SteerableVisionTransformer`.
+
+    Raises:
+        VitrailError: an argument is impossible.
+    """
+
+    block_layer = OcticBlock
+    patch_embed_layer = OcticPatchEmbed
+    pos_embed_layer = OcticPositionEmbedding
+
+    def __init__(
+        self,
+        family: Family = "d8",
+        invariant: str = "power_spectrum",
+        norm: NormConvention = "total",
+        arbitrary_patches: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        require_known("family", family, get_args(Family))
+        eps = EPS.get(norm, EPS["total"])
+        act_layer = nn.GELU if family == "d8" else nn.Identity
+        invariantise = partial(Invariantisation, name=invariant, act_layer=act_layer)
+        super().__init__(
+            equivariant=family == "d8",
+            invariantise=None if family == "h8" else invariantise,
+            patch_layer=(
+                partial(ArbitraryPatchEmbed, strict_img_size=False) if arbitrary_patches else None
+            ),
+            norm_layer=partial(OcticLayerNorm, eps=eps, convention=norm),
+            **kwargs,
+        )
+
+
+register_models(
+    __name__,
+    OcticVisionTransformer,
+    {"octic_d8_vit": {}, "octic_h8_vit": {"family": "h8"}, "octic_i8_vit": {"family": "i8"}},
+    ["small_patch16", "base_patch16", "large_patch16", "huge_patch14", "huge_patch16"],
+    pretrained_filter_fn=checkpoint_filter_fn,
+)
+register_models(
+    __name__,
+    OcticVisionTransformer,
+    {"octic_d8_vit": {}},
+    ["gigantic_patch16", "e_patch16", "22b_patch16"],
+    pretrained_filter_fn=checkpoint_filter_fn,
+)

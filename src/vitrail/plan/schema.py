@@ -1,0 +1,272 @@
+"""Typed configuration: strict, frozen pydantic models read from YAML.
+
+Every mistake in a file becomes one `VitrailError` that names file, field and value, with the
+closest key where one is unknown. Mappings remember the file and line of each of their keys, also
+where they are merged, so that every resolved value can be traced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
+
+from vitrail.errors import VitrailError, did_you_mean
+
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BOOLEAN = "tag:yaml.org,2002:bool"
+
+
+class _Loader(_Base):
+    """YAML 1.2's booleans: true and false. To YAML 1.1 the key `on` and the value no are too."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
+        for first, resolvers in _Base.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver(
+    _BOOLEAN, re.compile("^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+
+
+class Placed(dict[str, Any]):
+    """A mapping that knows where each of its keys was written: ``file:line``, or in words."""
+
+    def __init__(self, values: Mapping[str, Any], places: Mapping[str, str]) -> None:
+        super().__init__(values)
+        self.places = dict(places)
+
+
+yaml.SafeDumper.add_representer(Placed, yaml.SafeDumper.represent_dict)
+
+
+def place_of(values: Any, key: str) -> str | None:
+    """Return where a key of a mapping was written, None where that is not known."""
+    return values.places.get(key) if isinstance(values, Placed) else None
+
+
+def _as_written(values: Any, validate: Callable[[Any], Any]) -> Any:
+    validate(values)
+    return values
+
+
+# For mappings: pydantic validates a copy, which would know no places.
+AsWritten = WrapValidator(_as_written)
+Delta = Annotated[dict[str, Any], AsWritten]
+StandIns = Annotated[dict[str, str], AsWritten]  # dataset -> the one in its place
+
+
+class Strict(BaseModel):
+    """Base of every configuration object: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_yaml(path: Path) -> Any:
+    """Parse a YAML file into plain data; raises VitrailError where it is missing or no YAML."""
+    return _read(path, _Loader)
+
+
+def read_placed(path: Path) -> Any:
+    """Parse a YAML file into data whose mappings know the line of each key.
+
+    Raises:
+        VitrailError: as `read_yaml` does, or a mapping has a key twice.
+    """
+
+    class Loader(_Loader):
+        def construct_yaml_map(self, node: yaml.MappingNode) -> Any:
+            values = Placed({}, {})
+            yield values
+            written: set[str] = set()
+            for key, _ in node.value:
+                if key.value in written:
+                    raise VitrailError(f"{self.place(key)}: '{key.value}' stands twice; keep one")
+                written.add(key.value)
+            values.update(self.construct_mapping(node))  # which writes out each `<<`
+            for key, _ in node.value:
+                values.places[self.construct_object(key)] = self.place(key)
+
+        def place(self, key: yaml.Node) -> str:
+            return f"{path}:{key.start_mark.line + 1}"
+
+    Loader.add_constructor("tag:yaml.org,2002:map", Loader.construct_yaml_map)
+    return _read(path, Loader)
+
+
+def _read(path: Path, loader: Any) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise VitrailError(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise VitrailError(f"{path} is not UTF-8 text; save it as such") from None
+    try:
+        return yaml.load(text, Loader=loader) or Placed({}, {})
+    except yaml.YAMLError as error:
+        raise VitrailError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def parse(model: type[Model], data: Any, where: str) -> Model:
+    """Validate `data` as `model`; raises VitrailError, which names their origin, `where`."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise VitrailError(_sentence(model, error, where, data)) from None
+
+
+def load(model: type[Model], path: Path) -> Model:
+    """Read `path` and validate it as `model`."""
+    return parse(model, read_placed(path), str(path))
+
+
+def load_entries(model: type[Model], path: Path, kind: str) -> dict[str, Model]:
+    """Read a registry: names, which `model` is told too, to its other fields.
+
+    Raises VitrailError where the file is missing, or an entry (of this `kind`) is wrong.
+    """
+    entries: Any = read_yaml(path)
+    if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
+        raise VitrailError(f"{path} must map the name of each entry to its fields")
+    return {
+        name: parse(model, {"name": name, **entry}, f"{path}, {kind} '{name}'")
+        for name, entry in entries.items()
+    }
+
+
+def read_mapping(path: Path) -> Placed:
+    """Parse a YAML file that is a mapping, which knows the line of each key."""
+    values = read_placed(path)
+    if not isinstance(values, Placed):
+        raise VitrailError(f"{path} must be a mapping of keys to values")
+    return values
+
+
+def read_with_bases(path: Path) -> dict[Path, Placed]:
+    """Read a file behind those that it ``extends``, named as its neighbours, the basic first.
+
+    Raises VitrailError where one is missing or no mapping, or they go round in a circle.
+    """
+    read: dict[str, Placed] = {}
+
+    def base_of(name: str) -> Any:
+        read[name] = read_mapping(path.with_stem(name))
+        return read[name].get("extends")
+
+    known = [file.stem for file in path.parent.glob("*.yaml")]
+    names = with_bases(path.stem, base_of, known, str(path))
+    return {path.with_stem(name): read[name] for name in names}
+
+
+def with_bases(
+    name: str, base_of: Callable[[str], Any], known: Collection[str], where: str
+) -> list[str]:
+    """Return a name behind those that it extends, the most basic first.
+
+    Raises VitrailError where one of them is not known, or they go round in a circle.
+    """
+    names = [name]
+    while (base := base_of(names[0])) is not None:
+        if base not in known:
+            raise VitrailError(
+                f"{where}: '{names[0]}' extends '{base}', which is unknown"
+                f"{did_you_mean(str(base), known)}"
+            )
+        if base in names:
+            circle = " <- ".join([base, *names])
+            raise VitrailError(f"{where}: '{base}' extends itself ({circle}); correct one extends")
+        names.insert(0, base)
+    return names
+
+
+def merge(base: Mapping[str, Any], *deltas: Mapping[str, Any]) -> Placed:
+    """Merge nested dictionaries from left to right; later values win, lists are replaced whole.
+
+    Raises VitrailError where a plain value would replace a dictionary.
+    """
+    merged = Placed(base, base.places if isinstance(base, Placed) else {})
+    for delta in deltas:
+        for key, value in delta.items():
+            place = place_of(delta, key)
+            if isinstance(merged.get(key), dict):
+                if not isinstance(value, dict):
+                    where = f"{place}: " if place else ""
+                    raise VitrailError(
+                        f"{where}'{key}: {value}' replaces several keys; name those it sets"
+                    )
+                value = merge(merged[key], value)
+            merged[key] = value
+            merged.places.pop(key, None)
+            if place:
+                merged.places[key] = place
+    return merged
+
+
+def match(name: str, patterns: str) -> bool:
+    """Tell whether a name matches one of some patterns (``*``, ``?``, ``[ab]``), by commas."""
+    return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split(","))
+
+
+def refuse_unmatched(what: str, patterns: str, names: Iterable[str]) -> None:
+    """Refuse a pattern that matches none of the names: it would silently do nothing."""
+    names = list(names)
+    for pattern in map(str.strip, patterns.split(",")):
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise VitrailError(f"{what} '{pattern}' is unknown{did_you_mean(pattern, names)}")
+
+
+def _sentence(model: type[BaseModel], error: ValidationError, where: str, data: Any) -> str:
+    # A misspelt key also makes the right one missing: the misspelling says more.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    place = [str(part) for part in first["loc"]]
+    field = ".".join(place)
+    if first["type"] == "missing":
+        return f"{where}: '{field}' is missing; add it"
+    where = _with_line(where, data, first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = _fields_at(model, place[:-1])
+        return f"{where}: unknown key '{field}'{did_you_mean(place[-1], known)}"
+    return f"{where}: '{field}' is {first['input']!r}: {first['msg'].lower()}"
+
+
+def _with_line(where: str, data: Any, keys: Iterable[Any]) -> str:
+    """Add to `where` the file and line of the innermost of `keys` whose place is known."""
+    place = None
+    for key in keys:
+        place = place_of(data, key) or place
+        try:
+            data = data[key]
+        except (KeyError, IndexError, TypeError):
+            break
+    if place is None:
+        return where
+    return place if place.startswith(f"{where}:") else f"{where} ({place})"
+
+
+def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
+    """Field names of the nested model that `place` leads to, through lists and dictionaries."""
+    here: Any = model
+    for part in place:
+        if _is_model(here):
+            here = here.model_fields[part].annotation
+        else:  # an item of a container: its type is the container's last argument that is a type
+            arguments = [a for a in getattr(here, "__args__", ()) if a not in (..., type(None))]
+            here = arguments[-1] if arguments else None
+        while getattr(here, "__origin__", None) in (Union, UnionType):
+            here = here.__args__[0]
+    return list(here.model_fields) if _is_model(here) else []
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

@@ -1,0 +1,51 @@
+"""The position embeddings that the paper compares, by name; each class names its source.
+
+Source: position, Sec. 2, Sec. 5.5.
+
+`auto-<name>` is Auto-PE on an embedding that is added to the tokens, or on RoPE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from vitrail.errors import VitrailError, did_you_mean
+from vitrail.position.embeddings.absolute import APE, CAPE, FourierFeatures, Sinusoid
+from vitrail.position.embeddings.auto import AutoPE, AutoRoPE
+from vitrail.position.embeddings.base import AdditiveEmbedding, Layout, PositionEmbedding
+from vitrail.position.embeddings.relative import IRPE, RPE, AcrossOnly
+from vitrail.position.embeddings.rope import RoPE
+
+__all__ = ["EMBEDDINGS", "Layout", "PositionEmbedding", "build_embedding"]
+
+_ADDITIVE: dict[str, type[AdditiveEmbedding]] = {
+    "ape": APE,
+    "sin": Sinusoid,
+    "ff": FourierFeatures,
+    "cape": CAPE,
+}
+
+
+EMBEDDINGS: dict[str, Callable[[Layout], PositionEmbedding]] = {
+    "none": PositionEmbedding,
+    **_ADDITIVE,
+    "rpe": RPE,
+    "rpe-as-published": AcrossOnly,
+    "irpe": IRPE,
+    "rope": RoPE,
+    **{f"auto-{name}": partial(AutoPE, embedding) for name, embedding in _ADDITIVE.items()},
+    "auto-rope": AutoRoPE,
+}
+"""Makes each embedding for a model's layout."""
+
+
+def build_embedding(name: str, layout: Layout) -> PositionEmbedding:
+    """Make the embedding of a name of `EMBEDDINGS`.
+
+    Raises:
+        VitrailError: there is none of that name, or the model's channels do not suit it.
+    """
+    if name not in EMBEDDINGS:
+        raise VitrailError(f"unknown embedding '{name}'{did_you_mean(name, EMBEDDINGS)}")
+    return EMBEDDINGS[name](layout)

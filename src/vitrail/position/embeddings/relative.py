@@ -1,0 +1,121 @@
+"""Relative position embeddings, which score the offset between two tokens: RPE and iRPE.
+
+Each class names its source. As the position paper's authors have it, both act in the first layer
+only, and unscaled beside the scaled scores.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrail.errors import VitrailError
+from vitrail.position.embeddings.base import Layout, PositionEmbedding, Size, Weights, lookup
+
+ALPHA, BETA, GAMMA = 1.9, 3.8, 15.2
+"""iRPE's: offsets are exact up to alpha, buckets end near beta, which gamma and more reach."""
+REACH = int(BETA)
+SIDE = 2 * REACH + 1
+
+
+class RPE(PositionEmbedding):
+    """RPE of both axes (Srinivas et al., CVPR 2021, Sec. 3, Fig. 4): adds ``q r_h + q r_w``.
+
+    A query scores the offset to a key by a vector for each: `height`, ``(2h - 1, d)``, has those of
+    offsets down and `width`, ``(2w - 1, d)``, those across, of expected squared length 1. All heads
+    share them. CLS has no position.
+    """
+
+    down: Tensor
+    across: Tensor
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        (height, width), dim = layout.grid, layout.head_dim
+        self.height = nn.Parameter(torch.randn(2 * height - 1, dim) / math.sqrt(dim))
+        self.width = nn.Parameter(torch.randn(2 * width - 1, dim) / math.sqrt(dim))
+        x, y = layout.coordinates().unbind(1)
+        self.register_buffer("down", y - y.unsqueeze(1) + height - 1, persistent=False)
+        self.register_buffer("across", x - x.unsqueeze(1) + width - 1, persistent=False)
+
+    def resampled(self, weights: Weights, grid: Size | None) -> Weights:
+        """Interpolate along the offsets, as timm does; see `PositionEmbedding`."""
+        return {
+            name: functional.interpolate(weights[name].mT[None], len(table), mode="linear")[0].mT
+            for name, table in self.named_parameters()
+        }
+
+    def bias(self, q: Tensor, layer: int, permutation: Tensor | None) -> Tensor | None:
+        """Score the offsets between the permuted positions."""
+        if layer:
+            return None
+        prefix = q.shape[2] - self.positions
+        q = q[:, :, prefix:]
+        scores = lookup(q @ self.height.T, self.down, permutation)
+        scores = scores + lookup(q @ self.width.T, self.across, permutation)
+        return functional.pad(scores, (prefix, 0, prefix, 0))
+
+
+class AcrossOnly(RPE):
+    """RPE that does not see offsets down, as in the published code.
+
+    The code of the paper's authors lacks a transpose: the offset across has both vectors, the
+    offset down none. It is the embedding ``rpe-as-published``.
+
+    Raises:
+        VitrailError: the grid is not square, so the vectors of offsets down do not fit.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        """Build it as `RPE`.
+
+        Raises:
+            VitrailError: the grid is not square, so the vectors of offsets down do not fit.
+        """
+        super().__init__(layout)
+        if layout.grid[0] != layout.grid[1]:
+            raise VitrailError(
+                f"embedding 'rpe-as-published' needs a square grid, not {layout.grid}: give "
+                "img_size one side, or use 'rpe'"
+            )
+        self.down = self.across
+
+
+def piecewise_index(offset: Tensor) -> Tensor:
+    """Return iRPE's bucket (its equation 18) of every offset along an axis, to ``±REACH``."""
+    distance = offset.abs().clamp(min=ALPHA)
+    far = ALPHA + (BETA - ALPHA) * (distance / ALPHA).log() / math.log(GAMMA / ALPHA)
+    far = far.round().clamp(max=REACH).to(offset.dtype) * offset.sign()
+    return torch.where(offset.abs() <= ALPHA, offset, far)
+
+
+class IRPE(PositionEmbedding):
+    """iRPE, contextual, on keys, product (Wu et al., ICCV 2021): adds ``q r`` of a pair's bucket.
+
+    Offsets fall into buckets along either axis on its own, the coarser the longer they are; a query
+    scores the bucket of a key's offset, every head by its own vectors, at first zero: `weight` is
+    ``(H, d, buckets)``. Pairs with the CLS token have the last bucket.
+    """
+
+    index: Tensor
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        self.prefix = int(layout.class_token)
+        buckets = SIDE**2 + self.prefix
+        self.weight = nn.Parameter(torch.zeros(layout.num_heads, layout.head_dim, buckets))
+        coordinates = layout.coordinates()
+        x, y = (piecewise_index(coordinates - coordinates.unsqueeze(1)) + REACH).unbind(2)
+        index = functional.pad(SIDE * y + x, (self.prefix, 0, self.prefix, 0), value=SIDE**2)
+        self.register_buffer("index", index, persistent=False)
+
+    def bias(self, q: Tensor, layer: int, permutation: Tensor | None) -> Tensor | None:
+        """Score the buckets of the offsets between the permuted positions."""
+        if layer:
+            return None
+        if permutation is not None and self.prefix:
+            permutation = functional.pad(permutation + 1, (1, 0))  # CLS keeps its place
+        return lookup(q @ self.weight, self.index, permutation)

@@ -1,0 +1,69 @@
+"""RoPE, rotary position embedding, "axial mixed" (Heo et al., ECCV 2024, Sec. 3.2).
+
+Pairs of channels of queries and keys turn by angles linear in x and y, so that their products
+depend on where tokens are relative to each other. Frequencies are learned for each layer and head.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.position.embeddings.base import Layout, PositionEmbedding
+
+THETA = 10.0
+
+
+class RoPE(PositionEmbedding):
+    """Turns queries and keys of the patches in all layers (position, Eq. 10).
+
+    A CLS token is left out: it is as if at (0, 0), so that what it sees of a patch is absolute.
+
+    Attributes:
+        frequencies: ``(layers, 2, H, d/2)``, of x and y.
+        coordinates: (x, y), ``(N, 2)``.
+
+    Raises:
+        VitrailError: a head's channels are no multiple of 4.
+    """
+
+    qkv_bias = False
+    coordinates: Tensor  # (x, y), (N, 2)
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        dim = layout.head_dim
+        layout.require_divisible("rope", dim, by=4)
+        lengths = THETA ** -(torch.arange(0, dim, 4) / dim)
+        turns = 2 * math.pi * torch.rand(layout.depth, layout.num_heads, 1)
+        axes = turns + torch.tensor([0, math.pi / 2]).repeat_interleave(dim // 4)
+        self.frequencies = nn.Parameter(
+            torch.stack([axes.cos(), axes.sin()], dim=1) * lengths.repeat(2)
+        )
+        self.register_buffer("coordinates", layout.coordinates().float(), persistent=False)
+
+    def effective_frequencies(self, layer: int) -> Tensor:
+        """Return the angles of a layer for one step in x and in y, ``(2, H, d/2)``."""
+        return self.frequencies[layer]
+
+    def rotate(
+        self, q: Tensor, k: Tensor, layer: int, permutation: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Turn each pair of channels by the angle of its token's permuted position."""
+        # No matrix product, which autocast would do in half precision.
+        angles = (self.coordinates[:, :, None, None] * self.effective_frequencies(layer)).sum(1)
+        turns = torch.stack([angles.cos(), angles.sin()])  # (2, N, H, d/2)
+        if permutation is not None:
+            turns = turns[:, permutation]
+        cos, sin = turns.transpose(-3, -2)
+        return _turned(q, cos, sin), _turned(k, cos, sin)
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    prefix = x.shape[2] - cos.shape[-2]
+    even, odd = x[:, :, prefix:].unflatten(-1, (-1, 2)).unbind(-1)
+    turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+    turned = turned.to(x.dtype)
+    return torch.cat([x[:, :, :prefix], turned], dim=2) if prefix else turned

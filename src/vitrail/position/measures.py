@@ -1,0 +1,279 @@
+"""Measures of a trained model: how much position matters to it, and what its embedding has learned.
+
+The one idea: a single sweep of P-SHAP gives all of them. Its logits without permutation give the
+accuracy, its shares the position bias and, where it is known which samples need position,
+the controlled test (position, Sec. 5.1) and the histograms (position, App. D).
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from vitrail.data import build
+from vitrail.data.loading import EvaluationSamples, eval_loader
+from vitrail.data.positions import DEPENDENT, ORIGINALS, Placed, original_of
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Described, Trained, Values
+from vitrail.measures.permutable import Permutable, permutable
+from vitrail.measures.position_shap import (
+    PositionShap,
+    bias_of_few,
+    greater,
+    paired,
+    position_shap,
+    summary,
+    sweep_run,
+    transformed,
+    validation,
+)
+from vitrail.position.embeddings.auto import AutoPE, AutoRoPE
+from vitrail.position.embeddings.rope import RoPE
+from vitrail.training.seeding import derive
+
+CLASSES = len(DEPENDENT) + len(ORIGINALS) - 2
+"""Of a Position dataset: those that depend on position, and the originals that do not."""
+
+
+def position_bias(
+    trained: Trained, permutations: int = 16, batch_size: int = 128, images: int | None = None
+) -> Values:
+    """Measure accuracy, P-SHAP and what the embedding learned (Figs. 3, 4, 6 to 9, all tables).
+
+    Source: position, Sec. 5.2, Sec. 5.3, Sec. 5.4. Arguments and errors are those of
+    `vitrail.measures.position_shap.position_shap`, values those and what `learned` returns.
+    """
+    result = position_shap(trained, permutations, batch_size, images)
+    return {**result, **learned(trained.model)}
+
+
+def learned(model: nn.Module) -> dict[str, Any]:
+    """Return the factors and angles that a model's embedding has learned (Fig. 9), if it has any.
+
+    Source: position, App. I.
+
+    Returns:
+        Of Auto-PE ``gamma``, the mean absolute factor, ``gamma/signed``, the mean, and
+        ``gamma/layers``, one of Auto-APE and one for each layer of Auto-RoPE. Of RoPE and Auto-RoPE
+        ``angle``, by how many radians a pair of channels turns from a patch to the next along the
+        direction of its frequency, the factor included: the mean of ``|gamma theta|`` over layers,
+        heads and pairs; and ``angle/layers``, for each layer.
+    """
+    embedding = getattr(model, "pos_embed", None)
+    values: dict[str, Any] = {}
+    with torch.no_grad():
+        if isinstance(embedding, AutoPE | AutoRoPE):
+            gamma = embedding.gamma.double().flatten()
+            values |= {
+                "gamma": gamma.abs().mean().item(),
+                "gamma/signed": gamma.mean().item(),
+                "gamma/layers": gamma.tolist(),
+            }
+        if isinstance(embedding, RoPE):
+            # The length of (x, y) does not depend on how a head's random axes are rotated; each of
+            # the two does.
+            angles = [
+                embedding.effective_frequencies(layer).double().norm(dim=0).mean().item()
+                for layer in range(embedding.layout.depth)
+            ]
+            values |= {"angle": statistics.fmean(angles), "angle/layers": angles}
+    return values
+
+
+def controlled_test(
+    trained: Trained,
+    permutations: Sequence[int] = (1, 16),
+    bins: int = 40,
+    batch_size: int = 128,
+    images: int | None = None,
+) -> Values:
+    """Test whether samples that depend on position score higher (position, Sec. 5.1, App. D).
+
+    Permutations are K of each sweep; the others are as in `position_bias`, and histograms have
+    `bins` over [0, 1].
+
+    Returns:
+        For each K ``k<K>/p_value``, of Mann and Whitney's one-sided test over all samples,
+        ``k<K>/correct/p_value``, over those that are classified correctly (None where one kind has
+        none), and ``k<K>/p_shap``. Of the last K what `position_bias` returns, and for the groups
+        ``<correct|incorrect>/<dependent|independent>/`` their ``images``, ``mean``, ``std`` (None
+        where there are too few) and ``histogram``, a number of samples for each bin between
+        ``edges``.
+
+    Raises:
+        VitrailError: the run's dataset is no Position dataset or K is not given, or as
+            `position_bias`.
+    """
+    if not permutations:
+        raise VitrailError("permutations is empty; give K of at least one sweep, such as [1, 16]")
+    chosen = validation(trained, images)
+    placed = require_position_dataset(chosen.dataset, trained)
+    labels = torch.as_tensor(placed.labels)[list(chosen.indices)]
+    dependent = torch.isin(labels, torch.tensor(DEPENDENT))
+    values: dict[str, Any] = {}
+    for count in permutations:
+        result = sweep_run(trained, chosen, count, batch_size)
+        right = result.correct
+        first, second = result.values[dependent & right], result.values[~dependent & right]
+        known = len(first) and len(second)
+        values |= {
+            f"k{count}/p_value": greater(result.values[dependent], result.values[~dependent]),
+            f"k{count}/correct/p_value": greater(first, second) if known else None,
+            f"k{count}/p_shap": result.mean if right.any() else None,
+        }
+    values |= summary(result) | learned(trained.model)
+    values["edges"] = torch.linspace(0, 1, bins + 1, dtype=torch.float64).tolist()
+    for outcome, of_outcome in (("correct", right), ("incorrect", ~right)):
+        for kind, of_kind in (("dependent", dependent), ("independent", ~dependent)):
+            group = result.values[of_outcome & of_kind]
+            values |= {
+                f"{outcome}/{kind}/images": len(group),
+                f"{outcome}/{kind}/mean": group.mean().item() if len(group) else None,
+                f"{outcome}/{kind}/std": group.std().item() if len(group) > 1 else None,
+                f"{outcome}/{kind}/histogram": group.histc(bins, min=0, max=1).int().tolist(),
+            }
+    return values
+
+
+def require_position_dataset(dataset: Any, described: Described) -> Placed:
+    """Return the dataset if half of its classes depend on position.
+
+    Raises:
+        VitrailError: it is another.
+    """
+    if not isinstance(dataset, Placed) or described.info.classes != CLASSES:
+        raise VitrailError(
+            f"which samples of '{described.info.name}' depend on position is not known: give a "
+            "recipe on cifar10-position or digits-position"
+        )
+    return dataset
+
+
+def estimator_spread(
+    trained: Trained,
+    estimates: int = 6,
+    permutations: Sequence[int] = (1, 16),
+    paired_batches: Sequence[int] = (32,),
+    batch_size: int = 128,
+    images: int | None = None,
+    reference: int = 512,
+) -> Values:
+    """Estimate P-SHAP of one checkpoint several times, and say what that costs (position, App. E).
+
+    Only the estimators' own random numbers differ between the `estimates`. There is a sweep for
+    each K of `permutations`, and the authors' protocol for each batch size of `paired_batches`,
+    half of which is background; biases are measured against a sweep of K `reference`. The others
+    are as in `position_bias`.
+
+    Returns:
+        For each estimator, ``sweep <K>`` and ``paired <batch>``, ``<estimator>/mean`` and ``/std``
+        over its estimates, ``/passes``, forward passes a sample, and ``/cost``, its time over that
+        of plain inference, loading included in both; ``/bias``, by how much it is too high on
+        average (of a sweep over all groups of K of the reference's permutations), and
+        ``/bias/plain``, that without the correction of `sweep`. ``seconds`` of plain inference on
+        all ``images``, and ``reference``, the mean of that sweep.
+
+    Raises:
+        VitrailError: there are fewer than two estimates, no sample is classified correctly, or as
+            `position_bias`.
+    """
+    if estimates < 2:
+        raise VitrailError(f"estimates is {estimates}; a spread needs at least 2")
+    chosen = validation(trained, images)
+    samples, model = transformed(trained, chosen), permutable(trained.model)
+
+    estimators: Mapping[str, Callable[..., PositionShap]] = {
+        f"sweep {count}": partial(sweep_run, trained, chosen, count, batch_size)
+        for count in permutations
+    } | {
+        f"paired {batch}": partial(paired, model, samples, batch_size=batch, device=trained.device)
+        for batch in paired_batches
+    }
+    seconds = _seconds_of_inference(trained, model, samples, batch_size)
+    truth, biases = bias_of_few(
+        model,
+        samples,
+        permutations,
+        reference=reference,
+        batch_size=batch_size,
+        seed=trained.seed,
+        device=trained.device,
+        workers=trained.workers,
+    )
+    bias_of_sweeps = {f"sweep {count}": bias for count, bias in biases.items()}
+    values: dict[str, Any] = {"seconds": seconds, "images": len(samples), "reference": truth}
+    for name, estimate in estimators.items():
+        results = [
+            estimate(seed=derive("P-SHAP estimate", trained.seed, number))
+            for number in range(estimates)
+        ]
+        if not results[0].correct.any():
+            raise VitrailError(
+                f"'{trained.recipe.model.name}' classifies none of {len(samples)} images "
+                "correctly, so its P-SHAP has no spread: train it longer or give more images"
+            )
+        means = [result.mean for result in results]
+        mean = statistics.fmean(means)
+        swept = name.startswith("sweep ")
+        plain, mended = bias_of_sweeps[name] if swept else (mean - truth, mean - truth)
+        rate = statistics.median(result.samples_per_second for result in results)
+        values |= {
+            f"{name}/mean": mean,
+            f"{name}/std": statistics.stdev(means),
+            f"{name}/bias": mended,
+            f"{name}/bias/plain": plain,
+            f"{name}/passes": results[0].passes_per_sample,
+            f"{name}/cost": len(samples) / rate / seconds,
+        }
+    return values
+
+
+def _seconds_of_inference(
+    trained: Trained, model: Permutable, samples: EvaluationSamples, batch_size: int
+) -> float:
+    """Time one plain pass over the samples, after a first batch that warms up."""
+    with torch.inference_mode():
+        warm, _ = next(iter(eval_loader(samples, batch_size)))
+        model(warm.to(trained.device)).cpu()
+        start = time.perf_counter()
+        for images, _ in eval_loader(samples, batch_size, trained.workers):
+            model(images.to(trained.device)).cpu()
+    return time.perf_counter() - start
+
+
+def position_samples(described: Described, samples: int = 3) -> Values:
+    """Show training samples of every class of a Position dataset (Fig. 2), the first of each.
+
+    Returns:
+        ``samples``: the number of each class; for each class c ``<c>/original``, which class its
+        content has in the original dataset; ``<c>/dependent``, 1 or 0; ``<c>/images``, how many
+        there are; ``<c>/share``: ``(2, 2)``, percent of them in each corner; ``<c>/content``:
+        ``(s, s, 3)`` bytes of the first one's content; ``<c>/pixels``: ``(n, 2s, 2s, 3)``.
+
+    Raises:
+        VitrailError: the recipe's dataset is no Position dataset, or is not there.
+    """
+    dataset = build(described.info, "train", described.data_root)
+    placed = require_position_dataset(dataset, described)
+    corners = placed.places // placed.places.max()  # (N, 2), row and column
+    values: dict[str, Any] = {"samples": samples}
+    for label in range(CLASSES):
+        own = np.flatnonzero(placed.labels == label)
+        counts = np.zeros((2, 2))
+        np.add.at(counts, tuple(corners[own].T), 1)
+        values |= {
+            f"{label}/original": original_of(label),
+            f"{label}/dependent": int(label in DEPENDENT),
+            f"{label}/images": len(own),
+            f"{label}/share": (100 * counts / len(own)).tolist(),
+            f"{label}/content": placed.images[own[0]].tolist(),
+            f"{label}/pixels": [np.asarray(placed[index][0]).tolist() for index in own[:samples]],
+        }
+    return values

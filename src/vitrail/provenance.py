@@ -1,0 +1,146 @@
+"""Where a number comes from: software, code, device and time, and nothing about the person.
+
+No host name, user name or path enters, so that the files can be published as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from vitrail.errors import VitrailError
+
+PACKAGE = Path(__file__).parent
+DIRTY = "-dirty"
+PACKAGES = ("vitrail", "torch", "torchvision", "timm", "numpy", "scikit-learn", "snakemake")
+
+
+def provenance(device: str, **extra: Any) -> dict[str, Any]:
+    """Return versions, commit, device and whether float32 is rounded to TF32 there, as plain data.
+
+    `device` is torch's name; an `extra` entry of the same name replaces one of these.
+    """
+    import torch  # here, so that the commit can be asked for without it
+
+    versions = {}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    tf32 = torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
+    return {
+        "python": platform.python_version(),
+        "packages": versions,
+        "commit": commit(),
+        "device": device_name(device),
+        "tf32": torch.device(device).type == "cuda" and tf32,
+        **extra,
+    }
+
+
+def read_provenance(folder: Path) -> dict[str, Any] | None:
+    """Read what a run has left in its folder, None if it has not finished.
+
+    Raises:
+        VitrailError: the file is damaged.
+    """
+    path = folder / "provenance.json"
+    fault = "it holds no provenance"
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        facts, fault = None, str(error)
+    if not isinstance(facts, dict) or "device" not in facts:
+        raise VitrailError(f"cannot read {path} ({fault}); delete {folder.parent} and train again")
+    return facts
+
+
+def duration(seconds: float) -> str:
+    """Write a time for people: "0.3 s", "42 s", "7 min", "3 h 05 min", "2.1 days"."""
+    if seconds < 100:
+        return f"{seconds:.1g} s" if 0 < seconds < 1 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes >= 48 * 60:
+        return f"{seconds / 86400:.1f} days"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def commit() -> str | None:
+    """Return git's HEAD of the checkout that this package is imported from, None outside of one.
+
+    "-dirty" is appended unless git vouches that nothing differs from it. A new file counts, too: a
+    paper's folder that was never committed makes numbers.
+    """
+    head = _git("rev-parse", "HEAD")
+    return f"{head}{DIRTY}" if head and changed_files() != [] else head
+
+
+def changed_files() -> list[str] | None:
+    """Return the files of the checkout that differ from HEAD or are new, None if git cannot tell.
+
+    The published results are left out, as no number depends on them, and what git ignores.
+    """
+    places = (".", ":(top,exclude)results/published")
+    status = _git("status", "--porcelain", "--untracked-files=normal", "--", *places)
+    return None if status is None else [line[3:] for line in status.splitlines()]
+
+
+def require_own_package(root: Path) -> None:
+    """Raise a `VitrailError` in a checkout whose own package is not the one that is imported."""
+    own = (root / "src" / "vitrail").resolve()
+    if own.is_dir() and own != PACKAGE.resolve():
+        raise VitrailError(
+            f"vitrail is imported from {PACKAGE}, and this checkout has its own in {own}: activate "
+            "this checkout's environment (make .venv/.ready) or set PYTHONPATH=src"
+        )
+
+
+def device_name(device: str) -> str:
+    """Return "cpu: <model>, <n> threads", or the accelerator's own name."""
+    import torch
+
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"{device}: {_processor()}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def _processor() -> str:
+    """Return the processor's model name; only Linux tells it in a file."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _git(*arguments: str) -> str | None:
+    """Ask git about the checkout that this package is imported from."""
+    checkout = PACKAGE.parents[1]
+    if not (checkout / ".git").exists():  # an installed copy, be it below some repository
+        return None
+    command = ["git", "-C", str(checkout), *arguments]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.rstrip("\n")
+
+
+def peak_memory_bytes(device: str) -> int:
+    """Return this process's peak memory: on the GPU where there is one, else resident."""
+    import resource
+
+    import torch
+
+    if torch.device(device).type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB

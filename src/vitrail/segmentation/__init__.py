@@ -1,0 +1,35 @@
+"""Semantic segmentation with MMSegmentation: what the papers' models need beyond it.
+
+Importing this package registers everything with mmseg, so that a config of mmseg's says
+``custom_imports = dict(imports=["vitrail.segmentation"])`` and works with mmseg's own tools:
+
+- `backbones`, `vit`: timm's SwinV2 and ViT; `adaptive`: Swin and SwinV2, shift-equivariant;
+- `heads`: UperNet's heads, shift-equivariant; `unpooling`: how they put features back;
+- `datasets`: the stand-ins at laptop scale.
+"""
+
+import contextlib
+import functools
+import io
+import warnings
+
+import vitrail.models  # noqa: F401
+
+# mmseg prints what it could not import, and mmcv warns of it; nothing here needs that.
+with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+    warnings.filterwarnings("ignore", message="Fail to import")
+    from vitrail.segmentation import adaptive, backbones, datasets, heads, vit
+
+from mmengine.config import utils
+
+# Advice on choices that mmseg's own configs make.
+for advice in ("Default ``avg_non_ignore``", "`reduce_zero_label` will be deprecated"):
+    warnings.filterwarnings("ignore", message=advice)
+
+# mmengine looks for the configs of ``mmseg::`` in the distribution of that name, which is another
+# one's today; by the name of the module it finds them in either.
+utils.MODULE2PACKAGE["mmseg"] = "mmseg"
+# It reads fifty files to find one of them.
+utils.load = functools.cache(utils.load)
+
+__all__ = ["adaptive", "backbones", "datasets", "heads", "vit"]

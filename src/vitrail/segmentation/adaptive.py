@@ -1,0 +1,70 @@
+"""Truly shift-equivariant Swin and SwinV2 as backbones of mmseg, of any size.
+
+    backbone = dict(type="AdaptiveSwin", img_size=448, drop_path_rate=0.3, selection="fast")
+
+In evaluation images of any size are padded with zeros, below and to the right, to what the windows
+divide; the heads cut that off. Only images that fit are equivariant. In training all must fit, as
+padding would count in the statistics of batch norms.
+"""
+
+from __future__ import annotations
+
+import math
+
+from mmseg.registry import MODELS
+from timm.models import swin_transformer, swin_transformer_v2
+from torch import Tensor
+from torch.nn import functional
+
+from vitrail.segmentation.backbones import Stages, TimmStages
+
+# Imported, and not only named, so that whoever measures a segmenter knows its code.
+from vitrail.shift.swin import a_swin_tiny_patch4_window7_224, a_swinv2_tiny_window8_256
+
+
+class AdaptiveStages(TimmStages):
+    """A model of ours whose stages say where their tokens sit."""
+
+    def forward(self, images: Tensor) -> Stages:
+        """Return the features of each stage of images ``(B, 3, H, W)``.
+
+        Raises VitrailError where H or W does not fit the windows in training.
+        """
+        height, width = images.shape[2:]
+        if not self.training:
+            below, right = (-side % self.multiple for side in (height, width))
+            images = functional.pad(images, (0, right, 0, below))
+        stages = self.model.forward_stages(images)
+        features = tuple(
+            stages[index]._replace(tokens=self.normalise(index, stages[index].tokens))
+            for index in self.out_indices
+        )
+        return Stages(features, (height, width))
+
+    @property
+    def multiple(self) -> int:
+        """Pixels whose multiples the windows of every stage divide, both ways."""
+        patch, stages = self.model.patch_embed.patch_size, self.model.layers
+        return math.lcm(
+            *(
+                side * pixels * 2**index
+                for index, stage in enumerate(stages)
+                for side, pixels in zip(stage.blocks[0].window_size, patch, strict=True)
+            )
+        )
+
+
+@MODELS.register_module()
+class AdaptiveSwin(AdaptiveStages):
+    """A model of `vitrail.shift.swin`, for images of multiples of 224 pixels."""
+
+    default_name = a_swin_tiny_patch4_window7_224.__name__
+    filter_fn = staticmethod(swin_transformer.checkpoint_filter_fn)
+
+
+@MODELS.register_module()
+class AdaptiveSwinV2(AdaptiveStages):
+    """A model of `vitrail.shift.swin`, for images of multiples of 256 pixels."""
+
+    default_name = a_swinv2_tiny_window8_256.__name__
+    filter_fn = staticmethod(swin_transformer_v2.checkpoint_filter_fn)

@@ -1,0 +1,135 @@
+"""timm's models as backbones of mmseg, and its SwinV2, which mmseg lacks.
+
+As in mmseg's own `SwinTransformer`, every stage ends in a norm of its own; all else is timm's.
+`img_size` is that of the crops, as timm shifts windows only in stages that have several. Images may
+have other sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast
+
+import timm
+from mmengine.model import BaseModule
+from mmengine.registry import MODELS as CONVOLUTIONS
+from mmseg.registry import MODELS
+from timm.layers import LayerNorm2d
+from timm.models import swin_transformer_v2
+from torch import Tensor, nn
+
+from vitrail.errors import VitrailError, first_line
+from vitrail.segmentation.weights import load_weights, renamed
+from vitrail.shift.torus import Features
+
+EPS = 1e-5  # of the norms, as in mmseg's SwinTransformer
+
+
+def create(model_name: str, **kwargs: Any) -> Any:
+    """Make a model of timm's for images of several sizes; raises VitrailError where timm cannot."""
+    try:
+        return timm.create_model(model_name, num_classes=0, dynamic_img_size=True, **kwargs)
+    except (TypeError, RuntimeError) as error:
+        raise VitrailError(
+            f"timm cannot make model.backbone '{model_name}' ({first_line(error)}): give it timm's "
+            "arguments; mmseg's own, such as with_cp and frozen_stages, have no meaning here"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Stages:
+    """What adaptive heads are given: each stage's features, of images of `size` pixels.
+
+    The tokens may cover more than the image, below and to the right.
+    """
+
+    features: tuple[Features, ...]
+    size: tuple[int, int]
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        """Refuse heads and necks that would take features for maps whose place is known."""
+        raise VitrailError(
+            "mmseg's own heads and necks do not know where the features of AdaptiveSwin and "
+            "AdaptiveSwinV2 sit: use AdaptiveUPerHead and AdaptiveFCNHead, and no neck"
+        )
+
+
+class TimmBackbone(BaseModule):
+    """A model of timm's without its head, of which some stages or blocks are returned.
+
+    What is not needed is cut off: it would get no gradient, which distributed training refuses.
+    """
+
+    filter_fn: Callable[..., dict[str, Tensor]]  # timm's, of the model's published weights
+
+    def __init__(
+        self, model: nn.Module, out_indices: Iterable[int], init_cfg: dict[str, Any] | None
+    ) -> None:
+        super().__init__(init_cfg)
+        self.model = cast(Any, model)
+        self.out_indices = tuple(out_indices)
+        self.register_load_state_dict_pre_hook(renamed)
+        self.model.prune_intermediate_layers(list(self.out_indices), prune_norm=True)
+
+    def init_weights(self) -> None:
+        """Load the weights of `init_cfg`, if it names any; timm has drawn random ones."""
+        if self.init_cfg:
+            load_weights(self.model, self.init_cfg, self.filter_fn)
+
+    def forward(self, images: Tensor) -> Any:
+        """Return the features, each ``(B, C, h, w)``, of images ``(B, 3, H, W)``."""
+        options = {"indices": list(self.out_indices), "intermediates_only": True}
+        return tuple(self.model.forward_intermediates(images, **options))
+
+
+class TimmStages(TimmBackbone):
+    """A model of timm's, and a norm for each of its stages; by default all are returned.
+
+    `init_cfg` is None, or mmengine's ``dict(type="Pretrained", checkpoint=...)`` with the published
+    weights, see `vitrail.segmentation.weights`; `kwargs` are of the model.
+    """
+
+    default_name: str
+
+    def __init__(
+        self,
+        model_name: str | None = None,
+        out_indices: Iterable[int] | None = None,
+        init_cfg: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        model = create(model_name or self.default_name, **kwargs)
+        stages = model.feature_info
+        every = range(len(stages))
+        super().__init__(model, every if out_indices is None else out_indices, init_cfg)
+        for index in self.out_indices:
+            self.add_module(f"norm{index}", LayerNorm2d(stages[index]["num_chs"], eps=EPS))
+
+    def normalise(self, index: int, tokens: Tensor) -> Tensor:
+        """Apply the norm of a stage to its tokens ``(B, C, H, W)``."""
+        normalised: Tensor = getattr(self, f"norm{index}")(tokens)
+        return normalised
+
+
+@MODELS.register_module()
+class TimmSwinV2(TimmStages):
+    """timm's SwinV2, which mmseg lacks."""
+
+    default_name = "swinv2_tiny_window8_256"
+    filter_fn = staticmethod(swin_transformer_v2.checkpoint_filter_fn)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """Return the features of each stage, ``(B, C, H, W)``, of images ``(B, 3, H, W)``."""
+        return tuple(map(self.normalise, self.out_indices, super().forward(images)))
+
+
+@CONVOLUTIONS.register_module()
+class CircularConv2d(nn.Conv2d):
+    """torch's convolution on an image without borders, a ``conv_cfg`` of mmseg's heads.
+
+    The models under circular shifts have it in all of UperNet, plain or adaptive (shift, Sec. 5.5).
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "padding_mode": "circular"})

@@ -1,0 +1,108 @@
+"""Figures 5, A1 and A2 of the shift paper, drawn from what `illustrations` measured."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.patheffects import withStroke
+from numpy.typing import ArrayLike
+
+from vitrail.artifacts import style
+from vitrail.artifacts.style import Measurements
+from vitrail.segmentation.illustrations import UNSEEN
+
+RED, YELLOW = "#FF0000", "#FFFF00"  # the paper's colours of what changes
+OUTLINE = [withStroke(linewidth=1.8, foreground="black")]  # seen on every colour
+GREY = "#B0B0B0"
+SHOWN = ("truth", "before", "after")
+
+
+def _predictions(cells: pd.DataFrame, measurements: Measurements, colour: str) -> Figure:
+    """A row for each image: the image, its labels, each model's prediction before and after."""
+    models = [model.removesuffix(" (Ours)") for model in dict.fromkeys(cells["row"])]
+    images = [column.removeprefix("Image ") for column in dict.fromkeys(cells["column"])]
+    values = [style.first_seed(measurement) for measurement in measurements]
+    palette = _palette(values, images)
+    columns = 2 + 2 * len(models)
+    shapes = [np.shape(values[0][f"{number}/before"]) for number in images]
+    heights = [height / width + 0.35 for height, width in shapes]  # with two lines below, in widths
+    aspect = sum(heights) / columns + 0.12
+    fig, axes = style.figure(
+        "text", aspect, len(images), columns, squeeze=False, height_ratios=heights
+    )
+    for row, number in zip(axes, images, strict=True):
+        style.picture(row[0], np.asarray(values[0][f"{number}/pixels"], dtype=np.uint8))
+        style.picture(row[1], _coloured(values[0][f"{number}/truth"], palette))
+        for own, pair in zip(values, zip(row[2::2], row[3::2], strict=True), strict=True):
+            _pair(pair, own, number, palette, colour)
+    axes[0, 0].set_title("image")
+    axes[0, 1].set_title("labels")
+    for model, before, after in zip(models, axes[0, 2::2], axes[0, 3::2], strict=True):
+        before.set_title(f"{model.replace(' + ', chr(10) + '+ ')}\nbefore")
+        after.set_title("after\nthe shift")
+    names = [*values[0]["classes"], "others"]
+    handles = [Patch(color=shade, label=names[label]) for label, shade in palette.items()]
+    fig.legend(handles=handles, loc="outside lower center", ncols=7, columnspacing=1)
+    return fig
+
+
+# Predictions under a shift; what changes is red in Figure 5 (SwinV2 and A-SwinV2), and yellow in
+# Figures A1 (Swin and A-Swin) and A2 (more of SwinV2 and A-SwinV2).
+fig5 = functools.partial(_predictions, colour=RED)
+figA1 = figA2 = functools.partial(_predictions, colour=YELLOW)
+
+
+def _palette(values: Sequence[Mapping[str, Any]], images: Sequence[str]) -> dict[int, str]:
+    """The colour of each class that is shown, the largest first; -1, the rest, is grey.
+
+    The style's colours and their tints, which stay apart to colour-blind readers, are 16.
+    """
+    maps = [own[f"{n}/{which}"] for own in values for n in images for which in SHOWN]
+    labels, areas = np.unique(np.concatenate([np.ravel(one) for one in maps]), return_counts=True)
+    order = [int(label) for label in labels[np.argsort(-areas)] if label != UNSEEN]
+    shades = [*style.PALETTE, *map(_tint, style.PALETTE)]
+    palette = dict(zip(order, shades, strict=False))
+    return palette if len(palette) == len(order) else {**palette, -1: GREY}
+
+
+def _tint(colour: str) -> str:
+    red, green, blue = (0.45 * value + 0.55 for value in to_rgb(colour))
+    return to_hex((red, green, blue))
+
+
+def _coloured(classes: ArrayLike, palette: Mapping[int, str]) -> np.ndarray:
+    """Map classes (H, W) to colours (H, W, 3), white where nothing is known."""
+    classes = np.asarray(classes)
+    shown = np.full((*classes.shape, 3), to_rgb(palette.get(-1, "white")))
+    for label, shade in palette.items():
+        shown[classes == label] = to_rgb(shade)
+    shown[classes == UNSEEN] = 1
+    return shown
+
+
+def _pair(
+    axes: Sequence[Axes],
+    values: Mapping[str, Any],
+    number: str,
+    palette: Mapping[int, str],
+    colour: str,
+) -> None:
+    """Draw predictions before and after a shift, with boxes around what changes."""
+    for ax, which in zip(axes, ("before", "after"), strict=True):
+        style.picture(ax, _coloured(values[f"{number}/{which}"], palette))
+        for top, left, height, width in values[f"{number}/boxes"]:
+            corner = (left - 1.5, top - 1.5)
+            look: Any = {"fill": False, "color": colour, "linewidth": 0.8, "path_effects": OUTLINE}
+            ax.add_patch(Rectangle(corner, width + 2, height + 2, **look))
+    down, across = values[f"{number}/offset"]
+    axes[1].set_xlabel(
+        f"by ({down}, {across}) pixels\n{values[f'{number}/changed']:.1f} % changed", fontsize=7
+    )

@@ -1,0 +1,161 @@
+"""Published weights of timm's models, for a backbone's ``init_cfg``.
+
+    init_cfg = dict(type="Pretrained", checkpoint="swin_tiny_patch4_window7_224.pth")
+
+The checkpoint is a file or a URL, ``.safetensors`` or what `torch.save` wrote, as timm or the
+models' authors publish them; its head is ignored. A whole segmenter of mmseg's Swin or ViT loads
+into one on timm's, plain or adaptive, in all of mmengine's ways: the backbone renames it.
+
+Importing this module makes all of mmengine's loading safe: it refuses a pickle that holds more than
+weights, which mmengine would load in the way that runs its code.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import torch
+from mmengine.logging.history_buffer import HistoryBuffer
+from mmengine.runner import CheckpointLoader, checkpoint
+from torch import Tensor, nn
+
+from vitrail.errors import VitrailError
+from vitrail.training.weights_file import read_checkpoint, read_weights
+
+
+def load_weights(
+    model: nn.Module, init_cfg: Mapping[str, Any], filter_fn: Callable[..., dict[str, Tensor]]
+) -> None:
+    """Load all weights of a model of timm's without its head; `filter_fn` is its family's.
+
+    Raises VitrailError where `init_cfg` has another type than ``Pretrained``, or another model.
+    """
+    if init_cfg["type"] != "Pretrained":
+        raise VitrailError(
+            f"backbone.init_cfg.type '{init_cfg['type']}' is unknown; use 'Pretrained', or leave "
+            "init_cfg out for random weights"
+        )
+    file = str(init_cfg["checkpoint"])
+    published = CheckpointLoader.load_checkpoint(file, map_location="cpu", logger="silent")
+    weights = filter_fn(published, model)
+    # Published weights do not record how an adaptive model selects its grids.
+    ours = {
+        name: value
+        for name, value in model.state_dict().items()
+        if name in weights or not name.endswith("_extra_state")
+    }
+    remedy = "give backbone.init_cfg.checkpoint the weights of this very model"
+    if missing := [name for name in ours if name not in weights]:
+        raise VitrailError(
+            f"{file} lacks {len(missing)} of the {len(ours)} weights of the backbone, such as "
+            f"{missing[0]}; {remedy}"
+        )
+    for name, value in ours.items():
+        if value.shape != weights[name].shape:
+            raise VitrailError(
+                f"{name} has shape {tuple(weights[name].shape)} in {file} and "
+                f"{tuple(value.shape)} in the backbone; {remedy}"
+            )
+    model.load_state_dict({name: weights[name] for name in ours})
+
+
+# mmseg's names to timm's; the first three of Swin, the next four of ViT
+RENAMINGS: dict[str, str | Callable[[re.Match[str]], str]] = {
+    r"^stages\.(\d+)\.downsample": lambda found: f"layers.{int(found[1]) + 1}.downsample",
+    r"^stages\.": "layers.",
+    r"\.attn\.w_msa\.": ".attn.",
+    r"^layers\.(\d+)\.(?=ln|attn|ffn)": r"blocks.\1.",
+    r"\.ln(\d)\.": r".norm\1.",
+    r"\.attn\.attn\.in_proj_": ".attn.qkv.",
+    r"\.attn\.attn\.out_proj\.": ".attn.proj.",
+    r"\.ffn\.layers\.0\.0\.": ".mlp.fc1.",
+    r"\.ffn\.layers\.1\.": ".mlp.fc2.",
+    r"^patch_embed\.projection\.": "patch_embed.proj.",
+    r"^(?!norm\d)": "model.",
+}
+
+
+def renamed(backbone: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Give weights of mmseg's Swin or ViT the names and the order that timm's have.
+
+    A hook before a backbone loads a state dict; one without mmseg's names stays as it is. mmseg's
+    ViT has no bias of its patches: ours is 0. Raises VitrailError for weights of another backbone,
+    which mmseg's loading would leave out or as they are drawn.
+    """
+    if f"{prefix}patch_embed.projection.weight" not in state:
+        return
+    given: dict[str, Tensor] = {}
+    recorded = backbone.state_dict()  # mmseg's models record no selection of grids
+    ours = {name: recorded[name] for name in recorded if not name.endswith("_extra_state")}
+    for name in [name for name in state if name.startswith(prefix)]:
+        value, name = state.pop(name), name.removeprefix(prefix)
+        if name.endswith("relative_position_index"):
+            continue
+        if ".downsample." in name:  # patches are stacked by channels, and rows before columns
+            value = value.unflatten(-1, (-1, 4)).mT[..., [0, 2, 1, 3], :].flatten(-2)
+        for pattern, replacement in RENAMINGS.items():
+            name = re.sub(pattern, replacement, name)
+        given[name] = value
+    bias = "model.patch_embed.proj.bias"
+    given.setdefault(bias, torch.zeros_like(ours[bias]))
+    unfit = [
+        name
+        for name in {**ours, **given}
+        if name not in ours or name not in given or ours[name].shape != given[name].shape
+    ]
+    if unfit:
+        raise VitrailError(
+            f"mmseg's weights do not fit model.backbone: {len(unfit)} of its {len(ours)} weights, "
+            f"such as {unfit[0]}, are missing, unknown or of another shape; give the backbone the "
+            "sizes, and the out_indices, that it was published with"
+        )
+    state.update((prefix + name, value) for name, value in given.items())
+
+
+def load_segmenter(model: nn.Module, file: Path) -> None:
+    """Load the weights of a whole segmenter, ours or mmseg's, or raise VitrailError."""
+    try:
+        model.load_state_dict(read_weights(file))
+    except RuntimeError as error:
+        raise VitrailError(
+            f"{file} does not fit the segmenter ({' '.join(str(error).split())[:200]}): correct "
+            "model.args, or name the weights of this very segmenter as model.pretrained"
+        ) from None
+
+
+def _statistic(owner: Any, name: str) -> Any:
+    """Stand in for `getattr`, by which the logs in mmengine's checkpoints name their methods."""
+    if owner is not HistoryBuffer or name.startswith("_"):
+        raise pickle.UnpicklingError(f"it asks for {name}, which no log needs")
+    return getattr(owner, name)
+
+
+RECORDS = [one for one in checkpoint.get_torch_safe_globals() if one is not getattr]
+RECORDS.append((_statistic, "builtins.getattr"))
+
+
+def _read(file: Any, map_location: Any = None, weights_only: Any = None) -> Any:
+    """Stand in for mmengine's `_safe_torch_load`, which every kind of path but a URL comes to."""
+    with torch.serialization.safe_globals(RECORDS):
+        if isinstance(file, str | Path):
+            return read_checkpoint(Path(file))
+        return torch.load(file, map_location=map_location, weights_only=True)  # from memory
+
+
+def _read_url(url: str, model_dir: str | None = None, progress: bool = True, **told: Any) -> Any:
+    """Stand in for torch's `load_url`, to which mmengine leaves URLs and names of models."""
+    folder = Path(model_dir or Path(torch.hub.get_dir()) / "checkpoints")
+    file = folder / Path(urlparse(url).path).name
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(url, str(file), progress=progress)
+    return _read(file)
+
+
+checkpoint._safe_torch_load = _read
+checkpoint.load_url = _read_url

@@ -1,0 +1,88 @@
+"""timm's ViT as DINOv2 has it: with a mask token, and positions for images of any size.
+
+DINOv2 resamples its positions by bicubic interpolation without antialiasing, over an offset of 0.1
+patches; timm antialiases. Octic models have a mask token of their own (`vitrail.octic.vit`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrail.octic.shapes import register_models
+
+OFFSET = 0.1
+TIMM_STD = 0.02
+
+
+_Timms: Any = VisionTransformer  # whose methods take attention masks instead
+
+
+class MaskedVisionTransformer(_Timms):
+    """timm's ViT, with a `mask_token` if asked for, which is zero at first.
+
+    `init_std` is of positions and linear layers' weights; timm's 0.02 starts small models slowly.
+    """
+
+    mask_token: Any
+
+    def __init__(self, mask_token: bool = False, init_std: float = TIMM_STD, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        width = self.embed_dim
+        self.mask_token = nn.Parameter(torch.zeros(1, 1, width)) if mask_token else None
+        linear = [module.weight for module in self.modules() if isinstance(module, nn.Linear)]
+        with torch.no_grad():
+            torch._foreach_mul_([self.pos_embed, *linear], init_std / TIMM_STD)
+
+    def forward_features(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the normalised tokens ``(B, 1 + h w, C)`` of images ``(B, I, H, W)``.
+
+        `mask`, ``(B, h w)`` bool, is true where the mask token takes a patch's place.
+        """
+        x = self.patch_embed(images)
+        if mask is not None:
+            x = torch.where(mask.view(*x.shape[:-1], 1), self.mask_token.to(x), x)
+        x = self._pos_embed(x)
+        if self.grad_checkpointing and self.training:
+            for block in self.blocks:
+                x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+        else:
+            x = self.blocks(x)
+        return self.norm(x)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the features ``(B, C)``, or logits if there are classes."""
+        features: Tensor = self.forward_head(self.forward_features(images))
+        return features
+
+    def _pos_embed(self, x: Tensor) -> Tensor:
+        """Put the class token before patches ``(B, h, w, C)``, or ``(B, N, C)``; add positions."""
+        positions = self.pos_embed
+        if x.ndim == 4:
+            positions = self.positions((x.shape[1], x.shape[2]))
+            x = x.flatten(1, 2)
+        return torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1) + positions
+
+    def positions(self, grid: tuple[int, int]) -> Tensor:
+        """Return the position encoding ``(1, 1 + h w, C)`` of a grid of patches."""
+        height, width = self.patch_embed.grid_size
+        if grid == (height, width):
+            return cast(Tensor, self.pos_embed)
+        table = self.pos_embed[:, 1:].unflatten(1, (height, width)).permute(0, 3, 1, 2)
+        scale = ((grid[0] + OFFSET) / height, (grid[1] + OFFSET) / width)
+        resampled = functional.interpolate(table.float(), scale_factor=scale, mode="bicubic")
+        return torch.cat([self.pos_embed[:, :1], resampled.flatten(2).mT.to(table)], dim=1)
+
+
+register_models(
+    __name__,
+    MaskedVisionTransformer,
+    {"masked_vit": {}},
+    ["large_patch16", "huge_patch16"],
+    first_conv="patch_embed.proj",
+    pretrained_filter_fn=checkpoint_filter_fn,
+)

@@ -1,0 +1,98 @@
+"""A-CvT: CvT with the shift paper's modules (shift, Sec. 4, Sec. 5.1).
+
+CvT has two kinds of strided grids, those of the embeddings and those of keys and values. Both are
+strided convolutions, so both can sample the strongest of their phases (A-token and adaptive
+polyphase sampling: shift, Eq. 13, Eq. 23). All convolutions are circular.
+
+``"paper"`` scores embeddings before their norm, and in each attention samples keys, convolved at
+every token, and values at the keys' strongest phase. ``"fast"`` selects once per stage: tokens are
+rolled so that the strongest phase, modulo a common multiple of the strides that follow, comes
+first. From there on circular convolutions commute with the shifts that remain, so keys, values and
+the next embedding all take the first phase. As CvT has no windows, the first stage's tokens are
+also rolled to an anchor, so that shifted images have the same bits from there on.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+from timm.models import generate_default_cfgs, register_model
+from torch import Tensor, nn
+
+from vitrail.shift.cvt import CVT_13, CVT_21, DEFAULT_CFG, ConvAttention, CvT
+from vitrail.shift.features import build
+from vitrail.shift.polyphase import roll, sample, strongest_phase
+from vitrail.shift.tokenization import Selecting, Selection, adaptive_conv, prepare_correlation
+from vitrail.shift.torus import Frame
+from vitrail.shift.windows import window_offset
+
+
+class AdaptiveConvAttention(ConvAttention):
+    """Attention to the strongest phase of the keys, or with "fast" to the first."""
+
+    selection: Selection
+
+    def keys_and_values(self, grid: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+        """Convolve padded ``(B, H, W, C)`` at every token, sample both at the phase of the keys."""
+        if self.selection != "paper":
+            return super().keys_and_values(grid, padding)
+        stride = self.key.conv.stride[0]
+        key, value = (
+            projection.convolve(grid, padding, stride=1) for projection in (self.key, self.value)
+        )
+        phase = strongest_phase(key, stride)
+        return sample(key, phase, stride), sample(value, phase, stride)
+
+
+class AdaptiveCvT(Selecting, CvT):
+    """CvT made truly shift-equivariant, by default A-CvT-13; its arguments but `padding_mode`.
+
+    Raises:
+        VitrailError: `img_size` does not fit, or `selection` is unknown.
+    """
+
+    def __init__(self, *, selection: Selection = "paper", **kwargs: Any) -> None:
+        super().__init__(padding_mode="circular", **kwargs)
+        self.make_adaptive(selection)
+
+    def make_adaptive(self, selection: Selection) -> None:
+        """Complete a model that `CvT` has built: see `Selecting`."""
+        super().make_adaptive(selection)
+        self.set_padding_mode("circular")
+        prepare_correlation(self.stages[0].embed.conv)
+        for block in (block for stage in self.stages for block in stage.blocks):
+            attention = cast(AdaptiveConvAttention, block.attn)
+            attention.__class__ = AdaptiveConvAttention
+            attention.selection = selection
+        # What reads a stage's tokens: its keys and values, and the next stage's embedding.
+        ahead = (*self.strides[1:], 1)
+        self.periods = [math.lcm(*pair) for pair in zip(self.kv_strides, ahead, strict=True)]
+
+    def _embed(self, index: int, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
+        if self.selection == "paper" or (self.selection == "fast" and index == 0):
+            conv = self.stages[index].embed.conv
+            tokens, phase = adaptive_conv(x.permute(0, 3, 1, 2), conv, self.selection)
+            frame = frame.sampled(phase, self.strides[index])
+        else:  # nothing is selected, or the last stage's tokens are aligned already
+            tokens, frame = super()._embed(index, x, frame)
+        if self.selection == "fast" or (self.selection == "paper" and index == 0):
+            period = 1 if self.selection == "paper" else self.periods[index]
+            offset = window_offset(tokens, (period, period), anchored=index == 0)
+            tokens, frame = roll(tokens, offset), frame.rolled(offset)
+        return tokens, frame
+
+
+default_cfgs = generate_default_cfgs({"a_cvt_13": DEFAULT_CFG, "a_cvt_21": DEFAULT_CFG})
+
+
+@register_model
+def a_cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-CvT-13: the parameters of CvT-13 (shift, Sec. 5.1)."""
+    return build(AdaptiveCvT, "a_cvt_13", pretrained, **{**CVT_13, **kwargs})
+
+
+@register_model
+def a_cvt_21(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-CvT-21: the parameters of CvT-21."""
+    return build(AdaptiveCvT, "a_cvt_21", pretrained, **{**CVT_21, **kwargs})

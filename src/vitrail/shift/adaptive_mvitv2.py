@@ -1,0 +1,413 @@
+"""A-MViTv2: MViTv2 with the paper's modules (shift, Sec. 4, Sec. 5.1), on timm's own parts.
+
+MViTv2 (Li et al., CVPR 2022) pools the queries, keys and values of its attention by strided
+convolutions, and its skip connections by strided maxima. The one idea: all these grids are chosen
+by the energy of what lies on them. Queries and their skip share a grid, as do keys and values, for
+all heads; the relative position embedding takes the phases of both grids into account, and its
+distances are circular (shift, Eq. 24): its tables have a row for each of M distances instead of
+2M - 1, and loading a plain model's folds them.
+
+``"paper"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge does).
+``"fast"`` chooses once for each stage, by the tokens it begins with: modulo all its strides, so
+that the grids of all its blocks begin at the first token, the next stage's too. As in A-CvT, the
+first stage's tokens are rolled to an anchor, so that shifted images have the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Self, cast
+
+import torch
+from timm.layers import to_2tuple, trunc_normal_tf_
+from timm.models import checkpoint, register_model
+from timm.models._input import update_model_input_size
+from timm.models.mvitv2 import (
+    MultiScaleAttention,
+    MultiScaleBlock,
+    MultiScaleVit,
+    MultiScaleVitCfg,
+    MultiScaleVitStage,
+    checkpoint_filter_fn,
+)
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrail.errors import VitrailError
+from vitrail.shift.features import PlacedStages, build, default_cfgs_of
+from vitrail.shift.mvitv2 import BASE, SMALL, TINY, configured
+from vitrail.shift.polyphase import roll, sample, strongest_phase
+from vitrail.shift.tokenization import Selecting, Selection, adaptive_conv, prepare_correlation
+from vitrail.shift.torus import Frame, Size, borders, circular_pad
+from vitrail.shift.windows import window_offset
+
+AXES = ("h", "w")
+
+
+def circular_distance(queries: Tensor, keys: Tensor, period: int) -> Tensor:
+    """Return ``(p_q - p_k) mod period`` of int ``(Q,)`` and ``(K,)``: ``(Q, K)`` (shift, Eq. 24).
+
+    Linear distances take 2M - 1 values and change when tokens wrap around the border; these take M
+    and do not (Fig. 3).
+    """
+    return (queries[:, None] - keys[None, :]) % period
+
+
+def fold(table: Tensor, period: int) -> Tensor:
+    """Fold a table of linear distances ``(2M - 1, C)`` into one of circular ones ``(M, C)``.
+
+    Row ``d + M - 1`` is the embedding of distance d; M is the period. Each circular distance takes
+    the embedding of the linear distance of the same residue that is nearest to zero, of two equally
+    near ones their mean: a trained model keeps the embeddings of neighbours.
+    """
+    distance = torch.arange(period, device=table.device)
+    ahead = torch.where(2 * distance > period, distance - period, distance)
+    behind = torch.where(2 * distance >= period, distance - period, distance)
+    return (table[ahead + period - 1] + table[behind + period - 1]) / 2  # one row, but half way
+
+
+class AdaptiveAttention(MultiScaleAttention):
+    """timm's attention, on a circle and on the grids of queries and keys with the most energy."""
+
+    pool_q: Any
+    pool_k: Any
+    pool_v: Any
+    norm_q: Any
+    norm_k: Any
+    norm_v: Any
+    distance_h: Tensor
+    distance_w: Tensor
+    key_place: Tensor
+
+    def make_adaptive(self, size: Size, selection: Selection) -> None:
+        """Complete an attention over `size` tokens that timm has built, with new tables."""
+        self.selection = selection
+        self.stride_q, self.stride_kv = self.pool_q.stride[0], self.pool_k.stride[0]
+        self.size, self.step = size, min(self.stride_q, self.stride_kv)
+        for axis, period in zip(AXES, size, strict=True):
+            queries = torch.arange(0, period, self.stride_q)
+            keys = torch.arange(0, period, self.stride_kv)
+            distance = circular_distance(queries, keys, period).to(self.proj.weight.device)
+            self.register_buffer(f"distance_{axis}", distance, persistent=False)
+            table = self.proj.weight.new_empty(period // self.step, self.head_dim)
+            trunc_normal_tf_(table, std=0.02)
+            setattr(self, f"rel_pos_{axis}", nn.Parameter(table))
+        rows, columns = (period // self.stride_kv for period in size)
+        row, column = torch.eye(rows), torch.eye(columns)
+        place = torch.cat([row.repeat_interleave(columns, 0), column.repeat(rows, 1)], dim=1)
+        self.register_buffer("key_place", place.to(self.proj.weight), persistent=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """Attend.
+
+        Args:
+            x: tokens ``(B, H, W, C)``; the first is on all grids if `selection` is "fast".
+
+        Returns:
+            ``(B, H / s, W / s, D)`` for queries of stride s, and the phase of their grid,
+            ``(B, 2)``, or ``(1, 2)`` where it is the same for all.
+        """
+        q, k, v, q_phase, k_phase = self._pooled(self.qkv(x))
+        height, width = q.shape[1:3]
+        q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in (q, k, v))
+        q, k, v = self.norm_q(q), self.norm_k(k), self.norm_v(v)
+
+        to_rows, to_columns = self.position_scores(q, q_phase - k_phase)
+        q, k, v = (part.flatten(1, 2).transpose(1, 2) for part in (q, k, v))  # (B, heads, L, d)
+        # One product adds the position embedding too: a key picks its row and its column.
+        place = self.key_place.to(k.dtype).expand(*k.shape[:2], -1, -1)
+        queries = torch.cat([q * self.scale, to_rows, to_columns], dim=-1)
+        scores = queries @ torch.cat([k, place], dim=-1).mT
+        x = scores.softmax(dim=-1) @ v
+        if self.residual_pooling:
+            x = x + q
+        return self.proj(x.transpose(1, 2).reshape(x.shape[0], height, width, -1)), q_phase
+
+    def position_scores(self, q: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """Score each query with the embeddings of rows and columns of keys (shift, Eq. 11, Eq. 24).
+
+        Args:
+            q: queries ``(B, H, W, heads, d)``.
+            shift: tokens by which the first query is ahead of the first key, ``(B or 1, 2)``.
+
+        Returns:
+            ``(B, heads, H W, rows)`` and ``(B, heads, H W, columns)``.
+        """
+        rows, columns = self._embeddings(shift)
+        to_rows = torch.einsum("byxnc,bykc->bnyxk", q, rows)
+        to_columns = torch.einsum("byxnc,bxkc->bnyxk", q, columns)
+        return to_rows.flatten(2, 3), to_columns.flatten(2, 3)
+
+    def _pooled(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Return queries, keys and values on their grids, and the phases of the first two."""
+        first = torch.zeros(1, 2, dtype=torch.int64, device=qkv.device)
+        if self.selection == "paper" and max(self.stride_q, self.stride_kv) > 1:
+            q, k, v = qkv.split(self.dim_out, dim=-1)
+            q, q_phase = self._strongest(q, self.pool_q, first)
+            k, k_phase = self._strongest(k, self.pool_k, first)
+            v = v if k_phase is first else roll(v, k_phase)
+            return q, k, self._convolved(v, [self.pool_v], self.stride_kv), q_phase, k_phase
+        pools = (self.pool_q, self.pool_k, self.pool_v)
+        if self.stride_q == self.stride_kv:
+            q, k, v = self._convolved(qkv, pools, self.stride_q).chunk(3, dim=-1)
+        else:
+            q, kv = qkv.split([self.dim_out, 2 * self.dim_out], dim=-1)
+            q = self._convolved(q, pools[:1], self.stride_q)
+            k, v = self._convolved(kv, pools[1:], self.stride_kv).chunk(2, dim=-1)
+        return q, k, v, first, first
+
+    def _strongest(self, x: Tensor, conv: nn.Conv2d, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Convolve ``(B, H, W, D)`` at every token, and keep the strongest grid and its phase.
+
+        Of stride 1 there is one grid, of phase `first`.
+        """
+        dense, stride = self._convolved(x, [conv], stride=1), conv.stride[0]
+        if stride == 1:
+            return dense, first
+        phase = strongest_phase(dense, stride)
+        return sample(dense, phase, stride), phase
+
+    def _convolved(self, x: Tensor, convs: Sequence[nn.Conv2d], stride: int) -> Tensor:
+        """Convolve ``(B, H, W, N)``, which holds the heads for each of `convs`, at a stride."""
+        x = circular_pad(x, *borders(convs[0], stride)).permute(0, 3, 1, 2)
+        weight = torch.cat([conv.weight.repeat(self.num_heads, 1, 1, 1) for conv in convs])
+        return functional.conv2d(x, weight, stride=stride, groups=len(weight)).permute(0, 2, 3, 1)
+
+    def _embeddings(self, shift: Tensor) -> list[Tensor]:
+        """Return the embedding of each query and key: for each axis ``(B or 1, Q, K, d)``."""
+        distances = (self.distance_h, self.distance_w)
+        tables = (self.rel_pos_h, self.rel_pos_w)
+        return [
+            functional.embedding((distance + ahead[:, None, None]) % period // self.step, table)
+            for distance, table, period, ahead in zip(
+                distances, tables, self.size, shift.unbind(dim=1), strict=True
+            )
+        ]
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        for axis, period in zip(AXES, self.size, strict=True):
+            name, length = f"{prefix}rel_pos_{axis}", period // self.step
+            table = state_dict.get(name)
+            if table is not None and len(table) == 2 * length - 1:
+                # timm counts from the farthest key: distance 0 is at row M - stride_kv / step.
+                centred = table.roll(self.stride_kv // self.step - 1, 0)
+                state_dict[name] = fold(centred, length)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+class AdaptiveBlock(MultiScaleBlock):
+    """timm's block; its skip connection is pooled around the grid of the queries."""
+
+    shortcut_pool_attn: Any
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """Return new tokens and the phase of their grid: see `AdaptiveAttention`."""
+        x_norm = self.norm1(x)
+        shortcut = x if self.shortcut_proj_attn is None else self.shortcut_proj_attn(x_norm)
+        x, phase = self.attn(x_norm)
+        x = self._pooled_shortcut(shortcut, phase) + self.drop_path1(x)
+        x_norm = self.norm2(x)
+        shortcut = x if self.shortcut_proj_mlp is None else self.shortcut_proj_mlp(x_norm)
+        return shortcut + self.drop_path2(self.mlp(x_norm)), phase
+
+    def _pooled_shortcut(self, x: Tensor, phase: Tensor) -> Tensor:
+        pool = self.shortcut_pool_attn
+        if pool is None:
+            return x
+        if self.attn.selection == "paper":
+            x = roll(x, phase)
+        x = circular_pad(x, *borders(pool, pool.stride[0])).permute(0, 3, 1, 2)
+        return functional.max_pool2d(x, pool.kernel_size, pool.stride).permute(0, 2, 3, 1)
+
+
+class AdaptiveStage(MultiScaleVitStage):
+    """timm's stage; its `period` is a multiple of all its strides, in tokens of its input."""
+
+    blocks: Any
+
+    def make_adaptive(self, size: Size, selection: Selection) -> Size:
+        """Complete a stage over `size` tokens that timm has built; return its output's size."""
+        stride, self.period = 1, 1
+        for block in self.blocks:
+            block.__class__ = AdaptiveBlock
+            block.attn.__class__ = AdaptiveAttention
+            block.attn.make_adaptive((size[0] // stride, size[1] // stride), selection)
+            strides = block.attn.stride_q, block.attn.stride_kv
+            self.period = math.lcm(self.period, *(stride * s for s in strides))
+            stride *= block.attn.stride_q
+        return size[0] // stride, size[1] // stride
+
+    def forward(self, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:  # type: ignore[override]
+        """Return new tokens ``(B, H / s, W / s, D)`` of ``(B, H, W, C)``, and their frame."""
+        for block in self.blocks:
+            x, phase = checkpoint(block, x) if self.grad_checkpointing else block(x)
+            frame = frame.sampled(phase, block.attn.stride_q)
+        return x, frame
+
+
+class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
+    """A-MViTv2.
+
+    Args:
+        cfg: timm's, without class token and absolute position embedding.
+        img_size: pixels, rows and columns.
+        selection: "paper", "fast" or "none", see the module.
+        kwargs: of timm's model.
+
+    Raises:
+        VitrailError: strides do not divide the image, or `cfg` or `selection` is not supported.
+    """
+
+    feature_info: Any
+    img_size: Size
+    size_multiple: int
+
+    def __init__(
+        self,
+        cfg: MultiScaleVitCfg,
+        img_size: int | Size = 224,
+        selection: Selection = "paper",
+        **kwargs: Any,
+    ) -> None:
+        size = cast(Size, tuple(to_2tuple(img_size)))
+        super().__init__(cfg, (max(size), max(size)), **kwargs)  # timm's must be square
+        self.make_adaptive(selection, size)
+
+    @classmethod
+    def of(cls, model: nn.Module, selection: Selection = "paper") -> Self:
+        """Return an adaptive copy of an MViTv2 of timm's; its position embedding is folded.
+
+        Raises:
+            VitrailError: strides do not divide the model's image, or it has a class token.
+        """
+        adaptive = super().of(model, selection)
+        adaptive.load_state_dict(model.state_dict())
+        return adaptive
+
+    def make_adaptive(self, selection: Selection, size: Size | None = None) -> None:
+        """Complete a model that timm has built, with new tables; by default for its own images."""
+        super().make_adaptive(selection)
+        attentions = (block.attn for stage in self.stages for block in stage.blocks)
+        plain = self.cls_token is None and self.pos_embed is None
+        if not plain or not all(map(_can_be_adaptive, attentions)):
+            raise VitrailError(
+                "this MViTv2 cannot be made shift-equivariant: leave use_cls_token, use_abs_pos, "
+                "pool_first, mode, kernel_qkv and rel_pos_type of its configuration as they are"
+            )
+        prepare_correlation(self.patch_embed.proj)
+        stride = multiple = int(self.patch_embed.proj.stride[0])
+        if size is None:  # of the first stage's output
+            rows, columns = self.stages[0].feat_size
+            reduction = self.feature_info[0]["reduction"]
+            size = (rows * reduction, columns * reduction)
+        self.img_size = size
+        tokens = (size[0] // stride, size[1] // stride)
+        for stage, info in zip(self.stages, self.feature_info, strict=True):
+            stage.__class__ = AdaptiveStage
+            tokens = stage.make_adaptive(tokens, selection)
+            multiple = math.lcm(multiple, stride * stage.period)
+            stride = info["reduction"]
+        self.size_multiple = multiple
+        self._check_fit(size)
+
+    def _check_fit(self, size: Size) -> None:
+        if size[0] % self.size_multiple or size[1] % self.size_multiple:
+            raise VitrailError(
+                f"img_size {size[0]}x{size[1]} does not fit the strides of A-MViTv2: "
+                f"use multiples of {self.size_multiple}"
+            )
+
+    def set_input_size(self, img_size: int | Size) -> None:
+        """Change the size of images; the tables of the position embedding are resized.
+
+        Raises:
+            VitrailError: the strides do not divide it.
+        """
+        size, trained = cast(Size, to_2tuple(img_size)), self.state_dict()
+        self._check_fit(size)
+        self.make_adaptive(self.selection, size)
+        self.load_state_dict(adaptive_filter(trained, self))
+        update_model_input_size(self, size)
+
+    def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
+        size = tuple(images.shape[2:])
+        if size != self.img_size:
+            raise VitrailError(
+                f"images of {size[0]}x{size[1]} pixels do not fit the model, which is built for "
+                f"{self.img_size[0]}x{self.img_size[1]}: give it this img_size"
+            )
+        conv = self.patch_embed.proj
+        x, phase = adaptive_conv(images, conv, self.selection)
+        frame = Frame.of(images).sampled(phase, conv.stride[0])
+        for index, stage in enumerate(self.stages):
+            if self.selection == "fast" or (self.selection == "paper" and index == 0):
+                period = stage.period if self.selection == "fast" else 1
+                offset = window_offset(x, (period, period), anchored=index == 0)
+                x, frame = roll(x, offset), frame.rolled(offset)
+            x, frame = stage(x, frame)
+            yield x.flatten(1, 2), x, frame
+
+
+def _can_be_adaptive(attn: Any) -> bool:
+    return (
+        isinstance(attn, MultiScaleAttention)
+        and (attn.mode, attn.rel_pos_type) == ("conv", "spatial")
+        and None not in (attn.pool_q, attn.pool_k)
+    )
+
+
+def adaptive_filter(state_dict: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """Make a checkpoint fit an adaptive model, be it a published one of the plain model or ours.
+
+    Tables of another image size are resized, a plain model's as timm does, and loading folds them;
+    those of an adaptive model around their circle.
+    """
+    if "stages.0.blocks.0.norm1.weight" not in state_dict:
+        state_dict = checkpoint_filter_fn(state_dict, model)
+    tables = {name: len(table) for name, table in model.state_dict().items() if "rel_pos" in name}
+    if all(len(state_dict[name]) == length for name, length in tables.items()):
+        return state_dict
+    resize = _resized_circle if "_extra_state" in state_dict else _resized
+    resized = {name: resize(state_dict[name], size) for name, size in tables.items()}
+    return {**state_dict, **resized}
+
+
+def _resized(table: Tensor, period: int) -> Tensor:
+    return functional.interpolate(table.mT[None], size=2 * period - 1, mode="linear")[0].mT
+
+
+def _resized_circle(table: Tensor, period: int) -> Tensor:
+    """Interpolate a table of circular distances, of which 0 stays 0, to `period` of them."""
+    closed = torch.cat([table, table[:1]]).mT[None]
+    resized = functional.interpolate(closed, size=period + 1, mode="linear", align_corners=True)
+    return resized[0, :, :-1].mT
+
+
+default_cfgs = default_cfgs_of({f"a_mvitv2_{s}": f"mvitv2_{s}" for s in ("tiny", "small", "base")})
+
+
+def _adaptive(name: str, pretrained: bool, **options: Any) -> nn.Module:
+    cfg, kwargs = configured(options)
+    kwargs = {"model_cfg": cfg, "pretrained_filter_fn": adaptive_filter, **kwargs}
+    return build(AdaptiveMultiScaleVit, name, pretrained, **kwargs)
+
+
+@register_model
+def a_mvitv2_tiny(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-MViTv2-T, the paper's; takes the fields of timm's `MultiScaleVitCfg`, too."""
+    return _adaptive("a_mvitv2_tiny", pretrained, **{**TINY, **kwargs})
+
+
+@register_model
+def a_mvitv2_small(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-MViTv2-S."""
+    return _adaptive("a_mvitv2_small", pretrained, **{**SMALL, **kwargs})
+
+
+@register_model
+def a_mvitv2_base(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-MViTv2-B."""
+    return _adaptive("a_mvitv2_base", pretrained, **{**BASE, **kwargs})

@@ -1,0 +1,80 @@
+"""Canonicalisation, a baseline that the paper lacks: roll each image to an origin of its own.
+
+The origin puts the energy of the pixels in the middle, as far as one bump over the circle of each
+axis can tell; `arrangement` settles ties. It moves along with the image, so a plain ViT sees the
+same image whatever the shift, but for images that equal a shift of themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from timm.models import build_model_with_cfg, register_model
+from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
+from torch import Tensor, nn
+
+from vitrail.measures.margins import note_margin
+from vitrail.shift.features import default_cfgs_of
+from vitrail.shift.polyphase import arrangement, roll_image, settle, strongest, token_norms
+from vitrail.shift.tokenization import FLOAT64
+
+
+@torch.no_grad()
+def origin(images: Tensor) -> Tensor:
+    """Return the offset ``(B, 2)`` of each of ``(B, C, H, W)`` that `canonical` rolls it by.
+
+    It is computed in float64 where the device has it, as neighbouring offsets score alike.
+    """
+    energies = token_norms(images.permute(0, 2, 3, 1))
+    if images.device.type in FLOAT64:
+        energies = energies.double()
+    rows, columns = (_bumps(side, energies) for side in energies.shape[1:])
+    scores = settle(rows @ energies @ columns.mT, arrangement(energies))
+    note_margin(scores, scores.dtype)
+    return strongest(scores)
+
+
+def _bumps(side: int, like: Tensor) -> Tensor:
+    """Return for each offset a bump from 0 there to 2 half way around the circle: (N, N)."""
+    place = torch.arange(side, device=like.device)
+    turn = ((place - place[:, None]) % side + 0.5).to(like) / side
+    return 1 - torch.cos(2 * math.pi * turn)
+
+
+def canonical(images: Tensor) -> Tensor:
+    """Roll each of ``(B, C, H, W)`` to its origin."""
+    return roll_image(images, origin(images))
+
+
+class CanonicalViT(VisionTransformer):
+    """timm's ViT, which sees canonical images."""
+
+    def forward_features(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the last tokens ``(B, N, D)`` of images ``(B, 3, height, width)``."""
+        return super().forward_features(canonical(x), *args, **kwargs)
+
+    def forward_intermediates(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Return what timm's does, of the canonical images."""
+        return super().forward_intermediates(canonical(x), *args, **kwargs)
+
+
+NAME = "canonical_vit_small_patch16_224"
+default_cfgs = default_cfgs_of({NAME: "vit_small_patch16_224"})
+
+
+@register_model
+def canonical_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """ViT-S/16 of canonical images: 22 M parameters, about as many as the paper's models have."""
+    options = {"patch_size": 16, "embed_dim": 384, "depth": 12, "num_heads": 6, **kwargs}
+    out_indices = options.pop("out_indices", min(3, options["depth"]))
+    model: nn.Module = build_model_with_cfg(
+        CanonicalViT,
+        NAME,
+        pretrained,
+        pretrained_filter_fn=checkpoint_filter_fn,
+        feature_cfg={"out_indices": out_indices, "feature_cls": "getter"},
+        **options,
+    )
+    return model

@@ -1,0 +1,404 @@
+"""CvT: Introducing Convolutions to Vision Transformers (Wu et al., ICCV 2021), which timm lacks.
+
+https://arxiv.org/abs/2103.15808. The two ideas: every stage begins with a strided convolution whose
+patches overlap (convolutional token embedding, Sec. 3.2), and queries, keys and values are
+depthwise convolutions of the map of tokens (convolutional projection, Sec. 3.3). Convolutions
+encode relative positions, so there is no position embedding. Tokens stay channels-last:
+``(B, H, W, C)``, or ``(B, P + H W, C)`` behind P class tokens, one in the last stage, else none.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Literal, cast, get_args
+
+import torch
+from timm.layers import DropPath, global_pool_nlc, to_2tuple
+from timm.models import generate_default_cfgs, register_model
+from timm.models._features import feature_take_indices
+from timm.models._input import update_model_input_size
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from vitrail.errors import VitrailError, require_known
+from vitrail.shift.features import PlacedStages, build
+from vitrail.shift.torus import Frame, Size, borders, circular_pad
+
+PaddingMode = Literal["zeros", "circular"]
+
+EPS = 1e-5  # of LayerNorm
+
+
+class ConvEmbed(nn.Module):
+    """Convolutional token embedding (CvT, Sec. 3.2)."""
+
+    def __init__(self, in_chans: int, dim: int, kernel: int, stride: int) -> None:
+        super().__init__()
+        # As much in front as behind, so that H pixels make H / stride tokens.
+        self.conv = nn.Conv2d(in_chans, dim, kernel, stride, padding=(kernel - stride + 1) // 2)
+        self.norm = nn.LayerNorm(dim, eps=EPS)
+        self.circular = False
+
+    def convolve(self, x: Tensor) -> Tensor:
+        """Embed ``(B, H, W, C)`` as ``(B, H / s, W / s, D)``, not normalised yet."""
+        conv, stride, padding = self.conv, self.conv.stride[0], int(self.conv.padding[0])
+        if self.circular:
+            x, padding = circular_pad(x, *borders(conv, stride)), 0
+        x = x.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
+        return functional.conv2d(x, conv.weight, conv.bias, stride, padding).permute(0, 2, 3, 1)
+
+
+class ConvProjection(nn.Module):
+    """Convolutional projection: depthwise convolution, batch norm, linear (CvT, Sec. 3.3)."""
+
+    def __init__(self, dim: int, stride: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(dim, dim, 3, stride, padding=1, groups=dim, bias=False)
+        self.norm = nn.BatchNorm2d(dim)
+        self.linear = nn.Linear(dim, dim)
+
+    def convolve(self, x: Tensor, padding: int, stride: int | None = None) -> Tensor:
+        """Convolve ``(B, H, W, C)``, at `stride` if not the layer's own."""
+        stride = self.conv.stride[0] if stride is None else stride
+        x = functional.conv2d(
+            x.permute(0, 3, 1, 2), self.conv.weight, None, stride, padding, groups=x.shape[-1]
+        )
+        return x.permute(0, 2, 3, 1)
+
+    def project(self, prefix: Tensor, x: Tensor) -> Tensor:
+        """Return ``(B, P + H W, C)`` of class tokens and what `convolve` has made of the others."""
+        x = self.norm(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1).flatten(1, 2)
+        if prefix.shape[1]:
+            x = torch.cat([prefix, x], dim=1)
+        return self.linear(x)
+
+
+class ConvAttention(nn.Module):
+    """Attention whose keys and values are sparser than its queries (CvT, Sec. 3.3).
+
+    Source: shift, Eq. 7-8.
+    """
+
+    def __init__(self, dim: int, heads: int, kv_stride: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.scale = dim**-0.5  # of all heads together: CvT's own choice
+        self.query = ConvProjection(dim, 1)
+        self.key = ConvProjection(dim, kv_stride)
+        self.value = ConvProjection(dim, kv_stride)
+        self.proj = nn.Linear(dim, dim)
+        self.circular = False
+
+    def forward(self, x: Tensor, size: Size) -> Tensor:
+        """Attend within ``(B, P + H W, C)``, `size` being ``(H, W)``; same shape."""
+        prefix, grid = x.split([x.shape[1] - size[0] * size[1], size[0] * size[1]], dim=1)
+        grid = grid.unflatten(1, size)
+        padding = 0 if self.circular else 1
+        grid = circular_pad(grid, 1, 1) if self.circular else grid.contiguous()
+
+        key, value = self.keys_and_values(grid, padding)
+        query = self.query.project(prefix, self.query.convolve(grid, padding))
+        key, value = self.key.project(prefix, key), self.value.project(prefix, value)
+        query, key, value = (
+            y.unflatten(2, (self.heads, -1)).transpose(1, 2) for y in (query, key, value)
+        )  # (B, heads, tokens, C / heads)
+        y = functional.scaled_dot_product_attention(query, key, value, scale=self.scale)
+        return self.proj(y.transpose(1, 2).flatten(2))
+
+    def keys_and_values(self, grid: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+        """Convolve ``(B, H, W, C)`` for keys and for values."""
+        return self.key.convolve(grid, padding), self.value.convolve(grid, padding)
+
+
+class Mlp(nn.Module):
+    """Two linear layers about a QuickGELU, ``x sigmoid(1.702 x)``."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.fc2 = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to the last axis."""
+        # A QuickGELU is a SiLU between two scalings, which cost less on weights than on tokens.
+        scale = 1.702
+        x = functional.linear(x, self.fc1.weight * scale, self.fc1.bias * scale)
+        return functional.linear(functional.silu(x), self.fc2.weight / scale, self.fc2.bias)
+
+
+class Block(nn.Module):
+    """Convolutional transformer block (CvT, Fig. 2b)."""
+
+    def __init__(
+        self, dim: int, heads: int, kv_stride: int, mlp_ratio: float, drop_path: float
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim, eps=EPS)
+        self.attn = ConvAttention(dim, heads, kv_stride)
+        self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
+        self.norm2 = nn.LayerNorm(dim, eps=EPS)
+        self.mlp = Mlp(dim, int(dim * mlp_ratio))
+        self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
+
+    def forward(self, x: Tensor, size: Size) -> Tensor:
+        """Transform ``(B, P + H W, C)``, `size` being ``(H, W)``; same shape."""
+        x = x + self.drop_path1(self.attn(self.norm1(x), size))
+        return x + self.drop_path2(self.mlp(self.norm2(x)))
+
+
+class Stage(nn.Module):
+    """An embedding and the blocks on its tokens."""
+
+    def __init__(self, embed: ConvEmbed, blocks: Sequence[Block], has_class_token: bool) -> None:
+        super().__init__()
+        self.embed = embed
+        dim = embed.conv.out_channels
+        self.cls_token = nn.Parameter(torch.empty(1, 1, dim)) if has_class_token else None
+        if self.cls_token is not None:
+            nn.init.trunc_normal_(self.cls_token, std=0.02)
+        self.blocks = cast(Sequence[Block], nn.ModuleList(blocks))
+        self.grad_checkpointing = False
+
+    def forward(self, grid: Tensor) -> Tensor:
+        """Transform embedded tokens: ``(B, H, W, C)`` to ``(B, P + H W, C)``."""
+        size = (grid.shape[1], grid.shape[2])
+        x = grid.flatten(1, 2)
+        if self.cls_token is not None:
+            x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
+        for block in self.blocks:
+            if self.grad_checkpointing and torch.is_grad_enabled():
+                contexts = functools.partial(_recomputation, block)
+                x = checkpoint(block, x, size, use_reentrant=False, context_fn=contexts)
+            else:
+                x = block(x, size)
+        return x
+
+
+def _recomputation(block: nn.Module) -> tuple[Any, Any]:
+    """Return what to compute `block` in, and what to recompute it in."""
+    return nullcontext(), _without_statistics(block)
+
+
+@contextmanager
+def _without_statistics(block: nn.Module) -> Iterator[None]:
+    """Keep a batch that is recomputed from entering the running statistics a second time."""
+    norms = [module for module in block.modules() if isinstance(module, nn.BatchNorm2d)]
+    before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
+    for norm in norms:
+        norm.momentum, norm.num_batches_tracked = 0.0, None
+    try:
+        yield
+    finally:
+        for norm, (momentum, batches) in zip(norms, before, strict=True):
+            norm.momentum, norm.num_batches_tracked = momentum, batches
+
+
+class CvT(PlacedStages):
+    """CvT, by default CvT-13 (CvT, Table 2).
+
+    Args:
+        img_size: height and width, only to be checked: the weights suit any.
+        in_chans: channels of an image.
+        num_classes: 0 for no head.
+        global_pool: what the head sees: "token", or "avg" of the other tokens, or "" for all.
+        embed_dims: width of each stage.
+        depths: its blocks.
+        num_heads: its heads.
+        kernels: of its embedding.
+        strides: of its embedding.
+        kv_strides: of its keys and values.
+        mlp_ratio: hidden width of an MLP over its stage's.
+        drop_rate: before the head.
+        drop_path_rate: of the last block. It rises from 0 over the last stage; the others have
+            none, as in CvT's own configuration.
+        padding_mode: of every convolution, "zeros" or "circular".
+        init_std: of the linear layers' weights; much narrower ones want more than CvT's own.
+
+    Raises:
+        VitrailError: `img_size` does not fit, or `padding_mode` is unknown.
+    """
+
+    def __init__(
+        self,
+        img_size: int | Size = 224,
+        in_chans: int = 3,
+        num_classes: int = 1000,
+        global_pool: str = "token",
+        embed_dims: Sequence[int] = (64, 192, 384),
+        depths: Sequence[int] = (1, 2, 10),
+        num_heads: Sequence[int] = (1, 3, 6),
+        kernels: Sequence[int] = (7, 3, 3),
+        strides: Sequence[int] = (4, 2, 2),
+        kv_strides: Sequence[int] = (2, 2, 2),
+        mlp_ratio: float = 4.0,
+        drop_rate: float = 0.0,
+        drop_path_rate: float = 0.0,
+        padding_mode: PaddingMode = "zeros",
+        init_std: float = 0.02,
+    ) -> None:
+        super().__init__()
+        self.in_chans = in_chans
+        self.strides, self.kv_strides = tuple(strides), tuple(kv_strides)
+        stages = []
+        self.feature_info: list[dict[str, Any]] = []
+        last = len(embed_dims) - 1
+        for i, dim in enumerate(embed_dims):
+            embed = ConvEmbed(embed_dims[i - 1] if i else in_chans, dim, kernels[i], strides[i])
+            rates = torch.linspace(
+                0, drop_path_rate * (i == last), depths[i], device="cpu"
+            ).tolist()
+            blocks = [Block(dim, num_heads[i], kv_strides[i], mlp_ratio, rate) for rate in rates]
+            stages.append(Stage(embed, blocks, has_class_token=i == last))
+            info = {"num_chs": dim, "reduction": math.prod(strides[: i + 1])}
+            self.feature_info.append({**info, "module": f"stages.{i}"})
+        self.stages = cast(Sequence[Stage], nn.ModuleList(stages))
+        # So many pixels make whole tokens, keys and values in every stage.
+        reductions = [info["reduction"] for info in self.feature_info]
+        self.size_multiple = math.lcm(*map(operator.mul, reductions, kv_strides))
+        self.num_features = self.head_hidden_size = embed_dims[-1]
+        self.norm: nn.Module = nn.LayerNorm(self.num_features, eps=EPS)
+        self.head_drop = nn.Dropout(drop_rate)
+        self.reset_classifier(num_classes, global_pool)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):  # convolutions keep torch's initialisation
+                nn.init.trunc_normal_(module.weight, std=init_std)
+                nn.init.zeros_(module.bias)
+        self.set_padding_mode(padding_mode)
+        self._check_size(to_2tuple(img_size))
+
+    def set_padding_mode(self, padding_mode: PaddingMode) -> None:
+        """Pad all convolutions with "zeros" or make them "circular"."""
+        require_known("padding_mode", padding_mode, get_args(PaddingMode))
+        self.padding_mode = padding_mode
+        for module in self.modules():
+            if isinstance(module, ConvEmbed | ConvAttention):
+                module.circular = padding_mode == "circular"
+
+    def _check_size(self, size: Size) -> None:
+        if self.padding_mode == "circular" and any(side % self.size_multiple for side in size):
+            raise VitrailError(
+                f"images of {size[0]} x {size[1]} pixels do not fit a circular CvT of these"
+                f" strides: resize or crop both sides to multiples of {self.size_multiple}"
+            )
+
+    def set_input_size(self, img_size: int | Size) -> None:
+        """Check another size of images, which the weights suit as they are.
+
+        Raises:
+            VitrailError: it does not fit the strides.
+        """
+        self._check_size(to_2tuple(img_size))
+        update_model_input_size(self, img_size)
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Recompute blocks in the backward pass, to save memory."""
+        for stage in self.stages:
+            stage.grad_checkpointing = enable
+
+    def no_weight_decay(self) -> set[str]:
+        """Return the names of parameters besides norms and biases that should not decay."""
+        return {name for name, _ in self.named_parameters() if name.endswith("cls_token")}
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Say which layer each parameter belongs to, as timm's Swin does: stem, blocks, then head.
+
+        A later stage's embedding belongs to its first block; `coarse` groups by stages instead.
+        """
+        blocks: list[tuple[str, Any]] = [
+            (r"^stages\.(\d+)\.(?:embed|cls_token)", (0,)),
+            (r"^stages\.(\d+)\.blocks\.(\d+)", None),
+            ("^norm", (99999,)),
+        ]
+        return {"stem": r"^stages\.0\.embed", "blocks": r"^stages\.(\d+)" if coarse else blocks}
+
+    def get_classifier(self) -> nn.Module:
+        """Return the head's linear layer."""
+        return self.head
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """Replace the head; `global_pool` is "token", "avg" (of all other tokens), "" or None.
+
+        None keeps the pooling. Raises a VitrailError if there is no such pooling.
+        """
+        self.num_classes = num_classes
+        if global_pool is not None:
+            require_known("global_pool", global_pool, ("token", "avg", ""))
+            self.global_pool = global_pool
+        like = self.stages[0].embed.conv.weight
+        self.head = (
+            nn.Linear(self.num_features, num_classes, device=like.device, dtype=like.dtype)
+            if num_classes
+            else nn.Identity()
+        )
+
+    def prune_intermediate_layers(
+        self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True
+    ) -> list[int]:
+        """Drop the stages after those of `indices` and, if asked or useless, the norm and the head.
+
+        Returns the indices, counted from the first stage.
+        """
+        taken, last = feature_take_indices(len(self.stages), indices)
+        ends_early = last + 1 < len(self.stages)
+        self.stages = self.stages[: last + 1]
+        if prune_norm or ends_early:
+            self.norm = nn.Identity()
+        if ends_early:
+            self.num_features = self.head_hidden_size = self.feature_info[last]["num_chs"]
+        if prune_head or ends_early:
+            self.reset_classifier(0, "")
+        return taken
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits ``(B, classes)`` of images ``(B, C, height, width)``."""
+        return self.forward_head(self.forward_features(x))
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """Pool and classify what `forward_features` returned; `pre_logits` only pools.
+
+        Source: shift, Eq. 4.
+        """
+        x = self.head_drop(global_pool_nlc(x, self.global_pool))
+        return x if pre_logits else self.head(x)
+
+    def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
+        """Yield each stage's tokens ``(B, P + H W, C)``; without the prefix ``(B, H, W, C)``."""
+        self._check_size((images.shape[2], images.shape[3]))
+        grid, frame = images.permute(0, 2, 3, 1), Frame.of(images)
+        for index, stage in enumerate(self.stages):
+            grid, frame = self._embed(index, grid, frame)
+            tokens = stage(stage.embed.norm(grid))
+            prefix = tokens.shape[1] - grid.shape[1] * grid.shape[2]
+            grid = tokens[:, prefix:].unflatten(1, grid.shape[1:3])
+            yield tokens, grid, frame
+
+    def _embed(self, index: int, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
+        """Embed ``(B, H, W, C)`` for stage `index`; return it with the frame, not normalised."""
+        tokens = self.stages[index].embed.convolve(x)
+        return tokens, frame._replace(stride=frame.stride * self.strides[index])
+
+
+# What timm records of a model, where it differs from timm's defaults.
+DEFAULT_CFG = {"first_conv": "stages.0.embed.conv", "classifier": "head"}
+
+default_cfgs = generate_default_cfgs({"cvt_13": DEFAULT_CFG, "cvt_21": DEFAULT_CFG})
+
+CVT_13 = {"depths": (1, 2, 10)}
+CVT_21 = {"depths": (1, 4, 16)}
+
+
+@register_model
+def cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """CvT-13: 19,997,480 parameters (CvT, Table 2)."""
+    return build(CvT, "cvt_13", pretrained, **{**CVT_13, **kwargs})
+
+
+@register_model
+def cvt_21(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """CvT-21 (CvT, Table 2)."""
+    return build(CvT, "cvt_21", pretrained, **{**CVT_21, **kwargs})

@@ -1,0 +1,118 @@
+"""Backbones for dense tasks: timm's ``features_only`` and ``forward_intermediates``, with places.
+
+timm's maps are tensors; where their tokens sit in the images is beside them, in `forward_stages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from timm.models import build_model_with_cfg, generate_default_cfgs
+from timm.models._features import FeatureGetterNet, feature_take_indices
+from timm.models._registry import get_arch_pretrained_cfgs
+from torch import Tensor, nn
+
+from vitrail.errors import VitrailError, require_known
+from vitrail.shift.torus import Features, Frame
+
+FORMATS = ("NCHW", "NLC")
+
+
+class StageFeatures(FeatureGetterNet):
+    """timm's features of some stages of `PlacedStages`, without the parts that they do not need.
+
+    Those would get no gradient, which distributed training refuses.
+
+    Raises:
+        VitrailError: there are fewer stages than `out_indices` asks for.
+    """
+
+    def __init__(self, model: Any, out_indices: int | Sequence[int], **options: Any) -> None:
+        try:
+            super().__init__(model, cast(Any, out_indices), **options)
+        except AssertionError:
+            stages = len(model.feature_info)
+            raise VitrailError(
+                f"out_indices is {out_indices}, and the model has {stages} stages; "
+                f"use indices from 0 to {stages - 1}"
+            ) from None
+
+    def forward_stages(self, images: Tensor) -> list[Features]:
+        """Return, for each of `out_indices`, the tokens and where they sit in the images."""
+        stages = cast(PlacedStages, self.model).forward_stages(images)
+        return [stages[index] for index in cast(list[int], self.out_indices)]
+
+
+def build(model_type: type[nn.Module], name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    """Build a registered model by timm's rules, or with ``features_only`` its `StageFeatures`."""
+    depths = kwargs["model_cfg"].depths if "model_cfg" in kwargs else kwargs["depths"]
+    feature_cfg = {"out_indices": tuple(range(len(depths))), "feature_cls": StageFeatures}
+    return build_model_with_cfg(model_type, name, pretrained, feature_cfg=feature_cfg, **kwargs)
+
+
+def default_cfgs_of(plain: Mapping[str, str]) -> dict[str, Any]:
+    """Return what timm records of plain models, such as their weights, for models of ours.
+
+    `plain` names timm's model for each of ours. Under its own name, a model that is saved for a hub
+    comes back as itself.
+    """
+    return generate_default_cfgs(
+        {
+            tagged.replace(theirs, ours, 1): cfg
+            for ours, theirs in plain.items()
+            for tagged, cfg in get_arch_pretrained_cfgs(theirs).items()
+        }
+    )
+
+
+class PlacedStages(nn.Module):
+    """A model of stages, timm's or ours, whose features have places; first in a class's bases.
+
+    The class has ``_stages``, which yields for each stage, not normalised, the tokens as ``norm``
+    takes them, those of the grid alone ``(B, H, W, C)``, and their frame.
+    """
+
+    _stages: Callable[[Tensor], Iterable[tuple[Tensor, Tensor, Frame]]]
+    stages: Any
+    norm: nn.Module
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """Return the last stage's tokens of images ``(B, C, height, width)``, normalised."""
+        for tokens, _, _ in self._stages(x):
+            last = tokens
+        return cast(Tensor, self.norm(last))
+
+    def forward_stages(self, images: Tensor) -> list[Features]:
+        """Return the tokens of every stage, not normalised, and where they sit in the images."""
+        return [frame.place(grid) for _, grid, frame in self._stages(images)]
+
+    def forward_intermediates(
+        self,
+        x: Tensor,
+        indices: int | list[int] | None = None,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+    ) -> Any:
+        """Return what timm's does: the tokens of `forward_stages`, without their places.
+
+        Raises:
+            VitrailError: `output_fmt` is unknown.
+        """
+        require_known("output_fmt", output_fmt, FORMATS)
+        taken, max_index = feature_take_indices(len(self.stages), indices)
+        last, intermediates = len(self.stages) - 1, []
+        for index, (tokens, grid, _) in enumerate(self._stages(x)):
+            if index == last:
+                tokens = self.norm(tokens)
+            if index in taken:
+                grid = self.norm(grid) if norm and index == last else grid
+                is_map = output_fmt == "NCHW"
+                intermediates.append(
+                    grid.permute(0, 3, 1, 2).contiguous() if is_map else grid.flatten(1, 2)
+                )
+            if stop_early and index == max_index:
+                break
+        return intermediates if intermediates_only else (tokens, intermediates)

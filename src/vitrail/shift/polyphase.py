@@ -1,0 +1,147 @@
+"""Per-sample rolls and polyphase components (shift, Sec. 3, Eq. 1, Eq. 23).
+
+An offset ``(B, 2)`` of int64 rows and columns is the exponent of S, one for each sample:
+``rolled[i] = x[(i + offset) mod N]``. Tokens are channels-last, ``(B, H, W, C)``.
+
+A grid is scored by the energies of its tokens. Neither the order of a sum nor that of grids in
+memory may decide which grid wins, as a shift of the image changes both. So energies are summed as
+integers, exactly; no float64 is needed, which some devices lack. And grids whose scores tie, such
+as of an object that occurs twice, are ordered by their `arrangement`, a max filter (Cahill et al.,
+Group-invariant max filtering, 2022). No selection can tell the shifts of an image apart that equals
+its own shift by less than a grid's stride, such as stripes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vitrail.measures.margins import note_margin
+
+FIXED_POINT = 2.0**40
+"""Units of the largest energy of a sample: 2^23 energies can be summed in int64."""
+TIE = 1e-5
+"""Grids whose scores differ by less than about this part are ordered by their arrangement."""
+
+
+def roll(x: Tensor, offset: Tensor) -> Tensor:
+    """Roll each sample of ``(B, H, W, ...)`` by its own `offset` (shift, Eq. 1)."""
+    batch, height, width = x.shape[:3]
+    first = torch.arange(batch, device=x.device)[:, None] * (height * width)
+    index = (first + _rolled_index(height, width, offset)).flatten()
+    # Each row is read once, so the gradient is a plain copy too.
+    return x.reshape(batch * height * width, -1).index_select(0, index).view(x.shape)
+
+
+def roll_image(x: Tensor, offset: Tensor) -> Tensor:
+    """Roll each sample of ``(B, C, H, W)`` by its own `offset` (shift, Eq. 1)."""
+    batch, channels, height, width = x.shape
+    index = _rolled_index(height, width, offset)[:, None].expand(batch, channels, height * width)
+    return x.flatten(2).gather(2, index).view(x.shape)
+
+
+def _rolled_index(height: int, width: int, offset: Tensor) -> Tensor:
+    rows = (torch.arange(height, device=offset.device) + offset[:, :1]) % height
+    columns = (torch.arange(width, device=offset.device) + offset[:, 1:]) % width
+    return (rows[:, :, None] * width + columns[:, None, :]).flatten(1)  # (B, H W)
+
+
+def full_precision(x: Tensor) -> torch.autocast:
+    """Return the context in which nothing is computed in half precision."""
+    # The meta device, on which models are counted, knows no autocast.
+    return torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False)
+
+
+def strongest(energies: Tensor) -> Tensor:
+    """Return the place of the maximum of each ``(B, H, W)``, as an offset ``(B, 2)``."""
+    place = energies.flatten(1).argmax(dim=1)
+    width = energies.shape[2]
+    return torch.stack([place // width, place % width], dim=1)
+
+
+def token_norms(tokens: Tensor) -> Tensor:
+    """Return the l2 norm of each token of ``(B, H, W, C)``: ``(B, H, W)``, float32 or float64."""
+    wide = torch.promote_types(tokens.dtype, torch.float32)
+    return torch.linalg.vector_norm(tokens, dim=-1, dtype=wide)
+
+
+def fixed_point(energies: Tensor) -> Tensor:
+    """Return energies ``(B, ...)``, not negative, as int64 multiples of a part of the largest."""
+    largest = energies.amax(dim=tuple(range(1, energies.dim())), keepdim=True)
+    scale = FIXED_POINT / largest.clamp_min(torch.finfo(energies.dtype).tiny)
+    return (energies * scale).to(torch.int64)
+
+
+def arrangement(energies: Tensor) -> Tensor:
+    """Correlate ``(..., H, W)`` circularly with a fixed template of that size: same shape.
+
+    Entry ``[i, j]`` is the inner product with the template that begins at row i and column j. For
+    almost any template the largest differs between any two maps that are no shifts of each other.
+    This one is an outer product, so two small matrix products make all of them.
+    """
+    height, width = energies.shape[-2:]
+    return _template(height, energies, 1) @ energies @ _template(width, energies, 2).mT
+
+
+def _template(length: int, like: Tensor, first: int) -> Tensor:
+    """Return a chirp's circular shifts, ``(length, length)``: it has no period and no symmetry."""
+    places = torch.arange(first, first + length, device=like.device).to(like.dtype)
+    chirp = 1 + torch.cos(places.square())
+    return torch.cat([chirp, chirp]).unfold(0, length, 1)[1:].flip(0)  # row i begins at -i
+
+
+def settle(scores: Tensor, ties: Tensor) -> Tensor:
+    """Order grids of equal scores ``(B, P, Q)`` by their arrangement, of the same shape.
+
+    Returns ``scores + TIE * max(scores) * ties / max(abs(ties))``; scores are not negative.
+    """
+    largest = ties.abs().amax(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(ties.dtype).tiny)
+    step = TIE * scores.amax(dim=(1, 2), keepdim=True).to(ties.dtype)
+    return scores + (ties / largest * step).to(scores.dtype)
+
+
+def polyphase_energies(energies: Tensor, stride: tuple[int, int]) -> Tensor:
+    """Sum ``(B, H, W)`` over each phase's grid, exactly: int64 ``(B, *stride)``, in one unit."""
+    return grids(fixed_point(energies), stride).sum(dim=(3, 4))
+
+
+def grids(x: Tensor, stride: tuple[int, int]) -> Tensor:
+    """Return the grid of each phase of ``(B, H, W)``: ``(B, *stride, H / rows, W / columns)``.
+
+    Entry ``[b, p, q]`` has rows p, p + stride, ... and columns likewise.
+
+    Source: shift, Lemma 1, Eq. 15.
+    """
+    batch, height, width = x.shape
+    rows, columns = stride
+    parts = x.view(batch, height // rows, rows, width // columns, columns)
+    return parts.permute(0, 2, 4, 1, 3)
+
+
+def strongest_grid(energies: Tensor, scores: Tensor | None = None) -> Tensor:
+    """Return the phase ``(B, 2)`` of the grid with the largest score, of equal ones by arrangement.
+
+    Energies are those of each grid's tokens, ``(B, P, Q, H, W)``; scores, ``(B, P, Q)``, are by
+    default their sums.
+    """
+    if scores is None:
+        scores = fixed_point(energies).sum(dim=(3, 4))
+    places = arrangement(energies)
+    scores = settle(scores, places.amax(dim=(3, 4)) - places.mean(dim=(3, 4)))
+    note_margin(scores, energies.dtype)
+    return strongest(scores)
+
+
+@torch.no_grad()
+def strongest_phase(tokens: Tensor, stride: int) -> Tensor:
+    """Return the phase ``(B, 2)`` of ``(B, H, W, C)`` whose tokens have the largest l2 norm."""
+    with full_precision(tokens):
+        return strongest_grid(grids(token_norms(tokens).square(), (stride, stride)))
+
+
+def sample(x: Tensor, phase: Tensor, stride: int) -> Tensor:
+    """Keep the grid of each sample's `phase`: ``(B, H, W, C)`` to ``(B, H / s, W / s, C)``."""
+    batch, height, width, channels = x.shape
+    parts = x.view(batch, height // stride, stride, width // stride, stride, channels)
+    sample_index = torch.arange(batch, device=x.device)
+    return parts[sample_index, :, phase[:, 0], :, phase[:, 1]]

@@ -1,0 +1,263 @@
+"""What the paper's tables and figures measure, as functions that `artifacts.yaml` names.
+
+Table 2 `upsampling`, Table 3 `rescaling`, and `amplification`, which tests whether Table 3's gain
+comes from the variance; Figures 1 and 2 `embedding_variance` and `position_maps`. Table 1 and
+Figure 3 are in `augmentation_measures`; Tables 5 and 6 need accuracy alone.
+
+Test sizes are the paper's (224 ... 864, trained at 224). A recipe that was trained on images of n
+pixels is tested at n / 224 of them, so that the ratio to the training size is the paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Subset
+
+from vitrail.data import build
+from vitrail.data.loading import EvaluationSamples, TrainingSamples, eval_loader, evenly_spread
+from vitrail.data.transforms import eval_transform, train_transform
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Context, Trained, Values
+from vitrail.scores import BY_IMAGE, pack
+from vitrail.variance.rescaling import patch_positions, rescale_pos_embed
+from vitrail.variance.upsampling import Mode, axis_variance_ratio, sampled_variance_ratio
+
+METHODS: dict[str, dict[str, Any]] = {
+    "baseline": {"calibration": "none"},
+    # Table 3 applies its constant at 224 pixels too, where nothing is upsampled.
+    "iid": {"calibration": "iid", "always": True},
+    "empirical": {"calibration": "empirical"},
+}
+
+
+def upsampling(
+    context: Context,
+    modes: Sequence[Mode],
+    cases: Mapping[str, Mapping[str, Any]],
+    monte_carlo: Mapping[str, Any],
+) -> Values:
+    """Table 2: k of white noise, exactly and as the paper measured it.
+
+    Cases are arguments of `axis_variance_ratio` (``old``, ``new``, ``antialias``) by name;
+    `monte_carlo` has the ``case`` to sample, from how many ``maps`` of noise.
+
+    Returns:
+        ``"<mode> <case>/<quantity>"`` for k2D, k1D, 1/sqrt(k2D), 1/sqrt(k1D); the sampled case is
+        called ``monte carlo``.
+    """
+    values: dict[str, float] = {}
+    for mode in modes:
+        for name, case in cases.items():
+            k1d = axis_variance_ratio(mode=mode, **case)
+            values |= _ratios(f"{mode} {name}", k1d**2, k1d)
+        sampled = cases[monte_carlo["case"]]
+        old, new = sampled["old"], sampled["new"]
+        generator = torch.Generator().manual_seed(context.seed)
+        options = {"maps": monte_carlo["maps"], "generator": generator}
+        k2d, k1d = (
+            sampled_variance_ratio((old, old), size, mode, **options)
+            for size in ((new, new), (new, old))
+        )
+        values |= _ratios(f"{mode} monte carlo", k2d, k1d)
+    return values
+
+
+def _ratios(name: str, k2d: float, k1d: float) -> dict[str, float]:
+    ratios = {"k2D": k2d, "k1D": k1d, "1/sqrt(k2D)": k2d**-0.5, "1/sqrt(k1D)": k1d**-0.5}
+    return {f"{name}/{quantity}": value for quantity, value in ratios.items()}
+
+
+def rescaling(
+    trained: Trained,
+    sizes: Sequence[int],
+    trained_at: int,
+    mode: Mode,
+    antialias: bool,
+    batch_size: int,
+    images: int | None = None,
+    skipped: Sequence[int] = (),
+) -> Values:
+    """Table 3: top-1 accuracy (percent) at larger test sizes, by how P is calibrated.
+
+    Source: variance, Sec. "Rescaling Positional Embedding". Sizes are the paper's, who trained at
+    `trained_at`; `mode` and `antialias` are of interpolation. So many `images` are judged, spread
+    evenly over the validation split; None is all. Values of sizes that are `skipped` are null.
+
+    Returns:
+        ``"<size>/<method>"`` for the methods baseline, iid (the paper's) and empirical, and
+        ``"<size>/<method>-baseline"``, the gain on the same images; each by image, too.
+    """
+    gained = ("iid", "empirical")
+    values: dict[str, float | str | None] = {}
+    for size in sizes:
+        if size in skipped:
+            names = (*METHODS, *(f"{name}-baseline" for name in gained))
+            values |= {f"{size}/{name}": None for name in names}
+            continue
+        pixels, models = _enlarged(trained, size, trained_at, mode, antialias)
+        right = _right(trained, models, pixels, batch_size, images)
+        values |= _with_gains(right, "baseline", gained, size)
+    return values
+
+
+def _with_gains(
+    right: Mapping[str, Tensor], base: str, names: Iterable[str], size: int
+) -> dict[str, float | str]:
+    """The percentage of images that are right by each model, and the gain of some over `base`."""
+    gains = {f"{name}-{base}": right[name] - right[base] for name in names}
+    values: dict[str, float | str] = {}
+    for name, scores in {**right, **gains}.items():
+        values[f"{size}/{name}"] = 100 * scores.sum().item() / len(scores)
+        values[f"{size}/{name}{BY_IMAGE}"] = pack(scores.tolist())
+    return values
+
+
+def amplification(
+    trained: Trained,
+    sizes: Sequence[int],
+    factors: Sequence[float],
+    trained_at: int,
+    mode: Mode,
+    antialias: bool,
+    batch_size: int,
+    images: int | None = None,
+) -> Values:
+    """Top-1 accuracy (percent) with s * UP(P) for free factors s; arguments as in `rescaling`.
+
+    The paper's method is one such factor. If it helps because it restores a variance, then the
+    best factor is the one that restores it, sqrt(Var P / Var UP(P)).
+
+    Returns:
+        ``"<size>/<factor>"``, the factor with two decimals, and ``"<size>/<factor>-1.00"``, the
+        gain over plain UP(P) on the same images; each by image, too.
+    """
+    methods = {f"{factor:.2f}": {"scale": factor} for factor in sorted({1.0, *factors})}
+    values: dict[str, float | str] = {}
+    for size in sizes:
+        pixels, models = _enlarged(trained, size, trained_at, mode, antialias, methods)
+        right = _right(trained, models, pixels, batch_size, images)
+        values |= _with_gains(right, "1.00", models, size)
+    return values
+
+
+@torch.inference_mode()
+def embedding_variance(
+    trained: Trained,
+    sizes: Sequence[int],
+    trained_at: int,
+    mode: Mode,
+    antialias: bool,
+    batch_size: int,
+    images: int | None = None,
+) -> Values:
+    """Figure 1: Var[X] and Var[P] in training and at each test size (variance, Eq. 1-6).
+
+    Arguments are as in `rescaling`. X is the patch embedding of the images, through the recipe's
+    training transform or through the evaluation's, P the position embedding of the patches.
+
+    Returns:
+        ``"training/..."`` and ``"<size>/..."`` with patch, baseline, iid and empirical.
+    """
+    model: Any = trained.model
+    train = TrainingSamples(
+        build(trained.info, "train", trained.data_root),
+        train_transform(trained.recipe, trained.info),
+        trained.seed,
+    )
+    first_epoch = [(0, index) for index in evenly_spread(len(train), images)]
+    starts = range(0, len(first_epoch), batch_size)
+    batches = (train.__getitems__(first_epoch[start : start + batch_size]) for start in starts)
+    seen = (torch.stack([image for image, _ in batch]) for batch in batches)
+    unscaled = patch_positions(model).var(correction=0).item()
+    values: dict[str, float] = {
+        "training/patch": _patch_variance(trained, model, seen),
+        **{f"training/{name}": unscaled for name in METHODS},
+    }
+    for size in sizes:
+        pixels, models = _enlarged(trained, size, trained_at, mode, antialias)
+        shown = (batch for batch, _ in _test_batches(trained, pixels, batch_size, images))
+        values[f"{size}/patch"] = _patch_variance(trained, models["baseline"], shown)
+        for name, resized in models.items():
+            values[f"{size}/{name}"] = patch_positions(resized).var(correction=0).item()
+    return values
+
+
+def position_maps(
+    trained: Trained, size: int, trained_at: int, mode: Mode, antialias: bool
+) -> Values:
+    """Figure 2: the variance of P over channels at every position; arguments as in `rescaling`.
+
+    Returns:
+        For P and each method (baseline, iid, empirical): ``"<table>/variance"`` and
+        ``"<table>/ratio"`` to P's, of the whole table, and ``"map <table>"``, (rows, columns).
+    """
+    _, models = _enlarged(trained, size, trained_at, mode, antialias)
+    values: dict[str, Any] = {}
+    for name, model in {"P": trained.model, **models}.items():
+        grid = patch_positions(model)  # (1, C, h, w)
+        values[f"{name}/variance"] = grid.var(correction=0).item()
+        values[f"{name}/ratio"] = values[f"{name}/variance"] / values["P/variance"]
+        values[f"map {name}"] = grid[0].var(dim=0, correction=0).tolist()
+    return values
+
+
+def _enlarged(
+    trained: Trained,
+    size: int,
+    trained_at: int,
+    mode: Mode,
+    antialias: bool,
+    methods: Mapping[str, Mapping[str, Any]] = METHODS,
+) -> tuple[int, dict[str, nn.Module]]:
+    """The test size in pixels of the run's recipe, and the model at that size by each method."""
+    pixels, rest = divmod(size * trained.recipe.data.image_size, trained_at)
+    if rest:
+        raise VitrailError(
+            f"test size {size} is not a whole number of pixels for training at "
+            f"{trained.recipe.data.image_size} instead of {trained_at}; choose another size"
+        )
+    return pixels, {
+        name: rescale_pos_embed(trained.model, pixels, mode, antialias=antialias, **method)
+        for name, method in methods.items()
+    }
+
+
+def _test_batches(
+    trained: Trained, pixels: int, batch_size: int, images: int | None
+) -> Iterable[tuple[Tensor, Tensor]]:
+    dataset: Any = build(trained.info, "val", trained.data_root)
+    chosen = Subset(dataset, evenly_spread(len(dataset), images))
+    samples = EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info, pixels))
+    return eval_loader(samples, batch_size, trained.workers)
+
+
+@torch.inference_mode()
+def _right(
+    trained: Trained,
+    models: Mapping[str, nn.Module],
+    pixels: int,
+    batch_size: int,
+    images: int | None,
+) -> dict[str, Tensor]:
+    """Which images (N,) each model has right, 1 or 0; each is decoded and resized once."""
+    right: dict[str, list[Tensor]] = {name: [] for name in models}
+    for batch, labels in _test_batches(trained, pixels, batch_size, images):
+        batch = batch.to(trained.device)
+        for name, model in models.items():
+            right[name].append((model(batch).argmax(dim=1).cpu() == labels).int())
+    return {name: torch.cat(batches) for name, batches in right.items()}
+
+
+def _patch_variance(trained: Trained, model: Any, batches: Iterable[Tensor]) -> float:
+    """Var[X] of all patch embeddings of these images, flattened as the paper does."""
+    total, first, second = 0, 0.0, 0.0
+    for batch in batches:
+        embedded = model.patch_embed(batch.to(trained.device)).double()
+        total += embedded.numel()
+        first += embedded.sum().item()
+        second += embedded.square().sum().item()
+    return second / total - (first / total) ** 2

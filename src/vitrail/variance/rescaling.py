@@ -1,0 +1,177 @@
+"""The paper's method: at a larger test image, add UP(P) / sqrt(k) instead of UP(P).
+
+A Vision Transformer's table of position embeddings P fits one image size; for another it is
+interpolated, UP(P). If P were white noise, that would leave k Var[P] of its variance
+(`vitrail.variance.upsampling`), and the paper divides it by the sqrt(k) of its Table 2, of whatever
+size the image is: ``iid``. ``exact`` has the k of the resize at hand, antialiased or not. Learned
+tables are smooth and lose much less; ``empirical`` divides by what this very table lost.
+
+    model = timm.create_model("vit_base_patch16_224", pretrained=True)
+    larger = rescale_pos_embed(model, 448, antialias=False, calibration="iid")
+
+Only the grid of patch positions is interpolated and rescaled. Embeddings of prefix tokens (class,
+distillation, registers) stay as they are: their number does not depend on the image.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Literal, cast, get_args
+
+import torch
+from timm.layers import to_2tuple
+from torch import Tensor, nn
+
+from vitrail.errors import VitrailError, require_known
+from vitrail.variance.upsampling import Mode, axis_variance_ratio, upsample, variance_ratio
+
+Calibration = Literal["none", "iid", "exact", "empirical"]
+Size = tuple[int, int]
+
+# Table 2 upsamples from 224 to 448 without antialiasing; the paper takes its k for every size.
+PRINTED_AT = (224, 448)
+
+
+def iid_scale(old: Size, new: Size, mode: Mode = "bicubic", *, always: bool = False) -> float:
+    """Return the paper's 1 / sqrt(k): the 2D or the 1D constant, by how many axes grow.
+
+    Source: variance, Sec. "Variance Shift Due to Upsampling". `old` are the table's rows and
+    columns, `new` those after interpolation. With `always` it is the 2D constant even where no axis
+    grows, as in Table 3 at 224 pixels.
+    """
+    growing = sum(n > o for o, n in zip(old, new, strict=True))
+    if always and not growing:
+        growing = 2
+    return float(axis_variance_ratio(*PRINTED_AT, mode) ** (-growing / 2))
+
+
+def empirical_scale(grid: Tensor, resized: Tensor) -> Tensor:
+    """Return sqrt(Var[P] / Var[UP(P)]) of two ``(1, positions, C)`` grids, a scalar.
+
+    A table that has no variance beyond rounding is left alone.
+    """
+    before, after = grid.var(correction=0), resized.var(correction=0)
+    rounding = torch.finfo(grid.dtype).eps * grid.square().mean()
+    return torch.where(before > rounding, before / after, 1.0).sqrt()
+
+
+def rescaled_table(
+    pos_embed: Tensor,
+    old: Size,
+    new: Size,
+    mode: Mode = "bicubic",
+    *,
+    antialias: bool = True,
+    calibration: Calibration = "none",
+    always: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """Interpolate a table of position embeddings and calibrate its variance.
+
+    Args:
+        pos_embed: ``(1, prefix + old rows * old columns, C)``.
+        old: rows and columns of its grid.
+        new: rows and columns wanted.
+        mode: of interpolation.
+        antialias: as in timm, whose default is True; the paper's constants are those without.
+        calibration: ``none`` is the common practice UP(P); ``iid`` the paper's UP(P) / sqrt(k),
+            whose k is that of 224 -> 448 without antialiasing; ``exact`` the same with the k of
+            this very resize, from its own weights; ``empirical`` gives UP(P) the variance of P.
+        always: ``iid`` even where nothing grows.
+        scale: a factor to use instead of a calibration.
+
+    Returns:
+        ``(1, prefix + new rows * new columns, C)``, of the table's own precision.
+
+    Raises:
+        VitrailError: there is no such calibration or mode.
+    """
+    prefix = pos_embed.shape[1] - old[0] * old[1]
+    # Low precision neither interpolates nor sums well.
+    grid = pos_embed[:, prefix:].to(torch.promote_types(pos_embed.dtype, torch.float32))
+    resized = grid
+    if old != new:
+        planes = grid.reshape(1, *old, -1).permute(0, 3, 1, 2)  # (1, h*w, C) -> (1, C, h, w)
+        resized = upsample(planes, new, mode, antialias).flatten(2).transpose(1, 2)
+    require_known("calibration", calibration, get_args(Calibration))
+    factor: float | Tensor = 1.0
+    if scale is not None:
+        factor = scale
+    elif calibration == "iid":
+        factor = iid_scale(old, new, mode, always=always)
+    elif calibration == "exact":
+        factor = float(variance_ratio(old, new, mode, antialias) ** -0.5)
+    elif calibration == "empirical":
+        factor = empirical_scale(grid, resized)
+    return torch.cat([pos_embed[:, :prefix], (factor * resized).to(pos_embed.dtype)], dim=1)
+
+
+@torch.no_grad()
+def rescale_pos_embed(
+    model: nn.Module,
+    image_size: int | Size,
+    mode: Mode = "bicubic",
+    **options: Any,
+) -> nn.Module:
+    """Return `model` for another image size, with its position embedding calibrated.
+
+    `model` itself is not changed. The result shares its weights, all but the table, so it costs
+    hardly any memory; further calls start from the original table and do not add up.
+
+    Args:
+        model: a timm Vision Transformer, of a fixed or a dynamic image size.
+        image_size: pixels of the test image, (height, width) or both at once.
+        mode: of interpolation.
+        **options: `antialias`, `calibration` and the others of `rescaled_table`; by default the
+            result equals timm's own resampling.
+
+    Raises:
+        VitrailError: the model adds no table of absolute position embeddings to its patches, or
+            `image_size` is not a multiple of its patch size.
+    """
+    size: Size = to_2tuple(image_size)
+    pos_embed, old = _absolute_table(model)
+    _check_divisible(size, model)
+    # A deep copy whose memo holds every parameter: new modules that share the weights.
+    shared = {id(parameter): parameter for parameter in model.parameters()}
+    resized: Any = copy.deepcopy(model, shared)
+    resized.set_input_size(img_size=size)
+    table = rescaled_table(pos_embed, old, resized.patch_embed.grid_size, mode, **options)
+    resized.pos_embed = nn.Parameter(table, requires_grad=pos_embed.requires_grad)
+    return cast(nn.Module, resized)
+
+
+def patch_positions(model: nn.Module) -> Tensor:
+    """Return the position embeddings of the patches as planes, ``(1, C, rows, columns)``."""
+    table, (rows, columns) = _absolute_table(model)
+    grid = table[:, table.shape[1] - rows * columns :]
+    return grid.detach().transpose(1, 2).unflatten(2, (rows, columns))
+
+
+def _absolute_table(model: nn.Module) -> tuple[Tensor, Size]:
+    """Return the table and the rows and columns of its grid, or refuse the model."""
+    table = getattr(model, "pos_embed", None)
+    grid = getattr(getattr(model, "patch_embed", None), "grid_size", None)
+    if not isinstance(table, Tensor):
+        lack = "it adds no table of absolute position embeddings (`pos_embed`) to its patches"
+    elif table.ndim != 3 or grid is None:
+        lack = f"its `pos_embed` has shape {tuple(table.shape)} instead of (1, positions, channels)"
+    elif not hasattr(model, "set_input_size"):
+        lack = "it cannot change its image size (no `set_input_size`)"
+    else:
+        return table, (grid[0], grid[1])
+    name = getattr(model, "pretrained_cfg", {}).get("architecture") or type(model).__name__
+    raise VitrailError(
+        f"the position embedding of {name} cannot be rescaled: {lack}; use a Vision Transformer "
+        "with absolute position embeddings, such as vit_base_patch16_224"
+    )
+
+
+def _check_divisible(image_size: Size, model: Any) -> None:
+    for pixels, patch in zip(image_size, model.patch_embed.patch_size, strict=True):
+        if pixels < patch or pixels % patch:
+            below = max(pixels // patch, 1) * patch
+            raise VitrailError(
+                f"image_size {pixels} is not a multiple of the patch size {patch}; "
+                f"use {below} or {below + patch}"
+            )

@@ -1,0 +1,81 @@
+"""What interpolation does to the variance of what it interpolates (variance, Theorem 1, Table 2).
+
+The one idea: interpolation is linear, UP(v) = A v. White noise v therefore keeps a fraction k of
+its variance, where k is the mean over outputs of the sum of squared weights; no sampling is needed.
+Two axes are interpolated one after the other, so k of a plane is the product of its axes' k.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitrail.errors import require_known
+
+Mode = Literal["nearest", "bilinear", "bicubic"]
+
+
+def upsample(
+    planes: Tensor, size: tuple[int, int], mode: Mode = "bicubic", antialias: bool = False
+) -> Tensor:
+    """Interpolate ``(B, C, h, w)`` to ``(B, C, *size)`` as Vision Transformers do.
+
+    Nearest neighbour copies and so knows no antialiasing; the flag is without effect there.
+
+    Raises:
+        VitrailError: there is no such mode.
+    """
+    require_known("interpolation mode", mode, get_args(Mode))
+    if mode == "nearest":
+        return F.interpolate(planes, size, mode=mode)
+    return F.interpolate(planes, size, mode=mode, align_corners=False, antialias=antialias)
+
+
+def weight_matrix(old: int, new: int, mode: Mode = "bicubic", antialias: bool = False) -> Tensor:
+    """Return the matrix A of UP(v) = A v along one axis.
+
+    It is float64, ``(new, old)``; each row sums to 1. It is read off torch itself, by interpolating
+    the identity, so it is what runs and not what a textbook says (torch's bicubic kernel has
+    a = -0.75 without and a = -0.5 with antialiasing).
+    """
+    # The basis vectors lie along the second spatial axis, which keeps its size: with a second
+    # axis of length 1, torch 2.13 gives wrong weights under antialiasing.
+    identity = torch.eye(old, dtype=torch.float64)[None, None]
+    return upsample(identity, (new, old), mode, antialias)[0, 0]
+
+
+def axis_variance_ratio(
+    old: int, new: int, mode: Mode = "bicubic", antialias: bool = False
+) -> float:
+    """Return k1D = Var[UP(v)] / Var[v] of white noise v, exactly (variance, Theorem 1)."""
+    return weight_matrix(old, new, mode, antialias).square().sum(dim=1).mean().item()
+
+
+def variance_ratio(
+    old: tuple[int, int], new: tuple[int, int], mode: Mode = "bicubic", antialias: bool = False
+) -> float:
+    """Return k of a plane of white noise: the product over its two axes (k2D = k1D^2 if square)."""
+    sides = zip(old, new, strict=True)
+    return math.prod(axis_variance_ratio(*side, mode, antialias) for side in sides)
+
+
+def sampled_variance_ratio(
+    old: tuple[int, int],
+    new: tuple[int, int],
+    mode: Mode = "bicubic",
+    antialias: bool = False,
+    *,
+    maps: int,
+    generator: torch.Generator,
+) -> float:
+    """Estimate k as the paper did: upsample `maps` planes of white noise, compare variances."""
+    before, after = 0.0, 0.0
+    for _ in range(maps):
+        noise = torch.randn(1, 1, *old, generator=generator)
+        before += noise.square().mean().item()
+        after += upsample(noise, new, mode, antialias).square().mean().item()
+    return after / before
