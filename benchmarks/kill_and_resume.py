@@ -24,8 +24,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from vitrail.plan.datasets import load_registry
-from vitrail.plan.recipe import RECIPES as RECIPE_TYPES
+from replication.plan.datasets import load_registry
+from replication.plan.recipe import RECIPES as RECIPE_TYPES
 
 CLASSIFICATION = {
     "model": {
@@ -99,7 +99,7 @@ TRAIN = "--train"  # this script, called by itself, to train
 
 
 def train(task: str, folder: Path) -> None:
-    from vitrail.training.engine import Job, engine_of
+    from replication.engine.engine import Job, engine_of
 
     info = load_registry(DATASETS)["digits"]
     recipe = RECIPE_TYPES[task].model_validate(RECIPES[task])

@@ -27,15 +27,15 @@ from pathlib import Path
 import torch
 from torch.utils.data import Subset
 
-from vitrail.data import build
+from replication.engine.engine import Job, builder_of, engine_of
+from replication.engine.model import load_weights
+from replication.plan.catalog import load_catalog
+from replication.plan.schema import merge
+from vitrail.dinov2.probes import knn
 from vitrail.errors import VitrailError, exit_on_error
+from vitrail.images.opening import build
 from vitrail.measures.accuracy import accuracy
 from vitrail.measures.context import Trained
-from vitrail.plan.catalog import load_catalog
-from vitrail.plan.schema import merge
-from vitrail.self_supervision.probes import knn
-from vitrail.training.engine import Job, builder_of, engine_of
-from vitrail.training.model import load_weights
 
 COLUMNS = ["paper", "recipe", "dataset", "lr", "group_lr", "seed", "steps"]
 COLUMNS += ["held_out", "cpu_seconds"]
@@ -164,7 +164,9 @@ def link_divided(info, data: Path, divided: Path) -> Path:
 
 
 def segmentation_miou(trained) -> float:
-    from vitrail.segmentation.accuracy import segmentation_accuracy  # needs MMSegmentation
+    from replication.engine.segmentation.accuracy import (
+        segmentation_accuracy,  # needs MMSegmentation
+    )
 
     return segmentation_accuracy(trained)["mIoU"]
 

@@ -30,7 +30,7 @@ import timm
 import torch
 from torch import Tensor
 
-from vitrail.data.photos import photo_centre
+from vitrail.images.photos import photo_centre
 from vitrail.provenance import provenance
 from vitrail.shift.polyphase import roll_image
 

@@ -19,5 +19,5 @@ END
     -r "$fresh/lowest.txt" pytest hypothesis shap
 # One test imports the measures of segmentation, whose packages are not among the bounds.
 PYTHONPATH=src OMP_NUM_THREADS=1 "$fresh/bin/python" -m pytest -p no:cacheprovider \
-    --deselect tests/measures/test_taking.py::test_every_measure_of_every_paper_can_be_imported \
-    tests/octic tests/shift tests/position tests/variance tests/measures tests/artifacts tests/plan
+    --deselect tests/replication/test_taking.py::test_every_measure_of_every_paper_can_be_imported \
+    tests/vitrail/octic tests/vitrail/shift tests/vitrail/position tests/vitrail/variance tests/vitrail/measures tests/replication/evidence tests/replication/plan

@@ -5,7 +5,7 @@ fewer multiplications than a dense one.
 """
 
 import vitrail.models  # registers the models with timm
-from vitrail.data.photos import photo_centre
+from vitrail.images.photos import photo_centre
 from vitrail.octic.group import ELEMENTS, transform
 from vitrail.octic.layers import OcticLinear
 

@@ -4,7 +4,7 @@ The modules of Sec. 4 choose tokens, windows and patches by their content, so an
 shifted copy are cut into the same pieces. The weights are those of the plain model.
 """
 
-from vitrail.data.photos import photo_centre
+from vitrail.images.photos import photo_centre
 from vitrail.shift.equivariance import make_shift_equivariant
 
 import timm

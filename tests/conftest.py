@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vitrail.plan.datasets import DatasetInfo, load_registry
+from replication.plan.datasets import DatasetInfo, load_registry
 
 ROOT = Path(__file__).parent.parent
 FIFTH_PAPER = ROOT / "tests" / "workflow" / "fifth_paper"

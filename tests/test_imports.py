@@ -49,6 +49,6 @@ def test_models_and_measures_import_without_the_workflows_packages(root):
 
 
 def test_importing_the_training_package_imports_no_part_of_it():
-    parts = "[name for name in sys.modules if name.startswith('vitrail.training.')]"
-    done = python(f"import sys, vitrail.training; print({parts})")
+    parts = "[name for name in sys.modules if name.startswith('replication.engine.')]"
+    done = python(f"import sys, replication.engine; print({parts})")
     assert done.stdout == "[]\n", done.stderr

@@ -7,10 +7,10 @@ import sys
 import pytest
 import yaml
 
-from vitrail.data.miniature import write_miniature
-from vitrail.plan.catalog import load_catalog
-from vitrail.self_supervision.network import build_model
-from vitrail.training.model import save_weights
+from replication.data.miniature import write_miniature
+from replication.engine.model import save_weights
+from replication.plan.catalog import load_catalog
+from vitrail.dinov2.network import build_model
 
 CHECKS = {
     "make_shift_equivariant": (
@@ -107,7 +107,7 @@ def test_every_target_of_the_readme_exists(root):
 
 
 def test_every_scale_is_in_the_table_of_scales(root):
-    from vitrail.plan.settings import known_scales
+    from replication.plan.settings import known_scales
 
     table = (root / "README.md").read_text().split("## Scales")[1].split("\n## ")[0]
     assert set(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)) == set(known_scales(root))
@@ -121,9 +121,9 @@ def test_every_linked_file_exists(root):
 
 
 def test_what_reproduce_is_said_to_end_with_is_what_is_published(root):
-    from vitrail.artifacts.report import count_evidence
-    from vitrail.commands.results import claims_of
-    from vitrail.plan.catalog import load_catalog
+    from replication.commands.results import claims_of
+    from replication.evidence.report import count_evidence
+    from replication.plan.catalog import load_catalog
 
     catalog = load_catalog(root, scale="laptop")
     runs = sum(len(run.seeds) for run in catalog.runs.values())

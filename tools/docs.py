@@ -17,13 +17,13 @@ from typing import Any
 
 from PIL import Image
 
+from replication.evidence.tables import markdown_escape, pipe_table
+from replication.plan.catalog import Catalog, load_catalog
+from replication.plan.datasets import DatasetInfo
 from tools import equations
-from vitrail.artifacts.tables import markdown_escape, pipe_table
-from vitrail.data import build
 from vitrail.errors import exit_on_error
-from vitrail.plan.catalog import Catalog, load_catalog
-from vitrail.plan.datasets import DatasetInfo
-from vitrail.plan.source import import_function
+from vitrail.images.opening import build
+from vitrail.naming import import_function
 
 STAND_INS = Path("docs") / "stand-ins.md"
 TARGETS = Path("docs") / "targets.md"

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitrail.artifacts.tables import markdown_escape, pipe_table
-from vitrail.plan.catalog import Catalog
-from vitrail.plan.paper import PaperInfo
+from replication.evidence.tables import markdown_escape, pipe_table
+from replication.plan.catalog import Catalog
+from replication.plan.paper import PaperInfo
 
 SOURCES, TESTS = Path("src") / "vitrail", Path("tests")
 FOLDER = Path("docs") / "equations"

@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from vitrail.artifacts.claims import Choices, Claim
-from vitrail.commands.cost import Device
-from vitrail.plan.datasets import DatasetInfo
-from vitrail.plan.paper import ArtifactsFile, PaperInfo, PaperScale, RecipesFile
-from vitrail.plan.recipe import AnyRecipe
-from vitrail.plan.settings import Scale, Settings
-from vitrail.plan.weights import PublishedWeights
+from replication.commands.cost import Device
+from replication.evidence.claims import Choices, Claim
+from replication.plan.datasets import DatasetInfo
+from replication.plan.paper import ArtifactsFile, PaperInfo, PaperScale, RecipesFile
+from replication.plan.recipe import AnyRecipe
+from replication.plan.settings import Scale, Settings
+from replication.plan.weights import PublishedWeights
 
 
 class ClaimsEntry(Claim, Choices):

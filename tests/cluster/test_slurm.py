@@ -23,10 +23,10 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from replication.engine.run_folder import exclusive
+from replication.plan.schema import read_yaml
 from tests.checkout import Checkout
 from tests.cluster.conftest import until
-from vitrail.plan.schema import read_yaml
-from vitrail.training.run_folder import exclusive
 
 pytestmark = pytest.mark.cluster
 

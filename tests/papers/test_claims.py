@@ -4,14 +4,14 @@ from fnmatch import fnmatch
 
 import pytest
 
-from vitrail.artifacts.claims import (
+from replication.evidence.claims import (
     EVERY_ROW,
     Place,
     read_claims,
     refuse_unknown,
 )
-from vitrail.plan.catalog import load_catalog
-from vitrail.plan.paper import read_reference
+from replication.plan.catalog import load_catalog
+from replication.plan.paper import read_reference
 
 PAPERS = ["octic", "position", "shift", "variance"]
 

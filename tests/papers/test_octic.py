@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from replication.engine.dinov2_cost import hyperparameters as of_dinov2
+from replication.engine.hyperparameters import hyperparameters
+from replication.plan.catalog import load_catalog
+from replication.plan.paper import read_reference
 from vitrail.measures.context import Described
-from vitrail.measures.hyperparameters import hyperparameters
-from vitrail.plan.catalog import load_catalog
-from vitrail.plan.paper import read_reference
-from vitrail.self_supervision.measures import hyperparameters as of_dinov2
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "octic"
 PRINTED = {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vitrail.artifacts.claims import read_claims
-from vitrail.plan.catalog import load_catalog
-from vitrail.plan.paper import read_reference
+from replication.evidence.claims import read_claims
+from replication.plan.catalog import load_catalog
+from replication.plan.paper import read_reference
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "position"
 PRINTED = {"table1": 15, "table2": 20, "table3": 40, "tableE": 3}

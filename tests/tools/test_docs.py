@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from replication.plan.catalog import load_catalog
 from tests.conftest import ROOT
 from tools.docs import (
     STAND_INS,
@@ -15,7 +16,6 @@ from tools.docs import (
     stand_ins_page,
     targets_page,
 )
-from vitrail.plan.catalog import load_catalog
 
 CATALOG = load_catalog(ROOT, scale="laptop")
 

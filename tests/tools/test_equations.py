@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from replication.plan.catalog import load_catalog
 from tests.conftest import ROOT
 from tools.equations import (
     FOLDER,
@@ -18,7 +19,6 @@ from tools.equations import (
     names,
     pages,
 )
-from vitrail.plan.catalog import load_catalog
 
 CATALOG = load_catalog(ROOT, scale="laptop")
 ITEMS = {name: items_of(paper.folder) for name, paper in CATALOG.papers.items()}

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from replication.plan.schema import read_yaml
 from tests.conftest import FIFTH_PAPER, ROOT
 from tools.schemas import FOLDER, schemas
-from vitrail.plan.schema import read_yaml
 
 FILES = [*ROOT.glob("configs/**/*.yaml"), *FIFTH_PAPER.glob("configs/**/*.yaml")]
 

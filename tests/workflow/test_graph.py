@@ -12,8 +12,8 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from replication.plan.schema import read_yaml
 from tests.checkout import Checkout
-from vitrail.plan.schema import read_yaml
 
 SMOKE = ("--config", "scale=smoke")
 AT_LAPTOP = ("--config", "scale=laptop")

@@ -1,6 +1,6 @@
 # What the rules of jobs share: a job's file, and what it says of inputs and resources.
 
-from vitrail.plan.jobs import job_path, read_needs
+from replication.plan.jobs import job_path, read_needs
 
 CATALOG = None  # set by the process that plans (plan.smk)
 NEEDS = {}

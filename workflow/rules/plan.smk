@@ -1,11 +1,11 @@
 # Planning: the catalogue of everything that can be made, and one rule for each thing one may ask for
 # by name (artifact, paper, collection).
 
-from vitrail import artifacts, fork_server
-from vitrail.plan.catalog import is_target_name, load_catalog, rerun_trigger
-from vitrail.plan.code import rendering_digest
-from vitrail.plan.datasets import fetched_with
-from vitrail.plan.weights import find_weights, load_weights_registry
+from replication import evidence, fork_server
+from replication.plan.catalog import is_target_name, load_catalog, rerun_trigger
+from replication.plan.code import rendering_digest
+from replication.plan.datasets import fetched_with
+from replication.plan.weights import find_weights, load_weights_registry
 from vitrail.provenance import require_own_package
 
 try:

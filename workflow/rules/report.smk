@@ -18,7 +18,7 @@ rule report_page:
     params:
         where=WHERE,
         scale=CATALOG.scale.description,
-        code=rendering_digest("vitrail.artifacts.page"),
+        code=rendering_digest("replication.evidence.page"),
     shell:
         "python -m vitrail report {params.where} &> {log:q}"
 
@@ -31,7 +31,7 @@ onstart:
         workflow.scheduler.job_rate_limiter = None
     # Data that must be placed by hand is looked for before the first job starts, so that no GPU
     # waits in a queue for what is not there.
-    from vitrail.data import verify
+    from replication.data.layout import verify
     from vitrail.provenance import DIRTY, commit
 
     wanted = {path for job in NEEDS.values() for path in job["inputs"]}

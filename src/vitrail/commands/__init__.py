@@ -1,4 +1,4 @@
-"""What the ``vitrail`` command does: `vitrail.cli` calls the function that a module is named after.
+"""What the ``vitrail`` command does: a function in a module of its name.
 
 Here is how they print: tables and sentences, folded at the width of a terminal and never cut off;
 through a pipe a row is a line, for grep.

@@ -20,24 +20,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import pandas as pd
 import torch
-from pydantic import ValidationError
 from scipy.stats import binomtest
 from timm.data import resolve_model_data_config
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from vitrail.artifacts.audit import page
 from vitrail.commands import count, say, table
+from vitrail.commands.audit_page import page
 from vitrail.commands.pshap import FEW, Folder, Listed, create, find_images, require_device
-from vitrail.data.loading import EvaluationSamples, eval_loader
-from vitrail.data.transforms import eval_transform
 from vitrail.errors import VitrailError, first_line, sentence
 from vitrail.files import atomic_path, write_atomically
-from vitrail.measures.accuracy import accuracy
+from vitrail.images.loading import EvaluationSamples, eval_loader
+from vitrail.images.transforms import eval_transform
+from vitrail.measures.accuracy import accuracy, hits
 from vitrail.measures.consistency import (
     circular_consistency,
     standard_consistency,
@@ -49,10 +48,7 @@ from vitrail.measures.permutable import permutable
 from vitrail.measures.position_shap import sweep, transformed, validation
 from vitrail.octic.group import ELEMENTS, transform
 from vitrail.octic.measures import EQUAL
-from vitrail.plan.datasets import DatasetInfo
-from vitrail.plan.recipe import Batch, Data, Model, Optimizer, Recipe, Schedule
 from vitrail.provenance import duration, provenance
-from vitrail.training.validation import hits
 from vitrail.variance.rescaling import patch_positions, rescale_pos_embed
 
 SHIFTS = 16  # among these the worst is sought
@@ -82,6 +78,38 @@ Part = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class View:
+    """How the model's evaluation shows an image, in timm's words."""
+
+    image_size: int
+    interpolation: str
+    crop_pct: float
+    crop_mode: str
+    normalization: Literal["dataset"] = "dataset"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the measures ask of a recipe."""
+
+    name: str
+    data: View
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What the measures ask of a dataset's entry."""
+
+    classes: int
+    val_images: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    loader: str = f"{__name__}:open_listed"
+    folder: str = ""
+    name: str = "images"
+
+
+@dataclass(frozen=True)
 class Audited(Trained):
     """What every part is given: the model as a run whose `data_root` is the audit's folder."""
 
@@ -90,7 +118,7 @@ class Audited(Trained):
 
 
 def open_listed(folder: Path, _split: str) -> Listed:
-    """Open the images of the audit in `folder`, as `vitrail.data.build` opens a dataset."""
+    """Open the images of the audit in `folder`, as `build` opens a dataset."""
     return Listed(_read(folder / "images.json")["images"])
 
 
@@ -108,7 +136,7 @@ def audit(
 ) -> None:
     """Measure all that applies to the model; write ``audit.csv`` and the page, ``audit.png``.
 
-    `vitrail.cli` has the options.
+    `replication.cli` has the options.
 
     Raises:
         VitrailError: the model, its weights, the images or the device are not there, the model is
@@ -164,8 +192,8 @@ def audit(
     say(f"Page: {output / 'audit.png'} (and .svg); numbers: {output / 'audit.csv'}")
 
 
-def _described(name: str, model: nn.Module, images: int) -> tuple[Recipe, DatasetInfo]:
-    """Describe the model as one that was trained for no epochs on so many images."""
+def _described(name: str, model: nn.Module, images: int) -> tuple[Shown, Listing]:
+    """Describe the model, and the images as its dataset, by what the measures ask of these."""
     config = resolve_model_data_config(model)
     channels, height, width = config["input_size"]
     if channels != 3 or height != width:
@@ -173,35 +201,9 @@ def _described(name: str, model: nn.Module, images: int) -> tuple[Recipe, Datase
             f"{name} takes images of {channels} x {height} x {width}: give a model of square RGB "
             "images"
         )
-    chosen = {key: config[key] for key in ("interpolation", "crop_pct", "crop_mode")}
-    try:
-        recipe = Recipe(
-            model=Model(name=name),
-            data=Data(dataset="images", image_size=height, **chosen),
-            optimizer=Optimizer(lr=1),
-            schedule=Schedule(epochs=0),
-            batch=Batch(size=1, micro=1),
-        )
-    except ValidationError:
-        raise VitrailError(
-            f"{name} is evaluated with {chosen}, which is none of our ways to show an image: give "
-            "another model"
-        ) from None
-    info = DatasetInfo(
-        name="images",
-        title="the folder's images",
-        classes=model.num_classes,
-        train_images=images,
-        val_images=images,
-        split="all images",
-        mean=config["mean"],
-        std=config["std"],
-        source="bundled",
-        licence="the folder's own",
-        homepage="",
-        loader=f"{__name__}:{open_listed.__name__}",
-    )
-    return recipe, info
+    view = View(height, config["interpolation"], config["crop_pct"], config["crop_mode"])
+    classes = cast(int, model.num_classes)
+    return Shown(name, view), Listing(classes, images, config["mean"], config["std"])
 
 
 def _digest(model: nn.Module) -> str:
@@ -326,8 +328,8 @@ def _circular(one: Audited, batch_size: int) -> list[Row]:
 def _standard(one: Audited, batch_size: int) -> list[Row]:
     data = one.recipe.data
     # timm's own crop is too tight for most models to shift it.
-    wider = data.model_copy(update={"crop_pct": min(data.crop_pct, CROP_PCT)})
-    cropped = replace(one, recipe=one.recipe.model_copy(update={"data": wider}))
+    wider = replace(data, crop_pct=min(data.crop_pct, CROP_PCT))
+    cropped = replace(one, recipe=replace(one.recipe, data=wider))
     rows = []
     modes: Any = (("zero", "zero-padded", one), ("crop", "crops", cropped))
     for mode, name, shown in modes:

@@ -24,14 +24,13 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 
 import vitrail.models  # noqa: F401
 from vitrail.commands import count, say
-from vitrail.data.folders import read_image
-from vitrail.data.loading import EvaluationSamples, evenly_spread
 from vitrail.errors import VitrailError
+from vitrail.factory import require_model, torch_device
+from vitrail.images.decoding import read_image
+from vitrail.images.loading import EvaluationSamples, evenly_spread
 from vitrail.measures.permutable import permutable
 from vitrail.measures.position_shap import UNKNOWN, sweep
-from vitrail.training.model import require_model
-from vitrail.training.team import Team
-from vitrail.training.weights_file import read_weights
+from vitrail.weights_file import read_weights
 
 FEW = 50  # with fewer images P-SHAP is too high by some percent of itself, or much more
 
@@ -110,7 +109,7 @@ def pshap(
     workers: int,
     resume: Path | None,
 ) -> None:
-    """Print the model's P-SHAP with its interval, and what it cost; `vitrail.cli` has the options.
+    """Print the model's P-SHAP with its interval, and what it cost.
 
     Raises:
         VitrailError: the model, its weights, the images or the device are not there, the model has
@@ -163,7 +162,7 @@ def pshap(
 def require_device(device: str | None) -> str:
     """Return torch's name of a device, by default CUDA where there is one; refuse an absent one."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    Team.assemble(device)
+    torch_device(device)
     return device
 
 

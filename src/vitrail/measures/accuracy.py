@@ -6,13 +6,13 @@ A file of its own, since the name of a measurement holds that of its module.
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from vitrail.data import build
-from vitrail.data.loading import EvaluationSamples, eval_loader
-from vitrail.data.transforms import eval_transform
+from vitrail.images.loading import EvaluationSamples, eval_loader
+from vitrail.images.opening import build
+from vitrail.images.transforms import eval_transform
 from vitrail.measures.context import Trained, Values
 from vitrail.scores import BY_IMAGE, pack
-from vitrail.training.validation import hits
 
 
 def accuracy(trained: Trained, batch_size: int = 128, image_size: int | None = None) -> Values:
@@ -32,3 +32,10 @@ def accuracy(trained: Trained, batch_size: int = 128, image_size: int | None = N
     top1, top5 = (100 * right.sum(dim=0).double() / len(right)).tolist()
     by_image = {"top1" + BY_IMAGE: pack(right[:, 0].tolist())}
     return {"top1": top1, "top5": top5, "images": len(right), **by_image}
+
+
+def hits(logits: Tensor, labels: Tensor) -> Tensor:
+    """Is each label the best one, and among the best five, of logits (B, classes)? (B, 2) bool."""
+    best = logits.topk(min(5, logits.shape[1]), dim=1).indices
+    match = best == labels[:, None]  # (B, 5)
+    return torch.stack([match[:, 0], match.any(dim=1)], dim=1)

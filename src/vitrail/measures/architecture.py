@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 import vitrail.models  # noqa: F401
-from vitrail.errors import VitrailError
+from vitrail.errors import VitrailError, first_line
+from vitrail.factory import require_model
 from vitrail.measures.context import Context, Values
-from vitrail.training.model import first_line, require_model
-from vitrail.training.seeding import seed_everything
+from vitrail.seeding import seed_everything
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
-from vitrail.data import build
-from vitrail.data.loading import EvaluationSamples, eval_loader, evenly_spread
-from vitrail.data.transforms import Transform, eval_transform
 from vitrail.errors import VitrailError, did_you_mean
+from vitrail.factory import Precision, autocast
+from vitrail.images.loading import EvaluationSamples, eval_loader, evenly_spread
+from vitrail.images.opening import build
+from vitrail.images.transforms import Transform, eval_transform, normalization
 from vitrail.measures.context import Trained, Values
 from vitrail.measures.margins import selection_margins
-from vitrail.training.model import Precision, autocast
-from vitrail.training.seeding import derive
+from vitrail.seeding import derive
 
 Mode = Literal["zero", "crop"]
 STANDARD_SIDE = 224
@@ -148,7 +148,7 @@ def standard_consistency(
     """
     side = trained.recipe.data.image_size
     limit = max_shift * side // STANDARD_SIDE
-    mean, std = trained.info.normalization(trained.recipe.data.normalization)
+    mean, std = normalization(trained.info, trained.recipe.data.normalization)
     black = -torch.tensor(mean) / torch.tensor(std)
     values: dict[str, float] = {}
     for mode in modes:

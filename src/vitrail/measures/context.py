@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 import torch
 from typing_extensions import TypeVar
@@ -19,13 +19,12 @@ from typing_extensions import TypeVar
 if TYPE_CHECKING:
     from torch import nn
 
-    from vitrail.plan.datasets import DatasetInfo
-    from vitrail.plan.recipe import Recipe, Training
 
 Value: TypeAlias = "float | str | Sequence[Value] | None"
 Values: TypeAlias = Mapping[str, Value]
 
-R = TypeVar("R", bound="Training", default="Recipe", covariant=True)
+R = TypeVar("R", default=Any, covariant=True)
+"""A recipe: whatever has the fields that the measure reads, such as ``data.image_size``."""
 
 
 def without_tf32() -> None:
@@ -44,7 +43,7 @@ class Context:
     data_root: Path
     seed: int
     workers: int = field(default=0, kw_only=True)
-    datasets: tuple[DatasetInfo, ...] = field(default=(), kw_only=True)
+    datasets: tuple[Any, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Described(Context, Generic[R]):
     """
 
     recipe: R
-    info: DatasetInfo
+    info: Any
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Trained(Described[R]):
     folder: Path = field(default=Path(), kw_only=True)
 
     @property
-    def reads(self) -> DatasetInfo:
+    def reads(self) -> Any:
         """The dataset to judge features on: the one that the measure names, else the recipe's."""
         return self.datasets[0] if self.datasets else self.info
 

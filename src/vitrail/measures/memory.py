@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError
+from vitrail.factory import Precision, autocast
 from vitrail.measures.architecture import Architecture, architectures, comparisons
 from vitrail.measures.context import Context, Values, without_tf32
-from vitrail.training.model import Precision, autocast
 
 Phase = Literal["training", "inference"]
 

@@ -40,13 +40,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset
 from tqdm import tqdm
 
-from vitrail.data import build
-from vitrail.data.loading import EvaluationSamples, evenly_spread
-from vitrail.data.transforms import eval_transform
 from vitrail.errors import VitrailError
+from vitrail.images.loading import EvaluationSamples, evenly_spread
+from vitrail.images.opening import build
+from vitrail.images.transforms import eval_transform
 from vitrail.measures.context import Trained, Values
 from vitrail.measures.permutable import Permutable, permutable
-from vitrail.training.seeding import derive
+from vitrail.seeding import derive
 
 UNKNOWN = -1
 """The label of a sample whose predicted class is explained in the place of its true one."""

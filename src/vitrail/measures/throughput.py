@@ -17,9 +17,9 @@ import torch
 import torch._dynamo
 
 from vitrail.errors import VitrailError
+from vitrail.factory import Precision, autocast
 from vitrail.measures.architecture import architectures, comparisons, count
 from vitrail.measures.context import Context, Values
-from vitrail.training.model import Precision, autocast
 
 
 def throughput(

@@ -14,10 +14,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Rectangle
 from matplotlib.ticker import NullLocator
 
-from vitrail.artifacts import style
-from vitrail.artifacts.style import Measurements
+from vitrail import style
 from vitrail.octic.group import ELEMENTS, regular
 from vitrail.octic.illustrations import BANKS, STAGES
+from vitrail.style import Measurements
 
 Point = tuple[float, float]
 

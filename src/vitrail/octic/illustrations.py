@@ -10,8 +10,8 @@ from timm.models.vision_transformer import Block
 from torch import Tensor
 from torch.nn import functional
 
-from vitrail.data.photos import photo_centre
 from vitrail.errors import VitrailError
+from vitrail.images.photos import photo_centre
 from vitrail.measures.architecture import architectures, count
 from vitrail.measures.context import Context, Trained, Values
 from vitrail.octic.group import ELEMENTS, INVERSE_FOURIER, act, isotypic, on_planes, transform

@@ -14,8 +14,10 @@ from timm.layers import Mlp
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
-from vitrail.data.transforms import eval_transform
 from vitrail.errors import VitrailError
+from vitrail.factory import Precision, autocast
+from vitrail.images.transforms import eval_transform
+from vitrail.measures.accuracy import hits
 from vitrail.measures.architecture import architectures
 from vitrail.measures.consistency import validation_batches
 from vitrail.measures.context import Context, Trained, Values
@@ -25,9 +27,7 @@ from vitrail.octic.group import from_channels
 from vitrail.octic.invariants import invariance_error
 from vitrail.octic.layers import OcticBlock, OcticGELU, OcticMlp
 from vitrail.provenance import read_provenance
-from vitrail.training.model import Precision, autocast
-from vitrail.training.seeding import derive
-from vitrail.training.validation import hits
+from vitrail.seeding import derive
 
 PATCHES, CLS = 196, 1
 LAYER_SCALE = 1e-4  # DeiT III's; its value has no influence on time or operations

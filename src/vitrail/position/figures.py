@@ -20,12 +20,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from vitrail.artifacts import style
-from vitrail.artifacts.style import Measurements
-from vitrail.data.positions import DEPENDENT
+from vitrail import style
 from vitrail.errors import VitrailError, did_you_mean
+from vitrail.position.controlled import DEPENDENT
 from vitrail.position.embeddings.auto import GAMMA_0
 from vitrail.position.measures import CLASSES
+from vitrail.style import Measurements
 
 # The marker of a model, the same in all figures, and whether it is filled: with Auto-PE it is not.
 MODELS = {

@@ -17,10 +17,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from vitrail.data import build
-from vitrail.data.loading import EvaluationSamples, eval_loader
-from vitrail.data.positions import DEPENDENT, ORIGINALS, Placed, original_of
 from vitrail.errors import VitrailError
+from vitrail.images.loading import EvaluationSamples, eval_loader
+from vitrail.images.opening import build
 from vitrail.measures.context import Described, Trained, Values
 from vitrail.measures.permutable import Permutable, permutable
 from vitrail.measures.position_shap import (
@@ -34,9 +33,10 @@ from vitrail.measures.position_shap import (
     transformed,
     validation,
 )
+from vitrail.position.controlled import DEPENDENT, ORIGINALS, Placed, original_of
 from vitrail.position.embeddings.auto import AutoPE, AutoRoPE
 from vitrail.position.embeddings.rope import RoPE
-from vitrail.training.seeding import derive
+from vitrail.seeding import derive
 
 CLASSES = len(DEPENDENT) + len(ORIGINALS) - 2
 """Of a Position dataset: those that depend on position, and the originals that do not."""

@@ -4,8 +4,7 @@ Importing this package registers everything with mmseg, so that a config of mmse
 ``custom_imports = dict(imports=["vitrail.segmentation"])`` and works with mmseg's own tools:
 
 - `backbones`, `vit`: timm's SwinV2 and ViT; `adaptive`: Swin and SwinV2, shift-equivariant;
-- `heads`: UperNet's heads, shift-equivariant; `unpooling`: how they put features back;
-- `datasets`: the stand-ins at laptop scale.
+- `heads`: UperNet's heads, shift-equivariant; `unpooling`: how they put features back.
 """
 
 import contextlib
@@ -18,7 +17,7 @@ import vitrail.models  # noqa: F401
 # mmseg prints what it could not import, and mmcv warns of it; nothing here needs that.
 with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
     warnings.filterwarnings("ignore", message="Fail to import")
-    from vitrail.segmentation import adaptive, backbones, datasets, heads, vit
+    from vitrail.segmentation import adaptive, backbones, heads, vit
 
 from mmengine.config import utils
 
@@ -32,4 +31,4 @@ utils.MODULE2PACKAGE["mmseg"] = "mmseg"
 # It reads fifty files to find one of them.
 utils.load = functools.cache(utils.load)
 
-__all__ = ["adaptive", "backbones", "datasets", "heads", "vit"]
+__all__ = ["adaptive", "backbones", "heads", "vit"]

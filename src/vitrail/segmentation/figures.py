@@ -15,9 +15,9 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike
 
-from vitrail.artifacts import style
-from vitrail.artifacts.style import Measurements
-from vitrail.segmentation.illustrations import UNSEEN
+from vitrail import style
+from vitrail.images.decoding import UNSEEN
+from vitrail.style import Measurements
 
 RED, YELLOW = "#FF0000", "#FFFF00"  # the paper's colours of what changes
 OUTLINE = [withStroke(linewidth=1.8, foreground="black")]  # seen on every colour

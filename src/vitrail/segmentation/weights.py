@@ -25,7 +25,7 @@ from mmengine.runner import CheckpointLoader, checkpoint
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError
-from vitrail.training.weights_file import read_checkpoint, read_weights
+from vitrail.weights_file import read_checkpoint, read_weights
 
 
 def load_weights(

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
-from vitrail.artifacts import style
-from vitrail.artifacts.style import Measurements
+from vitrail import style
 from vitrail.shift.illustrations import SHIFTS
+from vitrail.style import Measurements
 
 WAYS = ("plain", "adaptive")
 CHANGED: Any = {"color": style.colour(1), "weight": "bold"}

@@ -14,7 +14,8 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from vitrail.data.photos import photo_centre
+from vitrail.images.photos import photo_centre
+from vitrail.images.transforms import normalization
 from vitrail.measures.context import Context, Trained, Values
 from vitrail.shift.adaptive_mvitv2 import circular_distance
 from vitrail.shift.polyphase import polyphase_energies, roll, roll_image
@@ -151,7 +152,7 @@ def token_consistency(trained: Trained, size: int = 224, shift: int = 1) -> Valu
     model: Any = trained.model.double()
     mean, std = (
         torch.tensor(one, device=trained.device)[:, None, None]
-        for one in trained.info.normalization(trained.recipe.data.normalization)
+        for one in normalization(trained.info, trained.recipe.data.normalization)
     )
     image = (photo(size).to(trained.device) - mean) / std
     offset = torch.full((1, 2), shift, device=image.device)

@@ -25,9 +25,9 @@ from timm.data.random_erasing import RandomErasing
 from torch import Tensor
 from torchvision.transforms.functional import normalize
 
-from vitrail.data.photos import photo_crops
+from vitrail.images.photos import photo_crops
 from vitrail.measures.context import Context, Values
-from vitrail.training.seeding import seed_everything
+from vitrail.seeding import seed_everything
 from vitrail.variance.upsampling import Mode, upsample, variance_ratio
 
 Number = TypeVar("Number", float, Tensor)

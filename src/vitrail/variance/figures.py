@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from vitrail.artifacts import style
-from vitrail.artifacts.style import Measurements
+from vitrail import style
+from vitrail.style import Measurements
 from vitrail.variance.rescaling import iid_scale
 
 PAPER_FACTOR = iid_scale((14, 14), (28, 28))

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Subset
 
-from vitrail.data import build
-from vitrail.data.loading import EvaluationSamples, TrainingSamples, eval_loader, evenly_spread
-from vitrail.data.transforms import eval_transform, train_transform
 from vitrail.errors import VitrailError
+from vitrail.images.loading import EvaluationSamples, TrainingSamples, eval_loader, evenly_spread
+from vitrail.images.opening import build
+from vitrail.images.transforms import eval_transform, train_transform
 from vitrail.measures.context import Context, Trained, Values
 from vitrail.scores import BY_IMAGE, pack
 from vitrail.variance.rescaling import patch_positions, rescale_pos_embed

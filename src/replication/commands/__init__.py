@@ -1,0 +1,1 @@
+"""The commands of the apparatus; a module is named after its command."""

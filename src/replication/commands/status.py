@@ -1,0 +1,81 @@
+"""``vitrail status``: what there is at a scale, where it is, and which claims it bears out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from replication.commands.results import claims_of, fault_of, older_runs
+from replication.commands.state import count_states, is_rendered, state_of
+from replication.evidence.report import VERDICTS, cells_of, count_evidence
+from replication.plan.catalog import Artifact, Catalog
+from vitrail.commands import count, say, table
+
+
+def status(catalog: Catalog, as_json: bool = False) -> None:
+    """Print a line for each artifact, then runs, files and claims; or all counts as JSON."""
+    scale, runs = catalog.scale.name, catalog.runs.values()
+    states = count_states(state_of(run, seed) for run in runs for seed in run.seeds)
+    found: dict[str, dict[str, Any]] = {}
+    for artifact in catalog.artifacts:
+        verdicts = Counter(cells_of(artifact, catalog, catalog.results)["verdict"])
+        state = artifact_state(artifact, verdicts, catalog)
+        found[f"{artifact.paper}_{artifact.name}"] = {"state": state, "verdicts": verdicts}
+    if as_json:
+        record = {
+            "scale": scale,
+            "results": str(catalog.results),
+            "runs": states,
+            "artifacts": found,
+            "claims": count_evidence(claims_of(catalog, catalog.results)),
+        }
+        say(json.dumps(record, indent=2))
+        return
+    rows = [
+        [name, one["state"], *(one["verdicts"][verdict] or None for verdict in VERDICTS)]
+        for name, one in found.items()
+    ]
+    table(["artifact", "state", *VERDICTS.values()], rows, right=VERDICTS.values())
+    say(f"Runs at scale {scale}: {_listed(states)} (in {catalog.runs_root}/)")
+    _, page = catalog.reports
+    if page.is_file():
+        say(f"Tables and figures: {catalog.results}/<paper>/; all on one page: {page}")
+    elif any(one["state"] != "missing" for one in found.values()):
+        say(f"Tables and figures: {catalog.results}/<paper>/; snakemake all adds report.html")
+    else:
+        say(f"No results yet: snakemake all --config scale={scale}")
+    _say_older(catalog)
+    claims = claims_of(catalog, catalog.results)
+    if not claims.empty:
+        say(f"Claims, those on the same numbers counted once: {_listed(count_evidence(claims))}")
+    for claim in claims[claims["status"] != "not run"].to_dict("records"):
+        reason = "" if claim["status"] == "held" else f" {claim['detail']}"
+        say(f"  {claim['status']:<9} {claim['id']}: {claim['statement']}{reason}")
+
+
+def _say_older(catalog: Catalog) -> None:
+    """Name what is older than its code."""
+    faults = [fault for one in catalog.measurements.values() if (fault := fault_of(one, catalog))]
+    if faults:
+        say(f"{count(len(faults), 'measurement')} to take again, by snakemake:")
+    say(*(f"  {fault}" for fault in faults))
+    if older := older_runs(catalog.runs.values()):
+        say(
+            f"{count(len(older), 'run')} trained by older code (measured as they are; "
+            "--config retrain=changed trains them anew):"
+        )
+    say(*(f"  {name}" for name in older))
+
+
+def artifact_state(artifact: Artifact, verdicts: Mapping[str, int], catalog: Catalog) -> str:
+    """Done: rendered, every cell measured; missing: nothing yet; partly: in between."""
+    if is_rendered(artifact, catalog):
+        return "partly" if "not_run" in verdicts else "done"
+    begun = any(measurement.path.is_file() for measurement in artifact.measurements)
+    return "partly" if begun else "missing"
+
+
+def _listed(counts: Mapping[Any, int]) -> str:
+    return ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "none"

@@ -1,0 +1,121 @@
+"""CIFAR, SVHN and scikit-learn's digits: datasets of small images in a few arrays.
+
+A pickle may run any code, and CIFAR's may have been placed by hand: to our reader arrays are all
+that a pickle can make. torchvision reads SVHN, without the checksums that it compares: the download
+was verified once, and miniatures in the same format must load.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
+from torchvision import datasets
+
+from vitrail.images.opening import Pictures, Split, stratified_split, stream
+
+ARRAYS = {
+    ("numpy", "dtype"),
+    ("numpy", "ndarray"),
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),  # from NumPy 2 on
+    ("_codecs", "encode"),  # bytes, in the protocols that Python 2 can read
+}
+"""What a pickle must call to make arrays, and none of it can do anything else."""
+
+TRAIN_FRACTION = 2 / 3  # of the digits
+FEW = 20  # of each class, in `digits_few`
+
+
+class _Arrays(pickle.Unpickler):
+    """Reads plain containers and NumPy arrays, and refuses a pickle that calls anything else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in ARRAYS:
+            raise pickle.UnpicklingError(f"it calls {module}.{name}, which no array needs")
+        return super().find_class(module, name)
+
+
+class SVHN(datasets.SVHN):
+    """Street View House Numbers (Netzer et al., 2011) without checksums of its files."""
+
+    split_list = {
+        split: [url, name, None] for split, (url, name, _) in datasets.SVHN.split_list.items()
+    }
+
+
+class Digits(Pictures):
+    """One split of the stand-in `digits`, as RGB images of 8x8 pixels.
+
+    1,797 real scans of handwritten digits that scikit-learn carries along, of 0..16 a pixel
+    (E. Alpaydin and C. Kaynak, UCI, 1998): small trainings run anywhere, without a download. Two
+    thirds of the scans of each class train; no scan is in both splits.
+    """
+
+    def __init__(self, split: Split):
+        images, labels = scans(split)
+        gray = np.round(255 * images).astype(np.uint8)
+        super().__init__(np.repeat(gray[..., None], 3, axis=-1), labels)
+
+
+def scans(split: Split) -> tuple[np.ndarray, np.ndarray]:
+    """Return the digit scans of a split, (N, 8, 8) float32 in 0..1, and their labels, (N,) int."""
+    bundled = load_digits()
+    train, val = stratified_split(bundled.target.tolist(), TRAIN_FRACTION)
+    chosen = train if split == "train" else val
+    return (bundled.images[chosen] / 16).astype(np.float32), bundled.target[chosen]
+
+
+def cifar10(folder: Path, split: Split) -> Pictures:
+    """Open CIFAR-10 (Krizhevsky, 2009); its test images are the validation split."""
+    train = [f"data_batch_{number}" for number in range(1, 6)]
+    names = train if split == "train" else ["test_batch"]
+    return _cifar([folder / "cifar-10-batches-py" / name for name in names], "labels")
+
+
+def cifar100(folder: Path, split: Split) -> Pictures:
+    """Open CIFAR-100 with fine labels; its test images are the validation split."""
+    name = "train" if split == "train" else "test"
+    return _cifar([folder / "cifar-100-python" / name], "fine_labels")
+
+
+def svhn(folder: Path, split: Split) -> SVHN:
+    """Open SVHN's cropped digits; its test images are the validation split."""
+    return SVHN(folder, split="train" if split == "train" else "test")
+
+
+def digits(folder: Path, split: Split) -> Digits:
+    """The scans of handwritten digits that come with scikit-learn, as they are: which digit is it?
+
+    A scan fills its image, so digits are centred, and a mirrored one is another sign.
+    """
+    return Digits(split)
+
+
+def digits_few(folder: Path, split: Split) -> Pictures:
+    """Twenty digit scans of each class to train on; all 599 test scans.
+
+    Asked for is the digit. On 200 scans a model can overfit, which is when mixing and erasing
+    images are to help: Tables 5 and 6 of the variance paper compare what they do to its accuracy.
+    """
+    whole = Digits(split)
+    if split == "val":
+        return whole
+    random = stream("digits-few", split)
+    of_each = [random.permutation(np.flatnonzero(whole.labels == digit)) for digit in range(10)]
+    chosen = np.sort(np.concatenate([found[:FEW] for found in of_each]))
+    return Pictures(whole.images[chosen], whole.labels[chosen])
+
+
+def _cifar(batches: Sequence[Path], labels: str) -> Pictures:
+    read = []
+    for file in batches:
+        with file.open("rb") as opened:
+            read.append(_Arrays(opened, encoding="latin1").load())  # Python 2 wrote them
+    rows = np.vstack([batch["data"] for batch in read])  # (N, 3072): red, green, blue planes
+    images = rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return Pictures(images, [int(label) for batch in read for label in batch[labels]])

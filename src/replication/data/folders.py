@@ -1,0 +1,73 @@
+"""EuroSAT, Flowers, Imagenette, ImageNet and blood cells: datasets of one file per image.
+
+torchvision lists them; an image or a mask that cannot be decoded is named in the error. The labels
+of a folder of class folders are the ranks of their names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import ConcatDataset, Dataset, Subset
+from torchvision import datasets
+
+from vitrail.images.decoding import read_image
+from vitrail.images.opening import Split, stratified_split
+
+
+class Flowers102(datasets.Flowers102):
+    """Oxford 102 Flower (Nilsback and Zisserman, 2008) without checksums of its files."""
+
+    _file_dict = {  # torchvision's attribute
+        key: (name, None) for key, (name, _) in datasets.Flowers102._file_dict.items()
+    }
+
+
+def eurosat(folder: Path, split: Split) -> Dataset[Any]:
+    """Open EuroSAT (Helber et al., 2019): 80 % of each class train, by a fixed seed."""
+    everything = datasets.ImageFolder(folder / "2750", loader=read_image)
+    train, val = stratified_split(everything.targets, 0.8)
+    return Subset(everything, train if split == "train" else val)
+
+
+def flowers102(folder: Path, split: Split) -> Dataset[Any]:
+    """Open Flowers: its train and val images train, its test images validate."""
+    parts = ("train", "val") if split == "train" else ("test",)
+    return ConcatDataset([Flowers102(folder, part, loader=read_image) for part in parts])
+
+
+def imagenette(folder: Path, split: Split) -> datasets.Imagenette:
+    """Open Imagenette (J. Howard), the version with a short side of 320 pixels."""
+    return datasets.Imagenette(folder, split, size="320px", loader=read_image)
+
+
+def imagenet(folder: Path, split: Split) -> datasets.ImageFolder:
+    """Open ImageNet-1k (Russakovsky et al., 2015); only the class folders are needed."""
+    return datasets.ImageFolder(folder / split, loader=read_image)
+
+
+BLOOD = ("aml_hehr", "apl", "aml_matek", "acevedo", "raabin")
+"""DinoBloom's datasets beside Bone Marrow Cytomorphology (Nordström et al., Table 8)."""
+
+
+def bmc(folder: Path, split: Split) -> Subset[Any]:
+    """Open Bone Marrow Cytomorphology (Matek et al., 2021).
+
+    Validation images are those that DinoBloom (Koch et al., 2024) holds out: ``bm_test.csv`` of
+    its code has a path and a class in each line, and images have names of their own.
+    """
+    lines = (folder / "bmc" / "bm_test.csv").read_text().splitlines()[1:]
+    held_out = {Path(line.partition(",")[0]).name for line in lines}
+    cells = datasets.ImageFolder(folder / "bmc" / "BM_cytomorphology_data", loader=read_image)
+    chosen = (Path(path).name in held_out for path, _ in cells.samples)
+    return Subset(cells, [i for i, val in enumerate(chosen) if val == (split == "val")])
+
+
+def dinobloom(folder: Path, split: Split) -> Dataset[Any]:
+    """Open what DinoBloom trains on without labels: BMC's split, and for training five others.
+
+    Labels of these are ranks of their own folders, and mean nothing.
+    """
+    others = [datasets.ImageFolder(folder / name, loader=read_image) for name in BLOOD]
+    return ConcatDataset([bmc(folder, split), *(others if split == "train" else [])])

@@ -1,0 +1,195 @@
+"""Miniatures: a few made-up images in the true on-disk format of a real dataset.
+
+They pass through the same verification and the same reader as the dataset, so a test or a
+rehearsal exercises everything but the size. Each class has its own colour, under noise.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+from scipy.io import savemat
+from torchvision.datasets import Imagenette
+
+from replication.data.folders import BLOOD
+from vitrail.errors import VitrailError
+from vitrail.images.decoding import IGNORED
+from vitrail.position.controlled import ORIGINALS
+
+if TYPE_CHECKING:
+    from replication.plan.datasets import DatasetInfo, SegmentationFormat
+
+Picture = Callable[[int], np.ndarray]
+"""Paints a new (32, 32, 3) uint8 image of a class."""
+
+
+def write_miniature(info: DatasetInfo, root: Path, per_class: int = 2, classes: int = 3) -> Path:
+    """Write a miniature to ``root / info.folder``, where `build` and `verify` find it; return that.
+
+    Of each of the first `classes` classes each split gets `per_class` images (EuroSAT, which is
+    split 4 to 1 when it is read, four times as many for training). Where images have masks, all
+    classes are in each of as many images. Raises VitrailError if this dataset has no files.
+    """
+    if info.loader not in WRITERS and not info.segmentation:
+        raise VitrailError(
+            f"dataset '{info.name}' has no format on disk to imitate; it comes with a package"
+        )
+    random = np.random.RandomState(0)
+    tint = random.randint(40, 216, (info.classes, 3))
+
+    def paint(label: int) -> np.ndarray:
+        noise = random.randint(-40, 41, (32, 32, 3))
+        return (tint[label] + noise).clip(0, 255).astype(np.uint8)
+
+    folder = root / info.folder
+    labels = [label for label in range(min(classes, info.classes)) for _ in range(per_class)]
+    if info.segmentation:
+        _write_masked(folder, info.segmentation, info.loader, labels, tint, random)
+    else:
+        WRITERS[info.loader](folder, labels, paint)
+    return folder
+
+
+def _write_cifar10(folder: Path, labels: list[int], paint: Picture) -> None:
+    base = folder / "cifar-10-batches-py"
+    enough = np.resize(labels, max(len(labels), 5))  # no batch is ever empty
+    for number, part in enumerate(np.array_split(enough, 5), start=1):
+        batch = {"data": _rows(part, paint), "labels": part.tolist()}
+        _write_pickle(base / f"data_batch_{number}", batch)
+    _write_pickle(base / "test_batch", {"data": _rows(labels, paint), "labels": labels})
+
+
+def _write_cifar10_position(folder: Path, labels: list[int], paint: Picture) -> None:
+    # On disk it is CIFAR. Counted from the other end, two classes have both kinds.
+    _write_cifar10(folder, [int(ORIGINALS[-label % 10]) for label in labels], paint)
+
+
+def _write_cifar100(folder: Path, labels: list[int], paint: Picture) -> None:
+    for split in ("train", "test"):
+        coarse = [label // 5 for label in labels]
+        data = {"data": _rows(labels, paint), "fine_labels": labels, "coarse_labels": coarse}
+        _write_pickle(folder / "cifar-100-python" / split, data)
+
+
+def _write_svhn(folder: Path, labels: list[int], paint: Picture) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "test"):
+        images = np.stack([paint(label) for label in labels], axis=-1)  # (32, 32, 3, N)
+        digits = np.array([[label or 10] for label in labels], dtype=np.uint8)  # zero is 10
+        savemat(folder / f"{split}_32x32.mat", {"X": images, "y": digits})
+
+
+def _write_eurosat(folder: Path, labels: list[int], paint: Picture) -> None:
+    for number, label in enumerate(labels * 5):
+        name = f"Class{label}"
+        _write_image(folder / "2750" / name / f"{name}_{number + 1}.jpg", paint(label))
+
+
+def _write_flowers102(folder: Path, labels: list[int], paint: Picture) -> None:
+    base = folder / "flowers-102"
+    everything = labels * 3  # train, val, test
+    for number, label in enumerate(everything, start=1):
+        _write_image(base / "jpg" / f"image_{number:05d}.jpg", paint(label))
+    savemat(base / "imagelabels.mat", {"labels": np.array([everything]) + 1})
+    numbers = np.arange(1, len(everything) + 1).reshape(3, 1, -1)
+    savemat(base / "setid.mat", dict(zip(("trnid", "valid", "tstid"), numbers, strict=True)))
+
+
+def _write_synsets(
+    below: str, synsets: list[str], folder: Path, labels: list[int], paint: Picture
+) -> None:
+    for split in ("train", "val"):
+        for number, label in enumerate(labels, start=1):
+            name = synsets[label]
+            _write_image(folder / below / split / name / f"{name}_{number}.JPEG", paint(label))
+
+
+def _write_bmc(folder: Path, labels: list[int], paint: Picture) -> None:
+    lines, base = ["Image Path,Label"], folder / "bmc"
+    for number, label in enumerate(labels * 2, start=1):
+        name, held_out = f"C{label:02d}", number > len(labels)
+        lines += [f"test/{name}/{name}_{number:05d}.jpg,{name}"] * held_out
+        file = base / "BM_cytomorphology_data" / name / "0001-1000" / f"{name}_{number:05d}.jpg"
+        _write_image(file, paint(label))
+    (base / "bm_test.csv").write_text("\n".join(lines))
+
+
+def _write_dinobloom(folder: Path, labels: list[int], paint: Picture) -> None:
+    _write_bmc(folder, labels, paint)
+    for other in BLOOD:
+        for number, label in enumerate(labels):
+            _write_image(folder / other / f"C{label:02d}" / f"{number}.tif", paint(label))
+
+
+WRITERS: dict[str, Callable[[Path, list[int], Picture], None]] = {
+    "replication.data.arrays:cifar10": _write_cifar10,
+    "replication.data.positions:cifar10_position": _write_cifar10_position,
+    "replication.data.positions:cifar10_position_redrawn": _write_cifar10_position,
+    "replication.data.arrays:cifar100": _write_cifar100,
+    "replication.data.arrays:svhn": _write_svhn,
+    "replication.data.folders:eurosat": _write_eurosat,
+    "replication.data.folders:bmc": _write_bmc,
+    "replication.data.folders:dinobloom": _write_dinobloom,
+    "replication.data.folders:flowers102": _write_flowers102,
+    "replication.data.folders:imagenette": partial(
+        _write_synsets, "imagenette2-320", sorted(Imagenette._WNID_TO_CLASS)
+    ),
+    "replication.data.folders:imagenet": partial(
+        _write_synsets, "", [f"n{label:08d}" for label in range(1000)]
+    ),
+}
+
+
+SCENERY = {
+    "replication.data.segmentation:ade20k": (172, 128, "ADE_{split}_{number:08d}", True),
+    "replication.data.segmentation:cityscapes": (256, 128, "{city}/{city}_{number:06d}", False),
+    "replication.data.segmentation:loveda": (128, 128, "{number}", True),
+    "replication.data.segmentation:voc2012": (128, 96, "{number:06d}", False),
+    "replication.data.segmentation:scenes": (80, 64, "{split}_{number:04d}", True),
+}
+"""Width and height of images with masks (in the dataset's aspect), names, `reduce_zero_label`."""
+
+
+def _write_masked(
+    folder: Path,
+    form: SegmentationFormat,
+    loader: str,
+    labels: list[int],
+    tint: np.ndarray,
+    random: np.random.RandomState,
+) -> None:
+    """Write as many images as labels, of 4x4 cells that show all of them and what is ignored."""
+    width, height, names, reduce_zero_label = SCENERY[loader]
+    colours = np.concatenate([tint, np.full((256 - len(tint), 3), 128)])  # (256, 3)
+    cells, cell = np.resize([IGNORED, *set(labels)], 16), (height // 4, width // 4)
+    for split, city, paths in (("train", "aachen", form.train), ("val", "munster", form.val)):
+        for number in range(len(labels)):
+            name = names.format(split=split, city=city, number=number)
+            mask = np.kron(random.permutation(cells).reshape(4, 4), np.ones(cell)).astype(np.uint8)
+            noise = random.randint(-40, 41, (*mask.shape, 3))
+            pixels = (colours[mask] + noise).clip(0, 255).astype(np.uint8)
+            _write_image(folder / paths.img_path / f"{name}{form.img_suffix}", pixels)
+            stored = np.where(mask == IGNORED, 0, mask + 1) if reduce_zero_label else mask
+            file = folder / paths.seg_map_path / f"{name}{form.seg_map_suffix}"
+            _write_image(file, stored.astype(np.uint8))
+
+
+def _rows(labels: Any, paint: Picture) -> np.ndarray:
+    """Images as CIFAR keeps them: (N, 3072) uint8, all red first, then green, then blue."""
+    return np.array([paint(label).transpose(2, 0, 1).reshape(-1) for label in labels])
+
+
+def _write_pickle(path: Path, data: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps(data, protocol=2))
+
+
+def _write_image(path: Path, pixels: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)

@@ -1,0 +1,38 @@
+"""CIFAR-10-Position and the same of digits: half of the classes depend on position.
+
+`vitrail.position.controlled` places the images (position, Sec. 5.1, Fig. 2).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from replication.data.arrays import Digits, cifar10
+from vitrail.images.opening import Split
+from vitrail.position.controlled import Placed, in_corners
+
+
+def cifar10_position(folder: Path, split: Split, redraw: bool = False) -> Placed:
+    """Open CIFAR-10-Position: CIFAR-10's images, halved by means of 2x2 pixels, in corners."""
+    whole = cifar10(folder, split)
+    sums = whole.images.reshape(-1, 16, 2, 16, 2, 3).sum((2, 4), dtype=np.uint16)
+    halved = ((sums + 2) // 4).astype(np.uint8)  # rounded
+    return in_corners(halved, whole.labels, split, redraw)
+
+
+def digits_position(folder: Path, split: Split, redraw: bool = False) -> Placed:
+    """A digit scan in a random corner of a black frame: which digit, and of two of them, where?
+
+    The class of two digits is that of their corner, too: eight of the sixteen classes depend on
+    position, and eight do not. With `redraw` a training image's corner, and with it its label, is
+    drawn anew at every access, as in the authors' code.
+    """
+    scans = Digits(split)
+    return in_corners(scans.images, scans.labels, split, redraw)
+
+
+cifar10_position_redrawn = partial(cifar10_position, redraw=True)
+digits_position_redrawn = partial(digits_position, redraw=True)

@@ -1,0 +1,127 @@
+"""How a training by DINOv2 is set, and what its steps cost (octic, App. E.2, Table 6(b))."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from replication.engine.dinov2 import Trainer
+from replication.engine.team import Team
+from vitrail.dinov2.network import Network, build_model
+from vitrail.dinov2.optimizer import Schedules, build_optimizer
+from vitrail.errors import VitrailError
+from vitrail.images.loading import MicroBatch
+from vitrail.measures.context import Described, Values
+from vitrail.measures.memory import MIB
+from vitrail.measures.throughput import elapsed
+
+if TYPE_CHECKING:
+    from replication.plan.recipe import SelfSupervisionRecipe
+
+
+def hyperparameters(described: Described[SelfSupervisionRecipe]) -> Values:
+    """Say how a recipe trains, as its head, its optimiser and its schedules tell.
+
+    Returns:
+        ``batch_size``, ``adamw`` (1 or 0), ``lr`` (the peak), ``layer_scale`` and ``weight_decay``
+        (the first), ``thousand_steps``, ``thousand_warmup_steps``, ``drop_path``, ``prototypes``,
+        ``clip_grad``, ``momentum`` (the teacher's first), ``koleo_weight``, ``mask_probability``,
+        ``mask_ratio/from`` and ``mask_ratio/to``.
+    """
+    recipe = described.recipe
+    with torch.device("meta"):
+        network: Any = Network(recipe, build_model(recipe, 0))
+    layers = nn.ModuleDict({"blocks": nn.ModuleList([nn.Linear(1, 1)])})
+    stand_in: Any = nn.ModuleDict({"backbone": layers})  # fused AdamW takes no meta tensors
+    optimizer = build_optimizer(stand_in, recipe)
+    schedules = Schedules(recipe, optimizer)
+    schedules.step_update(0)
+    weight_decay = max(group["weight_decay"] for group in optimizer.param_groups)
+    schedules.step_update(recipe.schedule.warmup_steps)
+    return {
+        "batch_size": recipe.batch.size,
+        "adamw": int(type(optimizer) is torch.optim.AdamW),
+        "lr": schedules.lr,
+        "layer_scale": recipe.model.args.get("init_values") or 1.0,
+        "weight_decay": weight_decay,
+        "thousand_steps": recipe.schedule.steps / 1000,
+        "thousand_warmup_steps": recipe.schedule.warmup_steps / 1000,
+        "drop_path": recipe.drop_path,
+        "prototypes": network.head.last_layer.out_features,
+        "clip_grad": recipe.optimizer.clip_grad,
+        "momentum": schedules.momentum(0),
+        "koleo_weight": recipe.koleo_weight,
+        "mask_probability": recipe.masks.probability,
+        "mask_ratio/from": recipe.masks.ratio[0],
+        "mask_ratio/to": recipe.masks.ratio[1],
+    }
+
+
+def training_step(
+    described: Described[SelfSupervisionRecipe],
+    models: Mapping[str, Mapping[str, Any]],
+    images: int = 32,
+    passes: int = 20,
+    warmup: int = 3,
+) -> Values:
+    """Measure time and memory of a recipe's optimiser step with other backbones, on noise.
+
+    One after the other, as a training fills a device: student, teacher, heads, losses, AdamW.
+
+    Args:
+        described: the recipe, all but its model.
+        models: name and args of backbones by label; args go over the recipe's.
+        images: of a step, in one micro-batch; 32 is what one of the paper's GPUs takes.
+        passes: timed steps.
+        warmup: steps before these.
+
+    Returns:
+        ``"<label>/..."`` with ``images_per_second`` (of the median step) and ``peak``, the MiB
+        allocated, None on a CPU.
+
+    Raises:
+        VitrailError: a model does not exist or refuses its arguments, or nothing is timed.
+    """
+    if passes < 1 or images < 2:
+        raise VitrailError(
+            f"passes is {passes} and images is {images}; give at least 1 of the one and 2 of the "
+            "other, as KoLeo's loss needs neighbours"
+        )
+    recipe, values = described.recipe, dict[str, float | None]()
+    batch = recipe.batch.model_copy(update={"size": images, "micro": images})
+    for label, fields in models.items():
+        args = {**recipe.model.args, **fields.get("args", {})}
+        model = recipe.model.model_copy(update={**fields, "args": args})
+        changed = recipe.model_copy(update={"model": model, "batch": batch})
+        gc.collect()  # a student refers to itself, and the next one needs its room
+        found = _cost(changed, torch.device(described.device), described.seed, passes, warmup)
+        values |= {f"{label}/{quantity}": value for quantity, value in found.items()}
+    return values
+
+
+def _cost(
+    recipe: SelfSupervisionRecipe, device: torch.device, seed: int, passes: int, warmup: int
+) -> dict[str, float | None]:
+    """Time the steps of one recipe, with nothing else on the device."""
+    torch.manual_seed(seed)
+    network = Network(recipe, build_model(recipe, 0))
+    trainer = Trainer(network, recipe, seed, Team(0, 1, device))
+    size, spec = recipe.batch.size, recipe.crops
+    sides = [(2, recipe.data.image_size), (spec.local_count, spec.local_size)]
+    crops = [torch.randn(size, n, 3, side, side) for n, side in sides if n]
+    batch = MicroBatch(0, 0, crops, torch.zeros(size, dtype=torch.long))
+    for step in range(warmup):
+        trainer.step(step, [batch])
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats(device)
+    steps = range(warmup, warmup + passes)
+    seconds = [elapsed(partial(trainer.step, step, [batch]), str(device)) for step in steps]
+    peak = torch.cuda.max_memory_allocated(device) / MIB if on_gpu else None
+    return {"images_per_second": size / statistics.median(seconds), "peak": peak}

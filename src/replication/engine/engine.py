@@ -1,0 +1,125 @@
+"""What trains a recipe, and what builds its model: modules that the recipe's task names."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, Protocol, cast
+
+from typing_extensions import TypeVar
+
+from vitrail.errors import VitrailError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from replication.plan.datasets import DatasetInfo
+    from replication.plan.jobs import TrainingJob
+    from replication.plan.recipe import AnyRecipe, Recipe, Training
+    from vitrail.images.loading import Views
+
+R = TypeVar("R", bound="Training", default="Recipe", covariant=True)
+
+
+@dataclass(frozen=True)
+class Job(Generic[R]):
+    """One run to train: a recipe with a seed, in a folder of its own.
+
+    Args:
+        recipe: what to train.
+        seed: decides all randomness.
+        folder: the run folder; gets recipe.yaml, log.jsonl, weights.safetensors and
+            provenance.json.
+        dataset: the recipe's dataset.
+        data_root: where the datasets lie.
+        device: torch's name of the device.
+        workers: processes that read and transform images, for each training process.
+        checkpoint_seconds: time between checkpoints.
+        initial: file of the weights that the recipe starts from: published ones, which None takes
+            from timm's own store, or those of another run.
+        retrain: train a finished run anew if other code has trained it.
+        stop_after: stop, with a checkpoint, once this many steps of the run are taken.
+        validate_every: epochs between validations, with one at the end; None is never. They change
+            no bit of the weights.
+        tensorboard: write TensorBoard's events beside the log, if it is installed.
+        views: the training images as the model sees them, where no seed changes them: filled in by
+            the first of the runs that share it.
+    """
+
+    recipe: R
+    seed: int
+    folder: Path
+    dataset: DatasetInfo
+    data_root: Path
+    device: str = "cpu"
+    workers: int = 0
+    checkpoint_seconds: float = 600.0
+    initial: Path | None = None
+    retrain: bool = False
+    stop_after: int | None = None
+    validate_every: int | None = None
+    tensorboard: bool = False
+    views: Views = field(default_factory=dict, repr=False)
+
+
+def one_run(job: TrainingJob, seed: int, views: Views) -> Job[AnyRecipe]:
+    """The run of one seed, which starts where the job says; its seeds share `views`.
+
+    Raises:
+        VitrailError: the run that it starts from is not trained, or its weights are not its own.
+    """
+    from replication.engine.model import starting_weights
+
+    return Job(
+        recipe=job.recipe,
+        seed=seed,
+        folder=job.folder / f"seed{seed}",
+        dataset=job.dataset,
+        data_root=job.data_root,
+        device=job.device,
+        workers=job.workers,
+        checkpoint_seconds=job.checkpoint_seconds,
+        initial=job.published or (starting_weights(job.start, seed) if job.start else None),
+        retrain=job.retrain,
+        validate_every=job.validate_every,
+        tensorboard=job.tensorboard,
+        views=views,
+    )
+
+
+class Engine(Protocol):
+    """What the module offers that a recipe names as its `engine`."""
+
+    def train(self, job: Job[Training]) -> Path:
+        """Train as `replication.engine.loop.train` does; return the path of the weights."""
+
+
+class Builder(Protocol):
+    """What the module offers that a recipe names as its `builder`."""
+
+    def build_model(self, recipe: Training, classes: int) -> nn.Module:
+        """Make the recipe's model without published weights."""
+
+    def image_shape(self, recipe: Training) -> tuple[int, int, int]:
+        """(channels, height, width) of an image as the model sees it in training."""
+
+
+def engine_of(recipe: Training) -> Engine:
+    """Import the engine that a recipe names; VitrailError if its packages are not installed."""
+    return cast(Engine, _import(recipe.engine))
+
+
+def builder_of(recipe: Training) -> Builder:
+    """Import the builder that a recipe names; VitrailError if its packages are not installed."""
+    return cast(Builder, _import(recipe.builder))
+
+
+def _import(module: str) -> object:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise VitrailError(
+            f"{module} cannot be imported ({error}): install envs/requirements.lock with "
+            "envs/install.sh"
+        ) from None

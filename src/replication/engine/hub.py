@@ -1,0 +1,117 @@
+"""A trained run as others take it: timm's ``config.json``, and a model card.
+
+They lie beside the weights of every run, so that ``timm.create_model("local-dir:<run folder>",
+pretrained=True)`` makes the model again (after ``import vitrail.models``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+from timm.models._hub import save_config_for_hf
+from torch import nn
+
+from vitrail.files import atomic_path
+from vitrail.images.transforms import normalization
+
+if TYPE_CHECKING:
+    from replication.plan.datasets import DatasetInfo
+    from replication.plan.recipe import AnyRecipe, Recipe, SelfSupervisionRecipe
+
+CARD = """---
+library_name: {library}
+license: apache-2.0
+tags:
+- {task}
+- {library}
+- vitrail
+---
+# {name}
+
+{use}
+
+Trained on {info.title} ({info.train_images} images of {info.classes} classes; {info.licence}), \
+{info.split}.
+The weights are under Apache-2.0 as far as the terms of the data allow.
+
+{numbers}
+## Recipe
+
+```yaml
+{recipe}```
+
+Commit {commit}, seed {seed}.
+"""
+OF_TIMM = """```python
+import vitrail.models, timm
+
+model = timm.create_model("{source}", pretrained=True)
+```"""
+OF_MMSEG = """```python
+import vitrail.segmentation
+from mmseg.apis import inference_model, init_model
+
+seen = inference_model(init_model("config.py", "mmseg.pth", device="cpu"), "photo.jpg")
+```
+
+`vitrail mmseg test config.py mmseg.pth` evaluates it."""
+
+
+TASKS = {
+    "classification": "image-classification",
+    "segmentation": "image-segmentation",
+    "self_supervision": "image-feature-extraction",
+}
+
+
+def write_config(
+    model: nn.Module, recipe: Recipe | SelfSupervisionRecipe, info: DatasetInfo, folder: Path
+) -> None:
+    """Write what timm makes the model again from, and how an image becomes its input.
+
+    There is no file for a registered module without timm's `pretrained_cfg`.
+    """
+    if not hasattr(model, "pretrained_cfg"):
+        return
+    data = recipe.data
+    mean, std = normalization(info, data.normalization)
+    config = {
+        "input_size": (3, data.image_size, data.image_size),
+        "interpolation": data.interpolation,
+        "crop_pct": data.crop_pct,
+        "crop_mode": data.crop_mode,
+        "mean": mean,
+        "std": std,
+    }
+    with atomic_path(folder / "config.json") as partial:
+        save_config_for_hf(model, str(partial), data_config=config)
+
+
+def model_card(
+    recipe: AnyRecipe,
+    info: DatasetInfo,
+    *,
+    name: str,
+    source: str,
+    seed: int,
+    commit: str,
+    numbers: str = "",
+) -> str:
+    """Return the card of a run: recipe, data, terms, and `numbers`, a section of Markdown.
+
+    timm opens the run by its `source`, such as ``local-dir:FOLDER``.
+    """
+    segmenter = recipe.task == "segmentation"
+    return CARD.format(
+        library="mmsegmentation" if segmenter else "timm",
+        task=TASKS[recipe.task],
+        name=name,
+        use=OF_MMSEG if segmenter else OF_TIMM.format(source=source),
+        info=info,
+        numbers=numbers,
+        recipe=yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False),
+        seed=seed,
+        commit=commit,
+    )

@@ -1,0 +1,169 @@
+"""From a recipe to a model, and a model's weights to and from disk.
+
+Weights are safetensors with the recipe's hash and the seed in their metadata: a file that strayed
+into another run's folder is refused. A receipt names the weights that the seeds of a run were
+trained to, by their SHA-256; what stands on a run takes only those.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+import vitrail.models  # noqa: F401
+from replication.engine.engine import builder_of
+from vitrail.errors import VitrailError, first_line
+from vitrail.files import atomic_path, sha256, write_atomically
+from vitrail.weights_file import read_weights
+
+if TYPE_CHECKING:
+    from replication.plan.jobs import TrainedRun, TrainingJob
+    from replication.plan.recipe import AnyRecipe, Recipe, SelfSupervisionRecipe
+
+
+def build_from(recipe: Recipe | SelfSupervisionRecipe, classes: int, file: Path) -> nn.Module:
+    """Make the recipe's model with all the weights of another run, as `save_weights` writes them.
+
+    Raises VitrailError as `build_model`, or if the weights are of another architecture.
+    """
+    model = builder_of(recipe).build_model(recipe, classes)
+    remedy = "correct model.weights_from, or give both recipes models of one shape"
+    _fill(model, file, recipe, remedy)
+    return model
+
+
+def save_weights(weights: Mapping[str, Tensor], path: Path, recipe: AnyRecipe, seed: int) -> None:
+    """Write a state dict to `path`, all or nothing, with the run that it belongs to.
+
+    Raises VitrailError if the file cannot be written.
+    """
+    # Clones, because safetensors refuses tensors that share memory (tied weights, views).
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
+    # One entry, because safetensors writes several in a random order: equal runs, equal files.
+    owner = json.dumps({"recipe_hash": recipe.hash, "seed": seed})
+    content = save(tensors, metadata={"run": owner})
+    with atomic_path(path) as partial:
+        partial.write_bytes(content)
+
+
+def load_weights(model: nn.Module, path: Path, recipe: AnyRecipe) -> None:
+    """Load a run's weights, in the folder of a seed in that of the recipe, into its model.
+
+    Raises VitrailError if the file is missing, damaged, of another recipe or architecture.
+    """
+    require_recipe(path, recipe.hash)
+    remedy = "the code of the model has changed since; delete the run folder and train again"
+    _fill(model, path, recipe, remedy)
+
+
+def require_recipe(path: Path, recipe_hash: str) -> None:
+    """Refuse weights in a run's folder that are not there or not of its recipe.
+
+    Raises:
+        VitrailError: the file is missing, damaged, or of another recipe.
+    """
+    if not path.exists():
+        # Snakemake goes by the receipts: with one there, it would not train again.
+        raise VitrailError(
+            f"{path} does not exist: delete {path.parent.parent}/trained-*.json if there is one, "
+            "and start snakemake again to train this run"
+        )
+    owner = weights_owner(path)
+    if owner.get("recipe_hash") != recipe_hash:
+        raise VitrailError(
+            f"{path} holds weights of recipe {owner.get('recipe_hash')}, not of recipe "
+            f"{recipe_hash}: train again, or point to this recipe's run folder"
+        )
+
+
+def _fill(model: nn.Module, path: Path, recipe: AnyRecipe, remedy: str) -> None:
+    try:
+        model.load_state_dict(read_weights(path))
+    except RuntimeError as error:
+        # The first line only says of which class of modules; what does not fit stands below it.
+        reason = " ".join(str(error).partition("\n")[2].partition("\n")[0].split()).rstrip(".")
+        raise VitrailError(
+            f"{path} does not fit model '{recipe.model.name}' ({reason}): {remedy}"
+        ) from None
+
+
+def weights_owner(path: Path) -> dict[str, Any]:
+    """Return the `recipe_hash` and the `seed` that a weights file names as its own.
+
+    Raises VitrailError if the file is damaged.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise VitrailError(
+            f"{path} is damaged ({first_line(error)}): delete it and make it again"
+        ) from None
+    try:
+        owner = json.loads(metadata.get("run", "{}"))
+    except ValueError:
+        owner = None
+    if not isinstance(owner, dict):
+        raise VitrailError(
+            f"{path} names no run as its own (its metadata 'run' is {metadata['run']!r}): delete "
+            "it and make it again"
+        )
+    return owner
+
+
+def write_receipt(job: TrainingJob, weights: Mapping[int, Path]) -> None:
+    """Write down the weights that a job has trained."""
+    receipt = {
+        "paper": job.paper,
+        "recipe": job.name,
+        "recipe_hash": job.recipe.hash,
+        "sha256": {str(seed): sha256(file) for seed, file in weights.items()},
+    }
+    write_atomically(job.output, json.dumps(receipt, indent=2) + "\n")
+
+
+def starting_weights(start: TrainedRun, seed: int) -> Path:
+    """Find the weights of a seed of the run that a training starts from.
+
+    Raises VitrailError if that run is not trained, or its weights are not its own.
+    """
+    weights = start.weights(seed)
+    require_recipe(weights, start.recipe_hash)
+    require_own_weights(start, seed)
+    return weights
+
+
+def require_own_weights(run: TrainedRun, seed: int) -> str:
+    """Refuse weights of another seed, or others than the run's receipt names; return their SHA-256.
+
+    A rehearsal leaves no receipt; its weights need only name the seed.
+    """
+    weights, receipt = run.weights(seed), run.receipts.get(seed)
+    remedy = f"delete {receipt or run.folder} and {weights.parent} to train seed {seed} again"
+    owner = weights_owner(weights).get("seed")
+    if owner != seed:
+        raise VitrailError(f"{weights} holds weights of seed {owner}, not of seed {seed}; {remedy}")
+    digest = sha256(weights)
+    if receipt is not None and receipt.is_file() and trained_weights(receipt).get(seed) != digest:
+        raise VitrailError(
+            f"{weights} has not the SHA-256 of the weights that {receipt} names; {remedy}"
+        )
+    return digest
+
+
+def trained_weights(receipt: Path) -> dict[int, str]:
+    """Read a receipt: the SHA-256 of the weights of each seed; VitrailError if it is damaged."""
+    try:
+        digests = json.loads(receipt.read_text(encoding="utf-8"))["sha256"]
+        return {int(seed): str(digest) for seed, digest in digests.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise VitrailError(
+            f"{receipt} does not say which weights were trained; delete it and "
+            f"{receipt.parent}/seed* to train again"
+        ) from None

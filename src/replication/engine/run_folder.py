@@ -1,0 +1,229 @@
+"""The folder of a run: its lock, what lies in it when training begins and has ended, and its cost.
+
+Beside the lock lies a note of who holds it: a workflow manager that was killed and unlocked can
+start a job while the first one still runs, and the person must know which to cancel. Each start of
+a training is an attempt, noted beside the checkpoints; their sum goes into the provenance.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from torch import Tensor
+
+from replication.engine.checkpoint import Checkpoints
+from replication.engine.hub import model_card
+from replication.engine.model import save_weights, weights_owner
+from replication.engine.team import Team
+from replication.plan.code import training_digest
+from vitrail.errors import VitrailError
+from vitrail.files import Locked, clear_temporaries, lock, sha256, write_atomically
+from vitrail.provenance import commit, peak_memory_bytes, provenance, read_provenance
+
+if TYPE_CHECKING:
+    from replication.engine.engine import Job
+    from replication.plan.recipe import AnyRecipe
+
+
+class RunFolder:
+    """One run in its folder, where only the team's lead writes.
+
+    Raises VitrailError if the recipe wants another dataset than the job has.
+    """
+
+    def __init__(self, job: Job[AnyRecipe], team: Team) -> None:
+        wanted, given = job.recipe.data, job.dataset
+        if (given.name, given.version) != (wanted.dataset, wanted.version):
+            raise VitrailError(
+                f"the recipe wants dataset {wanted.dataset} version {wanted.version} and was given "
+                f"{given.name} version {given.version}: correct data.dataset or data.version"
+            )
+        self.job, self.team = job, team
+        self.weights = job.folder / "weights.safetensors"
+        self.provenance = job.folder / "provenance.json"
+        self.code = training_digest(job.recipe, job.dataset)
+        checkpoints = job.folder / "checkpoints"
+        self.checkpoints = Checkpoints(checkpoints, job.recipe.hash, job.seed)
+        self.attempts = Attempts(
+            checkpoints / "attempts.json", job.recipe.batch.size, commit(), self.code
+        )
+
+    @contextmanager
+    def held(self) -> Iterator[bool]:
+        """Lock the folder while the block runs; give it whether there is anything to train.
+
+        Raises VitrailError if the folder holds weights of another run, or such as were trained from
+        others than it starts from now, or if another process trains in it.
+        """
+        with ExitStack() as lock:
+            self.team.from_lead(lambda: lock.enter_context(exclusive(self.job.folder)))
+            yield not self.team.from_lead(self._is_finished)
+
+    def _is_finished(self) -> bool:
+        """Return whether the run is finished already; if not, note its recipe."""
+        clear_temporaries(self.job.folder)
+        if self.weights.exists():
+            recipe, seed = self.job.recipe.hash, self.job.seed
+            owner = weights_owner(self.weights)
+            if owner != {"recipe_hash": recipe, "seed": seed}:
+                raise VitrailError(
+                    f"{self.weights} is of recipe {owner.get('recipe_hash')}, seed "
+                    f"{owner.get('seed')}, not of recipe {recipe}, seed {seed}: delete it or train "
+                    "in another folder"
+                )
+            if (facts := read_provenance(self.job.folder)) is not None:
+                self.checkpoints.clear()  # a kill may have come between writing and clearing
+                made_by = facts.get("code"), facts.get("initial_sha256")
+                if not self.job.retrain or made_by == (self.code, self.digest_of_start):
+                    self.require_same_start(facts.get("initial_sha256"), self.weights)
+                    return True
+                self.provenance.unlink()  # what it is about begins anew
+        resolved = yaml.safe_dump(self.job.recipe.model_dump(mode="json"), sort_keys=False)
+        write_atomically(self.job.folder / "recipe.yaml", resolved)
+        return False
+
+    def require_same_start(self, started: str | None, trained: Path) -> None:
+        """Refuse what was trained from weights that another training has replaced since."""
+        if started != self.digest_of_start:
+            raise VitrailError(
+                f"{trained} was trained from other weights than {self.job.initial} holds now: "
+                f"delete {self.job.folder} to train it again"
+            )
+
+    @cached_property
+    def digest_of_start(self) -> str | None:
+        """The digest of the weights of another run that this one starts from, if it does."""
+        initial = self.job.initial
+        return sha256(initial) if initial and self.job.recipe.model.weights_from else None
+
+    def finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
+        """Write the results, then drop the checkpoints, which they make worthless."""
+        job, device = self.job, str(self.team.device)
+        self.attempts.note(steps)
+        summary = self.attempts.summary()
+        card = model_card(
+            job.recipe,
+            job.dataset,
+            name=job.folder.parent.name,
+            source=f"local-dir:{job.folder}",
+            seed=job.seed,
+            commit=summary["commit"],
+        )
+        write_atomically(job.folder / "README.md", card)
+        save_weights(weights, self.weights, job.recipe, job.seed)
+        origin = provenance(
+            device,
+            recipe_hash=job.recipe.hash,
+            seed=job.seed,
+            dataset=job.dataset.name,
+            dataset_version=job.dataset.version,
+            steps=steps,
+            processes=self.team.world,
+            peak_memory_bytes=peak_memory_bytes(device),
+            initial_sha256=self.digest_of_start,
+            **summary,
+        )
+        write_atomically(self.provenance, json.dumps(origin, indent=2) + "\n")
+        self.checkpoints.clear()
+
+
+UNKNOWN = "unknown"  # the commit or the code of an attempt that did not note it
+
+
+@dataclass
+class Attempt:
+    """One start of a training: by which code, from which step to which, how long that took."""
+
+    started: str
+    first_step: int
+    last_step: int
+    seconds: float
+    commit: str = UNKNOWN
+    code: str = UNKNOWN
+
+
+class Attempts:
+    """All attempts at one run; the present one, the last, begins with this object.
+
+    A file at `path` that cannot be read counts as empty. `code` is the digest of the code that
+    trains, `commit` where it is from, if it is in a repository.
+    """
+
+    def __init__(self, path: Path, images_per_step: int, commit: str | None, code: str) -> None:
+        self._path, self._images_per_step = path, images_per_step
+        self._start = time.monotonic()
+        try:
+            before = [Attempt(**entry) for entry in json.loads(path.read_text())]
+        except (OSError, ValueError, TypeError):
+            before = []
+        self._all = [*before, Attempt(now(), 0, 0, 0.0, commit or UNKNOWN, code)]
+
+    def begin(self, step: int) -> None:
+        """Write down where the present attempt starts."""
+        self._all[-1].first_step = step
+        self.note(step)
+
+    def note(self, step: int) -> None:
+        """Write down that the present attempt has come to `step`."""
+        self._all[-1].last_step = step
+        self._all[-1].seconds = round(time.monotonic() - self._start, 3)
+        write_atomically(self._path, json.dumps([asdict(attempt) for attempt in self._all]))
+
+    def summary(self) -> dict[str, Any]:
+        """Return the cost of the run so far, all attempts added up.
+
+        `commit` and `code` are those when each attempt began; several are joined by "+" in order.
+        """
+        seconds = sum(attempt.seconds for attempt in self._all)
+        steps = sum(attempt.last_step - attempt.first_step for attempt in self._all)
+        return {
+            "commit": "+".join(dict.fromkeys(attempt.commit for attempt in self._all)),
+            "code": "+".join(dict.fromkeys(attempt.code for attempt in self._all)),
+            "started": self._all[0].started,
+            "finished": now(),
+            "attempts": len(self._all),
+            "interruptions": len(self._all) - 1,
+            "wall_seconds": round(seconds, 3),
+            "steps_repeated": steps - self._all[-1].last_step,
+            "images_per_second": round(steps * self._images_per_step / seconds, 1) if steps else 0,
+        }
+
+
+def now() -> str:
+    """Return the present time, UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold the run folder (made if absent) while the block runs.
+
+    Raises VitrailError if another process holds it, or it cannot be written or locked.
+    """
+    note, slurm = folder / ".lock-holder", os.environ.get("SLURM_JOB_ID")
+    myself = f"process {os.getpid()} on {socket.gethostname()}"
+    with ExitStack() as held:
+        try:
+            held.enter_context(lock(folder / ".lock"))
+        except Locked:
+            holder = ""  # which has not written its note yet, or has ended since
+            with suppress(OSError):
+                holder = note.read_text()
+            raise VitrailError(
+                f"{folder} is being trained by {holder or 'another process'}: wait for it to end, "
+                "or cancel it and start again"
+            ) from None
+        write_atomically(note, f"SLURM job {slurm} ({myself})" if slurm else myself)
+        held.callback(note.unlink, missing_ok=True)
+        yield

@@ -1,0 +1,250 @@
+"""The engine of segmentation: MMSegmentation's models, trained by mmengine's Runner.
+
+Around its steps stand the same rules as around a classifier's: the run folder and its lock, sealed
+checkpoints, the journal, signals, provenance. Model and optimiser of a resumed run are those that
+it had, and all else follows from the seed and the step's number: on a CPU it ends in the same bits.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mmengine.device.utils
+import torch
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import Runner
+from mmseg.registry import DATASETS
+from torch import Tensor, nn
+
+from replication.data.layout import check_layout
+from replication.engine.engine import Job
+from replication.engine.journal import Journal, Losses
+from replication.engine.loop import LOG_STEPS
+from replication.engine.run_folder import RunFolder
+from replication.engine.segmentation.accuracy import Areas, ValidationSamples, judge
+from replication.engine.segmentation.config import initial_segmenter, test_config, training_config
+from replication.engine.team import Interruption, Team
+from replication.engine.validation import is_due
+from replication.plan.recipe import SegmentationRecipe
+from vitrail.errors import VitrailError, first_line
+from vitrail.files import atomic_path, write_atomically
+from vitrail.measures.context import Trained
+from vitrail.seeding import seed_everything
+
+
+def train(job: Job[SegmentationRecipe]) -> Path:
+    """Train a run, or go on where an earlier attempt ended.
+
+    As `replication.engine.loop.train`, whose errors these are; `job.initial` holds the published
+    weights of the backbone, without which the seed decides its weights, too, or those of the whole
+    segmenter where the recipe has no steps.
+
+    The run folder also gets training_config.py, as mmengine resolved it, and what mmseg's tools and
+    `init_model` open: config.py and mmseg.pth, the weights as a checkpoint of mmengine's.
+    """
+    run = _Run(job, Team.assemble(job.device))
+    with run.held() as unfinished:
+        if unfinished and job.recipe.schedule.steps:
+            run.train()
+        elif unfinished:
+            run.keep_initial_weights()
+    return run.weights
+
+
+class _Run(RunFolder, Hook):
+    """One segmenter in training: a hook around each step of the Runner.
+
+    Before a step it sets the randomness; after it, it logs, judges, saves and stops.
+    """
+
+    job: Job[SegmentationRecipe]
+    state: dict[str, Any] | None  # of a checkpoint, until it is restored
+    samples: ValidationSamples | None = None
+    signal, done, lr = 0, 0, 0.0
+
+    def keep_initial_weights(self) -> None:
+        """Save the weights that training would start from as the run's result."""
+        model = self.team.together(lambda: initial_segmenter(self.job))
+        self.team.from_lead(lambda: self.finish(model.state_dict(), 0))
+
+    def finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
+        """Write the results for mmseg's tools, too."""
+        job = self.job
+        config = test_config(job.recipe, job.dataset, job.data_root)
+        known = DATASETS.get(config.test_dataloader.dataset.type).METAINFO
+        meta = {"iter": steps, "seed": job.seed, "dataset_meta": known, "cfg": config.pretty_text}
+        content = io.BytesIO()
+        state = {name: value.detach().cpu() for name, value in weights.items()}
+        torch.save({"meta": meta, "state_dict": state}, content)
+        with atomic_path(job.folder / "mmseg.pth") as partial_file:
+            partial_file.write_bytes(content.getvalue())
+        write_atomically(job.folder / "config.py", config.pretty_text)
+        super().finish(weights, steps)
+
+    def train(self) -> None:
+        """Take the steps that remain, and save the weights after the last."""
+        job, team = self.job, self.team
+        config = team.together(lambda: training_config(job, team.world, team.device.type == "cuda"))
+        steps, size = job.recipe.steps(job.dataset.train_images), job.recipe.batch.size
+        self.per_epoch = max(1, job.dataset.train_images // size)
+        self.checkpoint = team.from_lead(self.checkpoints.latest)
+        first, self.state = self.checkpoints.load(self.checkpoint) if self.checkpoint else (0, None)
+        told = {"silent": not team.leads, "tensorboard": job.tensorboard}
+        with (
+            tempfile.TemporaryDirectory(prefix="vitrail-") as config.work_dir,
+            Interruption() as self.interruption,
+            Journal(job.folder, first, steps, self.per_epoch, size, **told) as self.journal,
+        ):
+            team.together(lambda: check_layout(job.dataset, job.data_root))
+            runner = self._runner(config)
+            runner.register_hook(self, "LOWEST")
+            try:
+                runner.train()
+            except torch.OutOfMemoryError as error:
+                traceback.clear_frames(error.__traceback__)
+                raise VitrailError(
+                    f"{team.device} has too little memory for {size // team.world} "
+                    "images: start more processes or lower batch.size"
+                ) from None
+            finally:  # ends the workers, which would not end by a signal; an error holds on to them
+                runner.train_loop.dataloader_iterator = None
+                traceback.clear_frames(sys.exc_info()[2])
+            if self.signal:
+                self.journal.say(f"stopped by signal {self.signal}; step {self.done} is saved")
+                raise SystemExit(128 + self.signal)
+
+    def _runner(self, config: Any) -> Runner:
+        """Build all that trains; processes talk to each other meanwhile."""
+        if self.team.leads:
+            write_atomically(self.job.folder / "training_config.py", config.pretty_text)
+        mmengine.device.utils.DEVICE = self.team.device.type  # else a GPU wherever there is one
+        # Else runs that begin in one second, in one process, share the Runner's global objects.
+        config.experiment_name = Path(config.work_dir).name
+        try:
+            runner = Runner.from_cfg(config)
+            # What the Runner would build when it trains may be as wrong as what it builds now.
+            runner.train_loop  # noqa: B018 - a property that builds
+            runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
+            runner.param_schedulers = runner.build_param_scheduler(runner.param_schedulers)
+        except Exception as error:  # the configuration's parts may raise anything
+            raise VitrailError(
+                f"configuration '{self.job.recipe.model.name}' cannot be trained "
+                f"({first_line(error)}): correct the file, or model.args and options of the recipe"
+            ) from None
+        return runner
+
+    def before_train(self, runner: Runner) -> None:
+        """Go back to where the run was."""
+        losses: list[float] = []
+        if self.state is not None:
+            losses = self.state.pop("losses")
+            self.team.together(partial(self._restore, runner, self.state))
+        self.state = None
+        self.done = runner.iter
+        self.losses = Losses(self.team, self.done, losses)
+        self.team.from_lead(partial(self.attempts.begin, self.done))
+        self.saved_at = time.monotonic()
+        stop_after = self.job.stop_after
+        runner.train_loop.stop_training = stop_after is not None and self.done >= stop_after
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        """Let the step's randomness follow from its number."""
+        seed_everything("step", self.job.seed, batch_idx, self.team.rank)
+        self.lr = runner.optim_wrapper.get_lr()["lr"][0]
+
+    def after_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None
+    ) -> None:
+        """Note the loss; log, save and stop where it is time to."""
+        self.done, steps = batch_idx + 1, runner.max_iters
+        self.losses.add(outputs["loss"].detach().float())
+        end = self.done in (steps, self.job.stop_after)
+        due = end or time.monotonic() - self.saved_at >= self.job.checkpoint_seconds
+        signal = self.interruption.signal
+        self.signal, save = self.team.largest(signal, due or signal > 0)
+        log = self.done % LOG_STEPS == 0 or self.done == steps
+        if save or log or self.team.device.type == "cpu":
+            self._require(self.losses.read())
+        if log:
+            self.journal.record(self.done, self.losses.mean(), self.lr)
+        if is_due(self.done, self.job.validate_every, self.per_epoch, steps) and not self.signal:
+            self.journal.validated(self.done, self._validate(_model_of(runner)))
+        if log or save:
+            self.team.from_lead(partial(self.attempts.note, self.done))
+        if save:
+            self._save(runner)
+        runner.train_loop.stop_training = end or self.signal > 0
+
+    def _validate(self, model: nn.Module) -> dict[str, float]:
+        """mIoU, mAcc and aAcc on the validation split, of which each process judges its share."""
+        team, job = self.team, self.job
+        device = str(team.device)
+        trained = Trained(device, job.data_root, job.seed, job.recipe, job.dataset, model)
+        model.eval()
+        areas = team.together(partial(self._judge_share, trained))
+        model.train()
+        areas.totals = team.sum(areas.totals)
+        return areas.values()
+
+    def _judge_share(self, trained: Trained[SegmentationRecipe]) -> Areas:
+        if self.samples is None:
+            self.samples = ValidationSamples(trained)
+        chosen = range(self.team.rank, len(self.samples), self.team.world)
+        return judge(trained, self.samples, chosen)
+
+    def _restore(self, runner: Runner, state: dict[str, Any]) -> None:
+        try:
+            _model_of(runner).load_state_dict(state["state_dict"])
+            runner.optim_wrapper.load_state_dict(state["optimizer"])
+            states = state["param_schedulers"]
+            for scheduler, own in zip(runner.param_schedulers, states, strict=True):
+                scheduler.load_state_dict(own)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise VitrailError(
+                f"{self.checkpoint} does not fit configuration '{self.job.recipe.model.name}' "
+                f"({first_line(error)}): the code has changed since; delete "
+                f"{self.checkpoints.folder} to train from the start"
+            ) from None
+        runner.train_loop._iter = state["meta"]["iter"]
+
+    def _save(self, runner: Runner) -> None:
+        """Save the results of a finished run, else a checkpoint in mmengine's own format."""
+        weights = _model_of(runner).state_dict()
+        for name, value in weights.items():
+            if value.is_floating_point() and not torch.isfinite(value).all():
+                self._require(f"{name} is not finite after step {self.done}")
+        if self.done == runner.max_iters:
+            self.team.from_lead(lambda: self.finish(weights, self.done))
+            return
+        state = {
+            "meta": {"iter": self.done, "epoch": 0, "seed": self.job.seed},
+            "state_dict": weights,
+            "optimizer": runner.optim_wrapper.state_dict(),
+            "param_schedulers": [one.state_dict() for one in runner.param_schedulers],
+            "message_hub": {"log_scalars": {}, "runtime_info": {}, "resumed_keys": {}},
+            "losses": self.losses.unlogged,
+        }
+        self.checkpoint = self.team.from_lead(lambda: self.checkpoints.save(self.done, state))
+        self.saved_at = time.monotonic()
+
+    def _require(self, fault: str | None) -> None:
+        """Stop a training that has diverged; what it saved before then stays."""
+        if fault:
+            raise VitrailError(
+                f"{self.job.folder}: {fault} (lr {self.lr:.3g}), the last good checkpoint is "
+                f"{self.checkpoint}: lower options.optim_wrapper.optimizer.lr, or lengthen the "
+                "warm-up in options.param_scheduler"
+            )
+
+
+def _model_of(runner: Runner) -> nn.Module:
+    return runner.model.module if is_model_wrapper(runner.model) else runner.model

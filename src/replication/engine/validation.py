@@ -1,0 +1,54 @@
+"""How well a classifier does on the validation split in the middle of its training.
+
+It is asked what it will be asked when it is measured. A step's randomness follows from its number
+(`vitrail.seeding`), so nothing that is drawn here reaches the training: its weights have
+the same bits with validation and without.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Subset
+
+from replication.engine.team import Team, shielded
+from vitrail.images.loading import EvaluationSamples, eval_loader
+from vitrail.measures.accuracy import hits
+
+
+def is_due(step: int, every: int | None, steps_per_epoch: int, steps: int) -> bool:
+    """Whether a training of `steps` is validated after `step`: each `every` epochs, and last."""
+    return every is not None and (step == steps or step % (every * steps_per_epoch) == 0)
+
+
+def validate(
+    model: nn.Module, samples: EvaluationSamples, team: Team, batch_size: int, workers: int
+) -> dict[str, float]:
+    """Let the processes of a training judge its model, each on its share of the images.
+
+    The model, on the team's device, comes back in the mode that it was in.
+
+    Returns:
+        ``top1`` and ``top5``, in percent.
+    """
+    training = model.training
+    share = Subset(samples, range(team.rank, len(samples), team.world))
+    model.eval()
+    counts = team.together(lambda: _count(model, share, team, batch_size, workers))
+    model.train(training)
+    top1, top5 = (100 * team.sum(counts).double() / len(samples)).tolist()
+    return {"top1": top1, "top5": top5}
+
+
+# Not inference mode: a tensor that a module keeps from it could never again be trained through.
+@torch.no_grad()
+def _count(
+    model: nn.Module, share: Subset[tuple[Tensor, int]], team: Team, batch_size: int, workers: int
+) -> Tensor:
+    """How many labels are the best one, and among the best five: (2,) int64 on the CPU."""
+    right = torch.zeros(2, dtype=torch.int64)
+    with shielded():  # it starts the workers
+        batches = iter(eval_loader(share, batch_size, workers))
+    for images, labels in batches:
+        right += hits(model(images.to(team.device)).float().cpu(), labels).sum(dim=0)
+    return right

@@ -1,0 +1,56 @@
+"""Fetch published weights, or check those placed by hand (``python -m vitrail fetch-weights``).
+
+Done once, where there is a network. The file is checked against ``configs/weights.yaml`` and kept
+as safetensors with a note of its digest (``<name>.json``), against which every use is checked.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import safetensors.torch
+
+from replication.data.download import alone, download
+from replication.plan.weights import PublishedWeights
+from vitrail.errors import VitrailError
+from vitrail.files import atomic_path, sha256, write_atomically
+from vitrail.weights_file import note_of, read_weights, require_as_noted
+
+
+def fetch(weights: PublishedWeights, output: Path) -> None:
+    """Leave published weights in `output`, a safetensors file, beside a note of their digest.
+
+    The published file is not downloaded where it lies beside `output`, under the same name with
+    its own suffix, or as `output` itself if it is safetensors. Raises VitrailError if they cannot
+    be fetched or written, or are not those of the registry.
+    """
+    with alone(output.with_name(f".{output.name}.fetching"), str(output)):
+        published = output.with_suffix(weights.suffix)
+        note = note_of(output)
+        if output.exists() and note.exists():
+            noted = require_as_noted(output)["published_sha256"]
+            if weights.checksum and not noted.startswith(weights.checksum[1]):
+                raise VitrailError(
+                    f"{output} was made from a file of SHA-256 {noted}, and configs/weights.yaml "
+                    f"wants {weights.checksum[1]}: delete it to fetch it again"
+                )
+            return
+        if output.exists() and published != output:
+            raise VitrailError(
+                f"{output} has no note of what it was made from ({note.name}): delete it to fetch "
+                f"it again, or put the published file in its place, {published.name}"
+            )
+        found = published.exists()
+        download(weights, published)
+        origin = sha256(published)
+        tensors = read_weights(published)
+        if published != output:
+            # Clones, because safetensors refuses tensors that share memory (tied weights, views).
+            kept = {name: value.contiguous().clone() for name, value in tensors.items()}
+            with atomic_path(output) as partial:
+                partial.write_bytes(safetensors.torch.save(kept))
+            if not found:
+                published.unlink()
+        noted = {"published_sha256": origin, "sha256": sha256(output), "pinned": weights.pinned}
+        write_atomically(note, json.dumps(noted) + "\n")

@@ -1,0 +1,250 @@
+"""What was measured against what the paper prints, cell by cell.
+
+A cell is judged only where the recipe and the arguments equal the paper's own: a stand-in dataset,
+a smaller model or a shorter schedule is `not_comparable` whatever its number. A deterministic fact
+is `exact` when it rounds to the printed digits. Anything else is `within` when it differs from the
+printed value by no more than rounding and the known spread explain (`tolerance`), else `outside`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri, stdtrit  # as scipy.stats, which takes a second to import
+
+from vitrail.errors import VitrailError, did_you_mean, first_line
+from vitrail.scores import BY_IMAGE
+
+if TYPE_CHECKING:
+    from replication.plan.catalog import Artifact, Cell
+
+COLUMNS = [
+    *("paper", "artifact", "row", "column", "metric", "unit"),
+    *("measured", "std", "n_seeds", "ci_low", "ci_high"),
+    *("paper_value", "paper_std", "difference", "verdict"),
+    *("scale", "dataset", "device", "recipe_hash", "commit", "measurement", "source"),
+    "by_image",  # what `vitrail.scores` unpacks; empty where nothing is known of single images
+]
+NUMBERS = ["measured", "std", "ci_low", "ci_high", "paper_std", "difference"]
+CONFIDENCE = 0.95
+YES_NO = "yes/no"  # the unit of a number that answers a question: 1 or 0
+
+Verdict = Literal["exact", "within", "outside", "not_comparable", "not_run", "unprinted"]
+Measured = Mapping[Path, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean over seeds, sample standard deviation, and 95 % t interval of the mean."""
+
+    measured: float | None = None
+    std: float | None = None
+    n_seeds: int = 0
+    ci_low: float | None = None
+    ci_high: float | None = None
+
+
+def compare(artifact: Artifact, measurements: Measured, scale: str) -> pd.DataFrame:
+    """Return the tidy cells of an artifact, in its own order, with the columns `COLUMNS`.
+
+    `measurements` are parsed, by their paths; every row carries the name of the scale.
+
+    Raises:
+        VitrailError: a measurement exists and lacks a cell's key, or holds an array there.
+    """
+    rows = [_tidy_row(artifact, cell, measurements) for cell in artifact.cells]
+    cells = pd.DataFrame(rows, columns=COLUMNS)
+    cells = cells.assign(paper=artifact.paper, artifact=artifact.name, scale=scale)
+    return cells.astype(dict.fromkeys(NUMBERS, float) | {"n_seeds": int})
+
+
+def read_measurement(path: Path) -> dict[str, Any] | None:
+    """Read one measurement, with the SHA-256 of its file as `sha256`; None if it was not taken.
+
+    Raises:
+        VitrailError: the file is damaged, or holds something else.
+    """
+    try:
+        content = path.read_bytes()
+        match json.loads(content):
+            case {"seeds": [_, *_] as seeds, "values": dict(values), "provenance": dict()} as found:
+                own = all(isinstance(one, dict) for one in values.values())
+                if own and {str(seed) for seed in seeds} == values.keys():
+                    return {**found, "sha256": hashlib.sha256(content).hexdigest()}
+        raise ValueError("no values of each of its seeds")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise VitrailError(f"cannot read {path} ({error}); delete it and measure again") from None
+
+
+def read_cells(path: Path) -> pd.DataFrame:
+    """Read tidy cells back from their CSV; a word such as "none" stays a word.
+
+    Raises:
+        VitrailError: there is no such file, or its header is not `COLUMNS`.
+    """
+    try:
+        cells = pd.read_csv(path, dtype=str, keep_default_na=False)
+        if list(cells.columns) != COLUMNS:
+            raise ValueError("it has not the columns of results")
+        numbers = cells[NUMBERS].apply(pd.to_numeric)
+        return cells.assign(**numbers, n_seeds=cells["n_seeds"].astype(int))
+    except (OSError, ValueError) as error:  # pandas' own errors of parsing are ValueErrors
+        raise VitrailError(
+            f"cannot read {path} ({first_line(error)}); delete it and rebuild it with snakemake"
+        ) from None
+
+
+def summarize(values: Sequence[float]) -> Summary:
+    """Summarise one number over seeds; a single seed has neither a spread nor an interval."""
+    n = len(values)
+    if n < 2:
+        return Summary(values[0], n_seeds=1) if n else Summary()
+    mean = statistics.fmean(values)
+    std = statistics.stdev(values)  # exact: equal values have no spread, where numpy finds 1e-17
+    half = t_quantile(n - 1) * std / math.sqrt(n)
+    return Summary(mean, std, n, mean - half, mean + half)
+
+
+def tolerance(n_seeds: int, std: float | None, paper_std: float | None, decimals: int) -> float:
+    """Return the largest difference from the printed value that still counts as the same result.
+
+    Half the 95 % interval of the difference if both numbers came from one distribution, plus half
+    a unit of the last printed digit, since the printed value is rounded. How many runs a paper
+    averaged is seldom printed, so every doubt is settled on the narrow side:
+
+    - several seeds, a printed std: Welch's interval of two means of as many runs as ours.
+    - several seeds, no printed std: the printed value is one more run with our spread.
+    - one seed, a printed std: ours is one run about the printed mean: ``1.96 * paper_std``.
+    - one seed, no printed std: the spread is unknown, so the last digit may differ by one unit.
+    """
+    half_unit = 0.5 * 10.0**-decimals
+    if n_seeds > 1 and std is not None:
+        return difference_half_width(n_seeds, std, n_seeds, paper_std) + half_unit
+    if paper_std is not None:
+        return float(ndtri((1 + CONFIDENCE) / 2)) * paper_std + half_unit
+    return 2 * half_unit
+
+
+def difference_half_width(
+    n_left: int, std_left: float, n_right: int, std_right: float | None
+) -> float:
+    """Half the 95 % interval of the difference of two means (Welch).
+
+    With `std_right` None, the right side is a single value that shares the left side's spread.
+    """
+    if std_right is None:
+        return t_quantile(n_left - 1) * std_left * math.sqrt(1 + 1 / n_left)
+    return _half_width((std_left**2 / n_left, n_left - 1), (std_right**2 / n_right, n_right - 1))
+
+
+def paired_half_width(differences: np.ndarray) -> float:
+    """Half the 95 % interval of the mean of differences (seeds, images), as `claims` explains it.
+
+    A single seed tells of the spread over images alone.
+    """
+    means = [differences.mean(axis=axis) for axis in (0, 1)]  # of each image, of each seed
+    return _half_width(*((m.var(ddof=1) / len(m), len(m) - 1) for m in means if len(m) > 1))
+
+
+def _half_width(*parts: tuple[float, int]) -> float:
+    """Half the 95 % interval of a sum of variances, each with its degrees of freedom."""
+    if not (variance := sum(part for part, _ in parts)):
+        return 0.0
+    freedom = variance**2 / sum(part**2 / own for part, own in parts)
+    return t_quantile(freedom) * math.sqrt(variance)
+
+
+def t_quantile(freedom: float) -> float:
+    """Two-sided 95 % quantile of Student's t."""
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+
+
+def decimals_of(value: float) -> int:
+    """Decimals of the shortest text of a number: 93.6 has one, 22050664.0 none, 2.5e-4 five."""
+    mantissa, _, power = repr(float(value)).partition("e")
+    fraction = mantissa.partition(".")[2].rstrip("0")
+    return max(0, len(fraction) - int(power or 0))
+
+
+def rounding_of(cell: Cell, value: float) -> float:
+    """Half a unit of the last digit of a cell, or else of `value`; an answer is not rounded."""
+    return 0.0 if cell.unit == YES_NO else 0.5 * 10.0 ** -_decimals(cell, value)
+
+
+def _decimals(cell: Cell, value: float) -> int:
+    return decimals_of(value) if cell.digits is None else cell.digits
+
+
+def judge(cell: Cell, summary: Summary) -> Verdict:
+    """Return the verdict on one cell, by the rule that the module opens with."""
+    if summary.measured is None:
+        return "not_run"
+    if cell.printed is None:
+        return "unprinted"
+    printed = cell.printed.value
+    if isinstance(printed, str) or not cell.comparable:
+        return "not_comparable"
+    if cell.exact:
+        allowed = rounding_of(cell, printed)
+    else:
+        decimals = _decimals(cell, printed)
+        allowed = tolerance(summary.n_seeds, summary.std, cell.printed.std, decimals)
+    slack = 1 + 1e-9  # 0.25 printed as 0.2 or as 0.3: both are roundings of it
+    if abs(summary.measured - printed) > allowed * slack:
+        return "outside"
+    return "exact" if cell.exact else "within"
+
+
+def _tidy_row(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[str, Any]:
+    """A cell as `COLUMNS` have it, without what the whole artifact shares."""
+    known = measurements.get(cell.measurement.path) if cell.measurement else None
+    summary = summarize(numbers_of(artifact, cell, known) if known else [])
+    row = {name: getattr(cell, name) for name in ("row", "column", "metric", "unit")}
+    row |= {"verdict": judge(cell, summary), **asdict(summary)}
+    if known:
+        row |= {name: known.get(name) for name in ("dataset", "recipe_hash")}
+        row |= {name: known.get("provenance", {}).get(name) for name in ("device", "commit")}
+        scores = [values.get(cell.key + BY_IMAGE) for values in known["values"].values()]
+        row["by_image"] = " ".join(scores) if all(isinstance(one, str) for one in scores) else ""
+        row["measurement"] = known.get("sha256")
+    if cell.printed:
+        value = cell.printed.value
+        row |= {"paper_value": value, "paper_std": cell.printed.std, "source": cell.printed.source}
+        if summary.measured is not None and not isinstance(value, str):
+            row["difference"] = summary.measured - value
+    return row
+
+
+def numbers_of(artifact: Artifact, cell: Cell, known: Mapping[str, Any]) -> list[float]:
+    """The number of a cell under each seed that has one.
+
+    Raises:
+        VitrailError: the measurement lacks the cell's key, or holds an array there.
+    """
+    place = f"{artifact.paper} {artifact.name}, cell ({cell.row}, {cell.column})"
+    of_seeds = known["values"].values()
+    for values in of_seeds:
+        if cell.key not in values:
+            raise VitrailError(
+                f"{place}: the measurement '{known['name']}' has no value '{cell.key}'"
+                f"{did_you_mean(cell.key, values)}"
+            )
+        if isinstance(values[cell.key], list):
+            raise VitrailError(
+                f"{place}: '{cell.key}' of the measurement '{known['name']}' is an array; "
+                "name a key that holds one number"
+            )
+    numbers = [values[cell.key] for values in of_seeds]
+    # A null, or a NaN that some writers put for it, was not measured.
+    return [float(one) for one in numbers if one is not None and not math.isnan(one)]

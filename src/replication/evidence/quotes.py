@@ -1,0 +1,127 @@
+"""Numbers in documents that are computed from published results.
+
+A document quotes a cell by a comment behind the number, which Markdown does not show:
+
+    it reaches 91.5 %<!-- shift_table1["A-Swin-T (Ours)", "CIFAR-10 / Acc."] --> on the stand-in
+
+The comment is arithmetic (``+ - * /``, ``abs``, ``min``, ``max``, ``mean``) over cells of artifacts
+at one scale: ``TARGET[row, column]`` is what was measured, ``TARGET.std[row, column]`` its spread
+over seeds, ``TARGET.paper[row, column]`` what the paper prints. The number in front of it is kept
+at its decimals.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from replication.evidence.comparison import read_cells
+from vitrail.errors import VitrailError, did_you_mean
+
+QUOTE = re.compile(
+    r"(?P<sign>[-+−]?)(?P<number>\d[\d,]*(?:\.(?P<decimals>\d+))?)(?P<unit> ?%?)"
+    r"<!-- (?P<expression>\w+(?:\.\w+)?\[.*?|\w+\(.*?) -->",
+    re.DOTALL,
+)
+OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.USub: operator.neg,
+}
+FIELDS = {"std": "std", "paper": "paper_value"}
+FUNCTIONS: dict[str, Callable[..., float]] = {
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "mean": lambda *values: statistics.fmean(values),
+}
+
+
+def refreshed(text: str, results: Path, where: str) -> str:
+    """Return a document with every quoted number as the results in a folder give it now.
+
+    Raises:
+        VitrailError: a comment names a cell that there is not, or is no arithmetic over cells.
+    """
+
+    def rewritten(quote: re.Match[str]) -> str:
+        value = _evaluate(quote["expression"], results, where)
+        separator = "," if "," in quote["number"] else ""
+        text = f"{value:z{separator}.{len(quote['decimals'] or '')}f}"
+        if text.startswith("-"):
+            text = ("−" if quote["sign"] == "−" else "-") + text[1:]
+        elif quote["sign"] == "+":
+            text = f"+{text}"
+        return f"{text}{quote['unit']}<!-- {quote['expression']} -->"
+
+    return QUOTE.sub(rewritten, text)
+
+
+def _evaluate(expression: str, results: Path, where: str) -> float:
+    try:
+        return float(_value(ast.parse(" ".join(expression.split()), mode="eval").body, results))
+    except (SyntaxError, TypeError, ArithmeticError, LookupError) as error:
+        raise VitrailError(f"{where}: the comment '{expression}' says no number: {error}") from None
+    except VitrailError as error:
+        raise VitrailError(f"{where}: the comment '{expression}': {error}") from None
+
+
+def _value(node: ast.AST, results: Path) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return number
+        case ast.BinOp(left=left, op=op, right=right):
+            return OPERATORS[type(op)](_value(left, results), _value(right, results))
+        case ast.UnaryOp(op=op, operand=operand):
+            return OPERATORS[type(op)](_value(operand, results))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            return FUNCTIONS[name](*(_value(one, results) for one in arguments))
+        case ast.Subscript(ast.Name(target), ast.Tuple([_, _] as place)):
+            return _cell(target, "measured", place, results)
+        case ast.Subscript(ast.Attribute(ast.Name(target), field), ast.Tuple([_, _] as place)):
+            return _cell(target, FIELDS[field], place, results)
+    raise TypeError("it is no arithmetic over cells such as shift_table1[row, column]")
+
+
+def _cell(target: str, field: str, place: Sequence[ast.expr], results: Path) -> float:
+    paper, _, artifact = target.partition("_")
+    cells = read_cells(results / paper / f"{artifact}.csv")
+    row, column = map(ast.literal_eval, place)
+    for name, wanted in (("row", row), ("column", column)):
+        known = cells[name].unique()
+        if wanted not in known:
+            raise VitrailError(f"{target} has no {name} '{wanted}'{did_you_mean(wanted, known)}")
+        cells = cells[cells[name] == wanted]
+    found = pd.to_numeric(cells[field], errors="coerce").dropna()  # the paper may print a word
+    if len(found) != 1:
+        raise VitrailError(f"{target} has {len(found)} numbers in row '{row}', column '{column}'")
+    return float(found.iloc[0])
+
+
+def documents(root: Path) -> list[Path]:
+    """The documents of a checkout that may quote results."""
+    patterns = ("*.md", "docs/**/*.md", "configs/papers/*/deviations.md")
+    return [path for pattern in patterns for path in sorted(root.glob(pattern))]
+
+
+def refresh_documents(root: Path, results: Path) -> list[Path]:
+    """Rewrite the documents whose quoted numbers are others in these results; return them.
+
+    Raises:
+        VitrailError: as `refreshed`; then no document is changed.
+    """
+    texts = {path: path.read_text(encoding="utf-8") for path in documents(root)}
+    fresh = {path: refreshed(text, results, str(path)) for path, text in texts.items()}
+    changed = [path for path in texts if fresh[path] != texts[path]]
+    for path in changed:
+        path.write_text(fresh[path], encoding="utf-8")
+    return changed

@@ -1,0 +1,146 @@
+"""A process that has imported everything once, and forks a child for each command.
+
+Imports take a job three CPU seconds and more, as much as a micro training does. So on one machine
+Snakemake starts a server (workflow/rules/report.smk), and ``python -m vitrail COMMAND`` asks it
+over a Unix socket to run the command in a child process with the caller's folder, arguments,
+environment, standard streams and signals, and exits with the child's status. The server does
+nothing but import, so a child computes the same bits as a fresh process. It has one thread, as
+libraries read the number when they are loaded, and runs the commands that have one.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import multiprocessing
+import os
+import pkgutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import cast
+
+import vitrail
+
+ADDRESS = "VITRAIL_FORK_SERVER"  # in a command's environment: the server's socket
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+STREAMS = (0, 1, 2)
+NOT_IMPORTED = ("replication.__main__", "replication.cli", "vitrail.commands")  # what people call
+Process = multiprocessing.get_context("fork").Process
+REQUEST_BYTES = 2**20  # more than the kernel lets a caller send at once
+
+
+def start() -> subprocess.Popen[bytes]:
+    """Start a server, named in `os.environ` for the commands that this process starts.
+
+    It ends with this process, or when the `stdin` of what is returned is closed.
+    """
+    os.environ.pop(ADDRESS, None)
+    address = Path(tempfile.mkdtemp(prefix="vitrail-")) / "socket"  # in this user's own folder
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(address))
+        listener.listen(128)  # commands wait here while the server imports
+        server = subprocess.Popen(
+            [sys.executable, "-m", "vitrail", "serve", str(listener.fileno())],
+            pass_fds=[listener.fileno()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, **dict.fromkeys(THREADS, "1")},
+            start_new_session=True,  # Ctrl-C is for the callers, which pass it on
+        )
+    os.environ[ADDRESS] = str(address)
+    return server
+
+
+def hand_over() -> None:
+    """Let the server run this command and exit with its status; return where none can run it.
+
+    The processes of torchrun, and those with more threads than the server, run by themselves.
+    """
+    address = os.environ.get(ADDRESS)
+    if not address or "RANK" in os.environ or os.environ.get(THREADS[0]) != "1":
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+        try:
+            server.connect(address)
+            request = json.dumps([os.getcwd(), sys.argv, dict(os.environ)])
+            socket.send_fds(server, [request.encode()], STREAMS)
+            if not server.recv(1):
+                return
+        except OSError:
+            return
+        for number in SIGNALS:
+            signal.signal(number, lambda number, _: server.send(bytes([number])))
+        status = server.recv(1)
+    sys.exit(status[0] if status else "vitrail: the process that ran this command was killed")
+
+
+def serve(listener: socket.socket, command: Callable[[], None]) -> None:
+    """Import everything; then, for each request, run `command` in a child that is as it says."""
+    for module in pkgutil.walk_packages(vitrail.__path__, "vitrail."):
+        if not module.name.startswith(NOT_IMPORTED):
+            with suppress(Exception):  # the command that needs it says why it cannot be imported
+                importlib.import_module(module.name)
+    imported = _changed_last()
+    gc.collect()
+    gc.freeze()  # a child that collects garbage must not touch, and so copy, what was imported
+    while sys.stdin.fileno() not in wait([listener, sys.stdin.fileno()]):
+        caller, _ = listener.accept()
+        # A job notes the digest of the code as it lies on the disk: of other code it runs itself.
+        if _changed_last() == imported:
+            Process(target=_answer, args=(caller, command)).start()  # also waits for the ended
+        caller.close()
+    address = Path(listener.getsockname())
+    address.unlink()
+    address.parent.rmdir()
+
+
+def _changed_last() -> int:
+    """When the newest module of the package was written, in nanoseconds."""
+    return max(file.stat().st_mtime_ns for file in Path(vitrail.__path__[0]).rglob("*.py"))
+
+
+def _answer(caller: socket.socket, command: Callable[[], None]) -> None:
+    """Run a caller's command in a child, which gets its signals; tell it the exit status.
+
+    A caller that is killed takes its command along.
+    """
+    request, streams, _, _ = socket.recv_fds(caller, REQUEST_BYTES, len(STREAMS))
+    if not request:
+        return  # it was killed before it asked
+    child = Process(target=_run, args=(caller, request, streams, command))
+    child.start()
+    try:
+        caller.send(b"1")
+        while child.sentinel not in wait([caller, child.sentinel]):
+            number = caller.recv(1)
+            os.kill(cast(int, child.pid), number[0] if number else signal.SIGKILL)
+    except OSError:  # it was killed meanwhile
+        child.kill()
+    child.join()
+    status = cast(int, child.exitcode)  # -N where signal N has ended it
+    with suppress(OSError):
+        caller.send(bytes([status if status >= 0 else 128 - status]))
+
+
+def _run(
+    caller: socket.socket, request: bytes, streams: list[int], command: Callable[[], None]
+) -> None:
+    caller.close()
+    for stream, given in zip(STREAMS, streams, strict=True):
+        os.dup2(given, stream)
+        os.close(given)
+    folder, sys.argv, environment = json.loads(request)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    importlib.import_module("numpy").random.seed()  # anew, as Python's own generator is by itself
+    command()

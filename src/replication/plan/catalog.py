@@ -1,0 +1,615 @@
+"""The catalogue: the papers' folders at one scale, linked into runs, measurements and artifacts.
+
+It answers every question that the graph and the commands ask (which files make this target, which
+run stands behind this cell, what does this run need). It imports no torch, so that building the
+graph stays fast, and knows no paper, dataset or scale by name.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from replication.plan.code import measuring_digest, training_digest
+from replication.plan.datasets import DatasetInfo, find, load_registry
+from replication.plan.jobs import MeasurementJob, SeedFolders, TrainedRun, TrainingJob
+from replication.plan.paper import (
+    ArtifactSpec,
+    CellSpec,
+    Labelled,
+    PaperInfo,
+    Printed,
+    read_reference,
+)
+from replication.plan.recipe import AnyRecipe, SegmentationRecipe, short_hash
+from replication.plan.resolution import PaperAtScale
+from replication.plan.schema import Delta, load
+from replication.plan.settings import Resources, Settings, load_scale, load_settings
+from vitrail.errors import VitrailError, require_known
+from vitrail.provenance import read_provenance
+
+
+@dataclass(frozen=True)
+class Run(SeedFolders):
+    """A recipe at this scale with its seeds, and the folder that holds them.
+
+    Recipes of a paper that come out equal share one; it is called after the first of them. `source`
+    is the run whose weights training starts from.
+    """
+
+    paper: str
+    name: str
+    recipe: AnyRecipe
+    info: DatasetInfo
+    seeds: tuple[int, ...]
+    seeds_per_job: int
+    folder: Path
+    source: Run | None
+
+    @property
+    def jobs(self) -> tuple[tuple[int, ...], ...]:
+        """The seeds that each training job does in turn."""
+        step = self.seeds_per_job
+        return tuple(self.seeds[i : i + step] for i in range(0, len(self.seeds), step))
+
+    def receipt(self, seeds: tuple[int, ...]) -> Path:
+        """The file that says that these seeds are trained, with the digests of their weights."""
+        return self.folder / f"trained-{'-'.join(map(str, seeds))}.json"
+
+    def receipts_of(self, seeds: Iterable[int]) -> tuple[Path, ...]:
+        """The receipts of the jobs that train these seeds."""
+        return tuple(self.receipt(job) for job in self.jobs if not set(job).isdisjoint(seeds))
+
+    @property
+    def receipts(self) -> tuple[Path, ...]:
+        """One receipt for each training job."""
+        return self.receipts_of(self.seeds)
+
+    @property
+    def lineage(self) -> tuple[Run, ...]:
+        """The runs that must be trained for this one, in that order; it is the last."""
+        return (*(self.source.lineage if self.source else ()), self)
+
+    @property
+    def code(self) -> str:
+        """The digest of the code that would train it now."""
+        return training_digest(self.recipe, self.info)
+
+    def trained_by(self, seeds: Iterable[int]) -> set[str]:
+        """The digests of the code that has trained these seeds, joined by "+" if several did."""
+        facts = (read_provenance(self.seed_folder(seed)) for seed in seeds)
+        return {str(one.get("code", "unknown")) for one in facts if one}
+
+
+def trained_run(run: Run) -> TrainedRun:
+    """Where the trained models of a run lie, as jobs are told it."""
+    receipts = {seed: run.receipt(job) for job in run.jobs for seed in job}
+    return TrainedRun(
+        name=run.name, recipe_hash=run.recipe.hash, folder=run.folder, receipts=receipts
+    )
+
+
+def with_sources(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """Some runs and those that they start from, each once."""
+    return tuple({one.folder: one for run in runs for one in run.lineage}.values())
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One JSON of numbers: a function with its arguments, on a run, on a recipe or on nothing.
+
+    `described` is the run whose recipe is measured before it is trained, if it ever is;
+    `as_printed` says that arguments and datasets are the paper's own.
+    """
+
+    paper: str
+    name: str
+    function: str
+    args: Delta
+    seeds: tuple[int, ...]
+    device: str
+    datasets: tuple[str, ...]
+    run: Run | None
+    described: Run | None
+    path: Path
+    as_printed: bool
+
+    def __hash__(self) -> int:
+        """Hash by path: two measurements of one path are the same."""
+        return hash(self.path)
+
+    @property
+    def on(self) -> Run | None:
+        """The run that is measured, trained or not."""
+        return self.run or self.described
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of an artifact: where it stands, what measures it, what the paper printed.
+
+    `exact` marks a deterministic fact; `digits` are the decimals that the paper prints;
+    `comparable` says that nothing stands in for the paper's recipe, arguments and hardware;
+    `of_hardware` marks times and memory, which another machine changes.
+    """
+
+    row: str
+    column: str
+    metric: str
+    unit: str
+    measurement: Measurement | None
+    key: str
+    digits: int | None
+    exact: bool
+    comparable: bool
+    of_hardware: bool
+    printed: Printed | None
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A table or figure of a paper."""
+
+    paper: str
+    name: str
+    kind: Literal["table", "figure"]
+    title: str
+    caption: str
+    source: str
+    note: str
+    row_header: str
+    rows: tuple[str, ...]
+    columns: tuple[Labelled, ...]
+    cells: tuple[Cell, ...]
+    measurements: tuple[Measurement, ...]
+    draw: str | None
+    digits: int | None
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """The files that it is rendered to."""
+        return (".csv", ".md", ".tex") if self.kind == "table" else (".csv", ".svg", ".png")
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs that must be trained for its measurements, each once."""
+        return with_sources(m.run for m in self.measurements if m.run is not None)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one may ask Snakemake for by name."""
+
+    name: str
+    caption: str
+    files: tuple[Path, ...]
+    artifacts: tuple[Artifact, ...]
+
+
+class Paper(PaperAtScale):
+    """One paper at one scale, its recipes, measures and artifacts linked."""
+
+    def __init__(self, folder: Path, catalog: Catalog) -> None:
+        self.name = folder.name
+        self._runs_root = catalog.runs_root
+        self.info = load(PaperInfo, folder / "paper.yaml")
+        super().__init__(folder, catalog.scale, catalog.datasets, catalog.root)
+
+    @functools.cached_property
+    def artifacts(self) -> dict[str, Artifact]:
+        """The artifacts that exist at this scale."""
+        specs = self.artifacts_file.artifacts
+        made = (self._artifact(name, specs[name]) for name in self.artifact_names)
+        return {one.name: one for one in made if one.measurements}
+
+    def run(self, name: str) -> Run:
+        """The run of a recipe; raises VitrailError if it is unknown, or a recipe is not valid."""
+        self.require(name)
+        return self._runs[name]
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def measurement(self, name: str, recipe: str | None) -> Measurement:
+        """Resolve a measure at this scale, on a run or a recipe if it measures one.
+
+        Raises VitrailError where the measure is unknown, or a recipe is missing or out of place.
+        """
+        where = str(self.artifacts_path)
+        require_known(f"{where}: measure", name, self.artifacts_file.measures)
+        printed, spec = self.artifacts_file.measures[name], self.measure(name)
+        if (spec.on is None) != (recipe is None):
+            rule = "needs a recipe; name one" if recipe is None else "takes no recipe; remove it"
+            raise VitrailError(f"{where}: measure '{name}' {rule}")
+        on = None
+        if recipe is not None:
+            described_only = spec.on == "paper"
+            on = self._as_run(recipe, self.printed(recipe)) if described_only else self.run(recipe)
+        run, described = (on, None) if spec.on == "run" else (None, on)
+        seeds = tuple(range(spec.seeds)) if spec.seeds else (run.seeds if run else (0,))
+        if run and not set(seeds) <= set(run.seeds):
+            raise VitrailError(
+                f"{where}: measure '{name}' wants {len(seeds)} seeds and recipe '{run.name}' has "
+                f"{len(run.seeds)} at scale '{self.scale.name}'; give both as many"
+            )
+        decided: dict[str, Any] = {
+            "function": spec.function,
+            "args": spec.args,
+            "seeds": seeds,
+            "device": "cpu" if spec.device == "cpu" else self.scale.device,
+            "datasets": tuple(self.stand_ins.get(one, one) for one in spec.datasets),
+        }
+        folder = run.folder if run else self._runs_root / self.name
+        subject = f"{name}-{described.folder.name}" if described else name
+        return Measurement(
+            paper=self.name,
+            name=name,
+            run=run,
+            described=described,
+            path=folder / "measurements" / f"{subject}-{short_hash(decided)}.json",
+            as_printed=(spec.args, decided["datasets"]) == (printed.args, printed.datasets),
+            **decided,
+        )
+
+    @functools.cached_property
+    def _runs(self) -> dict[str, Run]:
+        """The run of every recipe, the same for those that come out equal."""
+        runs: dict[str, Run] = {}
+        shared: dict[tuple[str, tuple[int, ...]], Run] = {}
+        # Sources come first. Equal recipes have as many, so among them the file's order is kept.
+        for name in sorted(self.recipes, key=lambda name: len(self.sources(name))):
+            run = self._run(name, next((runs[one] for one in self.sources(name)), None))
+            runs[name] = shared.setdefault((run.recipe.canonical_json(), run.seeds), run)
+        return runs
+
+    def _run(self, name: str, source: Run | None) -> Run:
+        recipe, jobs = self.recipe(name), self.jobs(name)
+        if source and jobs.seeds > len(source.seeds):
+            raise VitrailError(
+                f"{self.recipes_path}: recipe '{name}' has {jobs.seeds} seeds at scale "
+                f"'{self.scale.name}', and '{source.folder.name}', whose weights it "
+                f"starts from, has {len(source.seeds)}; give it no more"
+            )
+        if source and not isinstance(recipe, SegmentationRecipe):  # which has no such field
+            model = recipe.model.model_copy(update={"weights_from": source.folder.name})
+            recipe = recipe.model_copy(update={"model": model})
+        return self._as_run(name, recipe, jobs.seeds, jobs.seeds_per_job, source)
+
+    def _as_run(
+        self,
+        name: str,
+        recipe: AnyRecipe,
+        seeds: int = 1,
+        seeds_per_job: int = 1,
+        source: Run | None = None,
+    ) -> Run:
+        return Run(
+            paper=self.name,
+            name=name,
+            recipe=recipe,
+            info=find(recipe.data.dataset, self.datasets),
+            seeds=tuple(range(seeds)),
+            seeds_per_job=seeds_per_job,
+            folder=self._runs_root / self.name / f"{name}-{recipe.hash}",
+            source=source,
+        )
+
+    def _artifact(self, name: str, spec: ArtifactSpec) -> Artifact:
+        where, reference = f"{self.artifacts_path}, {name}", self.folder / "reference"
+        printed = read_reference(reference / f"{name}.csv")
+        cells = tuple(
+            self._cell(spec.cell_at(row, column, where), *place, printed.get(place))
+            for row in spec.rows
+            for column in spec.columns
+            for place in [(row.full_label, column.full_label)]
+        )
+        if stray := printed.keys() - {(cell.row, cell.column) for cell in cells}:
+            raise VitrailError(
+                f"{reference / name}.csv: the cell {sorted(stray)[0]} is not in artifacts.yaml; "
+                "give both the same labels"
+            )
+        measured = [cell.measurement for cell in cells if cell.measurement is not None]
+        same = ("kind", "title", "source", "row_header", "columns", "draw", "digits")
+        return Artifact(
+            paper=self.name,
+            name=name,
+            caption=" ".join(spec.caption.split()),
+            note=" ".join([*spec.note.split(), *self._changes_of(measured)]),
+            rows=tuple(row.full_label for row in spec.rows),
+            cells=cells,
+            measurements=tuple(dict.fromkeys(measured)),
+            **{field: getattr(spec, field) for field in same},
+        )
+
+    def _changes_of(self, measurements: Iterable[Measurement]) -> list[str]:
+        """What the scale changes of the recipes that are measured, where it is to be said."""
+        if not self.lists_changes:
+            return []
+        found: dict[str, dict[str, None]] = {}  # the changes of each field, each once
+        for name in dict.fromkeys(one.run.name for one in measurements if one.run):
+            for field, change in self.changes(name).items():
+                found.setdefault(field, {})[change] = None
+        changes = [f"{name} {', '.join(values)}" for name, values in found.items()]
+        return [f"Changed at this scale: {'; '.join(changes)}."] if changes else []
+
+    def _cell(self, spec: CellSpec, row: str, column: str, printed: Printed | None) -> Cell:
+        missing = not spec.measure or (spec.recipe and self.without(spec.recipe))
+        measurement = None if missing else self.measurement(spec.measure, spec.recipe)
+        comparable = False
+        if measurement and spec.comparable and measurement.as_printed:
+            of_paper = self.artifacts_file.measures[measurement.name].on == "paper"
+            comparable = spec.recipe is None or of_paper or self.as_printed(spec.recipe)
+        same = ("metric", "unit", "key", "digits", "exact")
+        return Cell(
+            row=row,
+            column=column,
+            measurement=measurement,
+            comparable=comparable,
+            of_hardware=not spec.comparable,
+            printed=printed,
+            **{field: getattr(spec, field) for field in same},
+        )
+
+
+class Catalog:
+    """All papers at one scale; every path that the graph uses comes from here."""
+
+    def __init__(self, root: Path, settings: Settings) -> None:
+        self.root, self.settings = root, settings
+        self.scale = load_scale(root, settings.scale)
+        self.runs_root = Path(settings.runs_root)
+        self.data_root = Path(settings.data_root)
+        self.results = Path(settings.results_root) / self.scale.name
+        self.report = self.results / "report.md"  # links every artifact, says which claims hold
+        self.reports = (self.report, self.report.with_suffix(".html"))
+        self.datasets = load_registry(root / "configs" / "datasets.yaml")
+        folders = sorted(file.parent for file in (root / "configs" / "papers").glob("*/paper.yaml"))
+        self.papers = {folder.name: Paper(folder, self) for folder in folders}
+        self._refuse_ambiguous_names()
+
+    def _refuse_ambiguous_names(self) -> None:
+        """Refuse a table of one paper called as another's figure: Snakemake's rules go by names."""
+        kinds: dict[str, tuple[str, str]] = {}
+        for paper in self.papers.values():
+            for name, spec in paper.artifacts_file.artifacts.items():
+                other, known = kinds.setdefault(name, (paper.name, spec.kind))
+                if known != spec.kind:
+                    raise VitrailError(
+                        f"'{name}' is a {known} in '{other}' and a {spec.kind} in '{paper.name}'; "
+                        "rename one"
+                    )
+
+    @property
+    def artifacts(self) -> Iterator[Artifact]:
+        """Every artifact of every paper at this scale."""
+        for paper in self.papers.values():
+            yield from paper.artifacts.values()
+
+    def paper(self, name: str) -> Paper:
+        """Return a paper by its folder's name."""
+        require_known("paper", name, self.papers)
+        return self.papers[name]
+
+    def artifact(self, paper: str, name: str) -> Artifact:
+        """Return one artifact; raises VitrailError where the paper has none such at this scale."""
+        artifacts = self.paper(paper).artifacts
+        require_known(f"scale '{self.scale.name}' of '{paper}': artifact", name, artifacts)
+        return artifacts[name]
+
+    def files(self, artifact: Artifact) -> tuple[Path, ...]:
+        """Where an artifact is rendered to."""
+        stem = self.results / artifact.paper / artifact.name
+        return tuple(stem.with_name(stem.name + suffix) for suffix in artifact.suffixes)
+
+    def place_of(self, target: Target) -> str:
+        """Where to look for what a target has made: its page, or the folder of several."""
+        if self.report in target.files:
+            return f"{self.results}/, all on one page in {self.reports[1]}"
+        shown = [str(path) for path in target.files if path.suffix in (".md", ".png")]
+        return shown[0] if len(shown) == 1 else f"{os.path.commonpath(target.files)}/"
+
+    @functools.cached_property
+    def runs(self) -> dict[Path, Run]:
+        """The runs behind all artifacts of this scale, by folder."""
+        return {run.folder: run for artifact in self.artifacts for run in artifact.runs}
+
+    @functools.cached_property
+    def measurements(self) -> dict[Path, Measurement]:
+        """The measurements behind all artifacts of this scale, by path."""
+        return {m.path: m for artifact in self.artifacts for m in artifact.measurements}
+
+    def job(self, output: Path) -> TrainingJob | MeasurementJob:
+        """The job that makes a receipt or a measurement.
+
+        Raises VitrailError where no recipe or artifact of this scale has it.
+        """
+        if output in self.measurements:
+            return self.measurement_job(self.measurements[output])
+        run = self.runs.get(output.parent)
+        for seeds in run.jobs if run else ():
+            if run and run.receipt(seeds) == output:
+                return self.training_job(run, seeds)
+        raise VitrailError(
+            f"{output} belongs to no recipe and no artifact at scale '{self.scale.name}'; "
+            "ask for a target (snakemake --list-target-rules)"
+        )
+
+    def resources(self, job: Run | Measurement) -> Resources:
+        """What the training of a run, or a measurement, asks for.
+
+        A training of no epochs only copies weights, and a measurement on the CPU needs no GPU.
+        """
+        run = job if isinstance(job, Run) else job.on
+        jobs = self.paper(job.paper).jobs(run.name if run else None)
+        if isinstance(job, Run):
+            asked = jobs.resources_of("train")
+            on_cpu = not job.recipe.steps(job.info.train_images)
+        else:
+            asked = jobs.resources_of("evaluate" if job.run else "benchmark")
+            on_cpu = job.device == "cpu"
+        update = {"nodes": 1, "gpus": 0, "threads": 1} if on_cpu else {}
+        return asked.model_copy(update=update)
+
+    def _training_device(self, run: Run) -> str:
+        """The scale's; but a training of no epochs only copies weights, in a job without a GPU."""
+        return self.scale.device if run.recipe.steps(run.info.train_images) else "cpu"
+
+    def training_job(self, run: Run, seeds: tuple[int, ...]) -> TrainingJob:
+        """The job that trains some seeds of a run.
+
+        The code counts in its identity as it was when the run was trained, for trainings are not
+        repeated because code has changed, unless `retrain` asks for it.
+        """
+        published = run.recipe.model.published
+        weights = self.weights_of(published) if published else None
+        jobs = self.paper(run.paper).jobs(run.name)
+        start = trained_run(run.source) if run.source else None
+        inputs = [self.receipt_of(run.recipe.data.dataset), *([weights] if weights else [])]
+        if start:
+            inputs += [start.receipts[seed] for seed in seeds]
+        changed = any(one.trained_by(seeds) - {one.code} for one in run.lineage)
+        retrain = self.settings.retrain == "changed" and changed
+        # Of one that other code has resumed, the last planned it.
+        last = {one.rpartition("+")[2] for one in run.trained_by(seeds)}
+        code = "+".join(sorted(last)) if last and not retrain else run.code
+        decided = {"recipe": run.recipe.canonical_json(), "seeds": seeds, "code": code}
+        return TrainingJob(
+            **self._common(run, run.receipt(seeds), inputs),
+            identity=short_hash(decided),
+            device=self._training_device(run),
+            recipe=run.recipe,
+            dataset=run.info,
+            seeds=seeds,
+            checkpoint_seconds=60 * self.scale.checkpoint_minutes,
+            published=weights,
+            start=start,
+            retrain=retrain,
+            validate_every=jobs.validate_every,
+            tensorboard=jobs.tensorboard,
+        )
+
+    def measurement_job(self, measurement: Measurement) -> MeasurementJob:
+        """The job that takes a measurement."""
+        run, on = measurement.run, measurement.on
+        named = tuple(find(name, self.datasets) for name in measurement.datasets)
+        read = {*measurement.datasets, *([run.recipe.data.dataset] if run else [])}
+        receipts = run.receipts_of(measurement.seeds) if run else ()
+        inputs = (*receipts, *map(self.receipt_of, sorted(read)))
+        recipe, info = (on.recipe, on.info) if on else (None, None)
+        same = ("function", "args", "seeds", "device")
+        fields = {name: getattr(measurement, name) for name in same}
+        reads = (*([run.info] if run else []), *named)
+        decided = {
+            "datasets": [f"{i.name}@{i.version}" if i.version > 1 else i.name for i in named],
+            "recipe": recipe.hash if recipe else None,
+            "code": measuring_digest(measurement.function, measurement.args, recipe, reads),
+        }
+        return MeasurementJob(
+            **self._common(measurement, measurement.path, inputs),
+            identity=short_hash({**fields, **decided}),
+            recipe=recipe,
+            recipe_name=on.name if on else None,
+            dataset=info,
+            datasets=named,
+            run=trained_run(run) if run else None,
+            **fields,
+        )
+
+    def _common(self, of: Run | Measurement, output: Path, inputs: Iterable[Path]) -> Any:
+        """The fields that the jobs of both kinds have, but for what decides the result."""
+        return {
+            "scale": self.scale.name,
+            "paper": of.paper,
+            "name": of.name,
+            "output": output,
+            "inputs": tuple(dict.fromkeys(inputs)),
+            "resources": self.resources(of),
+            "data_root": self.data_root,
+            "workers": self.scale.workers,
+        }
+
+    def makes(self, file: Path) -> bool:
+        """Tell whether some rule makes a file at this scale."""
+        rendered = (path for artifact in self.artifacts for path in self.files(artifact))
+        receipts = (receipt for run in self.runs.values() for receipt in run.receipts)
+        fetched = map(self.receipt_of, self.datasets)
+        published = filter(None, (run.recipe.model.published for run in self.runs.values()))
+        weights = map(self.weights_of, published)
+        known = (*self.measurements, *self.reports, *rendered, *receipts, *fetched, *weights)
+        return file in known
+
+    def receipt_of(self, dataset: str) -> Path:
+        """The file that says that a dataset is there and sound."""
+        return self.data_root / ".verified" / f"{dataset}.json"
+
+    def weights_of(self, published: str) -> Path:
+        """The file that holds published weights: those of a timm model, or at a URL."""
+        name = Path(published.rpartition("/")[2]).stem if "://" in published else published
+        return self.data_root / "weights" / f"{name}.safetensors"
+
+    @functools.cached_property
+    def targets(self) -> dict[str, Target]:
+        """Everything one may ask for by name; short names too for the lead paper's artifacts."""
+        targets: dict[str, Target] = {}
+
+        def add(name: str, caption: str, artifacts: Iterable[Artifact], *more: Path) -> None:
+            chosen = tuple(artifacts)
+            files = (file for artifact in chosen for file in self.files(artifact))
+            targets[name] = Target(name, caption, (*files, *more), chosen)
+
+        everything = list(self.artifacts)
+        for one in everything:
+            summary = f"{one.source}: {one.caption}"
+            add(f"{one.paper}_{one.name}", summary, [one])
+            if one.paper == self.settings.lead_paper:
+                add(one.name, summary, [one])
+        for name, paper in self.papers.items():
+            add(name, f"every table and figure of: {paper.info.title}", paper.artifacts.values())
+        for kind in ("table", "figure"):
+            chosen = (one for one in everything if one.kind == kind)
+            add(f"{kind}s", f"every {kind} of every paper", chosen)
+        whole = "every table and figure of every paper, and the report"
+        add("all", whole, everything, *self.reports)
+        return targets
+
+    def target(self, name: str) -> Target:
+        """Return a target by name, or raise VitrailError with the closest name."""
+        require_known("target", name, self.targets)
+        return self.targets[name]
+
+
+def load_catalog(root: Path = Path(), **overrides: Any) -> Catalog:
+    """Read the catalogue from a checkout; `overrides` are laid over ``configs/default.yaml``.
+
+    Raises VitrailError where `root` is no checkout of Vitrail, or a file in it is wrong.
+    """
+    if not (root / "configs" / "default.yaml").is_file():
+        raise VitrailError(
+            f"{root.absolute()} has no configs/default.yaml; run this from the project's root"
+        )
+    return Catalog(root, load_settings(root, overrides))
+
+
+def rerun_trigger(artifact: Artifact) -> str:
+    """A digest that changes with anything written in an artifact: Snakemake renders it again then.
+
+    The measurements' content is an input of its own, but which cell shows which is not.
+    """
+    own = ("row", "column", "metric", "unit", "key", "digits", "exact", "comparable")
+    cells = [
+        {
+            **{name: getattr(cell, name) for name in own},
+            "measurement": str(cell.measurement.path) if cell.measurement else None,
+        }
+        for cell in artifact.cells
+    ]
+    words = ("title", "caption", "source", "note", "row_header", "digits", "draw")
+    return short_hash({"cells": cells, **{word: getattr(artifact, word) for word in words}})
+
+
+def is_target_name(text: str) -> bool:
+    """Tell a target's name from a file's path on the command line."""
+    return re.fullmatch(r"[\w-]+", text) is not None

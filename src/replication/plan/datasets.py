@@ -1,0 +1,143 @@
+"""The registry of datasets, ``configs/datasets.yaml``, as typed objects.
+
+An entry says all about a dataset that is not code; `loader` names the function that reads its tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from replication.plan.schema import Strict, load_entries
+from vitrail.errors import require_known
+
+Hex64 = Field(None, pattern="^[0-9a-f]{64}$")
+Hex32 = Field(None, pattern="^[0-9a-f]{32}$")
+Channels = tuple[float, float, float]
+Url = Annotated[str, Field(pattern=r"^(https?|ftp|file)://\S+$")]
+
+
+class RemoteFile(Strict):
+    """A file to download; an archive is unpacked into the folder where it lies."""
+
+    name: str = Field(description="path inside the dataset's folder")
+    url: list[Url] = Field(min_length=1, description="mirrors of the same bytes, best first")
+    size: PositiveInt = Field(description="bytes")
+    sha256: str | None = Hex64
+    md5: str | None = Hex32
+
+    @model_validator(mode="after")
+    def _has_one_checksum(self) -> RemoteFile:
+        if (self.sha256 is None) == (self.md5 is None):
+            raise ValueError("give exactly one of sha256 and md5")
+        return self
+
+    @property
+    def checksum(self) -> tuple[str, str]:
+        """Algorithm and expected hex digest."""
+        return ("sha256", self.sha256) if self.sha256 else ("md5", self.md5 or "")
+
+
+class Images(Strict):
+    """A folder of images in the tree: `classes` folders of them, or flat where it is 0."""
+
+    folder: str
+    classes: NonNegativeInt
+    images: PositiveInt | None = Field(
+        description="how many; null: at least one, in folders however deep"
+    )
+    if_flat: str | None = Field(
+        None, description="command that sorts loose images of {folder} into class folders"
+    )
+
+
+class SegmentationSplit(Strict):
+    """Where one split's images and masks are, below the dataset's folder."""
+
+    img_path: str
+    seg_map_path: str
+
+
+class SegmentationFormat(Strict):
+    """How MMSegmentation reads the dataset, in its own words.
+
+    The mask of image ``<img_path>/x<img_suffix>`` is ``<seg_map_path>/x<seg_map_suffix>``, where x
+    may begin with folders.
+    """
+
+    type: str = Field(description="class of mmseg's datasets")
+    train: SegmentationSplit
+    val: SegmentationSplit
+    img_suffix: str = ".jpg"
+    seg_map_suffix: str = ".png"
+    if_no_masks: str | None = Field(None, description="command that makes the masks in {folder}")
+
+
+class DatasetInfo(Strict):
+    """One dataset; `folder` is its place below the data root.
+
+    Of all this only name and `version` enter a recipe's hash. So whoever changes what decides a
+    training (mean, std, split, loader, classes, the numbers of images, or what the loader does)
+    raises the version; else runs on the old data would pass for runs on the new.
+    """
+
+    name: SkipJsonSchema[str]  # the entry's key
+    version: PositiveInt = 1
+    title: str
+    classes: PositiveInt
+    train_images: PositiveInt
+    val_images: PositiveInt
+    split: str = Field(description="which images are train and which are val")
+    mean: Channels
+    std: Channels
+    source: Literal["bundled", "download", "made", "manual"]
+    licence: str
+    homepage: str
+    loader: str = Field(pattern=r"^[\w.]+:\w+$", description="module:function")
+    folder: str = ""
+    files: list[RemoteFile] = Field([], description="what `fetch` downloads")
+    required: list[str] = Field([], description="files that the loader reads")
+    images: list[Images] = Field([], description="folders of images that the loader reads")
+    segmentation: SegmentationFormat | None = None
+    prepare: str | None = Field(
+        None,
+        pattern=r"^[\w.]+:\w+$",
+        description="module:function of the folder, after the download if there is one, and of an "
+        "empty folder; what it leaves in the latter is moved to the former",
+    )
+    layout: str = Field("", description="the tree below the folder, shown to people")
+
+    @model_validator(mode="after")
+    def _has_what_its_source_needs(self) -> DatasetInfo:
+        if (self.source == "download") != bool(self.files):
+            raise ValueError("files belong to source 'download', which needs them")
+        if self.source == "made" and not self.prepare:
+            raise ValueError("source 'made' needs prepare, the function that makes it")
+        if self.source != "bundled" and not (self.folder and self.layout):
+            raise ValueError(f"source '{self.source}' needs folder and layout")
+        return self
+
+
+def load_registry(path: Path = Path("configs/datasets.yaml")) -> dict[str, DatasetInfo]:
+    """Read the registry; errors as `load_entries`."""
+    return load_entries(DatasetInfo, path, "dataset")
+
+
+def find(name: str, registry: Mapping[str, DatasetInfo]) -> DatasetInfo:
+    """Look a dataset up by its name, or raise VitrailError with the closest one."""
+    require_known("dataset", name, registry)
+    return registry[name]
+
+
+def fetched_with(name: str, registry: Mapping[str, DatasetInfo]) -> str:
+    """Name the dataset whose fetching also brings this one's files: the folder's first.
+
+    Two datasets may be made of the same files, which must not be fetched twice at once.
+    """
+    folder = registry[name].folder
+    same = (other for other, info in registry.items() if folder and info.folder == folder)
+    return next(same, name)

@@ -1,0 +1,275 @@
+"""What a paper's folder ``configs/papers/<paper>/`` says, as typed files.
+
+``paper.yaml``, ``recipes.yaml``, ``artifacts.yaml`` and the values printed in ``reference/*.csv``
+are the paper and nothing else; ``scales/<scale>.yaml`` is all that a scale changes of them.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+from replication.plan.recipe import Task
+from replication.plan.schema import Delta, Placed, StandIns, Strict, merge, parse, with_bases
+from replication.plan.settings import Jobs
+from vitrail.errors import VitrailError, did_you_mean, require_known
+
+
+class PaperInfo(Strict):
+    """``paper.yaml``."""
+
+    title: str
+    authors: str
+    venue: str
+    url: str
+
+
+class Family(Strict):
+    """Recipes that are the product of some axes: `name` is formatted with each axis' choice."""
+
+    name: str
+    task: Task = "classification"
+    axes: tuple[str, ...] = ()
+    only: dict[str, tuple[str, ...]] = Field({}, description="axis -> those of its choices it has")
+    delta: Delta = {}
+
+
+class RecipesFile(Strict):
+    """``recipes.yaml``; `base` is that of classifiers, each other task has its own.
+
+    A choice of an axis may say ``extends: <another choice of it>`` and give what it changes.
+    """
+
+    base: Delta
+    segmentation: Delta = {}
+    self_supervision: Delta = {}
+    axes: dict[str, dict[str, Delta]] = {}
+    recipes: tuple[Family, ...]
+
+    def expand(self, where: str) -> dict[str, Delta]:
+        """Return every recipe of the paper by name, base and deltas merged.
+
+        Raises VitrailError where an axis or a choice is unknown, or two recipes share a name.
+        """
+        axes = {
+            axis: {choice: self._choice(axis, choice, where) for choice in choices}
+            for axis, choices in self.axes.items()
+        }
+        recipes: dict[str, Delta] = {}
+        for family in self.recipes:
+            here = f"{where}: recipe '{family.name}'"
+            for axis, only in family.only.items():
+                require_known(f"{here}: axis", axis, family.axes)
+                for choice in only:
+                    require_known(f"{here}: choice", choice, axes.get(axis, ()))
+            for axis in family.axes:
+                require_known(f"{here}: axis", axis, axes)
+            choices = (family.only.get(axis, axes[axis]) for axis in family.axes)
+            for chosen in itertools.product(*choices):
+                names = dict(zip(family.axes, chosen, strict=True))
+                name = fill(family.name, names, here)
+                if name in recipes:
+                    raise VitrailError(f"{where}: two recipes are called '{name}'; rename one")
+                deltas = [axes[axis][value] for axis, value in names.items()]
+                recipes[name] = merge(self._base_of(family, where), *deltas, family.delta)
+        return recipes
+
+    def _choice(self, axis: str, name: str, where: str) -> Delta:
+        choices = self.axes[axis]
+        names = with_bases(
+            name, lambda one: choices[one].get("extends"), choices, f"{where}: axis '{axis}'"
+        )
+        merged = merge({}, *(choices[one] for one in names))
+        merged.pop("extends", None)
+        return merged
+
+    def _base_of(self, family: Family, where: str) -> Delta:
+        base = self.base if family.task == "classification" else getattr(self, family.task)
+        place = f"{where}: the recipes '{family.name}'"
+        places = {"task": place} if "task" in family.model_fields_set else {}
+        return merge(Placed({"task": family.task}, places), base)
+
+
+class MeasureSpec(Strict):
+    """What to measure: a function, its arguments, and what it is taken on.
+
+    `on: run` is a trained model, `on: recipe` a recipe before any training, `on: paper` the paper's
+    own recipe at every scale, for facts that need neither data nor training; else nothing.
+    """
+
+    function: str
+    on: Literal["run", "recipe", "paper"] | None = None
+    args: Delta = {}
+    seeds: PositiveInt | None = None
+    datasets: tuple[str, ...] = ()
+    device: Literal["scale", "cpu"] = "scale"
+
+
+class Labelled(BaseModel):
+    """A row or a column: its label, and variables that the cell's template is filled with."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    label: str
+    group: str | None = None
+
+    @property
+    def full_label(self) -> str:
+        """The label under its group, as reference files write it."""
+        return f"{self.group} / {self.label}" if self.group else self.label
+
+    @property
+    def variables(self) -> Delta:
+        """All that the template may name."""
+        return {**(self.model_extra or {}), "label": self.label}
+
+
+class CellSpec(Strict):
+    """One cell, or the template of all; strings are filled with row and column variables."""
+
+    measure: str | None = None
+    recipe: str | None = None
+    key: str = ""
+    metric: str = ""
+    unit: str = ""
+    digits: int | None = None
+    exact: bool = False
+    comparable: bool = Field(True, description="false: the paper's number is of other hardware")
+
+
+class ArtifactSpec(Strict):
+    """A table, its rows and columns of cells; or a figure, which also has a function that draws."""
+
+    title: str
+    caption: str
+    source: str
+    note: str = ""
+    row_header: str = ""
+    metric: str = ""
+    unit: str = ""
+    digits: int | None = None
+    defaults: Delta = Field({}, description="variables that rows and columns may leave out")
+    rows: tuple[Labelled, ...] = ()
+    columns: tuple[Labelled, ...] = ()
+    cell: CellSpec = CellSpec()
+    draw: str | None = None
+
+    @property
+    def kind(self) -> Literal["table", "figure"]:
+        """A figure is what has a function that draws it."""
+        return "figure" if self.draw else "table"
+
+    def cell_at(self, row: Labelled, column: Labelled, where: str) -> CellSpec:
+        """Fill the cell's template for one row and column."""
+        own = CellSpec.model_fields
+        given = {**row.variables, **column.variables}
+        fields = {
+            "metric": self.metric,
+            "unit": self.unit,
+            "digits": self.digits,
+            **self.cell.model_dump(exclude_unset=True),
+            **{key: value for key, value in given.items() if key in own},
+        }
+        variables = self.defaults | {key: given[key] for key in given if key not in own}
+        place = f"{where}, cell ({row.full_label}, {column.full_label})"
+        filled = {
+            key: fill(value, variables, place) if isinstance(value, str) else value
+            for key, value in fields.items()
+        }
+        return parse(CellSpec, filled, place)
+
+
+class ArtifactsFile(Strict):
+    """``artifacts.yaml``."""
+
+    measures: dict[str, MeasureSpec]
+    artifacts: dict[str, ArtifactSpec]
+
+
+class MeasureDelta(Strict):
+    """What a scale changes of a measure."""
+
+    args: Delta = {}
+    seeds: PositiveInt | None = None
+
+
+class PaperScale(Strict):
+    """``scales/<scale>.yaml``: what one scale changes of the paper.
+
+    Each mapping is from patterns of names (several by commas) to deltas, the later laid over the
+    earlier, and all of them over those of the file that this one extends.
+    """
+
+    extends: str | None = Field(None, description="the neighbouring file that this is laid over")
+    datasets: StandIns = Field(
+        {}, description="dataset -> the one that stands in for it in this paper"
+    )
+    recipes: dict[str, Delta] = Field({}, description="recipes -> what is laid over them")
+    runs: dict[str, Jobs] = Field({}, description="recipes -> their seeds and resources")
+    measures: dict[str, MeasureDelta] = Field({}, description="measures -> what changes of them")
+    artifacts: tuple[str, ...] | None = Field(None, description="those that exist; else all")
+    without: tuple[str, ...] = Field(
+        (),
+        description="recipes that are not run; their cells are empty, artifacts of them are none",
+    )
+    lists_changes: bool = Field(
+        False, description="each table's note says what the scale changes of its recipes"
+    )
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What the paper prints in a cell (a number, or a word such as "Inconsistent"), and where."""
+
+    value: float | str
+    std: float | None
+    source: str
+
+
+def read_reference(path: Path) -> dict[tuple[str, str], Printed]:
+    """Read the printed values of one artifact, by row and column; none where there is no file.
+
+    Raises VitrailError where the header is wrong, a cell stands twice, or its source is missing.
+    """
+    if not path.is_file():
+        return {}
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        if reader.fieldnames != ["row", "column", "value", "std", "source"]:
+            raise VitrailError(f"{path}: the header must be row,column,value,std,source")
+        printed: dict[tuple[str, str], Printed] = {}
+        for line in reader:
+            cell = (line["row"], line["column"])
+            if cell in printed:
+                raise VitrailError(f"{path}: the cell {cell} stands twice; remove one")
+            if not line["source"]:
+                raise VitrailError(f"{path}: the cell {cell} has no source; say table and page")
+            std = _number_or_word(line["std"]) if line["std"] else None
+            if isinstance(std, str):
+                raise VitrailError(f"{path}: the std of {cell} is '{std}'; give a number or none")
+            printed[cell] = Printed(_number_or_word(line["value"]), std, line["source"])
+    return printed
+
+
+def fill(template: str, variables: Mapping[str, Any], where: str) -> str:
+    """Format `template` with `variables`, or raise VitrailError where one is missing."""
+    try:
+        return template.format_map(variables)
+    except KeyError as error:
+        unknown = f"'{error.args[0]}'{did_you_mean(str(error.args[0]), variables)}"
+        raise VitrailError(f"{where}: '{template}' names {unknown}") from None
+    except (ValueError, IndexError, AttributeError) as error:
+        raise VitrailError(f"{where}: '{template}' is no template ({error})") from None
+
+
+def _number_or_word(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,215 @@
+"""One paper at one scale: its recipes, how often they run, what its measures are asked.
+
+A recipe is the paper's own, then what the paper's file of the scale lays over it by patterns of
+names, then the dataset that stands in. Every value keeps the file and line that set it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from replication.plan.datasets import DatasetInfo, find
+from replication.plan.paper import ArtifactsFile, Delta, MeasureSpec, PaperScale, RecipesFile
+from replication.plan.recipe import RECIPES, AnyRecipe
+from replication.plan.schema import (
+    Placed,
+    StandIns,
+    load,
+    match,
+    merge,
+    parse,
+    place_of,
+    read_with_bases,
+    refuse_unmatched,
+)
+from replication.plan.settings import Jobs, Scale, known_scales
+from replication.plan.source import FOLDER, config_digest
+from vitrail.errors import VitrailError, did_you_mean
+
+
+class PaperAtScale:
+    """What a paper's folder says at one scale.
+
+    `recipes` are as the paper has them, before any scale; `layers` are the files of the scale, the
+    later laid over the earlier.
+    """
+
+    def __init__(
+        self, folder: Path, scale: Scale, datasets: Mapping[str, DatasetInfo], root: Path
+    ) -> None:
+        """Read the files, or raise VitrailError where one is wrong or names what there is not."""
+        self.folder, self.scale, self.datasets, self.root = folder, scale, datasets, root
+        self.recipes_path, self.artifacts_path = folder / "recipes.yaml", folder / "artifacts.yaml"
+        self.recipes = load(RecipesFile, self.recipes_path).expand(str(self.recipes_path))
+        self.artifacts_file = load(ArtifactsFile, self.artifacts_path)
+        self.layers = _read_layers(folder / "scales", scale.name, known_scales(root))
+        self._refuse_unknown_names()
+
+    @property
+    def stand_ins(self) -> StandIns:
+        """Which dataset stands in for another: what the paper says goes before the scale."""
+        return merge(self.scale.datasets, *(layer.datasets for layer in self.layers.values()))
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def recipe(self, name: str) -> AnyRecipe:
+        """A recipe at this scale; what it starts from goes by its recipe's name.
+
+        Raises VitrailError where there is no such recipe, or it is not valid.
+        """
+        return self._recipe(name, self.values(name))
+
+    def values(self, name: str) -> Placed:
+        """What is written of a recipe at this scale, with the origin of each value."""
+        self.require(name)
+        written = merge(self.recipes[name], *self._matching("recipes", name))
+        dataset, stand_ins = written.get("data", {}).get("dataset"), self.stand_ins
+        if dataset in stand_ins:
+            place = place_of(stand_ins, dataset) or ""
+            written = merge(written, {"data": _placed("dataset", stand_ins[dataset], place)})
+        return self._completed(written)
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def as_printed(self, name: str) -> bool:
+        """Tell whether nothing stands in for a recipe here, nor for those that it starts from.
+
+        It is asked of a recipe and not of its run: of two that come out equal at a scale, one may
+        be printed so. Errors as `recipe`.
+        """
+        return all(self.recipe(one) == self.printed(one) for one in (name, *self.sources(name)))
+
+    def printed(self, name: str) -> AnyRecipe:
+        """A recipe as the paper has it, before any scale; errors as `recipe`."""
+        self.require(name)
+        return self._recipe(name, self._completed(self.recipes[name]))
+
+    def changes(self, name: str) -> dict[str, str]:
+        """What this scale changes of a recipe, as ``15 (paper: 100)`` by field.
+
+        Raises:
+            VitrailError: no such recipe, or it is not valid.
+        """
+        recipes = (self.recipe(name), self.printed(name))
+        here, printed = (dict(_leaves(one.model_dump(mode="json"))) for one in recipes)
+        return {
+            field: f"{here.get(field, 'none')} (paper: {printed.get(field, 'none')})"
+            for field in {**printed, **here}
+            if here.get(field) != printed.get(field)
+        }
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def sources(self, name: str) -> tuple[str, ...]:
+        """The recipe that a recipe starts from at this scale, the one that this starts from, ...
+
+        Raises VitrailError where there is no such recipe, or they go round in a circle.
+        """
+        chain = [name]
+        while (source := self.recipe(chain[-1]).model.weights_from) is not None:
+            self.require(source, f"recipe '{chain[-1]}' starts from weights and ")
+            chain.append(source)
+            if source in chain[:-1]:
+                raise VitrailError(
+                    f"{self.recipes_path}: recipe '{source}' starts from its own weights "
+                    f"({' <- '.join(chain)}); correct one model.weights_from"
+                )
+        return tuple(chain[1:])
+
+    def require(self, name: str, reason: str = "") -> None:
+        """Refuse a recipe that there is not."""
+        if name not in self.recipes:
+            raise VitrailError(
+                f"{self.recipes_path}: {reason}no recipe is called '{name}'"
+                f"{did_you_mean(name, self.recipes)}"
+            )
+
+    def jobs(self, recipe: str | None = None) -> Jobs:
+        """How often a recipe is run and what its jobs ask for; those of no recipe match ``*``."""
+        return self.scale.with_deltas(self._matching("runs", recipe or ""))
+
+    def measure(self, name: str) -> MeasureSpec:
+        """A measure with its arguments and seeds at this scale."""
+        spec = self.artifacts_file.measures[name]
+        deltas = self._matching("measures", name)
+        seeds = [one.seeds for one in (spec, *deltas) if one.seeds]
+        args = merge(spec.args, *(delta.args for delta in deltas))
+        return spec.model_copy(update={"args": args, "seeds": seeds[-1] if seeds else None})
+
+    def without(self, recipe: str) -> bool:
+        """Whether this scale leaves a recipe out."""
+        return any(match(recipe, one) for layer in self.layers.values() for one in layer.without)
+
+    @property
+    def lists_changes(self) -> bool:
+        """Whether each table's note says what this scale changes of its recipes."""
+        return any(layer.lists_changes for layer in self.layers.values())
+
+    @property
+    def artifact_names(self) -> tuple[str, ...]:
+        """The artifacts that exist at this scale, in the paper's order."""
+        chosen = [layer.artifacts for layer in self.layers.values() if layer.artifacts is not None]
+        names = self.artifacts_file.artifacts
+        return tuple(name for name in names if not chosen or name in chosen[-1])
+
+    def _refuse_unknown_names(self) -> None:
+        """Refuse what a file of the scale names and nothing has: it would silently do nothing."""
+        artifacts, measures = self.artifacts_file.artifacts, self.artifacts_file.measures
+        for path, layer in self.layers.items():
+            for patterns in (*layer.recipes, *layer.runs, *layer.without):
+                refuse_unmatched(f"{path}: recipe", patterns, self.recipes)
+            for patterns in layer.measures:
+                refuse_unmatched(f"{path}: measure", patterns, measures)
+            for name in layer.artifacts or ():
+                refuse_unmatched(f"{path}: artifact", name, artifacts)
+        named = {name for measure in measures.values() for name in measure.datasets}
+        for name in sorted(named | {*self.stand_ins, *self.stand_ins.values()}):
+            find(name, self.datasets)
+
+    def _matching(self, kind: str, name: str) -> list[Any]:
+        """The deltas of this kind whose patterns match a name, in the order they are laid."""
+        return [
+            delta
+            for layer in self.layers.values()
+            for patterns, delta in getattr(layer, kind).items()
+            if match(name, patterns)
+        ]
+
+    def _recipe(self, name: str, values: Delta) -> AnyRecipe:
+        where = f"{self.recipes_path}, recipe '{name}' at scale '{self.scale.name}'"
+        return parse(RECIPES[values["task"]], values, where)
+
+    def _completed(self, written: Delta) -> Placed:
+        """Add what nobody writes: the dataset's version, and the digest of a configuration."""
+        more: dict[str, Placed] = {}
+        if (dataset := written.get("data", {}).get("dataset")) is not None:
+            version = find(dataset, self.datasets).version
+            place = f"configs/datasets.yaml: the version of {dataset}"
+            more["data"] = _placed("version", version, place)
+        name = written.get("model", {}).get("name", "")
+        if written["task"] == "segmentation" and (digest := config_digest(name, self.root)):
+            more["model"] = _placed("sha256", digest, f"computed from {FOLDER / name}.py")
+        return merge(written, more)
+
+
+def _placed(key: str, value: Any, place: str) -> Placed:
+    return Placed({key: value}, {key: place})
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested mappings by their place, as ``schedule.epochs``."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", "none" if value is None else value
+
+
+def _read_layers(folder: Path, scale: str, scales: Iterable[str]) -> dict[Path, PaperScale]:
+    for file in folder.glob("[!_]*.yaml"):  # those that begin so are there only to be extended
+        refuse_unmatched(f"{file}: scale", file.stem, scales)
+    path = folder / f"{scale}.yaml"
+    if not path.is_file():
+        return {}
+    read = read_with_bases(path)
+    return {file: parse(PaperScale, written, str(file)) for file, written in read.items()}

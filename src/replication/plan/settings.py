@@ -1,0 +1,100 @@
+"""Settings of the workflow, and the scales: values in place of the papers' own.
+
+No code asks what scale it is; it only reads these values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic.json_schema import SkipJsonSchema
+
+from replication.plan.schema import StandIns, Strict, merge, parse, read_mapping, read_with_bases
+from vitrail.errors import require_known
+
+Step = Literal["train", "evaluate", "benchmark"]
+
+
+class Settings(Strict):
+    """``configs/default.yaml``: what one may change with ``snakemake --config key=value``."""
+
+    scale: str = Field("laptop", description="overlay of values: a file of configs/scales/")
+    lead_paper: str = Field("shift", description="the paper whose targets also go by tableN, figN")
+    data_root: str = Field("data", description="datasets and pretrained weights")
+    runs_root: str = Field("runs", description="checkpoints, logs, weights, measurements")
+    results_root: str = Field("results", description="tables, figures, reports")
+    retrain: Literal["never", "changed"] = Field(
+        "never", description="changed: train anew the runs that other code has trained"
+    )
+
+
+class Resources(Strict):
+    """What one job asks of the scheduler: so many nodes, and so much of each."""
+
+    nodes: PositiveInt = Field(1, description="of a training, which shares its steps among them")
+    gpus: NonNegativeInt = 0
+    threads: PositiveInt = 1
+    mem_mb: PositiveInt = 2000
+    runtime: PositiveInt = Field(30, description="minutes, at most what the partition allows")
+
+
+class Jobs(Strict):
+    """How often a recipe is run, how its trainings are watched, and what its jobs ask for."""
+
+    seeds: PositiveInt = Field(1, description="runs of each recipe, seeded 0, 1, ...")
+    seeds_per_job: PositiveInt = Field(1, description="runs that one training job does in turn")
+    validate_every: PositiveInt | None = Field(
+        None,
+        description="epochs between validations of a classifier or a segmenter in training; they "
+        "change no bit of its weights",
+    )
+    tensorboard: bool = Field(
+        False, description="write TensorBoard's events beside the log, where it is installed"
+    )
+    resources: dict[Step, Resources] = {}
+
+    def with_deltas(self, deltas: Iterable[Jobs]) -> Jobs:
+        """Lay what each of the others sets over this."""
+        own = set(Jobs.model_fields)
+        written = (one.model_dump(include=own, exclude_unset=True) for one in (self, *deltas))
+        return Jobs.model_validate(merge({}, *written))
+
+    def resources_of(self, step: Step) -> Resources:
+        """Return what a job of this step asks for."""
+        return self.resources.get(step, Resources())
+
+
+class Scale(Jobs):
+    """``configs/scales/<name>.yaml``: what a scale is for every paper."""
+
+    extends: str | None = Field(None, description="the scale whose values these are laid over")
+    name: SkipJsonSchema[str]
+    description: str
+    device: Literal["cpu", "cuda"]
+    workers: NonNegativeInt = Field(0, description="data-loading processes of each device")
+    checkpoint_minutes: PositiveFloat = 10
+    datasets: StandIns = Field({}, description="dataset -> the one that stands in for it")
+
+
+def load_settings(root: Path, overrides: dict[str, Any] | None = None) -> Settings:
+    """Read ``configs/default.yaml`` and lay `overrides` over it."""
+    path = root / "configs" / "default.yaml"
+    settings = parse(Settings, merge(read_mapping(path), overrides or {}), str(path))
+    papers = [file.parent.name for file in (root / "configs" / "papers").glob("*/paper.yaml")]
+    require_known("lead_paper", settings.lead_paper, papers)
+    return settings
+
+
+def known_scales(root: Path) -> list[str]:
+    """Return the names of all scales; a file called ``_x.yaml`` is there only to be extended."""
+    return sorted(file.stem for file in (root / "configs" / "scales").glob("[!_]*.yaml"))
+
+
+def load_scale(root: Path, name: str) -> Scale:
+    """Read a scale behind those that it extends; raises VitrailError if one is missing or wrong."""
+    require_known("scale", name, known_scales(root))
+    path = root / "configs" / "scales" / f"{name}.yaml"
+    return parse(Scale, merge({}, *read_with_bases(path).values(), {"name": name}), str(path))

@@ -1,0 +1,112 @@
+"""The page of an audit (`vitrail.commands.audit`): its numbers as four plots with intervals.
+
+A part is a mapping with ``rows``, or with the sentence with which it was ``refused``; the sentence
+then stands where the plot would be.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from vitrail.style import MARKERS, colour, figure, save, stamp
+
+Part = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+
+def page(parts: Mapping[str, Part], title: str, origin: str, stem: Path) -> None:
+    """Write ``<stem>.png`` and ``<stem>.svg`` of an audit's `parts`, by name.
+
+    `title` says which model and images, `origin` (software, device, weights) stands at the edge.
+
+    Raises:
+        VitrailError: the folder cannot be written to.
+    """
+    fig, axes = figure("text", aspect=0.9, rows=2, columns=2, height_ratios=(1, 0.8))
+    _bars(axes[0, 0], "Shifted", parts["Circular shifts"], parts["Standard shifts"])
+    _bars(axes[0, 1], "Turned and mirrored", parts["Turns and mirrors"])
+    _position(axes[1, 0], parts["P-SHAP"])
+    _sizes(axes[1, 1], parts["Test sizes"])
+    fig.suptitle("\n".join([textwrap.fill(title, 100), _headline(parts["Accuracy"])]))
+    stamp(fig, origin)
+    save(fig, stem)
+
+
+def _headline(accuracy: Part) -> str:
+    if "refused" in accuracy:
+        return "no labels: each image's label is the class that the model predicts"
+    return ", ".join(f"{row['quantity']} {_told(row)} %" for row in accuracy["rows"])
+
+
+def _bars(axes: Axes, title: str, *parts: Part) -> None:
+    """One bar for each condition under which predictions may stay."""
+    shares = [row for row in _begin(axes, title, *parts) if row["quantity"] == "prediction stays"]
+    if not shares:
+        return
+    names, values = ([row[key] for row in shares] for key in ("condition", "value"))
+    axes.barh(names, values, xerr=_errors(shares), color=colour(0), height=0.6, **WHISKERS)
+    for place, value in enumerate(values):
+        axes.text(102, place, f"{value:.1f}", va="center", fontsize=7)
+    axes.invert_yaxis()
+    axes.set(xlim=(0, 100), xlabel="images whose prediction stays, %")
+
+
+def _position(axes: Axes, part: Part) -> None:
+    for row in _begin(axes, "Dependence on position", part):  # a single one
+        axes.errorbar(row["value"], 0, xerr=_errors([row]), fmt="o", color=colour(0), capsize=3)
+        axes.text(0.5, 0.6, _told(row), transform=axes.transAxes, ha="center")
+        label = "P-SHAP: 0 is image alone, 1 is position alone"
+        label += f"\n({row['condition']})" if row["condition"] else ""
+        axes.set(xlim=(0, 1), ylim=(-1, 1), yticks=[], xlabel=label)
+
+
+def _sizes(axes: Axes, part: Part) -> None:
+    """A line over image sizes for each way to treat the positions."""
+    rows = _begin(axes, "Other test sizes", part)
+    if not rows:
+        return
+    names = list(dict.fromkeys(row["quantity"] for row in rows))
+    for index, name in enumerate(names):
+        own = [row for row in rows if row["quantity"] == name]
+        # Beside each other, so that no interval hides another.
+        places = [float(row["condition"].split()[0]) * (1 + 0.008 * index) for row in own]
+        values = [row["value"] for row in own]
+        look: Any = {"color": colour(index), "marker": MARKERS[index], "capsize": 2}
+        axes.errorbar(places, values, _errors(own), label=name.partition(": ")[2], **look)
+    if len(names) > 1:
+        axes.legend()
+    quantity = names[0].partition(": ")[0]
+    label = "top-1, %" if quantity == "top-1" else "images whose prediction stays, %"
+    axes.set(ylim=(0, 103), xlabel="image size, pixels", ylabel=label)
+
+
+WHISKERS: Any = {"error_kw": {"elinewidth": 0.8, "capsize": 2, "ecolor": "#404040"}}
+
+
+def _begin(axes: Axes, title: str, *parts: Part) -> list[Row]:
+    """Set the title, say what was refused, and return the rows."""
+    axes.set_title(title, loc="left")
+    rows = [row for part in parts for row in part.get("rows", [])]
+    refused = [part["refused"] for part in parts if "refused" in part]
+    if refused:
+        said = "\n".join(textwrap.fill(f"Not measured: {one}", 46) for one in refused)
+        axes.text(0.02, 0.02 if rows else 0.5, said, transform=axes.transAxes, fontsize=7)
+    if not rows:
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+    return rows
+
+
+def _errors(rows: Sequence[Row]) -> list[list[float]]:
+    """Lengths of the intervals below and above the values, (2, n)."""
+    below = [max(0.0, row["value"] - row["low"]) for row in rows]
+    return [below, [max(0.0, row["high"] - row["value"]) for row in rows]]
+
+
+def _told(row: Row) -> str:
+    return f"{row['value']:.3g} ({row['low']:.3g} to {row['high']:.3g})"

@@ -1,0 +1,144 @@
+"""What DINOv2 trains: a backbone with the head that projects its tokens on prototypes.
+
+Any registered model serves that takes a `mask` in `forward_features` and has `blocks` of timm's
+parts: `MaskedVisionTransformer`, and the octic and flip-equivariant ones. Its features are the
+class token after the last norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from types import MethodType
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.parametrizations import weight_norm
+
+from vitrail.errors import VitrailError
+from vitrail.factory import create
+
+if TYPE_CHECKING:
+    from replication.plan.recipe import SelfSupervisionRecipe
+
+
+def build_model(recipe: SelfSupervisionRecipe, classes: int) -> nn.Module:
+    """Make the recipe's backbone, which returns features; there is no head of `classes`.
+
+    Raises:
+        VitrailError: timm does not know the name, or the model has no mask token.
+    """
+    return create(recipe, 0, dynamic_img_size=True, mask_token=True)
+
+
+def image_shape(recipe: SelfSupervisionRecipe) -> tuple[int, int, int]:
+    """(channels, height, width) of a global crop."""
+    return 3, recipe.data.image_size, recipe.data.image_size
+
+
+def teacher_file(seed_folder: Path, step: int) -> Path:
+    """Where a run keeps the teacher's backbone as it was after `step` steps."""
+    return seed_folder / "teachers" / f"step-{step:08d}.safetensors"
+
+
+class Head(nn.Module):
+    """DINO's projection head, ``(M, C)`` to logits of the prototypes ``(M, K)``.
+
+    An MLP of three layers, normalised to the sphere, and a weight-normed layer without bias, whose
+    lengths begin at one and are trained.
+    """
+
+    def __init__(self, width: int, hidden: int, bottleneck: int, prototypes: int) -> None:
+        super().__init__()
+        first, second = nn.Linear(width, hidden), nn.Linear(hidden, hidden)
+        third = nn.Linear(hidden, bottleneck)
+        for layer in (first, second, third):
+            nn.init.trunc_normal_(layer.weight, std=0.02)
+            nn.init.zeros_(layer.bias)
+        self.mlp = nn.Sequential(first, nn.GELU(), second, nn.GELU(), third)
+        self.last_layer = weight_norm(nn.Linear(bottleneck, prototypes, bias=False))
+        with torch.no_grad():
+            self.last_layer.parametrizations.weight.original0.fill_(1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Project tokens."""
+        logits: Tensor = self.last_layer(functional.normalize(self.mlp(tokens), dim=-1))
+        return logits
+
+
+class Projected(NamedTuple):
+    """What a network makes of some sets of crops; the first set has the global ones."""
+
+    features: Tensor  # (2B, C), class tokens of the first set
+    logits: list[Tensor]  # (B', K) of the class tokens of each set
+    patch_logits: Tensor  # (M, K) of the chosen patches of the first set
+
+
+class Network(nn.Module):
+    """A backbone with its head, or with two: one for class tokens (DINO), one for patches (iBOT).
+
+    Raises:
+        VitrailError: the backbone takes no masks.
+    """
+
+    def __init__(self, recipe: SelfSupervisionRecipe, backbone: nn.Module) -> None:
+        super().__init__()
+        if getattr(backbone, "mask_token", None) is None:
+            raise VitrailError(
+                f"model '{recipe.model.name}' has no mask token: take masked_vit_*, or a model of "
+                "the octic paper"
+            )
+        self.backbone: Any = backbone
+        spec, width = recipe.head, cast(int, backbone.num_features)
+        head = partial(Head, width, spec.hidden, spec.bottleneck, spec.prototypes)
+        self.head = head()
+        self.patch_head = head() if spec.separate else None
+
+    def forward(
+        self, crops: Sequence[Tensor], masks: Sequence[Tensor | None], chosen: Tensor
+    ) -> Projected:
+        """Project class tokens, and the `chosen` patches, ``(2B, N)`` bool, of the first set.
+
+        Each set of crops, ``(B', 3, H, W)``, has masks, ``(B', N)`` bool, or None.
+        """
+        views = zip(crops, masks, strict=True)
+        tokens = [self.backbone.forward_features(images, mask) for images, mask in views]
+        cls = [one[:, 0] for one in tokens]
+        patches = tokens[0][:, self.backbone.num_prefix_tokens :][chosen]
+        sizes = [len(one) for one in (*cls, patches)]
+        if self.patch_head is None:
+            *logits, patch_logits = self.head(torch.cat([*cls, patches])).float().split(sizes)
+        else:
+            logits = self.head(torch.cat(cls)).float().split(sizes[:-1])
+            patch_logits = self.patch_head(patches).float()
+        return Projected(cls[0].float(), list(logits), patch_logits)
+
+
+def drop_paths(model: nn.Module, rate: float) -> None:
+    """Let `rate` of a batch skip each residual branch of a model's blocks in training.
+
+    DINOv2's stochastic depth (Sec. 5): a branch is computed for the others alone and scaled by
+    their share.
+    """
+    for block in model.blocks if rate else ():  # type: ignore[union-attr]
+        block.forward = MethodType(partial(_forward_on_parts, rate), block)
+
+
+def _forward_on_parts(rate: float, block: Any, x: Tensor) -> Tensor:
+    """Run a block of ``(..., B, N, C)``, each branch for some of the B images in training."""
+    for norm, layer, scale in (
+        (block.norm1, block.attn, block.ls1),
+        (block.norm2, block.mlp, block.ls2),
+    ):
+        if not block.training:
+            x = x + scale(layer(norm(x)))
+            continue
+        batch = x.shape[-3]
+        kept = max(int(batch * (1 - rate)), 1)
+        rows = torch.randperm(batch, device=x.device)[:kept]
+        residual = scale(layer(norm(x.index_select(-3, rows))))
+        x = x.index_add(-3, rows, residual.to(x.dtype), alpha=batch / kept)
+    return x

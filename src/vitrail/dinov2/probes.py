@@ -1,0 +1,286 @@
+"""How well frozen features tell classes apart: nearest neighbours and linear classifiers.
+
+Protocols are DINOv2's (Oquab et al., 2024, App. B) and, of `cells`, DinoBloom's (Koch et al.,
+2024). Features are the class token of the backbone, seen through the recipe's evaluation view.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from sklearn.metrics import balanced_accuracy_score, f1_score
+from timm.data import create_transform
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrail.dinov2.neighbours import logistic_regression, nearest, vote
+from vitrail.dinov2.network import teacher_file
+from vitrail.images.loading import EvaluationSamples, TrainingSamples, eval_loader, micro_batches
+from vitrail.images.opening import Split, build
+from vitrail.images.transforms import eval_transform, normalization
+from vitrail.measures.context import Trained, Values
+from vitrail.octic.group import ELEMENTS, transform
+from vitrail.scores import BY_IMAGE, pack
+from vitrail.seeding import seed_everything
+from vitrail.weights_file import read_weights
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+    from replication.plan.recipe import SelfSupervisionRecipe
+
+NEIGHBOURS = (10, 20, 100, 200)
+RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
+"""Learning rates of the linear classifiers at a batch of 256."""
+BLOCKS = 4
+Choice = tuple[int, bool, float]
+"""How many of the last blocks a linear classifier sees, if also the mean patch; learning rate."""
+
+
+def knn(
+    trained: Trained[SelfSupervisionRecipe],
+    batch_size: int = 128,
+    neighbours: Sequence[int] = NEIGHBOURS,
+) -> Values:
+    """Classify by the nearest training images, upright and under the eight symmetries.
+
+    Validation images pass in float64, or rounding would decide between neighbours as near.
+
+    Returns:
+        ``top1/<k>`` in percent; of the headline (20 neighbours, or the first number given)
+        ``untrained``, its accuracy before the first step, ``rise`` since then, ``equal``, the
+        percentage of images with one prediction under all eight, and ``worst``, the accuracy under
+        that which costs most; ``images``; the headline and ``rise`` by image.
+    """
+    bank, labels = class_tokens(trained, "train", batch_size)
+    headline = 20 if 20 in neighbours else neighbours[0]
+    exact = replace(trained, model=copy.deepcopy(trained.model).double())
+    predicted = []
+    for element in ELEMENTS:
+        queries, truth = class_tokens(exact, "val", batch_size, itertools.repeat(element))
+        votes = vote(bank, labels, queries, trained.reads.classes, neighbours)
+        predicted.append(votes[headline].argmax(1))
+        if element == ELEMENTS[0]:
+            top1 = {f"top1/{k}": percent(votes[k].argmax(1) == truth) for k in neighbours}
+    stacked = torch.stack(predicted)
+    right = predicted[0] == truth
+    (before,) = _right_of_teachers(trained, [0], batch_size, headline)
+    return {
+        **top1,
+        "untrained": percent(before),
+        "rise": top1[f"top1/{headline}"] - percent(before),
+        "equal": percent((stacked == stacked[0]).all(0)),
+        "worst": min(percent(one == truth) for one in predicted),
+        "images": len(truth),
+        f"top1/{headline}{BY_IMAGE}": pack(right.tolist()),
+        f"rise{BY_IMAGE}": pack((right.int() - before.int()).tolist()),
+    }
+
+
+def progress(
+    trained: Trained[SelfSupervisionRecipe], batch_size: int = 128, neighbours: int = 20
+) -> Values:
+    """Classify by nearest neighbours with every teacher that the training kept (Figure 7).
+
+    Returns:
+        ``share/<n>``, top-1 accuracy in percent after n percent of the training; ``steps`` and
+        ``top1``, lists of the same.
+    """
+    schedule = trained.recipe.schedule
+    steps = range(0, schedule.steps + 1, schedule.save_teacher_steps)
+    top1 = [percent(right) for right in _right_of_teachers(trained, steps, batch_size, neighbours)]
+    shares = [f"share/{round(100 * step / schedule.steps)}" for step in steps]
+    return {**dict(zip(shares, top1, strict=True)), "steps": list(steps), "top1": top1}
+
+
+def _right_of_teachers(
+    trained: Trained[SelfSupervisionRecipe],
+    steps: Sequence[int],
+    batch_size: int,
+    neighbours: int,
+) -> list[Tensor]:
+    """Which images nearest neighbours classify rightly, with the teachers of these steps."""
+    found, last = [], copy.deepcopy(trained.model.state_dict())
+    for step in steps:
+        trained.model.load_state_dict(read_weights(teacher_file(trained.folder, step)))
+        bank, labels = class_tokens(trained, "train", batch_size)
+        queries, truth = class_tokens(trained, "val", batch_size)
+        votes = vote(bank, labels, queries, trained.reads.classes, [neighbours])
+        found.append(votes[neighbours].argmax(1) == truth)
+    trained.model.load_state_dict(last)
+    return found
+
+
+def cells(trained: Trained[SelfSupervisionRecipe], batch_size: int = 128) -> Values:
+    """Classify by 1 and 20 neighbours and by logistic regression, as DinoBloom does (Table 9).
+
+    Source: octic, App. E.3.
+
+    Neighbours are the nearest in L2, and have equal votes; features are taken as they come.
+
+    Returns:
+        ``<1-NN|20-NN|linear>/<wF1|Acc|bAcc>`` in percent: F1 weighted by the classes' numbers,
+        accuracy, and the classes' mean recall; ``turned``, by how much the accuracy of 20
+        neighbours changes when each image is turned by a random multiple of 90 degrees. Both of
+        its accuracies are in float64, or rounding would decide between neighbours as near.
+    """
+    bank, labels = class_tokens(trained, "train", batch_size)
+    queries, truth = class_tokens(trained, "val", batch_size)
+    classes = trained.reads.classes
+    near = {k: nearest(bank, labels, classes, k, "L2") for k in (1, 20)}
+    fitted = logistic_regression(bank, labels, classes, strength=bank.shape[1] * classes / 100)
+    predicted = {f"{k}-NN": near[k](queries).cpu() for k in near}
+    predicted["linear"] = fitted(queries).argmax(1).cpu()
+    exact = replace(trained, model=copy.deepcopy(trained.model).double())
+    turns = np.random.RandomState(trained.seed).choice(ELEMENTS[:4], size=len(truth))
+    near[20] = nearest(bank.double(), labels, classes, 20, "L2")
+    right = []
+    for elements in (["e"] * len(truth), turns):
+        queries, _ = class_tokens(exact, "val", batch_size, elements)
+        right.append(percent(near[20](queries).cpu() == truth))
+    values: dict[str, float] = {"turned": right[1] - right[0]}
+    for name, found in predicted.items():
+        values[f"{name}/wF1"] = 100 * f1_score(truth, found, average="weighted")
+        values[f"{name}/Acc"] = percent(found == truth)
+        values[f"{name}/bAcc"] = 100 * balanced_accuracy_score(truth, found)
+    return values
+
+
+def linear(
+    trained: Trained[SelfSupervisionRecipe],
+    steps: int = 12500,
+    batch_size: int = 1024,
+    rates: Sequence[float] = RATES,
+) -> Values:
+    """Train linear classifiers on frozen features of random crops, all at once.
+
+    There is one for each learning rate, of the last block's class token or the last four's, with
+    or without the mean patch. SGD with momentum 0.9, and a cosine to zero.
+
+    Returns:
+        ``top1``, that of the classifier which is best on the validation images, as DINOv2 reports
+        it; ``held_out``, without that bias, as `chosen_by_other_half`; ``images``.
+    """
+    recipe, device, model = trained.recipe, trained.device, cast(Any, trained.model)
+    seed_everything("linear probe", trained.seed)
+    classifiers: dict[Choice, nn.Linear] = {}
+    last = min(BLOCKS, len(model.blocks))
+    for n, with_mean, rate in itertools.product((1, last), (False, True), rates):
+        layer = nn.Linear(model.num_features * (n + with_mean), trained.reads.classes)
+        nn.init.normal_(layer.weight, std=0.01)
+        nn.init.zeros_(layer.bias)
+        classifiers[n, with_mean, rate] = layer.to(device)
+    groups = [
+        {"params": list(layer.parameters()), "lr": rate * batch_size / 256}
+        for (_, _, rate), layer in classifiers.items()
+    ]
+    optimizer = torch.optim.SGD(groups, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    images = build(trained.reads, "train", trained.data_root)
+    mean, std = normalization(trained.reads, recipe.data.normalization)
+    crop: Any = create_transform(
+        recipe.data.image_size,
+        is_training=True,
+        hflip=recipe.crops.hflip,
+        color_jitter=None,  # type: ignore[arg-type]
+        interpolation=recipe.data.interpolation,
+        mean=mean,
+        std=std,
+    )
+    samples = TrainingSamples(images, crop, trained.seed)
+    size = min(batch_size, len(samples))
+    for batch in micro_batches(
+        samples, size=size, micro=size, start=0, stop=steps, workers=trained.workers
+    ):
+        labels = batch.labels.to(device)
+        logits = _logits(classifiers, _last_tokens(trained, batch.images))
+        torch.stack([functional.cross_entropy(one, labels) for one in logits]).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+    hits = []
+    with torch.inference_mode():
+        for seen, truth in _batches(trained, "val", size):
+            logits = _logits(classifiers, _last_tokens(trained, seen))
+            hits.append(torch.stack([one.argmax(1).cpu() == truth for one in logits]))
+    right = torch.cat(hits, dim=1).double()  # (classifiers, images)
+    return {
+        "top1": 100 * right.mean(1).max().item(),
+        "held_out": 100 * chosen_by_other_half(right),
+        "images": right.shape[1],
+    }
+
+
+def chosen_by_other_half(right: Tensor) -> float:
+    """Return the accuracy on each half of ``(classifiers, images)`` of the other half's best.
+
+    The halves are the even and the odd images.
+    """
+    halves = right[:, ::2], right[:, 1::2]
+    best = [half.mean(1).argmax() for half in halves]
+    hits = halves[0][best[1]].sum() + halves[1][best[0]].sum()
+    return (hits / right.shape[1]).item()
+
+
+def class_tokens(
+    trained: Trained[SelfSupervisionRecipe],
+    split: Split,
+    batch_size: int,
+    elements: Iterable[str] = itertools.repeat("e"),
+) -> tuple[Tensor, Tensor]:
+    """Return class tokens ``(M, C)`` of a split, which stay on the device, and labels ``(M,)``.
+
+    Each image is seen under its one of the symmetries `elements`.
+    """
+    found, labels, under = [], [], iter(elements)
+    dtype = next(trained.model.parameters()).dtype
+    with torch.inference_mode():
+        for images, truth in _batches(trained, split, batch_size):
+            seen = torch.stack([transform(one, next(under)) for one in images])
+            found.append(trained.model(seen.to(trained.device, dtype)))
+            labels.append(truth)
+    return torch.cat(found), torch.cat(labels)
+
+
+def percent(right: Tensor) -> float:
+    """Return the share of true values, in percent."""
+    return 100 * right.double().mean().item()
+
+
+def _batches(
+    trained: Trained[SelfSupervisionRecipe], split: Split, size: int
+) -> DataLoader[tuple[Tensor, int]]:
+    images = build(trained.reads, split, trained.data_root)
+    samples = EvaluationSamples(images, eval_transform(trained.recipe, trained.reads))
+    return eval_loader(samples, size, trained.workers)
+
+
+def _last_tokens(
+    trained: Trained[SelfSupervisionRecipe], images: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    """Patches ``(B, N, C)`` and class token ``(B, C)`` of each of the last blocks, normalised."""
+    model: Any = trained.model
+    count = min(BLOCKS, len(model.blocks))
+    options = {"return_prefix_tokens": True, "norm": True, "intermediates_only": True}
+    with torch.inference_mode():
+        images = images.to(trained.device)
+        taken = model.forward_intermediates(images, count, output_fmt="NLC", **options)
+    return [(patches.clone(), prefix[:, 0].clone()) for patches, prefix in taken]
+
+
+def _logits(
+    classifiers: dict[Choice, nn.Linear], tokens: list[tuple[Tensor, Tensor]]
+) -> list[Tensor]:
+    logits = []
+    for (n, mean, _), layer in classifiers.items():
+        chosen = [cls for _, cls in tokens[-n:]]
+        if mean:
+            chosen.append(tokens[-1][0].mean(1))
+        logits.append(layer(torch.cat(chosen, dim=1)))
+    return logits

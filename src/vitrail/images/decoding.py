@@ -1,0 +1,55 @@
+"""Reading files of images and masks; one that cannot be decoded is named in the error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from vitrail.errors import VitrailError, first_line
+
+IGNORED = 255  # the label of a pixel that is not judged
+UNSEEN = -1  # the class of a pixel of which nothing is known, as a shift moved it out of the image
+
+
+def read_image(path: str | Path) -> Image.Image:
+    """Decode an image file as RGB; 16-bit greys are scaled to 8 bits.
+
+    Raises VitrailError if the file is damaged or gone, or its values have no known range.
+    """
+    with _decoding("image", path), Image.open(path) as image:
+        # `convert` would clip 16 bits to white; Pillow scales a grey PPM's to them in 32.
+        if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PPM"):
+            wide = np.asarray(image).astype(np.float32)
+            return Image.fromarray(np.round(wide / 257).astype(np.uint8)).convert("RGB")
+        if image.mode in ("I", "F"):
+            raise VitrailError(
+                f"image {path} has 32 bits a pixel, whose range is unknown; save it with 8 or 16"
+            )
+        return image.convert("RGB")
+
+
+def read_mask(path: str | Path) -> np.ndarray:
+    """Decode a mask file as it is stored: (H, W) uint8.
+
+    Raises VitrailError if the file is damaged or gone, or holds colours rather than labels.
+    """
+    with _decoding("mask", path), Image.open(path) as image:
+        if image.mode not in ("L", "P"):
+            raise VitrailError(f"mask {path} holds colours ({image.mode}), not labels")
+        return np.array(image)
+
+
+@contextmanager
+def _decoding(what: str, path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except VitrailError:
+        raise
+    except Exception as error:  # a damaged file fails in as many ways as it has bytes
+        raise VitrailError(
+            f"cannot read {what} {path} ({first_line(error)}); restore it"
+        ) from error

@@ -1,0 +1,232 @@
+"""Batches whose content is a function of (seed, step) alone.
+
+Randomness is counted, never carried. The order of epoch e is a function of (seed, e), and the
+transform of sample i (of its view v under repeated augmentation) draws from generators seeded by
+(seed, e, i) or (seed, e, i, v). So workers, devices, accumulation and resume cannot change what a
+step sees, and starting at step s costs nothing: there is no state to replay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import struct
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from vitrail.errors import VitrailError
+from vitrail.images.transforms import Transform
+
+Key = tuple[int, ...]
+"""What a training sample's randomness depends on: (epoch, index in the dataset), and under repeated
+augmentation also which view of the image it is."""
+
+Views = dict[int, tuple[Tensor, int]]
+"""Transformed images with their labels, by index in the dataset."""
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """The unit of training: `index` counts from 0 among all micro-batches of a step."""
+
+    step: int
+    index: int
+    # (micro, 3, H, W) float32, or fewer in an epoch's short last batch; where a transform gives
+    # several tensors, a list
+    images: Any
+    labels: Tensor  # (micro,) int64
+
+
+class TrainingSamples(Dataset[tuple[Tensor, int]]):
+    """A dataset seen through a random transform, addressed by `Key`.
+
+    With `repeats` an epoch shows that many views of each image it takes, in one batch, and so only
+    its share of the images: the repeated augmentation of Hoffer et al. (2020) as DeiT samples it.
+    Where neither images nor transform draw anything, `kept` keeps each view; seeds can share it.
+
+    The global generators of Python, NumPy and torch are seeded for each sample and put back as
+    they were afterwards, once for all samples fetched together: saving NumPy's state takes longer
+    than transforming a small image.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        transform: Transform,
+        seed: int,
+        repeats: int = 1,
+        kept: Views | None = None,
+    ) -> None:
+        self.dataset, self.transform, self.seed = dataset, transform, seed
+        self.repeats, self.kept = repeats, kept
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]  # torch's Dataset declares no length
+
+    def __getitem__(self, key: Key) -> tuple[Tensor, int]:
+        return self.__getitems__([key])[0]
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[tuple[Tensor, int]]:
+        """Fetch several samples; `DataLoader` prefers this to one call for each."""
+        if self.kept is None:
+            return self._drawn(keys)
+        new = [key for key in keys if key[1] not in self.kept]
+        self.kept.update(zip((key[1] for key in new), self._drawn(new), strict=True))
+        return [self.kept[key[1]] for key in keys]
+
+    def _drawn(self, keys: Sequence[Key]) -> list[tuple[Tensor, int]]:
+        states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        try:
+            return [self._sample(key) for key in keys]
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+            torch.set_rng_state(states[2])
+
+    def _sample(self, key: Key) -> tuple[Tensor, int]:
+        _seed_generators(self.seed, *key)  # first, as a dataset may draw too
+        image, label = self.dataset[key[1]]
+        return self.transform(image), label
+
+
+class EvaluationSamples(Dataset[tuple[Tensor, int]]):
+    """A dataset seen through a deterministic transform."""
+
+    def __init__(self, dataset: Dataset[Any], transform: Transform):
+        self.dataset, self.transform = dataset, transform
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]  # torch's Dataset declares no length
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image, label = self.dataset[index]
+        return self.transform(image), label
+
+
+def evenly_spread(total: int, count: int | None) -> list[int]:
+    """So many of the indices below `total`, at equal distances from 0 on; None or too many: all."""
+    count = total if count is None else min(count, total)
+    return [index * total // count for index in range(count)]
+
+
+def steps_per_epoch(samples: int, size: int, micro: int, drop_last: bool = True) -> int:
+    """Number of global batches in an epoch, without the incomplete last one if `drop_last`.
+
+    Raises VitrailError if there are fewer samples than one batch, or so few in the last that a
+    micro-batch would have less than two.
+    """
+    if samples < size:
+        raise VitrailError(
+            f"the training split has {samples} images, fewer than one batch of {size}; "
+            f"set batch.size to at most {samples}"
+        )
+    rest = samples % size
+    if drop_last or not rest:
+        return samples // size
+    if rest < 2 * (size // micro):
+        raise VitrailError(
+            f"the last batch of an epoch has {rest} of {samples} images, too few for "
+            f"{size // micro} micro-batches: set batch.drop_last, or another batch.size"
+        )
+    return samples // size + 1
+
+
+def epoch_order(samples: int, seed: int, epoch: int) -> np.ndarray:
+    """Return the order of one epoch: a permutation of range(samples) drawn from (seed, epoch)."""
+    entropy = np.frombuffer(_digest(b"order", seed, epoch), dtype="<u4")
+    # RandomState's stream is promised never to change (NEP 19), so old runs stay resumable.
+    return np.random.RandomState(entropy).permutation(samples)
+
+
+def micro_batches(
+    samples: TrainingSamples,
+    *,
+    size: int,
+    micro: int,
+    start: int,
+    stop: int,
+    rank: int = 0,
+    world: int = 1,
+    workers: int = 0,
+    pin_memory: bool = False,
+    drop_last: bool = True,
+) -> Generator[MicroBatch, None, None]:
+    """Yield this rank's micro-batches of the steps from `start` up to (not with) `stop`.
+
+    A step is one global batch of `size` images in size / micro micro-batches; rank r of `world`
+    takes those numbered r, r + world, ... One process and many see the same micro-batches, in the
+    order that the samples' seed decides. Views of one image go to different micro-batches, as far
+    as there are some. `workers` processes transform the images, 0 this one; to close the generator
+    ends them. `pin_memory` puts the batches where a GPU can copy them from. Without `drop_last` the
+    micro-batches of a short last batch share its images as equally as can be.
+
+    Raises:
+        VitrailError: the dataset is smaller than a batch, or the micro-batches of a step cannot
+            be shared equally among the processes.
+    """
+    per_epoch = steps_per_epoch(len(samples), size, micro, drop_last)
+    per_step, repeats = size // micro, samples.repeats
+    if per_step % world:
+        raise VitrailError(
+            f"{world} processes cannot share the {per_step} micro-batches of a step equally; "
+            f"use a number of processes that divides {per_step}"
+        )
+
+    def places() -> Iterator[tuple[int, int]]:
+        return itertools.product(range(start, stop), range(rank, per_step, world))
+
+    def keys() -> Iterator[list[Key]]:
+        current, order = -1, np.empty(0, dtype=np.int64)
+        for step, index in places():
+            epoch, position = divmod(step, per_epoch)
+            if epoch != current:
+                current, order = epoch, epoch_order(len(samples), samples.seed, epoch)
+            batch = order[position * size : (position + 1) * size]
+            if repeats == 1:
+                first, last = (len(batch) * m // per_step for m in (index, index + 1))
+                yield [(epoch, int(i)) for i in batch[first:last]]
+            else:
+                chosen = range(position * size + index, position * size + len(batch), per_step)
+                yield [(epoch, int(order[i // repeats]), i % repeats) for i in chosen]
+
+    loader = DataLoader(
+        samples,
+        batch_sampler=keys(),
+        num_workers=workers,
+        pin_memory=pin_memory,
+        generator=torch.Generator(),  # else every epoch draws from the global generator
+    )
+    return (
+        MicroBatch(step, index, images, labels)
+        for (step, index), (images, labels) in zip(places(), loader, strict=True)
+    )
+
+
+def eval_loader(
+    samples: Dataset[tuple[Tensor, int]], batch_size: int, workers: int = 0
+) -> DataLoader[tuple[Tensor, int]]:
+    """Batches of (B, 3, H, W) images and (B,) labels in the dataset's order, the last one short."""
+    return DataLoader(
+        samples, batch_size=batch_size, num_workers=workers, generator=torch.Generator()
+    )
+
+
+def _digest(purpose: bytes, *counters: int) -> bytes:
+    """Mix counters into 16 bytes; `purpose` keeps streams of different use apart."""
+    packed = struct.pack(f"<{len(counters)}Q", *counters)
+    return hashlib.blake2b(packed, digest_size=16, person=purpose).digest()
+
+
+def _seed_generators(*counters: int) -> None:
+    for_python, for_numpy, for_torch = struct.unpack("<IIQ", _digest(b"sample", *counters))
+    random.seed(for_python)
+    np.random.seed(for_numpy)
+    # Not torch.manual_seed: it would also seed every accelerator, at a hundred times the cost.
+    torch.default_generator.manual_seed(for_torch)

@@ -1,0 +1,73 @@
+"""Opening a dataset: its entry in the registry names the function that reads its files."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from PIL import Image
+from torch.utils.data import Dataset
+
+from vitrail.errors import VitrailError
+from vitrail.naming import import_function
+
+if TYPE_CHECKING:
+    from replication.plan.datasets import DatasetInfo
+
+Split = Literal["train", "val"]
+SPLITS: tuple[Split, ...] = ("train", "val")
+
+
+def build(info: DatasetInfo, split: Split, root: Path) -> Dataset[Any]:
+    """Open a split of the dataset in ``root / info.folder``: (`PIL.Image` in RGB, int label).
+
+    Raises VitrailError if it is not there, or its files cannot be read.
+    """
+    open_split = import_function(info.loader, "configs/datasets.yaml")
+    folder = root / info.folder
+    try:
+        dataset: Dataset[Any] = open_split(folder, split)
+    except Exception as error:
+        # A damaged pickle or .mat file fails in as many ways as it has bytes.
+        raise VitrailError(
+            f"dataset '{info.name}' in {folder} cannot be read "
+            f"({type(error).__name__}: {error}); move that folder away and fetch it again"
+        ) from error
+    return dataset
+
+
+def stratified_split(labels: Sequence[int], train_fraction: float) -> tuple[list[int], list[int]]:
+    """Split indices into train and validation, each class by the same fraction, up to rounding.
+
+    For datasets that come without a split. `RandomState` rather than `Generator`: NumPy promises
+    that its stream never changes (NEP 19), so every later version makes the same split.
+    """
+    random, classes = np.random.RandomState(0), np.asarray(labels)
+    train, val = list[int](), list[int]()
+    for label in np.unique(classes):
+        members = random.permutation(np.flatnonzero(classes == label)).tolist()
+        cut = round(train_fraction * len(members))
+        train += members[:cut]
+        val += members[cut:]
+    return sorted(train), sorted(val)
+
+
+def stream(name: str, split: Split) -> np.random.RandomState:
+    """Return the random numbers of one split of a stand-in, which never change (NEP 19)."""
+    return np.random.RandomState(zlib.crc32(f"{name}/{split}".encode()))
+
+
+class Pictures(Dataset[tuple[Image.Image, int]]):
+    """Images (N, H, W, 3) uint8 in one array, with their labels (N,) int."""
+
+    def __init__(self, images: np.ndarray, labels: Sequence[int] | np.ndarray):
+        self.images, self.labels = images, np.asarray(labels)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        return Image.fromarray(self.images[index]), int(self.labels[index])

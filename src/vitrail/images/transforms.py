@@ -1,0 +1,156 @@
+"""From a PIL image to a normalised tensor, as a recipe says.
+
+`timm.data.create_transform` builds everything, so a name in a recipe means what it means in timm:
+`color_jitter` is off beside an `auto_augment` other than 3-Augment (``3a``), and random erasing
+comes after normalisation. What timm has no name for is put together from its pieces.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from PIL import Image
+from timm.data import auto_augment, create_transform
+from timm.data.random_erasing import RandomErasing
+from torch import Tensor
+from torchvision.transforms import CenterCrop, Compose, RandomCrop
+
+from vitrail.errors import VitrailError
+
+if TYPE_CHECKING:
+    from replication.plan.datasets import DatasetInfo
+    from replication.plan.recipe import Recipe, SelfSupervisionRecipe
+
+Transform = Callable[[Image.Image], Tensor]
+Channels = tuple[float, float, float]
+
+
+def _posterize(image: Image.Image, bits: int, **options: Any) -> Image.Image:
+    return auto_augment.posterize(image, bits) if bits else Image.new(image.mode, image.size)
+
+
+# At full strength timm keeps no bit of a pixel. Pillow made that black until it came, in version
+# 13, to refuse it, which ends a training in the rare step that draws it.
+for _name, _operation in auto_augment.NAME_TO_OP.items():
+    if _operation is auto_augment.posterize:
+        auto_augment.NAME_TO_OP[_name] = _posterize
+
+
+SPATIAL = {"Rotate", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel"}
+"""The operations of timm's RandAugment that move pixels."""
+
+
+@dataclass
+class CircularShift:
+    """Rolls ``(C, H, W)`` by an offset drawn anew, uniform in [-limit, limit] on each axis."""
+
+    limit: int
+
+    def __call__(self, image: Tensor) -> Tensor:
+        """Return the rolled image; the draw is of torch's global generator."""
+        offset = torch.randint(-self.limit, self.limit + 1, (2,)).tolist()
+        return image.roll(offset, (-2, -1))
+
+
+class SteppedCrop(RandomCrop):
+    """A random crop whose places are `step` pixels apart."""
+
+    def __init__(self, size: int, padding: int, step: int):
+        super().__init__(size, padding=padding)
+        self.step = step
+
+    def get_params(  # torchvision's is static
+        self, img: Image.Image, output_size: tuple[int, int]
+    ) -> tuple[int, int, int, int]:
+        """Draw row and column of torch's global generator."""
+        height, width = output_size
+        places = [(img.height - height) // self.step + 1, (img.width - width) // self.step + 1]
+        top, left = (self.step * int(torch.randint(count, ())) for count in places)
+        return top, left, height, width
+
+
+def normalization(
+    info: DatasetInfo, kind: Literal["dataset", "inception"]
+) -> tuple[Channels, Channels]:
+    """Mean and standard deviation of each channel of images in [0, 1], of a dataset or 0.5."""
+    return ((0.5,) * 3, (0.5,) * 3) if kind == "inception" else (info.mean, info.std)
+
+
+def train_transform(recipe: Recipe, info: DatasetInfo) -> Compose:
+    """Return the training view: PIL image -> float (3, H, W), random per call.
+
+    With ``crop: center`` the evaluation view is flipped, jittered, auto-augmented and erased as a
+    random crop would be, and ``crop: random`` first pads it and crops its size at a random place,
+    as is usual for images of 32 pixels; `scale` and `ratio` are then without effect.
+    """
+    augmentation = recipe.augmentation
+    mean, std = normalization(info, recipe.data.normalization)
+    random_crop, *steps = create_transform(
+        input_size=recipe.data.image_size,
+        is_training=True,
+        **augmentation.model_dump(include={"scale", "ratio", "hflip", "vflip", "auto_augment"}),
+        # A jitter of 0 would still cost its random numbers and copies; timm also takes None.
+        color_jitter=augmentation.color_jitter or None,  # type: ignore[arg-type]
+        interpolation=recipe.data.interpolation,
+        mean=mean,
+        std=std,
+        re_prob=augmentation.erase_prob,
+        re_mode=augmentation.erase_mode,
+        re_count=augmentation.erase_count,
+    ).transforms
+    for step in steps:
+        if isinstance(step, auto_augment.RandAugment) and not augmentation.auto_augment_spatial:
+            step.ops = [operation for operation in step.ops if operation.name not in SPATIAL]
+        elif isinstance(step, RandomErasing):
+            step.min_area, step.max_area = augmentation.erase_scale
+    crop = [random_crop]
+    if augmentation.crop != "random_resized":
+        crop = eval_transform(recipe, info).transforms[:2]  # resize, central crop
+    if augmentation.crop == "random":
+        padding, step = augmentation.crop_padding, augmentation.crop_step
+        crop.append(SteppedCrop(recipe.data.image_size, padding, step))
+    shift = [CircularShift(augmentation.circular_shift)] if augmentation.circular_shift else []
+    return Compose([*crop, *steps, *shift])
+
+
+def eval_transform(
+    recipe: Recipe | SelfSupervisionRecipe,
+    info: DatasetInfo,
+    image_size: int | None = None,
+    margin: int = 0,
+) -> Compose:
+    """Return the evaluation view: resize the short side to size / crop_pct, crop the centre.
+
+    timm rounds the resized side down: 256 / 0.8767 is 292 pixels. With ``crop_mode: squash`` both
+    sides are resized to that. Of the resized image `margin` more pixels are kept on each axis, half
+    of them a side.
+
+    Raises VitrailError if `image_size` is below one pixel, or `margin` leaves the resized image.
+    """
+    size = recipe.data.image_size if image_size is None else image_size
+    if size < 1:
+        raise VitrailError(f"image_size is {size}; it must be at least 1 pixel")
+    mean, std = normalization(info, recipe.data.normalization)
+    resize, crop, *steps = create_transform(
+        input_size=size,
+        is_training=False,
+        interpolation=recipe.data.interpolation,
+        crop_pct=recipe.data.crop_pct,
+        crop_mode=recipe.data.crop_mode,
+        mean=mean,
+        std=std,
+    ).transforms
+    if margin:
+        side = resize.size if isinstance(resize.size, int) else min(resize.size)  # squashed: both
+        if size + margin > side:
+            raise VitrailError(
+                f"data.crop_pct is {recipe.data.crop_pct:g}, which resizes images to {side} "
+                f"pixels, and {size} pixels with a margin of {margin} do not fit into these; use "
+                f"a crop_pct of at most {math.floor(1000 * size / (size + margin)) / 1000:g}"
+            )
+        crop = CenterCrop(size + margin)
+    return Compose([resize, crop, *steps])

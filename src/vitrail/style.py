@@ -1,0 +1,172 @@
+"""The style of all figures: safe for colour-blind readers, legible at the width of a column.
+
+Text stays text in the SVG, and neither file carries a date or a random identifier, so that the same
+numbers give the same bytes. The primitives draw tidy cells (`replication.evidence.comparison`) or
+images; what only one paper needs lives with that paper.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import matplotlib as mpl
+import pandas as pd
+import seaborn as sns
+from cycler import cycler
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from numpy.typing import ArrayLike
+
+from vitrail.files import atomic_path
+
+Measurements = Sequence[Mapping[str, Any]]
+"""What a figure's function gets beside the cells: what its measurements' files hold."""
+
+# Okabe and Ito (2008), distinct under every common colour vision; yellow is last, faint on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+SEQUENTIAL = "cividis"  # perceptually uniform, and the same to colour-blind readers
+WIDTHS = {"column": 3.3, "text": 6.75}  # inches, of a two-column paper
+
+STYLE: Any = {
+    "font.family": "DejaVu Sans",  # shipped with matplotlib: the same everywhere
+    **dict.fromkeys(["font.size", "axes.titlesize", "axes.labelsize"], 8),
+    **dict.fromkeys(["xtick.labelsize", "ytick.labelsize", "legend.fontsize"], 7),
+    "figure.titlesize": 9,
+    "axes.prop_cycle": cycler(color=PALETTE),
+    **dict.fromkeys(["axes.spines.top", "axes.spines.right"], False),
+    "axes.linewidth": 0.6,
+    **dict.fromkeys(["axes.grid", "axes.axisbelow"], True),
+    "grid.color": "#E5E5E5",
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
+    "legend.frameon": False,
+    "legend.handlelength": 1.6,
+    "image.cmap": SEQUENTIAL,
+    "image.interpolation": "nearest",
+    "savefig.dpi": 300,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "vitrail",
+}
+
+
+def figure(
+    width: Literal["column", "text"] = "column",
+    aspect: float = 0.7,
+    rows: int = 1,
+    columns: int = 1,
+    **subplots: Any,
+) -> tuple[Figure, Any]:
+    """Return a styled figure and its axes (an array of them if there are several).
+
+    It is as wide as a column of a two-column paper, or as the text; `aspect` is height over width.
+    `subplots` go to `Figure.subplots`, such as ``sharey=True``.
+    """
+    # For the whole process, as what is drawn on the axes later must follow it too.
+    mpl.rcParams.update(STYLE)
+    inches = WIDTHS[width]
+    fig = Figure(figsize=(inches, inches * aspect), layout="constrained")
+    return fig, fig.subplots(rows, columns, **subplots)
+
+
+def save(fig: Figure, stem: Path) -> None:
+    """Write ``<stem>.svg`` and ``<stem>.png``, atomically and the same bytes every time.
+
+    Raises:
+        VitrailError: the folder cannot be written to.
+    """
+    for kind, metadata in (("svg", {"Date": None}), ("png", {})):
+        with atomic_path(stem.with_name(f"{stem.name}.{kind}")) as partial:
+            fig.savefig(partial, format=kind, metadata=metadata)
+
+
+def stamp(fig: Figure, text: str) -> None:
+    """Write along the right edge of a figure what it was measured on."""
+    lines = textwrap.wrap(text, round(22 * fig.get_figheight()))  # characters of six points
+    band = 0.1 * (len(lines) + 0.5) / fig.get_figwidth()
+    layout: Any = fig.get_layout_engine()
+    layout.set(rect=(0, 0, 1 - band, 1))
+    look: Any = {"fontsize": 6, "color": "#707070", "rotation": 90, "ha": "right", "va": "center"}
+    fig.text(0.998, 0.5, "\n".join(lines), **look)
+
+
+def colour(index: int) -> str:
+    """The palette's colour of a series, the same number the same colour in every figure."""
+    return PALETTE[index % len(PALETTE)]
+
+
+def lines(axes: Axes, cells: pd.DataFrame, looks: Mapping[str, int] | None = None) -> None:
+    """Draw a line for each row of tidy cells over its columns, with the seeds' 95 % intervals.
+
+    The columns are numbers, such as image sizes. `looks` are those of `series`, by default in the
+    rows' order.
+    """
+    # Of these three values seaborn draws the median and the range: the mean and its interval.
+    values = cells.melt(["row", "column"], ["ci_low", "measured", "ci_high"], value_name="y")
+    series(
+        axes,
+        values.assign(x=values["column"].astype(float)),
+        looks or {row: index for index, row in enumerate(dict.fromkeys(cells["row"]))},
+        estimator="median",
+        errorbar=("pi", 100),
+        err_style="bars",  # which also a single point between others shows
+        err_kws={"fmt": "none", "elinewidth": 0.8},
+    )
+
+
+def series(axes: Axes, data: pd.DataFrame, looks: Mapping[str, int], **options: Any) -> None:
+    """Draw the columns ``y`` over ``x`` as a line for each ``row``, on empty axes.
+
+    `looks` says which colour and marker each row has; `options` are those of `seaborn.lineplot`.
+    """
+    order = list(looks)
+    sns.lineplot(
+        data,
+        x="x",
+        y="y",
+        hue="row",
+        hue_order=order,
+        palette=[colour(index) for index in looks.values()],
+        style="row",
+        style_order=order,
+        markers=[MARKERS[index % len(MARKERS)] for index in looks.values()],
+        markersize=4.5,
+        markeredgewidth=0,
+        dashes=False,
+        legend=False,
+        ax=axes,
+        **options,
+    )
+    for line, row in zip(axes.lines, order, strict=True):
+        line.set_label(row)
+    axes.set(xlabel="", ylabel="")
+
+
+def heat_map(axes: Axes, matrix: ArrayLike, **options: Any) -> None:
+    """Draw a matrix as squares; `options` are those of `seaborn.heatmap`, such as its limits."""
+    plain = {"cmap": SEQUENTIAL, "cbar": False, "xticklabels": False, "yticklabels": False}
+    sns.heatmap(matrix, square=True, ax=axes, **{**plain, **options})
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+
+
+def first_seed(measurement: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the values of a measurement's first seed."""
+    values: Mapping[str, Any] = next(iter(measurement["values"].values()))
+    return values
+
+
+def picture(axes: Axes, image: ArrayLike, **shown: Any) -> AxesImage:
+    """Show an (H, W) map or an (H, W, 3) image alone: no ticks, no grid, no frame.
+
+    An image is of colours in [0, 1] or bytes; `shown` is passed to `Axes.imshow`, such as limits.
+    """
+    axes.set(xticks=[], yticks=[])
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    return axes.imshow(image, **shown)

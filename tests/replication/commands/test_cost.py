@@ -1,0 +1,181 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from replication.commands.cost import (
+    SEGMENTERS,
+    Costs,
+    Range,
+    count_model,
+    load_devices,
+    model_key,
+    read_segmenters,
+    training_images,
+    write_segmenters,
+)
+from replication.plan.catalog import load_catalog
+from replication.plan.recipe import Recipe, SegmentationRecipe
+from vitrail.errors import VitrailError
+
+DAY = 86400
+
+
+@pytest.fixture
+def run(catalog):
+    """The run `plain` at smoke scale: one epoch of the digits."""
+    return catalog().paper("tiny").run("plain")
+
+
+def recipe_of(model, **args):
+    return Recipe.model_validate(
+        {
+            "model": {"name": model, "args": args},
+            "data": {"dataset": "imagenet"},
+            "optimizer": {"lr": 1e-3},
+            "schedule": {"epochs": 1},
+            "batch": {"size": 2, "micro": 2},
+        }
+    )
+
+
+def log(run, seed, speeds, device, processes=1):
+    folder = run.seed_folder(seed)
+    folder.mkdir(parents=True)
+    lines = [json.dumps({"step": i, "images_per_second": s}) for i, s in enumerate(speeds)]
+    (folder / "log.jsonl").write_text("\n".join(lines) + "\n")
+    provenance = {"device": device, "processes": processes}
+    (folder / "provenance.json").write_text(json.dumps(provenance))
+
+
+def test_images_are_epochs_times_training_images(catalog):
+    full = catalog("full").paper("tiny").run("plain")
+    assert training_images(full) == 3 * full.info.train_images == 3 * 1_281_167
+
+
+def test_flops_and_parameters_of_vit_small_are_those_of_its_closed_form():
+    n, d, depth = 197, 384, 12
+    block = 2 * n * 12 * d**2 + 4 * n**2 * d  # four projections, an MLP of ratio 4; two products
+    embedding, head = 2 * 196 * 3 * 16**2 * d, 2 * d * 1000
+    cost = count_model(recipe_of("vit_small_patch16_224"), 1000)
+    assert cost.forward_flops == depth * block + embedding + head == 9_197_764_608
+    assert cost.parameters == 22_050_664
+
+
+@pytest.mark.parametrize(
+    ("model", "days", "end"), [("vit_small_patch16_224", 2, 0), ("vit_base_patch16_224", 3, 1)]
+)
+def test_the_a100_sustains_what_the_variance_paper_states(root, model, days, end):
+    images_per_second = 300 * 1_281_167 / (8 * days * DAY)
+    flops = 3 * count_model(recipe_of(model), 1000).forward_flops
+    assert load_devices(root)["a100"].sustained[end] == pytest.approx(
+        images_per_second * flops, rel=0.005
+    )
+
+
+def test_an_assumed_device_sustains_the_share_of_its_peak_that_the_a100_does(root):
+    devices = load_devices(root)
+    share = [rate / devices["a100"].peak for rate in devices["a100"].sustained]
+    for name in ("h100", "h200"):
+        shares = [rate / devices[name].peak for rate in devices[name].sustained]
+        assert shares == pytest.approx(share, rel=0.005)
+
+
+def test_without_history_the_speed_is_flops_over_the_device_rate(catalog, run):
+    device = load_devices(catalog().root)["a100"]
+    costs = Costs(catalog(), device)
+    flops = 3 * costs.model(run).forward_flops
+    expected = Range(device.sustained[0] / flops, device.sustained[1] / flops)
+    assert costs.speed(run) == (expected, "FLOPs")
+
+
+def test_logs_of_the_recipe_come_before_flops(catalog, run):
+    costs = Costs(catalog(), load_devices(catalog().root)["cpu"])
+    assert costs.speed(run)[1] == "FLOPs"
+    log(run, 0, [10, 30, 20], "cpu: some processor, 1 thread")
+    assert costs.speed(run) == (Range(20, 20), "its logs")
+
+
+def test_logs_of_another_kind_of_device_tell_nothing(catalog, run):
+    log(run, 0, [10, 30, 20], "NVIDIA H200")
+    assert Costs(catalog(), load_devices(catalog().root)["cpu"]).speed(run)[1] == "FLOPs"
+
+
+def test_a_log_of_several_processes_counts_for_each_of_them(catalog, run):
+    log(run, 0, [800], "NVIDIA A100-SXM4-80GB", processes=8)
+    costs = Costs(catalog(), load_devices(catalog().root)["a100"])
+    assert costs.speed(run)[0] == Range(100, 100)
+
+
+def test_a_recipe_of_zero_epochs_costs_nothing(catalog):
+    run = catalog("full").paper("tiny").run("published")
+    costs = Costs(catalog("full"), load_devices(catalog().root)["a100"])
+    assert costs.seconds(run) == Range(0, 0)
+    assert costs.checkpoints_bytes(run) == 0
+
+
+def test_a_checkpoint_holds_weights_two_moments_and_the_moving_average(catalog):
+    full = catalog("full")
+    run = full.paper("tiny").run("plain")
+    costs = Costs(full, load_devices(full.root)["a100"])
+    assert costs.checkpoints_bytes(run) == 2 * 4 * costs.model(run).parameters * 4
+
+
+def test_every_recipe_of_every_paper_can_be_counted_and_segmenters_are_again(root, monkeypatch):
+    """The counts in the file are of today's code, and none is of a segmenter that is gone."""
+    monkeypatch.chdir(root)
+    full = load_catalog(scale="full")
+    counted = read_segmenters(root)
+    models = {run.recipe.model.model_dump_json(): run for run in full.runs.values()}
+    for run in models.values():
+        cost = count_model(run.recipe, run.info.classes)
+        assert cost.forward_flops > cost.parameters
+        if isinstance(run.recipe, SegmentationRecipe):
+            assert counted.pop(model_key(run.recipe, run.info.classes)) == cost
+    assert not counted
+
+
+def test_a_plan_of_segmenters_imports_neither_torch_nor_mmsegmentation(root):
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c"),
+            "import sys; from replication.commands.plan import plan;"
+            "from replication.plan.catalog import load_catalog;"
+            "plan(load_catalog(scale='full'), ['shift_table5']);"
+            "print({'torch', 'timm', 'mmcv', 'mmengine', 'mmseg'} & {*sys.modules})",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=root,
+    )
+    assert done.stdout.splitlines()[-1:] == ["set()"], done.stderr
+
+
+def test_another_model_size_head_or_option_is_counted_anew(root):
+    full = load_catalog(root, scale="full")
+    segmenter = full.paper("shift").run("swin_upernet-ade20k-standard").recipe
+    other = segmenter.model_copy(update={"options": {"crop_size": (256, 256)}})
+    keys = {model_key(segmenter, 150), model_key(segmenter, 19), model_key(other, 150)}
+    recipe = recipe_of("vit_small_patch16_224")
+    larger = recipe.model_copy(update={"data": recipe.data.model_copy(update={"image_size": 256})})
+    deeper = recipe_of("vit_small_patch16_224", depth=13)
+    keys |= {model_key(one, 10) for one in (recipe, larger, deeper)}
+    assert len(keys) == 6
+    longer = recipe.model_copy(
+        update={"schedule": recipe.schedule.model_copy(update={"epochs": 9})}
+    )
+    assert model_key(longer, 10) == model_key(recipe, 10)
+
+
+def test_segmenters_are_written_as_they_are_read(catalog, monkeypatch):
+    here = catalog("full")
+    (here.root / SEGMENTERS).parent.mkdir(parents=True, exist_ok=True)
+    run = here.paper("tiny").run("plain")
+    monkeypatch.setattr("replication.commands.cost.SegmentationRecipe", Recipe)
+    write_segmenters(here)
+    cost = count_model(run.recipe, run.info.classes)
+    assert read_segmenters(here.root)[model_key(run.recipe, run.info.classes)] == cost
+    (here.root / SEGMENTERS).write_text("key,recipe,parameters,forward_flops\na,b,c,d\n")
+    with pytest.raises(VitrailError, match="write it anew with"):
+        read_segmenters(here.root)

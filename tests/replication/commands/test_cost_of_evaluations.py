@@ -1,0 +1,139 @@
+"""The price of an evaluation is of the forward passes that the measure really takes."""
+
+import json
+from collections import Counter
+
+import pytest
+import torch
+from timm.layers import PatchEmbed
+
+from replication.commands.cost import RULES, Costs, evaluation_seconds, load_devices
+from replication.plan.catalog import load_catalog
+from replication.plan.recipe import Recipe
+from vitrail.factory import build_model
+from vitrail.measures.context import Trained
+from vitrail.naming import import_function
+
+IMAGES = 6
+TEST_SIZES = {"trained_at": 8, "mode": "bicubic", "antialias": False, "batch_size": 4}
+ARGUMENTS = [
+    ("vitrail.measures.accuracy:accuracy", {}),
+    ("vitrail.octic.measures:rotated_accuracy", {}),
+    ("vitrail.measures.consistency:circular_consistency", {}),
+    ("vitrail.measures.consistency:circular_consistency", {"pairs": 3, "max_offset": 0.5}),
+    (
+        "vitrail.measures.consistency:circular_consistency",
+        {"conditions": {"far": {}, "near": {"max_offset": 0.1}, "flipped": {"flip": "vertical"}}},
+    ),
+    ("vitrail.measures.consistency:standard_consistency", {"max_shift": 32}),
+    ("vitrail.measures.consistency:standard_consistency", {"modes": ["zero"], "pairs": 2}),
+    ("vitrail.position.measures:position_bias", {"permutations": 3}),
+    ("vitrail.position.measures:position_bias", {}),
+    ("vitrail.variance.measures:rescaling", {"sizes": [8, 12, 16], "skipped": [12], **TEST_SIZES}),
+    (
+        "vitrail.variance.measures:amplification",
+        {"sizes": [16], "factors": [0.5, 1.0, 2.0], **TEST_SIZES},
+    ),
+]
+
+
+@pytest.fixture
+def trained(registry, tmp_path):
+    args = {"img_size": 8, "patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2}
+    recipe = Recipe.model_validate(
+        {
+            "model": {"name": "vit_tiny_patch16_224", "args": args},
+            "data": {"dataset": "digits", "image_size": 8, "crop_pct": 0.7},
+            "optimizer": {"lr": 1e-3},
+            "schedule": {"epochs": 1},
+            "batch": {"size": 8, "micro": 8},
+        }
+    )
+    model = build_model(recipe, 10).eval()
+    return Trained("cpu", tmp_path, 0, recipe, registry["digits"], model)
+
+
+@pytest.mark.parametrize(("function", "arguments"), ARGUMENTS)
+def test_as_many_images_pass_as_the_rule_says(trained, monkeypatch, function, arguments):
+    passed, forward = Counter(), PatchEmbed.forward
+
+    def counted(self, images):
+        passed[images.shape[-1] / 8] += len(images)
+        return forward(self, images)
+
+    monkeypatch.setattr(PatchEmbed, "forward", counted)
+    limited = {} if function.endswith(":accuracy") else {"images": IMAGES}
+    torch.manual_seed(0)
+    import_function(function, "test")(trained, **arguments, **limited)
+    images = IMAGES if limited else trained.info.val_images
+    assert passed == {size: n * images for size, n in RULES[function](arguments).items()}
+
+
+def test_the_range_is_from_forward_passes_to_a_training_on_as_many_images(catalog):
+    here = catalog("full")
+    measurement = here.paper("tiny").measurement("accuracy", "plain")
+    device = load_devices(here.root)["a100"]
+    costs = Costs(here, device.model_copy(update={"sustained": (2e12, 4e12)}))
+    run = measurement.run
+    flops = run.info.val_images * costs.model(run).forward_flops * len(run.seeds)
+    seconds = evaluation_seconds(measurement, costs)
+    assert (seconds.low, seconds.high) == pytest.approx((flops / 4e12, 3 * flops / 2e12))
+
+
+def test_a_larger_test_size_costs_what_the_model_costs_there(root):
+    """Attention grows with the square of the tokens, so the cost by more than their number."""
+    here = load_catalog(root, scale="full")
+    measurement = here.paper("variance").measurement("rescaling", "augreg-vit_s")
+    costs = Costs(here, load_devices(root)["a100"])
+    one = measurement.args | {"sizes": [224]}
+    two = measurement.args | {"sizes": [448]}
+    small, large = (evaluation_seconds(_with(measurement, args), costs).low for args in (one, two))
+    assert 4.2 * small < large < 6 * small
+
+
+def _with(measurement, args):
+    import dataclasses
+
+    return dataclasses.replace(measurement, args=args)
+
+
+def test_what_has_no_rule_is_not_priced(root):
+    here = load_catalog(root, scale="full")
+    costs = Costs(here, load_devices(root)["a100"])
+    (probe, *_) = [one for one in here.measurements.values() if one.function.endswith(":linear")]
+    assert evaluation_seconds(probe, costs) is None
+
+
+def test_a_plan_of_several_targets_counts_what_they_share_once(vitrail, catalog, fine_tuning):
+    figures = [
+        json.loads(vitrail("plan", *names, "--scale", "full", "--json").out)
+        for names in (["tiny_table1"], ["tiny_table2"], ["tiny_table1", "tiny_table2"])
+    ]
+    one, other, both = figures
+    assert both["targets"] == ["tiny_table1", "tiny_table2"]
+    assert both["jobs"]["train"]["missing"] == 3  # plain, mixup, tuned
+    sums = [one[key]["all"][0] + other[key]["all"][0] for key in HOURS]
+    assert all(0 < both[key]["all"][0] < total for key, total in zip(HOURS, sums, strict=True))
+    assert both["evaluation_hours"]["not_priced"] == []
+
+
+HOURS = ("training_hours", "evaluation_hours")
+
+
+def test_evaluations_that_are_taken_are_not_still_to_do(vitrail, catalog):
+    path = catalog("full").paper("tiny").measurement("accuracy", "plain").path
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    hours = json.loads(vitrail("plan", "tiny_table1", "--scale", "full", "--json").out)
+    (all_, to_do) = (hours["evaluation_hours"][key][1] for key in ("all", "to_do"))
+    assert to_do == pytest.approx(all_ / 2)
+
+
+def test_published_weights_are_priced_in_hours_of_evaluation(root, monkeypatch, vitrail):
+    monkeypatch.chdir(root)
+    done = vitrail("plan", "octic_published", "variance_table3", "--scale", "full")
+    assert "octic_published, variance_table3 at scale full" in done.out
+    assert "7 runs of zero epochs" in done.out
+    assert "Evaluation hours of one NVIDIA A100" in done.out
+    assert "octic/rotation" in done.out
+    assert "variance/rescaling" in done.out

@@ -1,0 +1,107 @@
+import json
+
+import pytest
+import yaml
+
+from replication.commands.doctor import slurm, version_differences
+from replication.plan.schema import read_yaml
+
+
+@pytest.fixture
+def doctor(vitrail, checkout):
+    """Run the doctor beside a lock that is met."""
+    (checkout / "envs").mkdir()
+    (checkout / "envs" / "requirements.lock").write_text("# empty\n")
+
+    def run(*arguments):
+        return vitrail("doctor", *arguments)
+
+    return run
+
+
+def test_a_scale_on_bundled_data_needs_nothing_more(doctor, checkout):
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    recipes.write_text(recipes.read_text().replace("pretrained: true", "pretrained: false"))
+    done = doctor("--scale", "smoke")
+    assert done.code == 0
+    assert "Nothing is missing for scale smoke" in done.out
+
+
+def test_a_missing_dataset_is_told_with_its_licence_tree_and_whom_it_blocks(doctor):
+    done = doctor("--scale", "full")
+    assert done.code == 1
+    assert "image-net.org" in done.out
+    assert "{train,val}" in done.out
+    assert "dataset imagenet; it blocks tiny_table1, tiny_table2" in done.out
+
+
+@pytest.mark.parametrize(
+    ("digest", "state"),
+    [("null", "to download, not pinned"), ("a" * 64, "to download"), (None, "missing")],
+)
+def test_weights_are_told_to_be_pinned_or_not(doctor, checkout, digest, state):
+    entry = "vit_tiny_patch16_224: {licence: MIT-0, url: ['http://a/w.pth'], sha256: "
+    text = "{}" if digest is None else f"{entry}{digest}}}"
+    (checkout / "configs" / "weights.yaml").write_text(text)
+    row = next(
+        line for line in doctor("--scale", "full").out.splitlines() if "vit_tiny_patch16" in line
+    )
+    assert state in row
+    assert ("MIT-0" in row) == (digest is not None)
+    assert ("not pinned" in row) == (digest == "null")
+
+
+def test_the_dataset_of_a_source_is_needed_too(doctor, checkout, fine_tuning):
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    written = read_yaml(recipes)
+    written["axes"]["mix"]["tuned"]["data"] = {"dataset": "cifar10"}
+    recipes.write_text(yaml.safe_dump(written, sort_keys=False))
+    artifacts = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
+    written = read_yaml(artifacts)
+    written["artifacts"]["table2"]["rows"].pop()
+    artifacts.write_text(yaml.safe_dump(written, sort_keys=False))
+    assert "dataset imagenet; it blocks tiny_table1, tiny_table2" in doctor("--scale", "full").out
+
+
+def test_versions_are_compared_with_the_lock_but_for_the_build(tmp_path):
+    lock = tmp_path / "requirements.lock"
+    lock.write_text("torch==2.13.0\ntimm==0.0.1\nno-such-package==1.0\n")
+    differences = {name: (locked, found) for name, locked, found in version_differences(lock)}
+    assert differences.keys() == {"timm", "no-such-package"}
+    assert differences["timm"][0] == "0.0.1"
+    assert differences["no-such-package"] == ("1.0", None)
+
+
+def test_a_package_that_is_absent_is_missing(doctor, checkout):
+    (checkout / "envs" / "requirements.lock").write_text("no-such-package==1.0\n")
+    done = doctor("--scale", "smoke")
+    assert done.code == 1
+    assert "no-such-package==1.0" in done.out
+
+
+def test_a_client_without_a_controller_is_not_a_cluster(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert slurm() == (False, "no client (sbatch is not on the PATH)")
+    for name, script in (("sbatch", "exit 0"), ("scontrol", "echo 'Slurmctld is DOWN'; exit 1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    assert slurm()[0] is False
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho 'Slurmctld(primary) at here is UP'\n")
+    assert slurm() == (True, "controller up")
+
+
+def test_all_of_it_is_told_as_json(doctor, checkout):
+    (checkout / "envs" / "requirements.lock").write_text("no-such-package==1.0\n")
+    done = doctor("--scale", "full", "--json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    absent = {"package": "no-such-package", "locked": "1.0", "installed": None}
+    assert found["software"]["other_versions"] == [absent]
+    assert found["hardware"]["cpu_cores"] >= 1
+    (data,) = (one for one in found["data"] if one["name"] == "imagenet")
+    assert (data["state"], data["needed_by"]) == ("missing", "tiny_table1, tiny_table2")
+    assert "image-net.org" in data["fault"]
+    assert [sentence.split(";")[0] for sentence in found["missing"]][::2] == [
+        "packages of the lock: no-such-package==1.0",
+        "dataset imagenet",
+    ]

@@ -1,0 +1,118 @@
+"""A run leaves as timm takes it, and comes back with the same bits."""
+
+import json
+
+import pytest
+import timm
+import torch
+import yaml
+
+from replication.commands import export as command
+from replication.commands.export import export
+from replication.engine.model import save_weights
+from replication.plan.recipe import Recipe, SelfSupervisionRecipe
+from tests.vitrail.dinov2.conftest import BASE as SELF_SUPERVISION
+from vitrail.dinov2.network import build_model as build_backbone
+from vitrail.errors import VitrailError
+from vitrail.factory import build_model
+from vitrail.files import sha256
+from vitrail.weights_file import read_weights
+
+SWIN = {"img_size": 16, "patch_size": 2, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2]}
+MODEL = {
+    "name": "a_swin_tiny_patch4_window7_224",
+    "args": {**SWIN, "window_size": 4, "selection": "fast"},
+}
+
+
+@pytest.fixture
+def run(tmp_path, root, monkeypatch):
+    """A trained run of one seed, with a measurement of it and one of other weights."""
+    monkeypatch.chdir(root)
+    recipe = Recipe.model_validate(
+        {
+            "model": MODEL,
+            "data": {"dataset": "digits", "image_size": 16, "crop_pct": 1.0},
+            "optimizer": {"lr": 1e-3},
+            "schedule": {"epochs": 1},
+            "batch": {"size": 8, "micro": 8},
+        }
+    )
+    seed = tmp_path / "run" / "seed0"
+    seed.mkdir(parents=True)
+    save_weights(build_model(recipe, 10).state_dict(), seed / "weights.safetensors", recipe, 0)
+    (seed / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    measurements = seed.parent / "measurements"
+    measurements.mkdir()
+    for name, digest in (("accuracy", sha256(seed / "weights.safetensors")), ("stale", "0" * 64)):
+        taken = {"name": name, "values": {"0": {"top1": 97.25}}, "weights": {"0": digest}}
+        (measurements / f"{name}.json").write_text(json.dumps({**taken, "dataset": "digits"}))
+    return seed.parent
+
+
+def test_timm_makes_the_model_again_with_the_same_bits(run, tmp_path):
+    export(run, tmp_path / "mine", 0, None)
+    model = timm.create_model(f"local-dir:{tmp_path / 'mine'}", pretrained=True)
+    weights = read_weights(run / "seed0" / "weights.safetensors")
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    assert model.selection == "fast"
+    config = timm.data.resolve_model_data_config(model)
+    assert (config["input_size"], config["crop_pct"]) == ((3, 16, 16), 1.0)
+
+
+def test_the_model_card_has_recipe_data_licence_and_the_numbers_of_these_weights(run, tmp_path):
+    export(run, tmp_path / "mine", 0, None)
+    card = (tmp_path / "mine" / "README.md").read_text()
+    assert "| accuracy | top1 | 97.25 | digits |" in card
+    assert "stale" not in card
+    for part in ("license: apache-2.0", "selection: fast", f"local-dir:{tmp_path / 'mine'}"):
+        assert part in card
+
+
+def test_a_backbone_of_self_supervision_is_one_without_a_head(tmp_path, root, monkeypatch):
+    monkeypatch.chdir(root)
+    recipe = SelfSupervisionRecipe.model_validate(SELF_SUPERVISION)
+    seed = tmp_path / "run" / "seed0"
+    seed.mkdir(parents=True)
+    model = build_backbone(recipe, 0).eval()
+    save_weights(model.state_dict(), seed / "weights.safetensors", recipe, 0)
+    (seed / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    export(seed.parent, tmp_path / "mine", 0, None)
+    taken = timm.create_model(f"local-dir:{tmp_path / 'mine'}", pretrained=True).eval()
+    image = torch.randn(1, 3, 16, 16)
+    assert torch.equal(taken(image), model(image))
+    assert "image-feature-extraction" in (tmp_path / "mine" / "README.md").read_text()
+
+
+class Hub:
+    pushed: dict = {}
+
+    def create_repo(self, repository, exist_ok):
+        if repository.startswith("nobody/"):
+            raise OSError("401 Unauthorized.")
+
+    def upload_folder(self, repo_id, folder_path):
+        self.pushed[repo_id] = sorted(file.name for file in folder_path.iterdir())
+        return f"https://huggingface.co/{repo_id}"
+
+
+def test_it_is_pushed_to_a_hub(run, monkeypatch, capsys):
+    monkeypatch.setattr(command, "HfApi", Hub)
+    export(run, None, 0, "hf-hub:me/mine")
+    assert Hub.pushed == {"me/mine": ["README.md", "config.json", "model.safetensors"]}
+    assert "https://huggingface.co/me/mine" in capsys.readouterr().out
+    with pytest.raises(VitrailError, match=r"nobody/mine \(401 Unauthorized\): log in"):
+        export(run, None, 0, "hf-hub:nobody/mine")
+
+
+def test_a_wrong_place_is_refused_in_a_sentence(run, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    for to, seed, push, message in (
+        (None, 0, None, "nowhere to export to: give --to"),
+        (tmp_path / "full", 0, None, "full is not empty"),
+        (None, 0, "me/mine", "give hf-hub:USER/NAME"),
+        (tmp_path / "new", 3, None, "seed3 has no trained weights"),
+    ):
+        with pytest.raises(VitrailError, match=message):
+            export(run, to, seed, push)

@@ -1,0 +1,162 @@
+import json
+import re
+
+import pytest
+
+from replication.commands.cost import Costs, load_devices, training_images
+from replication.commands.plan import device_seconds, runs_of_row
+from replication.commands.state import runs_behind, share_left
+from replication.plan.catalog import load_catalog
+
+
+def line(text, start):
+    """The cells of the line that begins so."""
+    found = [one for one in text.splitlines() if one.startswith(start)]
+    assert len(found) == 1, text
+    return found[0].split()
+
+
+def checkpoint(run, seed, step):
+    path = run.seed_folder(seed) / "checkpoints" / f"step-{step:08d}.pt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+def test_jobs_are_done_resumable_or_missing_by_their_files(vitrail, catalog):
+    here = catalog()
+    plain, mixup = (here.paper("tiny").run(name) for name in ("plain", "mixup"))
+    weights = plain.seed_folder(0) / "weights.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.touch()
+    plain.receipts[0].write_text("{}")
+    checkpoint(mixup, 0, 3)
+    here.paper("tiny").measurement("facts", None).path.parent.mkdir(parents=True)
+    here.paper("tiny").measurement("facts", None).path.write_text("{}")
+    out = vitrail("plan", "tiny_table1", "--scale", "smoke").out
+    assert line(out, "train") == ["train", "1", "1", "0"]
+    assert line(out, "evaluate") == ["evaluate", "0", "0", "2"]
+    assert line(out, "benchmark") == ["benchmark", "1", "0", "0"]
+    assert line(out, "render") == ["render", "0", "0", "1"]
+    weights.unlink()
+    out = vitrail("plan", "tiny_table1", "--scale", "smoke").out
+    assert line(out, "train") == ["train", "0", "1", "1"]
+
+
+def test_a_run_that_rows_share_is_counted_once_in_the_total(catalog):
+    here = catalog("full")
+    table = here.artifact("tiny", "table1")
+    costs = Costs(here, load_devices(here.root)["a100"])
+    rows = [device_seconds(runs_of_row(table, row), costs)[0].high for row in table.rows]
+    total = device_seconds(table.runs, costs)[0].high
+    assert len(rows) == 3
+    assert rows[0] == rows[2]
+    assert total == pytest.approx(rows[0] + rows[1])
+
+
+def test_a_shared_run_counts_once_and_a_source_counts_too(vitrail, catalog, fine_tuning):
+    out = vitrail("plan", "tiny_table2", "--scale", "smoke").out
+    assert line(out, "train") == ["train", "0", "0", "2"]
+    assert line(out, "evaluate") == ["evaluate", "0", "0", "2"]
+    assert line(out, "benchmark") == ["benchmark", "0", "0", "2"]
+    table = catalog().artifact("tiny", "table2")
+    assert [run.name for run in runs_of_row(table, "Tuned")] == ["plain", "tuned"]
+    assert [run.name for run in runs_of_row(table, "Again")] == ["plain"]
+    assert line(out, "Tuned")[1] == line(out, "total,")[5] == "2"
+
+
+def test_the_time_of_a_job_is_that_of_the_gpus_of_its_own_pattern(vitrail, checkout):
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    full.write_text('runs: {"mix*": {resources: {train: {gpus: 2}}}}')
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    assert line(out, "mixup")[-2:] == ["on", "2"]
+    assert line(out, "plain")[-2:] == ["on", "8"]
+
+
+def test_a_job_of_more_than_a_day_is_told_for_several_nodes(vitrail, checkout):
+    """For as many as can share the micro-batches of a step."""
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    delta = {"schedule": {"epochs": 10**7}, "batch": {"micro": 32}}
+    resources = {"train": {"nodes": 2, "gpus": 1}}
+    full.write_text(
+        json.dumps({"recipes": {"mixup": delta}, "runs": {"mixup": {"resources": resources}}})
+    )
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    trainings, days = out.split("Days of a job on several nodes")
+    assert line(trainings, "mixup")[-2:] == ["on", "2"]
+    gpus, low, _, high, half, _, _, none = line(days.split("Training")[0], "mixup")[1:]
+    assert (gpus, none) == ("1", "-")
+    assert float(low) == pytest.approx(2 * float(half), rel=0.1)
+    assert float(high) > 1
+    assert "plain" not in days.split("Training")[0]
+
+
+def test_hours_are_images_of_all_seeds_over_speed(catalog):
+    here = catalog("laptop")
+    run = here.paper("tiny").run("plain")
+    device = load_devices(here.root)["cpu"]
+    flops = Costs(here, device).training_flops(run)
+    costs = Costs(here, device.model_copy(update={"sustained": (100 * flops, 100 * flops)}))
+    whole, left = device_seconds([run], costs)
+    assert whole.high == left.high == pytest.approx(training_images(run) * len(run.seeds) / 100)
+
+
+def test_what_a_checkpoint_holds_is_not_still_to_do(catalog):
+    run = catalog().paper("tiny").run("plain")  # one epoch of 1198 // 64 = 18 steps
+    checkpoint(run, 0, 6)
+    checkpoint(run, 0, 9)
+    assert share_left(run, 0) == pytest.approx(0.5)
+    (run.seed_folder(0) / "weights.safetensors").touch()
+    assert share_left(run, 0) == 0
+
+
+def test_the_plan_names_the_source_of_its_speed_and_what_is_missing(vitrail):
+    done = vitrail("plan", "tiny", "--scale", "full")
+    assert done.code == 0
+    assert "two to three days per training" in done.out
+    assert "NVIDIA A100" in done.out
+    assert "shared runs counted once" in done.out
+    assert "1 run of zero epochs" in done.out
+    assert "published weights of vit_tiny_patch16_224" in done.out
+    assert "Dataset missing: dataset 'imagenet' is not in" in done.out
+
+
+def test_a_download_is_listed_with_its_size(vitrail, checkout):
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    recipes.write_text(recipes.read_text().replace("dataset: imagenet", "dataset: cifar10"))
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    assert "download of cifar10" in out
+    assert "170.5 MB" in out
+
+
+def test_an_unknown_device_is_answered_with_the_closest(vitrail):
+    done = vitrail("plan", "tiny", "--device", "a10")
+    assert done.code == 2
+    assert "device 'a10' is unknown; did you mean 'a100'?" in done.err
+
+
+def test_a_weekend_on_one_gpu_takes_the_hours_that_its_page_says(root, monkeypatch):
+    monkeypatch.chdir(root)
+    here = load_catalog(scale="workstation")
+    costs = Costs(here, load_devices(root)["a100"])
+    page = (root / "docs" / "workstation.md").read_text()
+    for name in (*here.papers, "all"):
+        runs = runs_behind(here.target(name).artifacts)
+        hours = device_seconds(runs, costs)[0].times(1 / 3600)
+        said = f"{hours.low:.2g} to {hours.high:.2g}"
+        assert re.search(rf"^\| `?{name}`? \|.*\| {said} \|$", page, re.MULTILINE), (name, said)
+    assert hours.high <= 48
+
+
+@pytest.mark.parametrize("scale", ["workstation", "workstation-imagenet"])
+def test_a_job_of_a_workstation_takes_one_gpu_at_most_and_is_on_one_node(root, scale):
+    here = load_catalog(root, scale=scale)
+    jobs = [here.resources(one) for one in (*here.runs.values(), *here.measurements.values())]
+    assert {(one.nodes, one.gpus) for one in jobs} == {(1, 0), (1, 1)}
+
+
+def test_what_is_evaluated_on_imagenet_is_published_and_not_trained(root):
+    here = load_catalog(root, scale="workstation-imagenet")
+    for run in here.runs.values():
+        assert run.info.name == "imagenet"
+        assert run.recipe.model.published
+        assert training_images(run) == 0

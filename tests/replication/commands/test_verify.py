@@ -1,0 +1,218 @@
+"""Results are verified if they hang together, none is missing, and none differs too much."""
+
+import json
+import re
+
+import pytest
+
+from replication.commands.publish import replace_folder
+from replication.commands.results import manifest_entry, published_folder, sha256_once
+
+NUMBERS = {"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 71.0, 72.0]}
+
+
+@pytest.fixture
+def publish(make):
+    """Publish numbers as if a commit had made them."""
+
+    def run(top1=NUMBERS, **given):
+        catalog = make(top1, **given)
+        artifact = catalog.artifact("tiny", "table1")
+        files = {
+            str(file.relative_to(catalog.results)): file.read_bytes()
+            for file in catalog.files(artifact)
+        }
+        manifest = {"tiny_table1": manifest_entry(artifact, catalog)}
+        replace_folder(published_folder(catalog), files, manifest, catalog, prune=False)
+        return catalog
+
+    return run
+
+
+@pytest.fixture
+def verify(vitrail):
+    def run(scale="laptop", *flags):
+        sha256_once.cache_clear()
+        return vitrail("verify", "--scale", scale, *flags)
+
+    return run
+
+
+def test_equal_results_are_verified_with_their_coverage(publish, verify):
+    publish()
+    done = verify()
+    assert done.code == 0, done.out
+    assert "3 of 3 numbers compared, 0 differ beyond their interval" in done.out
+    assert done.out.rstrip().endswith("Verified.")
+
+
+def test_a_published_number_that_was_changed_fails(publish, verify):
+    """As when a table is multiplied by 0.3."""
+    catalog = publish()
+    path = published_folder(catalog) / "tiny" / "table1.csv"
+    path.write_text(path.read_text().replace("81.0", "24.3"))
+    done = verify()
+    assert done.code == 1
+    assert f"{path} was changed after it was published" in " ".join(done.out.split())
+
+
+def test_a_number_that_was_changed_here_fails(publish, verify):
+    catalog = publish()
+    path = catalog.results / "tiny" / "table1.csv"
+    path.write_text(path.read_text().replace("81.0", "5.0"))
+    done = verify()
+    assert done.code == 1
+    assert f"{path} is not what its measurements give" in " ".join(done.out.split())
+    assert "Not verified: altered: 1" in done.out
+
+
+def test_weights_that_were_exchanged_fail(publish, verify):
+    run = publish().paper("tiny").run("plain")
+    run.weights(0).write_text("others")
+    done = verify()
+    assert done.code == 1
+    assert "was measured on other weights" in done.out
+
+
+@pytest.mark.parametrize("name", ["tiny/table1.csv", "manifest.json"])
+def test_a_published_file_that_is_gone_fails(publish, verify, name, write_results):
+    catalog = publish()
+    (published_folder(catalog) / name).unlink()
+    if name.endswith("csv"):  # another is left, or there would be nothing to compare
+        other = published_folder(catalog) / "tiny" / "table9.csv"
+        other.write_text("x")
+    done = verify()
+    assert done.code == 1
+    assert "Not verified: altered" in done.out
+
+
+def test_a_number_that_is_missing_here_fails(publish, make, verify):
+    catalog = publish()
+    catalog.paper("tiny").measurement("facts", None).path.unlink()
+    make(NUMBERS, ratio=None)
+    done = verify()
+    assert done.code == 1
+    assert "missing: 1" in done.out
+    assert re.search(r"tiny_table1 +Plain +Ratio +0.5 +nan", done.out)
+
+
+def test_emptied_exact_cells_fail(publish, verify):
+    catalog = publish()
+    path = catalog.results / "tiny" / "table1.csv"
+    path.write_text(path.read_text().replace("0.5,", ","))
+    assert verify().code == 1
+
+
+def test_an_exact_number_that_differs_in_its_last_digit_fails(publish, make, verify):
+    publish(ratio=0.5)
+    make(NUMBERS, ratio=0.6)
+    done = verify()
+    assert done.code == 1
+    assert "EXACT, FAILED" in done.out
+
+
+def test_an_exact_number_that_rounds_alike_passes(publish, make, verify):
+    publish(ratio=0.5)
+    make(NUMBERS, ratio=0.50001)
+    assert verify().code == 0
+
+
+def test_numbers_within_the_spread_of_their_seeds_pass(publish, make, verify):
+    publish()
+    make({**NUMBERS, "plain": [80.5, 81.5, 82.5]})
+    done = verify()
+    assert done.code == 0, done.out
+    assert "3 of 3 numbers compared, 0 differ" in done.out
+
+
+def test_more_differences_than_chance_allows_fail(publish, make, verify):
+    publish()
+    make({"plain": [40.0, 41.0, 42.0], "mixup": [30.0, 31.0, 32.0]})
+    done = verify()
+    assert done.code == 1
+    assert "2 differ beyond their interval (chance allows 1 of 2)" in done.out
+    assert "differences too many: 1" in done.out
+
+
+def test_a_single_run_may_differ_by_a_quarter(publish, make, verify):
+    publish({"plain": [80.0], "mixup": [70.0]}, scale="smoke")
+    make({"plain": [79.0], "mixup": [60.0]}, scale="smoke")
+    done = verify("smoke")
+    assert done.code == 0, done.out
+    make({"plain": [24.0], "mixup": [21.0]}, scale="smoke")
+    done = verify("smoke")
+    assert done.code == 1
+    assert "2 differ beyond their interval" in done.out
+
+
+def test_only_changed_claims_are_listed_and_a_lost_one_fails(publish, make, verify, checkout):
+    path = checkout / "configs" / "papers" / "tiny" / "claims.yaml"
+    path.write_text(path.read_text().replace("smoke", "laptop"))
+    publish()
+    assert "plain-is-better" not in verify().out
+    make({"plain": [60.0, 61.0, 62.0], "mixup": NUMBERS["mixup"]})
+    done = verify()
+    assert done.code == 1
+    assert "Claims lost: tiny/plain-is-better." in done.out
+    assert "claims lost: 1" in done.out
+
+
+def test_copies_of_a_number_count_once(publish, verify):
+    """Table 1 shows the plain run's accuracy in two rows, and the fact in three."""
+    publish()
+    manifest = json.loads((published_folder(publish()) / "manifest.json").read_text())
+    assert len(manifest["tiny_table1"]["measurements"]) == 3
+    assert "3 of 3 numbers" in verify().out
+
+
+def test_what_was_published_and_is_no_artifact_any_more_fails(publish, verify, checkout):
+    catalog = publish()
+    path = published_folder(catalog) / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps({**manifest, "tiny_table7": {"files": {}, "measurements": {}}}))
+    done = verify()
+    assert done.code == 1
+    assert "tiny_table7 is published and is no artifact of scale laptop" in done.out
+
+
+def test_the_worst_copy_of_a_number_counts(publish, verify):
+    """The plain run's accuracy stands in two rows; one of the copies is emptied here."""
+    catalog = publish()
+    path = catalog.results / "tiny" / "table1.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if "Plain again,Top-1" not in line]
+    path.write_text("".join(kept))
+    done = verify()
+    assert done.code == 1
+    assert "missing: 1" in done.out
+
+
+def test_without_published_results_it_says_so(vitrail):
+    done = vitrail("verify", "--scale", "smoke")
+    assert done.code == 2
+    assert "results/published/smoke holds no results" in done.err
+
+
+def test_what_is_found_is_told_as_json(publish, make, verify):
+    catalog = publish()
+    catalog.paper("tiny").measurement("facts", None).path.unlink()
+    make({**NUMBERS, "plain": [40.0, 41.0, 42.0]}, ratio=None)
+    done = verify("laptop", "--json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert not found["verified"]
+    assert found["faults"]["missing"] == found["numbers"]["missing here"] == 1
+    odd = {
+        (one["column"], one["agreement"]): (one["published"], one["ours"]) for one in found["odd"]
+    }
+    assert odd["Ratio", "missing here"] == (0.5, None)
+    assert odd["Top-1", "differs"] == (81, 41)
+
+
+def test_verified_results_have_no_faults_as_json(publish, verify):
+    publish()
+    done = verify("laptop", "--json")
+    assert done.code == 0
+    found = json.loads(done.out)
+    assert found["verified"]
+    assert (found["faults"], found["odd"], found["numbers"]["same"]) == ({}, [], 3)

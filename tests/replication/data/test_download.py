@@ -1,0 +1,138 @@
+"""One file comes from its mirrors, whatever faults they have in between."""
+
+import errno
+import hashlib
+import urllib.error
+
+import pytest
+
+from replication.data import download as module
+from replication.data.download import WAITS, download
+from replication.plan.datasets import RemoteFile
+from replication.plan.weights import PublishedWeights
+from vitrail.errors import VitrailError
+
+CONTENT = bytes(range(256)) * 100
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """A clock that only notes how long it would have slept."""
+    slept = []
+    monkeypatch.setattr(module.time, "sleep", slept.append)
+    return slept
+
+
+@pytest.fixture
+def file(server):
+    """A file on the local server; a function of its mirrors."""
+    server.content = CONTENT
+
+    def file(*mirrors):
+        return RemoteFile(
+            name="file",
+            url=[server.url(mirror) for mirror in mirrors],
+            size=len(CONTENT),
+            sha256=hashlib.sha256(CONTENT).hexdigest(),
+        )
+
+    return file
+
+
+def test_an_overloaded_server_is_asked_again_after_longer_and_longer_waits(
+    file, server, waits, tmp_path, capsys
+):
+    server.faults["busy"] = [503, 500, 429, "reset"]
+    download(file("busy"), tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert waits == [2, 4, 8, 16]
+    assert "HTTP Error 503: Service Unavailable; trying again in 2 s" in capsys.readouterr().err
+
+
+def test_other_mirrors_are_asked_before_anything_is_waited_for(file, server, waits, tmp_path):
+    server.faults["busy"] = [503]
+    download(file("busy", "good"), tmp_path / "file")
+    assert [path for path, _ in server.requests] == ["busy", "good"]
+    assert waits == []
+
+
+def test_a_mirror_without_the_file_is_not_asked_again(file, server, waits, tmp_path):
+    server.faults["busy"] = [503, 503]
+    download(file("gone", "busy"), tmp_path / "file")
+    assert [path for path, _ in server.requests] == ["gone", "busy", "busy", "busy"]
+    assert waits == [2, 4]
+
+
+def test_a_server_that_stays_overloaded_is_given_up(file, server, waits, tmp_path):
+    server.faults["busy"] = [503] * 100
+    with pytest.raises(VitrailError, match=r"cannot download file .*HTTP Error 503.* try again la"):
+        download(file("busy"), tmp_path / "file")
+    assert waits == list(WAITS)
+    assert len(server.requests) == 1 + len(WAITS)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_timeout_is_waited_out(file, waits, tmp_path, monkeypatch, wrapped):
+    real, calls = module.urlopen, []
+
+    def slow_at_first(*args, **options):
+        calls.append(None)
+        if len(calls) == 1:
+            error = TimeoutError("timed out")
+            raise urllib.error.URLError(error) if wrapped else error
+        return real(*args, **options)
+
+    monkeypatch.setattr(module, "urlopen", slow_at_first)
+    download(file("good"), tmp_path / "file")
+    assert waits == [2]
+
+
+def test_without_a_network_nothing_is_waited_for(file, waits, tmp_path, monkeypatch):
+    def unreachable(*args, **options):
+        raise urllib.error.URLError(OSError(errno.ENETUNREACH, "Network is unreachable"))
+
+    monkeypatch.setattr(module, "urlopen", unreachable)
+    with pytest.raises(VitrailError, match="Network is unreachable"):
+        download(file("good"), tmp_path / "file")
+    assert waits == []
+
+
+@pytest.mark.parametrize("url", ["http://[broken/x", "http://127.0.0.1:port/x", "file:///none/x"])
+def test_a_url_that_leads_nowhere_is_one_sentence(file, waits, tmp_path, url):
+    lost = file("good").model_copy(update={"url": [url]})
+    with pytest.raises(VitrailError, match=r"cannot download file \(.*place the file at") as error:
+        download(lost, tmp_path / "file")
+    assert "\n" not in str(error.value)
+    assert waits == []
+
+
+@pytest.fixture
+def unpinned(server):
+    """A file of which neither size nor digest is known."""
+    server.content = CONTENT
+    entry = {"name": "weights", "url": [server.url("drops")], "licence": "none"}
+    return PublishedWeights.model_validate(entry)
+
+
+def test_a_file_of_unknown_size_is_resumed_too(unpinned, server, tmp_path):
+    download(unpinned, tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert server.requests == [("drops", 0), ("drops", len(CONTENT) // 2)]
+
+
+def test_what_an_interrupted_download_of_unknown_size_left_is_gone_on_with(
+    unpinned, server, tmp_path
+):
+    (tmp_path / "file.part").write_bytes(CONTENT[:1000])
+    server.requests.append(("before", 0))
+    download(unpinned, tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert server.requests[1:] == [("drops", 1000)]
+
+
+def test_what_was_complete_but_for_its_name_is_not_downloaded_again(unpinned, server, tmp_path):
+    (tmp_path / "file.part").write_bytes(CONTENT)
+    server.faults["drops"] = [416]
+    download(unpinned, tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert len(server.requests) == 1

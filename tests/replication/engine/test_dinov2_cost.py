@@ -1,0 +1,38 @@
+"""What recipes and steps are said to be, against small ones that are known."""
+
+from pathlib import Path
+
+import pytest
+
+from replication.engine.dinov2_cost import hyperparameters, training_step
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Described
+
+DENSE = {"name": "masked_vit_large_patch16_224"}
+SHAPE = {"img_size": 16, "patch_size": 4, "embed_dim": 32, "depth": 2, "num_heads": 2}
+
+
+@pytest.fixture
+def described(recipe, info):
+    model = recipe.model.model_copy(update={"args": SHAPE})
+    return Described("cpu", Path(), 0, recipe=recipe.model_copy(update={"model": model}), info=info)
+
+
+def test_hyperparameters_are_those_of_the_recipe(described):
+    found = hyperparameters(described)
+    assert (found["batch_size"], found["adamw"], found["lr"]) == (16, 1, 2e-3)
+    assert (found["weight_decay"], found["prototypes"], found["momentum"]) == (0.04, 12, 0.9)
+    assert (found["thousand_steps"], found["thousand_warmup_steps"]) == (0.006, 0.002)
+    assert (found["mask_ratio/from"], found["mask_ratio/to"]) == (0.1, 0.5)
+
+
+def test_each_familys_step_is_timed(described):
+    i8 = {"name": described.recipe.model.name, "args": {"depth": 1}}
+    values = training_step(described, {"vit": DENSE, "i8": i8}, images=4, passes=2, warmup=1)
+    assert min(values["vit/images_per_second"], values["i8/images_per_second"]) > 0
+    assert values["vit/peak"] is values["i8/peak"] is None
+
+
+def test_a_step_of_one_image_is_refused(described):
+    with pytest.raises(VitrailError, match="passes is 1 and images is 1; give at least 1 of"):
+        training_step(described, {"vit": DENSE}, images=1, passes=1)

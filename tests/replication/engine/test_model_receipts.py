@@ -1,0 +1,96 @@
+"""A training that starts from another run takes the weights that this run's receipt names."""
+
+import json
+import shutil
+import sys
+
+import pytest
+import yaml
+
+from replication import __main__ as command
+from replication.engine.model import save_weights, starting_weights, write_receipt
+from replication.plan.catalog import load_catalog
+from replication.plan.schema import read_yaml
+from vitrail.errors import VitrailError
+from vitrail.factory import build_model
+from vitrail.files import sha256
+
+
+@pytest.fixture
+def tuned(small_checkout):
+    """A run that starts from one whose seed 1 has weights and a receipt."""
+    path = small_checkout / "configs" / "papers" / "template" / "recipes.yaml"
+    recipes = read_yaml(path)
+    model = {"name": "test_vit", "args": {"img_size": 8, "patch_size": 4}}
+    recipes["base"]["model"] = model
+    recipes["axes"]["width"] = {
+        "wide": {},
+        "tuned": {"model": {"weights_from": "wide"}, "schedule": {"epochs": 0}},
+    }
+    path.write_text(yaml.safe_dump(recipes))
+    scale = path.parent / "scales" / "laptop.yaml"
+    scale.write_text('runs: {"*": {seeds: 2, seeds_per_job: 1}}')
+    catalog = load_catalog(
+        small_checkout,
+        runs_root=str(small_checkout / "runs"),
+        data_root=str(small_checkout / "data"),
+    )
+    run = catalog.paper("template").run("tuned")
+    write_weights(run.source, 1)
+    write_receipt(catalog.training_job(run.source, (1,)), {1: run.source.weights(1)})
+    return catalog.training_job(run, (1,)), run.source
+
+
+def write_weights(run, seed, **changes):
+    """Initial weights of a run's model, which name the run and the seed."""
+    weights = build_model(run.recipe, run.info.classes).state_dict()
+    save_weights({**weights, **changes}, run.weights(seed), run.recipe, seed)
+
+
+def test_a_receipt_names_run_recipe_and_weights(tuned):
+    _, source = tuned
+    assert json.loads(source.receipt((1,)).read_text()) == {
+        "paper": "template",
+        "recipe": "wide",
+        "recipe_hash": source.recipe.hash,
+        "sha256": {"1": sha256(source.weights(1))},
+    }
+
+
+def test_a_run_starts_from_its_sources_weights_of_the_same_seed(tuned):
+    job, source = tuned
+    assert starting_weights(job.start, 1) == source.weights(1)
+
+
+def test_a_training_is_repeated_from_its_file_alone(tuned, small_checkout, monkeypatch):
+    job, source = tuned
+    path = job.write()
+    shutil.rmtree(small_checkout / "configs")
+    monkeypatch.setattr(sys, "argv", ["vitrail", "run", str(path)])
+    command.main()
+    weights = job.folder / "seed1" / "weights.safetensors"
+    provenance = json.loads((weights.parent / "provenance.json").read_text())
+    assert provenance["initial_sha256"] == sha256(source.weights(1))
+    assert provenance["steps"] == 0
+    assert json.loads(job.output.read_text())["sha256"] == {"1": sha256(weights)}
+
+
+def test_a_source_that_is_not_trained_is_told(tuned):
+    job, _ = tuned
+    with pytest.raises(VitrailError, match=r"seed0/weights\.safetensors does not exist: delete"):
+        starting_weights(job.start, 0)
+
+
+def test_weights_of_another_recipe_are_no_start(tuned):
+    job, source = tuned
+    weights = build_model(source.recipe, source.info.classes).state_dict()
+    save_weights(weights, source.weights(1), job.recipe, 1)
+    with pytest.raises(VitrailError, match=f"of recipe {job.recipe.hash}, not of recipe"):
+        starting_weights(job.start, 1)
+
+
+def test_weights_that_the_sources_receipt_does_not_name_are_no_start(tuned):
+    job, source = tuned
+    write_weights(source, 1)
+    with pytest.raises(VitrailError, match="has not the SHA-256 of the weights"):
+        starting_weights(job.start, 1)

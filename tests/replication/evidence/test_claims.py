@@ -1,0 +1,310 @@
+"""Claims are judged on measured numbers: held, contrary, undecided, or not run."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+
+from replication.evidence.claims import (
+    Claim,
+    Place,
+    Side,
+    evaluate,
+    half_width,
+    read_claims,
+    refuse_unknown,
+)
+from replication.evidence.comparison import compare, read_cells
+from vitrail.errors import VitrailError
+from vitrail.scores import pack, unpack
+
+CLAIM = {
+    "id": "better",
+    "statement": "Ours is better.",
+    "source": "Sec. 4",
+    "left": {"artifact": "table1", "row": "A", "column": "ours"},
+    "relation": "above",
+    "right": {"artifact": "table1", "row": "A", "column": "base"},
+}
+
+
+@pytest.fixture
+def table(build):
+    """A table with the columns ours and base; a row is {label: (ours, base)}, values over seeds."""
+
+    def make(**rows):
+        cells = [build.cell(row, column) for row in rows for column in ("ours", "base")]
+        seeds = zip(*(values for pair in rows.values() for values in pair), strict=True)
+        keys = [cell.key for cell in cells]
+        measured = build.measured(*(dict(zip(keys, values, strict=True)) for values in seeds))
+        return {"table1": compare(build.table(*cells), measured, "laptop")}
+
+    return make
+
+
+def judge(tables, artifacts=None, **changes):
+    return evaluate([Claim.model_validate({**CLAIM, **changes})], tables, artifacts or {}).iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("relation", "margin", "status"),
+    [
+        ("above", 0.0, "held"),
+        ("above", 1.9, "held"),
+        ("above", 2.0, "contrary"),
+        ("below", 0.0, "contrary"),
+        ("equal", 1.9, "contrary"),
+        ("equal", 2.0, "held"),
+    ],
+)
+def test_a_relation_holds_beyond_its_margin(table, relation, margin, status):
+    result = judge(table(A=([92.0], [90.0])), relation=relation, margin=margin)
+    assert result["status"] == status
+    assert (result["left"], result["right"], result["margin"]) == (92.0, 90.0, margin)
+
+
+def test_below_is_above_turned_round(table):
+    assert judge(table(A=([1.0], [2.0])), relation="below")["status"] == "held"
+
+
+@pytest.mark.parametrize(
+    ("ours", "status"), [(95.0, "held"), (90.0, "held"), (89.5, "held"), (89.4, "contrary")]
+)
+def test_at_least_is_above_or_lower_by_up_to_the_margin(table, ours, status):
+    tables = table(A=([ours], [90.0]))
+    assert judge(tables, relation="at least", margin=0.5)["status"] == status
+
+
+def test_a_number_may_stand_on_the_right(table):
+    tables = table(A=([100.0, 100.0], [1.0, 1.0]))
+    assert judge(tables, relation="equal", right=100)["status"] == "held"
+    assert judge(tables, relation="equal", right=99.9)["status"] == "contrary"
+
+
+@pytest.mark.parametrize(
+    ("ours", "relation", "status"),
+    [
+        ([92.0, 92.1], "above", "held"),
+        ([92.0, 92.1], "at least", "held"),
+        ([88.0, 88.1], "above", "contrary"),
+        ([88.0, 88.1], "at least", "contrary"),
+        ([92.0, 96.0], "above", "undecided"),
+        ([88.0, 84.0], "above", "undecided"),
+        ([90.1, 90.0], "at least", "undecided"),
+        ([90.0, 90.1], "equal", "undecided"),
+        ([92.0, 92.1], "equal", "contrary"),
+    ],
+)
+def test_what_lies_within_the_spread_over_seeds_is_undecided(table, ours, relation, status):
+    result = judge(table(A=(ours, [90.0, 90.1])), relation=relation)
+    assert result["status"] == status
+
+
+def test_the_detail_gives_the_interval_of_the_difference(table):
+    sure = judge(table(A=([92.0, 92.1], [90.0, 90.1])))
+    assert sure["detail"] == "92.05 against 90.05, a difference of +2 ± 0.3 (95 % over seeds)."
+
+
+def test_a_constant_has_no_spread_and_a_single_run_that_of_the_other_side():
+    several, one = Side(92.0, 0.5, 4), Side(90.0, math.nan, 1)
+    t = scipy.stats.t.ppf(0.975, 3)
+    assert half_width(several, Side(90.0, 0.0, 1)) == pytest.approx(t * 0.5 / 2)
+    assert half_width(several, one) == pytest.approx(t * 0.5 * math.sqrt(1 + 1 / 4))
+    assert half_width(one, several) == half_width(several, one)
+    assert half_width(one, one) is None
+
+
+def test_claims_on_the_same_numbers_have_the_same_evidence_and_say_if_a_stand_in_gave_them(
+    build, table
+):
+    cells = [build.cell(row, column) for row in "AB" for column in ("ours", "base")]
+    cells[2] = dataclasses.replace(cells[2], comparable=False)
+    artifacts = {"table1": build.table(*cells)}
+    tables = table(A=([92.0], [90.0]), B=([92.0], [90.0]))
+    first, other = judge(tables, artifacts), judge(tables, artifacts, id="again")
+    assert first["evidence"] == other["evidence"]
+    assert first["evidence"] != judge(tables, artifacts, margin=1)["evidence"]
+    there = {side: {**CLAIM[side], "row": "B"} for side in ("left", "right")}
+    on_b = judge(tables, artifacts, **there)
+    assert first["evidence"] != on_b["evidence"]
+    assert (first["stand_in"], on_b["stand_in"]) == (False, True)
+
+
+def test_every_row_must_hold_and_the_one_that_decides_is_shown(table):
+    every = {
+        "left": {**CLAIM["left"], "row": "*"},
+        "right": {**CLAIM["right"], "row": "*"},
+    }
+    held = judge(table(A=([92.0], [90.0]), B=([91.0], [90.0])), **every)
+    assert (held["status"], held["left"]) == ("held", 91.0)
+    assert held["detail"].startswith("Of 2 rows, B decides: 91 against 90")
+    failed = judge(table(A=([92.0], [90.0]), B=([89.0], [90.0])), **every)
+    assert (failed["status"], failed["left"]) == ("contrary", 89.0)
+
+
+def test_every_row_is_every_row_that_both_sides_have(table):
+    tables = table(A=([92.0], [90.0]), B=([91.0], [None]))
+    every = {"left": {**CLAIM["left"], "row": "*"}}
+    result = judge(tables, **every, right={**CLAIM["right"], "row": "*"})
+    assert result["status"] == "held"
+    assert result["detail"].endswith("Not run: B.")
+    assert judge(tables, **every)["left"] == 91.0
+
+
+def test_a_row_that_only_one_artifact_has_is_left_out(table):
+    tables = table(A=([92.0], [90.0]), B=([80.0], [90.0]))
+    tables["table2"] = table(A=([92.0], [90.0]))["table1"]
+    every = {
+        "left": {**CLAIM["left"], "row": "*"},
+        "right": {**CLAIM["right"], "row": "*", "artifact": "table2"},
+    }
+    result = judge(tables, **every)
+    assert result["status"] == "held"
+    assert result["detail"] == "Of 1 rows, A decides: 92 against 90, a difference of +2."
+
+
+def test_a_claim_on_a_cell_that_was_not_measured_is_not_run(table):
+    result = judge(table(A=([92.0], [None])))
+    assert (result["status"], result["detail"]) == ("not run", "Not run: A.")
+    assert pd.isna(result["left"])
+    assert judge({})["status"] == "not run"
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ({"row": "AA"}, "table1: row 'AA' is unknown; did you mean 'A'"),
+        ({"column": "our"}, "table1: column 'our' is unknown.*'ours'"),
+        ({"row": "*", "column": "our"}, "table1: column 'our' is unknown.*'ours'"),
+    ],
+)
+def test_a_claim_on_an_unknown_cell_is_refused_before_anything_is_built(
+    build, side, place, message
+):
+    artifacts = {"table1": build.table(build.cell("A", "ours"), build.cell("A", "base"))}
+    claim = Claim.model_validate({**CLAIM, side: {**CLAIM[side], **place}})
+    with pytest.raises(VitrailError, match=f"claim 'better': {message}"):
+        refuse_unknown([claim], artifacts, ["table1"])
+
+
+def test_a_claim_on_an_unknown_artifact_is_refused_and_on_one_of_another_scale_is_not():
+    claim = Claim.model_validate(CLAIM)
+    refuse_unknown([claim], {}, ["table1"])
+    with pytest.raises(VitrailError, match="artifact 'table1' is unknown; did you mean 'table2'"):
+        refuse_unknown([claim], {}, ["table2"])
+
+
+def test_claims_are_read_strictly(tmp_path):
+    path = tmp_path / "claims.yaml"
+    assert read_claims(path) == ()
+    text = """
+- id: one
+  statement: Ours is better.
+  source: Sec. 4
+  left: {artifact: table1, row: A, column: ours}
+  relation: above
+  right: 3
+"""
+    path.write_text(text)
+    assert [claim.id for claim in read_claims(path)] == ["one"]
+    path.write_text(text * 2)
+    with pytest.raises(VitrailError, match=r"claims\.yaml: two claims are called 'one'"):
+        read_claims(path)
+    path.write_text(text + "  relatoin: above\n")
+    with pytest.raises(VitrailError, match=r"'one': unknown key.*relatoin.*'relation'"):
+        read_claims(path)
+
+
+def test_an_entry_with_lists_is_a_claim_for_each_combination(tmp_path):
+    path = tmp_path / "claims.yaml"
+    text = """
+- id: "{m}-{n}"
+  each:
+    - [{m: swin, row: A-Swin-T}, {m: cvt, row: A-CvT-13}]
+    - [{n: "1"}, {n: "2"}]
+  statement: "{row} is better in Table {n}."
+  source: Sec. 4
+  left: {artifact: "table{n}", row: "{row}", column: "of {{0, ..., 8}}"}
+  relation: above
+  right: 3
+"""
+    path.write_text(text)
+    claims = read_claims(path)
+    assert [claim.id for claim in claims] == ["swin-1", "swin-2", "cvt-1", "cvt-2"]
+    assert claims[2].statement == "A-CvT-13 is better in Table 1."
+    assert claims[3].left == Place(artifact="table2", row="A-CvT-13", column="of {0, ..., 8}")
+    path.write_text(text.replace("{row} is", "{raw} is"))
+    with pytest.raises(VitrailError, match=r"'\{m\}-\{n\}': .* names 'raw'.*'row'"):
+        read_claims(path)
+    path.write_text(text.replace('[{n: "1"}, {n: "2"}]', "3"))
+    with pytest.raises(VitrailError, match=r"claims\.yaml.*each"):
+        read_claims(path)
+
+
+def paired(build, ours, base, **fields):
+    """The table of row A from scores (seeds, images) of two cells."""
+    cells = [build.cell("A", column) for column in ("ours", "base")]
+    seeds = [
+        {
+            key: value
+            for cell, scores in zip(cells, pair, strict=True)
+            for key, value in (
+                (cell.key, 100 * sum(scores) / len(scores)),
+                (f"{cell.key} by image", pack(scores)),
+            )
+        }
+        for pair in zip(ours, base, strict=True)
+    ]
+    return {"table1": compare(build.table(*cells), build.measured(*seeds), "laptop")}
+
+
+def test_the_interval_of_a_pair_is_over_seeds_and_over_images(build):
+    random = np.random.RandomState(0)
+    ours, base = random.rand(2, 3, 50) < np.array([0.9, 0.6])[:, None, None]
+    left, right = (Side(0.0, 1.0, 3, scores=one.astype(np.int8)) for one in (ours, base))
+    seeds = [100 * (a.mean() - b.mean()) for a, b in zip(ours, base, strict=True)]
+    images = [100 * (a.mean() - b.mean()) for a, b in zip(ours.T, base.T, strict=True)]
+    parts = [np.var(one, ddof=1) / len(one) for one in (seeds, images)]
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2 / 49)
+    expected = scipy.stats.t.ppf(0.975, freedom) * math.sqrt(sum(parts))
+    assert half_width(left, right) == pytest.approx(expected)
+    result = judge(paired(build, ours, base))
+    assert f"± {expected:.2g} (95 % over seeds and images)" in result["detail"]
+    assert result["status"] == "held"
+
+
+def test_a_single_run_is_judged_by_its_images(build):
+    many, few = [[1] * 60 + [0] * 40], [[1] * 58 + [0] * 42]
+    assert judge(paired(build, many, few))["status"] == "undecided"
+    clear = judge(paired(build, many, [[1] * 20 + [0] * 80]))
+    assert clear["status"] == "held"
+    assert "(95 % over images)" in clear["detail"]
+    assert judge(paired(build, many, few), right=50)["status"] == "held"
+    assert judge(paired(build, many, many))["status"] == "undecided"
+
+
+def test_only_scores_of_the_same_images_are_paired():
+    scores = np.zeros((2, 30), np.int8)
+    left = Side(92.0, 0.5, 2, scores, "digits")
+    for other in (
+        Side(90.0, 0.5, 2, scores, "scenes"),
+        Side(90.0, 0.5, 2, scores[:, :20], "digits"),
+        Side(90.0, 0.5, 2, None, "digits"),
+    ):
+        assert half_width(left, other) == pytest.approx(scipy.stats.t.ppf(0.975, 2) * 0.5)
+    assert half_width(left, Side(90.0, 0.5, 2, scores, "digits")) == 0
+
+
+def test_scores_survive_the_csv_and_damaged_ones_are_refused(build, tmp_path):
+    tables = paired(build, [[1, 0, 1, 1], [1, 1, 1, 0]], [[0, 0, 1, 0], [1, 0, 0, 0]])
+    path = tmp_path / "table1.csv"
+    tables["table1"].to_csv(path, index=False)
+    assert judge({"table1": read_cells(path)})["detail"] == judge(tables)["detail"]
+    assert unpack(" ".join([pack([1, 0, -1])] * 2)).tolist() == [[1, 0, -1]] * 2
+    for damaged in ("1,0", pack([1, 0])[:-4], f"{pack([1, 0])} {pack([1])}"):
+        with pytest.raises(VitrailError, match="scores by image are damaged"):
+            unpack(damaged)

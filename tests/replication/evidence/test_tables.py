@@ -1,0 +1,320 @@
+"""Tables keep the paper's order, tell measured from printed, and are valid Markdown and LaTeX."""
+
+import re
+import shutil
+import subprocess
+import unicodedata
+
+import pytest
+
+from replication.evidence.comparison import compare
+from replication.evidence.tables import (
+    ALLOWED,
+    _latex_escape,
+    format_number,
+    latex,
+    markdown,
+    panels,
+)
+from replication.plan.catalog import load_catalog
+from replication.plan.paper import Labelled
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+def small(build):
+    """Two rows, two grouped columns: one agrees, one is outside, one a stand-in, one not run."""
+    columns = (Labelled(label="top-1", group="Clean"), Labelled(label="top-1", group="Shifted"))
+    clean, shifted = (column.full_label for column in columns)
+    artifact = build.table(
+        build.cell("A_1", clean, printed=93.5, std=0.25),
+        build.cell("A_1", shifted, printed=99.0),
+        build.cell("B & C", clean, printed=80.0, comparable=False),
+        build.cell("B & C", shifted),
+        columns=columns,
+        note="Trained for 10 % of the epochs.",
+    )
+    seeds = [
+        {"A_1/Clean / top-1": v, "A_1/Shifted / top-1": 50.0, "B & C/Clean / top-1": 70.0}
+        | {"B & C/Shifted / top-1": None}
+        for v in (93.0, 93.5, 94.0)
+    ]
+    return artifact, compare(artifact, build.measured(*seeds), "laptop")
+
+
+def test_markdown_shows_the_printed_number_under_the_measured(small):
+    assert (
+        markdown(*small)
+        == """\
+# paper table1: Accuracy & cost
+
+> Accuracy (%) of A\\_1.
+
+top-1 accuracy (%) · scale laptop · dataset digits · device cpu: a processor, 1 thread · 3 seeds \
+· commit 01234567
+
+| Model   |   Clean<br>top-1 |   Shifted<br>top-1 |
+|:--------|-----------------:|-------------------:|
+| A\\_1    |       93.5 ± 0.5 |        50.0 ± 0.0‡ |
+| *paper* |    *93.5 ± 0.25* |             *99.0* |
+| B & C   |      70.0 ± 0.0† |                  — |
+| *paper* |           *80.0* |                    |
+
+Upright: measured here, the mean over seeds (± sample standard deviation). Italic, under it: \
+printed in the paper (Table 1, p. 2).
+
+† Not comparable: the paper prints a word, or something stands in for the paper's own (dataset, \
+model size, schedule, hardware). A stand-in's numbers are not the paper's and neither confirm nor \
+contradict it.
+
+‡ Outside: differs from the printed number by more than is allowed.
+
+No mark beside a printed number: it agrees, the difference is allowed. Allowed with several seeds: \
+the 95 % interval that their spread gives (and the printed spread, if there is one), plus half a \
+unit of the last printed digit.
+
+— Not run.
+
+Trained for 10 % of the epochs.
+"""
+    )
+
+
+def test_latex_has_the_same_rows_under_spanning_groups(small):
+    text = latex(*small)
+    tabular = text[text.index(r"\begin{tabular}") : text.index(r"\end{tabular}")]
+    assert (
+        tabular
+        == r"""\begin{tabular}{lrr}
+\toprule
+ & \multicolumn{1}{c}{Clean} & \multicolumn{1}{c}{Shifted} \\
+\cmidrule(lr){2-2} \cmidrule(lr){3-3}
+Model & top-1 & top-1 \\
+\midrule
+A\_1 & 93.5 {\scriptsize $\pm$ 0.5} & 50.0 {\scriptsize $\pm$ 0.0}$^{\ddagger}$ \\
+\quad\textit{paper} & \textit{93.5 {\scriptsize $\pm$ 0.25}} & \textit{99.0} \\
+\addlinespace[2pt]
+B \& C & 70.0 {\scriptsize $\pm$ 0.0}$^{\dagger}$ & --- \\
+\quad\textit{paper} & \textit{80.0} &  \\
+\bottomrule
+"""
+    )
+
+
+def test_latex_is_balanced_escaped_and_never_overfull(small):
+    text = latex(*small)
+    assert text.count("{") == text.count("}")
+    opened = re.findall(r"\\begin\{(\w+)\}", text)
+    closed = re.findall(r"\\end\{(\w+)\}", text)
+    assert sorted(opened) == sorted(closed) == ["adjustbox", "table", "tabular"]
+    assert not re.search(r"(?<!\\)[#]|(?<!\\)%(?! needs)|(?<!\\)_", text)
+    assert text.isascii()
+
+
+@pytest.mark.parametrize(
+    ("label", "markdown_text", "latex_text"),
+    [
+        ("50 % | *x*", r"50 % \| \*x\*", r"50 \% \textbar{} {*}x{*}"),
+        ("[1] 224² → γ", "[1] 224² → γ", r"{[}1] 224$^{2}$ $\rightarrow$ $\gamma$"),
+        (r"a\b~c^{d}$", r"a\\b\~c^{d}\$", None),
+    ],
+)
+def test_labels_are_shown_as_they_are(build, label, markdown_text, latex_text):
+    artifact = build.table(build.cell(label))
+    cells = compare(artifact, build.measured({f"{label}/x": 1.0}), "laptop")
+    assert f"| {markdown_text} |" in markdown(artifact, cells)
+    expected = latex_text or r"a\textbackslash{}b\textasciitilde{}c\textasciicircum{}\{d\}\$"
+    assert f"\n{expected} & 1.0 \\\\" in latex(artifact, cells)
+
+
+def test_nothing_measured_still_shows_what_the_paper_prints(build):
+    artifact = build.table(build.cell(printed=93.5), build.cell("B", printed="Inconsistent"))
+    text = markdown(artifact, compare(artifact, {}, "laptop"))
+    assert "nothing measured yet" in text
+    assert re.search(r"\| A +\| +— \|\n\| \*paper\* \| +\*93\.5\* \|", text)
+    assert "*Inconsistent*" in text
+    assert "†" not in text
+
+
+@pytest.mark.parametrize(
+    ("seeds", "cell", "opening"),
+    [
+        (2, {}, "Allowed with several seeds: "),
+        (1, {"std": 0.2}, "Allowed with one seed and a printed spread: "),
+        (1, {}, "One seed and no printed spread: compared to the last digit alone"),
+        (1, {"exact": True}, "Allowed for a deterministic fact: "),
+    ],
+)
+def test_a_mark_is_explained_by_what_the_number_was_held_against(build, seeds, cell, opening):
+    artifact = build.table(build.cell(printed=93.5, **cell))
+    text = markdown(artifact, compare(artifact, build.measured(*[{"A/x": 50.0}] * seeds), "full"))
+    assert f"‡ Outside: differs from the printed number by more than is allowed. {opening}" in text
+    assert sum(text.count(allowed) for allowed in ALLOWED.values()) == 1
+
+
+def test_units_stand_in_the_headings_when_columns_differ(build):
+    artifact = build.table(build.cell(column="acc"), build.cell(column="cost", unit="GMAC"))
+    text = markdown(artifact, compare(artifact, {}, "laptop"))
+    assert "|   acc (%) |   cost (GMAC) |" in text
+
+
+@pytest.fixture
+def answers(build):
+    """Two questions, answered alike by all seeds and not; the paper prints an answer to each."""
+    cells = [
+        build.cell(row, "equivariant", printed=value, unit="yes/no", digits=0, exact=True)
+        for row, value in (("Ours", 1.0), ("Theirs", 0.0), ("Some", 1.0))
+    ]
+    cells.append(build.cell("Ours", "accuracy", unit="%"))
+    seeds = [
+        {"Ours/equivariant": 1.0, "Theirs/equivariant": 0.0, "Some/equivariant": some}
+        | {"Ours/accuracy": 50.0}
+        for some in (1.0, 1.0, 0.0)
+    ]
+    artifact = build.table(*cells)
+    return artifact, compare(artifact, build.measured(*seeds), "laptop")
+
+
+def test_answers_are_yes_and_no_in_tables_and_numbers_in_the_csv(answers):
+    _, cells = answers
+    assert list(cells["measured"][:2]) == [1.0, 0.0]
+    assert list(cells["verdict"][:3]) == ["exact", "exact", "outside"]
+    rows = [line for line in markdown(*answers).splitlines() if line.startswith("|")]
+    shown = [row.split("|")[2].strip() for row in rows]
+    share = "0.67 ± 0.58‡"
+    assert shown[0] == "equivariant"
+    assert shown[2:] == ["yes", "*yes*", "no", "*no*", share, "*yes*"]
+    text = latex(*answers)
+    assert r"Ours & yes & 50.0" in text
+    assert r"\textit{no}" in text
+
+
+def test_a_wide_table_is_broken_between_groups():
+    columns = [Labelled(label=str(size), group=group) for group in "ABC" for size in range(5)]
+    assert panels(columns, [10] * 15, room=110) == [[*range(10)], [*range(10, 15)]]
+    assert panels(columns, [10] * 15, room=150) == [[*range(15)]]
+
+
+def test_a_group_that_fits_no_panel_is_broken_evenly():
+    columns = [Labelled(label=str(size), group="A") for size in range(6)]
+    assert panels(columns, [10] * 6, room=45) == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_every_column_of_a_very_wide_table_is_shown_within_the_page(build):
+    columns = tuple(
+        Labelled(label=str(size), group=model) for model in ("S", "B", "L") for size in range(5)
+    )
+    cells = [build.cell(column=column.full_label, printed=1.0) for column in columns]
+    artifact = build.table(*cells, columns=columns)
+    seeds = ({f"A/{column.full_label}": v for column in columns} for v in (80.123, 81.0))
+    cells = compare(artifact, build.measured(*seeds), "laptop")
+    text = markdown(artifact, cells)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert max(map(len, rows)) <= 125
+    assert sum(line.count("80.6 ± 0.6‡") for line in rows) == 15
+    floats = latex(artifact, cells).split(r"\begin{table}")[1:]
+    assert sum(text.count(r"80.6 {\scriptsize $\pm$ 0.6}$^{\ddagger}$") for text in floats) == 15
+    assert [text.count("Part 1 of 3") for text in floats] == [1, 0, 0]
+    assert [text.count("Upright: measured here") for text in floats] == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.65625, "0.656"),
+        (93.61, "93.6"),
+        (22050664.0, "22050664"),
+        (0.0, "0"),
+        (1.5e-7, "1.50e-07"),
+    ],
+)
+def test_a_number_without_declared_digits_has_three_significant_ones(value, text):
+    assert format_number(value, None) == text
+
+
+def test_a_negative_zero_is_zero_and_the_spread_decides_the_digits(build):
+    assert format_number(-0.004, 2) == "0.00"
+    artifact = build.table(build.cell(digits=None))
+    spread = build.measured({"A/x": 90.0}, {"A/x": 94.0}, {"A/x": 98.123})
+    assert "94.0 ± 4.1" in markdown(artifact, compare(artifact, spread, "laptop"))
+
+
+def test_a_copy_names_the_cell_that_it_copies(build):
+    columns = tuple(
+        Labelled(label=label, group=group)
+        for group in ("CIFAR", "SVHN")
+        for label in ("acc", "cons")
+    )
+    cells = [
+        build.cell(row, column.full_label, key=key)
+        for row, keys in {"A": "1213", "B": "1415"}.items()
+        for column, key in zip(columns, keys, strict=True)
+    ]
+    artifact = build.table(*cells, columns=columns)
+    measured = build.measured({key: float(key) for key in "12345"})
+    rows = markdown(artifact, compare(artifact, measured, "laptop")).split("\n")
+    shown = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows if "| " in row][1:]
+    assert shown == [
+        ["A", "1.0", "2.0", "= CIFAR", "3.0"],
+        ["B", "= A", "4.0", "= A, CIFAR", "5.0"],
+    ]
+
+
+def test_every_character_of_the_papers_tables_has_its_latex():
+    """LaTeX takes letters as they are; of all other characters it needs to be told."""
+    texts = {
+        text
+        for artifact in load_catalog(scale="full").artifacts
+        for text in [
+            *(
+                artifact.title,
+                artifact.caption,
+                artifact.source,
+                artifact.note,
+                artifact.row_header,
+            ),
+            *artifact.rows,
+            *(column.full_label for column in artifact.columns),
+            *(f"{cell.metric} {cell.unit}" for cell in artifact.cells),
+        ]
+    }
+    raw = {one for text in texts for one in _latex_escape(text) if not one.isascii()}
+    assert not {one for one in raw if not unicodedata.name(one).startswith("LATIN")}
+
+
+TEX = sorted((ROOT / "results" / "published").rglob("*.tex"))
+
+
+def published(path):
+    return path.relative_to(ROOT / "results" / "published").with_suffix("").as_posix()
+
+
+@pytest.mark.parametrize("path", TEX, ids=published)
+def test_published_latex_is_balanced_and_every_row_fills_its_columns(path):
+    """For machines without LaTeX: what would stop it."""
+    text = path.read_text()
+    assert {one for one in text if not one.isascii() and "LATIN" not in unicodedata.name(one)} == (
+        set()
+    )
+    plain = re.sub(r"\\[\\{}$&%#_]", lambda found: "\n" if found[0] == r"\\" else "", text)
+    assert plain.count("{") == plain.count("}")
+    for columns, body in re.findall(r"\\begin{tabular}{(\w+)}(.*?)\\end{tabular}", plain, re.S):
+        for row in (line for line in body.split("\n") if "&" in line):
+            spans = [int(span) for span in re.findall(r"\\multicolumn{(\d+)}", row)]
+            assert row.count("&") + 1 + sum(spans) - len(spans) == len(columns), row
+            assert all(cell.count("$") % 2 == 0 for cell in row.split("&")), row
+            assert all(cell.count("{") == cell.count("}") for cell in row.split("&")), row
+
+
+@pytest.mark.skipif(
+    shutil.which("pdflatex") is None, reason="needs pdflatex (Debian: texlive-latex-extra)"
+)
+def test_published_latex_compiles(tmp_path):
+    """All in one document, with the packages that the files name."""
+    (packages,) = {path.read_text().partition("\n")[0].removeprefix("% needs ") for path in TEX}
+    tables = "\n\\clearpage\n".join(rf"\input{{{path}}}" for path in TEX)
+    document = rf"\documentclass{{article}}{packages}\begin{{document}}{tables}\end{{document}}"
+    (tmp_path / "all.tex").write_text(document)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]

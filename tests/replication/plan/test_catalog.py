@@ -1,0 +1,435 @@
+"""The catalogue links a paper's folder into runs, measurements, artifacts and targets."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from replication.engine.engine import one_run
+from replication.plan.catalog import load_catalog, rerun_trigger
+from replication.plan.schema import merge, read_yaml
+from vitrail.errors import VitrailError
+
+
+@pytest.fixture
+def edit(small_checkout):
+    """Change a file of the template paper, or add one."""
+
+    def change(name, delta):
+        path = small_checkout / "configs" / "papers" / "template" / name
+        path.parent.mkdir(exist_ok=True)
+        before = read_yaml(path) if path.is_file() else {}
+        path.write_text(yaml.safe_dump(merge(before, delta), sort_keys=False))
+
+    return change
+
+
+WRONG_ROW = {"label": "Narrow", "width": "narrow", "digits": "four"}
+
+
+LAPTOP, FULL = "scales/laptop.yaml", "scales/full.yaml"
+
+
+def table1(delta):
+    return {"artifacts": {"table1": delta}}
+
+
+def widths(**choices):
+    """More recipes of the template paper, as deltas of their own."""
+    return {"axes": {"width": choices}}
+
+
+def runs(**patterns):
+    return {"runs": patterns}
+
+
+WIDE = {"model": {"args": {"width": 64}}}
+FROM_WIDE = {"model": {"args": {"width": 64}, "weights_from": "wide"}}
+
+
+def template(checkout, **overrides):
+    return load_catalog(checkout, **overrides).paper("template")
+
+
+def test_the_catalogue_loads_without_torch(root):
+    code = "import sys; import replication.plan.catalog; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu", "workstation", "full"])
+def test_every_artifact_of_every_paper_resolves(root, scale):
+    catalog = load_catalog(root, scale=scale)
+    artifacts = list(catalog.artifacts)
+    assert artifacts
+    assert all(artifact.measurements for artifact in artifacts)
+    assert len(catalog.measurements) == len({m.path for m in catalog.measurements.values()})
+
+
+def test_two_artifacts_that_need_one_run_share_it(small_checkout):
+    table = template(small_checkout).artifacts["table1"]
+    assert len(table.measurements) == 4
+    assert len(table.runs) == 2
+
+
+def test_the_folder_of_a_run_follows_its_recipe(small_checkout, edit):
+    before = {name: template(small_checkout).run(name).folder for name in ("narrow", "wide")}
+    edit("recipes.yaml", {"axes": {"width": {"wide": {"optimizer": {"lr": 0.5}}}}})
+    after = {name: template(small_checkout).run(name).folder for name in ("narrow", "wide")}
+    assert before["narrow"] == after["narrow"]
+    assert before["wide"] != after["wide"]
+
+
+def test_a_stand_in_is_never_comparable(small_checkout, edit):
+    assert all(cell.comparable for cell in template(small_checkout).artifacts["table1"].cells)
+    edit(LAPTOP, {"recipes": {"*": {"model": {"args": {"width": 4}}}}})
+    assert not any(cell.comparable for cell in template(small_checkout).artifacts["table1"].cells)
+
+
+def test_a_fact_of_the_papers_own_recipe_is_the_same_and_comparable_at_every_scale(
+    small_checkout, edit
+):
+    edit("artifacts.yaml", {"measures": {"parameters": {"on": "paper"}}})
+    before = template(small_checkout).artifacts["table1"].cells
+    edit(LAPTOP, {"recipes": {"*": {"model": {"args": {"width": 4}}}}})
+    after = template(small_checkout).artifacts["table1"].cells
+    assert {cell.column for cell in after if cell.comparable} == {"Parameters"}
+    kept = [cell.measurement.path for cell in before if cell.column == "Parameters"]
+    assert kept == [cell.measurement.path for cell in after if cell.column == "Parameters"]
+    assert template(small_checkout).run("wide").recipe.model.args == {"width": 4}
+
+
+def test_other_arguments_are_not_comparable(small_checkout, edit):
+    edit(LAPTOP, {"measures": {"acc*": {"args": {"image_size": 9}}}})
+    cells = template(small_checkout).artifacts["table1"].cells
+    assert {cell.column for cell in cells if cell.comparable} == {"Parameters"}
+
+
+def test_a_dataset_stands_in_for_another_by_name_alone(small_checkout, edit):
+    edit("recipes.yaml", {"base": {"data": {"dataset": "imagenet"}}})
+    paper = template(small_checkout)
+    run = paper.run("narrow")
+    assert (run.recipe.data.dataset, run.info.name) == ("digits", "digits")
+    assert not paper.as_printed("narrow")
+    assert template(small_checkout, scale="full").run("narrow").recipe.data.dataset == "imagenet"
+
+
+def test_deltas_are_laid_in_order_with_the_most_particular_last(small_checkout, edit):
+    patterns = {
+        "*": {"schedule": {"epochs": 10}, "label_smoothing": 0.3},
+        "tall, wi*": {"schedule": {"epochs": 20}},
+    }
+    edit("recipes.yaml", {"base": {"schedule": {"epochs": 300}}} | widths(tall={}))
+    edit(LAPTOP, {"recipes": patterns})
+    paper = template(small_checkout)
+    assert paper.run("narrow").recipe.schedule.epochs == 10
+    assert paper.run("wide").recipe.schedule.epochs == 20
+    assert paper.run("tall").recipe.schedule.epochs == 20
+    assert paper.run("wide").recipe.label_smoothing == 0.3
+    assert template(small_checkout, scale="full").run("wide").recipe.schedule.epochs == 300
+
+
+def test_seeds_are_shared_out_among_jobs(small_checkout, edit):
+    edit(LAPTOP, {"runs": {"*": {"seeds": 5, "seeds_per_job": 2}}})
+    run = template(small_checkout).run("wide")
+    assert run.jobs == ((0, 1), (2, 3), (4,))
+    assert run.receipts[0].name == "trained-0-1.json"
+
+
+def test_a_fine_tuning_is_named_after_its_source_and_changes_with_it(small_checkout, edit):
+    edit("recipes.yaml", widths(tuned=FROM_WIDE))
+    before = template(small_checkout)
+    tuned, wide = before.run("tuned"), before.run("wide")
+    assert tuned.source == wide
+    assert tuned.recipe.model.weights_from == wide.folder.name
+    assert (wide.source, wide.recipe.model.weights_from) == (None, None)
+    edit("recipes.yaml", widths(wide={"optimizer": {"lr": 0.5}}))
+    after = template(small_checkout).run("tuned")
+    assert after.recipe.optimizer == tuned.recipe.optimizer
+    assert after.recipe.hash != tuned.recipe.hash
+
+
+def test_what_an_artifact_trains_are_its_runs_behind_their_sources(small_checkout, edit):
+    further = {"model": {"args": {"width": 64}, "weights_from": "tuned"}}
+    edit("recipes.yaml", widths(further=further, tuned=FROM_WIDE))
+    edit("artifacts.yaml", table1({"cell": {"recipe": "further"}}))
+    (small_checkout / "configs/papers/template/reference/table1.csv").unlink()
+    catalog = load_catalog(small_checkout)
+    runs = catalog.artifact("template", "table1").runs
+    assert [run.name for run in runs] == ["wide", "tuned", "further"]
+    assert list(catalog.runs.values()) == list(runs)
+
+
+def test_a_fine_tuning_waits_for_the_jobs_that_train_its_seeds(small_checkout, edit):
+    edit("recipes.yaml", widths(tuned=FROM_WIDE))
+    edit(LAPTOP, runs(wide={"seeds": 5, "seeds_per_job": 2}, tuned={"seeds": 3}))
+    run = template(small_checkout).run("tuned")
+    assert [path.name for path in run.source.receipts_of((1, 2))] == [
+        "trained-0-1.json", "trained-2-3.json"
+    ]  # fmt: skip
+    assert run.source.receipts_of((4,)) == run.source.receipts[2:]
+
+
+def test_recipes_that_come_out_equal_share_the_first_ones_run(small_checkout, edit):
+    same = {"model": {"args": {"width": 8}}}
+    edit("recipes.yaml", widths(thin=same))
+    edit(FULL, {"recipes": {"thin": {"label_smoothing": 0.1}}})
+    paper = template(small_checkout)
+    assert paper.run("thin") is paper.run("narrow")
+    assert paper.run("thin").name == "narrow"
+    assert paper.run("narrow") != paper.run("wide")
+    assert paper.measurement("accuracy", "thin") == paper.measurement("accuracy", "narrow")
+    full = template(small_checkout, scale="full")
+    assert full.run("thin") != full.run("narrow")
+
+
+def test_fine_tunings_of_a_shared_run_are_equal_too(small_checkout, edit):
+    choices = {
+        "late": {"model": {"args": {"width": 64}, "weights_from": "same"}},
+        "tuned": FROM_WIDE,
+        "same": WIDE,
+        "twice": {"model": {"args": {"width": 64}, "weights_from": "tuned"}},
+    }
+    edit("recipes.yaml", widths(**choices))
+    paper = template(small_checkout)
+    assert paper.run("same") is paper.run("wide")
+    assert paper.run("tuned") is paper.run("late")
+    assert paper.run("late").source is paper.run("wide")
+    assert paper.run("twice") is not paper.run("tuned")
+
+
+def test_equal_recipes_of_unequal_seeds_have_runs_of_their_own(small_checkout, edit):
+    edit("recipes.yaml", widths(thin={"model": {"args": {"width": 8}}}))
+    edit(LAPTOP, runs(thin={"seeds": 2}))
+    paper = template(small_checkout)
+    assert paper.run("thin").recipe == paper.run("narrow").recipe
+    assert (paper.run("thin").seeds, paper.run("thin").name) == ((0, 1), "thin")
+    assert paper.run("thin").folder != paper.run("narrow").folder
+
+
+def test_of_two_recipes_that_share_a_run_only_the_printed_one_is_comparable(small_checkout, edit):
+    """A scale changes "tall" into "wide": the run is the paper's for one and not for the other."""
+    edit("recipes.yaml", widths(tall={"model": {"args": {"width": 80}}}))
+    edit(LAPTOP, {"recipes": {"tall": {"model": {"args": {"width": 64}}}}})
+    rows = [{"label": "Narrow", "width": "tall"}, {"label": "Wide", "width": "wide"}]
+    edit("artifacts.yaml", table1({"rows": rows}))
+    table = template(small_checkout).artifacts["table1"]
+    assert len(table.runs) == 1
+    assert {cell.row for cell in table.cells if cell.comparable} == {"Wide"}
+
+
+def test_a_training_on_the_cpu_has_the_threads_that_its_scale_gives_it(small_checkout, edit):
+    edit(LAPTOP, runs(**{"*": {"resources": {"train": {"threads": 4, "nodes": 2}}}}))
+    catalog = load_catalog(small_checkout, scale="laptop")
+    asked = catalog.resources(catalog.paper("template").run("wide"))
+    assert (asked.threads, asked.nodes, asked.gpus) == (4, 2, 0)
+
+
+def test_a_fine_tuning_of_a_stand_in_is_a_stand_in(small_checkout, edit):
+    edit("recipes.yaml", widths(tuned=FROM_WIDE))
+    assert template(small_checkout).as_printed("tuned")
+    edit(LAPTOP, {"recipes": {"wide": {"label_smoothing": 0.1}}})
+    paper = template(small_checkout)
+    assert not paper.as_printed("tuned")
+    assert paper.as_printed("narrow")
+
+
+def test_a_pattern_of_recipes_has_seeds_and_resources_of_its_own(small_checkout, edit):
+    train = {"gpus": 2, "threads": 20, "mem_mb": 90000}
+    patterns = {
+        "*": {"seeds": 2, "seeds_per_job": 2},
+        "wi*": {"seeds": 5, "resources": {"train": train}},
+    }
+    edit(FULL, runs(**patterns))
+    catalog = load_catalog(small_checkout, scale="full")
+    paper = catalog.paper("template")
+    narrow, wide = paper.run("narrow"), paper.run("wide")
+    assert (narrow.seeds, narrow.jobs) == ((0, 1), ((0, 1),))
+    assert (len(wide.seeds), len(wide.jobs)) == (5, 3)
+    runtime = catalog.scale.resources_of("train").runtime
+    assert catalog.resources(wide).model_dump() == {**train, "nodes": 1, "runtime": runtime}
+    assert catalog.resources(narrow) == catalog.scale.resources_of("train")
+    measurement = paper.measurement("accuracy", "wide")
+    assert measurement.seeds == wide.seeds
+    assert catalog.resources(measurement) == catalog.scale.resources_of("evaluate")
+
+
+def test_how_a_training_is_watched_changes_neither_its_run_nor_its_identity(small_checkout, edit):
+    def planned():
+        catalog = load_catalog(small_checkout)
+        return catalog.training_job(catalog.paper("template").run("wide"), (0,))
+
+    before = planned()
+    edit(LAPTOP, runs(wide={"validate_every": 5, "tensorboard": True}))
+    after = planned()
+    assert (before.validate_every, before.tensorboard) == (None, False)
+    assert (after.validate_every, after.tensorboard) == (5, True)
+    assert one_run(after, 0, {}).validate_every == 5
+    assert (after.identity, after.output) == (before.identity, before.output)
+
+
+def test_a_measure_of_a_recipe_needs_no_training(small_checkout, edit):
+    edit("artifacts.yaml", table1({"cell": {"measure": "parameters"}, "columns": [
+        {"label": "Parameters", "key": "parameters"}, {"label": "Accuracy", "key": "parameters"}
+    ]}))  # fmt: skip
+    catalog = load_catalog(small_checkout, scale="full")
+    paper = catalog.paper("template")
+    measurement = paper.measurement("parameters", "wide")
+    assert (measurement.run, measurement.on) == (None, paper.run("wide"))
+    assert measurement.seeds == (0,)
+    assert catalog.resources(measurement) == catalog.scale.resources_of("benchmark")
+    assert measurement.path.parent == catalog.runs_root / "template" / "measurements"
+    assert measurement.path != paper.measurement("parameters", "narrow").path
+    assert paper.artifacts["table1"].runs == ()
+    assert catalog.runs == {}
+
+
+def test_a_number_of_other_hardware_is_not_comparable(small_checkout, edit):
+    columns = [
+        {"label": "Accuracy", "measure": "accuracy", "key": "top1"},
+        {"label": "Parameters", "measure": "parameters", "key": "parameters", "comparable": False},
+    ]
+    edit("artifacts.yaml", table1({"columns": columns}))
+    cells = template(small_checkout).artifacts["table1"].cells
+    assert {cell.column for cell in cells if cell.comparable} == {"Accuracy"}
+
+
+def test_a_measurement_is_named_by_what_it_measures(small_checkout, edit):
+    before = template(small_checkout).measurement("accuracy", "wide")
+    edit("artifacts.yaml", {"measures": {"accuracy": {"args": {"batch_size": 7}}}})
+    after = template(small_checkout).measurement("accuracy", "wide")
+    assert before.path.parent == after.path.parent
+    assert before.path != after.path
+
+
+def test_the_lead_papers_artifacts_also_go_by_short_names(small_checkout):
+    papers = small_checkout / "configs" / "papers"
+    shutil.copytree(papers / "template", papers / "other")
+    for lead in ("template", "other"):
+        targets = load_catalog(small_checkout, lead_paper=lead).targets
+        assert targets["table1"].files == targets[f"{lead}_table1"].files
+
+
+def test_collections_hold_every_artifact(small_checkout):
+    targets = load_catalog(small_checkout).targets
+    files = targets["template_table1"].files
+    assert [file.suffix for file in files] == [".csv", ".md", ".tex"]
+    assert files == targets["template"].files == targets["tables"].files
+    assert set(files) < set(targets["all"].files)
+    assert targets["figures"].files == ()
+
+
+def test_a_target_is_in_its_page_or_in_the_folder_of_all_its_files(small_checkout):
+    catalog = load_catalog(small_checkout, scale="smoke")
+    place = {name: catalog.place_of(catalog.targets[name]) for name in ("template_table1", "all")}
+    assert place == {
+        "template_table1": "results/smoke/template/table1.md",
+        "all": "results/smoke/, all on one page in results/smoke/report.html",
+    }
+
+
+@pytest.mark.parametrize(
+    ("file", "delta", "sentence"),
+    [
+        ("artifacts.yaml", table1({"cell": {"recipe": "wid"}}), "did you mean 'wide'"),
+        ("artifacts.yaml", table1({"kaption": ""}), "did you mean 'caption'"),
+        ("artifacts.yaml", {"measures": {"accuracy": {"on": None}}}, "takes no recipe"),
+        (LAPTOP, {"artifacts": ["table2"]}, "laptop.yaml: artifact 'table2' is unknown; did you"),
+        (LAPTOP, {"measures": {"acuracy": {}}}, "did you mean 'accuracy'"),
+        ("artifacts.yaml", table1({"cell": {"digits": "four"}}), "cell.digits' is 'four'"),
+        ("artifacts.yaml", table1({"rows": [WRONG_ROW]}), "'digits' is 'four'"),
+        ("artifacts.yaml", table1({"cell": {"recipe": "{width"}}), "is no template"),
+        ("scales/lapotp.yaml", {}, "did you mean 'laptop'"),
+        ("artifacts.yaml", {"measures": {"accuracy": {"seeds": 9}}}, "wants 9 seeds"),
+        ("artifacts.yaml", {"measures": {"accuracy": {"datasets": ["x"]}}}, "'x' is unknown"),
+        (LAPTOP, {"recipes": {"*": {"data": 28}}}, "laptop.yaml:3: 'data: 28' replaces several"),
+        (LAPTOP, {"recipes": {"wi?e, wade": {}}}, "recipe 'wade' is unknown; did you mean 'wide'"),
+        (LAPTOP, {"recipes": {"*": {"batch": {"size": 0}}}}, "laptop.yaml:4): 'batch.size' is 0"),
+        (LAPTOP, {"recipe": {}}, "laptop.yaml:1: unknown key 'recipe'; did you mean 'recipes'"),
+        (LAPTOP, runs(**{"w*": {}, "wade": {}}), "did you mean 'wide'"),
+        (LAPTOP, runs(wide={"seed": 3}), "did you mean 'seeds'"),
+        (LAPTOP, {"extends": "lapotp"}, "'laptop' extends 'lapotp', which is unknown; did you"),
+        (LAPTOP, {"extends": "laptop"}, "'laptop' extends itself (laptop <- laptop)"),
+        ("recipes.yaml", widths(wide={"extends": "narow"}), "'wide' extends 'narow', which is unk"),
+        ("recipes.yaml", widths(wide={"extends": "tall"}, tall={"extends": "wide"}),
+         "'wide' extends itself (wide <- tall <- wide); correct one extends"),
+        ("recipes.yaml", widths(wide={"model": {"weights_from": "narow"}}), "mean 'narrow'"),
+        ("recipes.yaml", widths(wide={"model": {"weights_from": "wide"}}), "(wide <- wide)"),
+        ("recipes.yaml", widths(
+            narrow={"model": {"weights_from": "wide"}}, wide={"model": {"weights_from": "narrow"}}
+        ), "recipe 'narrow' starts from its own weights (narrow <- wide <- narrow)"),
+        ("recipes.yaml", widths(wide={"model": {"pretrained": True, "weights_from": "narrow"}}),
+         "two origins of weights: keep one"),
+        ("artifacts.yaml", {"measures": {"accuracy": {"on": "runs"}}}, "accuracy.on' is 'runs'"),
+        ("recipes.yaml", {"base": {"data": {"dataset": "digit"}}}, "did you mean 'digits'"),
+        ("recipes.yaml", {"base": {"optimizer": {"lr": "fast"}}}, "'optimizer.lr' is 'fast'"),
+        ("paper.yaml", {"titel": "x"}, "did you mean 'title'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_papers_folder_is_one_sentence(small_checkout, edit, file, delta, sentence):
+    edit(file, delta)
+    with pytest.raises(VitrailError) as error:
+        list(load_catalog(small_checkout).artifacts)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_fine_tuning_has_no_more_seeds_than_its_source(small_checkout, edit):
+    edit("recipes.yaml", widths(tuned=FROM_WIDE))
+    edit(LAPTOP, runs(tuned={"seeds": 4}))
+    with pytest.raises(VitrailError, match="recipe 'tuned' has 4 seeds at scale 'laptop'"):
+        template(small_checkout).run("tuned")
+
+
+def test_a_name_is_a_table_in_every_paper_or_in_none(small_checkout, edit):
+    papers = small_checkout / "configs" / "papers"
+    shutil.copytree(papers / "template", papers / "other")
+    edit("artifacts.yaml", table1({"draw": "vitrail.nowhere:draw"}))
+    with pytest.raises(VitrailError, match="'table1' is a table in 'other' and a figure in"):
+        load_catalog(small_checkout)
+
+
+def test_a_cell_that_shows_another_measurement_is_rendered_again(small_checkout, edit):
+    before = rerun_trigger(template(small_checkout).artifacts["table1"])
+    rows = [{"label": "Narrow", "width": "wide"}, {"label": "Wide", "width": "narrow"}]
+    edit("artifacts.yaml", table1({"rows": rows}))
+    assert rerun_trigger(template(small_checkout).artifacts["table1"]) != before
+
+
+def test_a_job_asks_for_no_gpu_that_it_does_not_use(small_checkout, edit):
+    edit("recipes.yaml", {"axes": {"width": {"wide": {"schedule": {"epochs": 0}}}}})
+    edit("artifacts.yaml", {"measures": {"parameters": {"device": "cpu"}}})
+    catalog = load_catalog(small_checkout, scale="full")
+    paper = catalog.paper("template")
+    assert catalog.resources(paper.run("narrow")).gpus == 8
+    assert catalog.resources(paper.run("wide")).gpus == 0
+    assert catalog.resources(paper.measurement("accuracy", "wide")).gpus == 1
+    assert catalog.resources(paper.measurement("parameters", "wide")).gpus == 0
+
+
+def test_a_printed_value_without_a_cell_is_refused(small_checkout):
+    reference = small_checkout / "configs/papers/template/reference/table1.csv"
+    reference.write_text(reference.read_text() + 'Tall,Accuracy,1,,"Table 1"\n')
+    with pytest.raises(VitrailError, match=r"\('Tall', 'Accuracy'\) is not in artifacts.yaml"):
+        list(load_catalog(small_checkout).artifacts)
+
+
+@pytest.mark.parametrize(
+    ("ask", "sentence"),
+    [
+        (lambda c: c.target("template_tabel1"), "did you mean 'template_table1'"),
+        (lambda c: c.paper("templat"), "did you mean 'template'"),
+        (lambda c: c.artifact("template", "table9"), "did you mean 'table1'"),
+        (lambda c: c.paper("template").run("wid"), "did you mean 'wide'"),
+        (lambda c: c.paper("template").measurement("accurasy", None), "did you mean 'accuracy'"),
+    ],
+)
+def test_unknown_names_get_a_suggestion(small_checkout, ask, sentence):
+    with pytest.raises(VitrailError, match=sentence):
+        ask(load_catalog(small_checkout))
+
+
+def test_outside_a_checkout_one_is_told_where_to_go(tmp_path):
+    with pytest.raises(VitrailError, match="run this from the project's root"):
+        load_catalog(tmp_path)

@@ -1,0 +1,178 @@
+"""Commands that run as children of a process that has imported everything."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from replication import fork_server
+from replication.plan.jobs import MeasurementJob, TrainedRun, TrainingJob
+from replication.plan.recipe import Recipe
+from replication.plan.settings import Resources
+from vitrail.files import Locked, lock
+
+ONE_THREAD = dict.fromkeys(fork_server.THREADS, "1")
+RECIPE = Recipe.model_validate(
+    {
+        "model": {
+            "name": "vit_tiny_patch16_224",
+            "args": {
+                "img_size": 8, "patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2,
+                "drop_path_rate": 0.1,
+            },
+        },
+        "data": {"dataset": "digits", "image_size": 8},
+        "augmentation": {"scale": [0.5, 1.0], "hflip": 0.0, "mixup": 0.2},
+        "optimizer": {"lr": 0.001},
+        "schedule": {"epochs": 25, "warmup_epochs": 1},
+        "batch": {"size": 256, "micro": 128},
+    }
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def address():
+    """The socket of a server."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(fork_server.ADDRESS, "")  # to be put back
+        server = fork_server.start()
+        yield os.environ[fork_server.ADDRESS]
+    server.stdin.close()
+    assert server.wait(timeout=150) == 0
+
+
+def command(*arguments, address="", **options):
+    """Start ``python -m vitrail``; without an address it runs by itself."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "vitrail", *map(str, arguments)],
+        env={**os.environ, **ONE_THREAD, fork_server.ADDRESS: address},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def jobs(folder, registry):
+    """The files of a training in `folder`, and of a measurement on what it trains."""
+    common = {
+        "scale": "laptop", "paper": "variance", "inputs": (), "resources": Resources(),
+        "identity": "01234567", "device": "cpu", "data_root": folder, "workers": 0,
+        "recipe": RECIPE, "dataset": registry["digits"], "seeds": (0,),
+    }  # fmt: skip
+    receipt = folder / "tiny" / "trained-0.json"
+    training = TrainingJob(**common, name="tiny", output=receipt, checkpoint_seconds=600)
+    measurement = MeasurementJob(
+        **common,
+        name="accuracy",
+        output=folder / "tiny" / "measurements" / "accuracy.json",
+        function="vitrail.measures.accuracy:accuracy",
+        run=TrainedRun(
+            name="tiny", recipe_hash=RECIPE.hash, folder=receipt.parent, receipts={0: receipt}
+        ),
+    )
+    return training.write(), measurement.write()
+
+
+def until(condition):
+    deadline = time.monotonic() + 150
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def by_itself(tmp_path_factory, registry):
+    """The folder of a run that is trained and measured without a server."""
+    folder = tmp_path_factory.mktemp("by_itself")
+    code = "import sys; from replication.__main__ import main\n" + "".join(
+        f"sys.argv[1:] = ['run', {str(job)!r}]; main()\n" for job in jobs(folder, registry)
+    )
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, **ONE_THREAD}, check=True)
+    return folder / "tiny"
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory, registry, address):
+    """The folder of a run that is trained with a server, in two attempts, and measured."""
+    folder = tmp_path_factory.mktemp("served")
+    training, measurement = jobs(folder, registry)
+    first = command("run", training, address=address)
+    log = folder / "tiny" / "seed0" / "log.jsonl"
+    until(lambda: log.is_file() and log.read_text())
+    first.send_signal(signal.SIGUSR1)
+    assert first.wait(timeout=150) == 128 + signal.SIGUSR1, first.stderr.read()
+    for job in (training, measurement):
+        assert command("run", job, address=address).wait(timeout=150) == 0
+    return folder / "tiny"
+
+
+def test_a_signal_reaches_the_training_which_saves_and_is_resumed(interrupted):
+    facts = json.loads((interrupted / "seed0" / "provenance.json").read_text())
+    assert (facts["attempts"], facts["steps_repeated"]) == (2, 0)
+
+
+def test_a_training_has_the_bits_of_one_without_a_server(interrupted, by_itself):
+    ours, theirs = (run / "seed0" / "weights.safetensors" for run in (interrupted, by_itself))
+    assert ours.read_bytes() == theirs.read_bytes()
+
+
+def test_a_measurement_has_the_bits_of_one_without_a_server(interrupted, by_itself):
+    ours, theirs = (
+        json.loads((run / "measurements" / "accuracy.json").read_text())
+        for run in (interrupted, by_itself)
+    )
+    for one in (ours, theirs):
+        del one["provenance"]["wall_seconds"]
+    assert ours == theirs
+
+
+def test_an_error_is_one_sentence_and_status_two(address, tmp_path):
+    served, alone = (
+        command("run", "missing.json", address=one, cwd=tmp_path) for one in (address, "")
+    )
+    assert served.wait() == alone.wait() == 2
+    sentence = served.stderr.read()
+    assert sentence == alone.stderr.read()
+    assert sentence.startswith("vitrail: missing.json is no job")
+
+
+def test_a_command_has_the_folder_and_the_standard_output_of_its_caller(address, tmp_path, root):
+    registry = root / "configs" / "datasets.yaml"
+    arguments = ("fetch", "digits", "--receipt", "receipt.json", "--registry", registry)
+    done = command(*arguments, address=address, cwd=tmp_path)
+    assert done.wait() == 0
+    assert "1198 training" in done.stdout.read()
+    assert (tmp_path / "receipt.json").is_file()
+
+
+def test_a_caller_that_is_killed_takes_its_command_along(address, tmp_path, registry):
+    training, _ = jobs(tmp_path, registry)
+    caller = command("run", training, address=address)
+    holder = tmp_path / "tiny" / "seed0" / ".lock-holder"
+    until(lambda: holder.is_file() and holder.read_text())
+    caller.kill()
+    until(lambda: not is_locked(holder.with_name(".lock")))
+    assert holder.is_file()  # which a training that ends by itself deletes
+
+
+def is_locked(path):
+    try:
+        with lock(path):
+            return False
+    except Locked:
+        return True
+
+
+@pytest.mark.parametrize(
+    "environment", [{"OMP_NUM_THREADS": "2"}, {"RANK": "0"}, {fork_server.ADDRESS: "/gone"}]
+)
+def test_a_command_that_no_server_can_run_runs_by_itself(address, monkeypatch, environment):
+    """With more threads, as a process of torchrun, or after the server's death."""
+    for name, value in {**ONE_THREAD, fork_server.ADDRESS: address, **environment}.items():
+        monkeypatch.setenv(name, value)
+    assert fork_server.hand_over() is None  # it would exit

@@ -1,0 +1,293 @@
+import csv
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import timm
+import torch
+from PIL import Image
+from timm.data import create_transform, resolve_model_data_config
+
+import vitrail.models  # noqa: F401
+from vitrail.commands import audit as command
+from vitrail.commands.audit import CALIBRATIONS, KEPT, PARTS
+from vitrail.commands.pshap import Folder
+from vitrail.errors import VitrailError
+from vitrail.images.photos import photo_crops
+from vitrail.measures.permutable import permutable
+from vitrail.measures.position_shap import sweep
+from vitrail.variance.rescaling import rescale_pos_embed
+
+ALL = [*PARTS]
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Three photographs of 40 pixels in a folder."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, pixels in enumerate(photo_crops(3, 40, seed=0)):
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+    return folder
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Make the audited model one of 32 pixels, whatever its name."""
+
+    def use(name, side=32, **options):
+        torch.manual_seed(0)
+        model = timm.create_model(name, num_classes=3, **options).eval()
+        model.pretrained_cfg = {**model.pretrained_cfg, "input_size": (3, side, side)}
+        monkeypatch.setattr(command, "create", lambda *_: model)
+        return model
+
+    return use
+
+
+@pytest.fixture
+def vit(small):
+    """A ViT of 4 x 4 patches."""
+    return small(
+        "vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=24, depth=1, num_heads=2
+    )
+
+
+@pytest.fixture
+def audited(vitrail, photos):
+    """Run an audit; returns its exit code, what it said, and its rows by part."""
+
+    def run(*options, data=photos):
+        done = vitrail("audit", "model", "--data", data, "--output", "out", *options)
+        rows = {}
+        if done.code == 0:
+            with open("out/audit.csv", newline="") as file:
+                for row in csv.DictReader(file):
+                    rows.setdefault(row["part"], []).append(row)
+        return SimpleNamespace(code=done.code, out=done.out, err=done.err, rows=rows)
+
+    return run
+
+
+def values(rows, quantity):
+    return {r["condition"]: float(r["value"]) for r in rows if r["quantity"] == quantity}
+
+
+def in_classes(photos, *names):
+    for path, name in zip(sorted(photos.glob("*.png")), names, strict=True):
+        (photos / name).mkdir(exist_ok=True)
+        path.rename(photos / name / path.name)
+
+
+def test_a_vit_is_put_to_every_test_on_one_page(audited, vit, photos, checkout):
+    in_classes(photos, "a", "b", "c")
+    done = audited("--size", 48)
+    assert done.code == 0
+    assert [*done.rows] == ALL
+    assert "not measured" not in done.out
+    png = (checkout / "out" / "audit.png").read_bytes()
+    assert png.startswith(b"\x89PNG")
+    assert "model (pretrained weights) on 3 images" in (checkout / "out" / "audit.svg").read_text()
+    row = done.rows["Accuracy"][0]
+    assert row["labels"] == "own"
+    assert row["torch_version"] == torch.__version__
+    assert row["device"].startswith("cpu")
+
+
+def test_images_are_shown_as_timm_shows_them(audited, vit, photos):
+    with Image.open(photos / "0.png") as image:
+        expected = create_transform(**resolve_model_data_config(vit))(image.convert("RGB"))
+    shown = []
+    vit.register_forward_pre_hook(lambda _, args: shown.append(args[0]))
+    assert audited("--size", 48).code == 0
+    torch.testing.assert_close(shown[0][0], expected, rtol=0, atol=0)
+
+
+def test_accuracy_is_the_share_of_its_own_labels(audited, vit, photos):
+    """A head that always says the second class is right on the images of that class alone."""
+    in_classes(photos, "a", "b", "c")
+    torch.nn.init.zeros_(vit.head.weight)
+    vit.head.bias.data = torch.tensor([0.0, 1.0, 0.0])
+    done = audited("--size", 48)
+    (top1, top5) = done.rows["Accuracy"]
+    assert float(top1["value"]) == pytest.approx(100 / 3)
+    assert float(top5["value"]) == 100
+    assert values(done.rows["Turns and mirrors"], "top-1") == pytest.approx(
+        {"at a random quarter turn": 100 / 3}
+    )
+    for name in CALIBRATIONS:
+        sizes = values(done.rows["Test sizes"], f"top-1: {name}")
+        assert sizes == pytest.approx({"32 px": 100 / 3, "48 px": 100 / 3})
+    # what depends on neither image nor position
+    assert float(done.rows["P-SHAP"][0]["value"]) == 0
+    assert set(values(done.rows["Circular shifts"], KEPT).values()) == {100}
+
+
+def test_p_shap_is_that_of_a_sweep(audited, vit, photos):
+    in_classes(photos, "a", "b", "c")
+    view = create_transform(**resolve_model_data_config(vit))
+    samples = [(view(image), label) for image, label in Folder(photos, 3)]
+    result = sweep(permutable(vit), samples)
+    row = audited("--size", 48).rows["P-SHAP"][0]
+    assert float(row["value"]) == pytest.approx(result.mean, abs=1e-5)
+    assert [float(row["low"]), float(row["high"])] == pytest.approx(result.interval, abs=1e-4)
+    assert row["condition"] == "too high, as images are few"
+
+
+def test_without_labels_the_models_own_predictions_are_the_labels(audited, vit):
+    done = audited("--size", 48)
+    (refused,) = done.rows["Accuracy"]
+    assert refused["quantity"] == "not measured"
+    assert "not in folders of the model's 3 classes" in refused["condition"]
+    assert refused["labels"] == "predicted"
+    assert values(done.rows["Test sizes"], f"{KEPT}: UP(P)")["32 px"] == 100
+    assert int(float(done.rows["P-SHAP"][0]["images"])) == 3
+
+
+def test_a_table_of_positions_is_calibrated_in_each_way(audited, vit, monkeypatch):
+    tables = []
+    monkeypatch.setattr(
+        command,
+        "rescale_pos_embed",
+        lambda *args, **options: tables.append(options) or rescale_pos_embed(*args, **options),
+    )
+    assert audited("--size", 48).code == 0
+    ways = [{"antialias": False, "calibration": way} for way in ("none", "iid", "exact")]
+    assert tables == ways
+
+
+def test_by_default_test_sizes_are_larger_by_up_to_two(audited, vit):
+    rows = audited().rows["Test sizes"]
+    assert list(values(rows, f"{KEPT}: UP(P)")) == ["32 px", "64 px"]  # 40 and 48 are rounded up
+
+
+def test_what_was_measured_is_kept(audited, vit, checkout, monkeypatch):
+    first = audited("--size", 48)
+    (checkout / "out" / "p-shap.json").unlink()
+    monkeypatch.setattr(command, "circular_consistency", lambda *_: pytest.fail("measured again"))
+    again = audited("--size", 48)
+    assert "Circular shifts: kept from before" in again.out
+    assert "P-SHAP: kept" not in again.out
+    assert again.rows == first.rows
+
+
+@pytest.mark.parametrize(
+    ("change", "options"), [("seed", ["--seed", 1]), ("data", ["--images", 2])]
+)
+def test_another_audit_is_not_gone_on_with(audited, vit, change, options):
+    assert audited("--size", 48).code == 0
+    done = audited("--size", 48, *options)
+    assert done.code == 2
+    assert f"out has an audit of other {change}: give another --output" in done.err
+    vit.head.weight.data += 1
+    assert "an audit of other weights" in audited("--size", 48).err
+
+
+def test_a_damaged_part_is_one_sentence(audited, vit, checkout):
+    assert audited("--size", 48).code == 0
+    (checkout / "out" / "p-shap.json").write_text('{"rows": [')
+    done = audited("--size", 48)
+    assert done.code == 2
+    assert "cannot read out/p-shap.json" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_resnet_has_no_p_shap_and_all_else(audited, small):
+    small("test_resnet")
+    done = audited()
+    assert done.code == 0
+    assert "P-SHAP: not measured, as the positions of a ResNet cannot be permuted" in done.out
+    assert "Not measured: the positions of a ResNet cannot" in Path("out/audit.svg").read_text()
+    assert done.rows["P-SHAP"][0]["value"] == ""
+    measured = {part for part, rows in done.rows.items() if rows[0]["value"]}
+    assert measured == {*ALL} - {"P-SHAP", "Accuracy"}
+    sizes = values(done.rows["Test sizes"], f"{KEPT}: no table of positions")
+    assert [*sizes] == ["32 px", "64 px"]
+
+
+def test_an_adaptive_swin_survives_every_circular_shift(audited, small):
+    options = {"embed_dim": 16, "depths": (2, 2), "num_heads": (1, 2), "window_size": 4}
+    small("a_swin_tiny_patch4_window7_224", img_size=32, **options)
+    rows = audited("--size", 64).rows["Circular shifts"]
+    assert set(values(rows, KEPT).values()) == {100}
+    assert values(rows, "logits equal in every bit") == {"circular, two shifts": 100}
+
+
+def test_an_octic_vit_survives_every_turn_and_mirror(audited, small):
+    options = {"embed_dim": 64, "depth": 1, "num_heads": 1, "init_values": 1}
+    small("octic_d8_vit_small_patch16_224", img_size=32, patch_size=8, **options)
+    done = audited("--size", 48)
+    kept = values(done.rows["Turns and mirrors"], KEPT)
+    assert len(kept) == 8
+    assert set(kept.values()) == {100}
+    equal = values(done.rows["Turns and mirrors"], "logits equal within 0.0001 of the largest")
+    assert equal == {"all of these": 100}
+    assert done.rows["Standard shifts"][0]["value"]
+
+
+def test_a_model_that_takes_one_size_says_so(audited, small):
+    small("test_vit", side=160)
+    done = audited("--size", 161)
+    assert done.code == 0
+    assert "Test sizes: not measured, as image_size 161 is not a multiple" in done.out
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError])
+def test_the_batch_is_halved_until_it_fits(error):
+    tried = []
+
+    def measure(batch_size):
+        tried.append(batch_size)
+        if batch_size > 5:
+            raise error
+        return "measured"
+
+    assert command._fitting(measure, 16) == ("measured", 4)
+    assert tried == [16, 8, 4]
+
+
+def test_what_does_not_fit_image_by_image_is_told():
+    def measure(_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 1 TB")
+
+    with pytest.raises(VitrailError, match="a single image takes more memory"):
+        command._fitting(measure, 4)
+
+
+def test_another_failure_is_no_lack_of_memory():
+    def measure(_):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="mat1"):
+        command._fitting(measure, 4)
+
+
+def test_a_share_has_wilsons_interval():
+    n, z = 50, 1.959963984540054
+    row = command._share(KEPT, "", 100.0, n)
+    assert row["low"] == pytest.approx(100 * n / (n + z**2))
+    assert row["high"] == pytest.approx(100)
+
+
+def test_an_image_that_cannot_be_read_ends_the_audit(audited, vit, photos, checkout):
+    (photos / "1.png").write_bytes(b"nothing")
+    done = audited()
+    assert done.code == 2
+    assert f"cannot read image {photos / '1.png'}" in done.err
+    assert not (checkout / "out").exists()
+
+
+def test_a_model_of_other_images_is_refused(audited, small):
+    model = small("test_resnet")
+    for size, said in (((3, 32, 64), "3 x 32 x 64"), ((1, 32, 32), "1 x 32 x 32")):
+        model.pretrained_cfg = {**model.pretrained_cfg, "input_size": size}
+        done = audited()
+        assert done.code == 2
+        assert f"takes images of {said}: give a model of square RGB images" in done.err
+
+
+def test_the_folder_is_named_after_the_model(vitrail, photos, checkout):
+    options = ["--data", photos, "--no-pretrained", "--images", 2, "--size", 160]
+    done = vitrail("audit", "test_vit.r160_in1k", *options)
+    assert done.code == 0
+    assert (checkout / "audit-test_vit.r160_in1k" / "audit.csv").is_file()

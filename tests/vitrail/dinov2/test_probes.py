@@ -1,0 +1,224 @@
+"""Probes against numbers worked out by hand, and on a trained model that turns cannot change."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from torch.utils.data import Subset
+
+from replication.data.miniature import write_miniature
+from replication.engine.dinov2 import load_teacher, train
+from replication.engine.engine import Job
+from replication.engine.model import load_weights
+from vitrail.dinov2 import patch_probes, probes
+from vitrail.dinov2.neighbours import knn_accuracy, logistic_regression, nearest
+from vitrail.dinov2.network import build_model
+from vitrail.errors import VitrailError
+from vitrail.images.decoding import IGNORED
+from vitrail.measures.context import Trained
+from vitrail.scores import BY_IMAGE, unpack
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fewer_images():
+    """Every fifth digit is enough."""
+    build = probes.build
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probes, "build", lambda *given: every_fifth(build(*given)))
+        yield
+
+
+def every_fifth(images):
+    return Subset(images, range(0, len(images), 5))
+
+
+NAMES = {
+    "i8": {},
+    "d8": {"args": {"octic_depth": 2}},
+    "vit": {"name": "masked_vit_large_patch16_224"},
+}
+
+
+@pytest.fixture(scope="module")
+def trained_as(make_recipe, info, tmp_path_factory):
+    """Train one of `NAMES` for a few steps."""
+
+    def trained_as(name):
+        delta = {"model": NAMES[name], "schedule": {"steps": 3}}
+        recipe = make_recipe(delta)
+        if name == "vit":
+            args = {k: v for k, v in recipe.model.args.items() if not k.endswith("_std")}
+            model = recipe.model.model_copy(update={"args": args})
+            recipe = recipe.model_copy(update={"model": model})
+        folder = tmp_path_factory.mktemp(name)
+        weights = train(Job(recipe, 0, folder, info, folder))
+        model = build_model(recipe, 10).eval()
+        load_weights(model, weights, recipe)
+        return Trained("cpu", folder, 0, recipe=recipe, info=info, model=model, folder=folder)
+
+    return trained_as
+
+
+@pytest.fixture(scope="module")
+def i8(trained_as):
+    return trained_as("i8")
+
+
+@pytest.mark.parametrize(("name", "kept"), [("i8", True), ("d8", True), ("vit", False)])
+def test_after_training_neighbours_tell_the_same_of_a_turned_image(trained_as, i8, name, kept):
+    values = probes.knn(i8 if name == "i8" else trained_as(name), neighbours=[20])
+    assert (values["equal"] == 100) == kept
+    assert (values["worst"] == values["top1/20"]) == kept
+    assert values["top1/20"] > 12
+    assert values["images"] == 120
+
+
+def test_votes_weigh_the_softmax_of_the_cosine():
+    bank = torch.eye(3)
+    labels = torch.tensor([0, 1, 1])
+    query = torch.tensor([[0.8, 0.6, 0.0]])
+    votes = probes.vote(bank, labels, query, 2, [1, 3])
+    weights = np.exp(np.array([0.8, 0.6, 0.0]) / 0.07)
+    weights /= weights.sum()
+    assert votes[3][0].tolist() == pytest.approx([weights[0], weights[1] + weights[2]], rel=1e-5)
+    assert votes[1][0].tolist() == pytest.approx([weights[0], 0], rel=1e-5)
+    assert nearest(bank, labels, 2, 3, "cosine")(query).tolist() == [1]
+
+
+def test_progress_begins_with_the_untrained_teacher_and_ends_with_the_weights(i8):
+    values = probes.progress(i8)
+    whole = probes.knn(i8, neighbours=[20])
+    assert values["steps"] == [0, 3]
+    assert values["share/0"] == whole["untrained"]
+    assert values["share/100"] == whole["top1/20"]
+    assert whole["rise"] == values["share/100"] - values["share/0"]
+    by_image = {key: unpack(whole[key + BY_IMAGE])[0] for key in ("top1/20", "rise")}
+    assert by_image["rise"].size == whole["images"]
+    assert {key: 100 * scores.mean() for key, scores in by_image.items()} == pytest.approx(
+        {key: whole[key] for key in by_image}
+    )
+    assert set(by_image["rise"] - by_image["top1/20"]) == {-1, 0}  # minus which were right before
+
+
+def test_52_classifiers_are_trained_at_once(i8, monkeypatch):
+    seen = []
+    logits = probes._logits
+
+    def counted(classifiers, tokens):
+        seen.append({name: layer.in_features for name, layer in classifiers.items()})
+        return logits(classifiers, tokens)
+
+    monkeypatch.setattr(probes, "_logits", counted)
+    before = {name: value.clone() for name, value in i8.model.state_dict().items()}
+    values = probes.linear(i8, steps=12, batch_size=128)
+    assert len(seen[0]) == 52
+    # One block or, of the two that there are, both; with or without the mean patch.
+    assert sorted(set(seen[0].values())) == [32, 64, 96]
+    assert 11 < values["held_out"] <= values["top1"] <= 100
+    assert probes.linear(i8, steps=12, batch_size=128) == values
+    assert all(torch.equal(before[name], value) for name, value in i8.model.state_dict().items())
+
+
+def test_the_choice_of_one_half_is_judged_on_the_other():
+    right = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 1, 1]]).double()
+    # Even images choose the first, which has none of the odd ones right; these choose the second,
+    # which comes before the third, and has none of the even ones right.
+    assert probes.chosen_by_other_half(right) == 0
+    assert probes.chosen_by_other_half(torch.ones(2, 4).double()) == 1
+
+
+def test_cells_are_judged_by_neighbours_and_logistic_regression(i8):
+    """octic, App. E.3."""
+    values = probes.cells(i8)
+    metrics = ("wF1", "Acc", "bAcc")
+    assert values.keys() == {"turned"} | {
+        f"{name}/{metric}" for name in ("1-NN", "20-NN", "linear") for metric in metrics
+    }
+    assert values["turned"] == 0
+    assert all(5 < value <= 100 for name, value in values.items() if name != "turned")
+
+
+def test_cells_neighbours_are_scikit_learns(i8):
+    bank, labels = probes.class_tokens(i8, "train", 128)
+    queries, truth = probes.class_tokens(i8, "val", 128)
+    theirs = KNeighborsClassifier(20).fit(bank, labels).predict(queries)
+    assert np.array_equal(nearest(bank, labels, 10, 20, "L2")(queries), theirs)
+    assert probes.cells(i8)["20-NN/Acc"] == probes.percent(torch.from_numpy(theirs) == truth)
+
+
+@pytest.mark.parametrize("strength", [0.1, 10.0])
+def test_logistic_regression_is_scikit_learns(strength):
+    random = np.random.RandomState(0)
+    x, y = random.randn(60, 4), random.randint(3, size=60)
+    theirs = LogisticRegression(C=strength, tol=1e-8, max_iter=10000).fit(x, y)
+    ours = logistic_regression(torch.from_numpy(x), torch.from_numpy(y), 3, strength, chunk=25)
+    ours = ours(torch.from_numpy(x)).softmax(1).numpy()
+    assert ours == pytest.approx(theirs.predict_proba(x), abs=1e-3)
+
+
+def test_a_patch_has_the_label_of_most_of_its_pixels():
+    mask = torch.tensor([[1, 1, 2, 255], [1, 3, 255, 255], [4, 4, 0, 5], [6, 6, 5, 5]])
+    assert patch_probes.patch_labels(mask, 2).tolist() == [1, IGNORED, 4, 5]
+
+
+def test_mean_iou_of_known_predictions():
+    mask = torch.tensor([[0, 0, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 0, 0]])
+    predicted = torch.tensor([0, 1, 0, 0])  # one patch of 2 x 2 pixels is wrong
+    found = patch_probes.mean_iou(
+        lambda tokens: predicted, [(torch.zeros(4, 1), predicted, mask)], 3
+    )
+    assert found == pytest.approx(100 * (8 / 12 + 4 / 8) / 2)
+    mask[2, :2] = IGNORED
+    found = patch_probes.mean_iou(
+        lambda tokens: predicted, [(torch.zeros(4, 1), predicted, mask)], 3
+    )
+    assert found == pytest.approx(100 * (8 / 10 + 4 / 6) / 2)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "L2"])
+def test_patches_take_the_class_of_most_of_the_nearest(metric):
+    bank = torch.tensor([[10.0, 0.0], [0.9, 0.5], [1.0, 0.4], [0.0, 1.0]])
+    classify = nearest(bank, torch.tensor([0, 1, 1, 2]), 3, 1, metric)
+    assert classify(torch.tensor([[1.0, 0.0]])).tolist() == [0 if metric == "cosine" else 1]
+
+
+def test_patches_of_masked_images_are_segmented(registry, i8, tmp_path):
+    voc = registry["voc2012"]
+    write_miniature(voc, tmp_path, per_class=4, classes=3)
+    judged = Trained(**{**vars(i8), "data_root": tmp_path, "datasets": (voc,)})
+    values = patch_probes.patch_segmentation(judged, strengths=(1.0, 100.0), neighbours=(1, 3))
+    assert values["images"] == 12
+    assert 20 < values["linear"] <= 100
+    assert 20 < values["knn"] <= 100
+    assert values["linear/C"] in (1.0, 100.0)
+
+
+@pytest.fixture
+def colours(tmp_path):
+    """Folders of red and of blue images, for training and validation."""
+    for split in ("train", "val"):
+        for name, colour in (("blue", (0, 0, 200)), ("red", (200, 0, 0))):
+            (tmp_path / split / name).mkdir(parents=True)
+            for number in range(3):
+                file = tmp_path / split / name / f"{number}.png"
+                Image.new("RGB", (20, 16), colour).save(file)
+    return tmp_path
+
+
+def test_a_run_is_opened_to_classify_a_folder_by_neighbours(root, i8, colours, monkeypatch):
+    monkeypatch.chdir(root)
+    teacher, view = load_teacher(i8.folder)
+    image = view(Image.open(colours / "val" / "red" / "0.png"))
+    assert torch.equal(teacher(image[None]), i8.model(image[None]))
+    assert knn_accuracy(teacher, view, colours / "train", colours / "val", neighbours=3) == 100
+
+
+def test_a_folder_without_classes_or_with_others_is_one_sentence(colours):
+    given = (torch.nn.Flatten(), None)
+    with pytest.raises(VitrailError, match=r"one folder of images for each class"):
+        knn_accuracy(*given, colours / "train" / "red", colours / "val")
+    (colours / "val" / "red").rename(colours / "val" / "green")
+    with pytest.raises(VitrailError, match=r"class folder green is in only one of"):
+        knn_accuracy(*given, colours / "train", colours / "val")

@@ -1,0 +1,29 @@
+import pytest
+import torch
+
+from tests.vitrail.measures.conftest import trained_on_digits
+from vitrail.octic.group import ELEMENTS
+
+__all__ = ["trained_on_digits"]
+
+
+@pytest.fixture(params=ELEMENTS)
+def element(request):
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def scrambled():
+    """Make a module float64, and every parameter random, also those that begin at zero or one."""
+
+    def scramble(module):
+        for parameter in module.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        return module.double()
+
+    return scramble

@@ -1,0 +1,160 @@
+"""mmseg's own tools and API with our configurations, on rectangular photos as ADE20K has them."""
+
+import json
+import re
+import subprocess
+import sys
+
+import vitrail.segmentation  # noqa: F401  # isort: skip
+import pytest
+import torch
+from mmseg.apis import MMSegInferencer, inference_model, init_model
+from PIL import Image
+from safetensors.torch import load_file
+
+from replication.data.miniature import write_miniature
+from replication.engine.engine import Job
+from replication.engine.segmentation import training as engine
+from replication.plan.recipe import SegmentationRecipe
+from vitrail.errors import VitrailError
+from vitrail.segmentation.tools import run_tool
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # mmseg's own, of many kinds
+STEPS = 5
+TINY = {"img_size": 64, "patch_size": 2, "window_size": 4, "embed_dim": 12, "depths": [1] * 4}
+MODEL = {
+    "data_preprocessor": {"size": [64, 64]},
+    "backbone": {**TINY, "num_heads": [1, 2, 2, 4]},
+    "decode_head": {"in_channels": [12, 24, 48, 96], "channels": 8},
+    "auxiliary_head": {"in_channels": 48, "channels": 8},
+}
+MICRO = f"""
+_base_ = "readme.py"
+model = {MODEL}
+model["data_preprocessor"]["size"] = crop_size = (64, 64)
+train_pipeline = _base_.train_pipeline
+train_pipeline[2]["scale"] = (256, 64)
+train_pipeline[3]["crop_size"] = crop_size
+test_pipeline = _base_.test_pipeline
+test_pipeline[1]["scale"] = (256, 64)
+alone = dict(num_workers=0, persistent_workers=False)
+train_dataloader = dict(dataset=dict(data_root=ROOT, pipeline=train_pipeline), **alone)
+val_dataloader = dict(dataset=dict(data_root=ROOT, pipeline=test_pipeline), **alone)
+test_dataloader = val_dataloader
+train_cfg = dict(max_iters={STEPS}, val_interval={STEPS})
+tta_pipeline = _base_.tta_pipeline
+tta_pipeline[1]["transforms"][0] = [dict(type="Resize", scale_factor=0.3, keep_ratio=True)]
+"""
+SLIDE = ["model.test_cfg.mode=slide", "model.test_cfg.crop_size=(64,64)"]
+
+
+@pytest.fixture(scope="module")
+def data_root(info, tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    write_miniature(info, root, per_class=1, classes=2)
+    return root
+
+
+@pytest.fixture(scope="module")
+def photo(data_root):
+    file = next(data_root.rglob("images/validation/*.jpg"))
+    width, height = Image.open(file).size
+    assert width != height
+    return file
+
+
+@pytest.fixture(scope="module")
+def trained(root, data_root, tmp_path_factory):
+    """The README's configuration, made small, trained and then validated by mmseg's train."""
+    folder = tmp_path_factory.mktemp("trained")
+    (snippet,) = re.findall(r"```python\n(_base_.*?)```", (root / "README.md").read_text(), re.S)
+    (folder / "readme.py").write_text(snippet)
+    (place,) = data_root.rglob("ADEChallengeData2016")
+    (folder / "micro.py").write_text(MICRO.replace("ROOT", repr(str(place))))
+    run_tool(
+        "train", [str(folder / "micro.py"), "--work-dir", str(folder / "work"), *once("train")]
+    )
+    return folder
+
+
+def once(name, *options):
+    """Else tools that begin in one second of one process share the Runner's global objects."""
+    return ["--cfg-options", f"experiment_name={name}", "log_level=ERROR", *options]
+
+
+def test_the_readmes_configuration_is_trained_and_validated_on_rectangular_images(trained):
+    (told,) = (trained / "work").glob("*/vis_data/scalars.json")
+    assert [*map(json.loads, told.read_text().splitlines())][-1].keys() >= {"mIoU", "mAcc", "aAcc"}
+
+
+@pytest.mark.parametrize("options", [["--tta"], []], ids=["tta", "slide"])
+def test_what_it_trained_is_tested(trained, options, capsys):
+    slide = [] if options else [*SLIDE, "model.test_cfg.stride=(48,48)"]
+    files = [str(trained / "micro.py"), str(trained / "work" / f"iter_{STEPS}.pth")]
+    out = trained / ("slide" if slide else "tta")
+    given = ["--work-dir", str(out), "--out", str(out / "labels"), *options]
+    run_tool("test", [*files, *given, *once(out.name, *slide)])
+    labels = {Image.open(file).size for file in (out / "labels").glob("*.png")}
+    assert labels == {(172, 128)}
+
+
+@pytest.fixture(scope="module")
+def run(info, data_root, tmp_path_factory):
+    """A run of ours: an adaptive segmenter after one step."""
+    sizes = {"type": "Resize", "scale": [256, 64], "keep_ratio": True}
+    pipeline = [{"type": "LoadImageFromFile"}, sizes, {"type": "LoadAnnotations"}]
+    loader = {"dataset": {"pipeline": [*pipeline, {"type": "PackSegInputs"}]}}
+    crop = {"type": "RandomCrop", "crop_size": [64, 64]}
+    recipe = {
+        "model": {"name": "a_swinv2_t_upernet_ade20k", "args": MODEL},
+        "data": {"dataset": "ade20k"},
+        "options": {
+            "train_dataloader": {
+                "dataset": {"pipeline": [*pipeline, crop, {"type": "PackSegInputs"}]}
+            },
+            "test_dataloader": loader,
+        },
+        "schedule": {"steps": 1},
+        "batch": {"size": 2},
+    }
+    folder = tmp_path_factory.mktemp("run")
+    engine.train(Job(SegmentationRecipe.model_validate(recipe), 0, folder, info, data_root))
+    return folder
+
+
+def test_mmseg_opens_a_run_and_segments_a_photo(run, photo):
+    model = init_model(str(run / "config.py"), str(run / "mmseg.pth"), device="cpu")
+    assert len(model.dataset_meta["classes"]) == len(model.dataset_meta["palette"]) == 150
+    weights = load_file(run / "weights.safetensors")
+    torch.testing.assert_close(dict(model.state_dict()), weights, rtol=0, atol=0)
+    labels = inference_model(model, str(photo)).pred_sem_seg.data
+    width, height = Image.open(photo).size
+    assert labels.shape == (1, height, width)
+    inferencer = MMSegInferencer(str(run / "config.py"), str(run / "mmseg.pth"), device="cpu")
+    assert (inferencer(str(photo))["predictions"] == labels[0].numpy()).all()
+
+
+def test_no_import_of_ours_is_needed_to_open_a_run(run):
+    code = """
+import sys
+import vitrail  # for torchvision alone, whose compiled part may not be torch's
+from mmseg.apis import init_model
+init_model(*sys.argv[1:], device="cpu")
+"""
+    files = [str(run / "config.py"), str(run / "mmseg.pth")]
+    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_photos_are_segmented_from_the_command_line(run, photo, tmp_path):
+    files = [str(run / "config.py"), str(run / "mmseg.pth"), str(photo)]
+    run_tool("infer", [*files, "--out", str(tmp_path), "--device", "cpu"])
+    (picture,) = (tmp_path / "vis").iterdir()
+    assert Image.open(picture).size == Image.open(photo).size
+
+
+def test_what_is_not_there_is_named(tmp_path):
+    with pytest.raises(VitrailError, match="mmseg: tool 'trian' is unknown; did you mean 'train'"):
+        run_tool("trian", [])
+    with pytest.raises(VitrailError, match=r"mmseg's train misses a file .*none\.py"):
+        run_tool("train", [str(tmp_path / "none.py")])

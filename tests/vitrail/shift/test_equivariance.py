@@ -1,0 +1,206 @@
+import onnxruntime
+import pytest
+import safetensors.torch
+import timm
+import torch
+from timm.utils import ModelEmaV3
+from torch import nn
+
+import vitrail.models  # noqa: F401
+from tests.vitrail.shift.conftest import NoFloat64
+from vitrail.errors import VitrailError
+from vitrail.measures.margins import selection_margins
+from vitrail.shift import tokenization
+from vitrail.shift.equivariance import FAMILIES, invariance_error, make_shift_equivariant
+
+SWIN = {"img_size": 24, "patch_size": 2, "embed_dim": 12, "depths": (2, 2), "num_heads": (1, 2)}
+MODELS = {
+    "swin_tiny_patch4_window7_224": {**SWIN, "window_size": 3},
+    "swinv2_tiny_window8_256": {**SWIN, "window_size": 3},
+    "cvt_13": {
+        "img_size": 32,
+        "embed_dims": (8, 8, 16),
+        "depths": (1, 1, 1),
+        "num_heads": (1, 1, 2),
+    },
+    "mvitv2_tiny_zeros": {"img_size": 32, "embed_dim": 8, "depths": (1, 1)},
+}
+
+
+@pytest.fixture(params=MODELS)
+def plain(request):
+    torch.manual_seed(0)
+    model = timm.create_model(request.param, num_classes=5, **MODELS[request.param]).double().eval()
+    for parameter in model.parameters():  # some begin at zero, which would hide them
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def pixels(model, count=2, dtype=torch.float64):
+    side = 24 if "swin" in type(model).__name__.lower() else 32
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(count, 3, side, side, generator=generator, dtype=dtype)
+
+
+@pytest.mark.parametrize("selection", ["paper", "fast"])
+def test_a_plain_model_of_any_configuration_becomes_invariant(plain, selection):
+    """shift, Eq. 3, Sec. 4."""
+    images = pixels(plain)
+    before = plain(images)
+    adaptive = make_shift_equivariant(plain, selection)
+    assert adaptive(images).shape == before.shape
+    assert invariance_error(adaptive, images) <= 1e-12 * max(1, before.abs().max().item())
+    assert invariance_error(plain, images) > 1e-3
+    assert torch.equal(plain(images), before)  # it is left as it is
+
+
+def test_weights_are_kept(plain):
+    """shift, Sec. A5.3."""
+    adaptive = make_shift_equivariant(plain)
+    kept = adaptive.state_dict()
+    for name, weight in plain.state_dict().items():
+        assert "rel_pos_" in name or torch.equal(weight, kept[name])
+    assert adaptive.selection == "paper"
+
+
+def test_weights_of_another_selection_are_refused_in_a_sentence(plain):
+    models = {name: make_shift_equivariant(plain, name) for name in ("paper", "fast", "none")}
+    for trained, weights in models.items():
+        for name, model in models.items():
+            if name != trained:
+                sentence = f"are of selection '{trained}' and the model is of '{name}': build"
+                for strict in (True, False):
+                    with pytest.raises(VitrailError, match=sentence):
+                        model.load_state_dict(weights.state_dict(), strict=strict)
+            model.load_state_dict(plain.state_dict())  # a plain model's fit any
+
+
+def test_the_selection_is_saved_and_averaged_with_the_weights(plain, tmp_path):
+    model, twin = (make_shift_equivariant(plain, "fast") for _ in range(2))
+    torch.nn.init.ones_(next(model.parameters()))
+    safetensors.torch.save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    twin.load_state_dict(safetensors.torch.load_file(tmp_path / "weights.safetensors"))
+    torch.testing.assert_close(twin.state_dict(), model.state_dict(), rtol=0, atol=0)
+    average = ModelEmaV3(model)
+    average.update(model)
+    twin.load_state_dict(average.module.state_dict())
+
+
+def test_without_a_selection_it_is_is_not_invariant(plain):
+    images = pixels(plain)
+    model = make_shift_equivariant(plain, "none")
+    assert model(images).shape == plain(images).shape
+    assert invariance_error(model, images) > 1e-3
+    with selection_margins(model) as margins:
+        model(images)
+    assert margins.smallest().isinf().all()
+
+
+@pytest.mark.parametrize("selection", ["paper", "fast"])
+def test_no_repeated_content_decides_a_selection(plain, selection):
+    """Two grids of two equal objects hold the same tokens, in another arrangement."""
+    model, generator = make_shift_equivariant(plain, selection), torch.Generator().manual_seed(0)
+    images = torch.full_like(pixels(plain, 6), 0.5)
+    for image, mirrored in zip(images, [False, True] * 3, strict=True):
+        photo = torch.randn(3, 6, 6, generator=generator, dtype=torch.float64)
+        other = photo.flip(2) if mirrored else photo
+        for place, part in (((2, 3), photo), ((9, 10), other), ((16, 5), photo)):
+            image[:, place[0] : place[0] + 6, place[1] : place[1] + 6] = part
+    images[2:4, :, 16:22, 5:11] = 0.5  # two objects instead of three
+    assert invariance_error(model, images, shifts=3) <= 1e-9
+
+
+@pytest.mark.parametrize("selection", ["paper", "fast"])
+def test_shifted_images_have_the_same_bits(plain, selection):
+    images = pixels(plain, 32, torch.float32)
+    model = make_shift_equivariant(plain, selection).float()
+    assert invariance_error(model, images, shifts=1) == 0
+
+
+def test_it_exports_with_any_batch(plain):
+    model, images = make_shift_equivariant(plain), pixels(plain)
+    batch = {0: torch.export.Dim("batch", min=1, max=8)}
+    exported = torch.export.export(model, (images,), dynamic_shapes=(batch,)).module()
+    more = torch.cat([images, images.flip(3)])
+    torch.testing.assert_close(exported(more), model(more))
+
+
+def test_an_onnx_model_gives_the_same_logits_to_shifted_images(plain, tmp_path):
+    with torch.no_grad():
+        for parameter in plain.parameters():
+            parameter.mul_(0.3)  # or attention magnifies the rounding of float32
+    model, images = make_shift_equivariant(plain).float(), pixels(plain, 6, torch.float32)
+    batch = {0: torch.export.Dim("batch")}
+    program = torch.onnx.export(model, (images[:2],), dynamic_shapes=(batch,), verbose=False)
+    program.save(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+
+    def logits(pixels):
+        (result,) = session.run(None, {session.get_inputs()[0].name: pixels.numpy()})
+        return torch.tensor(result)
+
+    torch.testing.assert_close(logits(images), model(images), rtol=1e-4, atol=1e-5)
+    shifted = torch.stack([image.roll((5, 2 + n), (1, 2)) for n, image in enumerate(images)])
+    torch.testing.assert_close(logits(shifted), logits(images), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_each_images_gradient_is_that_of_vmap(plain):
+    model, images = make_shift_equivariant(plain), pixels(plain)
+
+    def loss(parameters, image):
+        return torch.func.functional_call(model, parameters, (image[None],)).square().sum()
+
+    parameters = dict(model.named_parameters())
+    gradients = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, images)
+    model(images[1:]).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(gradients[name][1], parameter.grad)
+
+
+@pytest.mark.parametrize("selection", ["paper", "fast"])
+def test_it_needs_no_float64(plain, selection, monkeypatch):
+    model, images = make_shift_equivariant(plain, selection).float(), pixels(plain).float()
+    expected = model(images)
+    monkeypatch.setattr(tokenization, "FLOAT64", ())
+    with NoFloat64(), torch.no_grad():
+        torch.testing.assert_close(model(images), expected)
+
+
+def test_every_family_is_tested():
+    made = {type(timm.create_model(name, **MODELS[name])) for name in MODELS}
+    assert made == set(FAMILIES)
+
+
+def test_another_family_is_refused():
+    with pytest.raises(VitrailError, match="a VisionTransformer cannot be made shift-equivariant"):
+        make_shift_equivariant(timm.create_model("vit_tiny_patch16_224"))
+
+
+class Mean(nn.Module):
+    def forward(self, x):
+        return x.mean(dim=(2, 3))
+
+
+class Corner(nn.Module):
+    def forward(self, x):
+        return x[:, :, 0, 0]
+
+
+def images():
+    return torch.randn(4, 3, 8, 12, dtype=torch.float64)
+
+
+def test_a_mean_over_the_image_is_invariant():
+    """shift, Eq. 4."""
+    assert invariance_error(Mean(), images()) < 1e-15
+
+
+def test_a_pixel_is_not():
+    assert invariance_error(Corner(), images()) > 0.1
+
+
+def test_the_model_is_judged_in_evaluation_mode_and_left_as_it_was():
+    model = nn.Sequential(nn.Dropout(0.5), Mean())
+    assert invariance_error(model, images()) < 1e-15
+    assert model.training

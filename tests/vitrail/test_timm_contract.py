@@ -1,0 +1,342 @@
+"""timm's contract, by the patterns of its own tests: every cell of the table in docs/timm.md."""
+
+import copy
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from timm.models import save_for_hf
+from timm.models._manipulate import group_parameters
+
+import vitrail.models
+from tests.vitrail.test_models import registered
+from vitrail.errors import VitrailError
+from vitrail.position.embeddings import EMBEDDINGS
+from vitrail.shift.adaptive_mvitv2 import _resized_circle
+from vitrail.shift.equivariance import make_shift_equivariant
+
+DOCS = Path(__file__).parent.parent / "docs" / "timm.md"
+SIDE, LARGER, CLASSES = 16, 32, 5
+
+SWIN = {"patch_size": 2, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2), "window_size": 4}
+CVT = {
+    "embed_dims": (8, 12),
+    "depths": (1, 1),
+    "num_heads": (1, 2),
+    "kernels": (3, 3),
+    "strides": (2, 2),
+    "kv_strides": (2, 2),
+}
+MVIT = {
+    "embed_dim": 8,
+    "depths": (1, 1),
+    "patch_kernel": (3, 3),
+    "patch_stride": (2, 2),
+    "patch_padding": (1, 1),
+}
+VIT = {"patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2}
+STEERABLE = {**VIT, "embed_dim": 32, "init_std": 0.1, "mlp_ratio": 2.0}
+SIZES = {  # by how a name begins
+    "a_swin": SWIN,
+    "cvt": CVT,
+    "a_cvt": CVT,
+    "mvitv2": MVIT,
+    "a_mvitv2": MVIT,
+    "octic": STEERABLE,
+    "d2": STEERABLE,
+    "h2": STEERABLE,
+    "": VIT,
+}
+FAMILIES = {
+    "A-Swin": "a_swin_tiny_patch4_window7_224",
+    "A-SwinV2": "a_swinv2_tiny_window8_256",
+    "CvT": "cvt_13",
+    "A-CvT": "a_cvt_13",
+    "A-MViTv2": "a_mvitv2_tiny",
+    "MViTv2 circular": "mvitv2_tiny_circular",
+    "MViTv2 zeros": "mvitv2_tiny_zeros",
+    "D8": "octic_d8_vit_small_patch16_224",
+    "H8": "octic_h8_vit_small_patch16_224",
+    "I8": "octic_i8_vit_small_patch16_224",
+    "D2": "d2_vit_small_patch16_224",
+    "H2": "h2_vit_small_patch16_224",
+    "ViT": "vit_huge_patch16_224",
+    "masked ViT": "masked_vit_large_patch16_224",
+    "canonical ViT": "canonical_vit_small_patch16_224",
+    "position ViT": "position_vit",
+}
+EXPORTED_ELSEWHERE = ("tests/vitrail/shift", "tests/vitrail/octic")  # with any batch
+
+
+def micro(name, **options):
+    torch.manual_seed(0)
+    size = next(size for start, size in SIZES.items() if name.startswith(start))
+    options = {"num_classes": CLASSES, "img_size": SIDE, **size, **options}
+    return timm.create_model(name, **options).eval()
+
+
+def with_weights_of(model, name, **options):
+    """A model of another size or of other channels with these weights, as timm adapts them."""
+    overlay = {"state_dict": model.state_dict(), "num_classes": CLASSES}
+    return micro(name, pretrained=True, pretrained_cfg_overlay=overlay, **options)
+
+
+def noise(height=SIDE, width=SIDE, channels=3):
+    return torch.randn(2, channels, height, width)
+
+
+def unlearned(model):
+    return [name for name, parameter in model.named_parameters() if parameter.grad is None]
+
+
+def forward(name):
+    model, x = micro(name), noise()
+    logits = model(x)
+    assert logits.shape == (2, CLASSES)
+    assert not logits.isnan().any()
+    assert torch.equal(model.forward_head(model.forward_features(x)), logits)
+
+
+def backward(name):
+    model = micro(name).train()
+    model(noise()).square().sum().backward()
+    assert unlearned(model) == []
+
+
+def default_cfg(name):
+    model = micro(name)
+    cfg, parameters = model.default_cfg, dict(model.named_parameters())
+    assert cfg["architecture"] == name
+    assert f"{cfg['first_conv']}.weight" in parameters
+    assert parameters[f"{cfg['classifier']}.weight"] is model.get_classifier().weight
+
+
+def classifier(name):
+    model, x = micro(name), noise()
+    pooled = model.forward_head(model.forward_features(x), pre_logits=True)
+    assert pooled.shape == micro(name, num_classes=0)(x).shape == (2, model.head_hidden_size)
+    model.reset_classifier(0)
+    assert torch.equal(model(x), pooled)
+    model.reset_classifier(3)
+    assert model(x).shape == (2, 3)
+
+
+def pooling(name):
+    model, x = micro(name, num_classes=0, global_pool=""), noise()
+    unpooled = model(x)
+    assert unpooled.ndim >= 3
+    model.reset_classifier(3, "avg")
+    assert model(x).shape == (2, 3)
+    model.reset_classifier(0, "")
+    assert torch.equal(model(x), unpooled)
+
+
+def intermediates(name):
+    model, x = micro(name), noise()
+    final, maps = model.forward_intermediates(x)
+    assert torch.equal(final, model.forward_features(x))
+    for info, grid in zip(model.feature_info, maps, strict=True):
+        side = SIDE // info["reduction"]
+        assert grid.shape == (2, info["num_chs"], side, side)
+    tokens = model.forward_intermediates(x, output_fmt="NLC", intermediates_only=True)
+    for grid, flat in zip(maps, tokens, strict=True):
+        assert torch.equal(grid.flatten(2).mT, flat)
+    (first,) = model.forward_intermediates(x, [0], stop_early=True, intermediates_only=True)
+    assert torch.equal(first, maps[0])
+
+
+def features(name):
+    x, model = noise(), micro(name, features_only=True, out_indices=(0, 1))
+    maps = micro(name).forward_intermediates(x, intermediates_only=True)
+    assert all(map(torch.equal, maps, model(x)))
+    assert [grid.shape[1] for grid in maps] == model.feature_info.channels()
+    model.train()
+    sum(grid.square().sum() for grid in model(x)).backward()
+    assert unlearned(model) == []
+    assert len(micro(name, features_only=True)(x)) == 2
+
+
+def pruning(name):
+    x, model = noise(), micro(name)
+    assert model.prune_intermediate_layers([0]) == [0]
+    (expected,) = micro(name).forward_intermediates(x, [0], intermediates_only=True)
+    _, (grid,) = model.forward_intermediates(x)
+    assert torch.equal(grid, expected)
+
+
+def checkpointing(name):
+    gradients = []
+    for enable in (False, True):
+        model = micro(name).train()
+        model.set_grad_checkpointing(enable)
+        torch.manual_seed(1)
+        model(noise()).square().sum().backward()
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    assert all(map(torch.equal, *gradients))
+
+
+def groups(name):
+    model = micro(name)
+    layers = group_parameters(model, model.group_matcher(coarse=False))
+    assert sum(map(len, layers.values())) == len(list(model.parameters()))
+
+
+def input_size(name):
+    model, x = micro(name), noise(LARGER, LARGER)
+    resized = copy.deepcopy(model)
+    # timm scales Swin's windows with the image; weights of these windows are to fit.
+    resized.set_input_size(img_size=LARGER, **({"window_size": 4} if "swin" in name else {}))
+    built = with_weights_of(model, name, img_size=LARGER)
+    torch.testing.assert_close(built(x), resized(x), rtol=1e-4, atol=1e-5)
+    comes_back(resized, x)
+
+
+def other_size(name):
+    model = micro(name)
+    weights, larger = model.state_dict(), with_weights_of(model, name, img_size=LARGER)
+    assert larger(noise(LARGER, LARGER)).shape == (2, CLASSES)
+    for key, value in larger.state_dict().items():
+        assert value.shape != weights[key].shape or torch.equal(value, weights[key])
+
+
+def any_size(name):
+    fixed = ("cvt", "a_cvt", "mvitv2", "a_mvitv2", "position")
+    model = micro(name, **({} if name.startswith(fixed) else {"dynamic_img_size": True}))
+    assert model(noise(LARGER, LARGER)).shape == (2, CLASSES)
+
+
+def oblong(name):
+    assert micro(name, img_size=(SIDE, LARGER))(noise(SIDE, LARGER)).shape == (2, CLASSES)
+
+
+def channels(name):
+    model, grey = micro(name), noise(channels=1)
+    one = with_weights_of(model, name, in_chans=1)
+    torch.testing.assert_close(one(grey), model(grey.expand(-1, 3, -1, -1)), rtol=1e-4, atol=1e-5)
+    assert micro(name, in_chans=7)(noise(channels=7)).shape == (2, CLASSES)
+
+
+def export(name):
+    package = vitrail.models.import_module(registered()[name]).__package__.split(".")[1]
+    if f"tests/{package}" in EXPORTED_ELSEWHERE and not name.startswith(("vit", "canonical")):
+        return
+    model, x = micro(name), noise()
+    torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), model(x))
+
+
+def comes_back(model, x):
+    """Save a model for a hub and make it anew from there."""
+    with tempfile.TemporaryDirectory() as folder:
+        save_for_hf(model, folder, safe_serialization=True)
+        back = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
+    assert type(back) is type(model)
+    assert back.default_cfg["architecture"] == model.default_cfg["architecture"]
+    assert torch.equal(back(x), model(x))
+
+
+def hub(name):
+    for options in ({"in_chans": 1}, {"num_classes": 0, "global_pool": ""}, {"global_pool": "avg"}):
+        comes_back(micro(name, **options), noise(channels=options.get("in_chans", 3)))
+
+
+PROBES = (
+    forward, backward, default_cfg, classifier, pooling, intermediates, features, pruning,
+    checkpointing, groups, input_size, other_size, any_size, oblong, channels, export, hub,
+)  # fmt: skip
+
+
+def cells():
+    """Each row's probe with each family and what the table says of them."""
+    text = DOCS.read_text(encoding="utf-8")
+    header, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
+    refusals = dict(re.findall(r"^(\d)\. (.+)$", text, re.MULTILINE))
+    columns = [cell.strip().split(", ") for cell in header.strip("|").split("|")[1:]]
+    for probe, row in zip(PROBES, rows, strict=True):
+        for families, cell in zip(columns, row.strip("|").split("|")[1:], strict=True):
+            said = cell.strip()
+            for family in families:
+                yield pytest.param(
+                    probe, family, refusals.get(said, said), id=f"{probe.__name__}-{family}"
+                )
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("probe", "family", "said"), list(cells()))
+def test_the_table_says_what_models_do(probe, family, said):
+    name = FAMILIES[family]
+    if said == "yes":
+        probe(name)
+    elif said == "no":
+        with pytest.raises((AttributeError, AssertionError, IndexError)):
+            probe(name)
+    else:
+        with pytest.raises(VitrailError) as refused:
+            probe(name)
+        assert re.fullmatch(re.escape(said).replace("…", r"[\w.]+"), str(refused.value))
+
+
+def test_the_table_has_every_family():
+    families = {cell.values[1] for cell in cells()}
+    assert families == set(FAMILIES)
+    kinds = {type(micro(name)) for name in registered()}
+    assert kinds == {type(micro(name)) for name in FAMILIES.values()}
+
+
+@pytest.mark.parametrize("name", sorted(registered()))
+def test_every_registered_name_comes_back_from_a_hub(name):
+    comes_back(micro(name), noise())
+
+
+@pytest.mark.parametrize("embedding", EMBEDDINGS)
+def test_every_position_embedding_comes_back_from_a_hub(embedding):
+    comes_back(micro("position_vit", embedding=embedding, class_token=True), noise())
+
+
+@pytest.mark.parametrize("family", ["A-Swin", "A-SwinV2", "A-CvT", "A-MViTv2"])
+@pytest.mark.parametrize("selection", ["fast", "none"])
+def test_an_adaptive_model_comes_back_with_its_selection(family, selection):
+    comes_back(micro(FAMILIES[family], selection=selection), noise())
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("swin_tiny_patch4_window7_224", SWIN),
+        ("swinv2_tiny_window8_256", SWIN),
+        ("cvt_13", CVT),
+        ("cvt_13", {**CVT, "padding_mode": "circular"}),
+        ("mvitv2_tiny_circular", MVIT),
+        ("mvitv2_tiny_zeros", MVIT),
+    ],
+)
+def test_a_converted_model_comes_back_adaptive(name, options):
+    plain = timm.create_model(name, num_classes=CLASSES, img_size=SIDE, **options).eval()
+    comes_back(make_shift_equivariant(plain, "fast"), noise())
+
+
+def test_a_converted_model_without_an_adaptive_name_says_so(tmp_path):
+    plain = timm.create_model("swin_tiny_patch4_window7_224", img_size=SIDE, **SWIN)
+    plain.pretrained_cfg["architecture"] = "swin_s3_tiny_224"
+    save_for_hf(make_shift_equivariant(plain), tmp_path)
+    with pytest.raises(RuntimeError, match="a_swin_s3_tiny_224"):
+        timm.create_model(f"local-dir:{tmp_path}")
+
+
+@pytest.mark.parametrize("name", [n for f, n in FAMILIES.items() if f in ("D8", "H8", "D2", "H2")])
+def test_a_resized_steerable_model_is_what_a_dynamic_one_computes(name):
+    model, x = micro(name, dynamic_img_size=True).double(), noise(24, 24).double()
+    expected = model(x)
+    model.set_input_size(24)
+    torch.testing.assert_close(model(x), expected)
+
+
+def test_tables_of_a_circle_are_resized_around_it():
+    angles = torch.arange(8) * torch.pi / 4
+    wave = torch.stack([angles.cos(), angles.sin()], dim=1)
+    halved = _resized_circle(wave, 4)
+    torch.testing.assert_close(halved, wave[::2])
+    torch.testing.assert_close(_resized_circle(wave, 16)[::2], wave)
+    assert torch.equal(_resized_circle(wave.roll(1, 0), 16), _resized_circle(wave, 16).roll(2, 0))

@@ -1,0 +1,170 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from replication.plan.datasets import load_registry
+from replication.plan.recipe import Recipe
+from replication.plan.schema import parse
+from vitrail.errors import VitrailError
+from vitrail.factory import build_model
+from vitrail.images.loading import TrainingSamples
+from vitrail.images.opening import build
+from vitrail.images.transforms import eval_transform, train_transform
+from vitrail.measures.accuracy import accuracy
+from vitrail.measures.context import Context, Trained
+from vitrail.scores import unpack
+from vitrail.variance.measures import (
+    amplification,
+    embedding_variance,
+    position_maps,
+    rescaling,
+    upsampling,
+)
+from vitrail.variance.rescaling import patch_positions, rescale_pos_embed
+
+EVALUATION = {"trained_at": 224, "mode": "bicubic", "antialias": False, "batch_size": 16}
+
+
+@pytest.fixture(scope="module")
+def trained(root, tmp_path_factory):
+    """A micro model whose answers hang on its positions, unlike those of one fresh from timm."""
+    recipe = parse(
+        Recipe,
+        {
+            "model": {
+                "name": "vit_small_patch16_224",
+                "args": {
+                    "img_size": 28, "patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2,
+                    "weight_init": "jax",
+                },
+            },
+            "data": {"dataset": "digits", "image_size": 28, "crop_pct": 0.9},
+            "augmentation": {"hflip": 0.0, "scale": [0.6, 1.0]},
+            "optimizer": {"lr": 1e-3},
+            "schedule": {"epochs": 1},
+            "batch": {"size": 8, "micro": 8},
+        },
+        "test",
+    )  # fmt: skip
+    info = load_registry(root / "configs" / "datasets.yaml")["digits"]
+    torch.manual_seed(0)
+    model = build_model(recipe, info.classes).eval()
+    nn.init.normal_(model.pos_embed, std=0.5)
+    nn.init.normal_(model.head.weight)
+    with torch.no_grad():
+        model.cls_token.zero_()
+        model.pos_embed[:, 0] = 0  # so that the class token is what it attends to
+    return Trained("cpu", tmp_path_factory.mktemp("data"), 0, model=model, recipe=recipe, info=info)
+
+
+def test_upsampling_gives_every_quantity_of_every_case():
+    values = upsampling(
+        Context("cpu", data_root=None, seed=0),
+        modes=["bicubic", "nearest"],
+        cases={
+            "224-448": {"old": 224, "new": 448},
+            "aa": {"old": 14, "new": 54, "antialias": True},
+        },
+        monte_carlo={"case": "224-448", "maps": 2},
+    )
+    assert len(values) == 2 * 3 * 4
+    assert values["bicubic 224-448/k2D"] == pytest.approx(0.72952, abs=1e-5)
+    assert values["bicubic 224-448/1/sqrt(k1D)"] == pytest.approx(1.0820, abs=5e-5)
+    assert values["bicubic monte carlo/k1D"] == pytest.approx(0.8541, rel=0.02)
+    assert values["bicubic monte carlo/k1D"] != values["bicubic 224-448/k1D"]
+    assert values["nearest monte carlo/k2D"] == pytest.approx(1)
+
+
+def test_all_methods_judge_the_same_images_and_the_baseline_is_plain_accuracy(trained):
+    """variance, Sec. "Rescaling Positional Embedding"."""
+    values = rescaling(trained, sizes=[224, 352], **EVALUATION)
+    assert values["224/baseline"] == accuracy(trained)["top1"]
+    assert values["224/empirical-baseline"] == 0
+    larger = rescale_pos_embed(trained.model, 44, antialias=False)
+    assert values["352/baseline"] == accuracy(replace(trained, model=larger), image_size=44)["top1"]
+    ours = rescale_pos_embed(trained.model, 28, calibration="iid", always=True)
+    assert values["224/iid"] == accuracy(replace(trained, model=ours))["top1"]
+    assert values["352/iid-baseline"] == pytest.approx(values["352/iid"] - values["352/baseline"])
+    by_image = {name: unpack(values[f"352/{name} by image"]) for name in ("iid", "baseline")}
+    assert by_image["iid"].mean() == pytest.approx(values["352/iid"] / 100)
+    gained = unpack(values["352/iid-baseline by image"])
+    assert (gained == by_image["iid"] - by_image["baseline"]).all()
+
+
+def test_a_skipped_size_is_not_judged(trained):
+    few = {**EVALUATION, "sizes": [224, 352], "images": 30}
+    values, fewer = rescaling(trained, **few), rescaling(trained, **few, skipped=[352])
+    assert all(values[key] == value for key, value in fewer.items() if key.startswith("224"))
+    skipped = {key: value for key, value in fewer.items() if key.startswith("352")}
+    assert len(skipped) == 5
+    assert set(skipped.values()) == {None}
+
+
+def test_a_part_of_the_images_is_spread_over_the_split_and_batches_do_not_matter(trained):
+    few = {**EVALUATION, "sizes": [224], "images": 30}
+    assert rescaling(trained, **few) == rescaling(trained, **{**few, "batch_size": 7})
+    labels = [
+        build(trained.info, "val", trained.data_root)[index * 600 // 30][1] for index in range(30)
+    ]
+    assert len(set(labels)) > 5
+
+
+def test_the_sweep_contains_the_baseline_and_the_papers_method(trained):
+    args = {**EVALUATION, "sizes": [352]}
+    methods = rescaling(trained, **args)
+    swept = amplification(trained, factors=[0.8, 1.0, 1.1707977], **args)
+    assert swept["352/1.00"] == methods["352/baseline"]
+    assert swept["352/1.17"] == methods["352/iid"]
+    assert swept["352/0.80"] != swept["352/1.17"]
+    assert swept["352/1.17-1.00"] == methods["352/iid-baseline"]
+    assert swept["352/1.00-1.00"] == 0
+
+
+def test_sizes_that_are_no_whole_number_of_pixels_are_refused(trained):
+    with pytest.raises(VitrailError, match="test size 225"):
+        rescaling(trained, sizes=[225], **EVALUATION)
+
+
+def test_the_patch_variance_is_that_of_all_patches_together(trained):
+    """variance, Eq. 1, Eq. 3."""
+    values = embedding_variance(trained, sizes=[224], images=20, **EVALUATION)
+    for split, phase in (("train", "training"), ("val", "224")):
+        dataset = build(trained.info, split, trained.data_root)
+        chosen = [index * len(dataset) // 20 for index in range(20)]
+        if split == "train":
+            transform = train_transform(trained.recipe, trained.info)
+            samples = TrainingSamples(dataset, transform, trained.seed)
+            images = [samples[0, index][0] for index in chosen]
+        else:
+            transform = eval_transform(trained.recipe, trained.info)
+            images = [transform(dataset[index][0]) for index in chosen]
+        with torch.no_grad():
+            embedded = trained.model.patch_embed(torch.stack(images))
+        assert values[f"{phase}/patch"] == pytest.approx(
+            embedded.var(correction=0).item(), rel=1e-4
+        )
+
+
+def test_the_position_variance_follows_the_calibration(trained):
+    """variance, Eq. 2, Eq. 4."""
+    values = embedding_variance(trained, sizes=[224, 448], images=4, **EVALUATION)
+    unscaled = patch_positions(trained.model).var(correction=0).item()
+    assert values["training/iid"] == values["224/baseline"] == pytest.approx(unscaled)
+    assert values["224/iid"] == pytest.approx(unscaled * 1.1707977**2)
+    assert values["448/baseline"] < 0.8 * unscaled
+    assert values["448/iid"] == pytest.approx(values["448/baseline"] * 1.1707977**2)
+    assert values["448/empirical"] == pytest.approx(unscaled, rel=1e-4)
+
+
+def test_the_position_maps_are_variances_over_channels(trained):
+    values = position_maps(trained, size=448, trained_at=224, mode="bicubic", antialias=False)
+    grid = patch_positions(trained.model)
+    for row, column in ((0, 0), (3, 5)):
+        expected = grid[0, :, row, column].var(correction=0).item()
+        assert values["map P"][row][column] == pytest.approx(expected)
+    assert torch.tensor(values["map iid"]).shape == (14, 14)
+    assert values["P/ratio"] == 1
+    assert values["empirical/ratio"] == pytest.approx(1, rel=1e-4)
+    assert values["baseline/ratio"] == values["baseline/variance"] / values["P/variance"]
