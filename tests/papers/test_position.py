@@ -294,6 +294,19 @@ def test_a_run_is_measured_once_but_the_controlled_one(scale):
     assert all(names == {"position_bias"} for names in measured.values())
 
 
+@pytest.mark.parametrize("scale", SCALES)
+def test_table_3_has_one_setting_of_rope_and_auto_pe_at_the_scales_that_its_note_names(scale):
+    artifact = load_catalog(scale=scale).paper("position").artifacts["table3"]
+    trained = {(cell.row, cell.column): cell.measurement.run.recipe for cell in artifact.cells}
+    settings = dict.fromkeys(("APE", "RoPE"), ("standard setting", "+ tuned"))
+    settings |= {f"Auto-{model}": ("+ Auto-PE", "+ tuned + Auto-PE") for model in settings}
+    for model, (plain, tuned) in settings.items():
+        last = "APE/No PE" if model == "APE" else model
+        for row in artifact.rows:
+            same = trained[row, f"{plain} / {model}"] == trained[row, f"{tuned} / {last}"]
+            assert same == (model != "APE" and scale in ("laptop", "smoke"))
+
+
 def test_cost_is_never_called_a_match(full):
     for cell in full.artifacts["tableE"].cells:
         assert cell.comparable == (cell.column != "Cost")
