@@ -45,6 +45,8 @@ class PaperAtScale:
         self.recipes_path, self.artifacts_path = folder / "recipes.yaml", folder / "artifacts.yaml"
         self.recipes = load(RecipesFile, self.recipes_path).expand(str(self.recipes_path))
         self.artifacts_file = load(ArtifactsFile, self.artifacts_path)
+        for name, spec in self.artifacts_file.artifacts.items():
+            spec.refuse_equal_labels(f"{self.artifacts_path}, {name}")
         self.layers = _read_layers(folder / "scales", scale.name, known_scales(root))
         self._refuse_unknown_names()
 
