@@ -11,13 +11,14 @@ from tests.conftest import ROOT
 from tools.docs import (
     STAND_INS,
     TARGETS,
+    documented,
     picture,
     stand_ins,
     stand_ins_page,
     targets_page,
 )
 
-CATALOG = load_catalog(ROOT, scale="laptop")
+CATALOG = documented(ROOT)
 
 
 @pytest.mark.parametrize(("path", "page"), [(STAND_INS, stand_ins_page), (TARGETS, targets_page)])

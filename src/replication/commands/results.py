@@ -62,6 +62,17 @@ def altered_files(artifact: Artifact, catalog: Catalog) -> list[Path]:
         return [file for file, fresh in pairs if file.read_bytes() != fresh.read_bytes()]
 
 
+def published_papers(catalog: Catalog) -> list[str]:
+    """Return the names of the papers that have published results at the catalogue's scale.
+
+    Raises:
+        VitrailError: the manifest of the published results is missing or damaged.
+    """
+    entries = read_manifest(published_folder(catalog)).values()
+    folders = {Path(file).parts[0] for entry in entries for file in entry["files"]}
+    return [name for name in catalog.papers if name in folders]
+
+
 def fault_of(measurement: Measurement, catalog: Catalog) -> str | None:
     """Why a measurement that was taken is not what its job would give now, None if it is.
 
