@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from replication.plan.catalog import load_catalog
 from tests.conftest import ROOT
 from tools.docs import (
     STAND_INS,

@@ -216,6 +216,14 @@ def test_a_users_mistake_is_one_sentence_and_status_two(checkout, arguments, sen
     assert len([line for line in done.stderr.splitlines() if line.startswith("vitrail:")]) == 1
 
 
+def test_a_wrong_word_in_a_claim_is_told_before_any_job_starts(checkout):
+    with checkout.changed(PAPER / "claims.yaml", lambda text: text.replace("above", "abov")):
+        done = checkout.snakemake("-n", "all")
+    assert done.returncode == 2
+    assert "'abov', which is unknown; did you mean 'above'?" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_missing_data_is_told_before_any_job_starts(checkout):
     done = checkout.snakemake("variance_table5", "--config", "scale=full")
     assert done.returncode == 2

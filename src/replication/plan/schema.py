@@ -237,6 +237,10 @@ def _sentence(model: type[BaseModel], error: ValidationError, where: str, data: 
     if first["type"] == "extra_forbidden":
         known = _fields_at(model, place[:-1])
         return f"{where}: unknown key '{field}'{did_you_mean(place[-1], known)}"
+    if first["type"] == "literal_error" and isinstance(first["input"], str):
+        known = re.findall("'([^']*)'", first["ctx"]["expected"])
+        unknown = f"'{first['input']}', which is unknown{did_you_mean(first['input'], known)}"
+        return f"{where}: '{field}' is {unknown}"
     return f"{where}: '{field}' is {first['input']!r}: {first['msg'].lower()}"
 
 

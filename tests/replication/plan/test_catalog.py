@@ -26,7 +26,10 @@ def edit(small_checkout):
     return change
 
 
-WRONG_ROW = {"label": "Narrow", "width": "narrow", "digits": "four"}
+WRONG_ROWS = [
+    {"label": "Narrow", "width": "narrow", "digits": "four"},
+    {"label": "Wide", "width": "wide"},
+]
 
 
 LAPTOP, FULL = "scales/laptop.yaml", "scales/full.yaml"
@@ -338,7 +341,7 @@ def test_a_target_is_in_its_page_or_in_the_folder_of_all_its_files(small_checkou
         (LAPTOP, {"artifacts": ["table2"]}, "laptop.yaml: artifact 'table2' is unknown; did you"),
         (LAPTOP, {"measures": {"acuracy": {}}}, "did you mean 'accuracy'"),
         ("artifacts.yaml", table1({"cell": {"digits": "four"}}), "cell.digits' is 'four'"),
-        ("artifacts.yaml", table1({"rows": [WRONG_ROW]}), "'digits' is 'four'"),
+        ("artifacts.yaml", table1({"rows": WRONG_ROWS}), "'digits' is 'four'"),
         ("artifacts.yaml", table1({"cell": {"recipe": "{width"}}), "is no template"),
         ("scales/lapotp.yaml", {}, "did you mean 'laptop'"),
         ("artifacts.yaml", {"measures": {"accuracy": {"seeds": 9}}}, "wants 9 seeds"),
