@@ -204,6 +204,8 @@ def test_a_changed_source_trains_its_fine_tunings_anew(tuned):
         (("all", "--config", "scale=lapotp"), "scale 'lapotp' is unknown; did you mean 'laptop'"),
         (("all", "--config", "scael=full"), "unknown key 'scael'; did you mean 'scale'"),
         (("all", "--config", "lead_paper=shfit"), "did you mean 'shift'"),
+        (("all", "--config", "runs_root="), "'runs_root' is "),
+        (("all", "--config", "results_root=out/{x}"), "'results_root' is 'out/{x}'"),
         (("results/laptop/shift/table99.csv",), "no file that scale 'laptop' makes"),
         (("runs/shift/measurements/none-01234567.json",), "no file that scale 'laptop' makes"),
     ],

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from replication.plan.paper import ArtifactSpec, fill
-from replication.plan.schema import Delta, Placed, Strict, merge, parse, read_placed
+from replication.plan.schema import Delta, Placed, Strict, merge, parse, read_yaml
 from vitrail.errors import VitrailError, require_known
 
 EVERY_ROW = "*"
@@ -74,7 +74,7 @@ def read_claims(path: Path, artifacts: Mapping[str, ArtifactSpec]) -> tuple[Clai
     """
     if not path.is_file():
         return ()
-    entries = parse(ClaimsFile, {"claims": read_placed(path) or []}, str(path)).claims
+    entries = parse(ClaimsFile, {"claims": read_yaml(path) or []}, str(path)).claims
     claims = tuple(claim for entry in entries for claim in _claims_of(entry, str(path)))
     for name, times in Counter(claim.id for claim in claims).items():
         if times > 1:
