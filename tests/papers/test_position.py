@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from replication.evidence.claims import read_claims
 from replication.plan.catalog import load_catalog
 from replication.plan.paper import read_reference
 
@@ -263,7 +262,7 @@ def test_rates_of_stand_ins_are_the_best_of_the_search(laptop):
 
 
 def test_claims_on_stand_ins_rest_on_three_seeds(laptop):
-    for claim in read_claims(FOLDER / "claims.yaml"):
+    for claim in laptop.claims:
         for side in (claim.left, claim.right):
             if not isinstance(side, float):
                 cells = laptop.artifacts[side.artifact].cells
