@@ -19,8 +19,8 @@ DATA, RESULTS = CATALOG.data_root, CATALOG.results
 TEMPLATE = Path(artifacts.__file__).with_name("report.html.j2")
 WHERE = shlex.join(
     ["--scale", CATALOG.scale.name]
-    + ["--runs", config["runs_root"]]
-    + ["--results", config["results_root"]]
+    + ["--runs", SETTINGS.runs_root]
+    + ["--results", SETTINGS.results_root]
 )
 
 

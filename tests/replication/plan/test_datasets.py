@@ -177,6 +177,29 @@ def test_a_wrong_entry_is_refused_by_name(tmp_path, entry, change, complaint):
     assert complaint in str(caught.value)
 
 
+@pytest.mark.parametrize("path", ["../../x", "a/../../x", "/etc/x"])
+@pytest.mark.parametrize("field", ["files", "folder", "required", "images", "segmentation"])
+def test_an_entry_names_nothing_outside_of_its_folder(tmp_path, entry, field, path):
+    split = {"img_path": "images", "seg_map_path": path}
+    change = {
+        "files": [{"name": path, "url": ["http://x/a"], "size": 1, "md5": "0" * 32}],
+        "folder": path,
+        "required": [path],
+        "images": [{"folder": path, "classes": 0, "images": None}],
+        "segmentation": {"type": "X", "train": split, "val": split},
+    }
+    registry = written(tmp_path / "datasets.yaml", {"mine": entry | {field: change[field]}})
+    with pytest.raises(VitrailError, match=f"'{field}.*leads out of its folder") as caught:
+        load_registry(registry)
+    assert repr(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["../mine", "a/b", "-mine", "", "a b"])
+def test_a_dataset_is_called_as_a_file_can_be(tmp_path, entry, name):
+    with pytest.raises(VitrailError, match="'name' is"):
+        load_registry(written(tmp_path / "datasets.yaml", {name: entry}))
+
+
 @pytest.mark.parametrize("checksums", [{}, {"sha256": "0" * 64, "md5": "0" * 32}])
 def test_a_file_has_exactly_one_checksum(tmp_path, entry, checksums):
     entry["files"] = [{"name": "a", "url": ["http://x/a"], "size": 1, **checksums}]
