@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ PLUMBING = (
     "vitrail.provenance",
     "vitrail.segmentation",  # itself, not the modules in it: it registers them all
 )
-REGISTERING = ("register_model", "register_module")  # timm's and mmengine's; register_models too
+REGISTERING = ("register_model", "register_module")  # decorators of timm and of mmengine
 RENDERING = (
     "replication.evidence.comparison",
     "replication.evidence.tables",
@@ -136,16 +135,12 @@ def registering_modules() -> dict[str, str]:
 
 
 def _registered_in(tree: ast.Module) -> Iterator[str]:
+    """The names of the functions and classes at the top level that a decorator registers."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             for decorator in node.decorator_list:
                 if any(word in ast.unparse(decorator) for word in REGISTERING):
                     yield node.name
-        match node:
-            case ast.Expr(ast.Call(ast.Name("register_models"), [_, _, families, shapes])):
-                parts = map(ast.literal_eval, (families, shapes))
-                # Named as `octic.shapes.register_models` names them.
-                yield from (f"{family}_{shape}_224" for family, shape in itertools.product(*parts))
 
 
 def _named_in(value: Any) -> set[str]:
