@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from replication.plan.datasets import DatasetInfo
-    from replication.plan.jobs import TrainingJob
+    from replication.plan.nodes import TrainingNode
     from replication.plan.recipe import AnyRecipe, Recipe, Training
     from vitrail.images.loading import Views
 
@@ -43,6 +43,7 @@ class Job(Generic[R]):
         validate_every: epochs between validations, with one at the end; None is never. They change
             no bit of the weights.
         tensorboard: write TensorBoard's events beside the log, if it is installed.
+        commit: the commit that the training is planned at.
         views: the training images as the model sees them, where no seed changes them: filled in by
             the first of the runs that share it.
     """
@@ -60,10 +61,11 @@ class Job(Generic[R]):
     stop_after: int | None = None
     validate_every: int | None = None
     tensorboard: bool = False
+    commit: str | None = None
     views: Views = field(default_factory=dict, repr=False)
 
 
-def one_run(job: TrainingJob, seed: int, views: Views) -> Job[AnyRecipe]:
+def one_run(job: TrainingNode, seed: int, views: Views) -> Job[AnyRecipe]:
     """The run of one seed, which starts where the job says; its seeds share `views`.
 
     Raises:
@@ -84,6 +86,7 @@ def one_run(job: TrainingJob, seed: int, views: Views) -> Job[AnyRecipe]:
         retrain=job.retrain,
         validate_every=job.validate_every,
         tensorboard=job.tensorboard,
+        commit=job.commit,
         views=views,
     )
 

@@ -31,7 +31,7 @@ from replication.plan.code import training_digest
 from replication.plan.recipe import short_hash
 from vitrail.errors import VitrailError
 from vitrail.files import Locked, clear_temporaries, lock, sha256, write_atomically
-from vitrail.provenance import commit, peak_memory_bytes, provenance, read_provenance
+from vitrail.provenance import peak_memory_bytes, provenance, read_provenance
 
 if TYPE_CHECKING:
     from replication.engine.engine import Job
@@ -58,7 +58,7 @@ class RunFolder:
         self.code = training_digest(job.recipe, job.dataset)
         self.data, self.checkpoints = data_digest(job), checkpoints_of(job)
         attempts = self.checkpoints.folder / "attempts.json"
-        self.attempts = Attempts(attempts, job.recipe.batch.size, commit(), self.code)
+        self.attempts = Attempts(attempts, job.recipe.batch.size, job.commit, self.code)
 
     @contextmanager
     def held(self) -> Iterator[bool]:

@@ -43,34 +43,44 @@ RENDERING = (
     "vitrail.scores",
     "vitrail.style",
 )
+REPORTING = ("replication.evidence.claims", "replication.evidence.page", "replication.evidence.report")
 
 
 def measuring_digest(
     function: str, args: Any, recipe: AnyRecipe | None, datasets: Iterable[DatasetInfo]
 ) -> str:
-    """Return the digest of the code behind a measurement.
-
-    `args` of the ``module:function`` may name models; `recipe` is what it is taken on, if it is on
-    something, trained or not; `datasets` are those whose images it may read.
-    """
+    """Return the digest of the code behind a measurement, as it is now."""
     return digest(modules_of_measurement(function, args, recipe, datasets))
 
 
 def training_digest(recipe: AnyRecipe, dataset: DatasetInfo) -> str:
-    """Return the digest of the code that trains a recipe."""
-    roots = {recipe.engine, *_named_in(recipe), *_openers([dataset])}
-    return digest(closure(roots))
+    """Return the digest of the code that trains a recipe, as it is now."""
+    return digest(modules_of_training(recipe, dataset))
 
 
-def rendering_digest(draw: str | None) -> str:
-    """Return the digest of the code that renders: what all share, and a figure's own function."""
-    return digest(frozenset(RENDERING) | (closure([_module(draw)]) if draw else frozenset()))
+def modules_of_training(recipe: AnyRecipe, dataset: DatasetInfo) -> frozenset[str]:
+    """The modules that decide what a recipe is trained to on a dataset."""
+    return closure({recipe.engine, *_named_in(recipe), *_openers([dataset])})
+
+
+def modules_of_rendering(draw: str | None) -> frozenset[str]:
+    """The modules that render: what all artifacts share, and a figure's own function."""
+    return frozenset(RENDERING) | (closure([_module(draw)]) if draw else frozenset())
+
+
+def modules_of_report() -> frozenset[str]:
+    """The modules that write the report of a scale."""
+    return frozenset((*RENDERING, *REPORTING))
 
 
 def modules_of_measurement(
     function: str, args: Any, recipe: AnyRecipe | None, datasets: Iterable[DatasetInfo]
 ) -> frozenset[str]:
-    """The modules behind a measurement, see `measuring_digest`."""
+    """The modules that decide what is measured.
+
+    `args` of the ``module:function`` may name models; `recipe` is what it is taken on, if it is on
+    something, trained or not; `datasets` are those whose images it may read.
+    """
     roots = {_module(function), *_named_in(args), *_openers(datasets)}
     if recipe is not None:
         roots |= {recipe.builder, *_named_in(recipe)}
@@ -115,10 +125,11 @@ def _graph() -> grimp.ImportGraph:
 
 @functools.cache
 def _digest_of(module: str) -> str:
-    return hashlib.sha256(code_of(_file(module)).encode()).hexdigest()
+    return hashlib.sha256(code_of(file_of(module)).encode()).hexdigest()
 
 
-def _file(module: str) -> Path:
+def file_of(module: str) -> Path:
+    """The file of one of our modules."""
     path = SOURCES.joinpath(*module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
@@ -128,7 +139,7 @@ def registering_modules() -> dict[str, str]:
     """The module that registers each model of timm's kind, and each type of mmengine's, by name."""
     found = {}
     for module in sorted(_graph().modules):
-        path = _file(module)
+        path = file_of(module)
         if any(word in path.read_text(encoding="utf-8") for word in REGISTERING):
             found.update(dict.fromkeys(_registered_in(syntax_tree(path)), module))
     return found

@@ -105,12 +105,14 @@ class TrainingNode(Node):
 
     `published` is the file of the published weights that training starts from, `start` the run from
     whose weights of the same seed it does. With `retrain`, what other code has trained is trained
-    anew. How it is watched (`validate_every` epochs, `tensorboard`) changes no bit of its weights.
+    anew. `data` has what counts of the entries of its dataset and of those of the runs that it starts
+    from. How it is watched (`validate_every` epochs, `tensorboard`) changes no bit of its weights.
     """
 
     kind: Literal["training"] = "training"
     recipe: AnyRecipe = Field(discriminator="task")
     dataset: DatasetInfo
+    data: tuple[dict[str, Any], ...]
     seeds: tuple[NonNegativeInt, ...] = Field(min_length=1)
     device: str
     data_root: Path
@@ -132,7 +134,7 @@ class TrainingNode(Node):
         """Recipe, seeds, dataset and code."""
         return {
             "recipe": self.recipe.canonical_json(),
-            "dataset": self.dataset.decisive,
+            "data": self.data,
             "seeds": self.seeds,
             "code": self.code,
         }
@@ -142,7 +144,7 @@ class MeasurementNode(Node):
     """A function with its arguments, on trained models, on a recipe or on nothing.
 
     `run` says where the trained models lie; without it a `recipe` is measured untrained. `datasets`
-    are those that the measure reads besides the recipe's own.
+    are those that the measure reads besides the recipe's own; `data` is that of the run.
     """
 
     kind: Literal["measurement"] = "measurement"
@@ -156,6 +158,7 @@ class MeasurementNode(Node):
     recipe: AnyRecipe | None = Field(None, discriminator="task")
     recipe_name: str | None = None
     dataset: DatasetInfo | None = None
+    data: tuple[dict[str, Any], ...] = ()
     run: TrainedRun | None = None
 
     @property
@@ -164,12 +167,17 @@ class MeasurementNode(Node):
         return (*((self.dataset,) if self.run and self.dataset else ()), *self.datasets)
 
     @property
+    def measured_on(self) -> tuple[str, ...]:
+        """The names of the datasets that the numbers are of."""
+        return tuple(info.name for info in self.datasets or self.reads[:1])
+
+    @property
     def decided(self) -> dict[str, Any]:
         """Function, arguments, seeds, device, datasets, recipe and code."""
         return {
             **{name: getattr(self, name) for name in ("function", "args", "seeds", "device")},
             "datasets": [info.decisive for info in self.datasets],
-            "dataset": self.dataset.decisive if self.dataset else None,
+            "data": self.data,
             "recipe": self.recipe.canonical_json() if self.recipe else None,
             "trained": self.run is not None,
             "code": self.code,
