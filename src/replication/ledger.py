@@ -139,7 +139,7 @@ class Ledger:
         for path in node.inputs:
             if fault := self.fault(path):
                 return fault
-        remove = ()
+        remove: tuple[Path, ...] = ()
         if isinstance(node, TrainingNode):
             remove = tuple(node.folder / f"seed{seed}" for seed in node.seeds)
         found = next(_faults_of(record, node), None)
@@ -176,9 +176,12 @@ def _faults_of(record: Record, node: AnyNode) -> Iterator[str]:
                     yield f"names weights that are gone, {weights}"
                 elif digest_once(weights) != record.outcome["sha256"].get(str(seed)):
                     yield f"names other weights than {weights} holds"
-                start = node.start and digest_once(node.start.weights(seed))
-                if start and start != record.outcome["facts"][str(seed)].get("initial_sha256"):
-                    yield f"was trained from other weights than {node.start.weights(seed)} holds"
+                if node.start is None:
+                    continue
+                start = node.start.weights(seed)
+                started = record.outcome["facts"][str(seed)].get("initial_sha256")
+                if start.is_file() and digest_once(start) != started:
+                    yield f"was trained from other weights than {start} holds"
         case MeasurementNode():
             for seed in node.seeds if node.run else ():
                 trained = read_record(node.run.records[seed]) if node.run else None
@@ -190,10 +193,10 @@ def _faults_of(record: Record, node: AnyNode) -> Iterator[str]:
                 now = read_record(path)
                 if record.outcome["inputs"].get(str(path)) != (now.sha256 if now else None):
                     yield f"shows other numbers than {path} has"
-            for path in node.files:
-                digest = sha256(path) if path.is_file() else None
-                if record.outcome["outputs"].get(path.name) != digest:
-                    yield f"rendered another {path.name} than is here"
+            for file in node.files:
+                digest = sha256(file) if file.is_file() else None
+                if record.outcome["outputs"].get(file.name) != digest:
+                    yield f"rendered another {file.name} than is here"
 
 
 def _differing(made: AnyNode, node: AnyNode) -> str:

@@ -26,8 +26,8 @@ ON = {Described.__name__: "recipe", Trained.__name__: "run"}
 def take(job: MeasurementNode) -> dict[str, Any]:
     """Take a measurement on all its seeds; return the outcome of its node.
 
-    That is ``values`` of each seed, the digest of the ``code``, the SHA-256 of the ``weights`` of each
-    seed, and ``provenance``: where and when.
+    That is ``values`` of each seed, the digest of the ``code``, the SHA-256 of the ``weights`` of
+    each seed, and ``provenance``: where and when.
 
     Raises:
         VitrailError: the function does not exist, or a run is not trained or not as its record

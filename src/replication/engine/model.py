@@ -20,7 +20,7 @@ import vitrail.models  # noqa: F401
 from replication.engine.engine import builder_of
 from replication.ledger import read_record
 from vitrail.errors import VitrailError, first_line
-from vitrail.files import atomic_path, sha256, write_atomically
+from vitrail.files import atomic_path, sha256
 from vitrail.weights_file import read_weights
 
 if TYPE_CHECKING:

@@ -446,6 +446,7 @@ class Catalog:
         """The measurements behind all artifacts of this scale, by path."""
         return {m.path: m for artifact in self.artifacts for m in artifact.measurements}
 
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def node(self, output: Path) -> AnyNode:
         """The node whose record is `output`.
 
@@ -495,7 +496,6 @@ class Catalog:
         """The scale's; but a training of no epochs only copies weights, in a job without a GPU."""
         return self.scale.device if run.recipe.steps(run.info.train_images) else "cpu"
 
-    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def training_node(self, run: Run, seeds: tuple[int, ...]) -> TrainingNode:
         """The node that trains some seeds of a run.
 
@@ -531,7 +531,6 @@ class Catalog:
             tensorboard=jobs.tensorboard,
         )
 
-    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def measurement_node(self, measurement: Measurement) -> MeasurementNode:
         """The node that takes a measurement."""
         run, on = measurement.run, measurement.on
@@ -561,7 +560,6 @@ class Catalog:
             **{name: getattr(measurement, name) for name in same},
         )
 
-    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def rendering_node(self, artifact: Artifact) -> RenderingNode:
         """The node that renders an artifact."""
         measurements = tuple(one.path for one in artifact.measurements)

@@ -43,7 +43,11 @@ RENDERING = (
     "vitrail.scores",
     "vitrail.style",
 )
-REPORTING = ("replication.evidence.claims", "replication.evidence.page", "replication.evidence.report")
+REPORTING = (
+    "replication.evidence.claims",
+    "replication.evidence.page",
+    "replication.evidence.report",
+)
 
 
 def measuring_digest(

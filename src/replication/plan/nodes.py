@@ -92,7 +92,11 @@ class Node(Strict, ABC):
         return {**self.model_dump(mode="json"), "identity": self.identity}
 
     def write(self) -> Path:
-        """Write the node's file, unless it says the same; return its path, or raise VitrailError."""
+        """Write the node's file, unless it says the same; return its path.
+
+        Raises:
+            VitrailError: it cannot be written.
+        """
         text = json.dumps(self.content(), indent=1) + "\n"
         if not self.path.is_file() or self.path.read_bytes() != text.encode():
             with atomic_path(self.path, durable=False) as temporary:  # it can be planned again
@@ -105,8 +109,9 @@ class TrainingNode(Node):
 
     `published` is the file of the published weights that training starts from, `start` the run from
     whose weights of the same seed it does. With `retrain`, what other code has trained is trained
-    anew. `data` has what counts of the entries of its dataset and of those of the runs that it starts
-    from. How it is watched (`validate_every` epochs, `tensorboard`) changes no bit of its weights.
+    anew. `data` has what counts of the entries of its dataset and of those of the runs that it
+    starts from. How it is watched (`validate_every` epochs, `tensorboard`) changes no bit of its
+    weights.
     """
 
     kind: Literal["training"] = "training"
@@ -353,7 +358,7 @@ def read_node(path: Path) -> AnyNode:
 
 
 def read_needs(path: Path) -> dict[str, Any]:
-    """Read inputs, identity and resources of a node's file, for the rules; errors as `read_node`."""
+    """Read inputs, identity and resources of a node's file for the rules; errors as `read_node`."""
     content = _content(path)
     try:
         needs = {name: content[name] for name in ("inputs", "identity")}

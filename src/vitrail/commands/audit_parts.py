@@ -12,10 +12,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import math
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,7 +41,7 @@ from vitrail.measures.consistency import (
     validation_batches,
     worst_shift,
 )
-from vitrail.measures.context import Trained, without_tf32
+from vitrail.measures.context import Trained
 from vitrail.measures.permutable import permutable
 from vitrail.measures.position_shap import sweep, transformed, validation
 from vitrail.octic.group import ELEMENTS, transform

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from replication.cli import app
 from typer.testing import CliRunner
 
-from replication.cli import app
 from replication.commands.results import sha256_once
 from replication.evidence.comparison import COLUMNS
 from replication.evidence.tables import render
