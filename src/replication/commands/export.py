@@ -32,9 +32,7 @@ def export(
     to: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the model to this new folder.")
     ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Export the run of this seed.")
-    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Export the run of this seed.")] = 0,
     push: Annotated[
         str | None,
         typer.Option(

@@ -20,8 +20,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from replication.commands.cost import count_model
 from replication.data.miniature import write_miniature
 from replication.engine.checkpoint import Checkpoints

@@ -26,7 +26,8 @@ def show(
     recipe: Annotated[
         str | None,
         typer.Option(
-            metavar="RECIPE", help="Print this recipe as YAML: NAME, PAPER/NAME or its run's folder."
+            metavar="RECIPE",
+            help="Print this recipe as YAML: NAME, PAPER/NAME or its run's folder.",
         ),
     ] = None,
     why: Annotated[

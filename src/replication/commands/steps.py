@@ -78,9 +78,9 @@ def fetch(
     name: Annotated[
         str, typer.Argument(metavar="DATASET", help="The dataset, as the registry names it.")
     ],
-    data: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder of the datasets.")
-    ] = Path("data"),
+    data: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the datasets.")] = Path(
+        "data"
+    ),
     receipt: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write this JSON file when the dataset is verified."),
@@ -114,7 +114,8 @@ def fetch_weights(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="The weights, as the registry names them: timm's name with its tag."
+            metavar="NAME",
+            help="The weights, as the registry names them: timm's name with its tag.",
         ),
     ],
     output: Annotated[

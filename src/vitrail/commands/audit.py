@@ -23,7 +23,8 @@ def audit(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A classifier: timm's name, hf-hub:OWNER/NAME or local-dir:FOLDER."
+            metavar="MODEL",
+            help="A classifier: timm's name, hf-hub:OWNER/NAME or local-dir:FOLDER.",
         ),
     ],
     data: Images,
