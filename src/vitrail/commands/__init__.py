@@ -52,7 +52,8 @@ def table(
     for line in lines:
         shown.add_row(*map(Text, line))
     console = _console()
-    console.width = max(console.width, Measurement.get(console, console.options, shown).minimum)
+    unlimited = console.options.update(max_width=PIPED_WIDTH)
+    console.width = max(console.width, Measurement.get(console, unlimited, shown).minimum)
     console.print(shown, "")
 
 
