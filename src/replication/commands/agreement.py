@@ -270,6 +270,7 @@ def record(outcome: Outcome) -> dict[str, Any]:
 
 
 def print_outcome(outcome: Outcome) -> None:
+    """Print what was altered, how numbers agree, which differ, and which claims changed."""
     if outcome.altered:
         heading("Altered")
         say(*(f"  {sentence}" for sentence in outcome.altered))

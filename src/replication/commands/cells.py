@@ -13,12 +13,16 @@ from replication.evidence.tables import measured_number, printed_number
 from replication.plan.catalog import Artifact, Catalog, Cell, Measurement, Run
 from vitrail.commands import heading, say, table
 
+NUMBERS = ("measured", "printed")
 Found = Mapping[Hashable, Any]
 """A cell as its artifact's CSV has it."""
 
 
 def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
-    """Print a line for each cell; with `long` also its measure, its run, and its printed place."""
+    """Print a line for each cell, a table for each group of columns.
+
+    With `long` each cell has two lines instead: its numbers, and where they come from.
+    """
     target = f"{artifact.paper}_{artifact.name}"
     heading(f"{target}: {artifact.title} ({artifact.source})")
     say(artifact.caption, *filter(None, [artifact.note]))
@@ -29,15 +33,19 @@ def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
     found = _measured_cells(artifact, catalog)
     if not found:
         say(f"Not made here yet: snakemake {target} --config scale={catalog.scale.name}", "")
-    header = [artifact.row_header or "row", "column", "measured", "printed", "verdict"]
-    rows = []
-    for cell in artifact.cells:
-        rows.append(_line(cell, found.get((cell.row, cell.column), {})))
-        if long:
-            rows[-1] += _origin(cell)
     if long:
-        header += ["measure", "run", "place"]
-    table(header, rows, right=["measured", "printed"])
+        for cell in artifact.cells:
+            _print_in_full(cell, found)
+        say("")
+        return
+    header = [artifact.row_header or "row", "column", *NUMBERS, "verdict"]
+    columns = {column.full_label: column for column in artifact.columns}
+    groups: dict[str, list[list[str]]] = {}
+    for cell in artifact.cells:
+        column = columns[cell.column]
+        groups.setdefault(column.group or "", []).append(_line(cell, column.label, found))
+    for group, lines in groups.items():
+        table(header, lines, right=NUMBERS, title=group)
 
 
 def print_runs(runs: Iterable[Run]) -> None:
@@ -82,18 +90,26 @@ def _measured_cells(artifact: Artifact, catalog: Catalog) -> dict[tuple[str, str
     return {(cell["row"], cell["column"]): cell for cell in cells}
 
 
-def _line(cell: Cell, found: Found) -> list[object]:
+def _line(cell: Cell, column: str, cells: Mapping[tuple[str, str], Found]) -> list[str]:
+    found = cells.get((cell.row, cell.column), {})
     number = measured_number(found or None, cell.digits)
     measured = " ± ".join(filter(None, [number.value, number.spread])) + number.mark
-    return [cell.row, cell.column, measured, _printed(cell), found.get("verdict")]
+    return [cell.row, column, measured, _printed(cell), str(found.get("verdict", ""))]
 
 
-def _origin(cell: Cell) -> list[object]:
-    """Where the cell's two numbers come from: its measure, its run, and the place in the paper."""
-    measured = cell.measurement
-    measure = f"{measured.name}: {cell.key}" if measured else "not measured"
-    run = _subject(measured) if measured else None
-    return [measure, run, cell.printed.source if cell.printed else None]
+def _print_in_full(cell: Cell, cells: Mapping[tuple[str, str], Found]) -> None:
+    """Print a cell's numbers, and below them its measure, its run, and its place in the paper."""
+    row, column, measured, printed, verdict = _line(cell, cell.column, cells)
+    numbers = {"measured": measured, "printed": printed}
+    told = [f"{name} {number}" for name, number in numbers.items() if number]
+    say(f"{row}, {column}: {', '.join([*told, *filter(None, [verdict])]) or 'no number'}")
+    origin = []
+    if cell.measurement:
+        subject = _subject(cell.measurement)
+        origin.append(f"{cell.measurement.name}: {cell.key}" + (subject and f" of {subject}"))
+    if cell.printed:
+        origin.append(cell.printed.source)
+    say(f"    {'; '.join(origin) or 'not measured'}")
 
 
 def _subject(measurement: Measurement) -> str:

@@ -70,6 +70,7 @@ class Estimate:
 
     @cached_property
     def datasets(self) -> list[DatasetNeed]:
+        """The datasets that the artifacts need."""
         return datasets_needed(self.artifacts, self.catalog)
 
     @cached_property
@@ -124,12 +125,21 @@ class Estimate:
             "datasets": {need.info.name: need.state for need in self.datasets},
         }
 
-    def print_jobs(self) -> None:
+    def print_all(self) -> None:
+        """Print jobs, trainings, days on several nodes, hours, evaluations, and disk."""
+        self._print_jobs()
+        self._print_trainings()
+        self._print_nodes()
+        self._print_hours()
+        self._print_evaluations()
+        self._print_disk()
+
+    def _print_jobs(self) -> None:
         title = "Jobs (by the files that exist; snakemake -n says which of them are out of date)"
         rows = [[step, *states.values()] for step, states in self.jobs().items()]
         table(["step", *STATES], rows, STATES, title)
 
-    def print_trainings(self) -> None:
+    def _print_trainings(self) -> None:
         costs = self.costs
         trained = [run for run in self.runs if training_images(run)]
         if untrained := len(self.runs) - len(trained):
@@ -162,7 +172,7 @@ class Estimate:
             say("its logs: the median in log.jsonl of the recipe's own runs on such a device.")
         say("")
 
-    def print_nodes(self) -> None:
+    def _print_nodes(self) -> None:
         """Print what several nodes would make of the jobs that take longer than a day on one."""
         rows = []
         for run in self.runs:
@@ -185,7 +195,7 @@ class Estimate:
         """Seconds of one device for the job of a run that trains most seeds."""
         return self.costs.seconds(run).times(max(map(len, run.jobs)))
 
-    def print_hours(self) -> None:
+    def _print_hours(self) -> None:
         if len(self.artifacts) > 1:
             first = "artifact"
             parts = [(f"{one.paper}_{one.name}", one.runs) for one in self.artifacts]
@@ -199,7 +209,7 @@ class Estimate:
         ]
         self._print_times("Training {} of one {}", (first, "runs"), rows)
 
-    def print_evaluations(self) -> None:
+    def _print_evaluations(self) -> None:
         priced, others = self.evaluations
         if priced:
             rows = [(name, *one) for name, one in priced.items()]
@@ -227,7 +237,7 @@ class Estimate:
         columns = [*header, unit, "still to do"]
         table(columns, lines, columns[1:], title.format(unit, self.costs.device.title))
 
-    def print_disk(self) -> None:
+    def _print_disk(self) -> None:
         costs, runs_root = self.costs, self.catalog.runs_root
         missing = [run for run in self.runs for s in run.seeds if state_of(run, s) != "done"]
         weights = sum(costs.weights_bytes(run) for run in missing)

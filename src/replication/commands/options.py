@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -49,4 +49,5 @@ def open_catalog(
     from replication.plan.catalog import load_catalog
 
     given = {"scale": scale, "runs_root": runs, "results_root": results, "data_root": data}
-    return load_catalog(**{name: value for name, value in given.items() if value is not None})
+    overrides: Any = {name: value for name, value in given.items() if value is not None}
+    return load_catalog(**overrides)

@@ -65,9 +65,4 @@ def plan(
         say(json.dumps({**asked, **estimate.figures()}, indent=2))
         return
     say(f"{', '.join(targets)} at scale {catalog.scale.name}: {catalog.scale.description}", "")
-    estimate.print_jobs()
-    estimate.print_trainings()
-    estimate.print_nodes()
-    estimate.print_hours()
-    estimate.print_evaluations()
-    estimate.print_disk()
+    estimate.print_all()

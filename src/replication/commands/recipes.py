@@ -62,7 +62,7 @@ def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> 
 
 
 def _recipes_by_line(catalog: Catalog, paper: str) -> dict[str, list[str]]:
-    """By the line that sets a value: the recipes that have this value, other papers' as PAPER/NAME."""
+    """Which recipes each line of the configuration sets a value of; other papers' as PAPER/NAME."""
     found: dict[str, list[str]] = {}
     for one in sorted(catalog.papers, key=lambda name: (name != paper, name)):
         for name in catalog.paper(one).recipes:

@@ -44,7 +44,7 @@ def table(
     if title:
         heading(title)
     lines = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    shown = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for number, name in enumerate(header):
         side: JustifyMethod = "right" if name in right else "left"
         single = not any(" " in line[number] for line in lines)
@@ -52,7 +52,8 @@ def table(
     for line in lines:
         shown.add_row(*map(Text, line))
     console = _console()
-    console.width = max(console.width, Measurement.get(console, console.options, shown).minimum)
+    unlimited = console.options.update(max_width=PIPED_WIDTH)
+    console.width = max(console.width, Measurement.get(console, unlimited, shown).minimum)
     console.print(shown, "")
 
 

@@ -132,6 +132,7 @@ def described(name: str, model: nn.Module, images: int) -> tuple[Shown, Listing]
 
 
 def weights_digest(model: nn.Module) -> str:
+    """Return 16 hexadecimal digits that change with the model's parameters and buffers."""
     noted = hashlib.sha256()
     for name, value in model.state_dict().items():
         noted.update(name.encode())
@@ -406,6 +407,7 @@ def write_table(parts: Mapping[str, Part], origin: Mapping[str, Any], path: Path
 
 
 def stamp(origin: Mapping[str, Any]) -> str:
+    """Return the line below the page's plots: code, packages, device, weights and images."""
     packages = origin["packages"]
     code = str(origin["commit"] or packages.get("vitrail"))[:8]
     return (
@@ -415,4 +417,5 @@ def stamp(origin: Mapping[str, Any]) -> str:
 
 
 def interval(row: Row) -> str:
+    """Return a row's 95 % interval in words, "" where it has none."""
     return "" if row["low"] is None else f"{row['low']:.3g} to {row['high']:.3g}"

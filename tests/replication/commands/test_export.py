@@ -7,7 +7,6 @@ import timm
 import torch
 import yaml
 
-from replication.commands import export as command
 from replication.commands.export import export
 from replication.engine.model import save_weights
 from replication.plan.recipe import Recipe, SelfSupervisionRecipe
@@ -97,7 +96,7 @@ class Hub:
 
 
 def test_it_is_pushed_to_a_hub(run, monkeypatch, capsys):
-    monkeypatch.setattr(command, "HfApi", Hub)
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
     export(run, None, 0, "hf-hub:me/mine")
     assert Hub.pushed == {"me/mine": ["README.md", "config.json", "model.safetensors"]}
     assert "https://huggingface.co/me/mine" in capsys.readouterr().out

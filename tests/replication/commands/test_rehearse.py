@@ -1,10 +1,12 @@
 import pytest
 
-from replication.commands import rehearse
-from replication.commands.rehearse import miniature_recipe
+from replication.commands import rehearsal
+from replication.commands.rehearsal import miniature_recipe
 from replication.engine.model import save_weights
 from replication.plan.catalog import load_catalog
 from vitrail.factory import build_model
+
+LARGEST = 100.0  # million parameters
 
 
 def test_every_recipe_is_trained_resumed_and_measured(vitrail, checkout):
@@ -87,7 +89,7 @@ def test_a_misspelt_key_of_a_cell_is_found_before_the_training(vitrail, checkout
 def test_only_batch_weights_and_a_precision_the_device_lacks_are_changed(catalog, device):
     recipe = catalog("full").paper("tiny").run("mixup").recipe
     recipe = recipe.model_copy(update={"compile": True})
-    small = miniature_recipe(recipe, device)
+    small = miniature_recipe(recipe, device, LARGEST)
     assert (small.batch.size, small.batch.micro) == (2, 2)
     assert small.precision == ("bf16" if device == "cpu" else "fp16")
     assert small.compile == (device != "cpu")
@@ -97,7 +99,7 @@ def test_only_batch_weights_and_a_precision_the_device_lacks_are_changed(catalog
 
 def test_the_largest_models_are_rehearsed_with_two_blocks(catalog, vitrail):
     recipe = catalog("full").paper("tiny").run("mixup").recipe
-    assert miniature_recipe(recipe, "cpu").model.args == recipe.model.args
+    assert miniature_recipe(recipe, "cpu", LARGEST).model.args == recipe.model.args
     assert miniature_recipe(recipe, "cpu", 1e-3).model.args == {**recipe.model.args, "depth": 2}
     name, of_size = "octic_h8_vit_small_patch16_224", {"img_size": 32, "patch_size": 8}
     hybrid = recipe.model.model_copy(update={"name": name, "args": {**of_size, "octic_depth": 6}})
@@ -114,5 +116,5 @@ def test_a_measure_that_repeats_itself_is_rehearsed_with_two_of_its_repetitions(
     full = load_catalog(root, scale="full")
     worst = full.paper("shift").measurement("worst_shift", "swin_t-cifar10-circular")
     linear = full.paper("octic").measurement("linear", "dinov2-vit-l")
-    assert rehearse._short(worst) == {**worst.args, "shifts": 2}
-    assert rehearse._short(linear) == {**linear.args, "steps": 2}
+    assert rehearsal._short(worst) == {**worst.args, "shifts": 2}
+    assert rehearsal._short(linear) == {**linear.args, "steps": 2}
