@@ -78,12 +78,13 @@ def read_measurement(path: Path) -> dict[str, Any] | None:
         match json.loads(content):
             case {"seeds": [_, *_] as seeds, "values": dict(values), "provenance": dict()} as found:
                 own = all(isinstance(one, dict) for one in values.values())
+                own = own and isinstance(found.get("weights", {}), dict)
                 if own and {str(seed) for seed in seeds} == values.keys():
                     return {**found, "sha256": hashlib.sha256(content).hexdigest()}
         raise ValueError("no values of each of its seeds")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise VitrailError(f"cannot read {path} ({error}); delete it and measure again") from None
 
 
