@@ -6,10 +6,10 @@ An entry says all about a dataset that is not code; `loader` names the function 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from replication.plan.schema import Strict, load_entries
@@ -21,10 +21,20 @@ Channels = tuple[float, float, float]
 Url = Annotated[str, Field(pattern=r"^(https?|ftp|file)://\S+$")]
 
 
+def _below(path: str) -> str:
+    parts = PurePosixPath(path)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise ValueError("it leads out of its folder; give a path below it")
+    return path
+
+
+Below = Annotated[str, AfterValidator(_below)]
+
+
 class RemoteFile(Strict):
     """A file to download; an archive is unpacked into the folder where it lies."""
 
-    name: str = Field(description="path inside the dataset's folder")
+    name: Below = Field(description="path inside the dataset's folder")
     url: list[Url] = Field(min_length=1, description="mirrors of the same bytes, best first")
     size: PositiveInt = Field(description="bytes")
     sha256: str | None = Hex64
@@ -98,7 +108,7 @@ class DatasetInfo(Strict):
     licence: str
     homepage: str
     loader: str = Field(pattern=r"^[\w.]+:\w+$", description="module:function")
-    folder: str = ""
+    folder: Below = ""
     files: list[RemoteFile] = Field([], description="what `fetch` downloads")
     required: list[str] = Field([], description="files that the loader reads")
     images: list[Images] = Field([], description="folders of images that the loader reads")

@@ -184,6 +184,19 @@ def test_a_file_has_exactly_one_checksum(tmp_path, entry, checksums):
         load_registry(written(tmp_path / "datasets.yaml", {"mine": entry}))
 
 
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/x"])
+@pytest.mark.parametrize("field", ["name", "folder"])
+def test_nothing_is_written_outside_of_the_data_root(tmp_path, entry, field, path):
+    if field == "folder":
+        entry["folder"] = path
+    else:
+        entry["files"] = [{"name": path, "url": ["http://x/a"], "size": 1, "sha256": "0" * 64}]
+    with pytest.raises(
+        VitrailError, match=r"datasets.yaml, dataset 'mine'.*leads out of its folder"
+    ):
+        load_registry(written(tmp_path / "datasets.yaml", {"mine": entry}))
+
+
 def test_an_md5_is_taken_where_nothing_better_is_published(entry):
     entry["files"] = [{"name": "a", "url": ["http://x/a"], "size": 1, "md5": "0" * 32}]
     info = DatasetInfo.model_validate(entry | {"name": "mine"})
