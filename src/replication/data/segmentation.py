@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -17,6 +18,9 @@ from replication.data.layout import stems
 from vitrail.errors import VitrailError
 from vitrail.images.decoding import IGNORED, read_image, read_mask
 from vitrail.images.opening import Split
+
+if TYPE_CHECKING:
+    from replication.plan.datasets import DatasetInfo
 
 ADE_FOLDERS: dict[Split, str] = {"train": "training", "val": "validation"}
 
@@ -86,7 +90,7 @@ def voc2012(folder: Path, split: Split) -> MaskedImages:
     return MaskedImages(images, masks, reduce_zero_label=False)
 
 
-def arrange_loveda(folder: Path, output: Path) -> None:
+def arrange_loveda(info: DatasetInfo, folder: Path, output: Path) -> None:
     """Move ``{Train,Val}/{Rural,Urban}/{images_png,masks_png}`` of LoveDA's archives.
 
     MMSegmentation looks for ``{img_dir,ann_dir}/{train,val}``, here in `output`. No two images have

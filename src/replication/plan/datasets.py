@@ -116,8 +116,8 @@ class DatasetInfo(Strict):
     prepare: str | None = Field(
         None,
         pattern=r"^[\w.]+:\w+$",
-        description="module:function of the folder, after the download if there is one, and of an "
-        "empty folder; what it leaves in the latter is moved to the former",
+        description="module:function of this entry, of the folder, after the download if there is "
+        "one, and of an empty folder; what it leaves in the latter is moved to the former",
     )
     layout: str = Field("", description="the tree below the folder, shown to people")
 
@@ -148,9 +148,33 @@ class DatasetInfo(Strict):
         return self
 
 
+def miniature_of(info: DatasetInfo) -> DatasetInfo:
+    """The entry of a dataset's miniature: ten made-up images of two classes, in its own format.
+
+    Of each class one is for validation and four for training, as EuroSAT is split when it is read.
+    It is called ``<name>-miniature``; classes, mean, std and loader are the dataset's.
+    """
+    own: dict[str, object] = {
+        "name": f"{info.name}-miniature",
+        "title": f"ten made-up images in the format of: {info.title}",
+        "train_images": 8,
+        "val_images": 2,
+        "source": "made",
+        "prepare": "replication.data.miniature:write",
+        "folder": f"miniatures/{info.name}",
+    }
+    # What these count, `verify` asks of the reader instead.
+    return info.model_copy(update={**own, "files": [], "required": [], "images": []})
+
+
 def load_registry(path: Path = Path("configs/datasets.yaml")) -> dict[str, DatasetInfo]:
-    """Read the registry; errors as `load_entries`."""
-    return load_entries(DatasetInfo, path, "dataset")
+    """Read the registry, and add a miniature of each dataset that is downloaded or placed by hand.
+
+    Errors as `load_entries`.
+    """
+    entries = load_entries(DatasetInfo, path, "dataset")
+    of_files = [info for info in entries.values() if info.source in ("download", "manual")]
+    return entries | {one.name: one for one in map(miniature_of, of_files)}
 
 
 def find(name: str, registry: Mapping[str, DatasetInfo]) -> DatasetInfo:

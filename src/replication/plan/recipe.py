@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import (
@@ -21,7 +22,8 @@ from pydantic import (
     model_validator,
 )
 
-from replication.plan.schema import Strict
+from replication.plan.schema import Strict, parse
+from vitrail.errors import require_known
 from vitrail.naming import HUBS
 
 Fraction = float
@@ -472,6 +474,16 @@ RECIPES: dict[str, type[AnyRecipe]] = {
     "segmentation": SegmentationRecipe,
     "self_supervision": SelfSupervisionRecipe,
 }
+
+
+def parse_recipe(values: Mapping[str, Any], where: str) -> AnyRecipe:
+    """Validate `values` as a recipe of their `task`; without one, of classification.
+
+    Raises VitrailError, which names their origin, `where`, if the task is unknown or a value wrong.
+    """
+    task = values.get("task", "classification")
+    require_known(f"{where}: task", str(task), RECIPES)
+    return parse(RECIPES[str(task)], values, where)
 
 
 def canonical_json(value: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from replication.plan.claims import read_claims
 from replication.plan.datasets import DatasetInfo, find
 from replication.plan.paper import ArtifactsFile, Delta, MeasureSpec, PaperScale, RecipesFile
-from replication.plan.recipe import RECIPES, AnyRecipe
+from replication.plan.recipe import AnyRecipe, parse_recipe
 from replication.plan.schema import (
     Placed,
     StandIns,
@@ -181,7 +181,7 @@ class PaperAtScale:
 
     def _recipe(self, name: str, values: Delta) -> AnyRecipe:
         where = f"{self.recipes_path}, recipe '{name}' at scale '{self.scale.name}'"
-        return parse(RECIPES[values["task"]], values, where)
+        return parse_recipe(values, where)
 
     def _completed(self, written: Delta) -> Placed:
         """Add what nobody writes: the dataset's version, and the digest of a configuration."""
