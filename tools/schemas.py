@@ -1,6 +1,7 @@
-"""``python -m tools.schemas`` writes the JSON schemas by which editors check configs/.
+"""``make schemas`` writes the JSON schemas by which editors check configs/.
 
-They are exported from the models that read the files. A delta is any part of a recipe, so nothing
+They are generated and not committed: the first line of each YAML file names its own in `FOLDER`,
+which git ignores. They are exported from the models that read the files. A delta is any part of a recipe, so nothing
 is required of it; that a value is missing is told when the recipe is resolved.
 """
 
@@ -78,5 +79,6 @@ def _nothing_required(schema: Any) -> Any:
 
 
 if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
     for name, schema in schemas().items():
         (FOLDER / f"{name}.schema.json").write_text(json.dumps(schema, indent=2) + "\n")
