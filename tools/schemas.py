@@ -1,8 +1,8 @@
 """``make schemas`` writes the JSON schemas by which editors check configs/.
 
 They are generated and not committed: the first line of each YAML file names its own in `FOLDER`,
-which git ignores. They are exported from the models that read the files. A delta is any part of a recipe, so nothing
-is required of it; that a value is missing is told when the recipe is resolved.
+which git ignores. They are exported from the models that read the files. A delta is any part of a
+recipe, so nothing is required of it; that a value is missing is told when the recipe is resolved.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def schemas() -> dict[str, Any]:
     fields = found["recipes"]["properties"]
     fields["base"] = fields["segmentation"] = fields["self_supervision"] = delta
     fields["axes"]["additionalProperties"]["additionalProperties"] = choice
-    found["recipes"]["$defs"]["Family"]["properties"]["delta"] = delta
+    fields["deltas"]["additionalProperties"] = delta
     found["paper-scale"]["properties"]["recipes"]["additionalProperties"] = delta
     for name in ("recipes", "paper-scale"):
         found[name]["$defs"] |= parts

@@ -37,7 +37,7 @@ def test_a_file_names_its_schema_and_passes_it(file):
     [
         ("recipes", {"base": {"augmentation": {"mixpu": 0.8}}, "recipes": []}),
         ("recipes", {"base": {}, "axes": {"a": {"b": {"extend": "c"}}}, "recipes": []}),
-        ("recipes", {"base": {}, "recipes": [{"name": "a", "delta": {"batch": {"size": "x"}}}]}),
+        ("recipes", {"base": {}, "recipes": [], "deltas": {"a": {"batch": {"size": "x"}}}}),
         ("paper-scale", {"recipes": {"*": {"precision": "fp8"}}}),
         ("paper-scale", {"runs": {"*": {"seed": 3}}}),
         ("scale", {"device": "tpu"}),

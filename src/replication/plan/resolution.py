@@ -19,6 +19,7 @@ from replication.plan.schema import (
     StandIns,
     load,
     match,
+    matching,
     merge,
     parse,
     place_of,
@@ -171,8 +172,7 @@ class PaperAtScale:
         return [
             delta
             for layer in self.layers.values()
-            for patterns, delta in getattr(layer, kind).items()
-            if match(name, patterns)
+            for delta in matching(name, getattr(layer, kind))
         ]
 
     def _recipe(self, name: str, values: Delta) -> AnyRecipe:

@@ -42,7 +42,7 @@ RECIPES = {
             },
         }
     },
-    "recipes": [{"name": "{mix}", "axes": ["mix"]}],
+    "recipes": [{"name": "{mix}"}],
 }
 SMOKE = {
     "recipes": {
