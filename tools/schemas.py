@@ -63,11 +63,27 @@ def schemas() -> dict[str, Any]:
     found["paper-scale"]["properties"]["recipes"]["additionalProperties"] = delta
     for name in ("recipes", "paper-scale"):
         found[name]["$defs"] |= parts
+    found["artifacts"] = _with_names(found["artifacts"])
     entry = found["claims"]["$defs"]["ClaimsEntry"]["properties"]
     name_of_choice = {"type": "string", "pattern": r"\{\w+\}"}
     for key, field in entry.items():
         entry[key] = {"anyOf": [field, name_of_choice]}
     return found
+
+
+def _with_names(schema: Any) -> Any:
+    """Allow the names of `replication.plan.named`: what they stand for is required of no part."""
+    schema = {**schema, "$defs": _nothing_required(schema["$defs"])}
+    for part in schema["$defs"].values():
+        names = {"type": "array", "items": {"type": "string"}}
+        text = "of `values`: what this mapping is laid over"
+        part["properties"]["value"] = {"anyOf": [{"type": "string"}, names], "description": text}
+    sides = schema["$defs"]["ArtifactSpec"]["properties"]
+    for side in ("rows", "columns"):
+        labels = {"anyOf": [sides[side].pop("items"), {"type": "string"}]}
+        list_of = {"type": sides[side].pop("type"), "items": labels}
+        sides[side]["anyOf"] = [list_of, {"type": "string", "description": "of `labels`"}]
+    return schema
 
 
 def _nothing_required(schema: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
+from replication.plan.named import with_names_resolved
 from replication.plan.recipe import Task
 from replication.plan.schema import (
     Delta,
@@ -26,6 +27,7 @@ from replication.plan.schema import (
     matching,
     merge,
     parse,
+    read_mapping,
     refuse_unmatched,
     with_bases,
 )
@@ -71,10 +73,8 @@ class Family(Strict):
                 choices[axis] = [name for name in axes[axis] if match(name, patterns or "*")]
         for chosen in itertools.product(*choices.values()):
             choice_of = dict(zip(choices, chosen, strict=True))
-            yield (
-                "".join(text + choice_of.get(axis or "", "") for text, axis, _ in parts),
-                choice_of,
-            )
+            name = "".join(text + choice_of.get(axis or "", "") for text, axis, _ in parts)
+            yield name, choice_of
 
 
 class RecipesFile(Strict):
@@ -219,10 +219,17 @@ class ArtifactSpec(Strict):
 
 
 class ArtifactsFile(Strict):
-    """``artifacts.yaml``."""
+    """``artifacts.yaml``; what its names stand for is told in `replication.plan.named`."""
 
+    values: dict[str, Delta] = Field({}, description="mappings that others are laid over")
+    labels: dict[str, tuple[Labelled, ...]] = Field({}, description="lists of rows or columns")
     measures: dict[str, MeasureSpec]
     artifacts: dict[str, ArtifactSpec]
+
+    @classmethod
+    def read(cls, path: Path) -> ArtifactsFile:
+        """Read the file; raises VitrailError where it is wrong or a name in it is unknown."""
+        return parse(cls, with_names_resolved(read_mapping(path)), str(path))
 
 
 class MeasureDelta(Strict):

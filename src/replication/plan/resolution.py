@@ -45,7 +45,7 @@ class PaperAtScale:
         self.folder, self.scale, self.datasets, self.root = folder, scale, datasets, root
         self.recipes_path, self.artifacts_path = folder / "recipes.yaml", folder / "artifacts.yaml"
         self.recipes = load(RecipesFile, self.recipes_path).expand(str(self.recipes_path))
-        self.artifacts_file = load(ArtifactsFile, self.artifacts_path)
+        self.artifacts_file = ArtifactsFile.read(self.artifacts_path)
         self.layers = _read_layers(folder / "scales", scale.name, known_scales(root))
         self._refuse_unknown_names()
 
