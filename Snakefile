@@ -14,6 +14,8 @@ from pathlib import Path
 from snakemake.cli import get_argument_parser
 from snakemake.utils import min_version
 
+from replication.plan import schema
+from replication.plan.settings import Settings
 from vitrail.errors import VitrailError, did_you_mean
 
 min_version("9.0")
@@ -34,13 +36,18 @@ signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 configfile: "configs/default.yaml"
 
 
-RUNS = Path(config["runs_root"])
-
-
 def stop(error):
     """Say in one sentence what is wrong, and leave."""
     print(f"vitrail: {error}", file=sys.stderr)
     sys.exit(2)
+
+
+try:
+    SETTINGS = schema.parse(Settings, config, "configs/default.yaml with --config")
+except VitrailError as error:
+    stop(error)
+
+RUNS = Path(SETTINGS.runs_root)
 
 
 include: "workflow/rules/common.smk"

@@ -1,6 +1,7 @@
 """The lock holds what the project asks for, and pip can check every file against it."""
 
 import re
+import shlex
 import tomllib
 
 import pytest
@@ -35,12 +36,60 @@ def test_the_lock_holds_what_is_asked_for(root):
     assert asked(lines) <= set(packages(root, "requirements.lock"))
 
 
-def test_the_lock_holds_what_the_package_depends_on(root):
+def dependencies(root):
+    """What the project and its extras depend on, beside the project itself."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"].values()
     wanted = asked([*project["dependencies"], *(line for extra in extras for line in extra)])
+    return wanted - {project["name"]}
+
+
+def test_the_lock_holds_what_the_package_depends_on(root):
     locked = packages(root, "requirements.lock") | packages(root, "docs.lock")
-    assert wanted - {"vitrail"} <= set(locked)
+    assert dependencies(root) <= set(locked)
+
+
+def installed_by_name(text):
+    """The packages that a text tells to install from an index, not from a folder or a file.
+
+    A command ends with its line, at a backquote or a double quote, or at a sign of the shell.
+    """
+    named = set()
+    for command in re.findall(r"pip3? install\b([^\n`\"#&;|]*)", text):
+        words = iter(shlex.split(command))
+        for word in words:
+            if word in ("-r", "-c", "-e", "--requirement", "--constraint", "--editable"):
+                next(words)
+            elif not word.startswith(("-", ".", "/", "$", "<")):
+                named |= asked([word])
+    return named
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("run: pip install 'other[cli]'\"", {"other"}),
+        ("    pip install --quiet Torch some_thing>=2  # two", {"torch", "some-thing"}),
+        ("use `pip install one` and then two", {"one"}),
+        ("pip install . && pip install '.[cli]'; pip install -r envs/a.lock -e .", set()),
+        ("pip installs what packages ask for", set()),
+    ],
+)
+def test_packages_are_read_from_commands_that_install_them(text, expected):
+    assert installed_by_name(text) == expected
+
+
+def test_nobody_is_told_to_install_a_package_that_is_not_a_dependency(root):
+    """The project itself is installed from a checkout: its name on an index may be another's."""
+    places = ("*.md", "docs/**/*.md", "envs/**/*.md", "examples/**/*", "src/**/*.py", "Makefile")
+    told = {
+        file.relative_to(root): installed_by_name(file.read_text(encoding="utf-8"))
+        for place in places
+        for file in root.glob(place)
+        if file.is_file()
+    }
+    assert sum("pip install" in (root / file).read_text() for file in told) >= 2
+    assert {file: names for file, names in told.items() if names - dependencies(root)} == {}
 
 
 def test_the_lock_of_the_site_changes_no_other_pin(root):

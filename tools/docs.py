@@ -3,7 +3,8 @@
 docs/targets.md lists what Snakemake makes. docs/equations/ has a page for each paper: see
 `tools.equations`. docs/stand-ins.md has a section for each dataset that
 replaces another at laptop scale: for which one and in which paper, what its code says of it, and
-eight of its images. A test fails where a page is not what registry, code and scales say.
+eight of its images. Only papers with published results at laptop scale are documented. A test fails
+where a page is not what registry, code and scales say.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from PIL import Image
 
+from replication.commands.results import published_papers
 from replication.evidence.tables import markdown_escape, pipe_table
 from replication.plan.catalog import Catalog, load_catalog
 from replication.plan.datasets import DatasetInfo
@@ -48,6 +50,19 @@ Each picture shows eight test images.
 SAMPLES = 8
 SIDE = 96  # of a shown image, in pixels
 GAP = 6
+
+
+def documented(root: Path = Path()) -> Catalog:
+    """Return the catalogue of laptop scale with only the papers that have published results.
+
+    So a paper that is being added changes no page before its results are published.
+
+    Raises:
+        VitrailError: as `load_catalog` and `published_papers` do.
+    """
+    catalog = load_catalog(root, scale="laptop")
+    catalog.papers = {name: catalog.papers[name] for name in published_papers(catalog)}
+    return catalog
 
 
 def stand_ins(catalog: Catalog) -> dict[str, dict[str, list[str]]]:
@@ -139,7 +154,7 @@ def picture(info: DatasetInfo) -> Image.Image:
 
 def main() -> None:
     """Write the pages and pictures; delete pictures of stand-ins that are no more."""
-    catalog = load_catalog(scale="laptop")
+    catalog = documented()
     folder = STAND_INS.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     STAND_INS.write_text(stand_ins_page(catalog), encoding="utf-8")

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from replication.commands.cost import Device
-from replication.evidence.claims import Choices, Claim
+from replication.plan.claims import Choices, Claim
 from replication.plan.datasets import DatasetInfo
 from replication.plan.paper import ArtifactsFile, PaperInfo, PaperScale, RecipesFile
 from replication.plan.recipe import AnyRecipe

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replication import fork_server
-from vitrail.errors import VitrailError, exit_on_error
+from vitrail.errors import VitrailError, exit_on_error, needs_package
 from vitrail.files import write_atomically
 
 if TYPE_CHECKING:
@@ -170,8 +170,7 @@ def vitrail() -> None:
     try:
         from replication.cli import app
     except ModuleNotFoundError as error:
-        lack = f"vitrail: the command needs {error.name}: pip install 'vitrail[cli]'"
-        print(lack, file=sys.stderr)
+        print(f"vitrail: {needs_package(error.name or 'typer')}", file=sys.stderr)
         raise SystemExit(2) from None
     app()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from vitrail.errors import VitrailError, sentence
+from vitrail.errors import VitrailError, needs_package, sentence
 
 if TYPE_CHECKING:
     from replication.plan.catalog import Catalog
@@ -35,7 +35,7 @@ class _Commands(TyperGroup):
         except ModuleNotFoundError as error:
             if not error.name or error.name.split(".")[0] == "vitrail":
                 raise
-            told = f"this command needs {error.name}: pip install 'vitrail[cli]'"
+            told = needs_package(error.name)
         print(f"vitrail: {told}", file=sys.stderr)
         raise typer.Exit(2) from None
 

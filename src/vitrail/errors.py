@@ -44,6 +44,11 @@ def first_line(error: Exception) -> str:
     return lines[0].rstrip(".: ") if lines else type(error).__name__
 
 
+def needs_package(name: str) -> str:
+    """Say that a command needs the package `name`, and how the commands' packages are installed."""
+    return f"the command needs {name}; in the project's root, run: pip install '.[cli]'"
+
+
 def sentence(error: VitrailError) -> str:
     """Return the error's own sentence, also where a loader's worker has raised it.
 

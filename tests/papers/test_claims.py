@@ -1,16 +1,11 @@
-"""Every paper's claims name cells that exist and hold in print."""
+"""Every paper's claims hold in print, and rest on three trainings."""
 
 from fnmatch import fnmatch
 
 import pytest
 
-from replication.evidence.claims import (
-    EVERY_ROW,
-    Place,
-    read_claims,
-    refuse_unknown,
-)
 from replication.plan.catalog import load_catalog
+from replication.plan.claims import EVERY_ROW, Place
 from replication.plan.paper import read_reference
 
 PAPERS = ["octic", "position", "shift", "variance"]
@@ -22,24 +17,14 @@ NOT_PRINTED = {
 }
 
 
-def claims_of(paper):
-    return read_claims(paper.folder / "claims.yaml")
-
-
 @pytest.fixture(scope="module", params=PAPERS)
 def full(request):
     return load_catalog(scale="full").paper(request.param)
 
 
-def test_every_claim_names_cells_that_exist(full):
-    claims = claims_of(full)
-    assert claims
-    refuse_unknown(claims, full.artifacts, full.artifacts)
-
-
 def test_the_paper_keeps_its_own_claims(full):
     tested = 0
-    for claim in claims_of(full):
+    for claim in full.claims:
         left, right = (printed(full, side) for side in (claim.left, claim.right))
         known = isinstance(left, float) and isinstance(right, float)
         if not known or any(fnmatch(claim.id, one) for one in NOT_PRINTED.get(full.name, [])):
@@ -83,7 +68,7 @@ def test_what_a_claim_rests_on_is_trained_three_times_at_laptop_scale(name):
     }
     fewer = {
         claim.id
-        for claim in claims_of(paper)
+        for claim in paper.claims
         for place in (claim.left, claim.right)
         if isinstance(place, Place)
         for (artifact, column, row), measurement in found.items()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from replication.evidence.claims import read_claims
 from replication.plan.catalog import load_catalog
 from replication.plan.paper import read_reference
 
@@ -263,7 +262,7 @@ def test_rates_of_stand_ins_are_the_best_of_the_search(laptop):
 
 
 def test_claims_on_stand_ins_rest_on_three_seeds(laptop):
-    for claim in read_claims(FOLDER / "claims.yaml"):
+    for claim in laptop.claims:
         for side in (claim.left, claim.right):
             if not isinstance(side, float):
                 cells = laptop.artifacts[side.artifact].cells
@@ -289,9 +288,22 @@ def test_a_run_is_measured_once_but_the_controlled_one(scale):
         for measurement in artifact.measurements:
             if measurement.run:
                 measured.setdefault(measurement.run.name, set()).add(measurement.name)
-    assert measured.pop("controlled") == {"controlled_test", "estimator_spread"}
-    assert measured.pop("controlled-as-published") == {"controlled_test"}
+    assert measured.pop("controlled") == {"controlled_test"}
+    assert measured.pop("controlled-as-published") == {"controlled_test", "estimator_spread"}
     assert all(names == {"position_bias"} for names in measured.values())
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_table_3_has_one_setting_of_rope_and_auto_pe_at_the_scales_that_its_note_names(scale):
+    artifact = load_catalog(scale=scale).paper("position").artifacts["table3"]
+    trained = {(cell.row, cell.column): cell.measurement.run.recipe for cell in artifact.cells}
+    settings = dict.fromkeys(("APE", "RoPE"), ("standard setting", "+ tuned"))
+    settings |= {f"Auto-{model}": ("+ Auto-PE", "+ tuned + Auto-PE") for model in settings}
+    for model, (plain, tuned) in settings.items():
+        last = "APE/No PE" if model == "APE" else model
+        for row in artifact.rows:
+            same = trained[row, f"{plain} / {model}"] == trained[row, f"{tuned} / {last}"]
+            assert same == (model != "APE" and scale in ("laptop", "smoke"))
 
 
 def test_cost_is_never_called_a_match(full):

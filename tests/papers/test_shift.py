@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from replication.evidence.claims import read_claims
 from replication.plan.catalog import load_catalog
 from replication.plan.paper import read_reference
 from replication.plan.recipe import Recipe
@@ -502,8 +501,8 @@ def test_the_sample_of_table_a11s_worst_offsets_is_the_one_in_its_note(full):
 # What the paper claims
 
 
-def test_every_adaptive_row_with_a_perfect_consistency_has_its_claim():
-    claims = [c for c in read_claims(FOLDER / "claims.yaml") if c.relation == "equal"]
+def test_every_adaptive_row_with_a_perfect_consistency_has_its_claim(full):
+    claims = [c for c in full.claims if c.relation == "equal"]
     rows = {(c.left.artifact, c.left.row) for c in claims if c.right == 100}
     for table in (
         "table1",

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from replication.plan.catalog import load_catalog
 from tests.conftest import ROOT
 from tools.docs import (
     STAND_INS,
     TARGETS,
+    documented,
     picture,
     stand_ins,
     stand_ins_page,
     targets_page,
 )
 
-CATALOG = load_catalog(ROOT, scale="laptop")
+CATALOG = documented(ROOT)
 
 
 @pytest.mark.parametrize(("path", "page"), [(STAND_INS, stand_ins_page), (TARGETS, targets_page)])

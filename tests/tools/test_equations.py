@@ -8,8 +8,8 @@ import pytest
 
 from replication.plan.catalog import load_catalog
 from tests.conftest import ROOT
+from tools.docs import documented
 from tools.equations import (
-    FOLDER,
     SOURCES,
     citation,
     citations,
@@ -24,6 +24,7 @@ CATALOG = load_catalog(ROOT, scale="laptop")
 ITEMS = {name: items_of(paper.folder) for name, paper in CATALOG.papers.items()}
 PAPERS = [name for name in ITEMS if ITEMS[name]]
 FOUND = citations(ROOT, PAPERS)
+PAGES = pages(documented(ROOT), ROOT)
 # The last equation of each paper's main text and of its appendix, if that counts anew.
 LAST = {"shift": (26, (27, 68)), "octic": (17,), "position": (13,), "variance": (6,)}
 
@@ -60,9 +61,9 @@ def test_an_equation_is_cited_with_its_paper():
             assert not re.search(r"\bEqs?\. ", rest), f"{path}: {symbol}"
 
 
-@pytest.mark.parametrize("path", [FOLDER / f"{paper}.md" for paper in PAPERS])
+@pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_what_docstrings_cite(path):
-    assert (ROOT / path).read_text() == pages(CATALOG, ROOT)[path], "run python -m tools.docs"
+    assert (ROOT / path).read_text() == PAGES[path], "run python -m tools.docs"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_helpers_of_tests_prove_nothing(tmp_path):
     assert {place.symbol for place in found["shift", "Eq. 2"]} == {"_f"}
 
 
-@pytest.mark.parametrize("path", [FOLDER / f"{paper}.md" for paper in PAPERS])
+@pytest.mark.parametrize("path", PAGES)
 def test_on_the_site_a_link_leads_to_the_line_of_what_it_names(path):
     conf = runpy.run_path(str(ROOT / "docs" / "conf.py"))
     text = [(ROOT / path).read_text()]

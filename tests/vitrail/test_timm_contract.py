@@ -18,7 +18,7 @@ from vitrail.position.embeddings import EMBEDDINGS
 from vitrail.shift.adaptive_mvitv2 import _resized_circle
 from vitrail.shift.equivariance import make_shift_equivariant
 
-DOCS = Path(__file__).parent.parent / "docs" / "timm.md"
+DOCS = Path(__file__).parents[2] / "docs" / "timm.md"
 SIDE, LARGER, CLASSES = 16, 32, 5
 
 SWIN = {"patch_size": 2, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2), "window_size": 4}

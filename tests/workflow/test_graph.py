@@ -51,6 +51,20 @@ def test_a_fifth_paper_is_two_folders(made):
     assert (made.path / "results/smoke/template/table1.md").read_text().count("Narrow") == 1
 
 
+def test_a_fifth_paper_leaves_documents_and_schemas_as_they_are(checkout):
+    """The tests that compare them with the papers pass; what the README types is not run again."""
+    alike = "not snippet and not configuration and not teacher"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "tests/tools", "tests/test_readme.py", "-k", alike],
+        cwd=checkout.path,
+        env={**os.environ, "PYTHONPATH": "src"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
 def test_datasets_made_of_the_same_files_are_not_fetched_at_once(checkout):
     planned = checkout.planned("data/.verified/cifar10-position.json", "--config", "scale=full")
     assert planned == {"fetch_dataset": 2, "total": 2}
@@ -190,6 +204,8 @@ def test_a_changed_source_trains_its_fine_tunings_anew(tuned):
         (("all", "--config", "scale=lapotp"), "scale 'lapotp' is unknown; did you mean 'laptop'"),
         (("all", "--config", "scael=full"), "unknown key 'scael'; did you mean 'scale'"),
         (("all", "--config", "lead_paper=shfit"), "did you mean 'shift'"),
+        (("all", "--config", "runs_root="), "'runs_root' is "),
+        (("all", "--config", "results_root=out/{x}"), "'results_root' is 'out/{x}'"),
         (("results/laptop/shift/table99.csv",), "no file that scale 'laptop' makes"),
         (("runs/shift/measurements/none-01234567.json",), "no file that scale 'laptop' makes"),
     ],
@@ -200,6 +216,14 @@ def test_a_users_mistake_is_one_sentence_and_status_two(checkout, arguments, sen
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
     assert len([line for line in done.stderr.splitlines() if line.startswith("vitrail:")]) == 1
+
+
+def test_a_wrong_word_in_a_claim_is_told_before_any_job_starts(checkout):
+    with checkout.changed(PAPER / "claims.yaml", lambda text: text.replace("above", "abov")):
+        done = checkout.snakemake("-n", "all")
+    assert done.returncode == 2
+    assert "'abov', which is unknown; did you mean 'above'?" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_missing_data_is_told_before_any_job_starts(checkout):

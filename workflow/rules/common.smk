@@ -11,7 +11,7 @@ def needs(output):
     if output not in NEEDS:
         try:
             file = Path(output)
-            path = CATALOG.job(file).write() if CATALOG else job_path(file, config["scale"])
+            path = CATALOG.job(file).write() if CATALOG else job_path(file, SETTINGS.scale)
             NEEDS[output] = {"job": str(path), **read_needs(path)}
         except VitrailError as error:
             stop(error)

@@ -16,11 +16,11 @@ except VitrailError as error:
     stop(error)
 
 DATA, RESULTS = CATALOG.data_root, CATALOG.results
-TEMPLATE = Path(artifacts.__file__).with_name("report.html.j2")
+TEMPLATE = Path(evidence.__file__).with_name("report.html.j2")
 WHERE = shlex.join(
     ["--scale", CATALOG.scale.name]
-    + ["--runs", config["runs_root"]]
-    + ["--results", config["results_root"]]
+    + ["--runs", SETTINGS.runs_root]
+    + ["--results", SETTINGS.results_root]
 )
 
 

@@ -29,7 +29,7 @@ from pydantic import PositiveFloat
 from replication.engine.engine import builder_of
 from replication.plan.catalog import Catalog, Measurement, Run, load_catalog
 from replication.plan.recipe import Recipe, SegmentationRecipe, Training, short_hash
-from replication.plan.schema import Strict, parse, read_yaml
+from replication.plan.schema import Strict, parse, read_mapping
 from vitrail.errors import VitrailError, exit_on_error
 
 BYTES_OF_FLOAT = 4
@@ -77,7 +77,7 @@ class ModelCost:
 def load_devices(root: Path) -> dict[str, Device]:
     """Read ``configs/hardware.yaml``."""
     path = root / "configs" / "hardware.yaml"
-    entries = read_yaml(path).items()
+    entries = read_mapping(path).items()
     return {name: parse(Device, one, f"{path}, device '{name}'") for name, one in entries}
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from replication.engine.model import trained_weights
-from replication.evidence.claims import claims_of_paper
+from replication.evidence.claims import evaluate
 from replication.evidence.comparison import read_measurement
 from replication.evidence.report import cells_of
 from replication.evidence.tables import render
@@ -49,7 +49,7 @@ def claims_of(catalog: Catalog, folder: Path) -> pd.DataFrame:
     judged = []
     for paper in catalog.papers.values():
         tables = {name: cells_of(one, catalog, folder) for name, one in paper.artifacts.items()}
-        claims = claims_of_paper(paper, tables)
+        claims = evaluate(paper.claims, tables, paper.artifacts)
         judged.append(claims.assign(id=[f"{paper.name}/{name}" for name in claims["id"]]))
     return pd.concat(judged, ignore_index=True)
 
@@ -60,6 +60,17 @@ def altered_files(artifact: Artifact, catalog: Catalog) -> list[Path]:
         again = render(catalog, artifact, Path(temporary))
         pairs = zip(catalog.files(artifact), again, strict=True)
         return [file for file, fresh in pairs if file.read_bytes() != fresh.read_bytes()]
+
+
+def published_papers(catalog: Catalog) -> list[str]:
+    """Return the names of the papers that have published results at the catalogue's scale.
+
+    Raises:
+        VitrailError: the manifest of the published results is missing or damaged.
+    """
+    entries = read_manifest(published_folder(catalog)).values()
+    folders = {Path(file).parts[0] for entry in entries for file in entry["files"]}
+    return [name for name in catalog.papers if name in folders]
 
 
 def fault_of(measurement: Measurement, catalog: Catalog) -> str | None:

@@ -13,28 +13,21 @@ over seeds alone, and a single run without scores knows none, so there the sign 
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import ChainMap, Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from replication.evidence.comparison import difference_half_width, paired_half_width
-from replication.plan.paper import fill
+from replication.plan.claims import EVERY_ROW, Claim, Key, Place
 from replication.plan.recipe import short_hash
-from replication.plan.schema import Strict, parse, read_yaml
-from vitrail.errors import VitrailError, require_known
 from vitrail.scores import unpack
 
 if TYPE_CHECKING:
-    from replication.plan.catalog import Artifact, Cell, Paper
+    from replication.plan.catalog import Artifact, Cell
 
-EVERY_ROW = "*"
 STATUSES = ("held", "contrary", "undecided", "not run")
 WORST_FIRST = ("contrary", "undecided", "held")
 COLUMNS = [
@@ -43,48 +36,7 @@ COLUMNS = [
 ]
 
 Tables = Mapping[str, pd.DataFrame]
-Key = tuple[str, str, str]  # artifact, row and column
 Measured = Mapping[Key, Mapping[Any, Any]]  # the tidy cells
-
-
-class Place(Strict):
-    """A cell; the row "*" stands for every row that both sides have."""
-
-    artifact: str
-    row: str
-    column: str
-
-    def key(self, row: str) -> Key:
-        """The cell's key, in `row` if the place stands for every row."""
-        return self.artifact, row if self.row == EVERY_ROW else self.row, self.column
-
-
-class Claim(Strict):
-    """One statement of a paper: `left` is above, below, equal to or at least `right`.
-
-    `above` and `below` ask for more than `margin` between them, `equal` allows up to it, and
-    `at least` ("matches or improves") lets `left` be lower by up to it.
-    """
-
-    id: str
-    statement: str = Field(description="the paper's own words, in short")
-    source: str = Field(description="where the paper says it")
-    left: Place
-    relation: Literal["above", "below", "equal", "at least"]
-    right: Place | float
-    margin: float = Field(0.0, ge=0)
-
-
-class ClaimsFile(Strict):
-    """``claims.yaml``: entries that stand for one claim or several."""
-
-    claims: tuple[dict[str, Any], ...]
-
-
-class Choices(Strict):
-    """The lists that an entry of ``claims.yaml`` runs through."""
-
-    each: tuple[tuple[dict[str, str], ...], ...] = ()
 
 
 class Side(NamedTuple):
@@ -100,85 +52,14 @@ class Side(NamedTuple):
     dataset: str = ""
 
 
-def read_claims(path: Path) -> tuple[Claim, ...]:
-    """Read a paper's claims; none if the paper has no such file.
-
-    An entry with ``each: [choices, ...]`` stands for a claim for each combination of one choice of
-    every list: a choice is a mapping of names, which fill ``{name}`` in the entry's strings.
-
-    Raises:
-        VitrailError: the file is not a list of claims, a ``{name}`` is in no choice, or two claims
-            have one id.
-    """
-    if not path.is_file():
-        return ()
-    entries = parse(ClaimsFile, {"claims": read_yaml(path) or []}, str(path)).claims
-    claims = tuple(claim for entry in entries for claim in _claims_of(entry, str(path)))
-    for name, times in Counter(claim.id for claim in claims).items():
-        if times > 1:
-            raise VitrailError(f"{path}: two claims are called '{name}'; rename one")
-    return claims
-
-
-def _claims_of(entry: Mapping[str, Any], path: str) -> Iterator[Claim]:
-    where = f"{path}, '{entry.get('id')}'"
-    template = {name: value for name, value in entry.items() if name != "each"}
-    lists = parse(Choices, {"each": entry.get("each", ())}, where).each
-    for choices in itertools.product(*lists):
-        claim = _filled(template, ChainMap(*choices), where)
-        yield parse(Claim, claim, f"{path}, '{claim.get('id')}'")
-
-
-def _filled(value: Any, names: Mapping[str, str], where: str) -> Any:
-    """Fill ``{name}`` in every string of nested data."""
-    if isinstance(value, str):
-        return fill(value, names, where)
-    if isinstance(value, Mapping):
-        return {key: _filled(own, names, where) for key, own in value.items()}
-    return value
-
-
-def claims_of_paper(paper: Paper, tables: Tables) -> pd.DataFrame:
-    """Judge a paper's claims on its tidy cells, by artifact; one row for each, columns `COLUMNS`.
-
-    Of a claim on every row, `left` and `right` are those of the row that decides. `stand_in` says
-    that a cell is not the paper's own; `evidence` is the same for claims on the same numbers.
-
-    Raises:
-        VitrailError: as `read_claims` and `refuse_unknown` do.
-    """
-    claims = read_claims(paper.folder / "claims.yaml")
-    refuse_unknown(claims, paper.artifacts, paper.artifacts_file.artifacts)
-    return evaluate(claims, tables, paper.artifacts)
-
-
-def refuse_unknown(
-    claims: Sequence[Claim], artifacts: Mapping[str, Artifact], known: Iterable[str]
-) -> None:
-    """Refuse claims that would never be judged, as they name what there is not.
-
-    `artifacts` are those of this scale, by name; `known` are the names of those of any scale.
-
-    Raises:
-        VitrailError: a claim names an unknown artifact, row or column.
-    """
-    places = [(claim, place) for claim in claims for place in (claim.left, claim.right)]
-    for claim, place in places:
-        if not isinstance(place, Place):
-            continue
-        where = f"claim '{claim.id}':"
-        require_known(f"{where} artifact", place.artifact, known)
-        if place.artifact in artifacts:
-            cells = artifacts[place.artifact].cells
-            where = f"{where} {place.artifact}:"
-            require_known(f"{where} row", place.row, {EVERY_ROW, *(c.row for c in cells)})
-            require_known(f"{where} column", place.column, {c.column for c in cells})
-
-
 def evaluate(
     claims: Sequence[Claim], tables: Tables, artifacts: Mapping[str, Artifact]
 ) -> pd.DataFrame:
-    """Judge claims as `claims_of_paper` does."""
+    """Judge claims on tidy cells, by artifact; one row for each claim, columns `COLUMNS`.
+
+    Of a claim on every row, `left` and `right` are those of the row that decides. `stand_in` says
+    that a cell is not the paper's own; `evidence` is the same for claims on the same numbers.
+    """
     measured = {
         (name, one["row"], one["column"]): one
         for name, table in tables.items()

@@ -6,8 +6,9 @@ A document quotes a cell by a comment behind the number, which Markdown does not
 
 The comment is arithmetic (``+ - * /``, ``abs``, ``min``, ``max``, ``mean``) over cells of artifacts
 at one scale: ``TARGET[row, column]`` is what was measured, ``TARGET.std[row, column]`` its spread
-over seeds, ``TARGET.paper[row, column]`` what the paper prints. The number in front of it is kept
-at its decimals.
+over seeds, ``TARGET.paper[row, column]`` what the paper prints; ``TARGET.count[verdict]`` is how
+many of its cells have a verdict, such as "outside" (`replication.evidence.comparison`). The number
+in front of it is kept at its decimals.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import re
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 
-from replication.evidence.comparison import read_cells
+from replication.evidence.comparison import Verdict, read_cells
 from vitrail.errors import VitrailError, did_you_mean
 
 QUOTE = re.compile(
@@ -38,6 +39,7 @@ OPERATORS: dict[type, Callable[..., Any]] = {
     ast.USub: operator.neg,
 }
 FIELDS = {"std": "std", "paper": "paper_value"}
+VERDICTS = get_args(Verdict)
 FUNCTIONS: dict[str, Callable[..., float]] = {
     "abs": abs,
     "min": min,
@@ -87,14 +89,26 @@ def _value(node: ast.AST, results: Path) -> float:
             return FUNCTIONS[name](*(_value(one, results) for one in arguments))
         case ast.Subscript(ast.Name(target), ast.Tuple([_, _] as place)):
             return _cell(target, "measured", place, results)
+        case ast.Subscript(ast.Attribute(ast.Name(target), "count"), ast.Constant(str(verdict))):
+            return _count(target, verdict, results)
         case ast.Subscript(ast.Attribute(ast.Name(target), field), ast.Tuple([_, _] as place)):
             return _cell(target, FIELDS[field], place, results)
     raise TypeError("it is no arithmetic over cells such as shift_table1[row, column]")
 
 
-def _cell(target: str, field: str, place: Sequence[ast.expr], results: Path) -> float:
+def _count(target: str, verdict: str, results: Path) -> int:
+    if verdict not in VERDICTS:
+        raise VitrailError(f"there is no verdict '{verdict}'{did_you_mean(verdict, VERDICTS)}")
+    return int((_cells(target, results)["verdict"] == verdict).sum())
+
+
+def _cells(target: str, results: Path) -> pd.DataFrame:
     paper, _, artifact = target.partition("_")
-    cells = read_cells(results / paper / f"{artifact}.csv")
+    return read_cells(results / paper / f"{artifact}.csv")
+
+
+def _cell(target: str, field: str, place: Sequence[ast.expr], results: Path) -> float:
+    cells = _cells(target, results)
     row, column = map(ast.literal_eval, place)
     for name, wanted in (("row", row), ("column", column)):
         known = cells[name].unique()

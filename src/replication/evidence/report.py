@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from replication.evidence.claims import STATUSES, claims_of_paper
+from replication.evidence.claims import STATUSES, evaluate
 from replication.evidence.comparison import COLUMNS, read_cells, read_measurement
 from replication.evidence.tables import markdown_escape, pipe_table, short_commit
 from vitrail.provenance import duration, read_provenance
@@ -66,14 +66,17 @@ def results_of(catalog: Catalog, folder: Path | None = None) -> Results:
     """Read the cells of all artifacts of a scale from a folder, by default the scale's own.
 
     Raises:
-        VitrailError: a file of results is damaged, or a claim names what is not there.
+        VitrailError: a file of results is damaged.
     """
     folder = folder or catalog.results
     tables = {
         name: {one.name: cells_of(one, catalog, folder) for one in paper.artifacts.values()}
         for name, paper in catalog.papers.items()
     }
-    claims = {name: claims_of_paper(paper, tables[name]) for name, paper in catalog.papers.items()}
+    claims = {
+        name: evaluate(paper.claims, tables[name], paper.artifacts)
+        for name, paper in catalog.papers.items()
+    }
     return Results(catalog, folder, tables, claims)
 
 

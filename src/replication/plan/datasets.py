@@ -6,10 +6,10 @@ An entry says all about a dataset that is not code; `loader` names the function 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from replication.plan.schema import Strict, load_entries
@@ -18,13 +18,23 @@ from vitrail.errors import require_known
 Hex64 = Field(None, pattern="^[0-9a-f]{64}$")
 Hex32 = Field(None, pattern="^[0-9a-f]{32}$")
 Channels = tuple[float, float, float]
+Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]  # files are called so
+
+
+def _stays_inside(path: str) -> str:
+    if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+        raise ValueError("leads out of its folder; write the path below it")
+    return path
+
+
+Inside = Annotated[str, AfterValidator(_stays_inside)]  # a path below a folder
 Url = Annotated[str, Field(pattern=r"^(https?|ftp|file)://\S+$")]
 
 
 class RemoteFile(Strict):
     """A file to download; an archive is unpacked into the folder where it lies."""
 
-    name: str = Field(description="path inside the dataset's folder")
+    name: Inside = Field(description="path inside the dataset's folder")
     url: list[Url] = Field(min_length=1, description="mirrors of the same bytes, best first")
     size: PositiveInt = Field(description="bytes")
     sha256: str | None = Hex64
@@ -45,7 +55,7 @@ class RemoteFile(Strict):
 class Images(Strict):
     """A folder of images in the tree: `classes` folders of them, or flat where it is 0."""
 
-    folder: str
+    folder: Inside
     classes: NonNegativeInt
     images: PositiveInt | None = Field(
         description="how many; null: at least one, in folders however deep"
@@ -58,8 +68,8 @@ class Images(Strict):
 class SegmentationSplit(Strict):
     """Where one split's images and masks are, below the dataset's folder."""
 
-    img_path: str
-    seg_map_path: str
+    img_path: Inside
+    seg_map_path: Inside
 
 
 class SegmentationFormat(Strict):
@@ -85,7 +95,7 @@ class DatasetInfo(Strict):
     raises the version; else runs on the old data would pass for runs on the new.
     """
 
-    name: SkipJsonSchema[str]  # the entry's key
+    name: SkipJsonSchema[Name]  # the entry's key
     version: PositiveInt = 1
     title: str
     classes: PositiveInt
@@ -98,9 +108,9 @@ class DatasetInfo(Strict):
     licence: str
     homepage: str
     loader: str = Field(pattern=r"^[\w.]+:\w+$", description="module:function")
-    folder: str = ""
+    folder: Inside = ""
     files: list[RemoteFile] = Field([], description="what `fetch` downloads")
-    required: list[str] = Field([], description="files that the loader reads")
+    required: list[Inside] = Field([], description="files that the loader reads")
     images: list[Images] = Field([], description="folders of images that the loader reads")
     segmentation: SegmentationFormat | None = None
     prepare: str | None = Field(

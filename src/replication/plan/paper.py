@@ -198,6 +198,21 @@ class ArtifactSpec(Strict):
         """A figure is what has a function that draws it."""
         return "figure" if self.draw else "table"
 
+    def refuse_equal_labels(self, where: str) -> None:
+        """Refuse two rows or two columns of one label and group: cells are looked up by labels.
+
+        Raises:
+            VitrailError: two of them are equal; the sentence begins with `where`.
+        """
+        for kind, labelled in (("rows", self.rows), ("columns", self.columns)):
+            first: dict[str, Labelled] = {}
+            for given in labelled:
+                if first.setdefault(given.full_label, given) is not given:
+                    group = f"of group '{given.group}' " if given.group else ""
+                    raise VitrailError(
+                        f"{where}: two {kind} {group}have the label '{given.label}'; rename one"
+                    )
+
     def cell_at(self, row: Labelled, column: Labelled, where: str) -> CellSpec:
         """Fill the cell's template for one row and column."""
         own = CellSpec.model_fields

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from replication.plan.claims import read_claims
 from replication.plan.datasets import DatasetInfo, find
 from replication.plan.paper import ArtifactsFile, Delta, MeasureSpec, PaperScale, RecipesFile
 from replication.plan.recipe import RECIPES, AnyRecipe
@@ -34,8 +35,8 @@ from vitrail.errors import VitrailError, did_you_mean
 class PaperAtScale:
     """What a paper's folder says at one scale.
 
-    `recipes` are as the paper has them, before any scale; `layers` are the files of the scale, the
-    later laid over the earlier.
+    `recipes` and `claims` are as the paper has them, before any scale; `layers` are the files of
+    the scale, the later laid over the earlier.
     """
 
     def __init__(
@@ -46,6 +47,9 @@ class PaperAtScale:
         self.recipes_path, self.artifacts_path = folder / "recipes.yaml", folder / "artifacts.yaml"
         self.recipes = load(RecipesFile, self.recipes_path).expand(str(self.recipes_path))
         self.artifacts_file = ArtifactsFile.read(self.artifacts_path)
+        for name, spec in self.artifacts_file.artifacts.items():
+            spec.refuse_equal_labels(f"{self.artifacts_path}, {name}")
+        self.claims = read_claims(folder / "claims.yaml", self.artifacts_file.artifacts)
         self.layers = _read_layers(folder / "scales", scale.name, known_scales(root))
         self._refuse_unknown_names()
 

@@ -7,6 +7,7 @@ where they are merged, so that every resolved value can be traced.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -21,20 +22,7 @@ from vitrail.errors import VitrailError, did_you_mean
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOOLEAN = "tag:yaml.org,2002:bool"
-
-
-class _Loader(_Base):
-    """YAML 1.2's booleans: true and false. To YAML 1.1 the key `on` and the value no are too."""
-
-    yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
-        for first, resolvers in _Base.yaml_implicit_resolvers.items()
-    }
-
-
-_Loader.add_implicit_resolver(
-    _BOOLEAN, re.compile("^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
+MOST_VALUES = 1_000_000  # of a file with its anchors written out
 
 
 class Placed(dict[str, Any]):
@@ -58,6 +46,75 @@ def _as_written(values: Any, validate: Callable[[Any], Any]) -> Any:
     return values
 
 
+class _Loader(_Base):
+    """Reads mappings as `Placed`, and the booleans of YAML 1.2: true and false.
+
+    To YAML 1.1 the key `on` and the value no are booleans, too.
+    """
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
+        for first, resolvers in _Base.yaml_implicit_resolvers.items()
+    }
+
+    def __init__(self, text: str, path: Path) -> None:
+        super().__init__(text)
+        self._path = path
+
+    def read(self) -> Any:
+        """Return the document's data; raises VitrailError where a mapping or an anchor is wrong."""
+        node = self.get_single_node()
+        if node is None:
+            return None
+        if self._written_out(node, {}) > MOST_VALUES:
+            raise VitrailError(
+                f"{self._path} repeats anchors to more than {MOST_VALUES:,} values; repeat fewer"
+            )
+        return self.construct_document(node)
+
+    def construct_yaml_map(self, node: yaml.MappingNode) -> Any:
+        """Construct a mapping in two steps, as an anchor in it may refer to it."""
+        values = Placed({}, {})
+        yield values
+        written: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise VitrailError(
+                    f"{self._place(key)}: a list or a mapping stands as a key; write a word"
+                )
+            if key.value in written:
+                raise VitrailError(f"{self._place(key)}: '{key.value}' stands twice; keep one")
+            written.add(key.value)
+        values.update(self.construct_mapping(node))  # which writes out each `<<`
+        for key, _ in node.value:
+            values.places[self.construct_object(key)] = self._place(key)
+
+    def _place(self, key: yaml.Node) -> str:
+        return f"{self._path}:{key.start_mark.line + 1}"
+
+    def _written_out(self, node: yaml.Node, known: dict[int, int | None]) -> int:
+        """Count the values below a node with every anchor written out; `known` are counts so far.
+
+        Raises VitrailError where an anchor stands within itself.
+        """
+        if isinstance(node, yaml.ScalarNode):
+            return 1
+        if id(node) not in known:
+            known[id(node)] = None
+            pairs = isinstance(node, yaml.MappingNode)
+            children = itertools.chain.from_iterable(node.value) if pairs else node.value
+            known[id(node)] = 1 + sum(self._written_out(child, known) for child in children)
+        if (count := known[id(node)]) is None:
+            raise VitrailError(f"{self._place(node)}: an anchor stands within itself; remove it")
+        return count
+
+
+_Loader.add_implicit_resolver(
+    _BOOLEAN, re.compile("^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_yaml_map)
+
+
 # For mappings: pydantic validates a copy, which would know no places.
 AsWritten = WrapValidator(_as_written)
 Delta = Annotated[dict[str, Any], AsWritten]
@@ -75,38 +132,12 @@ Value = TypeVar("Value")
 
 
 def read_yaml(path: Path) -> Any:
-    """Parse a YAML file into plain data; raises VitrailError where it is missing or no YAML."""
-    return _read(path, _Loader)
-
-
-def read_placed(path: Path) -> Any:
-    """Parse a YAML file into data whose mappings know the line of each key.
+    """Parse a YAML file into plain data whose mappings are `Placed`; an empty one is a mapping.
 
     Raises:
-        VitrailError: as `read_yaml` does, or a mapping has a key twice.
+        VitrailError: the file is missing or no YAML, a mapping has a key twice or one that is no
+            word, or its anchors stand within themselves or repeat more than `MOST_VALUES` values.
     """
-
-    class Loader(_Loader):
-        def construct_yaml_map(self, node: yaml.MappingNode) -> Any:
-            values = Placed({}, {})
-            yield values
-            written: set[str] = set()
-            for key, _ in node.value:
-                if key.value in written:
-                    raise VitrailError(f"{self.place(key)}: '{key.value}' stands twice; keep one")
-                written.add(key.value)
-            values.update(self.construct_mapping(node))  # which writes out each `<<`
-            for key, _ in node.value:
-                values.places[self.construct_object(key)] = self.place(key)
-
-        def place(self, key: yaml.Node) -> str:
-            return f"{path}:{key.start_mark.line + 1}"
-
-    Loader.add_constructor("tag:yaml.org,2002:map", Loader.construct_yaml_map)
-    return _read(path, Loader)
-
-
-def _read(path: Path, loader: Any) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -114,9 +145,15 @@ def _read(path: Path, loader: Any) -> Any:
     except UnicodeDecodeError:
         raise VitrailError(f"{path} is not UTF-8 text; save it as such") from None
     try:
-        return yaml.load(text, Loader=loader) or Placed({}, {})
+        loader = _Loader(text, path)
+        try:
+            return loader.read() or Placed({}, {})
+        finally:
+            loader.dispose()
     except yaml.YAMLError as error:
         raise VitrailError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise VitrailError(f"{path} is nested too deeply; nest it less") from None
 
 
 def parse(model: type[Model], data: Any, where: str) -> Model:
@@ -129,7 +166,7 @@ def parse(model: type[Model], data: Any, where: str) -> Model:
 
 def load(model: type[Model], path: Path) -> Model:
     """Read `path` and validate it as `model`."""
-    return parse(model, read_placed(path), str(path))
+    return parse(model, read_yaml(path), str(path))
 
 
 def load_entries(model: type[Model], path: Path, kind: str) -> dict[str, Model]:
@@ -141,14 +178,14 @@ def load_entries(model: type[Model], path: Path, kind: str) -> dict[str, Model]:
     if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
         raise VitrailError(f"{path} must map the name of each entry to its fields")
     return {
-        name: parse(model, {"name": name, **entry}, f"{path}, {kind} '{name}'")
+        name: parse(model, merge({"name": name}, entry), f"{path}, {kind} '{name}'")
         for name, entry in entries.items()
     }
 
 
 def read_mapping(path: Path) -> Placed:
     """Parse a YAML file that is a mapping, which knows the line of each key."""
-    values = read_placed(path)
+    values = read_yaml(path)
     if not isinstance(values, Placed):
         raise VitrailError(f"{path} must be a mapping of keys to values")
     return values
@@ -243,7 +280,12 @@ def _sentence(model: type[BaseModel], error: ValidationError, where: str, data: 
     if first["type"] == "extra_forbidden":
         known = _fields_at(model, place[:-1])
         return f"{where}: unknown key '{field}'{did_you_mean(place[-1], known)}"
-    return f"{where}: '{field}' is {first['input']!r}: {first['msg'].lower()}"
+    if first["type"] == "literal_error" and isinstance(first["input"], str):
+        known = re.findall("'([^']*)'", first["ctx"]["expected"])
+        unknown = f"'{first['input']}', which is unknown{did_you_mean(first['input'], known)}"
+        return f"{where}: '{field}' is {unknown}"
+    reason = first["msg"].removeprefix("Value error, ").lower()
+    return f"{where}: '{field}' is {first['input']!r}: {reason}"
 
 
 def _with_line(where: str, data: Any, keys: Iterable[Any]) -> str:

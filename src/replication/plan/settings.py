@@ -5,11 +5,12 @@ No code asks what scale it is; it only reads these values.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic.json_schema import SkipJsonSchema
 
 from replication.plan.schema import StandIns, Strict, merge, parse, read_mapping, read_with_bases
@@ -18,14 +19,30 @@ from vitrail.errors import require_known
 Step = Literal["train", "evaluate", "benchmark"]
 
 
+def _as_folder(path: Any) -> Any:
+    if path in (None, ""):
+        raise ValueError("name a folder")
+    if not isinstance(path, str):
+        return path  # which pydantic refuses
+    folder = os.path.expanduser(path)
+    if folder.startswith(("-", "~")) or {"{", "}"} & {*folder}:
+        raise ValueError("name a folder without braces, whose name begins with no hyphen or tilde")
+    return folder
+
+
+# A folder of the workflow: "~" is the user's home. A hyphen at the start would be taken for an
+# option of a command, and braces for a wildcard of Snakemake.
+Folder = Annotated[str, BeforeValidator(_as_folder)]
+
+
 class Settings(Strict):
     """``configs/default.yaml``: what one may change with ``snakemake --config key=value``."""
 
     scale: str = Field("laptop", description="overlay of values: a file of configs/scales/")
     lead_paper: str = Field("shift", description="the paper whose targets also go by tableN, figN")
-    data_root: str = Field("data", description="datasets and pretrained weights")
-    runs_root: str = Field("runs", description="checkpoints, logs, weights, measurements")
-    results_root: str = Field("results", description="tables, figures, reports")
+    data_root: Folder = Field("data", description="datasets and pretrained weights")
+    runs_root: Folder = Field("runs", description="checkpoints, logs, weights, measurements")
+    results_root: Folder = Field("results", description="tables, figures, reports")
     retrain: Literal["never", "changed"] = Field(
         "never", description="changed: train anew the runs that other code has trained"
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import Field, PositiveInt
 from pydantic.json_schema import SkipJsonSchema
 
-from replication.plan.datasets import Hex64, Url
+from replication.plan.datasets import Hex64, Name, Url
 from replication.plan.schema import Strict, load_entries
 from vitrail.errors import VitrailError, did_you_mean
 
@@ -22,7 +22,7 @@ REGISTRY = Path("configs") / "weights.yaml"
 class PublishedWeights(Strict):
     """Weights that anybody may download."""
 
-    name: SkipJsonSchema[str]  # the entry's key
+    name: SkipJsonSchema[Name]  # the entry's key
     url: list[Url] = Field(min_length=1, description="mirrors of the same bytes, best first")
     size: PositiveInt | None = Field(None, description="bytes; null where it is not known")
     sha256: str | None = Hex64

@@ -11,6 +11,13 @@ distances are circular (shift, Eq. 24): its tables have a row for each of M dist
 ``"fast"`` chooses once for each stage, by the tokens it begins with: modulo all its strides, so
 that the grids of all its blocks begin at the first token, the next stage's too. As in A-CvT, the
 first stage's tokens are rolled to an anchor, so that shifted images have the same bits.
+
+A block of ``"paper"`` takes two grids of the same tokens. If an image equals its own shift T x,
+the grids h and T h of the keys tie, and beside a given grid of the queries they are not the same.
+In float32 the anchor settles this: tokens of equal bits in equal order give equal choices. In
+float64 the convolutions round a token by its place, so that rounding takes h or T h in some
+tilings whose copies are shifted from row to row, and their logits change (by up to 2e-2 in a tiny
+model). ``"fast"`` takes one grid for both.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ FAMILIES: dict[type[nn.Module], type[Selecting]] = {
 def make_shift_equivariant(model: nn.Module, selection: Selection = "paper") -> nn.Module:
     """Return a truly shift-equivariant copy of a plain model, with its weights.
 
-    Only images that equal their own shift by less than a grid's stride, such as stripes, leave its
-    choices open: see `polyphase`.
+    Its logits do not change under circular shifts of any image, also of one that equals its own
+    shift, such as stripes: see `polyphase`, and for A-MViTv2 in float64 `adaptive_mvitv2`.
 
     Args:
         model: timm's Swin, SwinV2 or MViTv2, or our CvT, of any size and configuration. It is left

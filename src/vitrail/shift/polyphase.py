@@ -7,8 +7,18 @@ A grid is scored by the energies of its tokens. Neither the order of a sum nor t
 memory may decide which grid wins, as a shift of the image changes both. So energies are summed as
 integers, exactly; no float64 is needed, which some devices lack. And grids whose scores tie, such
 as of an object that occurs twice, are ordered by their `arrangement`, a max filter (Cahill et al.,
-Group-invariant max filtering, 2022). No selection can tell the shifts of an image apart that equals
-its own shift by less than a grid's stride, such as stripes.
+Group-invariant max filtering, 2022).
+
+The logits of an image x that equals its own shift, x = T x (stripes, tilings, a flat image), do not
+change either, although its grids g and T g tie exactly and rounding may take either of them:
+
+1. The logits of T x on the grid T g are those of x on the grid g, as pooling forgets the place.
+2. T x is x, so the logits of x are the same on both grids.
+3. Grids that no such T relates are ordered by their scores, or by their arrangement.
+
+What a dense output, such as a segmenter's, puts on the pixels does depend on which of them is
+taken. And a module that takes two grids of the same tokens may take g and h, or g and T h, which
+are not related: see `vitrail.shift.adaptive_mvitv2`.
 """
 
 from __future__ import annotations

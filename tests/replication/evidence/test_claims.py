@@ -8,16 +8,9 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from replication.evidence.claims import (
-    Claim,
-    Place,
-    Side,
-    evaluate,
-    half_width,
-    read_claims,
-    refuse_unknown,
-)
+from replication.evidence.claims import Side, evaluate, half_width
 from replication.evidence.comparison import compare, read_cells
+from replication.plan.claims import Claim
 from vitrail.errors import VitrailError
 from vitrail.scores import pack, unpack
 
@@ -171,78 +164,6 @@ def test_a_claim_on_a_cell_that_was_not_measured_is_not_run(table):
     assert (result["status"], result["detail"]) == ("not run", "Not run: A.")
     assert pd.isna(result["left"])
     assert judge({})["status"] == "not run"
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        ({"row": "AA"}, "table1: row 'AA' is unknown; did you mean 'A'"),
-        ({"column": "our"}, "table1: column 'our' is unknown.*'ours'"),
-        ({"row": "*", "column": "our"}, "table1: column 'our' is unknown.*'ours'"),
-    ],
-)
-def test_a_claim_on_an_unknown_cell_is_refused_before_anything_is_built(
-    build, side, place, message
-):
-    artifacts = {"table1": build.table(build.cell("A", "ours"), build.cell("A", "base"))}
-    claim = Claim.model_validate({**CLAIM, side: {**CLAIM[side], **place}})
-    with pytest.raises(VitrailError, match=f"claim 'better': {message}"):
-        refuse_unknown([claim], artifacts, ["table1"])
-
-
-def test_a_claim_on_an_unknown_artifact_is_refused_and_on_one_of_another_scale_is_not():
-    claim = Claim.model_validate(CLAIM)
-    refuse_unknown([claim], {}, ["table1"])
-    with pytest.raises(VitrailError, match="artifact 'table1' is unknown; did you mean 'table2'"):
-        refuse_unknown([claim], {}, ["table2"])
-
-
-def test_claims_are_read_strictly(tmp_path):
-    path = tmp_path / "claims.yaml"
-    assert read_claims(path) == ()
-    text = """
-- id: one
-  statement: Ours is better.
-  source: Sec. 4
-  left: {artifact: table1, row: A, column: ours}
-  relation: above
-  right: 3
-"""
-    path.write_text(text)
-    assert [claim.id for claim in read_claims(path)] == ["one"]
-    path.write_text(text * 2)
-    with pytest.raises(VitrailError, match=r"claims\.yaml: two claims are called 'one'"):
-        read_claims(path)
-    path.write_text(text + "  relatoin: above\n")
-    with pytest.raises(VitrailError, match=r"'one': unknown key.*relatoin.*'relation'"):
-        read_claims(path)
-
-
-def test_an_entry_with_lists_is_a_claim_for_each_combination(tmp_path):
-    path = tmp_path / "claims.yaml"
-    text = """
-- id: "{m}-{n}"
-  each:
-    - [{m: swin, row: A-Swin-T}, {m: cvt, row: A-CvT-13}]
-    - [{n: "1"}, {n: "2"}]
-  statement: "{row} is better in Table {n}."
-  source: Sec. 4
-  left: {artifact: "table{n}", row: "{row}", column: "of {{0, ..., 8}}"}
-  relation: above
-  right: 3
-"""
-    path.write_text(text)
-    claims = read_claims(path)
-    assert [claim.id for claim in claims] == ["swin-1", "swin-2", "cvt-1", "cvt-2"]
-    assert claims[2].statement == "A-CvT-13 is better in Table 1."
-    assert claims[3].left == Place(artifact="table2", row="A-CvT-13", column="of {0, ..., 8}")
-    path.write_text(text.replace("{row} is", "{raw} is"))
-    with pytest.raises(VitrailError, match=r"'\{m\}-\{n\}': .* names 'raw'.*'row'"):
-        read_claims(path)
-    path.write_text(text.replace('[{n: "1"}, {n: "2"}]', "3"))
-    with pytest.raises(VitrailError, match=r"claims\.yaml.*each"):
-        read_claims(path)
 
 
 def paired(build, ours, base, **fields):

@@ -14,10 +14,12 @@ PUBLISHED = ROOT / "results" / "published" / "laptop"
 @pytest.fixture
 def results(tmp_path):
     swin = {"measured": 82.345, "std": 0.5, "n_seeds": 3, "paper_value": 90.15}
+    swin["verdict"] = "outside"
     cells = [
         {"row": "Swin", "column": "C / Acc.", **swin},
         {"row": "A-Swin", "column": "C / Acc.", "measured": 1091.5, "std": 0.25, "n_seeds": 3},
-        {"row": "Swin", "column": "empty", "n_seeds": 0},
+        {"row": "Swin", "column": "empty", "n_seeds": 0, "verdict": "not_run"},
+        {"row": "A-Swin", "column": "empty", "n_seeds": 0, "verdict": "not_run"},
     ]
     (tmp_path / "shift").mkdir()
     pd.DataFrame(cells, columns=COLUMNS).to_csv(tmp_path / "shift" / "table1.csv", index=False)
@@ -25,6 +27,8 @@ def results(tmp_path):
 
 
 SWIN, A_SWIN = 'shift_table1["Swin", "C / Acc."]', 'shift_table1["A-Swin", "C / Acc."]'
+
+OUTSIDE, NOT_RUN = 'shift_table1.count["outside"]', 'shift_table1.count["not_run"]'
 
 
 @pytest.mark.parametrize(
@@ -38,6 +42,8 @@ SWIN, A_SWIN = 'shift_table1["Swin", "C / Acc."]', 'shift_table1["A-Swin", "C / 
         (f"0.1<!-- {SWIN.replace('1[', '1.std[')} * 2 -->", None),
         (f"1.00<!-- {SWIN.replace('1[', '1.paper[')} -->", None),
         ("1.0<!-- mean(2, 4) / 2 -->", "1.5<!-- mean(2, 4) / 2 -->"),
+        (f"9<!-- {OUTSIDE} -->", f"1<!-- {OUTSIDE} -->"),
+        (f"9<!-- {OUTSIDE} + {NOT_RUN} -->", f"3<!-- {OUTSIDE} + {NOT_RUN} -->"),
         ("5<!-- a remark --> and 6 <!-- todo -->", None),
     ],
 )
@@ -52,6 +58,7 @@ def test_a_quoted_number_becomes_that_of_its_cells(results, written, now):
         ('shift_table1["Swim", "C / Acc."]', "no row 'Swim'; did you mean 'Swin'"),
         ('shift_table1["Swin", "empty"]', "has 0 numbers"),
         ('shift_table1["Swin"]', "no arithmetic over cells"),
+        ('shift_table1.count["outsid"]', "no verdict 'outsid'; did you mean 'outside'"),
         ("abs(open)", "no arithmetic over cells"),
         ("exec(1)", "exec"),
         ('shift_table1["Swin", "C / Acc."] / 0', "division by zero"),

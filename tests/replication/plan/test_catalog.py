@@ -26,7 +26,10 @@ def edit(small_checkout):
     return change
 
 
-WRONG_ROW = {"label": "Narrow", "width": "narrow", "digits": "four"}
+WRONG_ROWS = [
+    {"label": "Narrow", "width": "narrow", "digits": "four"},
+    {"label": "Wide", "width": "wide"},
+]
 
 
 LAPTOP, FULL = "scales/laptop.yaml", "scales/full.yaml"
@@ -338,7 +341,7 @@ def test_a_target_is_in_its_page_or_in_the_folder_of_all_its_files(small_checkou
         (LAPTOP, {"artifacts": ["table2"]}, "laptop.yaml: artifact 'table2' is unknown; did you"),
         (LAPTOP, {"measures": {"acuracy": {}}}, "did you mean 'accuracy'"),
         ("artifacts.yaml", table1({"cell": {"digits": "four"}}), "cell.digits' is 'four'"),
-        ("artifacts.yaml", table1({"rows": [WRONG_ROW]}), "'digits' is 'four'"),
+        ("artifacts.yaml", table1({"rows": WRONG_ROWS}), "'digits' is 'four'"),
         ("artifacts.yaml", table1({"cell": {"recipe": "{width"}}), "is no template"),
         ("scales/lapotp.yaml", {}, "did you mean 'laptop'"),
         ("artifacts.yaml", {"measures": {"accuracy": {"seeds": 9}}}, "wants 9 seeds"),
@@ -373,6 +376,34 @@ def test_a_mistake_in_a_papers_folder_is_one_sentence(small_checkout, edit, file
         list(load_catalog(small_checkout).artifacts)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "labelled", "group"),
+    [
+        ("columns", {"measure": "parameters", "key": "parameters"}, "CIFAR10"),
+        ("columns", {"measure": "parameters", "key": "parameters"}, None),
+        ("rows", {"width": "wide"}, "Networks"),
+    ],
+)
+def test_two_rows_or_columns_of_one_label_and_group_are_refused(
+    small_checkout, edit, kind, labelled, group
+):
+    """Cells are looked up by labels: each of the two would show the last one's number."""
+    spec = read_yaml(small_checkout / "configs/papers/template/artifacts.yaml")
+    spec = spec["artifacts"]["table1"]
+    twin = {**labelled, "label": spec[kind][0]["label"]}
+    first = {**spec[kind][0], "group": group}
+    apart = [first, {**twin, "group": "another"}, *spec[kind][1:]]
+    (small_checkout / "configs/papers/template/reference/table1.csv").unlink()
+    (small_checkout / "configs/papers/template/claims.yaml").unlink()
+    edit("artifacts.yaml", table1({kind: apart}))
+    assert len(list(load_catalog(small_checkout).artifacts)) == 1
+    edit("artifacts.yaml", table1({kind: [first, {**twin, "group": group}, *spec[kind][1:]]}))
+    with pytest.raises(VitrailError) as error:
+        load_catalog(small_checkout)
+    for told in (f"template/artifacts.yaml, table1: two {kind}", twin["label"], group or "two"):
+        assert told in str(error.value)
 
 
 def test_a_fine_tuning_has_no_more_seeds_than_its_source(small_checkout, edit):

@@ -36,7 +36,6 @@ NAMES = [
     "dinobloom",
     "cells",
 ]
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 DECISIVE = {"mean", "std", "split", "loader", "classes", "train_images", "val_images"}
 PINNED = {
     "digits": (1, "b8d9aadf"),
@@ -152,11 +151,6 @@ def test_image_folders_account_for_both_splits(registry):
             assert counted == info.train_images + info.val_images
 
 
-def test_normalization_is_the_datasets_own_or_inceptions(registry):
-    assert registry["imagenet"].normalization("dataset") == IMAGENET
-    assert registry["imagenet"].normalization("inception") == ((0.5,) * 3, (0.5,) * 3)
-
-
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -175,6 +169,29 @@ def test_a_wrong_entry_is_refused_by_name(tmp_path, entry, change, complaint):
     with pytest.raises(VitrailError, match="dataset 'mine'") as caught:
         load_registry(path)
     assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["../../x", "a/../../x", "/etc/x"])
+@pytest.mark.parametrize("field", ["files", "folder", "required", "images", "segmentation"])
+def test_an_entry_names_nothing_outside_of_its_folder(tmp_path, entry, field, path):
+    split = {"img_path": "images", "seg_map_path": path}
+    change = {
+        "files": [{"name": path, "url": ["http://x/a"], "size": 1, "md5": "0" * 32}],
+        "folder": path,
+        "required": [path],
+        "images": [{"folder": path, "classes": 0, "images": None}],
+        "segmentation": {"type": "X", "train": split, "val": split},
+    }
+    registry = written(tmp_path / "datasets.yaml", {"mine": entry | {field: change[field]}})
+    with pytest.raises(VitrailError, match=f"'{field}.*leads out of its folder") as caught:
+        load_registry(registry)
+    assert repr(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["../mine", "a/b", "-mine", "", "a b"])
+def test_a_dataset_is_called_as_a_file_can_be(tmp_path, entry, name):
+    with pytest.raises(VitrailError, match="'name' is"):
+        load_registry(written(tmp_path / "datasets.yaml", {name: entry}))
 
 
 @pytest.mark.parametrize("checksums", [{}, {"sha256": "0" * 64, "md5": "0" * 32}])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replication.plan.schema import match, merge, place_of, read_placed, read_yaml
+from replication.plan.schema import Strict, load_entries, match, merge, place_of, read_yaml
 from vitrail.errors import VitrailError
 
 
@@ -22,7 +22,7 @@ def test_on_and_no_are_words_and_true_and_false_are_booleans(tmp_path):
 def test_every_key_is_placed_also_those_of_anchors_and_of_what_is_merged(tmp_path):
     path = tmp_path / "file.yaml"
     path.write_text("a: &a\n  x: 1\n  y: 2\nb:\n  <<: *a\n  y: 3\nc: *a\n")
-    read = read_placed(path)
+    read = read_yaml(path)
     assert read == {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 3}, "c": {"x": 1, "y": 2}}
     merged = merge(read["b"], read["c"], {"z": 4})
     assert [place_of(read, key) for key in "abc"] == [f"{path}:{line}" for line in (1, 4, 7)]
@@ -35,7 +35,57 @@ def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
     path = tmp_path / "file.yaml"
     path.write_text('a: 1\n"*": {b: 1}\nc: 2\n"*": {d: 1}\n')
     with pytest.raises(VitrailError, match=r"file\.yaml:4: '\*' stands twice; keep one"):
-        read_placed(path)
+        read_yaml(path)
+
+
+NINE = ", ".join(f"k{index}: 1" for index in range(9))
+LEVELS = list(zip("abcdefgh", "bcdefghi", strict=True))
+
+
+def times_nine(form):
+    """A file whose anchors stand nine times in the next, nine levels deep: 9 ** 9 values."""
+    lines = [form.format(new, ", ".join([f"*{old}"] * 9)) for old, new in LEVELS]
+    return "\n".join([f"a: &a {{{NINE}}}", *lines])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (times_nine("{0}: &{0} {{<<: [{1}]}}"), "repeats anchors to more than"),
+        (times_nine("{0}: &{0} [{1}]"), "repeats anchors to more than"),
+        ("a: &a {b: *a}", r"file\.yaml:1: an anchor stands within itself"),
+        ("a: &a {<<: *a}", r"file\.yaml:1: an anchor stands within itself"),
+        ("a: 1\n? [b]\n: 2", r"file\.yaml:2: a list or a mapping stands as a key"),
+        ("{{a: 1}: 2}", r"file\.yaml:1: a list or a mapping stands as a key"),
+        ("[" * 900 + "]" * 900, "nested too deeply"),
+        ("a: [", "is not valid YAML"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_one_sentence(tmp_path, text, told):
+    path = tmp_path / "file.yaml"
+    path.write_text(text)
+    with pytest.raises(VitrailError, match=told) as error:
+        read_yaml(path)
+    assert "\n" not in str(error.value)
+
+
+class Entry(Strict):
+    name: str
+    classes: int
+
+
+def test_a_registry_has_each_entry_and_each_field_once(tmp_path):
+    path = tmp_path / "things.yaml"
+    path.write_text("a: &a\n  classes: 10\nb:\n  <<: *a\n")
+    entries = load_entries(Entry, path, "thing")
+    assert {name: entry.classes for name, entry in entries.items()} == {"a": 10, "b": 10}
+    for text, told in (
+        ("a:\n  classes: 10\n  classes: 11\n", r"things\.yaml:3: 'classes' stands twice"),
+        ("a: {classes: 10}\na: {classes: 11}\n", r"things\.yaml:2: 'a' stands twice"),
+    ):
+        path.write_text(text)
+        with pytest.raises(VitrailError, match=told):
+            load_entries(Entry, path, "thing")
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,24 @@ def test_a_lead_paper_that_there_is_not_is_refused(root):
         load_settings(root, {"lead_paper": "shfit"})
 
 
+@pytest.mark.parametrize("setting", ["data_root", "runs_root", "results_root"])
+def test_a_folder_may_be_given_from_the_users_home(root, setting, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
+    settings = load_settings(root, {setting: "~/data"})
+    assert getattr(settings, setting) == "/home/someone/data"
+
+
+@pytest.mark.parametrize("setting", ["data_root", "runs_root", "results_root"])
+@pytest.mark.parametrize(
+    "folder", ["", None, 7, "-runs", "runs/{paper}", "runs}", "~no-such-user/x"]
+)
+def test_what_cannot_be_a_folder_is_refused_by_the_settings_name(root, setting, folder):
+    with pytest.raises(VitrailError, match=rf"default\.yaml.*'{setting}' is ") as error:
+        load_settings(root, {setting: folder})
+    assert repr(folder) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
 def test_a_scale_may_extend_another(small_checkout):
     scales = small_checkout / "configs" / "scales"
     (scales / "_part.yaml").write_text("extends: full\nresources: {train: {gpus: 4}}\n")

@@ -118,6 +118,22 @@ def test_a_dashed_line_fits_the_models_of_each_dataset():
         assert ends == pytest.approx(np.array([(start, 1), (start + 0.02, 1)]))
 
 
+@pytest.mark.parametrize(
+    ("draw", "models", "ours"),
+    [
+        (fig3b, ["APE", "position augm.", "CLS token"], "crop by patches"),
+        (fig4a, ["APE", "no PE", "SIN", "RPE"], "RPE as published"),
+    ],
+)
+def test_a_model_that_the_paper_does_not_have_is_drawn_and_not_fitted(draw, models, ours):
+    rows = rows_of(models, lambda dataset, index: 70 + index**2 + len(dataset) * index)
+    more = rows | {f"{dataset}, {ours}": (0.9, 20.0) for dataset in P_SHAP}
+    without, with_ours = (draw(tidy(found), []).axes[0] for found in (rows, more))
+    assert drawn(with_ours).keys() == more.keys()
+    assert len(lines(without, "--")) == len(P_SHAP)
+    assert lines(with_ours, "--") == lines(without, "--")
+
+
 def test_the_fit_leaves_out_what_is_not_measured_and_needs_two_places():
     rows = {
         "EuroSAT, APE": (0.1, 70.0),

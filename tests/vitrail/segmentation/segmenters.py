@@ -18,7 +18,7 @@ from mmseg.registry import MODELS
 
 from vitrail.shift.polyphase import roll_image
 
-CONFIGS = Path(__file__).parents[2] / "configs" / "segmentation"
+CONFIGS = Path(__file__).parents[3] / "configs" / "segmentation"
 PLAIN = {"swin": "swin_t_upernet_ade20k_circular", "swinv2": "swinv2_t_upernet_ade20k_circular"}
 # The last of four stages has 3 x 3 tokens in windows of 3, or 4 x 4 in windows of 4.
 SIDE = {"swin": 48, "swinv2": 64}

@@ -50,6 +50,17 @@ def test_logits_shift_with_the_image_in_fast_selection(family):
 
 
 @both_families
+def test_logits_of_a_tiling_do_not_repeat_as_the_tiling_does(family):
+    """No single anchor is equivariant where x = T x: Eq. 2 asks for f(x) = f(T x) = T f(x)."""
+    half = SIDE[family] // 2
+    tiling = noise(1, 3, half, half).tile(1, 1, 2, 2)
+    with torch.inference_mode():
+        logits = micro(family).double()(tiling)
+    assert torch.equal(tiling.roll(half, 2), tiling)
+    assert (logits.roll(half, 2) - logits).abs().max() > 1e-3
+
+
+@both_families
 def test_logits_of_the_papers_models_shift_with_the_image(family):
     model = build(f"a_{PLAIN[family]}").double()
     side = {"swin": 224, "swinv2": 256}[family]

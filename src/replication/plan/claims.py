@@ -1,0 +1,114 @@
+"""A paper's checkable statements as relations over cells: ``claims.yaml`` as typed objects.
+
+`replication.evidence.claims` judges them on what was measured.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import ChainMap, Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from replication.plan.paper import ArtifactSpec, fill
+from replication.plan.schema import Delta, Placed, Strict, merge, parse, read_yaml
+from vitrail.errors import VitrailError, require_known
+
+EVERY_ROW = "*"
+
+Key = tuple[str, str, str]  # artifact, row and column
+
+
+class Place(Strict):
+    """A cell; the row "*" stands for every row that both sides have."""
+
+    artifact: str
+    row: str
+    column: str
+
+    def key(self, row: str) -> Key:
+        """The cell's key, in `row` if the place stands for every row."""
+        return self.artifact, row if self.row == EVERY_ROW else self.row, self.column
+
+
+class Claim(Strict):
+    """One statement of a paper: `left` is above, below, equal to or at least `right`.
+
+    `above` and `below` ask for more than `margin` between them, `equal` allows up to it, and
+    `at least` ("matches or improves") lets `left` be lower by up to it.
+    """
+
+    id: str
+    statement: str = Field(description="the paper's own words, in short")
+    source: str = Field(description="where the paper says it")
+    left: Place
+    relation: Literal["above", "below", "equal", "at least"]
+    right: Place | float
+    margin: float = Field(0.0, ge=0)
+
+
+class ClaimsFile(Strict):
+    """``claims.yaml``: entries that stand for one claim or several."""
+
+    claims: tuple[Delta, ...]
+
+
+class Choices(Strict):
+    """The lists that an entry of ``claims.yaml`` runs through."""
+
+    each: tuple[tuple[dict[str, str], ...], ...] = ()
+
+
+def read_claims(path: Path, artifacts: Mapping[str, ArtifactSpec]) -> tuple[Claim, ...]:
+    """Read the claims of a paper with these artifacts, of any scale; none if there is no such file.
+
+    An entry with ``each: [choices, ...]`` stands for a claim for each combination of one choice of
+    every list: a choice is a mapping of names, which fill ``{name}`` in the entry's strings.
+
+    Raises:
+        VitrailError: the file is not a list of claims, a ``{name}`` is in no choice, two claims
+            have one id, or a claim names an artifact, a row or a column that does not exist.
+    """
+    if not path.is_file():
+        return ()
+    entries = parse(ClaimsFile, {"claims": read_yaml(path) or []}, str(path)).claims
+    claims = tuple(claim for entry in entries for claim in _claims_of(entry, str(path)))
+    for name, times in Counter(claim.id for claim in claims).items():
+        if times > 1:
+            raise VitrailError(f"{path}: two claims are called '{name}'; rename one")
+    for claim in claims:
+        for side, place in (("left", claim.left), ("right", claim.right)):
+            if isinstance(place, Place):
+                _refuse_unknown(place, artifacts, f"{path}, '{claim.id}': {side}.")
+    return claims
+
+
+def _claims_of(entry: Delta, path: str) -> Iterator[Claim]:
+    where = f"{path}, '{entry.get('id')}'"
+    template = merge({}, entry)
+    lists = parse(Choices, {"each": template.pop("each", ())}, where).each
+    for choices in itertools.product(*lists):
+        claim = _filled(template, ChainMap(*choices), where)
+        yield parse(Claim, claim, f"{path}, '{claim.get('id')}'")
+
+
+def _filled(value: Any, names: Mapping[str, str], where: str) -> Any:
+    """Fill ``{name}`` in every string of nested data, whose places are kept."""
+    if isinstance(value, str):
+        return fill(value, names, where)
+    if isinstance(value, Placed):
+        return Placed({key: _filled(own, names, where) for key, own in value.items()}, value.places)
+    return value
+
+
+def _refuse_unknown(place: Place, artifacts: Mapping[str, ArtifactSpec], where: str) -> None:
+    """Refuse a place that no cell has: a claim on it would never be judged."""
+    require_known(f"{where}artifact", place.artifact, artifacts)
+    spec = artifacts[place.artifact]
+    rows = {EVERY_ROW, *(row.full_label for row in spec.rows)}
+    require_known(f"{where}row of {place.artifact}", place.row, rows)
+    columns = {column.full_label for column in spec.columns}
+    require_known(f"{where}column of {place.artifact}", place.column, columns)
