@@ -5,7 +5,7 @@ import yaml
 
 from replication.plan.named import with_names_resolved
 from replication.plan.paper import ArtifactsFile
-from replication.plan.schema import place_of, read_placed
+from replication.plan.schema import place_of, read_mapping
 from vitrail.errors import VitrailError
 
 TABLE = {"title": "t", "caption": "c", "source": "Table 1, p. 1"}
@@ -18,7 +18,7 @@ def resolve(tmp_path):
     def resolve(text):
         path = tmp_path / "artifacts.yaml"
         path.write_text(text)
-        return with_names_resolved(read_placed(path))
+        return with_names_resolved(read_mapping(path))
 
     return resolve
 
