@@ -4,7 +4,7 @@ SCALE ?= laptop
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: reproduce test test-cluster test-lower-bounds lint docs lock
+.PHONY: reproduce test test-cluster test-lower-bounds lint docs schemas lock
 
 ## every table and figure at SCALE (laptop), then where they are
 reproduce: $(READY)
@@ -34,6 +34,10 @@ lint: $(READY)
 docs: $(READY) .venv/.docs
 	@$(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning --conf-dir docs . build/docs
 	@echo "the site: build/docs/docs/index.html"
+
+## the JSON schemas by which editors check configs/, in workflow/schemas
+schemas: $(READY)
+	@$(BIN)/python -m tools.schemas
 
 ## resolve envs/requirements.in and envs/docs.in anew
 lock:

@@ -20,6 +20,7 @@ from replication.plan.schema import (
     StandIns,
     load,
     match,
+    matching,
     merge,
     parse,
     place_of,
@@ -45,7 +46,7 @@ class PaperAtScale:
         self.folder, self.scale, self.datasets, self.root = folder, scale, datasets, root
         self.recipes_path, self.artifacts_path = folder / "recipes.yaml", folder / "artifacts.yaml"
         self.recipes = load(RecipesFile, self.recipes_path).expand(str(self.recipes_path))
-        self.artifacts_file = load(ArtifactsFile, self.artifacts_path)
+        self.artifacts_file = ArtifactsFile.read(self.artifacts_path)
         for name, spec in self.artifacts_file.artifacts.items():
             spec.refuse_equal_labels(f"{self.artifacts_path}, {name}")
         self.claims = read_claims(folder / "claims.yaml", self.artifacts_file.artifacts)
@@ -175,8 +176,7 @@ class PaperAtScale:
         return [
             delta
             for layer in self.layers.values()
-            for patterns, delta in getattr(layer, kind).items()
-            if match(name, patterns)
+            for delta in matching(name, getattr(layer, kind))
         ]
 
     def _recipe(self, name: str, values: Delta) -> AnyRecipe:
