@@ -185,8 +185,8 @@ def _faults_of(record: Record, node: AnyNode) -> Iterator[str]:
         case MeasurementNode():
             for seed in node.seeds if node.run else ():
                 trained = read_record(node.run.records[seed]) if node.run else None
-                weights = trained.outcome["sha256"].get(str(seed)) if trained else None
-                if record.outcome["weights"].get(str(seed)) != weights:
+                digest = trained.outcome["sha256"].get(str(seed)) if trained else None
+                if record.outcome["weights"].get(str(seed)) != digest:
                     yield f"was measured on other weights than the training of seed {seed} gave"
         case RenderingNode():
             for path in node.measurements:
@@ -194,8 +194,8 @@ def _faults_of(record: Record, node: AnyNode) -> Iterator[str]:
                 if record.outcome["inputs"].get(str(path)) != (now.sha256 if now else None):
                     yield f"shows other numbers than {path} has"
             for file in node.files:
-                digest = sha256(file) if file.is_file() else None
-                if record.outcome["outputs"].get(file.name) != digest:
+                found = sha256(file) if file.is_file() else None
+                if record.outcome["outputs"].get(file.name) != found:
                     yield f"rendered another {file.name} than is here"
 
 
