@@ -101,17 +101,12 @@ def run(given: argparse.Namespace) -> None:
 
 
 def require_same_config(job: TrainingJob | MeasurementJob) -> None:
-    """Raise a `VitrailError` if a segmenter's configuration file was changed since the planning."""
-    from replication.plan.recipe import SegmentationRecipe
-    from replication.plan.source import config_digest, config_path
-
-    if isinstance(job.recipe, SegmentationRecipe):
-        model = job.recipe.model
-        if config_digest(model.name, Path()) != model.sha256:
-            raise VitrailError(
-                f"{config_path(model.name)} was changed since {job.path} was planned; restore it, "
-                "or start snakemake again"
-            )
+    """Raise a `VitrailError` if a file that the recipe names was changed since the planning."""
+    if job.recipe and (changed := job.recipe.changed_file(Path())):
+        raise VitrailError(
+            f"{changed} was changed since {job.path} was planned; restore it, or start snakemake "
+            "again"
+        )
 
 
 def fetch(given: argparse.Namespace) -> None:

@@ -10,13 +10,13 @@ import time
 import pytest
 
 from replication import fork_server
+from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.jobs import MeasurementJob, TrainedRun, TrainingJob
-from replication.plan.recipe import Recipe
 from replication.plan.settings import Resources
 from vitrail.files import Locked, lock
 
 ONE_THREAD = dict.fromkeys(fork_server.THREADS, "1")
-RECIPE = Recipe.model_validate(
+RECIPE = ClassificationRecipe.model_validate(
     {
         "model": {
             "name": "vit_tiny_patch16_224",

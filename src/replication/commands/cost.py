@@ -27,8 +27,10 @@ from typing import Any
 from pydantic import PositiveFloat
 
 from replication.engine.engine import builder_of
+from replication.engine.recipes.classification import ClassificationRecipe
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.plan.catalog import Catalog, Measurement, Run, load_catalog
-from replication.plan.recipe import Recipe, SegmentationRecipe, Training, short_hash
+from replication.plan.recipe import Training, short_hash
 from replication.plan.schema import Strict, parse, read_mapping
 from vitrail.errors import VitrailError, exit_on_error
 
@@ -258,7 +260,7 @@ def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:
     flops = 0.0
     for size, passes in rule(measurement.args).items():
         recipe = run.recipe
-        if size != 1 and isinstance(recipe, Recipe):
+        if size != 1 and isinstance(recipe, ClassificationRecipe):
             side = round(size * recipe.data.image_size)
             data = recipe.data.model_copy(update={"image_size": side})
             args = {**recipe.model.args, "img_size": side}

@@ -20,7 +20,7 @@ from replication.engine.engine import builder_of
 from replication.engine.hub import model_card, write_config
 from replication.engine.model import load_weights
 from replication.plan.datasets import find, load_registry
-from replication.plan.recipe import RECIPES, SegmentationRecipe
+from replication.plan.kinds import KINDS
 from replication.plan.schema import parse, read_mapping
 from vitrail.commands import say
 from vitrail.errors import VitrailError, first_line
@@ -28,7 +28,6 @@ from vitrail.files import sha256
 from vitrail.provenance import read_provenance
 
 HUB = "hf-hub:"
-SEGMENTER = ("config.py", "mmseg.pth")
 
 
 def export(run: Path, to: Path | None, seed: int, push: str | None) -> None:
@@ -59,13 +58,12 @@ def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
     if not weights.is_file():
         raise VitrailError(f"{trained} has no trained weights: give the folder of a finished run")
     content = read_mapping(path)
-    recipe = parse(RECIPES[content.get("task", "classification")], content, str(path))
+    recipe = parse(KINDS[content.get("task", "classification")], content, str(path))
     info = find(recipe.data.dataset, load_registry())
     folder.mkdir(parents=True, exist_ok=True)
-    if isinstance(recipe, SegmentationRecipe):
-        for name in SEGMENTER:
-            shutil.copyfile(trained / name, folder / name)
-    else:
+    for name in recipe.exported:
+        shutil.copyfile(trained / name, folder / name)
+    if not recipe.exported:
         model = builder_of(recipe).build_model(recipe, info.classes)
         load_weights(model, weights, recipe)
         write_config(model, recipe, info, folder)

@@ -30,15 +30,7 @@ from replication.engine.engine import Job, engine_of
 from replication.engine.model import save_weights, starting_weights
 from replication.evidence.comparison import numbers_of
 from replication.plan.catalog import Artifact, Catalog, Measurement, Run, trained_run
-from replication.plan.recipe import (
-    AnyRecipe,
-    Batch,
-    Recipe,
-    SegmentationRecipe,
-    SelfSupervisionRecipe,
-    Steps,
-    Whole,
-)
+from replication.plan.kinds import AnyRecipe
 from replication.taking import take
 from vitrail.commands import count, say
 from vitrail.errors import VitrailError
@@ -115,7 +107,7 @@ def rehearse_run(
         for name in sorted(measured_on | {recipe.data.dataset}):
             if here.datasets[name].source != "bundled":
                 write_miniature(here.datasets[name], here.data_root, per_class=1, classes=IMAGES)
-        if not isinstance(recipe, SegmentationRecipe):
+        if run.info.segmentation is None:  # else MMSegmentation opens it
             images: Any = build(run.info, "train", here.data_root)
             info = run.info.model_copy(update={"train_images": len(images)})
             run = dataclasses.replace(run, info=info)
@@ -139,32 +131,12 @@ def _short(measurement: Measurement) -> dict[str, Any]:
 
 def miniature_recipe(recipe: AnyRecipe, device: str, largest: float = LARGEST) -> AnyRecipe:
     """The recipe with a batch of two, bound to no weights, such that the device can take it."""
-    if isinstance(recipe, SegmentationRecipe):
-        steps = min(STEPS, recipe.schedule.steps)
-        small = {"schedule": Steps(steps=steps), "batch": Whole(size=IMAGES)}
-        bare = recipe.model.model_copy(update={"pretrained": None})
-        return recipe.model_copy(update={**small, "model": bare})
-    model = recipe.model.model_copy(update={"pretrained": False, "weights_from": None})
-    if _is_too_large(recipe, largest):
-        args = {**model.args, "depth": SHALLOW}
-        if "octic_depth" in args:  # of both kinds of blocks, one
-            args["octic_depth"] = min(args["octic_depth"], SHALLOW - 1)
-        model = model.model_copy(update={"args": args})
-    batch = Batch(size=IMAGES, micro=min(IMAGES, recipe.batch.micro))
-    changes: dict[str, object] = {"batch": batch, "model": model}
-    if isinstance(recipe, SelfSupervisionRecipe):
-        short = {"steps": STEPS, "warmup_steps": 1, "save_teacher_steps": 1}
-        changes["schedule"] = recipe.schedule.model_copy(update=short)
-    elif device == "cpu":
-        changes["compile"] = False
-        if recipe.precision == "fp16":
-            changes["precision"] = "bf16"
-    return recipe.model_copy(update=changes)
+    blocks = SHALLOW if _is_too_large(recipe, largest) else None
+    return recipe.miniature(IMAGES, STEPS, device == "cpu", blocks)
 
 
 def _is_too_large(recipe: AnyRecipe, largest: float) -> bool:
-    segments = isinstance(recipe, SegmentationRecipe)
-    return not segments and count_model(recipe, classes=1).parameters > largest * 1e6
+    return recipe.has_blocks and count_model(recipe, classes=1).parameters > largest * 1e6
 
 
 def _weights_of_source(run: Run) -> Path | None:
@@ -216,12 +188,7 @@ def _notes(run: Run, device: str, largest: float) -> list[str]:
         notes.append(f"{SHALLOW} of its blocks")
     if not recipe.steps(run.info.train_images):
         return [*notes, "zero epochs: only measured"]
-    if isinstance(recipe, Recipe) and device == "cpu":
-        if recipe.precision == "fp16":
-            notes.append("fp16 rehearsed as bf16")
-        if recipe.compile:
-            notes.append("not compiled")
-    return notes
+    return [*notes, *recipe.omitted_in_miniature(device == "cpu")]
 
 
 def _sentence(error: Exception) -> str:

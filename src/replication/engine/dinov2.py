@@ -19,10 +19,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from replication.engine.loop import Run, require_start
 from replication.engine.model import build_from, load_weights, save_weights
+from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
 from replication.engine.step import accumulation, checkpoint_gradients, fault_in, synchronised
 from replication.engine.team import Team
 from replication.plan.datasets import find, load_registry
-from replication.plan.recipe import SelfSupervisionRecipe
 from replication.plan.schema import load
 from vitrail.dinov2.crops import MultiCrop, by_view, masks
 from vitrail.dinov2.losses import dino_losses, ibot_loss, koleo_loss, targets_of

@@ -22,7 +22,7 @@ from vitrail.measures.memory import MIB
 from vitrail.measures.throughput import elapsed
 
 if TYPE_CHECKING:
-    from replication.plan.recipe import SelfSupervisionRecipe
+    from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
 
 
 def hyperparameters(described: Described[SelfSupervisionRecipe]) -> Values:

@@ -14,12 +14,14 @@ from vitrail.errors import VitrailError
 if TYPE_CHECKING:
     from torch import nn
 
+    from replication.engine.recipes.classification import ClassificationRecipe
     from replication.plan.datasets import DatasetInfo
     from replication.plan.jobs import TrainingJob
-    from replication.plan.recipe import AnyRecipe, Recipe, Training
+    from replication.plan.kinds import AnyRecipe
+    from replication.plan.recipe import Training
     from vitrail.images.loading import Views
 
-R = TypeVar("R", bound="Training", default="Recipe", covariant=True)
+R = TypeVar("R", bound="Training", default="ClassificationRecipe", covariant=True)
 
 
 @dataclass(frozen=True)

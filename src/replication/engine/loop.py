@@ -28,18 +28,18 @@ from replication.engine.team import Interruption, Team, shielded
 from replication.engine.validation import is_due, validate
 from vitrail.errors import VitrailError, first_line
 from vitrail.factory import build_model, build_pretrained, check_image_size
+from vitrail.images.counting import require_batches, steps_per_epoch
 from vitrail.images.loading import (
     EvaluationSamples,
     TrainingSamples,
     micro_batches,
-    steps_per_epoch,
 )
 from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform, train_transform
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
-    from replication.plan.recipe import Recipe, SelfSupervisionRecipe
+    from replication.plan.recipe import TimmTraining
     from vitrail.images.loading import MicroBatch
 
 LOG_STEPS = 50  # between entries of the log; the end of an epoch or a run makes one too
@@ -66,7 +66,7 @@ def train(job: Job) -> Path:
     return run.weights
 
 
-def require_start(job: Job[Recipe | SelfSupervisionRecipe]) -> None:
+def require_start(job: Job[TimmTraining]) -> None:
     """Refuse to train from other weights than those that the recipe names."""
     if job.recipe.model.weights_from and job.initial is None:
         raise VitrailError(
@@ -112,7 +112,8 @@ class Run(RunFolder):
         share = team.together(lambda: accumulation(recipe, team.world))
         samples = team.together(self._samples)
         counts = len(samples), batch.size, batch.micro, batch.drop_last
-        per_epoch = team.together(lambda: steps_per_epoch(*counts))
+        team.together(lambda: require_batches(*counts))
+        per_epoch = steps_per_epoch(len(samples), batch.size, batch.drop_last)
         steps = recipe.steps(len(samples))
         end = min(steps, job.stop_after or steps)
         model = team.together(self._initial_model)

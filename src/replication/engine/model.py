@@ -24,10 +24,11 @@ from vitrail.weights_file import read_weights
 
 if TYPE_CHECKING:
     from replication.plan.jobs import TrainedRun, TrainingJob
-    from replication.plan.recipe import AnyRecipe, Recipe, SelfSupervisionRecipe
+    from replication.plan.kinds import AnyRecipe
+    from replication.plan.recipe import TimmTraining
 
 
-def build_from(recipe: Recipe | SelfSupervisionRecipe, classes: int, file: Path) -> nn.Module:
+def build_from(recipe: TimmTraining, classes: int, file: Path) -> nn.Module:
     """Make the recipe's model with all the weights of another run, as `save_weights` writes them.
 
     Raises VitrailError as `build_model`, or if the weights are of another architecture.

@@ -33,7 +33,7 @@ from vitrail.provenance import commit, peak_memory_bytes, provenance, read_prove
 
 if TYPE_CHECKING:
     from replication.engine.engine import Job
-    from replication.plan.recipe import AnyRecipe
+    from replication.plan.kinds import AnyRecipe
 
 
 class RunFolder:

@@ -31,7 +31,8 @@ from vitrail.factory import autocast
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
-    from replication.plan.recipe import Recipe, SelfSupervisionRecipe
+    from replication.engine.recipes.classification import ClassificationRecipe
+    from replication.plan.recipe import TimmTraining
     from vitrail.images.loading import MicroBatch
 
 
@@ -48,7 +49,7 @@ class Pairs(Mixup):
         return mixed
 
 
-def build_mixing(recipe: Recipe, classes: int) -> Mixing:
+def build_mixing(recipe: ClassificationRecipe, classes: int) -> Mixing:
     """Return what turns a micro-batch (B, 3, H, W), (B,) into what is trained on.
 
     Mixed targets are (B, classes), soft and smoothed. One draw serves the whole micro-batch, which
@@ -71,7 +72,7 @@ def build_mixing(recipe: Recipe, classes: int) -> Mixing:
     )
 
 
-def build_loss(recipe: Recipe) -> nn.Module:
+def build_loss(recipe: ClassificationRecipe) -> nn.Module:
     """Return the loss for what `build_mixing` makes, averaged over the micro-batch."""
     smoothing = recipe.label_smoothing
     if recipe.loss == "binary_cross_entropy":
@@ -83,7 +84,7 @@ def build_loss(recipe: Recipe) -> nn.Module:
     return LabelSmoothingCrossEntropy(smoothing) if smoothing else nn.CrossEntropyLoss()
 
 
-def accumulation(recipe: Recipe | SelfSupervisionRecipe, world: int) -> int:
+def accumulation(recipe: TimmTraining, world: int) -> int:
     """Return how many micro-batches of a step each of `world` processes runs.
 
     Raises VitrailError if they cannot share them equally.
@@ -108,7 +109,7 @@ class Trainer:
     def __init__(
         self,
         model: nn.Module,
-        recipe: Recipe,
+        recipe: ClassificationRecipe,
         seed: int,
         classes: int,
         steps_per_epoch: int,

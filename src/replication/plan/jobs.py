@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from replication.plan.datasets import DatasetInfo
-from replication.plan.recipe import AnyRecipe
+from replication.plan.kinds import AnyRecipe
 from replication.plan.schema import Strict, parse
 from replication.plan.settings import Resources
 from vitrail.errors import VitrailError

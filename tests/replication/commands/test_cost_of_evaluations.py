@@ -8,8 +8,8 @@ import torch
 from timm.layers import PatchEmbed
 
 from replication.commands.cost import RULES, Costs, evaluation_seconds, load_devices
+from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.catalog import load_catalog
-from replication.plan.recipe import Recipe
 from vitrail.factory import build_model
 from vitrail.measures.context import Trained
 from vitrail.naming import import_function
@@ -40,7 +40,7 @@ ARGUMENTS = [
 @pytest.fixture
 def trained(registry, tmp_path):
     args = {"img_size": 8, "patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2}
-    recipe = Recipe.model_validate(
+    recipe = ClassificationRecipe.model_validate(
         {
             "model": {"name": "vit_tiny_patch16_224", "args": args},
             "data": {"dataset": "digits", "image_size": 8, "crop_pct": 0.7},

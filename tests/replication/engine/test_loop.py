@@ -16,8 +16,8 @@ from replication.engine import loop, run_folder
 from replication.engine.engine import Job
 from replication.engine.loop import train
 from replication.engine.model import load_weights
+from replication.engine.recipes.classification import ClassificationRecipe
 from replication.engine.step import Trainer
-from replication.plan.recipe import Recipe
 from vitrail.errors import VitrailError
 from vitrail.factory import build_model
 from vitrail.files import sha256
@@ -52,7 +52,10 @@ def test_a_run_leaves_its_recipe_log_weights_and_provenance_and_no_checkpoint(st
         *("README.md", "config.json", "log.jsonl", "provenance.json", "recipe.yaml"),
         "weights.safetensors",
     ]
-    assert Recipe.model_validate(yaml.safe_load((straight / "recipe.yaml").read_text())) == recipe
+    assert (
+        ClassificationRecipe.model_validate(yaml.safe_load((straight / "recipe.yaml").read_text()))
+        == recipe
+    )
     load_weights(build_model(recipe, 10), straight / "weights.safetensors", recipe)
 
 

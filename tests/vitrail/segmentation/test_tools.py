@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 
 from replication.data.miniature import write_miniature
 from replication.engine.engine import Job
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation import training as engine
-from replication.plan.recipe import SegmentationRecipe
 from vitrail.errors import VitrailError
 from vitrail.segmentation.tools import run_tool
 

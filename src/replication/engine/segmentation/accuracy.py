@@ -20,9 +20,9 @@ from mmseg.structures import SegDataSample
 from torch import Tensor
 
 from replication.data.layout import check_layout
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation.config import SCOPE, test_config
 from replication.engine.segmentation.sampling import read_sample
-from replication.plan.recipe import SegmentationRecipe
 from vitrail.errors import VitrailError
 from vitrail.images.decoding import IGNORED
 from vitrail.images.loading import evenly_spread

@@ -18,9 +18,9 @@ from mmseg.registry import DATASETS, MODELS
 from torch import nn
 
 from replication.engine.engine import Job
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation import datasets, sampling  # noqa: F401 - register types
 from replication.plan.datasets import DatasetInfo
-from replication.plan.recipe import SegmentationRecipe
 from replication.plan.source import THEIRS, config_path
 from vitrail.errors import VitrailError, did_you_mean, first_line
 from vitrail.seeding import seed_everything

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation.accuracy import Sample, ValidationSamples
-from replication.plan.recipe import SegmentationRecipe
 from vitrail.errors import VitrailError, did_you_mean
 from vitrail.images.loading import evenly_spread
 from vitrail.measures.consistency import circular_shift, draws, integers, zero_padded_shift

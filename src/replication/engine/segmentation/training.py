@@ -29,12 +29,12 @@ from replication.data.layout import check_layout
 from replication.engine.engine import Job
 from replication.engine.journal import Journal, Losses
 from replication.engine.loop import LOG_STEPS
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.run_folder import RunFolder
 from replication.engine.segmentation.accuracy import Areas, ValidationSamples, judge
 from replication.engine.segmentation.config import initial_segmenter, test_config, training_config
 from replication.engine.team import Interruption, Team
 from replication.engine.validation import is_due
-from replication.plan.recipe import SegmentationRecipe
 from vitrail.errors import VitrailError, first_line
 from vitrail.files import atomic_path, write_atomically
 from vitrail.measures.context import Trained

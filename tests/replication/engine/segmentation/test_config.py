@@ -7,11 +7,11 @@ from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
 from replication.engine.engine import Job
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation.config import load_config, training_config
 from replication.engine.segmentation.config import test_config as config_of_test
 from replication.engine.weights import fetch
 from replication.plan.datasets import load_registry
-from replication.plan.recipe import SegmentationRecipe
 from replication.plan.weights import PublishedWeights
 from tests.replication.engine.segmentation.conftest import SIZE, SWIN
 from vitrail.errors import VitrailError

@@ -9,11 +9,11 @@ from mmseg.registry import MODELS
 
 from replication.engine.engine import Job
 from replication.engine.model import load_weights
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation import training as engine
 from replication.engine.segmentation.accuracy import calibrated_accuracy, segmentation_accuracy
 from replication.engine.segmentation.config import build_model
 from replication.engine.weights import fetch
-from replication.plan.recipe import SegmentationRecipe
 from replication.plan.weights import PublishedWeights
 from tests.vitrail.segmentation.segmenters import CLASSES, noise, spread
 from vitrail.errors import VitrailError
