@@ -99,11 +99,11 @@ TRAIN = "--train"  # this script, called by itself, to train
 
 
 def train(task: str, folder: Path) -> None:
-    from replication.engine.engine import Job, engine_of
+    from replication.engine.engine import TrainingRun, engine_of
 
     info = load_registry(DATASETS)["digits"]
     recipe = RECIPE_TYPES[task].model_validate(KINDS[task])
-    engine_of(recipe).train(Job(recipe, 0, folder, info, folder, checkpoint_seconds=0.0))
+    engine_of(recipe).train(TrainingRun(recipe, 0, folder, info, folder, checkpoint_seconds=0.0))
 
 
 def start(task: str, folder: Path) -> subprocess.Popen[bytes]:

@@ -85,13 +85,13 @@ def run(given: argparse.Namespace) -> None:
     job = read_job(given.job)
     require_same_config(job)
     if isinstance(job, TrainingJob):
-        from replication.engine.engine import engine_of, one_run
-        from replication.engine.model import write_receipt
+        from replication.engine.engine import engine_of
+        from replication.engine.model import run_of_seed, write_receipt
         from vitrail.images.loading import Views
 
         engine = engine_of(job.recipe)
         views: Views = {}
-        weights = {seed: engine.train(one_run(job, seed, views)) for seed in job.seeds}
+        weights = {seed: engine.train(run_of_seed(job, seed, views)) for seed in job.seeds}
         if int(os.environ.get("RANK", "0")) == 0:
             write_receipt(job, weights)
     else:

@@ -26,7 +26,7 @@ from replication.commands.cost import count_model
 from replication.commands.state import runs_behind
 from replication.data.miniature import write_miniature
 from replication.engine.checkpoint import Checkpoints
-from replication.engine.engine import Job, engine_of
+from replication.engine.engine import TrainingRun, engine_of
 from replication.engine.model import save_weights, starting_weights
 from replication.evidence.comparison import numbers_of
 from replication.plan.catalog import Artifact, Catalog, Measurement, Run, trained_run
@@ -152,7 +152,7 @@ def _train_in_two_attempts(run: Run, data_root: Path, device: str, initial: Path
     for steps in range(1, STEPS + 1):
         # The journal's progress is of no use here; what goes wrong comes as an exception.
         with contextlib.redirect_stderr(io.StringIO()):
-            job = Job(
+            job = TrainingRun(
                 recipe=run.recipe,
                 seed=SEED,
                 folder=folder,

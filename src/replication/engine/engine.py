@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from replication.engine.recipes.classification import ClassificationRecipe
     from replication.plan.datasets import DatasetInfo
-    from replication.plan.jobs import TrainingJob
-    from replication.plan.kinds import AnyRecipe
     from replication.plan.recipe import Training
     from vitrail.images.loading import Views
 
@@ -25,7 +23,7 @@ R = TypeVar("R", bound="Training", default="ClassificationRecipe", covariant=Tru
 
 
 @dataclass(frozen=True)
-class Job(Generic[R]):
+class TrainingRun(Generic[R]):
     """One run to train: a recipe with a seed, in a folder of its own.
 
     Args:
@@ -65,35 +63,10 @@ class Job(Generic[R]):
     views: Views = field(default_factory=dict, repr=False)
 
 
-def one_run(job: TrainingJob, seed: int, views: Views) -> Job[AnyRecipe]:
-    """The run of one seed, which starts where the job says; its seeds share `views`.
-
-    Raises:
-        VitrailError: the run that it starts from is not trained, or its weights are not its own.
-    """
-    from replication.engine.model import starting_weights
-
-    return Job(
-        recipe=job.recipe,
-        seed=seed,
-        folder=job.folder / f"seed{seed}",
-        dataset=job.dataset,
-        data_root=job.data_root,
-        device=job.device,
-        workers=job.workers,
-        checkpoint_seconds=job.checkpoint_seconds,
-        initial=job.published or (starting_weights(job.start, seed) if job.start else None),
-        retrain=job.retrain,
-        validate_every=job.validate_every,
-        tensorboard=job.tensorboard,
-        views=views,
-    )
-
-
 class Engine(Protocol):
     """What the module offers that a recipe names as its `engine`."""
 
-    def train(self, job: Job[Training]) -> Path:
+    def train(self, job: TrainingRun[Training]) -> Path:
         """Train as `replication.engine.loop.train` does; return the path of the weights."""
 
 

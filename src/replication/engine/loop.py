@@ -1,8 +1,8 @@
 """Trains a run, or resumes it from its last checkpoint.
 
 Everything that a step does follows from the recipe, the seed, the step's number and the state that
-`Trainer` holds. So a run may be cut anywhere and resumed: on a CPU its weights are then bit for bit
-those of an uninterrupted run.
+`ClassifierTrainer` holds. So a run may be cut anywhere and resumed: on a CPU its weights are then
+bit for bit those of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from replication.engine.engine import Job
+from replication.engine.engine import TrainingRun
 from replication.engine.hub import write_config
 from replication.engine.journal import Journal, Losses
 from replication.engine.model import build_from
 from replication.engine.run_folder import RunFolder
-from replication.engine.step import Trainer, accumulation
+from replication.engine.step import ClassifierTrainer, accumulation
 from replication.engine.team import Interruption, Team, shielded
 from replication.engine.validation import is_due, validate
 from vitrail.errors import VitrailError, first_line
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 LOG_STEPS = 50  # between entries of the log; the end of an epoch or a run makes one too
 
 
-def train(job: Job) -> Path:
+def train(job: TrainingRun) -> Path:
     """Train a run, or go on where an earlier attempt ended.
 
     Started by torchrun, its processes share each step. A finished run is left as it is. With zero
@@ -57,7 +57,7 @@ def train(job: Job) -> Path:
     and a checkpoint it exits with 128 + the signal's number.
     """
     require_start(job)
-    run = Run(job, Team.assemble(job.device))
+    run = TrainingLoop(job, Team.assemble(job.device))
     with run.held() as unfinished:
         if unfinished and job.recipe.schedule.epochs:
             run.train()
@@ -66,7 +66,7 @@ def train(job: Job) -> Path:
     return run.weights
 
 
-def require_start(job: Job[TimmTraining]) -> None:
+def require_start(job: TrainingRun[TimmTraining]) -> None:
     """Refuse to train from other weights than those that the recipe names."""
     if job.recipe.model.weights_from and job.initial is None:
         raise VitrailError(
@@ -75,10 +75,10 @@ def require_start(job: Job[TimmTraining]) -> None:
         )
 
 
-class Run(RunFolder):
+class TrainingLoop(RunFolder):
     """One classifier in training; another task's engine has its own model, samples and trainer."""
 
-    job: Job[Any]
+    job: TrainingRun[Any]
     remedy = "lower optimizer.lr, lengthen schedule.warmup_epochs or set optimizer.clip_grad"
     last_checkpoint: Path | None = None
     _validation: EvaluationSamples | None = None
@@ -196,7 +196,9 @@ class Run(RunFolder):
 
     def _trainer(self, model: nn.Module, steps_per_epoch: int) -> Any:
         classes = self.job.dataset.classes
-        return Trainer(model, self.job.recipe, self.job.seed, classes, steps_per_epoch, self.team)
+        return ClassifierTrainer(
+            model, self.job.recipe, self.job.seed, classes, steps_per_epoch, self.team
+        )
 
     def _keep(self, step: int) -> None:
         """Keep something of the state after `step` steps beside the run's results."""

@@ -33,7 +33,7 @@ from vitrail.files import Locked, clear_temporaries, lock, sha256, write_atomica
 from vitrail.provenance import commit, peak_memory_bytes, provenance, read_provenance
 
 if TYPE_CHECKING:
-    from replication.engine.engine import Job
+    from replication.engine.engine import TrainingRun
     from replication.plan.kinds import AnyRecipe
 
 
@@ -43,7 +43,7 @@ class RunFolder:
     Raises VitrailError if the recipe wants another dataset than the job has, or that is not there.
     """
 
-    def __init__(self, job: Job[AnyRecipe], team: Team) -> None:
+    def __init__(self, job: TrainingRun[AnyRecipe], team: Team) -> None:
         wanted, given = job.recipe.data, job.dataset
         if (given.name, given.version) != (wanted.dataset, wanted.version):
             raise VitrailError(

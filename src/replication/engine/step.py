@@ -100,7 +100,7 @@ def accumulation(recipe: TimmTraining, world: int) -> int:
     return count // world
 
 
-class Trainer:
+class ClassifierTrainer:
     """Model, optimiser, moving average and loss scale, moved on by `step`.
 
     `model` is the bare one: its state dict has its own names, whatever wraps it.

@@ -33,7 +33,7 @@ from vitrail.measures.position_shap import (
     transformed,
     validation,
 )
-from vitrail.position.controlled import DEPENDENT, ORIGINALS, Placed, original_of
+from vitrail.position.controlled import DEPENDENT, ORIGINALS, PlacedDigits, original_of
 from vitrail.position.embeddings.auto import AutoPE, AutoRoPE
 from vitrail.position.embeddings.rope import RoPE
 from vitrail.seeding import derive
@@ -142,13 +142,13 @@ def controlled_test(
     return values
 
 
-def require_position_dataset(dataset: Any, described: Described) -> Placed:
+def require_position_dataset(dataset: Any, described: Described) -> PlacedDigits:
     """Return the dataset if half of its classes depend on position.
 
     Raises:
         VitrailError: it is another.
     """
-    if not isinstance(dataset, Placed) or described.info.classes != CLASSES:
+    if not isinstance(dataset, PlacedDigits) or described.info.classes != CLASSES:
         raise VitrailError(
             f"which samples of '{described.info.name}' depend on position is not known: give a "
             "recipe on cifar10-position or digits-position"

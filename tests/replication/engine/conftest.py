@@ -36,11 +36,11 @@ make_recipe, recipe, info = recipe_fixtures(ClassificationRecipe, BASE, "digits"
 @pytest.fixture
 def run(info: DatasetInfo, tmp_path: Path) -> Callable[..., Path]:
     """Train in the test's own folder; returns the run folder."""
-    from replication.engine.engine import Job
+    from replication.engine.engine import TrainingRun
     from replication.engine.loop import train
 
     def run(recipe: ClassificationRecipe, name: str = "run", seed: int = 0, **options: Any) -> Path:
-        train(Job(recipe, seed, tmp_path / name, info, tmp_path, **options))
+        train(TrainingRun(recipe, seed, tmp_path / name, info, tmp_path, **options))
         return tmp_path / name
 
     return run

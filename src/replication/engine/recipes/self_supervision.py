@@ -100,7 +100,7 @@ class SelfSupervisionRecipe(TimmTraining):
     each.
     """
 
-    engine: ClassVar[str] = "replication.engine.dinov2"
+    engine: ClassVar[str] = "replication.engine.dinov2.training"
     builder: ClassVar[str] = "vitrail.dinov2.network"
     hub_task: ClassVar[str] = "image-feature-extraction"
 
