@@ -57,13 +57,7 @@ def train(job: TrainingRun) -> Path:
     and a checkpoint it exits with 128 + the signal's number.
     """
     require_start(job)
-    run = TrainingLoop(job, Team.assemble(job.device))
-    with run.held() as unfinished:
-        if unfinished and job.recipe.schedule.epochs:
-            run.train()
-        elif unfinished:
-            run.keep_initial_weights()
-    return run.weights
+    return TrainingLoop(job, Team.assemble(job.device)).complete()
 
 
 def require_start(job: TrainingRun[TimmTraining]) -> None:
@@ -76,12 +70,21 @@ def require_start(job: TrainingRun[TimmTraining]) -> None:
 
 
 class TrainingLoop(RunFolder):
-    """One classifier in training; another task's engine has its own model, samples and trainer."""
+    """One classifier in training; another kind has its own model, samples and trainer."""
 
     job: TrainingRun[Any]
     remedy = "lower optimizer.lr, lengthen schedule.warmup_epochs or set optimizer.clip_grad"
     last_checkpoint: Path | None = None
     _validation: EvaluationSamples | None = None
+
+    def complete(self) -> Path:
+        """Train the run unless it is finished; return the path of the weights."""
+        with self.held() as unfinished:
+            if unfinished and self.job.recipe.schedule.epochs:
+                self.train()
+            elif unfinished:
+                self.keep_initial_weights()
+        return self.weights
 
     def keep_initial_weights(self) -> None:
         """Save the weights that training would start from as the run's result."""

@@ -118,10 +118,11 @@ def _graph() -> grimp.ImportGraph:
 
 @functools.cache
 def _digest_of(module: str) -> str:
-    return hashlib.sha256(code_of(_file(module)).encode()).hexdigest()
+    return hashlib.sha256(code_of(file_of(module)).encode()).hexdigest()
 
 
-def _file(module: str) -> Path:
+def file_of(module: str) -> Path:
+    """The source file of a module of ours."""
     path = SOURCES.joinpath(*module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
@@ -131,7 +132,7 @@ def registering_modules() -> dict[str, str]:
     """The module that registers each model of timm's kind, and each type of mmengine's, by name."""
     found = {}
     for module in sorted(_graph().modules):
-        path = _file(module)
+        path = file_of(module)
         if any(word in path.read_text(encoding="utf-8") for word in REGISTERING):
             found.update(dict.fromkeys(_registered_in(syntax_tree(path)), module))
     return found

@@ -20,7 +20,7 @@ from torch import nn
 from vitrail.errors import VitrailError
 from vitrail.images.loading import EvaluationSamples, eval_loader
 from vitrail.images.opening import build
-from vitrail.measures.context import Described, Trained, Values
+from vitrail.measures.context import Described, Trained, Values, passes
 from vitrail.measures.permutable import Permutable, permutable
 from vitrail.measures.position_shap import (
     PositionShap,
@@ -42,6 +42,7 @@ CLASSES = len(DEPENDENT) + len(ORIGINALS) - 2
 """Of a Position dataset: those that depend on position, and the originals that do not."""
 
 
+@passes(lambda given: 1 + given["permutations"])
 def position_bias(
     trained: Trained, permutations: int = 16, batch_size: int = 128, images: int | None = None
 ) -> Values:

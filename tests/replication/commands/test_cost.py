@@ -173,7 +173,7 @@ def test_segmenters_are_written_as_they_are_read(catalog, monkeypatch):
     here = catalog("full")
     (here.root / SEGMENTERS).parent.mkdir(parents=True, exist_ok=True)
     run = here.paper("tiny").run("plain")
-    monkeypatch.setattr("replication.commands.cost.SegmentationRecipe", ClassificationRecipe)
+    monkeypatch.setattr(ClassificationRecipe, "counted_ahead", True)
     write_segmenters(here)
     cost = count_model(run.recipe, run.info.classes)
     assert read_segmenters(here.root)[model_key(run.recipe, run.info.classes)] == cost
