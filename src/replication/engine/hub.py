@@ -18,7 +18,8 @@ from vitrail.images.transforms import normalization
 
 if TYPE_CHECKING:
     from replication.plan.datasets import DatasetInfo
-    from replication.plan.recipe import AnyRecipe, Recipe, SelfSupervisionRecipe
+    from replication.plan.kinds import AnyRecipe
+    from replication.plan.recipe import Training
 
 CARD = """---
 library_name: {library}
@@ -44,31 +45,9 @@ The weights are under Apache-2.0 as far as the terms of the data allow.
 
 Commit {commit}, seed {seed}.
 """
-OF_TIMM = """```python
-import vitrail.models, timm
-
-model = timm.create_model("{source}", pretrained=True)
-```"""
-OF_MMSEG = """```python
-import vitrail.segmentation
-from mmseg.apis import inference_model, init_model
-
-seen = inference_model(init_model("config.py", "mmseg.pth", device="cpu"), "photo.jpg")
-```
-
-`vitrail mmseg test config.py mmseg.pth` evaluates it."""
 
 
-TASKS = {
-    "classification": "image-classification",
-    "segmentation": "image-segmentation",
-    "self_supervision": "image-feature-extraction",
-}
-
-
-def write_config(
-    model: nn.Module, recipe: Recipe | SelfSupervisionRecipe, info: DatasetInfo, folder: Path
-) -> None:
+def write_config(model: nn.Module, recipe: Training, info: DatasetInfo, folder: Path) -> None:
     """Write what timm makes the model again from, and how an image becomes its input.
 
     There is no file for a registered module without timm's `pretrained_cfg`.
@@ -103,12 +82,11 @@ def model_card(
 
     timm opens the run by its `source`, such as ``local-dir:FOLDER``.
     """
-    segmenter = recipe.task == "segmentation"
     return CARD.format(
-        library="mmsegmentation" if segmenter else "timm",
-        task=TASKS[recipe.task],
+        library=recipe.library,
+        task=recipe.hub_task,
         name=name,
-        use=OF_MMSEG if segmenter else OF_TIMM.format(source=source),
+        use=recipe.usage.format(source=source),
         info=info,
         numbers=numbers,
         recipe=yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False),

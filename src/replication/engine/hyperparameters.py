@@ -16,13 +16,14 @@ from torch import nn
 from torchvision.transforms import ColorJitter
 
 from replication.engine.optimizer import build_optimizer, build_scheduler
+from replication.engine.recipes.classification import ClassificationRecipe
 from replication.engine.step import build_loss, build_mixing
 from vitrail.factory import build_model
 from vitrail.images.transforms import train_transform
 from vitrail.measures.context import Described, Values
 
 
-def hyperparameters(described: Described) -> Values:
+def hyperparameters(described: Described[ClassificationRecipe]) -> Values:
     """Say how a recipe trains (octic, App. E.1).
 
     Returns:

@@ -17,18 +17,20 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 import vitrail.models  # noqa: F401
-from replication.engine.engine import builder_of
+from replication.engine.engine import TrainingRun, builder_of
 from replication.ledger import read_record
 from vitrail.errors import VitrailError, first_line
 from vitrail.files import atomic_path, sha256
 from vitrail.weights_file import read_weights
 
 if TYPE_CHECKING:
-    from replication.plan.nodes import TrainedRun
-    from replication.plan.recipe import AnyRecipe, Recipe, SelfSupervisionRecipe
+    from replication.plan.kinds import AnyRecipe
+    from replication.plan.nodes import TrainedRun, TrainingNode
+    from replication.plan.recipe import TimmTraining
+    from vitrail.images.loading import Views
 
 
-def build_from(recipe: Recipe | SelfSupervisionRecipe, classes: int, file: Path) -> nn.Module:
+def build_from(recipe: TimmTraining, classes: int, file: Path) -> nn.Module:
     """Make the recipe's model with all the weights of another run, as `save_weights` writes them.
 
     Raises VitrailError as `build_model`, or if the weights are of another architecture.
@@ -127,6 +129,30 @@ def starting_weights(start: TrainedRun, seed: int) -> Path:
     require_recipe(weights, start.recipe_hash)
     require_own_weights(start, seed)
     return weights
+
+
+def run_of_seed(job: TrainingNode, seed: int, views: Views) -> TrainingRun[AnyRecipe]:
+    """The run of one seed, which starts where the job says; its seeds share `views`.
+
+    Raises:
+        VitrailError: the run that it starts from is not trained, or its weights are not its own.
+    """
+    return TrainingRun(
+        recipe=job.recipe,
+        seed=seed,
+        folder=job.folder / f"seed{seed}",
+        dataset=job.dataset,
+        data_root=job.data_root,
+        device=job.device,
+        workers=job.workers,
+        checkpoint_seconds=job.checkpoint_seconds,
+        initial=job.published or (starting_weights(job.start, seed) if job.start else None),
+        retrain=job.retrain,
+        validate_every=job.validate_every,
+        tensorboard=job.tensorboard,
+        commit=job.commit,
+        views=views,
+    )
 
 
 def require_own_weights(run: TrainedRun, seed: int) -> str:

@@ -21,7 +21,8 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from replication.plan.claims import Claim
 from replication.plan.datasets import DatasetInfo
-from replication.plan.recipe import AnyRecipe, short_hash
+from replication.plan.kinds import AnyRecipe
+from replication.plan.recipe import short_hash
 from replication.plan.schema import Strict, parse
 from replication.plan.settings import Resources
 from vitrail.errors import VitrailError

@@ -28,7 +28,7 @@ from vitrail.factory import Precision, autocast
 from vitrail.images.loading import EvaluationSamples, eval_loader, evenly_spread
 from vitrail.images.opening import build
 from vitrail.images.transforms import Transform, eval_transform, normalization
-from vitrail.measures.context import Trained, Values
+from vitrail.measures.context import Trained, Values, passes
 from vitrail.measures.margins import selection_margins
 from vitrail.seeding import derive
 
@@ -58,6 +58,16 @@ class Condition:
             raise VitrailError(f"flip is '{self.flip}'; use 'vertical' or leave it out")
 
 
+def _circular_passes(given: Mapping[str, Any]) -> int:
+    """Each condition's pairs of shifts, and each view once before any shift."""
+    shared = {field.name: given[field.name] for field in fields(Condition) if field.name in given}
+    named = (given["conditions"] or {"": {}}).values()
+    conditions = [_condition({**shared, **own}) for own in named]
+    views = {(condition.erase, condition.flip) for condition in conditions}
+    return len(views) + 2 * given["pairs"] * len(conditions)
+
+
+@passes(_circular_passes)
 def circular_consistency(
     trained: Trained,
     batch_size: int = 128,
@@ -118,6 +128,7 @@ def circular_consistency(
     return {**values, **margins.summary()}
 
 
+@passes(lambda given: len(given["modes"]) * (1 + 2 * given["pairs"]))
 def standard_consistency(
     trained: Trained,
     modes: Sequence[Mode] = get_args(Mode),

@@ -20,7 +20,7 @@ from vitrail.images.transforms import eval_transform
 from vitrail.measures.accuracy import hits
 from vitrail.measures.architecture import architectures
 from vitrail.measures.consistency import validation_batches
-from vitrail.measures.context import Context, Trained, Values
+from vitrail.measures.context import Context, Trained, Values, passes
 from vitrail.measures.flops import count
 from vitrail.measures.throughput import every_one_compiled, time_in_turns
 from vitrail.octic.group import from_channels
@@ -82,6 +82,7 @@ def block_operations(
         return count(dense, x).macs, count(octic, from_channels(x)).macs
 
 
+@passes(2)
 def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None = None) -> Values:
     """Turn every validation image by a random multiple of 90 degrees (Table 2, "OOD Rot.").
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.datasets import load_registry
-from replication.plan.recipe import Recipe
 from replication.plan.schema import parse
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Context, Trained
@@ -33,7 +33,7 @@ def context(tmp_path):
 @pytest.fixture
 def trained_on_digits(root, tmp_path):
     recipe = parse(
-        Recipe,
+        ClassificationRecipe,
         {
             "model": {"name": "vit_tiny_patch16_224"},
             "data": {"dataset": "digits", "image_size": 8, "crop_pct": 1.0},

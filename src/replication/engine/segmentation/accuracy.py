@@ -20,13 +20,13 @@ from mmseg.structures import SegDataSample
 from torch import Tensor
 
 from replication.data.layout import check_layout
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation.config import SCOPE, test_config
 from replication.engine.segmentation.sampling import read_sample
-from replication.plan.recipe import SegmentationRecipe
 from vitrail.errors import VitrailError
 from vitrail.images.decoding import IGNORED
 from vitrail.images.loading import evenly_spread
-from vitrail.measures.context import Described, Trained, Values
+from vitrail.measures.context import Described, Trained, Values, passes
 from vitrail.segmentation.vit import TimmViT
 
 
@@ -85,6 +85,7 @@ class Areas:
         return {ours: (100 * means[theirs]).item() for ours, theirs in names.items()}
 
 
+@passes(1)
 def segmentation_accuracy(
     trained: Trained[SegmentationRecipe], images: int | None = None
 ) -> Values:
@@ -116,6 +117,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
+@passes(4)
 def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None = None) -> Values:
     """Judge a Vision Transformer with its positions calibrated at test time (variance, Table 4).
 

@@ -14,18 +14,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation.accuracy import Sample, ValidationSamples
-from replication.plan.recipe import SegmentationRecipe
 from vitrail.errors import VitrailError, did_you_mean
 from vitrail.images.loading import evenly_spread
 from vitrail.measures.consistency import circular_shift, draws, integers, zero_padded_shift
-from vitrail.measures.context import Trained, Values
+from vitrail.measures.context import Trained, Values, passes
 
 Mode = Literal["circular", "standard"]
 STANDARD_SIDE = 512
 """Short side of the images whose pixels `max_shift` counts."""
 
 
+@passes(2)
 def segmentation_consistency(
     trained: Trained[SegmentationRecipe],
     mode: Mode,

@@ -12,9 +12,9 @@ from scipy import ndimage
 from torch import Tensor
 from torch.nn import functional
 
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation.accuracy import Sample, ValidationSamples
 from replication.engine.segmentation.consistency import shift_limit, shifted_back, shown_size
-from replication.plan.recipe import SegmentationRecipe
 from vitrail.images.decoding import IGNORED, UNSEEN
 from vitrail.measures.consistency import draws, integers
 from vitrail.measures.context import Trained, Values

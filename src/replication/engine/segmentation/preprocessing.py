@@ -15,8 +15,8 @@ from mmseg.datasets.transforms import (
 )
 from mmseg.registry import MODELS, TRANSFORMS
 
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation.config import SCOPE, test_config
-from replication.plan.recipe import SegmentationRecipe
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Described, Values
 
