@@ -229,7 +229,7 @@ VIEW = {"erase": 0.0, "flip": None}  # what makes two conditions show the model 
 
 RULES: dict[str, Callable[[Mapping[str, Any]], Passes]] = {
     "vitrail.measures.accuracy:accuracy": lambda given: {1: 1},
-    "vitrail.octic.measures:rotated_accuracy": lambda given: {1: 2},
+    "vitrail.octic.rotation:rotated_accuracy": lambda given: {1: 2},
     "vitrail.measures.consistency:circular_consistency": _circular,
     "vitrail.measures.consistency:standard_consistency": lambda given: {
         1: len(given.get("modes", ("zero", "crop"))) * (1 + 2 * given.get("pairs", 1))

@@ -25,12 +25,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from replication.engine.optimizer import build_optimizer, build_scheduler
-from replication.engine.team import Team
 from vitrail.errors import VitrailError
 from vitrail.factory import autocast
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
+    from replication.engine.team import Team
     from replication.plan.recipe import Recipe, SelfSupervisionRecipe
     from vitrail.images.loading import MicroBatch
 

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mmengine.device.utils
 import torch
@@ -26,19 +26,20 @@ from mmseg.registry import DATASETS
 from torch import Tensor, nn
 
 from replication.data.layout import check_layout
-from replication.engine.engine import Job
-from replication.engine.journal import Journal, Losses
-from replication.engine.loop import LOG_STEPS
+from replication.engine.journal import LOG_STEPS, Journal, Losses
 from replication.engine.run_folder import RunFolder
 from replication.engine.segmentation.accuracy import Areas, ValidationSamples, judge
 from replication.engine.segmentation.config import initial_segmenter, test_config, training_config
 from replication.engine.team import Interruption, Team
 from replication.engine.validation import is_due
-from replication.plan.recipe import SegmentationRecipe
 from vitrail.errors import VitrailError, first_line
 from vitrail.files import atomic_path, write_atomically
 from vitrail.measures.context import Trained
 from vitrail.seeding import seed_everything
+
+if TYPE_CHECKING:
+    from replication.engine.engine import Job
+    from replication.plan.recipe import SegmentationRecipe
 
 
 def train(job: Job[SegmentationRecipe]) -> Path:
