@@ -25,9 +25,9 @@ import torch
 from replication.commands.cost import count_model
 from replication.commands.state import runs_behind
 from replication.data.miniature import write_miniature
-from replication.engine.checkpoint import Checkpoints
 from replication.engine.engine import Job, engine_of
 from replication.engine.model import save_weights, starting_weights
+from replication.engine.run_folder import checkpoints_of
 from replication.evidence.comparison import numbers_of
 from replication.plan.catalog import Artifact, Catalog, Measurement, Run, trained_run
 from replication.plan.recipe import (
@@ -193,7 +193,7 @@ def _train_in_two_attempts(run: Run, data_root: Path, device: str, initial: Path
             weights = engine_of(run.recipe).train(job)
     if weights.is_file():
         return
-    checkpoints = Checkpoints(folder / "checkpoints", run.recipe.hash, SEED)
+    checkpoints = checkpoints_of(job)
     if (newest := checkpoints.latest()) is None:
         raise VitrailError(f"training left no checkpoint in {folder}")
     step, state = checkpoints.load(newest)

@@ -76,6 +76,11 @@ class Run(SeedFolders):
         return (*(self.source.lineage if self.source else ()), self)
 
     @property
+    def data(self) -> list[dict[str, Any]]:
+        """What decides its weights in the entries of its dataset and of those of its sources."""
+        return [run.info.decisive for run in self.lineage]
+
+    @property
     def code(self) -> str:
         """The digest of the code that would train it now."""
         return training_digest(self.recipe, self.info)
@@ -475,7 +480,13 @@ class Catalog:
         # Of one that other code has resumed, the last planned it.
         last = {one.rpartition("+")[2] for one in run.trained_by(seeds)}
         code = "+".join(sorted(last)) if last and not retrain else run.code
-        decided = {"recipe": run.recipe.canonical_json(), "seeds": seeds, "code": code}
+        decided = {
+            "recipe": run.recipe.canonical_json(),
+            "seeds": seeds,
+            "data": run.data,
+            "steps": run.recipe.steps(run.info.train_images),  # by a formula of the recipe's class
+            "code": code,
+        }
         return TrainingJob(
             **self._common(run, run.receipt(seeds), inputs),
             identity=short_hash(decided),
@@ -503,8 +514,9 @@ class Catalog:
         fields = {name: getattr(measurement, name) for name in same}
         reads = (*([run.info] if run else []), *named)
         decided = {
-            "datasets": [f"{i.name}@{i.version}" if i.version > 1 else i.name for i in named],
+            "datasets": [dataset.decisive for dataset in named],
             "recipe": recipe.hash if recipe else None,
+            "data": on.data if on else [],
             "code": measuring_digest(measurement.function, measurement.args, recipe, reads),
         }
         return MeasurementJob(
