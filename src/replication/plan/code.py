@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,13 @@ SOURCES = Path(vitrail.__file__).parents[1]
 PACKAGES = ("vitrail", "replication")
 COUNTS = ("vitrail", "replication.engine", "replication.data")
 PLUMBING = (
-    "vitrail.commands",
+    "replication.data.layout",
+    "replication.engine.checkpoint",
+    "replication.engine.engine",
+    "replication.engine.hub",
+    "replication.engine.journal",
+    "replication.engine.run_folder",
+    "replication.engine.validation",
     "vitrail.errors",
     "vitrail.files",
     "vitrail.models",  # imports every family; a model counts where it is named
@@ -37,7 +42,7 @@ PLUMBING = (
     "vitrail.provenance",
     "vitrail.segmentation",  # itself, not the modules in it: it registers them all
 )
-REGISTERING = ("register_model", "register_module")  # timm's and mmengine's; register_models too
+REGISTERING = ("register_model", "register_module")  # decorators of timm and of mmengine
 RENDERING = (
     "replication.evidence.comparison",
     "replication.evidence.tables",
@@ -59,8 +64,7 @@ def measuring_digest(
 
 def training_digest(recipe: AnyRecipe, dataset: DatasetInfo) -> str:
     """Return the digest of the code that trains a recipe."""
-    roots = {recipe.engine, *_named_in(recipe), *_openers([dataset])}
-    return digest(closure(roots))
+    return digest(modules_of_training(recipe, dataset))
 
 
 def rendering_digest(draw: str | None) -> str:
@@ -76,6 +80,11 @@ def modules_of_measurement(
     if recipe is not None:
         roots |= {recipe.builder, *_named_in(recipe)}
     return closure(roots)
+
+
+def modules_of_training(recipe: AnyRecipe, dataset: DatasetInfo) -> frozenset[str]:
+    """The modules behind a training, see `training_digest`."""
+    return closure({recipe.engine, *_named_in(recipe), *_openers([dataset])})
 
 
 def closure(roots: Iterable[str]) -> frozenset[str]:
@@ -136,16 +145,12 @@ def registering_modules() -> dict[str, str]:
 
 
 def _registered_in(tree: ast.Module) -> Iterator[str]:
+    """The names of the functions and classes at the top level that a decorator registers."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             for decorator in node.decorator_list:
                 if any(word in ast.unparse(decorator) for word in REGISTERING):
                     yield node.name
-        match node:
-            case ast.Expr(ast.Call(ast.Name("register_models"), [_, _, families, shapes])):
-                parts = map(ast.literal_eval, (families, shapes))
-                # Named as `octic.shapes.register_models` names them.
-                yield from (f"{family}_{shape}_224" for family, shape in itertools.product(*parts))
 
 
 def _named_in(value: Any) -> set[str]:
