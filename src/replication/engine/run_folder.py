@@ -26,7 +26,6 @@ from replication.data.layout import check_layout
 from replication.engine.checkpoint import Checkpoints
 from replication.engine.hub import model_card
 from replication.engine.model import save_weights, weights_owner
-from replication.engine.team import Team
 from replication.plan.code import training_digest
 from replication.plan.recipe import short_hash
 from vitrail.errors import VitrailError
@@ -35,6 +34,7 @@ from vitrail.provenance import peak_memory_bytes, provenance, read_provenance
 
 if TYPE_CHECKING:
     from replication.engine.engine import TrainingRun
+    from replication.engine.team import Team
     from replication.plan.kinds import AnyRecipe
 
 

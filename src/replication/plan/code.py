@@ -29,7 +29,13 @@ SOURCES = Path(vitrail.__file__).parents[1]
 PACKAGES = ("vitrail", "replication")
 COUNTS = ("vitrail", "replication.engine", "replication.data")
 PLUMBING = (
-    "vitrail.commands",
+    "replication.data.layout",
+    "replication.engine.checkpoint",
+    "replication.engine.engine",
+    "replication.engine.hub",
+    "replication.engine.journal",
+    "replication.engine.run_folder",
+    "replication.engine.validation",
     "vitrail.errors",
     "vitrail.files",
     "vitrail.models",  # imports every family; a model counts where it is named

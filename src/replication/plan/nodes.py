@@ -137,10 +137,11 @@ class TrainingNode(Node):
 
     @property
     def decided(self) -> dict[str, Any]:
-        """Recipe, seeds, dataset and code."""
+        """Recipe, steps, datasets, seeds and code."""
         return {
             "recipe": self.recipe.canonical_json(),
             "data": self.data,
+            "steps": self.recipe.steps(self.dataset.train_images),  # by a formula of its class
             "seeds": self.seeds,
             "code": self.code,
         }

@@ -196,12 +196,6 @@ class Augmentation(Strict):
         description="repeated augmentation: views of an image in a batch; epochs keep their size",
     )
 
-    @property
-    def draws(self) -> bool:
-        """Whether two views of one image may differ; mixing is of batches."""
-        chances = (self.hflip, self.vflip, self.color_jitter, self.erase_prob, self.circular_shift)
-        return self.crop != "center" or self.auto_augment is not None or any(chances)
-
     @model_validator(mode="after")
     def _has_operations_to_restrict(self) -> Augmentation:
         policy = self.auto_augment or ""
