@@ -219,29 +219,6 @@ def publish(
     command(_catalog(scale, None, runs, results), prune)
 
 
-@app.command()
-def rehearse(
-    target: Target,
-    scale: Annotated[str, typer.Option(help="Scale whose recipes are rehearsed")] = "full",
-    device: Device = None,
-    largest: Annotated[
-        float, typer.Option(help="Million parameters; larger models have two blocks")
-    ] = 100,
-) -> None:
-    """Take two real steps of every recipe behind a target, resume, and evaluate.
-
-    On a miniature dataset in a temporary folder, with the real model, transforms, optimiser and
-    schedule. Exits with status 1 when a recipe failed.
-
-    \b
-    vitrail rehearse variance_table5
-    vitrail rehearse all --device cpu
-    """
-    from replication.commands.rehearse import rehearse as command
-
-    raise typer.Exit(not command(_catalog(scale), target, device, largest))
-
-
 @app.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
 def mmseg(
     tool: Annotated[str, typer.Argument(help="train, test, infer, or another of mmseg's tools/")],

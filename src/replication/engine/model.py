@@ -142,7 +142,7 @@ def starting_weights(start: TrainedRun, seed: int) -> Path:
 def require_own_weights(run: TrainedRun, seed: int) -> str:
     """Refuse weights of another seed, or others than the run's receipt names; return their SHA-256.
 
-    A rehearsal leaves no receipt; its weights need only name the seed.
+    Where there is no receipt, the weights need only name the seed.
     """
     weights, receipt = run.weights(seed), run.receipts.get(seed)
     remedy = f"delete {receipt or run.folder} and {weights.parent} to train seed {seed} again"

@@ -39,7 +39,7 @@ class SeedFolders:
 class TrainedRun(SeedFolders, Strict):
     """A run as those find it who use its weights: where they lie, and what vouches for them.
 
-    `receipts` are by seed; a rehearsal leaves none.
+    `receipts` are by seed.
     """
 
     name: str

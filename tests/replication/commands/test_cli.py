@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import pytest
 
-COMMANDS = ["plan", "doctor", "show", "status", "verify", "publish", "rehearse"]
+COMMANDS = ["plan", "doctor", "show", "status", "verify", "publish"]
 ALL = [*COMMANDS, "pshap", "audit"]
 
 
@@ -70,13 +70,13 @@ def test_no_help_shows_how_it_is_marked_up(vitrail, arguments):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_scale_is_answered_with_the_closest(vitrail, command):
-    target = ["tiny"] if command in ("plan", "show", "rehearse") else []
+    target = ["tiny"] if command in ("plan", "show") else []
     done = vitrail(command, *target, "--scale", "smok")
     assert done.code == 2
     assert "scale 'smok' is unknown; did you mean 'smoke'?" in done.err
 
 
-@pytest.mark.parametrize("command", ["plan", "show", "rehearse"])
+@pytest.mark.parametrize("command", ["plan", "show"])
 def test_an_unknown_target_is_answered_with_the_closest(vitrail, command):
     done = vitrail(command, "tiny_tabel1", "--scale", "smoke")
     assert done.code == 2
