@@ -31,13 +31,14 @@ def test_nothing_is_downloaded_or_placed_by_hand(catalog, paper):
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_each_training_takes_two_steps_and_each_that_has_none_takes_none(catalog, paper):
+def test_each_training_takes_a_few_steps_and_each_that_has_none_takes_none(catalog, paper):
     registry = load_registry(ROOT / "configs" / "datasets.yaml")
     for name in catalog.paper(paper).recipes:
         run, printed = catalog.paper(paper).run(name), catalog.paper(paper).printed(name)
         trained = printed.steps(registry[printed.data.dataset].train_images) > 0
         evaluated = printed.task == "segmentation"  # of published weights, which there are not here
-        assert run.recipe.steps(run.info.train_images) == (2 if trained or evaluated else 0)
+        steps = run.recipe.steps(run.info.train_images)
+        assert 2 <= steps <= 10 if trained or evaluated else steps == 0
 
 
 @pytest.mark.parametrize("paper", PAPERS)
