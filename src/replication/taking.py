@@ -11,10 +11,11 @@ import torch
 
 from replication.data.layout import check_layout
 from replication.engine.engine import builder_of
-from replication.engine.model import load_weights, require_own_weights
+from replication.engine.model import load_weights
 from replication.plan.code import measuring_digest
 from replication.plan.nodes import MeasurementNode
 from replication.plan.recipe import EpochTraining
+from replication.trained import require_own_weights
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Context, Described, Trained, without_tf32
 from vitrail.naming import import_function

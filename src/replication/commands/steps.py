@@ -71,7 +71,7 @@ def run(
 def train(node: TrainingNode) -> dict[str, Any]:
     """Train the seeds of a node in turn; return its outcome."""
     from replication.engine.engine import engine_of
-    from replication.engine.model import run_of_seed
+    from replication.trained import run_of_seed
     from vitrail.images.loading import Views
 
     engine = engine_of(node.recipe)

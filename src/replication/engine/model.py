@@ -1,8 +1,8 @@
 """From a recipe to a model, and a model's weights to and from disk.
 
 Weights are safetensors with the recipe's hash and the seed in their metadata: a file that strayed
-into another run's folder is refused. The record of a training names
-the weights of its seeds by their SHA-256; what stands on a run takes only those.
+into another run's folder is refused. `replication.trained` vouches for
+weights that other jobs use.
 """
 
 from __future__ import annotations
@@ -17,17 +17,14 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 import vitrail.models  # noqa: F401
-from replication.engine.engine import TrainingRun, builder_of
-from replication.ledger import read_record
+from replication.engine.engine import builder_of
 from vitrail.errors import VitrailError, first_line
-from vitrail.files import atomic_path, sha256
+from vitrail.files import atomic_path
 from vitrail.weights_file import read_weights
 
 if TYPE_CHECKING:
     from replication.plan.kinds import AnyRecipe
-    from replication.plan.nodes import TrainedRun, TrainingNode
     from replication.plan.recipe import TimmTraining
-    from vitrail.images.loading import Views
 
 
 def build_from(recipe: TimmTraining, classes: int, file: Path) -> nn.Module:
@@ -118,57 +115,3 @@ def weights_owner(path: Path) -> dict[str, Any]:
             "it and make it again"
         )
     return owner
-
-
-def starting_weights(start: TrainedRun, seed: int) -> Path:
-    """Find the weights of a seed of the run that a training starts from.
-
-    Raises VitrailError if that run is not trained, or its weights are not its own.
-    """
-    weights = start.weights(seed)
-    require_recipe(weights, start.recipe_hash)
-    require_own_weights(start, seed)
-    return weights
-
-
-def run_of_seed(job: TrainingNode, seed: int, views: Views) -> TrainingRun[AnyRecipe]:
-    """The run of one seed, which starts where the job says; its seeds share `views`.
-
-    Raises:
-        VitrailError: the run that it starts from is not trained, or its weights are not its own.
-    """
-    return TrainingRun(
-        recipe=job.recipe,
-        seed=seed,
-        folder=job.folder / f"seed{seed}",
-        dataset=job.dataset,
-        data_root=job.data_root,
-        device=job.device,
-        workers=job.workers,
-        checkpoint_seconds=job.checkpoint_seconds,
-        initial=job.published or (starting_weights(job.start, seed) if job.start else None),
-        retrain=job.retrain,
-        validate_every=job.validate_every,
-        tensorboard=job.tensorboard,
-        commit=job.commit,
-        views=views,
-    )
-
-
-def require_own_weights(run: TrainedRun, seed: int) -> str:
-    """Refuse weights of another seed, or others than the run's record names; return their SHA-256.
-
-    A rehearsal leaves no record; its weights need only name the seed.
-    """
-    weights, path = run.weights(seed), run.records.get(seed)
-    remedy = f"delete {path or run.folder} and {weights.parent} to train seed {seed} again"
-    owner = weights_owner(weights).get("seed")
-    if owner != seed:
-        raise VitrailError(f"{weights} holds weights of seed {owner}, not of seed {seed}; {remedy}")
-    digest = sha256(weights)
-    record = read_record(path) if path else None
-    if record is not None and record.outcome["sha256"].get(str(seed)) != digest:
-        raise VitrailError(
-            f"{weights} has not the SHA-256 of the weights that {path} names; {remedy}"
-        )
-    return digest
