@@ -39,7 +39,7 @@ docs: $(READY) .venv/.docs
 lock:
 	@PYTHON=$(PYTHON) envs/lock.sh
 
-$(READY): envs/requirements.lock envs/cuda.lock envs/build.txt envs/install.sh pyproject.toml
+$(READY): $(wildcard envs/*.lock) envs/build.txt envs/install.sh envs/torchvision_on_cpu.py pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11, 4) or sys.exit("vitrail needs Python 3.11.4 or newer, and $(PYTHON) is older; run make PYTHON=/path/to/python3.11")'
 	@echo "making .venv from envs/requirements.lock (a few minutes, once)"
 	@$(PYTHON) -m venv .venv

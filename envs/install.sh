@@ -13,4 +13,8 @@ install cpu.lock 2>/dev/null || echo "pip's indexes offer no CPU build of torch:
 install requirements.lock
 if "$python" -c 'import importlib.metadata as m; raise SystemExit("cuda" not in str(m.requires("torch")))'; then
     install cuda.lock
+else
+    packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    cp torchvision_on_cpu.py "$packages"
+    echo "import torchvision_on_cpu" >"$packages/torchvision_on_cpu.pth"
 fi

@@ -1,7 +1,9 @@
-"""The lock holds what the project asks for, and pip can check every file against it."""
+"""The lock holds what the project asks for, and what it installs can be imported in any order."""
 
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -118,3 +120,52 @@ def test_the_conda_environment_has_the_same_pins(root):
     pins = {name: pin for name, (pin, _) in packages(root, "requirements.lock").items()}
     pins["opencv-python"] = pins.pop("opencv-python-headless")
     assert dict(line.split("==") for line in environment["dependencies"][-1]["pip"]) == pins
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", ["torchvision", "timm"])
+def test_it_can_be_imported_with_nothing_imported_before(name):
+    done = python(f"import {name}")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def before_torchvision(root):
+    """What a Python does that finds `torchvision_on_cpu`, installed or not."""
+    folder = str(root / "envs")
+    return f"import sys; sys.path.insert(0, {folder!r}); import torchvision_on_cpu, torch\n"
+
+
+def test_torchvision_can_be_imported_where_its_extension_does_not_load(before_torchvision):
+    done = python(
+        before_torchvision + "def refuse(path): raise OSError('built for another CUDA')\n"
+        "torch.ops.load_library = refuse\n"
+        "import torchvision\n"
+        "print(torch.ops.torchvision.nms.default._schema)\n"
+        "print(torch.ops.torchvision.qnms.default._schema)\n"
+    )
+    arguments = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor\n"
+    assert done.stdout == f"torchvision::nms{arguments}torchvision::qnms{arguments}", done.stderr
+
+
+def test_operators_that_the_extension_declares_are_not_declared_again(before_torchvision):
+    done = python(
+        before_torchvision + "extension = torch.library.Library('torchvision', 'DEF')\n"
+        "def load(path):\n"
+        "    for name in ('nms', 'qnms'):\n"
+        "        if not hasattr(torch.ops.torchvision, name):\n"
+        "            extension.define(name + '(Tensor dets, Tensor scores, float own) -> Tensor')\n"
+        "    raise OSError('so that torchvision asks it for nothing else')\n"
+        "torch.ops.load_library = load\n"
+        "import torchvision\n"
+        "print(torch.ops.torchvision.nms.default._schema)\n"
+    )
+    assert "float own" in done.stdout, done.stderr
+
+
+def test_python_starts_without_torch():
+    done = python("import sys; print({'torch', 'torchvision'} & set(sys.modules))")
+    assert done.stdout == "set()\n", done.stderr

@@ -119,7 +119,6 @@ def test_every_module_concerns_some_number_or_is_not_about_numbers(measured):
     }
     assert strange <= {
         "vitrail",
-        "vitrail.torchvision_compat",
         "replication.fork_server",
         *code.REGISTRIES,
     } | {f"vitrail.{paper}" for paper in ("shift", "octic", "position", "variance", "measures")} | {
@@ -150,7 +149,7 @@ def test_nothing_that_is_imported_when_it_is_measured_is_missed(module):
     found = closure({module, code.TAKING})
     # A package's own file runs, too, but only what is imported from it counts.
     packages = {name.rpartition(".")[0] for name in imported}
-    assert imported - packages - {"vitrail.torchvision_compat"} <= found
+    assert imported - packages <= found
 
 
 def test_every_registered_model_and_type_is_found_where_it_is_registered():
