@@ -9,7 +9,7 @@ import tomllib
 import pytest
 import yaml
 
-LOCKS = ["requirements.lock", "cuda.lock", "docs.lock"]
+LOCKS = ["requirements.lock", "cuda.lock", "test.lock", "docs.lock"]
 
 
 def packages(root, name):
@@ -33,9 +33,22 @@ def test_every_package_is_pinned_with_hashes(root, lock):
         assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes)
 
 
-def test_the_lock_holds_what_is_asked_for(root):
-    lines = (root / "envs" / "requirements.in").read_text().splitlines()
-    assert asked(lines) <= set(packages(root, "requirements.lock"))
+@pytest.mark.parametrize("name", ["requirements", "test", "docs"])
+def test_the_lock_holds_what_is_asked_for(root, name):
+    lines = (root / "envs" / f"{name}.in").read_text().splitlines()
+    assert asked(lines) <= set(packages(root, f"{name}.lock"))
+
+
+def test_what_tests_need_besides_is_not_installed_for_results(root):
+    results, tests = packages(root, "requirements.lock"), packages(root, "test.lock")
+    assert not set(results) & set(tests)
+    assert {"pytest", "ruff", "shap", "numba"} <= set(tests)
+
+
+def test_the_cpu_build_is_of_the_locked_version_of_torch(root):
+    (version, hashes) = packages(root, "cpu.lock")["torch"]
+    assert version == packages(root, "requirements.lock")["torch"][0] + "+cpu"
+    assert len(set(hashes)) == 6  # Python 3.11, 3.12 and 3.13 on two architectures
 
 
 def dependencies(root):
@@ -98,7 +111,6 @@ def test_the_lock_of_the_site_changes_no_other_pin(root):
     locked, site = packages(root, "requirements.lock"), packages(root, "docs.lock")
     shared = set(locked) & set(site)
     assert {name: site[name][0] for name in shared} == {name: locked[name][0] for name in shared}
-    assert asked((root / "envs" / "docs.in").read_text().splitlines()) <= set(site)
 
 
 def test_the_tools_that_build_packages_are_those_of_the_lock(root):
