@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from replication.data.layout import check_layout
 from replication.engine.engine import builder_of
 from replication.engine.model import load_weights, require_own_weights
 from replication.plan.code import measuring_digest
@@ -37,6 +38,8 @@ def take(job: MeasurementJob) -> dict[str, object]:
             "scale"
         )
     function = import_function(job.function, "artifacts.yaml")
+    for info in job.reads:
+        check_layout(info, job.data_root)
     without_tf32()
     # Before measuring: files may change meanwhile.
     origin = provenance(job.device)

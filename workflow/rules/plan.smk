@@ -16,7 +16,7 @@ except VitrailError as error:
     stop(error)
 
 DATA, RESULTS = CATALOG.data_root, CATALOG.results
-TEMPLATE = Path(artifacts.__file__).with_name("report.html.j2")
+TEMPLATE = Path(evidence.__file__).with_name("report.html.j2")
 WHERE = shlex.join(
     ["--scale", CATALOG.scale.name]
     + ["--runs", SETTINGS.runs_root]

@@ -16,7 +16,8 @@ import numpy as np
 from sklearn.datasets import load_digits
 from torchvision import datasets
 
-from vitrail.images.opening import Pictures, Split, stratified_split, stream
+from vitrail.images.loading import Pictures
+from vitrail.images.opening import Split, stratified_split, stream
 
 ARRAYS = {
     ("numpy", "dtype"),

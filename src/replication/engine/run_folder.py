@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from torch import Tensor
 
+from replication.data.layout import check_layout
 from replication.engine.checkpoint import Checkpoints
 from replication.engine.hub import model_card
 from replication.engine.model import save_weights, weights_owner
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 class RunFolder:
     """One run in its folder, where only the team's lead writes.
 
-    Raises VitrailError if the recipe wants another dataset than the job has.
+    Raises VitrailError if the recipe wants another dataset than the job has, or that is not there.
     """
 
     def __init__(self, job: Job[AnyRecipe], team: Team) -> None:
@@ -49,6 +50,7 @@ class RunFolder:
                 f"the recipe wants dataset {wanted.dataset} version {wanted.version} and was given "
                 f"{given.name} version {given.version}: correct data.dataset or data.version"
             )
+        check_layout(given, job.data_root)
         self.job, self.team = job, team
         self.weights = job.folder / "weights.safetensors"
         self.provenance = job.folder / "provenance.json"

@@ -7,8 +7,8 @@ A document quotes a cell by a comment behind the number, which Markdown does not
 The comment is arithmetic (``+ - * /``, ``abs``, ``min``, ``max``, ``mean``) over cells of artifacts
 at one scale: ``TARGET[row, column]`` is what was measured, ``TARGET.std[row, column]`` its spread
 over seeds, ``TARGET.paper[row, column]`` what the paper prints; ``TARGET.count[verdict]`` is how
-many of its cells have a verdict, such as "outside" (`replication.evidence.comparison`). The number in
-front of it is kept at its decimals.
+many of its cells have a verdict, such as "outside" (`replication.evidence.comparison`). The number
+in front of it is kept at its decimals.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -42,6 +43,19 @@ class MicroBatch:
     # several tensors, a list
     images: Any
     labels: Tensor  # (micro,) int64
+
+
+class Pictures(Dataset[tuple[Image.Image, int]]):
+    """Images (N, H, W, 3) uint8 in one array, with their labels (N,) int."""
+
+    def __init__(self, images: np.ndarray, labels: Sequence[int] | np.ndarray):
+        self.images, self.labels = images, np.asarray(labels)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        return Image.fromarray(self.images[index]), int(self.labels[index])
 
 
 class TrainingSamples(Dataset[tuple[Tensor, int]]):

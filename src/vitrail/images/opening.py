@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from PIL import Image
-from torch.utils.data import Dataset
 
 from vitrail.errors import VitrailError
 from vitrail.naming import import_function
 
 if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
     from replication.plan.datasets import DatasetInfo
 
 Split = Literal["train", "val"]
@@ -58,16 +58,3 @@ def stratified_split(labels: Sequence[int], train_fraction: float) -> tuple[list
 def stream(name: str, split: Split) -> np.random.RandomState:
     """Return the random numbers of one split of a stand-in, which never change (NEP 19)."""
     return np.random.RandomState(zlib.crc32(f"{name}/{split}".encode()))
-
-
-class Pictures(Dataset[tuple[Image.Image, int]]):
-    """Images (N, H, W, 3) uint8 in one array, with their labels (N,) int."""
-
-    def __init__(self, images: np.ndarray, labels: Sequence[int] | np.ndarray):
-        self.images, self.labels = images, np.asarray(labels)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
-        return Image.fromarray(self.images[index]), int(self.labels[index])

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitrail.images.opening import SPLITS, Pictures, Split
+from vitrail.images.loading import Pictures
+from vitrail.images.opening import SPLITS, Split
 
 SEED = 0
 ORIGINALS = np.random.RandomState(SEED).permutation(10)

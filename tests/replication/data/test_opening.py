@@ -4,7 +4,7 @@ import shutil
 import pytest
 from PIL import Image
 
-from replication.data.layout import verify
+from replication.data.layout import check_layout, verify
 from replication.data.miniature import write_miniature
 from vitrail.errors import VitrailError
 from vitrail.images.opening import build, stratified_split, stream
@@ -37,7 +37,7 @@ def test_a_dataset_to_be_downloaded_is_missed_with_the_command(registry, tmp_pat
 
 def test_opening_a_missing_dataset_says_how_to_get_it(registry, tmp_path):
     with pytest.raises(VitrailError, match=r"python -m vitrail fetch cifar10"):
-        build(registry["cifar10"], "train", tmp_path)
+        check_layout(registry["cifar10"], tmp_path)
 
 
 def test_a_flat_val_folder_is_answered_with_the_command_that_sorts_it(registry, root):

@@ -7,7 +7,12 @@ from PIL import Image
 from torchvision.transforms import RandomCrop
 
 from vitrail.errors import VitrailError
-from vitrail.images.transforms import SteppedCrop, eval_transform, train_transform
+from vitrail.images.transforms import (
+    SteppedCrop,
+    eval_transform,
+    normalization,
+    train_transform,
+)
 
 
 def photo(width: int = 40, height: int = 30) -> Image.Image:
@@ -322,3 +327,11 @@ def test_auto_augment_policies_run_at_every_strength(recipe, digits, policy):
     random.seed(0)
     for _ in range(150):
         assert see(photo(28, 28)).isfinite().all()
+
+
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def test_normalization_is_the_datasets_own_or_inceptions(registry):
+    assert normalization(registry["imagenet"], "dataset") == IMAGENET
+    assert normalization(registry["imagenet"], "inception") == ((0.5,) * 3, (0.5,) * 3)

@@ -17,7 +17,8 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from replication.data.arrays import scans
-from vitrail.images.opening import Pictures, Split, stream
+from vitrail.images.loading import Pictures
+from vitrail.images.opening import Split, stream
 from vitrail.images.photos import Box, photo, photos, tiles
 
 SIDE = 16

@@ -15,7 +15,8 @@ import numpy as np
 from PIL import Image
 
 from replication.data.arrays import scans
-from vitrail.images.opening import Pictures, Split, stream
+from vitrail.images.loading import Pictures
+from vitrail.images.opening import Split, stream
 from vitrail.images.photos import photos, tiles
 
 SIDE = 24

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from replication.data.arrays import scans
-from vitrail.images.opening import Pictures, Split, stream
+from vitrail.images.loading import Pictures
+from vitrail.images.opening import Split, stream
 from vitrail.images.photos import photos, tiles
 
 IMAGES: dict[Split, int] = {"train": 6000, "val": 1000}

@@ -8,11 +8,11 @@ import torch
 import torch.multiprocessing
 from safetensors.torch import load_file
 
+from replication.engine import dinov2 as engine
 from replication.engine.dinov2 import Trainer, collapse, diversity, train
 from replication.engine.engine import Job
 from replication.engine.model import load_weights
 from replication.engine.team import Team
-from replication.engine import dinov2 as engine
 from vitrail.dinov2.network import Network, build_model, teacher_file
 from vitrail.errors import VitrailError
 from vitrail.images.loading import MicroBatch
