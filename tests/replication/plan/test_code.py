@@ -109,7 +109,6 @@ def test_what_counts_and_decides_no_number_draws_fetches_or_is_a_command(measure
         "vitrail.segmentation.tools",
         "vitrail.shift.equivariance",  # used in tests, and by whoever adds a layer
         "vitrail.style",  # of figures
-        "vitrail.torchvision_compat",
     }
 
 
@@ -145,7 +144,7 @@ def test_nothing_that_is_imported_when_it_is_measured_is_missed(module):
     imported = set(filter(code.counts, json.loads(done.stdout)))
     # A package's own file runs, too, but only what is imported from it counts.
     packages = {name.rpartition(".")[0] for name in imported}
-    assert imported - packages - {"vitrail.torchvision_compat"} <= closure({module})
+    assert imported - packages <= closure({module})
 
 
 def test_every_registered_model_and_type_is_found_where_it_is_registered():
