@@ -114,7 +114,7 @@ def figure(small_checkout, catalog):
 
 def test_a_figure_is_drawn_from_its_cells_and_measurements(figure, tmp_path, monkeypatch):
     (tmp_path / "drawing_of_the_test.py").write_text(
-        "from replication.evidence import style\n"
+        "from vitrail import style\n"
         "def fig1(cells, measurements):\n"
         "    fig, axes = style.figure()\n"
         "    axes.set_title(f\"{cells['measured'][0]:g} {measurements[0]['name']}\")\n"
