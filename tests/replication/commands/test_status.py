@@ -18,9 +18,9 @@ def test_artifacts_are_done_partly_or_missing(vitrail, write_results):
     write_results({PLAIN: {"verdict": "within"}, RATIO: {"verdict": "exact"}})
     out = vitrail("status", "--scale", "smoke").out
     assert "tiny_table1  done" in out
-    assert "tiny_table2   missing" in out
+    assert "tiny_table2  missing" in out
     write_results({PLAIN: {"verdict": "within"}, MIXUP: {"verdict": "not_run", "measured": ""}})
-    assert "tiny_table1   partly" in vitrail("status", "--scale", "smoke").out
+    assert "tiny_table1  partly" in vitrail("status", "--scale", "smoke").out
 
 
 def test_claims_that_held_and_are_contrary_are_named(vitrail, write_results):
