@@ -34,7 +34,7 @@ class _Tree:
     def __init__(self, info: DatasetInfo, root: Path) -> None:
         self.info, self.folder = info, root / info.folder
         place = f"{self.folder}/{info.layout}"
-        command = f"run `python -m vitrail fetch {info.name} --data {root}`"
+        command = f"run `vitrail fetch {info.name} --data {root}`"
         self.remedy = {
             "manual": f"get it from {info.homepage} ({info.licence}) and place it as {place}",
             "made": command,

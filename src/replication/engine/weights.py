@@ -1,4 +1,4 @@
-"""Fetch published weights, or check those placed by hand (``python -m vitrail fetch-weights``).
+"""Fetch published weights, or check those placed by hand (``vitrail fetch-weights``).
 
 Done once, where there is a network. The file is checked against ``configs/weights.yaml`` and kept
 as safetensors with a note of its digest (``<name>.json``), against which every use is checked.
