@@ -4,13 +4,13 @@ import json
 import sys
 
 import pytest
+from replication.plan.jobs import read_job
 
 from replication import __main__ as command
 from replication import taking
 from replication.engine.model import save_weights
 from replication.plan.catalog import load_catalog
 from replication.plan.code import measuring_digest
-from replication.plan.jobs import read_job
 from replication.plan.recipe import SegmentationRecipe
 from replication.taking import subject, take
 from vitrail.errors import VitrailError

@@ -12,33 +12,42 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
-from huggingface_hub import HfApi
+import typer
 
-from replication.engine.engine import builder_of
-from replication.engine.hub import model_card, write_config
-from replication.engine.model import load_weights
-from replication.evidence.comparison import read_measurement
-from replication.plan.datasets import find, load_registry
-from replication.plan.recipe import SegmentationRecipe, parse_recipe
-from replication.plan.schema import read_mapping
 from vitrail.commands import say
+from vitrail.commands.app import command
 from vitrail.errors import VitrailError, first_line, os_errors
-from vitrail.files import sha256
-from vitrail.provenance import read_provenance
 
 HUB = "hf-hub:"
-SEGMENTER = ("config.py", "mmseg.pth")
 
 
-def export(run: Path, to: Path | None, seed: int, push: str | None) -> None:
-    """Write a seed of the run in a folder to a new or empty folder, upload it to a hub, or both.
+@command()
+def export(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Folder of a run: runs/PAPER/RECIPE-HASH.")
+    ],
+    to: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the model to this new folder.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Export the run of this seed.")] = 0,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            metavar="hf-hub:USER/NAME",
+            help="Upload the model to this repository of a hub where you are logged in.",
+        ),
+    ] = None,
+) -> None:
+    """Write a trained model for timm or MMSegmentation.
 
-    The new folder appears under its name when it is whole; where the export fails there is none.
+    The model can be written to a new folder, uploaded to a hub, or both. Its model card has the
+    recipe, the terms of the data, and the numbers measured on these weights.
 
-    Raises:
-        VitrailError: the run is not trained or a file of it is damaged, neither or a wrong place is
-            given, the place cannot be written, or the hub refuses.
+    \b
+    vitrail export runs/octic/h8-l-0a1b2c3d --to h8-l
+    vitrail export runs/octic/h8-l-0a1b2c3d --push hf-hub:me/h8-l
     """
     if to is None and push is None:
         raise VitrailError(
@@ -77,17 +86,25 @@ def _new_folder(to: Path | None) -> Iterator[Path]:
 
 
 def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
+    from replication.engine.engine import builder_of
+    from replication.engine.hub import model_card, write_config
+    from replication.engine.model import load_weights
+    from replication.plan.datasets import find, load_registry
+    from replication.plan.kinds import parse_recipe
+    from replication.plan.schema import read_mapping
+    from vitrail.files import sha256
+    from vitrail.provenance import read_provenance
+
     weights, path = trained / "weights.safetensors", trained / "recipe.yaml"
     if not weights.is_file():
         raise VitrailError(f"{trained} has no trained weights: give the folder of a finished run")
     recipe = parse_recipe(read_mapping(path), str(path))
     info = find(recipe.data.dataset, load_registry())
-    if isinstance(recipe, SegmentationRecipe):
-        for name in SEGMENTER:
-            if not (trained / name).is_file():
-                raise VitrailError(f"{trained} has no {name}: give the folder of a finished run")
-            shutil.copyfile(trained / name, folder / name)
-    else:
+    for name in recipe.exported:
+        if not (trained / name).is_file():
+            raise VitrailError(f"{trained} has no {name}: give the folder of a finished run")
+        shutil.copyfile(trained / name, folder / name)
+    if not recipe.exported:
         model = builder_of(recipe).build_model(recipe, info.classes)
         load_weights(model, weights, recipe)
         write_config(model, recipe, info, folder)
@@ -109,6 +126,8 @@ def _numbers(run: Path, seed: int, digest: str) -> Iterator[str]:
 
     Raises VitrailError where a measurement's file is damaged.
     """
+    from replication.evidence.comparison import read_measurement
+
     rows = []
     for file in sorted((run / "measurements").glob("*.json")):
         taken = read_measurement(file)
@@ -124,6 +143,8 @@ def _numbers(run: Path, seed: int, digest: str) -> Iterator[str]:
 
 
 def _push(folder: Path, repository: str) -> str:
+    from huggingface_hub import HfApi
+
     try:
         hub = HfApi()
         hub.create_repo(repository, exist_ok=True)

@@ -9,10 +9,10 @@ import timm
 import torch
 import yaml
 
-from replication.commands import export as command
 from replication.commands.export import export
 from replication.engine.model import save_weights
-from replication.plan.recipe import Recipe, SelfSupervisionRecipe
+from replication.engine.recipes.classification import ClassificationRecipe
+from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
 from tests.vitrail.dinov2.conftest import BASE as SELF_SUPERVISION
 from vitrail.dinov2.network import build_model as build_backbone
 from vitrail.errors import VitrailError
@@ -31,7 +31,7 @@ MODEL = {
 def run(tmp_path, root, monkeypatch):
     """A trained run of one seed, with a measurement of it and one of other weights."""
     monkeypatch.chdir(root)
-    recipe = Recipe.model_validate(
+    recipe = ClassificationRecipe.model_validate(
         {
             "model": MODEL,
             "data": {"dataset": "digits", "image_size": 16, "crop_pct": 1.0},
@@ -100,7 +100,7 @@ class Hub:
 
 
 def test_it_is_pushed_to_a_hub(run, monkeypatch, capsys):
-    monkeypatch.setattr(command, "HfApi", Hub)
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
     export(run, None, 0, "hf-hub:me/mine")
     assert Hub.pushed == {"me/mine": ["README.md", "config.json", "model.safetensors"]}
     assert "https://huggingface.co/me/mine" in capsys.readouterr().out
