@@ -46,7 +46,7 @@ class Families(Strict):
     A choice of an axis may say ``extends: <another choice of it>`` and give what it changes.
     """
 
-    base: Delta = Field(description="what recipes of families without a `task` have in common")
+    base: Delta = Field({}, description="what recipes of families without a task have in common")
     axes: dict[str, dict[str, Delta]] = {}
     recipes: tuple[Family, ...]
 
