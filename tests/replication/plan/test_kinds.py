@@ -8,6 +8,7 @@ import pytest
 
 import vitrail
 from replication.plan import kinds
+from replication.plan.code import counts
 from replication.plan.kinds import KINDS, kind_of_paper
 from replication.plan.recipe import Training
 from replication.plan.schema import parse
@@ -90,3 +91,11 @@ def test_a_field_that_every_recipe_has_is_refused():
 
     with pytest.raises(VitrailError, match="a recipe has 'schedule' already"):
         kind_of_paper(Clashing)
+
+
+def test_no_number_depends_on_the_modules_of_fields():
+    """They decide by the values that the recipe's hash holds: a new field makes nothing due."""
+    assert not any(counts(kind.__module__) for kind in KINDS.values())
+    assert not counts("vitrail.template.recipe")
+    assert counts("vitrail.template.training")
+    assert counts("vitrail.images.counting")
