@@ -1,11 +1,14 @@
 """What many tests need: the checkout, and a small one of their own to change."""
 
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from replication.plan.datasets import DatasetInfo, load_registry
+from vitrail.__main__ import main
 
 ROOT = Path(__file__).parent.parent
 FIFTH_PAPER = ROOT / "tests" / "workflow" / "fifth_paper"
@@ -38,3 +41,18 @@ def copy_configs_without_papers(checkout, lead_paper):
     settings = configs / "default.yaml"
     settings.write_text(settings.read_text().replace("shift ", f"{lead_paper} "))
     return configs
+
+
+@pytest.fixture
+def vitrail(monkeypatch, capsys):
+    """Run ``vitrail`` in this process; returns exit status, standard output and standard error."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["vitrail", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return SimpleNamespace(code=int(ended.value.code or 0), out=said.out, err=said.err)
+
+    return run

@@ -1,7 +1,7 @@
 """A process that has imported everything once, and forks a child for each command.
 
 Imports take a job three CPU seconds and more, as much as a micro training does. So on one machine
-Snakemake starts a server (workflow/rules/report.smk), and ``python -m vitrail COMMAND`` asks it
+Snakemake starts a server (workflow/rules/report.smk), and ``vitrail COMMAND`` asks it
 over a Unix socket to run the command in a child process with the caller's folder, arguments,
 environment, standard streams and signals, and exits with the child's status. The server does
 nothing but import, so a child computes the same bits as a fresh process. It has one thread, as
@@ -27,13 +27,15 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import cast
 
+import replication
 import vitrail
 
 ADDRESS = "VITRAIL_FORK_SERVER"  # in a command's environment: the server's socket
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 STREAMS = (0, 1, 2)
-NOT_IMPORTED = ("replication.__main__", "replication.cli", "vitrail.commands")  # what people call
+PACKAGES = (vitrail, replication)
+NOT_IMPORTED = ("vitrail.__main__", "vitrail.commands", "replication.commands")  # what people call
 Process = multiprocessing.get_context("fork").Process
 REQUEST_BYTES = 2**20  # more than the kernel lets a caller send at once
 
@@ -85,10 +87,11 @@ def hand_over() -> None:
 
 def serve(listener: socket.socket, command: Callable[[], None]) -> None:
     """Import everything; then, for each request, run `command` in a child that is as it says."""
-    for module in pkgutil.walk_packages(vitrail.__path__, "vitrail."):
-        if not module.name.startswith(NOT_IMPORTED):
-            with suppress(Exception):  # the command that needs it says why it cannot be imported
-                importlib.import_module(module.name)
+    for package in PACKAGES:
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.startswith(NOT_IMPORTED):
+                with suppress(Exception):  # the command that needs it says why it cannot
+                    importlib.import_module(module.name)
     imported = _changed_last()
     gc.collect()
     gc.freeze()  # a child that collects garbage must not touch, and so copy, what was imported
@@ -104,8 +107,9 @@ def serve(listener: socket.socket, command: Callable[[], None]) -> None:
 
 
 def _changed_last() -> int:
-    """When the newest module of the package was written, in nanoseconds."""
-    return max(file.stat().st_mtime_ns for file in Path(vitrail.__path__[0]).rglob("*.py"))
+    """When the newest module of the packages was written, in nanoseconds."""
+    files = [file for package in PACKAGES for file in Path(package.__path__[0]).rglob("*.py")]
+    return max(file.stat().st_mtime_ns for file in files)
 
 
 def _answer(caller: socket.socket, command: Callable[[], None]) -> None:

@@ -1,5 +1,44 @@
-"""``python -m vitrail``: the steps of the graph, where the apparatus is installed."""
+"""``vitrail COMMAND``, which is also ``python -m vitrail COMMAND``: the one command line.
+
+The library's commands are about one model. In a checkout the package `replication` lies beside the
+library, and its commands are there, too. Each command is a function with its options, in a module
+of a package `commands`. It imports torch, pandas and the plan when it runs, so that help, shell
+completion and the steps that need none of them start at once.
+"""
+
+from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
-import_module("replication.__main__").run_as_module()
+from vitrail.errors import exit_on_error
+
+PACKAGES = ["vitrail"]
+if (Path(__file__).parents[1] / "replication").is_dir():
+    PACKAGES.append("replication")
+
+
+def main() -> None:
+    """Run the command of `sys.argv`, in a child of the fork server where one was started."""
+    if "replication" in PACKAGES:
+        import_module("replication.fork_server").hand_over()
+    exit_on_error(run)
+
+
+def run() -> None:
+    """Run the command of `sys.argv` in this process, and exit with its status.
+
+    Raises:
+        VitrailError: as the command does.
+        ModuleNotFoundError: typer, or a package that the command needs, is not installed.
+    """
+    from vitrail.commands.app import app
+
+    for package in PACKAGES:
+        for name in import_module(f"{package}.commands").MODULES:
+            import_module(f"{package}.commands.{name}")
+    app(prog_name="vitrail")
+
+
+if __name__ == "__main__":
+    main()

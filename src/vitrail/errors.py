@@ -15,11 +15,21 @@ class VitrailError(Exception):
     """
 
 
+HANDFUL = 8  # known words that are listed all
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the closest known word, else list what is known."""
+    """Return ``"; did you mean 'x'?"`` for the closest known word, else what is known.
+
+    Of more than a `HANDFUL` of words those most like `word` are named.
+    """
     known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"
+    if close := difflib.get_close_matches(word, known, n=1):
+        return f"; did you mean '{close[0]}'?"
+    if len(known) <= HANDFUL:
+        return f"; known: {', '.join(known)}"
+    nearest = difflib.get_close_matches(word, known, n=HANDFUL, cutoff=0)
+    return f"; the closest of {len(known)} are: {', '.join(nearest)}"
 
 
 def require_known(what: str, name: str, known: Iterable[str]) -> None:
@@ -46,7 +56,8 @@ def first_line(error: Exception) -> str:
 
 def needs_package(name: str) -> str:
     """Say that a command needs the package `name`, and how the commands' packages are installed."""
-    return f"the command needs {name}; in the project's root, run: pip install '.[cli]'"
+    extra = "segmentation" if name.split(".")[0] in ("mmcv", "mmengine", "mmseg") else "cli"
+    return f"the command needs {name}; in the project's root, run: pip install '.[{extra}]'"
 
 
 def sentence(error: VitrailError) -> str:
@@ -58,9 +69,16 @@ def sentence(error: VitrailError) -> str:
 
 
 def exit_on_error(main: Callable[[], None]) -> None:
-    """Run a command's `main`; print a `VitrailError` as one line and exit with status 2."""
+    """Run a command's `main`; say in one line what is wrong or not installed, and exit with 2."""
     try:
         main()
     except VitrailError as error:
-        print(f"vitrail: {sentence(error)}", file=sys.stderr)
-        raise SystemExit(2) from None
+        told = sentence(error)
+    except ModuleNotFoundError as error:
+        if not error.name or error.name.startswith(("vitrail", "replication")):
+            raise
+        told = needs_package(error.name)
+    else:
+        return
+    print(f"vitrail: {told}", file=sys.stderr)
+    raise SystemExit(2)

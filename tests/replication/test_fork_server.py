@@ -8,15 +8,15 @@ import sys
 import time
 
 import pytest
+from replication.plan.jobs import MeasurementJob, TrainedRun, TrainingJob
 
 from replication import fork_server
-from replication.engine.recipes.classification import ClassificationRecipe
-from replication.plan.jobs import MeasurementJob, TrainedRun, TrainingJob
+from replication.plan.recipe import Recipe
 from replication.plan.settings import Resources
 from vitrail.files import Locked, lock
 
 ONE_THREAD = dict.fromkeys(fork_server.THREADS, "1")
-RECIPE = ClassificationRecipe.model_validate(
+RECIPE = Recipe.model_validate(
     {
         "model": {
             "name": "vit_tiny_patch16_224",
@@ -89,10 +89,8 @@ def until(condition):
 def by_itself(tmp_path_factory, registry):
     """The folder of a run that is trained and measured without a server."""
     folder = tmp_path_factory.mktemp("by_itself")
-    code = "import sys; from replication.__main__ import main\n" + "".join(
-        f"sys.argv[1:] = ['run', {str(job)!r}]; main()\n" for job in jobs(folder, registry)
-    )
-    subprocess.run([sys.executable, "-c", code], env={**os.environ, **ONE_THREAD}, check=True)
+    for job in jobs(folder, registry):
+        assert command("run", job).wait(timeout=150) == 0
     return folder / "tiny"
 
 

@@ -1,17 +1,27 @@
 """Mistakes reach people as one sentence and status 2."""
 
+import re
+import tomllib
+
 import pytest
 from torch.utils.data import DataLoader
 
-from vitrail.errors import VitrailError, did_you_mean, exit_on_error
+from vitrail.errors import HANDFUL, VitrailError, did_you_mean, exit_on_error, needs_package
 
 
 def test_the_closest_word_is_suggested():
     assert did_you_mean("lapotp", ["laptop", "full"]) == "; did you mean 'laptop'?"
 
 
-def test_without_a_close_word_all_are_listed():
+def test_without_a_close_word_all_of_few_are_listed():
     assert did_you_mean("zzz", ["laptop", "full"]) == "; known: full, laptop"
+
+
+def test_of_many_words_without_a_close_one_those_most_alike_are_listed():
+    known = [f"{name}-cifar10-circular" for name in ("a_swin_t", "a_cvt_13", *map(str, range(100)))]
+    told = did_you_mean("a_swint", known)
+    assert "a_swin_t-cifar10-circular" in told
+    assert told.count(",") + 1 == HANDFUL
 
 
 def test_a_mistake_exits_with_two_and_no_traceback(capsys):
@@ -35,6 +45,28 @@ class Damaged:
             raise OSError("broken data stream")
         except OSError as error:
             raise VitrailError(f"cannot read image {index}.jpg ({error}); restore it") from error
+
+
+def test_a_package_that_is_not_installed_is_named_in_one_line(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        exit_on_error(lambda: __import__("no_such_package"))
+    assert exit_.value.code == 2
+    told = capsys.readouterr().err
+    assert "no_such_package" in told
+    assert told.count("\n") == 1
+
+
+def test_a_package_is_said_to_come_with_the_extra_that_has_it(root):
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    for package, distribution in (("typer", "typer"), ("mmseg.apis", "onedl-mmsegmentation")):
+        (extra,) = re.findall(r"'\.\[(\w+)\]'", needs_package(package))
+        asked = project["optional-dependencies"][extra]
+        assert [line for line in asked if line.startswith(distribution)]
+
+
+def test_a_module_of_ours_that_is_not_there_is_a_bug():
+    with pytest.raises(ModuleNotFoundError):
+        exit_on_error(lambda: __import__("vitrail.no_such_module"))
 
 
 def test_a_mistake_met_by_a_loaders_worker_is_told_in_its_own_sentence(capsys):

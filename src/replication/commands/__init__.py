@@ -1,1 +1,6 @@
-"""The commands of the apparatus; a module is named after its command."""
+"""The commands of the apparatus, each in the module of its name; `steps` has those of the graph."""
+
+MODULES = (
+    *("plan", "doctor", "show", "status", "verify", "publish", "curves", "export"),
+    "steps",
+)

@@ -12,24 +12,44 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.filesize import decimal as size
 
-from replication.commands.state import datasets_needed, weights_needed
-from replication.plan.catalog import Catalog
+from replication.commands.options import Data, Results, Runs, Scale, open_catalog
 from vitrail.commands import heading, say, table
+from vitrail.commands.app import Json, command
 from vitrail.errors import VitrailError
+
+if TYPE_CHECKING:
+    from replication.plan.catalog import Catalog
 
 PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 SECONDS_FOR_SLURM = 10
 
 
-def doctor(catalog: Catalog, as_json: bool = False) -> bool:
-    """Print the state of software, hardware and data; return whether the scale lacks nothing."""
-    scale = catalog.scale.name
+@command()
+def doctor(
+    as_json: Json = False,
+    scale: Scale = None,
+    data: Data = None,
+    runs: Runs = None,
+    results: Results = None,
+) -> None:
+    """Check that software, devices, disk and data are there.
+
+    Says how to get what is missing. Exits with status 1 if something that the scale needs is
+    missing.
+
+    \b
+    vitrail doctor
+    vitrail doctor --scale full --data /datasets
+    """
+    catalog = open_catalog(scale, runs, results, data)
+    name = catalog.scale.name
     record: dict[str, Any] = {
-        "scale": scale,
+        "scale": name,
         "software": _software(catalog.root),
         "hardware": _hardware(catalog),
         "data": _data(catalog),
@@ -37,16 +57,15 @@ def doctor(catalog: Catalog, as_json: bool = False) -> bool:
     missing = record["missing"] = [*_missing(record, catalog)]
     if as_json:
         say(json.dumps(record, indent=2))
-        return not missing
+        raise typer.Exit(bool(missing))
     _print_software(record["software"])
     _print_hardware(record["hardware"])
     _print_data(record["data"], catalog)
     if missing:
-        heading(f"Missing for scale {scale}:")
+        heading(f"Missing for scale {name}:")
         say(*(f"  {sentence}" for sentence in missing))
-    else:
-        say(f"Nothing is missing for scale {scale}.")
-    return not missing
+        raise typer.Exit(1)
+    say(f"Nothing is missing for scale {name}.")
 
 
 def version_differences(lock: Path) -> Iterator[tuple[str, str, str | None]]:
@@ -116,6 +135,8 @@ def _hardware(catalog: Catalog) -> dict[str, Any]:
 
 def _data(catalog: Catalog) -> list[dict[str, Any]]:
     """Every dataset and published weights; `fault` says how to place by hand what must be."""
+    from replication.commands.state import datasets_needed, weights_needed
+
     found = []
     one: dict[str, Any]
     for need in datasets_needed(catalog.artifacts, catalog, counts=True):

@@ -3,309 +3,66 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Annotated
 
-from rich.filesize import decimal as size
+import typer
 
-from replication.commands.cost import (
-    ZERO,
-    Costs,
-    Range,
-    evaluation_seconds,
-    load_devices,
-    training_images,
-)
-from replication.commands.state import (
-    STATES,
-    DatasetNeed,
-    State,
-    count_states,
-    datasets_needed,
-    is_rendered,
-    job_state,
-    runs_behind,
-    share_left,
-    state_of,
-    weights_needed,
-)
-from replication.plan.catalog import Artifact, Catalog, Measurement, Run, with_sources
-from replication.plan.settings import Resources
-from vitrail.commands import count, say, table
+from replication.commands.options import Data, Results, Runs, Scale, open_catalog
+from vitrail.commands import say
+from vitrail.commands.app import Json, command
 from vitrail.errors import require_known
-from vitrail.provenance import duration
 
 # The papers trained on A100s.
 ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}
-LONG = 86400  # seconds: a job that takes longer may rather take several nodes
-NODES = (1, 2, 4)
 
 
+@command()
 def plan(
-    catalog: Catalog, targets: Sequence[str], device: str | None = None, as_json: bool = False
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TARGETS",
+            help="Tables or figures (variance_table5), papers (variance), or all.",
+        ),
+    ],
+    as_json: Json = False,
+    scale: Scale = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            show_default="a100, or cpu at a scale that runs on CPUs",
+            help="Estimate the hours on this device of configs/hardware.yaml: a100, h100, h200 or "
+            "cpu.",
+        ),
+    ] = None,
+    data: Data = None,
+    runs: Runs = None,
+    results: Results = None,
 ) -> None:
-    """Print jobs, GPU hours, disk and missing data of some targets; or the figures as JSON.
+    """Estimate jobs, GPU hours, disk and downloads of targets.
 
-    The hours are of one `device`, by default the scale's.
+    Nothing is launched.
 
-    Raises:
-        VitrailError: no target or device is called so.
+    \b
+    vitrail plan variance_table5 --scale full
+    vitrail plan octic_published variance_table3 --scale full
+    vitrail plan all --scale full --device h200
     """
+    from replication.commands.cost import Costs, load_devices
+    from replication.commands.estimate import Estimate
+    from replication.commands.state import runs_behind
+
+    catalog = open_catalog(scale, runs, results, data)
     named = [one for target in targets for one in catalog.target(target).artifacts]
     artifacts = list({(one.paper, one.name): one for one in named}.values())
     devices = load_devices(catalog.root)
     name = device or ASSUMED_DEVICE[catalog.scale.device]
     require_known("device", name, devices)
-    one = _Plan(catalog, artifacts, runs_behind(artifacts), Costs(catalog, devices[name]))
+    estimate = Estimate(catalog, artifacts, runs_behind(artifacts), Costs(catalog, devices[name]))
     if as_json:
-        asked = {"targets": list(targets), "scale": catalog.scale.name, "device": name}
-        say(json.dumps({**asked, **one.figures()}, indent=2))
+        asked = {"targets": targets, "scale": catalog.scale.name, "device": name}
+        say(json.dumps({**asked, **estimate.figures()}, indent=2))
         return
     say(f"{', '.join(targets)} at scale {catalog.scale.name}: {catalog.scale.description}", "")
-    one.print_jobs()
-    one.print_trainings()
-    one.print_nodes()
-    one.print_hours()
-    one.print_evaluations()
-    one.print_disk()
-
-
-def device_seconds(runs: Sequence[Run], costs: Costs) -> tuple[Range, Range]:
-    """Seconds of one device to train all seeds of some runs: in all, and still to do."""
-    whole = left = ZERO
-    for run in runs:
-        seconds = costs.seconds(run)
-        whole += seconds.times(len(run.seeds))
-        left += seconds.times(sum(share_left(run, seed) for seed in run.seeds))
-    return whole, left
-
-
-def runs_of_row(artifact: Artifact, row: str) -> tuple[Run, ...]:
-    """The runs behind a row's cells, each once."""
-    cells = [cell for cell in artifact.cells if cell.row == row]
-    runs = [cell.measurement.run for cell in cells if cell.measurement]
-    return with_sources(filter(None, runs))
-
-
-@dataclass
-class _Plan:
-    """Some artifacts and the runs behind them, on one kind of device."""
-
-    catalog: Catalog
-    artifacts: Sequence[Artifact]
-    runs: Sequence[Run]
-    costs: Costs
-
-    @cached_property
-    def measurements(self) -> list[Measurement]:
-        """The measurements behind the artifacts, each once."""
-        return list({m.path: m for one in self.artifacts for m in one.measurements}.values())
-
-    @cached_property
-    def datasets(self) -> list[DatasetNeed]:
-        return datasets_needed(self.artifacts, self.catalog)
-
-    @cached_property
-    def evaluations(self) -> tuple[dict[str, tuple[int, Range, Range]], list[str]]:
-        """What trained models' measures take, and the names of those that cannot be priced.
-
-        By name: how many there are, the seconds of one device for all, and for those still to do.
-        """
-        priced: dict[str, tuple[int, Range, Range]] = {}
-        others: dict[str, None] = {}
-        for one in self.measurements:
-            name, seconds = f"{one.paper}/{one.name}", evaluation_seconds(one, self.costs)
-            if seconds is not None:
-                number, whole, left = priced.get(name, (0, ZERO, ZERO))
-                to_do = ZERO if one.path.is_file() else seconds
-                priced[name] = number + 1, whole + seconds, left + to_do
-            elif one.run:
-                others[name] = None
-        return priced, list(others)
-
-    def evaluations_in_all(self) -> tuple[int, Range, Range]:
-        """The sums over the evaluations that are priced."""
-        numbers, wholes, lefts = zip((0, ZERO, ZERO), *self.evaluations[0].values(), strict=True)
-        return sum(numbers), sum(wholes, ZERO), sum(lefts, ZERO)
-
-    def jobs(self) -> dict[str, dict[State, int]]:
-        """How many jobs of each step are in which state."""
-
-        def states(done: Iterable[bool]) -> list[State]:
-            return ["done" if one else "missing" for one in done]
-
-        steps: dict[str, list[State]] = {
-            "train": [job_state(run, seeds) for run in self.runs for seeds in run.jobs],
-            "evaluate": states(m.path.is_file() for m in self.measurements if m.run),
-            "benchmark": states(m.path.is_file() for m in self.measurements if not m.run),
-            "render": states(is_rendered(one, self.catalog) for one in self.artifacts),
-        }
-        return {step: count_states(found) for step, found in steps.items()}
-
-    def figures(self) -> dict[str, Any]:
-        """What the tables tell: hours are pairs of bounds."""
-
-        def hours(all_: Range, to_do: Range) -> dict[str, Any]:
-            both = {"all": all_, "to_do": to_do}
-            return {key: [one.low / 3600, one.high / 3600] for key, one in both.items()}
-
-        evaluation_hours = hours(*self.evaluations_in_all()[1:])
-        return {
-            "jobs": self.jobs(),
-            "training_hours": hours(*device_seconds(self.runs, self.costs)),
-            "evaluation_hours": {**evaluation_hours, "not_priced": self.evaluations[1]},
-            "datasets": {need.info.name: need.state for need in self.datasets},
-        }
-
-    def print_jobs(self) -> None:
-        title = "Jobs (by the files that exist; snakemake -n says which of them are out of date)"
-        rows = [[step, *states.values()] for step, states in self.jobs().items()]
-        table(["step", *STATES], rows, STATES, title)
-
-    def print_trainings(self) -> None:
-        costs = self.costs
-        trained = [run for run in self.runs if training_images(run)]
-        if untrained := len(self.runs) - len(trained):
-            runs = count(untrained, "run")
-            say(f"{runs} of zero epochs: nothing to train, weights as they come.", "")
-        if not trained:
-            return
-        rows, sources = [], set()
-        for run in trained:
-            speed, source = costs.speed(run)
-            gpus = _gpus(self.catalog.resources(run))
-            job = self._seconds_of_a_job(run).times(1 / gpus)
-            states = count_states(state_of(run, seed) for seed in run.seeds)
-            row = {
-                "recipe": run.name,
-                "seeds": ", ".join(f"{n} {state}" for state, n in states.items() if n),
-                "images": f"{training_images(run):,}",
-                "GFLOPs/image": f"{costs.training_flops(run) / 1e9:.3g}",
-                "images/s": _between(speed),
-                "from": source,
-                "time of a job": f"{_between(job, duration)} on {gpus}",
-            }
-            rows.append([*row.values()])
-            sources.add(source)
-        title = f"Trainings on {costs.device.title}"
-        table([*row], rows, ["images", "GFLOPs/image", "images/s"], title)
-        if "FLOPs" in sources:
-            say(f"FLOPs: {self._rate()}. Source: {costs.device.source}.")
-        if "its logs" in sources:
-            say("its logs: the median in log.jsonl of the recipe's own runs on such a device.")
-        say("")
-
-    def print_nodes(self) -> None:
-        """Print what several nodes would make of the jobs that take longer than a day on one."""
-        rows = []
-        for run in self.runs:
-            batch, resources = run.recipe.batch, self.catalog.resources(run)
-            times = []
-            for nodes in NODES:
-                gpus = _gpus(resources.model_copy(update={"nodes": nodes}))
-                shared = batch.size // getattr(batch, "micro", 1) % gpus == 0
-                times.append(self._seconds_of_a_job(run).times(1 / gpus) if shared else None)
-            if times[0] and times[0].high > LONG:
-                days = [_between(one.times(1 / 86400)) if one else "-" for one in times]
-                rows.append([run.name, max(1, resources.gpus), *days])
-        if rows:
-            title = "Days of a job on several nodes (resources: {train: {nodes: N}})"
-            columns = ["GPUs each", *(count(nodes, "node") for nodes in NODES)]
-            table(["recipe", *columns], rows, columns, title)
-            say("As the speed of one GPU has it: what they tell each other takes time, too.", "")
-
-    def _seconds_of_a_job(self, run: Run) -> Range:
-        """Seconds of one device for the job of a run that trains most seeds."""
-        return self.costs.seconds(run).times(max(map(len, run.jobs)))
-
-    def print_hours(self) -> None:
-        if len(self.artifacts) > 1:
-            first = "artifact"
-            parts = [(f"{one.paper}_{one.name}", one.runs) for one in self.artifacts]
-        else:
-            (artifact,) = self.artifacts
-            first = artifact.row_header or "row"
-            parts = [(row, runs_of_row(artifact, row)) for row in artifact.rows]
-        rows = [
-            (name, sum(len(run.seeds) for run in used), *device_seconds(used, self.costs))
-            for name, used in [*parts, ("total, shared runs counted once", self.runs)]
-        ]
-        self._print_times("Training {} of one {}", (first, "runs"), rows)
-
-    def print_evaluations(self) -> None:
-        priced, others = self.evaluations
-        if priced:
-            rows = [(name, *one) for name, one in priced.items()]
-            rows.append(("total", *self.evaluations_in_all()))
-            title = "Evaluation {} of one {} (benchmarks not counted)"
-            self._print_times(title, ("measure", "jobs"), rows)
-            say(
-                "Forward passes over the validation images: from their FLOPs at the device's "
-                "fastest rate, to the time of a training on as many images at its slowest."
-            )
-        if others:
-            say(f"Not priced: {', '.join(others)}.")
-        if priced or others:
-            say("")
-
-    def _print_times(
-        self, title: str, header: tuple[str, str], rows: Sequence[tuple[str, int, Range, Range]]
-    ) -> None:
-        """Print what parts take in all and what is still to do; the last row has the sums."""
-        unit, seconds = ("hours", 3600) if rows[-1][2].high >= 2 * 3600 else ("minutes", 60)
-        lines = [
-            [name, number, *(_between(one.times(1 / seconds)) for one in both)]
-            for name, number, *both in rows
-        ]
-        columns = [*header, unit, "still to do"]
-        table(columns, lines, columns[1:], title.format(unit, self.costs.device.title))
-
-    def print_disk(self) -> None:
-        costs, runs_root = self.costs, self.catalog.runs_root
-        missing = [run for run in self.runs for s in run.seeds if state_of(run, s) != "done"]
-        weights = sum(costs.weights_bytes(run) for run in missing)
-        checkpoints = max((costs.checkpoints_bytes(run) for run in missing), default=0)
-        under_way = "checkpoints, at most, of each training under way"
-        rows: list[list[object]] = [
-            ["weights still to be written", runs_root, size(weights)],
-            [under_way, runs_root, size(checkpoints)],
-        ]
-        # Two datasets of one folder are made of the same files.
-        downloads = {one.info.folder: one for one in self.datasets if one.state == "to download"}
-        for folder, need in downloads.items():
-            where = self.catalog.data_root / folder
-            rows.append([f"download of {need.info.name}", where, size(need.download_bytes)])
-        sizes = {run.recipe.model.published: costs.weights_bytes(run) for run in self.runs}
-        for published in weights_needed(self.artifacts, self.catalog):
-            if not published.path.is_file():
-                what = f"published weights of {published.path.stem}"
-                rows.append([what, published.path, size(sizes[published.model])])
-        table(["what", "where", "size"], rows, ["size"], "Disk")
-        if present := [need.info.name for need in self.datasets if need.state == "present"]:
-            say(f"Datasets present: {', '.join(present)}.")
-        for need in self.datasets:
-            if need.state == "missing":
-                say(f"Dataset missing: {need.fault}")
-
-    def _rate(self) -> str:
-        low, high = self.costs.device.sustained
-        text = f"3 x forward over {low / 1e12:.3g} to {high / 1e12:.3g} TFLOP/s"
-        if peak := self.costs.device.peak:
-            share = f"{100 * low / peak:.2g} to {100 * high / peak:.2g} %"
-            text += f" ({share} of the {peak / 1e12:.0f} TFLOP/s of the data sheet)"
-        return text
-
-
-def _gpus(resources: Resources) -> int:
-    return resources.nodes * max(1, resources.gpus)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:.2g}"
-
-
-def _between(range_: Range, write: Callable[[float], str] = _number) -> str:
-    low, high = write(range_.low), write(range_.high)
-    return low if low == high else f"{low} to {high}"
+    estimate.print_all()

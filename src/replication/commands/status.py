@@ -5,27 +5,44 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from replication.commands.results import claims_of, fault_of, older_runs
-from replication.commands.state import count_states, is_rendered, state_of
-from replication.evidence.report import VERDICTS, cells_of, count_evidence
-from replication.plan.catalog import Artifact, Catalog
+from replication.commands.options import Results, Runs, Scale, open_catalog
 from vitrail.commands import count, say, table
+from vitrail.commands.app import Json, command
+
+if TYPE_CHECKING:
+    from replication.plan.catalog import Artifact, Catalog
 
 
-def status(catalog: Catalog, as_json: bool = False) -> None:
-    """Print a line for each artifact, then runs, files and claims; or all counts as JSON."""
-    scale, runs = catalog.scale.name, catalog.runs.values()
-    states = count_states(state_of(run, seed) for run in runs for seed in run.seeds)
+@command()
+def status(
+    as_json: Json = False, scale: Scale = None, runs: Runs = None, results: Results = None
+) -> None:
+    """Tell what is done at a scale and which claims held.
+
+    Prints a line for each table and figure, then runs, files and claims.
+
+    \b
+    vitrail status
+    vitrail status --scale smoke
+    """
+    from replication.commands.results import claims_of
+    from replication.commands.state import count_states, state_of
+    from replication.evidence.report import VERDICTS, cells_of, count_evidence
+
+    catalog = open_catalog(scale, runs, results)
+    name = catalog.scale.name
+    states = count_states(state_of(run, one) for run in catalog.runs.values() for one in run.seeds)
     found: dict[str, dict[str, Any]] = {}
     for artifact in catalog.artifacts:
-        verdicts = Counter(cells_of(artifact, catalog, catalog.results)["verdict"])
+        verdicts = Counter(cells_of(artifact, catalog.results)["verdict"])
         state = artifact_state(artifact, verdicts, catalog)
         found[f"{artifact.paper}_{artifact.name}"] = {"state": state, "verdicts": verdicts}
     if as_json:
         record = {
-            "scale": scale,
+            "scale": name,
             "results": str(catalog.results),
             "runs": states,
             "artifacts": found,
@@ -34,18 +51,18 @@ def status(catalog: Catalog, as_json: bool = False) -> None:
         say(json.dumps(record, indent=2))
         return
     rows = [
-        [name, one["state"], *(one["verdicts"][verdict] or None for verdict in VERDICTS)]
-        for name, one in found.items()
+        [target, one["state"], *(one["verdicts"][verdict] or None for verdict in VERDICTS)]
+        for target, one in found.items()
     ]
     table(["artifact", "state", *VERDICTS.values()], rows, right=VERDICTS.values())
-    say(f"Runs at scale {scale}: {_listed(states)} (in {catalog.runs_root}/)")
+    say(f"Runs at scale {name}: {_listed(states)} (in {catalog.runs_root}/)")
     _, page = catalog.reports
     if page.is_file():
         say(f"Tables and figures: {catalog.results}/<paper>/; all on one page: {page}")
     elif any(one["state"] != "missing" for one in found.values()):
         say(f"Tables and figures: {catalog.results}/<paper>/; snakemake all adds report.html")
     else:
-        say(f"No results yet: snakemake all --config scale={scale}")
+        say(f"No results yet: snakemake all --config scale={name}")
     _say_older(catalog)
     claims = claims_of(catalog, catalog.results)
     if not claims.empty:
@@ -56,11 +73,18 @@ def status(catalog: Catalog, as_json: bool = False) -> None:
 
 
 def _say_older(catalog: Catalog) -> None:
-    """Name what is older than its code."""
-    faults = [fault for one in catalog.measurements.values() if (fault := fault_of(one, catalog))]
-    if faults:
-        say(f"{count(len(faults), 'measurement')} to take again, by snakemake:")
-    say(*(f"  {fault}" for fault in faults))
+    """Name what is not as its node says, and what is older than its code."""
+    from replication.commands.results import ledger_of, older_runs
+
+    ledger, told = ledger_of(catalog), dict[Path, str]()
+    for artifact in catalog.artifacts:
+        node = catalog.rendering_node(artifact)
+        for path in (*node.inputs, node.output):
+            if fault := ledger.fault(path):
+                told.setdefault(fault.output, fault.remedy(node.target, node.scale))
+    if told:
+        say(f"{count(len(told), 'record')} to make again:")
+    say(*(f"  {sentence}" for sentence in told.values()))
     if older := older_runs(catalog.runs.values()):
         say(
             f"{count(len(older), 'run')} trained by older code (measured as they are; "
@@ -71,6 +95,8 @@ def _say_older(catalog: Catalog) -> None:
 
 def artifact_state(artifact: Artifact, verdicts: Mapping[str, int], catalog: Catalog) -> str:
     """Done: rendered, every cell measured; missing: nothing yet; partly: in between."""
+    from replication.commands.state import is_rendered
+
     if is_rendered(artifact, catalog):
         return "partly" if "not_run" in verdicts else "done"
     begun = any(measurement.path.is_file() for measurement in artifact.measurements)

@@ -1,314 +1,69 @@
-"""``vitrail verify``: results made here against the published ones, cell by cell, claim by claim.
-
-First the published files are held against their manifest, and the files here against their
-measurements, weights and code. Then every published number is looked for here:
-
-- An exact number (a deterministic fact) must agree to the last printed digit.
-- A number with a spread over seeds must lie within the 95 % interval that the spreads allow for the
-  difference. One in twenty lies beyond it by chance, so a few may; how many, the binomial
-  distribution says at 99 %.
-- One run has no spread. It may differ by a quarter; if by more, it counts among those few.
-- Times and memory are other on every machine, and are not compared.
-
-A number that stands in several cells counts once.
-"""
+"""``vitrail verify``: results made here against the published ones."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated
 
-import pandas as pd
-from scipy.stats import binom
+import typer
 
-from replication.commands.results import (
-    LOGS,
-    MANIFEST,
-    altered_files,
-    claims_of,
-    fault_of,
-    published_folder,
-    read_manifest,
-)
-from replication.commands.state import is_rendered
-from replication.evidence.claims import Side
-from replication.evidence.comparison import CONFIDENCE, difference_half_width, rounding_of
-from replication.evidence.report import cells_of
-from replication.plan.catalog import Artifact, Catalog, Cell
-from vitrail.commands import count, heading, say, table
-from vitrail.errors import VitrailError
-from vitrail.files import sha256
-
-Agreement = Literal["same", "within", "differs", "not compared", "missing here", "new here"]
-AGREEMENTS: tuple[Agreement, ...] = get_args(Agreement)
-# A number that stands in several cells counts as the first of these that any of them is.
-WORSE: tuple[Agreement, ...] = (
-    "differs", "missing here", "within", "same", "new here", "not compared"
-)  # fmt: skip
-RELATIVE_NOISE = 1e-9
-ONE_RUN = 0.25  # of its value, the difference that a single run may show
-JUDGED: tuple[Agreement, ...] = ("same", "within", "differs")
-BY_CHANCE = 0.99  # how surely chance alone gives no more numbers beyond their intervals
+from replication.commands.options import Results, Runs, Scale, open_catalog
+from vitrail.commands import say
+from vitrail.commands.app import Json, command
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A cell as published and as measured here; `evidence` is the same for copies of a number."""
+@command()
+def verify(
+    as_json: Json = False,
+    scale: Scale = None,
+    published: Annotated[
+        bool,
+        typer.Option(
+            "--published",
+            help="Check what is published by itself: render every table again from its records.",
+        ),
+    ] = False,
+    retake: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Take N of your measurements, drawn by chance, once more."
+        ),
+    ] = None,
+    runs: Runs = None,
+    results: Results = None,
+) -> None:
+    """Compare your results with the published ones.
 
-    artifact: str
-    row: str
-    column: str
-    evidence: tuple[object, ...]
-    exact: bool
-    published: float
-    ours: float
-    allowed: float
-    agreement: Agreement
+    Cell by cell and claim by claim. Exits with status 1 when cells are missing, altered, or differ
+    by more than their spread over seeds explains, and when a claim that held as published fails.
+    With --published nothing needs to be trained here; with --retake measurements are repeated and
+    compared bit by bit, times left out, which finds a value that was written by hand.
 
-    def told(self) -> dict[str, Any]:
-        """All but the evidence, as JSON has it: None where there is no number."""
-        named = {name: value for name, value in vars(self).items() if name != "evidence"}
-        return {name: None if value != value else value for name, value in named.items()}  # NaN
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What is found: `numbers` are `cells` without copies, `claims` those whose status changed."""
-
-    altered: Sequence[str]
-    cells: Sequence[Compared]
-    numbers: Sequence[Compared]
-    claims: Sequence[Mapping[Hashable, Any]]
-
-    def counted(self, *agreements: Agreement, exact: bool | None = None) -> int:
-        """How many numbers agree so; of all, or only of exact ones or others."""
-        counted = [one for one in self.numbers if exact in (None, one.exact)]
-        return sum(one.agreement in agreements for one in counted)
-
-    @property
-    def allowed(self) -> int:
-        """How many numbers may lie beyond their interval by chance."""
-        judged = self.counted(*JUDGED, exact=False)
-        return int(binom.ppf(BY_CHANCE, judged, 1 - CONFIDENCE)) if judged else 0
-
-    @property
-    def odd(self) -> list[Compared]:
-        """The numbers that differ or are missing here."""
-        return [one for one in self.numbers if one.agreement in ("differs", "missing here")]
-
-    @property
-    def lost(self) -> list[str]:
-        """The claims that held as published and are contrary here."""
-        lost = ("held", "contrary")
-        return [one["claim"] for one in self.claims if (one["published"], one["here"]) == lost]
-
-    @property
-    def faults(self) -> dict[str, int]:
-        """Why the results are not verified, with numbers; empty where they are."""
-        found = {
-            "altered": len(self.altered),
-            "missing": self.counted("missing here"),
-            "exact numbers that differ": self.counted("differs", exact=True),
-            "differences too many": self.counted("differs", exact=False) - self.allowed,
-            "claims lost": len(self.lost),
-        }
-        return {what: number for what, number in found.items() if number > 0}
-
-
-def verify(catalog: Catalog, as_json: bool = False) -> bool:
-    """Compare a scale's results with the published ones, print what differs, tell if all is well.
-
-    Raises:
-        VitrailError: there is nothing published at this scale, or nothing here.
+    \b
+    vitrail verify
+    vitrail verify --published
+    vitrail verify --retake 10
     """
+    from replication.commands.agreement import (
+        compare_all,
+        print_faults,
+        print_outcome,
+        published_faults,
+        record,
+    )
+
+    catalog = open_catalog(scale, runs, results)
+    if published or retake:
+        faults = list(published_faults(catalog)) if published else []
+        if retake:
+            from replication.commands.retaking import retaken_faults
+
+            faults += retaken_faults(catalog, retake)
+        print_faults(faults, as_json)
+        raise typer.Exit(bool(faults))
     outcome = compare_all(catalog)
     if as_json:
-        say(json.dumps({"scale": catalog.scale.name, **_record(outcome)}, indent=2))
+        say(json.dumps({"scale": catalog.scale.name, **record(outcome)}, indent=2))
     else:
-        _print(outcome)
-    return not outcome.faults
-
-
-def compare_all(catalog: Catalog) -> Outcome:
-    """Hold both results against what they hang on, and one against the other."""
-    published = published_folder(catalog)
-    make = f"run snakemake all --config scale={catalog.scale.name} first"
-    remedies = {published: "choose a scale that was published", catalog.results: make}
-    for folder, remedy in remedies.items():
-        if not any(folder.glob("*/*.csv")):
-            raise VitrailError(f"{folder} holds no results to compare; {remedy}")
-    altered = [*altered_publications(published), *unknown_publications(published, catalog)]
-    altered += altered_here(catalog)
-    cells = [one for artifact in catalog.artifacts for one in compare(artifact, catalog, published)]
-    worst: dict[tuple[object, ...], Compared] = {}
-    for one in cells:
-        known = worst.setdefault(one.evidence, one)
-        if WORSE.index(one.agreement) < WORSE.index(known.agreement):
-            worst[one.evidence] = one
-    claims = changed_claims(claims_of(catalog, published), claims_of(catalog, catalog.results))
-    return Outcome(altered, cells, list(worst.values()), claims)
-
-
-def altered_publications(folder: Path) -> Iterator[str]:
-    """What the published files are not that their manifest says they are."""
-    if not (folder / MANIFEST).is_file():
-        yield f"{folder} has no {MANIFEST}, so nothing vouches for what is published"
-        return
-    entries = read_manifest(folder).values()
-    known = {name: digest for entry in entries for name, digest in entry["files"].items()}
-    for name, digest in known.items():
-        path = folder / name
-        if not path.is_file():
-            yield f"{path} is gone; restore it with git checkout"
-        elif sha256(path) != digest:
-            yield f"{path} was changed after it was published; restore it with git checkout"
-    for path in sorted(folder.glob("*/*.*")):
-        if str(path.relative_to(folder)) not in known:
-            yield f"{path} is not among what was published; remove it"
-
-
-def unknown_publications(folder: Path, catalog: Catalog) -> Iterator[str]:
-    """What was published and is no artifact any more: its numbers would be missed by nobody."""
-    targets = {f"{one.paper}_{one.name}" for one in catalog.artifacts}
-    for target in read_manifest(folder) if (folder / MANIFEST).is_file() else ():
-        if target not in targets and target not in ("report", LOGS):
-            yield f"{target} is published and is no artifact of scale {catalog.scale.name}"
-
-
-def altered_here(catalog: Catalog) -> Iterator[str]:
-    """What the results here are not that their measurements, weights and code make them."""
-    rendered = [artifact for artifact in catalog.artifacts if is_rendered(artifact, catalog)]
-    for artifact in rendered:
-        for file in altered_files(artifact, catalog):
-            yield f"{file} is not what its measurements give; delete it and run snakemake again"
-    measured = (measurement for artifact in rendered for measurement in artifact.measurements)
-    for fault in dict.fromkeys(fault_of(measurement, catalog) for measurement in measured):
-        if fault:
-            yield f"{fault} and run snakemake again"
-
-
-def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[Compared]:
-    """Set an artifact's cells here beside the published ones; cells in neither are left out."""
-    before = _by_place(cells_of(artifact, catalog, published))
-    after = _by_place(cells_of(artifact, catalog, catalog.results))
-    declared = {(cell.row, cell.column): cell for cell in artifact.cells}
-    nothing = Side(math.nan, math.nan, 0)
-    for place in before | after:
-        old, new = before.get(place, nothing), after.get(place, nothing)
-        if math.isnan(old.value) and math.isnan(new.value):
-            continue
-        cell = declared.get(place)
-        shown = (cell.measurement.path, cell.key) if cell and cell.measurement else None
-        allowed = _allowed(old, new, cell)
-        yield Compared(
-            artifact=f"{artifact.paper}_{artifact.name}",
-            row=place[0],
-            column=place[1],
-            evidence=shown or (artifact.paper, artifact.name, *place),
-            exact=cell is not None and cell.exact,
-            published=old.value,
-            ours=new.value,
-            allowed=allowed,
-            agreement=_agreement(old.value, new.value, allowed, cell),
-        )
-
-
-def _by_place(cells: pd.DataFrame) -> dict[tuple[str, str], Side]:
-    columns = (cells[name] for name in ("row", "column", "measured", "std", "n_seeds"))
-    return {
-        (str(row), str(column)): Side(float(measured), float(std), int(n_seeds))
-        for row, column, measured, std, n_seeds in zip(*columns, strict=True)
-    }
-
-
-def _allowed(old: Side, new: Side, cell: Cell | None) -> float:
-    """The difference that agrees."""
-    if cell is not None and cell.exact:
-        printed = cell.printed.value if cell.printed else None
-        return rounding_of(cell, printed if isinstance(printed, float) else old.value)
-    spreads = [number for number in (old, new) if number.n_seeds > 1 and not math.isnan(number.std)]
-    if not spreads:
-        return ONE_RUN * abs(old.value)
-    if len(spreads) == 1:
-        return difference_half_width(spreads[0].n_seeds, spreads[0].std, 1, None)
-    return difference_half_width(old.n_seeds, old.std, new.n_seeds, new.std)
-
-
-def _agreement(old: float, new: float, allowed: float, cell: Cell | None) -> Agreement:
-    if math.isnan(new):
-        return "missing here"
-    if math.isnan(old):
-        return "new here"
-    if cell is not None and cell.of_hardware:
-        return "not compared"
-    difference = abs(new - old)
-    if difference <= RELATIVE_NOISE * abs(old):
-        return "same"
-    return "within" if difference <= allowed else "differs"
-
-
-def changed_claims(published: pd.DataFrame, ours: pd.DataFrame) -> list[dict[Hashable, Any]]:
-    """The claims whose status is not what it was: `claim`, `published`, `here`, `statement`."""
-    if published.empty:
-        return []
-    both = published.merge(ours, on="id", suffixes=("", "_here"))
-    changed = both[both["status"] != both["status_here"]]
-    names = {"id": "claim", "status": "published", "status_here": "here", "statement": "statement"}
-    return changed[[*names]].rename(columns=names).to_dict("records")
-
-
-def _record(outcome: Outcome) -> dict[str, Any]:
-    """What is printed, as numbers."""
-    return {
-        "verified": not outcome.faults,
-        "faults": outcome.faults,
-        "numbers": {one: outcome.counted(one) for one in AGREEMENTS},
-        "allowed_by_chance": outcome.allowed,
-        "altered": outcome.altered,
-        "odd": [one.told() for one in outcome.odd],
-        "claims": outcome.claims,
-        "claims_lost": outcome.lost,
-    }
-
-
-def _print(outcome: Outcome) -> None:
-    if outcome.altered:
-        heading("Altered")
-        say(*(f"  {sentence}" for sentence in outcome.altered))
-    counts = Counter((one.artifact, one.agreement) for one in outcome.cells)
-    names = dict.fromkeys(name for name, _ in counts)
-    rows = [[name, *(counts[name, one] or None for one in AGREEMENTS)] for name in names]
-    table(["artifact", *AGREEMENTS], rows, AGREEMENTS, "Cells, here against published")
-    if outcome.odd:
-        columns = ["artifact", "row", "column", "published", "here", "allowed", ""]
-        lines = [_line(one) for one in outcome.odd]
-        title = "Numbers that differ or are missing"
-        table(columns, lines, ["published", "here", "allowed"], title)
-    if outcome.claims:
-        rows = [[*one.values()] for one in outcome.claims]
-        table([*map(str, outcome.claims[0])], rows, title="Claims that come out otherwise")
-    compared = outcome.counted(*JUDGED)
-    wanted = compared + outcome.counted("missing here")
-    say(
-        f"{compared} of {count(wanted, 'number')} compared, "
-        f"{outcome.counted('differs', exact=False)} differ beyond their interval (chance allows "
-        f"{outcome.allowed} of {outcome.counted(*JUDGED, exact=False)}); "
-        f"{outcome.counted('not compared')} are times or memory."
-    )
-    if outcome.lost:
-        say(f"Claims lost: {', '.join(outcome.lost)}.")
-    if faults := "; ".join(f"{what}: {number}" for what, number in outcome.faults.items()):
-        say(f"Not verified: {faults}.")
-    else:
-        say("Verified.")
-
-
-def _line(one: Compared) -> list[str]:
-    numbers = (f"{one.published:.6g}", f"{one.ours:.6g}", f"{one.allowed:.2g}")
-    failed = "EXACT, FAILED" if one.exact and one.agreement == "differs" else one.agreement
-    return [one.artifact, one.row, one.column, *numbers, failed]
+        print_outcome(outcome)
+    raise typer.Exit(bool(outcome.faults))

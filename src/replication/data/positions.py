@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from replication.data.arrays import Digits, cifar10
-from vitrail.images.opening import Split
 from vitrail.position.controlled import PlacedDigits, in_corners
+
+if TYPE_CHECKING:
+    from vitrail.images.opening import Split
 
 
 def cifar10_position(folder: Path, split: Split, redraw: bool = False) -> PlacedDigits:

@@ -43,6 +43,7 @@ class TrainingRun(Generic[R]):
         validate_every: epochs between validations, with one at the end; None is never. They change
             no bit of the weights.
         tensorboard: write TensorBoard's events beside the log, if it is installed.
+        commit: the commit that the training is planned at.
         views: the training images as the model sees them, where no seed changes them: filled in by
             the first of the runs that share it.
     """
@@ -60,6 +61,7 @@ class TrainingRun(Generic[R]):
     stop_after: int | None = None
     validate_every: int | None = None
     tensorboard: bool = False
+    commit: str | None = None
     views: Views = field(default_factory=dict, repr=False)
 
 

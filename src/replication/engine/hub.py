@@ -13,13 +13,19 @@ import yaml
 from timm.models._hub import save_config_for_hf
 from torch import nn
 
+from replication.engine.model import load_weights
+from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
+from replication.plan.datasets import find, load_registry
+from replication.plan.schema import load
+from vitrail.dinov2.network import build_model
 from vitrail.files import atomic_path
-from vitrail.images.transforms import normalization
+from vitrail.images.transforms import eval_transform, normalization
 
 if TYPE_CHECKING:
     from replication.plan.datasets import DatasetInfo
     from replication.plan.kinds import AnyRecipe
     from replication.plan.recipe import Training
+    from vitrail.images.transforms import Transform
 
 CARD = """---
 library_name: {library}
@@ -93,3 +99,20 @@ def model_card(
         seed=seed,
         commit=commit,
     )
+
+
+def load_teacher(seed_folder: str | Path) -> tuple[nn.Module, Transform]:
+    """Open a run of self-supervision, such as ``runs/octic/dinov2-i8-l-1a2b3c4d/seed0``.
+
+    Returns:
+        the teacher's backbone in evaluation mode, images ``(B, 3, S, S)`` to features ``(B, C)``,
+        and its view of an image, a PIL image to ``(3, S, S)``.
+
+    Raises:
+        VitrailError: the run is not trained, or is none of self-supervision.
+    """
+    folder = Path(seed_folder)
+    recipe = load(SelfSupervisionRecipe, folder / "recipe.yaml")
+    teacher = build_model(recipe, 0).eval()
+    load_weights(teacher, folder / "weights.safetensors", recipe)
+    return teacher, eval_transform(recipe, find(recipe.data.dataset, load_registry()))

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from replication.engine.engine import TrainingRun
 from replication.engine.hub import write_config
-from replication.engine.journal import Journal, Losses
+from replication.engine.journal import LOG_STEPS, Journal, Losses
 from replication.engine.model import build_from
 from replication.engine.run_folder import RunFolder
 from replication.engine.step import ClassifierTrainer, accumulation
@@ -35,14 +34,13 @@ from vitrail.images.loading import (
     micro_batches,
 )
 from vitrail.images.opening import build
-from vitrail.images.transforms import eval_transform, train_transform
+from vitrail.images.transforms import draws, eval_transform, train_transform
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
+    from replication.engine.engine import TrainingRun
     from replication.plan.recipe import TimmTraining
     from vitrail.images.loading import MicroBatch
-
-LOG_STEPS = 50  # between entries of the log; the end of an epoch or a run makes one too
 
 
 def train(job: TrainingRun) -> Path:
@@ -192,7 +190,7 @@ class TrainingLoop(RunFolder):
     def _augmented(self, images: Any) -> TrainingSamples:
         recipe, dataset, seed = self.job.recipe, self.job.dataset, self.job.seed
         transform, spec = train_transform(recipe, dataset), recipe.augmentation
-        drawn = spec.draws or getattr(images, "redraws", False)
+        drawn = draws(spec) or getattr(images, "redraws", False)
         fits = dataset.source == "bundled"  # into memory
         kept = self.job.views if fits and not drawn else None
         return TrainingSamples(images, transform, seed, spec.repeats, kept)

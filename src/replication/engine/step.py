@@ -26,13 +26,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from replication.engine.optimizer import build_optimizer, build_scheduler
-from replication.engine.team import Team
 from vitrail.errors import VitrailError
 from vitrail.factory import autocast
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
     from replication.engine.recipes.classification import ClassificationRecipe
+    from replication.engine.team import Team
     from replication.plan.recipe import EpochTraining, TimmTraining
     from vitrail.images.loading import MicroBatch
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,13 @@ SOURCES = Path(vitrail.__file__).parents[1]
 PACKAGES = ("vitrail", "replication")
 COUNTS = ("vitrail", "replication.engine", "replication.data")
 PLUMBING = (
-    "vitrail.commands",
+    "replication.data.layout",
+    "replication.engine.checkpoint",
+    "replication.engine.engine",
+    "replication.engine.hub",
+    "replication.engine.journal",
+    "replication.engine.run_folder",
+    "replication.engine.validation",
     "vitrail.errors",
     "vitrail.files",
     "vitrail.models",  # imports every family; a model counts where it is named
@@ -38,41 +43,55 @@ PLUMBING = (
     "vitrail.provenance",
     "vitrail.segmentation",  # itself, not the modules in it: it registers them all
 )
-REGISTERING = ("register_model", "register_module")  # timm's and mmengine's; register_models too
+REGISTERING = ("register_model", "register_module")  # decorators of timm and of mmengine
 RENDERING = (
     "replication.evidence.comparison",
     "replication.evidence.tables",
     "vitrail.scores",
     "vitrail.style",
 )
+REPORTING = (
+    "replication.evidence.claims",
+    "replication.evidence.page",
+    "replication.evidence.report",
+)
 
 
 def measuring_digest(
     function: str, args: Any, recipe: AnyRecipe | None, datasets: Iterable[DatasetInfo]
 ) -> str:
-    """Return the digest of the code behind a measurement.
-
-    `args` of the ``module:function`` may name models; `recipe` is what it is taken on, if it is on
-    something, trained or not; `datasets` are those whose images it may read.
-    """
+    """Return the digest of the code behind a measurement, as it is now."""
     return digest(modules_of_measurement(function, args, recipe, datasets))
 
 
 def training_digest(recipe: AnyRecipe, dataset: DatasetInfo) -> str:
-    """Return the digest of the code that trains a recipe."""
-    roots = {*recipe.code, *_named_in(recipe), *_openers([dataset])}
-    return digest(closure(roots))
+    """Return the digest of the code that trains a recipe, as it is now."""
+    return digest(modules_of_training(recipe, dataset))
 
 
-def rendering_digest(draw: str | None) -> str:
-    """Return the digest of the code that renders: what all share, and a figure's own function."""
-    return digest(frozenset(RENDERING) | (closure([_module(draw)]) if draw else frozenset()))
+def modules_of_training(recipe: AnyRecipe, dataset: DatasetInfo) -> frozenset[str]:
+    """The modules that decide what a recipe is trained to on a dataset."""
+    return closure({*recipe.code, *_named_in(recipe), *_openers([dataset])})
+
+
+def modules_of_rendering(draw: str | None) -> frozenset[str]:
+    """The modules that render: what all artifacts share, and a figure's own function."""
+    return frozenset(RENDERING) | (closure([_module(draw)]) if draw else frozenset())
+
+
+def modules_of_report() -> frozenset[str]:
+    """The modules that write the report of a scale."""
+    return frozenset((*RENDERING, *REPORTING))
 
 
 def modules_of_measurement(
     function: str, args: Any, recipe: AnyRecipe | None, datasets: Iterable[DatasetInfo]
 ) -> frozenset[str]:
-    """The modules behind a measurement, see `measuring_digest`."""
+    """The modules that decide what is measured.
+
+    `args` of the ``module:function`` may name models; `recipe` is what it is taken on, if it is on
+    something, trained or not; `datasets` are those whose images it may read.
+    """
     roots = {_module(function), *_named_in(args), *_openers(datasets)}
     if recipe is not None:
         roots |= {recipe.builder, *_named_in(recipe)}
@@ -122,7 +141,7 @@ def _digest_of(module: str) -> str:
 
 
 def file_of(module: str) -> Path:
-    """The source file of a module of ours."""
+    """The file of one of our modules."""
     path = SOURCES.joinpath(*module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
@@ -139,16 +158,12 @@ def registering_modules() -> dict[str, str]:
 
 
 def _registered_in(tree: ast.Module) -> Iterator[str]:
+    """The names of the functions and classes at the top level that a decorator registers."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             for decorator in node.decorator_list:
                 if any(word in ast.unparse(decorator) for word in REGISTERING):
                     yield _registered_name(decorator) or node.name
-        match node:
-            case ast.Expr(ast.Call(ast.Name("register_models"), [_, _, families, shapes])):
-                parts = map(ast.literal_eval, (families, shapes))
-                # Named as `octic.shapes.register_models` names them.
-                yield from (f"{family}_{shape}_224" for family, shape in itertools.product(*parts))
 
 
 def _registered_name(decorator: ast.expr) -> str | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union, get_type_hints
@@ -23,7 +23,8 @@ from pydantic import create_model, model_validator
 
 import vitrail
 from replication.plan.recipe import EpochTraining, Training
-from vitrail.errors import VitrailError
+from replication.plan.schema import parse
+from vitrail.errors import VitrailError, require_known
 
 RECIPES = "replication.engine.recipes"  # found by name: planning stands below the engine
 
@@ -119,3 +120,13 @@ if TYPE_CHECKING:
     AnyRecipe = Training
 else:
     AnyRecipe = Union[tuple(KINDS.values())]  # noqa: UP007 - as many as are found
+
+
+def parse_recipe(values: Mapping[str, Any], where: str) -> AnyRecipe:
+    """Validate `values` as a recipe of their `task`; without one, of classification.
+
+    Raises VitrailError, which names their origin, `where`, if the task is unknown or a value wrong.
+    """
+    task = values.get("task", "classification")
+    require_known(f"{where}: task", str(task), KINDS)
+    return parse(KINDS[str(task)], values, where)

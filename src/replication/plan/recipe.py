@@ -60,14 +60,6 @@ class Training(Strict, ABC):
     def images(self, train_images: int) -> int:
         """Images that a training takes in, those that it sees again included."""
 
-    @abstractmethod
-    def miniature(self, batch: int, steps: int, on_cpu: bool, blocks: int | None) -> Self:
-        """Return the recipe as it is rehearsed: bound to no weights, with small batches.
-
-        A kind that says its number of steps takes at most `steps`. On a CPU it leaves out what only
-        GPUs do. With `blocks` the model has only so many.
-        """
-
     @property
     def averages_weights(self) -> bool:
         """Whether a moving average of the weights is kept beside them."""
@@ -83,11 +75,6 @@ class Training(Strict, ABC):
         """The modules that train it, to which the code of its model and its dataset comes."""
         return (self.engine,)
 
-    @property
-    def has_blocks(self) -> bool:
-        """Whether `model.args.depth` says how many blocks the model has."""
-        return False
-
     def names_elsewhere(self) -> Iterable[str]:
         """Names of models and registered types in the files that the recipe names."""
         return ()
@@ -95,10 +82,6 @@ class Training(Strict, ABC):
     def changed_file(self, root: Path) -> str | None:
         """A file of the checkout that the recipe has the digest of, if it has changed since."""
         return None
-
-    def omitted_in_miniature(self, on_cpu: bool) -> list[str]:
-        """What a rehearsal says that `miniature` leaves out, besides weights, batch and blocks."""
-        return []
 
     def at_size(self, factor: float) -> Self:
         """Return the recipe for images of `factor` times the side, where it says their size."""
@@ -208,12 +191,6 @@ class Augmentation(Strict):
         description="repeated augmentation: views of an image in a batch; epochs keep their size",
     )
 
-    @property
-    def draws(self) -> bool:
-        """Whether two views of one image may differ; mixing is of batches."""
-        chances = (self.hflip, self.vflip, self.color_jitter, self.erase_prob, self.circular_shift)
-        return self.crop != "center" or self.auto_augment is not None or any(chances)
-
     @model_validator(mode="after")
     def _has_operations_to_restrict(self) -> Augmentation:
         policy = self.auto_augment or ""
@@ -296,22 +273,6 @@ class TimmTraining(Training):
         data: Data
         batch: Batch
 
-    @property
-    def has_blocks(self) -> bool:
-        """Vision Transformers of timm have them."""
-        return True
-
-    def miniature(self, batch: int, steps: int, on_cpu: bool, blocks: int | None) -> Self:
-        """As `Training.miniature`."""
-        model = self.model.model_copy(update={"pretrained": False, "weights_from": None})
-        if blocks is not None:
-            args = {**model.args, "depth": blocks}
-            if "octic_depth" in args:  # of both kinds of blocks, one
-                args["octic_depth"] = min(args["octic_depth"], blocks - 1)
-            model = model.model_copy(update={"args": args})
-        small = Batch(size=batch, micro=min(batch, self.batch.micro))
-        return self.model_copy(update={"model": model, "batch": small})
-
     def at_size(self, factor: float) -> Self:
         """As `Training.at_size`; the side is rounded to a pixel."""
         if factor == 1:
@@ -342,17 +303,6 @@ class EpochTraining(TimmTraining):
     def images(self, train_images: int) -> int:
         """Epochs x images."""
         return self.schedule.epochs * train_images
-
-    def miniature(self, batch: int, steps: int, on_cpu: bool, blocks: int | None) -> Self:
-        """As `Training.miniature`; a CPU does not train in fp16."""
-        small = super().miniature(batch, steps, on_cpu, blocks)
-        if on_cpu and self.precision == "fp16":
-            small = small.model_copy(update={"precision": "bf16"})
-        return small
-
-    def omitted_in_miniature(self, on_cpu: bool) -> list[str]:
-        """As `Training.omitted_in_miniature`."""
-        return ["fp16 rehearsed as bf16"] if on_cpu and self.precision == "fp16" else []
 
 
 def canonical_json(value: Any) -> str:

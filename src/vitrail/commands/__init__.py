@@ -1,7 +1,7 @@
-"""What the ``vitrail`` command does: a function in a module of its name.
+"""The library's commands, each in the module of its name, and how all commands print.
 
-Here is how they print: tables and sentences, folded at the width of a terminal and never cut off;
-through a pipe a row is a line, for grep.
+They print tables and sentences, folded at the width of a terminal and never cut off; through a pipe
+a row is a line, for grep.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Collection, Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+MODULES = ("audit", "pshap", "mmseg")  # in the order of the help
 PIPED_WIDTH = 10_000
 
 
@@ -34,16 +36,25 @@ def table(
     right: Collection[str] = (),
     title: str = "",
 ) -> None:
-    """Print rows under a header; None is an empty cell, the columns of `right` are flush right."""
+    """Print rows under a header; None is an empty cell, the columns of `right` are flush right.
+
+    No word is broken in two: where the words do not fit side by side, lines are wider than the
+    terminal, which wraps them.
+    """
     if title:
         heading(title)
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in header:
+    lines = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    shown = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for number, name in enumerate(header):
         side: JustifyMethod = "right" if name in right else "left"
-        shown.add_column(Text(name), justify=side, overflow="fold")
-    for row in rows:
-        shown.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    _console().print(shown, "")
+        single = not any(" " in line[number] for line in lines)
+        shown.add_column(Text(name), justify=side, overflow="fold", no_wrap=single)
+    for line in lines:
+        shown.add_row(*map(Text, line))
+    console = _console()
+    unlimited = console.options.update(max_width=PIPED_WIDTH)
+    console.width = max(console.width, Measurement.get(console, unlimited, shown).minimum)
+    console.print(shown, "")
 
 
 def count(number: int, noun: str) -> str:

@@ -1,147 +1,80 @@
-"""``vitrail audit``: a model put to the tests of all four papers, on a folder of images.
-
-The model is described as a recipe of no epochs and the folder as its dataset, so the measures
-behind the papers' tables take it as they take a trained run. Where the folder has no labels of the
-model's, an image's label is the class that the model predicts for it.
-
-Each part leaves a JSON file, and a part that has one is not measured again.
-"""
+"""``vitrail audit``: a model put to the tests of all four papers, on a folder of images."""
 
 from __future__ import annotations
 
-import copy
-import hashlib
-import json
 import math
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Annotated
 
-import pandas as pd
-import torch
-from scipy.stats import binomtest
-from timm.data import resolve_model_data_config
-from torch import Tensor, nn
-from tqdm import tqdm
+import typer
 
 from vitrail.commands import count, say, table
-from vitrail.commands.audit_page import page
-from vitrail.commands.pshap import FEW, Folder, Listed, create, find_images, require_device
-from vitrail.errors import VitrailError, first_line, sentence
-from vitrail.files import atomic_path, write_atomically
-from vitrail.images.loading import EvaluationSamples, eval_loader
-from vitrail.images.transforms import eval_transform
-from vitrail.measures.accuracy import accuracy, hits
-from vitrail.measures.consistency import (
-    circular_consistency,
-    standard_consistency,
-    validation_batches,
-    worst_shift,
-)
-from vitrail.measures.context import Trained, without_tf32
-from vitrail.measures.permutable import permutable
-from vitrail.measures.position_shap import sweep, transformed, validation
-from vitrail.octic.group import ELEMENTS, transform
-from vitrail.octic.measures import EQUAL
-from vitrail.provenance import duration, provenance
-from vitrail.variance.rescaling import patch_positions, rescale_pos_embed
+from vitrail.commands.app import Checkpoint, Device, Images, Pretrained, Seed, Workers, command
+from vitrail.errors import VitrailError
 
-SHIFTS = 16  # among these the worst is sought
-PERMUTATIONS = 16  # of each image's positions, for P-SHAP
 LARGER = (1.25, 1.5, 2)  # test sizes in multiples of the model's own, rounded up to a STEP
 STEP = 32  # pixels, a multiple of most models' patches and strides
-CROP_PCT = 0.875  # the resized image is 8/7 as wide as the crops that are shifted in it
-CALIBRATIONS = {"UP(P)": "none", "UP(P) / sqrt(k)": "iid", "UP(P) / sqrt(k), exact k": "exact"}
-TURNS = {
-    "r": "turned 90°",
-    "rr": "turned 180°",
-    "rrr": "turned 270°",
-    "m": "mirrored",
-    "mr": "90°, mirrored",
-    "mrr": "180°, mirrored",
-    "mrrr": "270°, mirrored",
-}
 FIRST_BATCH = {"cuda": 256}  # images at a time, to begin with; 16 elsewhere
-KEPT = "prediction stays"
-
-Result = TypeVar("Result")
-Row = dict[str, Any]
-"""A number: its ``quantity`` and ``condition``, ``value``, ``low`` and ``high`` (95 %; None where
-there is no interval), ``unit``, and of how many ``images`` it is the share or the mean."""
-Part = Mapping[str, Any]
-"""The ``rows`` of a part, or the sentence with which it was ``refused``."""
 
 
-@dataclass(frozen=True)
-class View:
-    """How the model's evaluation shows an image, in timm's words."""
-
-    image_size: int
-    interpolation: str
-    crop_pct: float
-    crop_mode: str
-    normalization: Literal["dataset"] = "dataset"
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What the measures ask of a recipe."""
-
-    name: str
-    data: View
-
-
-@dataclass(frozen=True)
-class Listing:
-    """What the measures ask of a dataset's entry."""
-
-    classes: int
-    val_images: int
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    loader: str = f"{__name__}:open_listed"
-    folder: str = ""
-    name: str = "images"
-
-
-@dataclass(frozen=True)
-class Audited(Trained):
-    """What every part is given: the model as a run whose `data_root` is the audit's folder."""
-
-    labelled: bool
-    sizes: tuple[int, ...]  # test sizes in pixels
-
-
-def open_listed(folder: Path, _split: str) -> Listed:
-    """Open the images of the audit in `folder`, as `build` opens a dataset."""
-    return Listed(_read(folder / "images.json")["images"])
-
-
+@command()
 def audit(
-    model: str,
-    data: Path,
-    pretrained: bool,
-    checkpoint: Path | None,
-    images: int,
-    sizes: Sequence[int],
-    output: Path | None,
-    seed: int,
-    device: str | None,
-    workers: int,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A classifier: timm's name, hf-hub:OWNER/NAME or local-dir:FOLDER.",
+        ),
+    ],
+    data: Images,
+    pretrained: Pretrained = True,
+    checkpoint: Checkpoint = None,
+    images: Annotated[
+        int,
+        typer.Option(
+            min=2, metavar="N", help="Measure on at most N images, spread evenly over the folder."
+        ),
+    ] = 50,
+    size: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            metavar="PIXELS",
+            show_default="1.25, 1.5 and 2 times the model's own",
+            help="Test images of this side length, too; may be given several times.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", show_default="audit-MODEL", help="Write the results to this folder."
+        ),
+    ] = None,
+    seed: Seed = 0,
+    device: Device = None,
+    workers: Workers = 0,
 ) -> None:
-    """Measure all that applies to the model; write ``audit.csv`` and the page, ``audit.png``.
+    """Test a classifier on images as the four papers do.
 
-    `replication.cli` has the options.
+    Measures accuracy, circular and standard shifts, turns and mirrors, P-SHAP, and larger test
+    images. Writes a page of plots (audit.png, audit.svg) and all numbers (audit.csv). The parts
+    that are measured are kept: the same command goes on where it was stopped. Where the folder has
+    no labels of the model's classes, an image's label is the class that the model predicts.
 
-    Raises:
-        VitrailError: the model, its weights, the images or the device are not there, the model is
-            no classifier of square RGB images, or `output` has another audit.
+    \b
+    vitrail audit vit_tiny_patch16_224 --data photos
+    vitrail audit a_swin_tiny_patch4_window7_224 --data photos --no-pretrained
+    vitrail audit resnet50 --data imagenet/val --images 50000 --workers 8
     """
+    import torch
+
+    from vitrail.commands import audit_parts as parts
+    from vitrail.commands.audit_page import page
+    from vitrail.commands.inputs import Folder, create, find_images, require_device
+    from vitrail.measures.context import without_tf32
+    from vitrail.provenance import provenance
+
     device = require_device(device)
     without_tf32()
     find_images(data)  # before weights are downloaded
@@ -151,10 +84,10 @@ def audit(
         raise VitrailError(f"{model} has no classes to predict: give a model with a classifier")
     output = output or Path("audit-" + re.sub(r"[^\w.]+", "-", model))
     folder = Folder(data, network.num_classes, images)
-    recipe, info = _described(model, network, len(folder))
+    recipe, info = parts.described(model, network, len(folder))
     own = recipe.data.image_size
-    sizes = sorted({own, *(sizes or (STEP * math.ceil(own * times / STEP) for times in LARGER))})
-    one = Audited(
+    sizes = sorted({own, *(size or (STEP * math.ceil(own * times / STEP) for times in LARGER))})
+    one = parts.Audited(
         device=device,
         data_root=output,
         seed=seed,
@@ -167,327 +100,26 @@ def audit(
     )
     identity = {
         "model": model,
-        "weights": _digest(network),
+        "weights": parts.weights_digest(network),
         "data": folder.digest(),
         "labels": "own" if folder.labelled else "predicted",
         "sizes": sizes,
         "seed": seed,
     }
     batch_size = FIRST_BATCH.get(torch.device(device).type, 16)
-    batch_size = _list_images(one, folder, identity, batch_size)
-    parts: dict[str, Part] = {}
-    for name in PARTS:
-        parts[name], batch_size = _part(name, one, batch_size)
+    batch_size = parts.list_images(one, folder, identity, batch_size)
+    found: dict[str, parts.Part] = {}
+    for name in parts.PARTS:
+        found[name], batch_size = parts.measure_part(name, one, batch_size)
     weights = checkpoint or ("pretrained" if pretrained else "random")
     origin = identity | {"weights_from": str(weights), "image_size": own} | provenance(device)
-    _write_table(parts, origin, output / "audit.csv")
+    parts.write_table(found, origin, output / "audit.csv")
     title = f"{model} ({weights} weights) on {count(len(folder), 'image')} of {data.name}"
-    page(parts, title, _stamp(origin), output / "audit")
+    page(found, title, parts.stamp(origin), output / "audit")
     rows = [
-        (name, row["quantity"], row["condition"], f"{row['value']:.4g}", _interval(row))
-        for name, part in parts.items()
+        (name, row["quantity"], row["condition"], f"{row['value']:.4g}", parts.interval(row))
+        for name, part in found.items()
         for row in part.get("rows", [])
     ]
     table(("part", "quantity", "condition", "value", "95 %"), rows, right=("value",))
     say(f"Page: {output / 'audit.png'} (and .svg); numbers: {output / 'audit.csv'}")
-
-
-def _described(name: str, model: nn.Module, images: int) -> tuple[Shown, Listing]:
-    """Describe the model, and the images as its dataset, by what the measures ask of these."""
-    config = resolve_model_data_config(model)
-    channels, height, width = config["input_size"]
-    if channels != 3 or height != width:
-        raise VitrailError(
-            f"{name} takes images of {channels} x {height} x {width}: give a model of square RGB "
-            "images"
-        )
-    view = View(height, config["interpolation"], config["crop_pct"], config["crop_mode"])
-    classes = cast(int, model.num_classes)
-    return Shown(name, view), Listing(classes, images, config["mean"], config["std"])
-
-
-def _digest(model: nn.Module) -> str:
-    noted = hashlib.sha256()
-    for name, value in model.state_dict().items():
-        noted.update(name.encode())
-        noted.update(value.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return noted.hexdigest()[:16]
-
-
-def _list_images(one: Audited, folder: Folder, identity: Mapping[str, Any], batch_size: int) -> int:
-    """Write ``images.json``, with predicted labels if need be; return the next batch size."""
-    path = one.data_root / "images.json"
-    if path.is_file():
-        begun = _read(path)["identity"]
-        if changed := [key for key in identity if begun.get(key) != identity[key]]:
-            raise VitrailError(
-                f"{path.parent} has an audit of other {' and '.join(changed)}: give another "
-                "--output, or delete that folder"
-            )
-        return batch_size
-    shown = EvaluationSamples(folder, eval_transform(one.recipe, one.info))
-
-    def predict(size: int) -> list[int]:
-        batches = eval_loader(shown, size, one.workers)
-        return torch.cat([one.logits(images).argmax(dim=1) for images, _ in batches]).tolist()
-
-    with _watched(one.model, "predictions", len(folder)):
-        predicted, batch_size = _fitting(predict, batch_size)
-    listed = [
-        [str(image.resolve()), label if folder.labelled else guess]
-        for (image, label), guess in zip(folder.samples, predicted, strict=True)
-    ]
-    write_atomically(path, json.dumps({"identity": identity, "images": listed}, indent=1) + "\n")
-    return batch_size
-
-
-def _part(name: str, one: Audited, batch_size: int) -> tuple[Part, int]:
-    """Measure a part, or read what was measured; return it with the next batch size."""
-    path = one.data_root / f"{name.replace(' ', '-').lower()}.json"
-    if path.is_file():
-        say(f"{name}: kept from before")
-        return _read(path), batch_size
-    measure, views = PARTS[name]
-    start = time.monotonic()
-    try:
-        with _watched(one.model, name, views and views * one.info.val_images):
-            rows, batch_size = _fitting(partial(measure, one), batch_size)
-    except VitrailError as error:
-        say(f"{name}: not measured, as {sentence(error)}")
-        return {"refused": sentence(error)}, batch_size
-    seconds = time.monotonic() - start
-    origin = provenance(one.device, wall_seconds=round(seconds, 3), batch_size=batch_size)
-    result = {"rows": rows, "provenance": origin}
-    write_atomically(path, json.dumps(result, indent=1) + "\n")
-    say(f"{name}: {duration(seconds)}")
-    return result, batch_size
-
-
-def _fitting(measure: Callable[[int], Result], batch_size: int) -> tuple[Result, int]:
-    """Measure with so many images at a time, or with half as many until the memory holds them."""
-    while True:
-        try:
-            return measure(batch_size), batch_size
-        except (MemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
-                raise
-        # Outside of the handler, whose error holds the tensors of the failed pass.
-        if batch_size == 1:
-            raise VitrailError("a single image takes more memory than there is")
-        batch_size //= 2
-        torch.cuda.empty_cache()
-        say(f"out of memory: {batch_size} images at a time from here on")
-
-
-def _out_of_memory(error: Exception) -> bool:
-    known = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    return known or "can't allocate memory" in str(error)  # torch's allocator of the CPU
-
-
-@contextmanager
-def _watched(model: nn.Module, name: str, total: int | None) -> Iterator[None]:
-    """Show on a terminal how many images have gone through the model."""
-    with tqdm(total=total, desc=name, unit="image", leave=False, disable=None) as bar:
-
-        def advance(_module: nn.Module, args: tuple[Any, ...], _logits: Tensor) -> None:
-            bar.update(len(args[0]))
-
-        hook = model.register_forward_hook(advance)
-        try:
-            yield
-        finally:
-            hook.remove()
-
-
-# The parts; each returns rows.
-
-
-def _accuracy(one: Audited, batch_size: int) -> list[Row]:
-    if not one.labelled:
-        raise VitrailError(
-            f"the images are not in folders of the model's {one.info.classes} classes: accuracy "
-            "needs labels"
-        )
-    found: Any = accuracy(one, batch_size)
-    names = {"top-1": "top1", "top-5": "top5"}
-    return [_share(name, "", found[key], found["images"]) for name, key in names.items()]
-
-
-def _circular(one: Audited, batch_size: int) -> list[Row]:
-    values: Any = circular_consistency(one, batch_size)
-    worst: Any = worst_shift(one, batch_size, shifts=SHIFTS)
-    two, images, change = "circular, two shifts", values["images"], values["max_logit_difference"]
-    return [
-        _share(KEPT, two, values["consistency"], images),
-        _share(KEPT, f"circular, worst of {SHIFTS}", worst["consistency"], images),
-        _share("logits equal in every bit", two, values["bitwise"], images),
-        _number("largest difference of a logit", two, change, images),
-    ]
-
-
-def _standard(one: Audited, batch_size: int) -> list[Row]:
-    data = one.recipe.data
-    # timm's own crop is too tight for most models to shift it.
-    wider = replace(data, crop_pct=min(data.crop_pct, CROP_PCT))
-    cropped = replace(one, recipe=replace(one.recipe, data=wider))
-    rows = []
-    modes: Any = (("zero", "zero-padded", one), ("crop", "crops", cropped))
-    for mode, name, shown in modes:
-        values: Any = standard_consistency(shown, [mode], batch_size=batch_size)
-        condition = f"{name}, up to {values[f'{mode}/max_shift_pixels']} px"
-        shares = (values[f"{mode}/consistency"], values[f"{mode}/images"])
-        rows.append(_share(KEPT, condition, *shares))
-    return rows
-
-
-def _turns(one: Audited, batch_size: int) -> list[Row]:
-    view = eval_transform(one.recipe, one.info)
-    stays, equal, right = [], [], []
-    for _, images, labels in validation_batches(one, view, batch_size, None):
-        upright = one.logits(images)
-        logits = torch.stack([one.logits(transform(images, name)) for name in ELEMENTS])
-        stays.append(logits.argmax(dim=2) == upright.argmax(dim=1))  # (8, B)
-        changes = (logits - upright).abs().amax(dim=2)
-        equal.append((changes <= EQUAL * upright.abs().amax(dim=1)).all(dim=0))
-        right.append(logits.argmax(dim=2) == labels)
-    kept = torch.cat(stays, dim=1)
-    within = f"logits equal within {EQUAL:g} of the largest"
-    shares = [(KEPT, TURNS[name], kept[ELEMENTS.index(name)]) for name in TURNS]
-    shares.append((KEPT, "all of these", kept.all(dim=0)))
-    shares.append((within, "all of these", torch.cat(equal)))
-    if one.labelled:
-        turned = [index for index, name in enumerate(ELEMENTS) if "m" not in name]
-        shares.append(("top-1", "at a random quarter turn", torch.cat(right, dim=1)[turned]))
-    images_seen = kept.shape[1]
-    return [_share(what, turn, _percent(share), images_seen) for what, turn, share in shares]
-
-
-def _p_shap(one: Audited, batch_size: int) -> list[Row]:
-    result = sweep(
-        permutable(one.model),
-        transformed(one, validation(one)),
-        permutations=PERMUTATIONS,
-        batch_size=batch_size,
-        seed=one.seed,
-        device=one.device,
-        workers=one.workers,
-        resume=one.data_root / "p-shap.part",
-    )
-    correct = int(result.correct.sum())
-    if not correct:
-        raise VitrailError(
-            "the model classifies none of the images correctly, and P-SHAP is of those: give "
-            "images of its own classes"
-        )
-    condition = "too high, as images are few" if len(result.correct) < FEW else ""
-    row = _number("P-SHAP", condition, result.mean, correct)
-    low, high = result.interval or (None, None)
-    return [row | {"low": low, "high": high}]
-
-
-def _sizes(one: Audited, batch_size: int) -> list[Row]:
-    rows = []
-    for pixels in one.sizes:
-        view = eval_transform(one.recipe, one.info, pixels)
-        models = _at_size(one, pixels)
-        right: dict[nn.Module, list[Tensor]] = {model: [] for model in models.values()}
-        for _, images, labels in validation_batches(one, view, batch_size, None):
-            for model, found in right.items():
-                logits = replace(one, model=model).logits(images)
-                found.append(hits(logits, labels)[:, 0])
-        for name, model in models.items():
-            judged = torch.cat(right[model])
-            quantity = f"{'top-1' if one.labelled else KEPT}: {name}"
-            rows.append(_share(quantity, f"{pixels} px", _percent(judged), len(judged)))
-    return rows
-
-
-def _at_size(trained: Trained, pixels: int) -> dict[str, nn.Module]:
-    """The model for images of another size: by each calibration of its table, if it has one."""
-    own = pixels == trained.recipe.data.image_size
-    try:
-        patch_positions(trained.model)
-    except VitrailError:
-        return {"no table of positions": trained.model if own else _resized(trained, pixels)}
-    if own:
-        return dict.fromkeys(CALIBRATIONS, trained.model)
-    resized = partial(rescale_pos_embed, trained.model, pixels, antialias=False)
-    return {name: resized(calibration=way) for name, way in CALIBRATIONS.items()}
-
-
-def _resized(trained: Trained, pixels: int) -> nn.Module:
-    shared = {id(parameter): parameter for parameter in trained.model.parameters()}
-    model: Any = copy.deepcopy(trained.model, shared)
-    try:
-        if hasattr(model, "set_input_size"):
-            model.set_input_size(img_size=(pixels, pixels))
-        replace(trained, model=model).logits(torch.zeros(1, 3, pixels, pixels))
-    except Exception as error:  # a model may raise anything about images that do not suit it
-        if _out_of_memory(error):
-            raise
-        raise VitrailError(
-            f"the model takes no images of {pixels} pixels ({first_line(error)}): name sizes that "
-            "it takes by --size"
-        ) from None
-    return model
-
-
-PARTS: dict[str, tuple[Callable[[Audited, int], list[Row]], int | None]] = {
-    "Accuracy": (_accuracy, 1),
-    "Circular shifts": (_circular, 3 + 1 + SHIFTS),
-    "Standard shifts": (_standard, 6),
-    "Turns and mirrors": (_turns, 1 + len(ELEMENTS)),
-    "P-SHAP": (_p_shap, 1 + PERMUTATIONS),
-    "Test sizes": (_sizes, None),
-}
-"""Each part's function, and how many times it shows each image to the model (None: it depends)."""
-
-
-def _percent(right: Tensor) -> float:
-    return 100 * right.double().mean().item()
-
-
-def _share(quantity: str, condition: str, percent: float, images: int) -> Row:
-    """A percentage of images, with Wilson's interval."""
-    interval = binomtest(round(percent * images / 100), images).proportion_ci(method="wilson")
-    row = _number(quantity, condition, percent, images)
-    return row | {"low": 100 * interval.low, "high": 100 * interval.high, "unit": "%"}
-
-
-def _number(quantity: str, condition: str, value: float, images: int) -> Row:
-    row = {"quantity": quantity, "condition": condition, "value": value}
-    return row | {"low": None, "high": None, "unit": "", "images": images}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise VitrailError(f"cannot read {path} ({first_line(error)}): delete it") from None
-    return found
-
-
-def _write_table(parts: Mapping[str, Part], origin: Mapping[str, Any], path: Path) -> None:
-    """Write all rows, each with where it comes from; a part that was refused says why."""
-    rows = [
-        {"part": name, **row}
-        for name, part in parts.items()
-        for row in part.get("rows") or [{"quantity": "not measured", "condition": part["refused"]}]
-    ]
-    facts = {key: value for key, value in origin.items() if key not in ("packages", "sizes")}
-    packages = {f"{name}_version": version for name, version in origin["packages"].items()}
-    with atomic_path(path) as partial_file:
-        pd.DataFrame(rows).assign(**facts, **packages).to_csv(partial_file, index=False)
-
-
-def _stamp(origin: Mapping[str, Any]) -> str:
-    packages = origin["packages"]
-    code = str(origin["commit"] or packages.get("vitrail"))[:8]
-    return (
-        f"vitrail {code}, torch {packages['torch']}, timm {packages['timm']}; {origin['device']}; "
-        f"weights {origin['weights']}, images {origin['data']}"
-    )
-
-
-def _interval(row: Row) -> str:
-    return "" if row["low"] is None else f"{row['low']:.3g} to {row['high']:.3g}"

@@ -1,121 +1,83 @@
-"""``vitrail pshap``: P-SHAP of a Vision Transformer on a folder of images.
-
-The model is one that timm makes: of its own names with its weights or those of a file, or of a
-`hf-hub:` or `local-dir:` that has timm's ``config.json``. Where the folder has no labels of the
-model's, the class that the model predicts is explained.
-"""
+"""``vitrail pshap``: P-SHAP of a Vision Transformer on a folder of images."""
 
 from __future__ import annotations
 
-import hashlib
-import textwrap
-from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import timm
-import torch
-from PIL import Image
-from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
-from timm.models import clean_state_dict
-from torch.utils.data import Dataset
-from torchvision.datasets.folder import IMG_EXTENSIONS
+import typer
 
-import vitrail.models  # noqa: F401
 from vitrail.commands import count, say
+from vitrail.commands.app import Checkpoint, Device, Images, Pretrained, Seed, Workers, command
 from vitrail.errors import VitrailError
-from vitrail.factory import require_model, torch_device
-from vitrail.images.decoding import read_image
-from vitrail.images.loading import EvaluationSamples, evenly_spread
-from vitrail.measures.permutable import permutable
-from vitrail.measures.position_shap import UNKNOWN, sweep
-from vitrail.weights_file import read_weights
 
 FEW = 50  # with fewer images P-SHAP is too high by some percent of itself, or much more
 
 
-class Listed(Dataset[tuple[Image.Image, int]]):
-    """Images by path, each with its label."""
-
-    def __init__(self, samples: list[tuple[Path, int]]):
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
-        path, label = self.samples[index]
-        return read_image(path), label
-
-
-class Folder(Listed):
-    """A folder's images, also those of its subfolders, in the order of their paths.
-
-    Labels are known (`labelled`) where the images lie in folders of the model's own classes: named
-    by ImageNet's synsets where the model has its 1,000 classes, else as many as the model's. If
-    not, all are `UNKNOWN`. `images` are taken, spread evenly; None is all.
-
-    Raises:
-        VitrailError: there is no such folder, or no image in it.
-    """
-
-    def __init__(self, folder: Path, classes: int, images: int | None = None):
-        found = [(path, str(path.parent.relative_to(folder))) for path in find_images(folder)]
-        found.sort()
-        own = sorted({name for _, name in found})
-        synsets = ImageNetInfo().label_names()
-        names = synsets if classes == len(synsets) and set(own) <= set(synsets) else own
-        self.labelled = len(names) == classes
-        ranks = {name: rank for rank, name in enumerate(names)} if self.labelled else {}
-        chosen = (found[index] for index in evenly_spread(len(found), images))
-        self.folder = folder
-        super().__init__([(path, ranks.get(name, UNKNOWN)) for path, name in chosen])
-
-    def digest(self) -> str:
-        """Return a digest of all images' paths below the folder, sizes in bytes, and labels."""
-        noted = hashlib.sha256()
-        for path, label in self.samples:
-            entry = (str(path.relative_to(self.folder)), path.stat().st_size, label)
-            noted.update(f"{entry!r}\n".encode())
-        return noted.hexdigest()[:16]
-
-
-def find_images(folder: Path) -> Iterator[Path]:
-    """Find a folder's images, also those of its subfolders.
-
-    Raises:
-        VitrailError: there is no such folder, or no image in it.
-    """
-    if not folder.is_dir():
-        raise VitrailError(f"there is no folder {folder}: give --data a folder of images")
-    named = (path for path in folder.rglob("*") if path.suffix.lower() in IMG_EXTENSIONS)
-    found = filter(Path.is_file, named)
-    if (first := next(found, None)) is None:
-        raise VitrailError(f"{folder} has no images: give --data a folder with some")
-    return chain([first], found)
-
-
+@command()
 def pshap(
-    model: str,
-    data: Path,
-    pretrained: bool,
-    checkpoint: Path | None,
-    images: int | None,
-    permutations: int,
-    batch_size: int,
-    seed: int,
-    device: str | None,
-    workers: int,
-    resume: Path | None,
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL", help="A ViT: timm's name, hf-hub:OWNER/NAME or local-dir:FOLDER."
+        ),
+    ],
+    data: Images,
+    pretrained: Pretrained = True,
+    checkpoint: Checkpoint = None,
+    images: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            metavar="N",
+            show_default="all",
+            help="Measure on N images, spread evenly over the folder.",
+        ),
+    ] = None,
+    permutations: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Permute the positions of each image's patches N times; more give a narrower "
+            "interval.",
+        ),
+    ] = 16,
+    batch_size: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Number of images in one forward pass."),
+    ] = 64,
+    seed: Seed = 0,
+    device: Device = None,
+    workers: Workers = 0,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep the images that are done in this file, and go on from it if it exists. It "
+            "is deleted at the end.",
+        ),
+    ] = None,
 ) -> None:
-    """Print the model's P-SHAP with its interval, and what it cost.
+    """Measure the share of position in a ViT's predictions (P-SHAP).
 
-    Raises:
-        VitrailError: the model, its weights, the images or the device are not there, the model has
-            no classes, its positions cannot be permuted, no image is classified correctly, or as
-            `sweep`.
+    Prints the model's P-SHAP, between 0 and 1, with its 95 % interval. The model may have additive
+    or rotary position embeddings. Each image takes one forward pass and one more for each
+    permutation of its positions. Where the folder has no labels of the model's classes, the class
+    that the model predicts is explained.
+
+    \b
+    vitrail pshap --model vit_tiny_patch16_224 --data data/imagenette2-320/val
+    vitrail pshap --model vit_small_patch16_rope_224 --data photos --images 500
     """
+    import torch
+    from timm.data import create_transform, resolve_model_data_config
+
+    from vitrail.commands.inputs import Folder, create, find_images, require_device
+    from vitrail.images.loading import EvaluationSamples
+    from vitrail.measures.permutable import permutable
+    from vitrail.measures.position_shap import sweep
+
     device = require_device(device)
     find_images(data)  # before weights are downloaded
     torch.manual_seed(seed)
@@ -157,48 +119,3 @@ def pshap(
         )
     passes, speed = result.passes_per_sample, result.samples_per_second
     say(f"{passes:g} forward passes an image, {speed:.3g} images/s on {device}")
-
-
-def require_device(device: str | None) -> str:
-    """Return torch's name of a device, by default CUDA where there is one; refuse an absent one."""
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    torch_device(device)
-    return device
-
-
-def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
-    """Make a model in evaluation mode, with its published weights, those of a file, or random ones.
-
-    A `checkpoint` has as many classes as its classifier.
-
-    Raises:
-        VitrailError: timm cannot make it, its weights cannot be fetched, or the file's do not fit.
-    """
-    options: dict[str, Any] = {}
-    if ":" not in name:  # timm itself reads hf-hub:... and local-dir:...
-        require_model(name)
-    elif checkpoint is not None:
-        raise VitrailError(f"--checkpoint is for a model of timm's own names, not '{name}'")
-    if checkpoint is not None:
-        weights = clean_state_dict(read_weights(checkpoint))
-        heads = getattr(timm.get_pretrained_cfg(name), "classifier", None) or "head"
-        head = heads if isinstance(heads, str) else heads[0]
-        if f"{head}.weight" not in weights:
-            raise VitrailError(
-                f"{checkpoint} has no classifier '{head}' of {name}: give weights that have one"
-            )
-        classes = {"num_classes": len(weights[f"{head}.weight"])}
-        options = {"pretrained_cfg_overlay": {"state_dict": weights} | classes} | classes
-    try:
-        pretrained = pretrained or checkpoint is not None
-        return timm.create_model(name, pretrained=pretrained, **options).eval()
-    except Exception as error:  # of a network, a folder, a tag, or weights that do not fit
-        reason = textwrap.shorten(str(error) or type(error).__name__, 240).rstrip(". ")
-        remedies = ["correct --checkpoint or --model" if options else "correct --model"]
-        if isinstance(error, OSError):  # as those of huggingface_hub are
-            remedies.append("run this once where there is a network")
-        if pretrained and not options:
-            remedies.append("give --checkpoint FILE, or --no-pretrained for random weights")
-        raise VitrailError(
-            f"model '{name}' cannot be made with these weights ({reason}): {', or '.join(remedies)}"
-        ) from None

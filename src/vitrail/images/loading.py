@@ -14,7 +14,7 @@ import random
 import struct
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,7 +24,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from vitrail.errors import VitrailError
 from vitrail.images.counting import require_batches, steps_per_epoch
-from vitrail.images.transforms import Transform
+
+if TYPE_CHECKING:
+    from vitrail.images.transforms import Transform
 
 Key = tuple[int, ...]
 """What a training sample's randomness depends on: (epoch, index in the dataset), and under repeated

@@ -23,7 +23,7 @@ from vitrail.errors import VitrailError
 
 if TYPE_CHECKING:
     from replication.plan.datasets import DatasetInfo
-    from replication.plan.recipe import EpochTraining, TimmTraining
+    from replication.plan.recipe import Augmentation, EpochTraining, TimmTraining
 
 Transform = Callable[[Image.Image], Tensor]
 Channels = tuple[float, float, float]
@@ -115,6 +115,18 @@ def train_transform(recipe: EpochTraining, info: DatasetInfo) -> Compose:
         crop.append(SteppedCrop(recipe.data.image_size, padding, step))
     shift = [CircularShift(augmentation.circular_shift)] if augmentation.circular_shift else []
     return Compose([*crop, *steps, *shift])
+
+
+def draws(augmentation: Augmentation) -> bool:
+    """Return whether two training views of one image may differ; Mixup and CutMix come after."""
+    chances = (
+        augmentation.hflip,
+        augmentation.vflip,
+        augmentation.color_jitter,
+        augmentation.erase_prob,
+        augmentation.circular_shift,
+    )
+    return augmentation.crop != "center" or augmentation.auto_augment is not None or any(chances)
 
 
 def eval_transform(

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from timm.layers import LayerNorm, global_pool_nlc, to_2tuple
-from timm.models import checkpoint
+from timm.models import checkpoint, generate_default_cfgs, register_model
 from timm.models._input import update_model_input_size
 from timm.models._manipulate import adapt_input_conv
 from timm.models.vision_transformer import Block
@@ -39,7 +39,7 @@ from vitrail.octic.layers import (
     SteerablePatchEmbed,
     require_even,
 )
-from vitrail.octic.shapes import register_models
+from vitrail.octic.shapes import CFG, TRAINED, WIDEST, build
 
 Family = Literal["d8", "h8", "i8"]
 Pool = Literal["token", "avg", ""]
@@ -423,17 +423,120 @@ class OcticVisionTransformer(SteerableVisionTransformer):
         )
 
 
-register_models(
-    __name__,
-    OcticVisionTransformer,
-    {"octic_d8_vit": {}, "octic_h8_vit": {"family": "h8"}, "octic_i8_vit": {"family": "i8"}},
-    ["small_patch16", "base_patch16", "large_patch16", "huge_patch14", "huge_patch16"],
-    pretrained_filter_fn=checkpoint_filter_fn,
-)
-register_models(
-    __name__,
-    OcticVisionTransformer,
-    {"octic_d8_vit": {}},
-    ["gigantic_patch16", "e_patch16", "22b_patch16"],
-    pretrained_filter_fn=checkpoint_filter_fn,
-)
+_OCTIC = [f"octic_{family}_vit_{shape}_224" for family in get_args(Family) for shape in TRAINED]
+_WIDEST = [f"octic_d8_vit_{shape}_224" for shape in WIDEST]
+default_cfgs = generate_default_cfgs(dict.fromkeys((*_OCTIC, *_WIDEST), CFG))
+
+
+def _octic(family: Family, shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    name = f"octic_{family}_vit_{shape}_224"
+    options = {"family": family, "pretrained_filter_fn": checkpoint_filter_fn}
+    return build(OcticVisionTransformer, name, shape, pretrained, options, **kwargs)
+
+
+@register_model
+def octic_d8_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-S/16."""
+    return _octic("d8", "small_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-B/16."""
+    return _octic("d8", "base_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-L/16."""
+    return _octic("d8", "large_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-H/14."""
+    return _octic("d8", "huge_patch14", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-H/16."""
+    return _octic("d8", "huge_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_gigantic_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-G/16."""
+    return _octic("d8", "gigantic_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_e_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-e/16."""
+    return _octic("d8", "e_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_22b_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-22B/16."""
+    return _octic("d8", "22b_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_h8_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H8 of ViT-S/16."""
+    return _octic("h8", "small_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_h8_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H8 of ViT-B/16."""
+    return _octic("h8", "base_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_h8_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H8 of ViT-L/16."""
+    return _octic("h8", "large_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_h8_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H8 of ViT-H/14."""
+    return _octic("h8", "huge_patch14", pretrained, **kwargs)
+
+
+@register_model
+def octic_h8_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H8 of ViT-H/16."""
+    return _octic("h8", "huge_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_i8_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """I8 of ViT-S/16."""
+    return _octic("i8", "small_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_i8_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """I8 of ViT-B/16."""
+    return _octic("i8", "base_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_i8_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """I8 of ViT-L/16."""
+    return _octic("i8", "large_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_i8_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """I8 of ViT-H/14."""
+    return _octic("i8", "huge_patch14", pretrained, **kwargs)
+
+
+@register_model
+def octic_i8_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """I8 of ViT-H/16."""
+    return _octic("i8", "huge_patch16", pretrained, **kwargs)

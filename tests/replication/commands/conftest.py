@@ -2,13 +2,10 @@
 
 import csv
 import json
-from types import SimpleNamespace
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from replication.cli import app
 from replication.commands.results import sha256_once
 from replication.evidence.comparison import COLUMNS
 from replication.evidence.tables import render
@@ -42,7 +39,7 @@ RECIPES = {
             },
         }
     },
-    "recipes": [{"name": "{mix}", "axes": ["mix"]}],
+    "recipes": [{"name": "{mix}"}],
 }
 SMOKE = {
     "recipes": {
@@ -144,16 +141,9 @@ def fine_tuning(checkout):
 
 
 @pytest.fixture
-def vitrail(checkout):
-    """Run ``vitrail`` there; returns exit code, standard output and standard error."""
-
-    def run(*arguments):
-        done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        return SimpleNamespace(code=done.exit_code, out=done.stdout, err=done.stderr)
-
-    return run
+def vitrail(checkout, vitrail):
+    """Run ``vitrail`` there."""
+    return vitrail
 
 
 @pytest.fixture

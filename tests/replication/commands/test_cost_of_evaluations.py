@@ -18,7 +18,7 @@ IMAGES = 6
 TEST_SIZES = {"trained_at": 8, "mode": "bicubic", "antialias": False, "batch_size": 4}
 ARGUMENTS = [
     ("vitrail.measures.accuracy:accuracy", {}),
-    ("vitrail.octic.measures:rotated_accuracy", {}),
+    ("vitrail.octic.rotation:rotated_accuracy", {}),
     ("vitrail.measures.consistency:circular_consistency", {}),
     ("vitrail.measures.consistency:circular_consistency", {"pairs": 3, "max_offset": 0.5}),
     (

@@ -6,7 +6,8 @@ import re
 import pandas as pd
 import pytest
 
-from replication.commands.curves import by_epoch, curves
+from replication.commands.curves import draw
+from replication.commands.logs import by_epoch
 from vitrail.errors import VitrailError
 
 
@@ -48,7 +49,7 @@ def test_each_seed_is_a_line_of_each_panel(tmp_path):
             tmp_path / "run" / f"seed{seed}",
             [entry(100, 2.0), scores(100, 60.0 + seed), entry(200, 1.0), scores(200, 70.0)],
         )
-    curves(tmp_path / "run")
+    draw(tmp_path / "run")
     table = pd.read_csv(tmp_path / "run" / "curves.csv")
     assert table["seed"].tolist() == [2, 2, 10, 10]
     assert table["validation/top1"].tolist() == [62.0, 70.0, 70.0, 70.0]
@@ -60,7 +61,7 @@ def test_each_seed_is_a_line_of_each_panel(tmp_path):
 
 def test_a_run_that_is_not_validated_has_two_panels(tmp_path):
     write_log(tmp_path / "seed0", [entry(100, 2.0), entry(200, 1.0)])
-    curves(tmp_path)
+    draw(tmp_path)
     assert "validation" not in (tmp_path / "curves.svg").read_text()
     assert "learning rate" in (tmp_path / "curves.svg").read_text()
 
@@ -69,7 +70,7 @@ def test_the_same_logs_give_the_same_bytes(tmp_path):
     write_log(tmp_path / "seed0", [entry(100, 2.0), entry(200, 1.0)])
     files = []
     for _ in range(2):
-        curves(tmp_path)
+        draw(tmp_path)
         files.append([(tmp_path / f"curves.{kind}").read_bytes() for kind in ("svg", "png", "csv")])
     assert files[0] == files[1]
 
@@ -79,7 +80,7 @@ def test_a_folder_without_a_log_is_refused(tmp_path, entries):
     if entries is not None:
         write_log(tmp_path / "seed0", entries)
     with pytest.raises(VitrailError, match=rf"{re.escape(str(tmp_path))} holds no seed\*/log"):
-        curves(tmp_path)
+        draw(tmp_path)
 
 
 def test_the_command_draws_several_runs(tmp_path, vitrail):

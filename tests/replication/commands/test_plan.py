@@ -4,7 +4,7 @@ import re
 import pytest
 
 from replication.commands.cost import Costs, load_devices, training_images
-from replication.commands.plan import device_seconds, runs_of_row
+from replication.commands.estimate import device_seconds, runs_of_row
 from replication.commands.state import runs_behind, share_left
 from replication.plan.catalog import load_catalog
 

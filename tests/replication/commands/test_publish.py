@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from replication.commands import publish as command
+from replication.commands import publication as command
 from replication.commands.results import sha256_once
 from vitrail import provenance
 from vitrail.files import sha256

@@ -1,3 +1,4 @@
+import itertools
 import json
 import shutil
 
@@ -7,16 +8,40 @@ import yaml
 from replication.plan.schema import read_yaml
 
 
-def test_a_cell_is_shown_with_run_measure_printed_value_and_place(vitrail, catalog):
-    run = catalog().paper("tiny").run("plain")
+def test_a_cell_is_a_line_with_its_measured_and_printed_value_and_verdict(vitrail, write_results):
+    write_results({("Plain", "Top-1"): {"measured": 75.25, "std": 0.5, "verdict": "outside"}})
+    lines = vitrail("show", "tiny_table1", "--scale", "smoke").out.splitlines()
+    (cell,) = [line.split() for line in lines if line.startswith("Plain  ") and "Top-1" in line]
+    assert cell == [*["Plain", "Top-1"], *["75.2", "±", "0.5‡"], *["74.8", "±", "0.1"], "outside"]
+
+
+def test_a_target_that_is_not_made_shows_what_is_printed_and_how_to_make_it(vitrail):
     out = vitrail("show", "tiny_table1", "--scale", "smoke").out
-    cells = [line for line in out.splitlines() if line.startswith("Plain ") and "Top-1" in line]
-    assert f"plain-{run.recipe.hash}" in cells[0]
-    assert "accuracy: top1" in cells[0]
-    assert "74.8 ± 0.1" in cells[0]
-    assert "Table 1, p. 1" in cells[0]
-    assert str(run.folder) in out
+    assert "74.8 ± 0.1" in out
     assert "Not made here yet: snakemake tiny_table1 --config scale=smoke" in out
+
+
+def test_in_full_a_cell_has_its_measure_run_and_place_and_the_runs_their_folders(vitrail, catalog):
+    run = catalog().paper("tiny").run("plain")
+    lines = vitrail("show", "tiny_table1", "--scale", "smoke", "--long").out.splitlines()
+    number = next(index for index, line in enumerate(lines) if line.startswith("Plain, Top-1: "))
+    assert "printed 74.8 ± 0.1" in lines[number]
+    assert f"accuracy: top1 of plain-{run.recipe.hash}; Table 1, p. 1" in lines[number + 1]
+    assert [line for line in lines if line.split()[:1] == [str(run.folder)]]
+
+
+def test_a_group_of_columns_is_a_table_of_its_own(vitrail, checkout):
+    paper = checkout / "configs" / "papers" / "tiny"
+    for file in ("reference/table1.csv", "claims.yaml"):
+        (paper / file).unlink()
+    artifacts = read_yaml(paper / "artifacts.yaml")
+    artifacts["artifacts"]["table1"]["columns"][0]["group"] = "Digits"
+    (paper / "artifacts.yaml").write_text(yaml.safe_dump(artifacts, sort_keys=False))
+    out = vitrail("show", "tiny_table1", "--scale", "smoke").out
+    grouped, others = out.split("\nMix ")[1:]
+    assert out.index("Digits\n") < out.index("\nMix ")
+    assert (grouped.count("Top-1"), grouped.count("Ratio")) == (3, 0)
+    assert (others.count("Top-1"), others.count("Ratio")) == (0, 3)
 
 
 def test_a_recipe_is_printed_as_yaml_that_reads_back(vitrail, catalog):
@@ -27,12 +52,13 @@ def test_a_recipe_is_printed_as_yaml_that_reads_back(vitrail, catalog):
 
 def test_a_shared_run_a_source_and_an_untrained_recipe_are_told(vitrail, catalog, fine_tuning):
     plain, tuned = (catalog().paper("tiny").run(name) for name in ("plain", "tuned"))
-    lines = vitrail("show", "tiny_table2", "--scale", "smoke").out.splitlines()
-    cells = {tuple(line.split()[:2]): line.split() for line in lines}
-    assert plain.folder.name in cells["Again", "Top-1"]
-    assert f"({tuned.folder.name})" in cells["Tuned", "Size"]
-    assert cells["tuned", tuned.recipe.hash][-1] == plain.folder.name
-    assert cells["plain", plain.recipe.hash][-1] == str(plain.folder)
+    lines = vitrail("show", "tiny_table2", "--scale", "smoke", "--long").out.splitlines()
+    below = {line.split(":")[0]: after for line, after in itertools.pairwise(lines)}
+    assert below["Again, Top-1"].endswith(f" of {plain.folder.name}")
+    assert below["Tuned, Size"].endswith(f" of ({tuned.folder.name})")
+    runs = [line.split() for line in lines if line.startswith(str(plain.folder.parent))]
+    assert [str(tuned.folder), "0", plain.folder.name] in runs
+    assert [str(plain.folder), "0"] in runs
 
 
 @pytest.mark.parametrize("name", ["again", "plain", "tiny/again", "{folder}"])
@@ -99,6 +125,33 @@ def test_why_names_beside_each_value_what_set_it(vitrail, catalog, checkout):
     assert said["cutmix: 0.0"] == "default"
 
 
+def test_why_says_which_other_recipes_a_line_sets(vitrail, checkout):
+    """Both `base` and the scale's file set values of all three recipes."""
+    out = vitrail("show", "--recipe", "mixup", "--why", "--scale", "smoke").out
+    lines = (checkout / "configs" / "papers" / "tiny" / "recipes.yaml").read_text().splitlines()
+    place = {key: f"recipes.yaml:{number}" for number, key in enumerate(map(str.strip, lines), 1)}
+    also = [line for line in out.splitlines() if " also sets " in line]
+    told = {line.split(" also sets ")[0].rpartition("/")[2]: line for line in also}
+    assert told[place["depth: 1"]].endswith("also sets 2 other recipes: plain, published")
+    assert place["mixup: 0.8"] not in told
+    assert any(name.startswith("smoke.yaml") for name in told)
+
+
+def test_a_line_that_sets_recipes_of_other_papers_names_them_with_the_paper(vitrail, checkout):
+    papers = checkout / "configs" / "papers"
+    shutil.copytree(papers / "tiny", papers / "other")
+    out = vitrail("show", "--recipe", "tiny/mixup", "--why").out
+    (line,) = [line for line in out.splitlines() if "configs/scales/laptop.yaml" in line][-1:]
+    assert line.endswith("also sets 5 other recipes: plain, published, other/plain, ...")
+
+
+@pytest.mark.parametrize("option", ["--long", "--json"])
+def test_a_recipe_has_no_other_form(vitrail, option):
+    done = vitrail("show", "--recipe", "mixup", option)
+    assert done.code == 2
+    assert "leave them out" in done.err
+
+
 def test_why_needs_a_recipe(vitrail):
     done = vitrail("show", "tiny", "--why")
     assert done.code == 2
@@ -115,14 +168,6 @@ def test_show_without_target_and_recipe_says_what_to_give(vitrail):
     done = vitrail("show")
     assert done.code == 2
     assert "show needs a target" in done.err
-
-
-def test_what_is_measured_stands_beside_what_is_printed(vitrail, write_results):
-    write_results({("Plain", "Top-1"): {"measured": 75.25, "std": 0.5, "verdict": "outside"}})
-    lines = vitrail("show", "tiny_table1", "--scale", "smoke").out.splitlines()
-    cell = next(line for line in lines if line.startswith("Plain ") and "Top-1" in line)
-    assert "75.2 ± 0.5‡" in cell
-    assert cell.index("75.2 ± 0.5‡") < cell.index("74.8 ± 0.1")
 
 
 def test_json_has_the_numbers(vitrail, write_results):

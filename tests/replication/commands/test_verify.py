@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from replication.commands.publish import replace_folder
+from replication.commands.publication import replace_folder
 from replication.commands.results import manifest_entry, published_folder, sha256_once
 
 NUMBERS = {"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 71.0, 72.0]}

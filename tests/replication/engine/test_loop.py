@@ -225,6 +225,7 @@ def test_what_was_trained_from_weights_that_are_replaced_since_is_refused(from_r
     run(recipe, **start)
     run(recipe, **start)
     other = tmp_path / "other.safetensors"
+    shutil.copy(start["initial"].with_name("provenance.json"), tmp_path)
     save_file({name: value + 1 for name, value in load_file(start["initial"]).items()}, other)
     with pytest.raises(VitrailError, match=r"from other weights than .*other\.safetensors holds"):
         run(recipe, initial=other)
@@ -414,6 +415,42 @@ def test_a_run_that_other_code_has_trained_is_trained_anew_if_asked(recipe, run,
     assert provenance(folder) == before
     run(recipe, retrain=True)
     assert provenance(folder)["code"] == "0123456789abcdef"
+
+
+def test_a_run_whose_datasets_entry_has_changed_is_trained_anew(recipe, info, run, tmp_path):
+    folder = run(recipe)
+    noted, reworded = provenance(folder)["data"], info.model_copy(update={"title": "digits"})
+    before = (folder / "weights.safetensors").stat().st_mtime_ns
+    train(TrainingRun(recipe, 0, folder, reworded, tmp_path))  # a word decides nothing
+    assert (folder / "weights.safetensors").stat().st_mtime_ns == before
+    moved = info.model_copy(update={"mean": (0.5, 0.5, 0.5)})
+    train(TrainingRun(recipe, 0, folder, moved, tmp_path))
+    assert provenance(folder)["data"] != noted
+    train(TrainingRun(recipe, 0, tmp_path / "fresh", moved, tmp_path))
+    assert same_weights(folder, tmp_path / "fresh")
+
+
+def test_a_checkpoint_on_a_dataset_whose_entry_has_changed_is_refused(recipe, info, run, tmp_path):
+    folder = run(recipe, stop_after=3)
+    moved = info.model_copy(update={"mean": (0.5, 0.5, 0.5)})
+    with pytest.raises(VitrailError, match=r"step-0+3\.pt is of .* delete .*checkpoints"):
+        train(TrainingRun(recipe, 0, folder, moved, tmp_path))
+
+
+def test_a_run_is_trained_anew_where_the_entry_of_its_sources_dataset_has_changed(
+    make_recipe, info, run, tmp_path
+):
+    """Both stages of a training from another run's weights follow the entry."""
+    still = {"schedule": {"epochs": 0, "warmup_epochs": 0}}
+    of_start = make_recipe(still)
+    recipe = make_recipe({**still, "model": {"weights_from": "start"}})
+    initial = run(of_start, "start") / "weights.safetensors"
+    folder = run(recipe, initial=initial)
+    moved = info.model_copy(update={"mean": (0.5, 0.5, 0.5)})
+    train(TrainingRun(of_start, 0, tmp_path / "start", moved, tmp_path))
+    noted = provenance(folder)["data"]
+    run(recipe, initial=initial)
+    assert provenance(folder)["data"] != noted
 
 
 def test_a_batch_larger_than_the_dataset_is_refused(make_recipe, run):

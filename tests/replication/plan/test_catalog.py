@@ -7,9 +7,9 @@ import sys
 import pytest
 import yaml
 
-from replication.engine.model import run_of_seed
 from replication.plan.catalog import load_catalog, rerun_trigger
 from replication.plan.schema import merge, read_yaml
+from replication.trained import run_of_seed
 from vitrail.errors import VitrailError
 
 

@@ -9,9 +9,9 @@ from PIL import Image
 from timm.data import create_transform, resolve_model_data_config
 
 import vitrail.models  # noqa: F401
-from vitrail.commands import audit as command
-from vitrail.commands.audit import CALIBRATIONS, KEPT, PARTS
-from vitrail.commands.pshap import Folder
+from vitrail.commands import audit_parts, inputs
+from vitrail.commands.audit_parts import CALIBRATIONS, KEPT, PARTS
+from vitrail.commands.inputs import Folder
 from vitrail.errors import VitrailError
 from vitrail.images.photos import photo_crops
 from vitrail.measures.permutable import permutable
@@ -39,7 +39,7 @@ def small(monkeypatch):
         torch.manual_seed(0)
         model = timm.create_model(name, num_classes=3, **options).eval()
         model.pretrained_cfg = {**model.pretrained_cfg, "input_size": (3, side, side)}
-        monkeypatch.setattr(command, "create", lambda *_: model)
+        monkeypatch.setattr(inputs, "create", lambda *_: model)
         return model
 
     return use
@@ -79,15 +79,15 @@ def in_classes(photos, *names):
         path.rename(photos / name / path.name)
 
 
-def test_a_vit_is_put_to_every_test_on_one_page(audited, vit, photos, checkout):
+def test_a_vit_is_put_to_every_test_on_one_page(audited, vit, photos, tmp_path):
     in_classes(photos, "a", "b", "c")
     done = audited("--size", 48)
     assert done.code == 0
     assert [*done.rows] == ALL
     assert "not measured" not in done.out
-    png = (checkout / "out" / "audit.png").read_bytes()
+    png = (tmp_path / "out" / "audit.png").read_bytes()
     assert png.startswith(b"\x89PNG")
-    assert "model (pretrained weights) on 3 images" in (checkout / "out" / "audit.svg").read_text()
+    assert "model (pretrained weights) on 3 images" in (tmp_path / "out" / "audit.svg").read_text()
     row = done.rows["Accuracy"][0]
     assert row["labels"] == "own"
     assert row["torch_version"] == torch.__version__
@@ -147,7 +147,7 @@ def test_without_labels_the_models_own_predictions_are_the_labels(audited, vit):
 def test_a_table_of_positions_is_calibrated_in_each_way(audited, vit, monkeypatch):
     tables = []
     monkeypatch.setattr(
-        command,
+        audit_parts,
         "rescale_pos_embed",
         lambda *args, **options: tables.append(options) or rescale_pos_embed(*args, **options),
     )
@@ -161,10 +161,12 @@ def test_by_default_test_sizes_are_larger_by_up_to_two(audited, vit):
     assert list(values(rows, f"{KEPT}: UP(P)")) == ["32 px", "64 px"]  # 40 and 48 are rounded up
 
 
-def test_what_was_measured_is_kept(audited, vit, checkout, monkeypatch):
+def test_what_was_measured_is_kept(audited, vit, tmp_path, monkeypatch):
     first = audited("--size", 48)
-    (checkout / "out" / "p-shap.json").unlink()
-    monkeypatch.setattr(command, "circular_consistency", lambda *_: pytest.fail("measured again"))
+    (tmp_path / "out" / "p-shap.json").unlink()
+    monkeypatch.setattr(
+        audit_parts, "circular_consistency", lambda *_: pytest.fail("measured again")
+    )
     again = audited("--size", 48)
     assert "Circular shifts: kept from before" in again.out
     assert "P-SHAP: kept" not in again.out
@@ -183,9 +185,9 @@ def test_another_audit_is_not_gone_on_with(audited, vit, change, options):
     assert "an audit of other weights" in audited("--size", 48).err
 
 
-def test_a_damaged_part_is_one_sentence(audited, vit, checkout):
+def test_a_damaged_part_is_one_sentence(audited, vit, tmp_path):
     assert audited("--size", 48).code == 0
-    (checkout / "out" / "p-shap.json").write_text('{"rows": [')
+    (tmp_path / "out" / "p-shap.json").write_text('{"rows": [')
     done = audited("--size", 48)
     assert done.code == 2
     assert "cannot read out/p-shap.json" in done.err
@@ -242,7 +244,7 @@ def test_the_batch_is_halved_until_it_fits(error):
             raise error
         return "measured"
 
-    assert command._fitting(measure, 16) == ("measured", 4)
+    assert audit_parts._fitting(measure, 16) == ("measured", 4)
     assert tried == [16, 8, 4]
 
 
@@ -251,7 +253,7 @@ def test_what_does_not_fit_image_by_image_is_told():
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 1 TB")
 
     with pytest.raises(VitrailError, match="a single image takes more memory"):
-        command._fitting(measure, 4)
+        audit_parts._fitting(measure, 4)
 
 
 def test_another_failure_is_no_lack_of_memory():
@@ -259,22 +261,22 @@ def test_another_failure_is_no_lack_of_memory():
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
     with pytest.raises(RuntimeError, match="mat1"):
-        command._fitting(measure, 4)
+        audit_parts._fitting(measure, 4)
 
 
 def test_a_share_has_wilsons_interval():
     n, z = 50, 1.959963984540054
-    row = command._share(KEPT, "", 100.0, n)
+    row = audit_parts._share(KEPT, "", 100.0, n)
     assert row["low"] == pytest.approx(100 * n / (n + z**2))
     assert row["high"] == pytest.approx(100)
 
 
-def test_an_image_that_cannot_be_read_ends_the_audit(audited, vit, photos, checkout):
+def test_an_image_that_cannot_be_read_ends_the_audit(audited, vit, photos, tmp_path):
     (photos / "1.png").write_bytes(b"nothing")
     done = audited()
     assert done.code == 2
     assert f"cannot read image {photos / '1.png'}" in done.err
-    assert not (checkout / "out").exists()
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_model_of_other_images_is_refused(audited, small):
@@ -286,8 +288,8 @@ def test_a_model_of_other_images_is_refused(audited, small):
         assert f"takes images of {said}: give a model of square RGB images" in done.err
 
 
-def test_the_folder_is_named_after_the_model(vitrail, photos, checkout):
+def test_the_folder_is_named_after_the_model(vitrail, photos, tmp_path):
     options = ["--data", photos, "--no-pretrained", "--images", 2, "--size", 160]
     done = vitrail("audit", "test_vit.r160_in1k", *options)
     assert done.code == 0
-    assert (checkout / "audit-test_vit.r160_in1k" / "audit.csv").is_file()
+    assert (tmp_path / "audit-test_vit.r160_in1k" / "audit.csv").is_file()

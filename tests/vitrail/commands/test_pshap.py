@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
 
 import vitrail.models  # noqa: F401
-from vitrail.commands.pshap import Folder
+from vitrail.commands.inputs import Folder
 from vitrail.measures.permutable import permutable
 from vitrail.measures.position_shap import UNKNOWN, sweep
 

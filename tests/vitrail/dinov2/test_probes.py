@@ -9,8 +9,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch.utils.data import Subset
 
 from replication.data.miniature import write_miniature
-from replication.engine.dinov2.training import load_teacher, train
+from replication.engine.dinov2.training import train
 from replication.engine.engine import TrainingRun
+from replication.engine.hub import load_teacher
 from replication.engine.model import load_weights
 from vitrail.dinov2 import patch_probes, probes
 from vitrail.dinov2.neighbours import knn_accuracy, logistic_regression, nearest

@@ -17,12 +17,12 @@ from vitrail.dinov2.network import Network, build_model
 from vitrail.dinov2.optimizer import Schedules, build_optimizer
 from vitrail.errors import VitrailError
 from vitrail.images.loading import MicroBatch
-from vitrail.measures.context import Described, Values
 from vitrail.measures.memory import MIB
 from vitrail.measures.throughput import elapsed
 
 if TYPE_CHECKING:
     from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
+    from vitrail.measures.context import Described, Values
 
 
 def hyperparameters(described: Described[SelfSupervisionRecipe]) -> Values:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -39,13 +39,3 @@ class ClassificationRecipe(EpochTraining):
     def averages_weights(self) -> bool:
         """Whether a moving average of the weights is kept beside them."""
         return self.ema_decay is not None
-
-    def miniature(self, batch: int, steps: int, on_cpu: bool, blocks: int | None) -> Self:
-        """As `Training.miniature`; compiling for a CPU takes minutes."""
-        small = super().miniature(batch, steps, on_cpu, blocks)
-        return small.model_copy(update={"compile": False}) if on_cpu else small
-
-    def omitted_in_miniature(self, on_cpu: bool) -> list[str]:
-        """As `Training.omitted_in_miniature`."""
-        compiled = ["not compiled"] if on_cpu and self.compile else []
-        return [*super().omitted_in_miniature(on_cpu), *compiled]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -93,15 +93,6 @@ class SegmentationRecipe(Training):
     def images(self, train_images: int) -> int:
         """Steps x batch."""
         return self.schedule.steps * self.batch.size
-
-    def miniature(self, batch: int, steps: int, on_cpu: bool, blocks: int | None) -> Self:
-        """As `Training.miniature`; the model keeps all its blocks."""
-        update = {
-            "model": self.model.model_copy(update={"pretrained": None}),
-            "schedule": Steps(steps=min(steps, self.schedule.steps)),
-            "batch": Whole(size=batch),
-        }
-        return self.model_copy(update=update)
 
     def names_elsewhere(self) -> Iterable[str]:
         """Every string in the configuration; among them are the types that it names."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -138,9 +138,3 @@ class SelfSupervisionRecipe(TimmTraining):
         """Global crops pass teacher and student, local ones the student, by their area."""
         area = (self.crops.local_size / self.data.image_size) ** 2
         return 2 + 3 * (1 - self.drop_path) * (2 + self.crops.local_count * area)
-
-    def miniature(self, batch: int, steps: int, on_cpu: bool, blocks: int | None) -> Self:
-        """As `Training.miniature`; every step's teacher is kept."""
-        small = super().miniature(batch, steps, on_cpu, blocks)
-        short = {"steps": steps, "warmup_steps": 1, "save_teacher_steps": 1}
-        return small.model_copy(update={"schedule": self.schedule.model_copy(update=short)})

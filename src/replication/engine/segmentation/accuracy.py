@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from mmengine.registry import DefaultScope
@@ -26,8 +26,12 @@ from replication.engine.segmentation.sampling import read_sample
 from vitrail.errors import VitrailError
 from vitrail.images.decoding import IGNORED
 from vitrail.images.loading import evenly_spread
-from vitrail.measures.context import Described, Trained, Values, passes
+from vitrail.measures.context import passes
 from vitrail.segmentation.vit import TimmViT
+
+if TYPE_CHECKING:
+    from replication.engine.recipes.segmentation import SegmentationRecipe
+    from vitrail.measures.context import Described, Trained, Values
 
 
 @dataclass(frozen=True)

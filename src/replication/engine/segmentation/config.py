@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from mmengine.config import Config
@@ -17,15 +17,17 @@ from mmengine.runner import Runner
 from mmseg.registry import DATASETS, MODELS
 from torch import nn
 
-from replication.engine.engine import TrainingRun
-from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation import datasets, sampling  # noqa: F401 - register types
-from replication.plan.datasets import DatasetInfo
 from replication.plan.source import THEIRS, config_path
 from vitrail.errors import VitrailError, did_you_mean, first_line
 from vitrail.seeding import seed_everything
 from vitrail.segmentation.weights import load_segmenter
 from vitrail.weights_file import require_as_noted
+
+if TYPE_CHECKING:
+    from replication.engine.engine import TrainingRun
+    from replication.engine.recipes.segmentation import SegmentationRecipe
+    from replication.plan.datasets import DatasetInfo
 
 SCOPE = "mmseg"
 STAND_INS = datasets.__name__

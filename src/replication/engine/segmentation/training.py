@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mmengine.device.utils
 import torch
@@ -26,10 +26,7 @@ from mmseg.registry import DATASETS
 from torch import Tensor, nn
 
 from replication.data.layout import check_layout
-from replication.engine.engine import TrainingRun
-from replication.engine.journal import Journal, Losses
-from replication.engine.loop import LOG_STEPS
-from replication.engine.recipes.segmentation import SegmentationRecipe
+from replication.engine.journal import LOG_STEPS, Journal, Losses
 from replication.engine.run_folder import RunFolder
 from replication.engine.segmentation.accuracy import Areas, ValidationSamples, judge
 from replication.engine.segmentation.config import initial_segmenter, test_config, training_config
@@ -39,6 +36,10 @@ from vitrail.errors import VitrailError, first_line
 from vitrail.files import atomic_path, write_atomically
 from vitrail.measures.context import Trained
 from vitrail.seeding import seed_everything
+
+if TYPE_CHECKING:
+    from replication.engine.engine import TrainingRun
+    from replication.engine.recipes.segmentation import SegmentationRecipe
 
 
 def train(job: TrainingRun[SegmentationRecipe]) -> Path:

@@ -1,0 +1,318 @@
+"""Results made here against the published ones, cell by cell, claim by claim: `vitrail verify`.
+
+First the published files are held against their manifest, and the files here against their
+measurements, weights and code. Then every published number is looked for here:
+
+- An exact number (a deterministic fact) must agree to the last printed digit.
+- A number with a spread over seeds must lie within the 95 % interval that the spreads allow for the
+  difference. One in twenty lies beyond it by chance, so a few may; how many, the binomial
+  distribution says at 99 %.
+- One run has no spread. It may differ by a quarter; if by more, it counts among those few.
+- Times and memory are other on every machine, and are not compared.
+
+A number that stands in several cells counts once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pandas as pd
+from scipy.stats import binom
+
+from replication.commands.results import (
+    RECORDS,
+    altered_files,
+    altered_publications,
+    claims_of,
+    ledger_of,
+    published_folder,
+    read_published,
+)
+from replication.commands.state import is_rendered
+from replication.evidence.claims import Side
+from replication.evidence.comparison import CONFIDENCE, difference_half_width, rounding_of
+from replication.evidence.report import cells_of
+from replication.ledger import Fault
+from replication.plan.catalog import Artifact, Catalog
+from replication.plan.nodes import RenderingNode, ShownCell
+from vitrail.commands import count, heading, say, table
+from vitrail.errors import VitrailError
+
+Agreement = Literal["same", "within", "differs", "not compared", "missing here", "new here"]
+AGREEMENTS: tuple[Agreement, ...] = get_args(Agreement)
+# A number that stands in several cells counts as the first of these that any of them is.
+WORSE: tuple[Agreement, ...] = (
+    "differs", "missing here", "within", "same", "new here", "not compared"
+)  # fmt: skip
+RELATIVE_NOISE = 1e-9
+ONE_RUN = 0.25  # of its value, the difference that a single run may show
+JUDGED: tuple[Agreement, ...] = ("same", "within", "differs")
+BY_CHANCE = 0.99  # how surely chance alone gives no more numbers beyond their intervals
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A cell as published and as measured here; `evidence` is the same for copies of a number."""
+
+    artifact: str
+    row: str
+    column: str
+    evidence: tuple[object, ...]
+    exact: bool
+    published: float
+    ours: float
+    allowed: float
+    agreement: Agreement
+
+    def told(self) -> dict[str, Any]:
+        """All but the evidence, as JSON has it: None where there is no number."""
+        named = {name: value for name, value in vars(self).items() if name != "evidence"}
+        return {name: None if value != value else value for name, value in named.items()}  # NaN
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is found: `numbers` are `cells` without copies, `claims` those whose status changed."""
+
+    altered: Sequence[str]
+    cells: Sequence[Compared]
+    numbers: Sequence[Compared]
+    claims: Sequence[Mapping[Hashable, Any]]
+
+    def counted(self, *agreements: Agreement, exact: bool | None = None) -> int:
+        """How many numbers agree so; of all, or only of exact ones or others."""
+        counted = [one for one in self.numbers if exact in (None, one.exact)]
+        return sum(one.agreement in agreements for one in counted)
+
+    @property
+    def allowed(self) -> int:
+        """How many numbers may lie beyond their interval by chance."""
+        judged = self.counted(*JUDGED, exact=False)
+        return int(binom.ppf(BY_CHANCE, judged, 1 - CONFIDENCE)) if judged else 0
+
+    @property
+    def odd(self) -> list[Compared]:
+        """The numbers that differ or are missing here."""
+        return [one for one in self.numbers if one.agreement in ("differs", "missing here")]
+
+    @property
+    def lost(self) -> list[str]:
+        """The claims that held as published and are contrary here."""
+        lost = ("held", "contrary")
+        return [one["claim"] for one in self.claims if (one["published"], one["here"]) == lost]
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """Why the results are not verified, with numbers; empty where they are."""
+        found = {
+            "altered": len(self.altered),
+            "missing": self.counted("missing here"),
+            "exact numbers that differ": self.counted("differs", exact=True),
+            "differences too many": self.counted("differs", exact=False) - self.allowed,
+            "claims lost": len(self.lost),
+        }
+        return {what: number for what, number in found.items() if number > 0}
+
+
+def compare_all(catalog: Catalog) -> Outcome:
+    """Hold both results against what they hang on, and one against the other."""
+    published = published_folder(catalog)
+    make = f"run snakemake all --config scale={catalog.scale.name} first"
+    remedies = {published: "choose a scale that was published", catalog.results: make}
+    for folder, remedy in remedies.items():
+        if not any(folder.glob("*/*.csv")):
+            raise VitrailError(f"{folder} holds no results to compare; {remedy}")
+    altered = [*published_faults(catalog), *altered_here(catalog)]
+    cells = [one for artifact in catalog.artifacts for one in compare(artifact, catalog, published)]
+    worst: dict[tuple[object, ...], Compared] = {}
+    for one in cells:
+        known = worst.setdefault(one.evidence, one)
+        if WORSE.index(one.agreement) < WORSE.index(known.agreement):
+            worst[one.evidence] = one
+    claims = changed_claims(claims_of(catalog, published), claims_of(catalog, catalog.results))
+    return Outcome(altered, cells, list(worst.values()), claims)
+
+
+def published_faults(catalog: Catalog) -> Iterator[str]:
+    """What is wrong with what is published, by itself: no training and no run is needed.
+
+    Every published table and figure is rendered again from the published records, and the folder is
+    compared with the last commit.
+    """
+    folder = published_folder(catalog)
+    records = read_published(folder)
+    if not records:
+        yield f"{folder} has no {RECORDS}, so nothing vouches for what is published"
+    yield from changed_since_commit(folder)
+    yield from altered_publications(folder, records)
+    known = {catalog.rendering(artifact) for artifact in catalog.artifacts}
+    for path, record in records.items():
+        if isinstance(record.node, RenderingNode) and path not in known:
+            yield f"{record.node.target} is published and is no artifact of this scale"
+
+
+def changed_since_commit(folder: Path) -> Iterator[str]:
+    """The published files that are not as the last commit has them, where git can tell."""
+    done = subprocess.run(
+        ["git", "status", "--porcelain", "--untracked-files=all", "--", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    for line in done.stdout.splitlines() if not done.returncode else ():
+        yield f"{line[3:]} is not as it was committed; restore it with git checkout, or commit it"
+
+
+def altered_here(catalog: Catalog) -> Iterator[str]:
+    """What the results here are not that the records which they rest on make them."""
+    ledger, told = ledger_of(catalog), set()
+    for artifact in catalog.artifacts:
+        if not is_rendered(artifact, catalog):
+            continue
+        node = catalog.rendering_node(artifact)
+        fault = ledger.fault(node.output)
+        if fault is None and (altered := altered_files(node)):
+            fault = Fault(f"{altered[0]} is not what its measurements give", node.output)
+        if fault and fault.what not in told:
+            told.add(fault.what)
+            yield fault.remedy(node.target, node.scale)
+
+
+def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[Compared]:
+    """Set an artifact's cells here beside the published ones; cells in neither are left out."""
+    before = _by_place(cells_of(artifact, published))
+    after = _by_place(cells_of(artifact, catalog.results))
+    declared = {(cell.row, cell.column): cell for cell in catalog.rendering_node(artifact).cells}
+    nothing = Side(math.nan, math.nan, 0)
+    for place in before | after:
+        old, new = before.get(place, nothing), after.get(place, nothing)
+        if math.isnan(old.value) and math.isnan(new.value):
+            continue
+        cell = declared.get(place)
+        shown = (cell.measurement, cell.key) if cell and cell.measurement else None
+        allowed = _allowed(old, new, cell)
+        yield Compared(
+            artifact=f"{artifact.paper}_{artifact.name}",
+            row=place[0],
+            column=place[1],
+            evidence=shown or (artifact.paper, artifact.name, *place),
+            exact=cell is not None and cell.exact,
+            published=old.value,
+            ours=new.value,
+            allowed=allowed,
+            agreement=_agreement(old.value, new.value, allowed, cell),
+        )
+
+
+def _by_place(cells: pd.DataFrame) -> dict[tuple[str, str], Side]:
+    columns = (cells[name] for name in ("row", "column", "measured", "std", "n_seeds"))
+    return {
+        (str(row), str(column)): Side(float(measured), float(std), int(n_seeds))
+        for row, column, measured, std, n_seeds in zip(*columns, strict=True)
+    }
+
+
+def _allowed(old: Side, new: Side, cell: ShownCell | None) -> float:
+    """The difference that agrees."""
+    if cell is not None and cell.exact:
+        printed = cell.printed.value if cell.printed else None
+        return rounding_of(cell, printed if isinstance(printed, float) else old.value)
+    spreads = [number for number in (old, new) if number.n_seeds > 1 and not math.isnan(number.std)]
+    if not spreads:
+        return ONE_RUN * abs(old.value)
+    if len(spreads) == 1:
+        return difference_half_width(spreads[0].n_seeds, spreads[0].std, 1, None)
+    return difference_half_width(old.n_seeds, old.std, new.n_seeds, new.std)
+
+
+def _agreement(old: float, new: float, allowed: float, cell: ShownCell | None) -> Agreement:
+    if math.isnan(new):
+        return "missing here"
+    if math.isnan(old):
+        return "new here"
+    if cell is not None and cell.of_hardware:
+        return "not compared"
+    difference = abs(new - old)
+    if difference <= RELATIVE_NOISE * abs(old):
+        return "same"
+    return "within" if difference <= allowed else "differs"
+
+
+def changed_claims(published: pd.DataFrame, ours: pd.DataFrame) -> list[dict[Hashable, Any]]:
+    """The claims whose status is not what it was: `claim`, `published`, `here`, `statement`."""
+    if published.empty:
+        return []
+    both = published.merge(ours, on="id", suffixes=("", "_here"))
+    changed = both[both["status"] != both["status_here"]]
+    names = {"id": "claim", "status": "published", "status_here": "here", "statement": "statement"}
+    return changed[[*names]].rename(columns=names).to_dict("records")
+
+
+def record(outcome: Outcome) -> dict[str, Any]:
+    """What is printed, as numbers."""
+    return {
+        "verified": not outcome.faults,
+        "faults": outcome.faults,
+        "numbers": {one: outcome.counted(one) for one in AGREEMENTS},
+        "allowed_by_chance": outcome.allowed,
+        "altered": outcome.altered,
+        "odd": [one.told() for one in outcome.odd],
+        "claims": outcome.claims,
+        "claims_lost": outcome.lost,
+    }
+
+
+def print_faults(faults: Sequence[str], as_json: bool) -> None:
+    """Print what is wrong with results, a sentence each, or as JSON; or that nothing is."""
+    if as_json:
+        say(json.dumps({"verified": not faults, "altered": faults}, indent=2))
+        return
+    say(*(f"  {sentence}" for sentence in faults))
+    say(f"Not verified: {count(len(faults), 'fault')}." if faults else "Verified.")
+
+
+def print_outcome(outcome: Outcome) -> None:
+    """Print what was altered, how numbers agree, which differ, and which claims changed."""
+    if outcome.altered:
+        heading("Altered")
+        say(*(f"  {sentence}" for sentence in outcome.altered))
+    counts = Counter((one.artifact, one.agreement) for one in outcome.cells)
+    names = dict.fromkeys(name for name, _ in counts)
+    rows = [[name, *(counts[name, one] or None for one in AGREEMENTS)] for name in names]
+    table(["artifact", *AGREEMENTS], rows, AGREEMENTS, "Cells, here against published")
+    if outcome.odd:
+        columns = ["artifact", "row", "column", "published", "here", "allowed", ""]
+        lines = [_line(one) for one in outcome.odd]
+        title = "Numbers that differ or are missing"
+        table(columns, lines, ["published", "here", "allowed"], title)
+    if outcome.claims:
+        rows = [[*one.values()] for one in outcome.claims]
+        table([*map(str, outcome.claims[0])], rows, title="Claims that come out otherwise")
+    compared = outcome.counted(*JUDGED)
+    wanted = compared + outcome.counted("missing here")
+    say(
+        f"{compared} of {count(wanted, 'number')} compared, "
+        f"{outcome.counted('differs', exact=False)} differ beyond their interval (chance allows "
+        f"{outcome.allowed} of {outcome.counted(*JUDGED, exact=False)}); "
+        f"{outcome.counted('not compared')} are times or memory."
+    )
+    if outcome.lost:
+        say(f"Claims lost: {', '.join(outcome.lost)}.")
+    if faults := "; ".join(f"{what}: {number}" for what, number in outcome.faults.items()):
+        say(f"Not verified: {faults}.")
+    else:
+        say("Verified.")
+
+
+def _line(one: Compared) -> list[str]:
+    numbers = (f"{one.published:.6g}", f"{one.ours:.6g}", f"{one.allowed:.2g}")
+    failed = "EXACT, FAILED" if one.exact and one.agreement == "differs" else one.agreement
+    return [one.artifact, one.row, one.column, *numbers, failed]

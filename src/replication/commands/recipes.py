@@ -1,0 +1,94 @@
+"""A recipe as `vitrail show --recipe` prints it: as it resolves, and which line sets each value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from replication.plan.catalog import Catalog
+from replication.plan.schema import place_of
+from vitrail.commands import count, say
+from vitrail.errors import VitrailError, did_you_mean
+
+NAMED = 3  # recipes that are named of those that a line sets, too
+
+
+def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> None:
+    """Print a recipe of the target's papers, or of any, named [PAPER/]RECIPE or by its folder.
+
+    With `why`, the line that sets it stands beside each value, and below, for each of these lines,
+    which other recipes it sets.
+
+    Raises:
+        VitrailError: there is no such recipe, or several papers have one.
+    """
+    paper, _, recipe = name.rpartition("/")
+    papers = {one.paper for one in catalog.target(target).artifacts} if target else catalog.papers
+    known = {
+        (one, known): catalog.paper(one).run(known)
+        for one in sorted(papers)
+        for known in catalog.paper(one).recipes
+        if not paper or one == paper
+    }
+    # Recipes that share a run are found by their own names, and by the one of its folder.
+    found = {
+        one: (called if recipe == called else run.name, run)
+        for (one, called), run in known.items()
+        if recipe in (called, run.folder.name)
+    }
+    if not found:
+        where = f"'{target}'" if target else f"scale '{catalog.scale.name}'"
+        names = [f"{one}/{called}" if paper else called for one, called in known]
+        raise VitrailError(f"{where} has no recipe '{name}'{did_you_mean(name, names)}")
+    if len(found) > 1:
+        names = [f"{one}/{called}" for one, (called, _) in found.items()]
+        raise VitrailError(f"several papers have a recipe '{name}': name {' or '.join(names)}")
+    called, run = next(iter(found.values()))
+    say(f"# {run.paper}, recipe {called} at scale {catalog.scale.name}: {run.folder}")
+    values = run.recipe.model_dump(mode="json")
+    if not why:
+        say(yaml.safe_dump(values, sort_keys=False).rstrip())
+        return
+    lines = [*_explained(values, catalog.paper(run.paper).values(called))]
+    say(*(f"{line:<40}  # {place}" if place else line for line, place in lines), "")
+    recipes = _recipes_by_line(catalog, run.paper)
+    for place in dict.fromkeys(place for _, place in lines if place in recipes):
+        if others := [one for one in recipes[place] if one != called]:
+            named = ", ".join(others[:NAMED]) + (", ..." if len(others) > NAMED else "")
+            say(f"# {place} also sets {count(len(others), 'other recipe')}: {named}")
+
+
+def _recipes_by_line(catalog: Catalog, paper: str) -> dict[str, list[str]]:
+    """Which recipes each line of the configuration sets a value of; other papers' as PAPER/NAME."""
+    found: dict[str, list[str]] = {}
+    for one in sorted(catalog.papers, key=lambda name: (name != paper, name)):
+        for name in catalog.paper(one).recipes:
+            called = name if one == paper else f"{one}/{name}"
+            for place in dict.fromkeys(_places(catalog.paper(one).values(name))):
+                found.setdefault(place, []).append(called)
+    return found
+
+
+def _places(written: Mapping[str, Any]) -> Iterator[str]:
+    """Yield where each value of a recipe was written."""
+    for key, value in written.items():
+        if isinstance(value, dict) and value:
+            yield from _places(value)
+        elif place := place_of(written, key):
+            yield place
+
+
+def _explained(
+    values: Mapping[str, Any], written: Mapping[str, Any], indent: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a recipe in YAML, and where each value was written."""
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield f"{indent}{yaml.safe_dump(key).splitlines()[0]}:", ""
+            yield from _explained(value, written.get(key) or {}, f"{indent}  ")
+        else:
+            line = yaml.safe_dump({key: value}, default_flow_style=True, width=math.inf)
+            yield f"{indent}{line.strip()[1:-1]}", place_of(written, key) or "default"

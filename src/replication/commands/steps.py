@@ -1,0 +1,176 @@
+"""The steps of the graph, hidden commands: what the rules of Snakemake call, and anyone may repeat.
+
+A job needs nothing but its node, and a training that was cut off goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from replication import fork_server
+from vitrail.commands.app import command
+from vitrail.errors import VitrailError, exit_on_error
+from vitrail.files import sha256, write_atomically
+from vitrail.provenance import read_provenance
+
+if TYPE_CHECKING:
+    from replication.plan.nodes import MeasurementNode, TrainingNode
+
+
+@command(hidden=True)
+def run(
+    node: Annotated[
+        Path,
+        typer.Argument(
+            metavar="NODE", help="The node's file: runs/PAPER/RECIPE-HASH/nodes/SCALE/NAME.json."
+        ),
+    ],
+) -> None:
+    """Do what a node says (train, measure, render or report), and write its record.
+
+    \b
+    vitrail run runs/shift/cvt_13-cifar10-circular-0a1b2c3d/nodes/laptop/trained-0-1-2.json
+    """
+    from replication.ledger import complete
+    from replication.plan.nodes import MeasurementNode, RenderingNode, TrainingNode, read_node
+
+    wanted = read_node(node)
+    if isinstance(wanted, TrainingNode | MeasurementNode):
+        require_same_config(wanted)
+    if isinstance(wanted, TrainingNode):
+        outcome = train(wanted)
+        if int(os.environ.get("RANK", "0")):
+            return
+    elif isinstance(wanted, MeasurementNode):
+        from replication.taking import take
+
+        outcome = take(wanted)
+    elif isinstance(wanted, RenderingNode):
+        from replication.evidence.tables import read_measured, render
+
+        measured = read_measured(wanted)
+        files = render(wanted, wanted.output.parent, measured)
+        outcome = {
+            "inputs": {str(path): values["sha256"] for path, values in measured.items()},
+            "outputs": {file.name: sha256(file) for file in files},
+        }
+    else:
+        from replication.evidence.report import write_report
+
+        write_report(wanted)
+        outcome = {"outputs": {file.name: sha256(file) for file in wanted.files}}
+    complete(wanted, outcome)
+
+
+def train(node: TrainingNode) -> dict[str, Any]:
+    """Train the seeds of a node in turn; return its outcome."""
+    from replication.engine.engine import engine_of
+    from replication.trained import run_of_seed
+    from vitrail.images.loading import Views
+
+    engine = engine_of(node.recipe)
+    views: Views = {}
+    weights = {seed: engine.train(run_of_seed(node, seed, views)) for seed in node.seeds}
+    return {
+        "sha256": {str(seed): sha256(file) for seed, file in weights.items()},
+        "facts": {str(seed): read_provenance(file.parent) for seed, file in weights.items()},
+    }
+
+
+def require_same_config(node: TrainingNode | MeasurementNode) -> None:
+    """Raise a `VitrailError` if a file that the recipe names was changed since the planning."""
+    if node.recipe and (changed := node.recipe.changed_file(Path())):
+        raise VitrailError(
+            f"{changed} was changed since {node.path} was planned; restore it, or start snakemake "
+            "again"
+        )
+
+
+@command(hidden=True)
+def fetch(
+    name: Annotated[
+        str, typer.Argument(metavar="DATASET", help="The dataset, as the registry names it.")
+    ],
+    data: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the datasets.")] = Path(
+        "data"
+    ),
+    receipt: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write this JSON file when the dataset is verified."),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Verify only, download nothing.")] = False,
+    registry: Annotated[
+        Path, typer.Option(metavar="FILE", help="The registry of datasets.")
+    ] = Path("configs/datasets.yaml"),
+) -> None:
+    """Fetch a dataset and verify it.
+
+    \b
+    vitrail fetch cifar10
+    vitrail fetch imagenet --data /datasets --check
+    """
+    from replication.data.fetching import fetch as get
+    from replication.data.layout import verify
+    from replication.plan.datasets import find, load_registry
+
+    info = find(name, load_registry(registry))
+    images = (verify if check else get)(info, data)
+    print(f"{info.title}: {images['train']} training and {images['val']} validation images")
+    if receipt:
+        told = {"dataset": info.name, "version": info.version}
+        told |= {"verified": ["layout", "counts"], "images": images}
+        write_atomically(receipt, json.dumps(told, indent=2) + "\n")
+
+
+@command(hidden=True)
+def fetch_weights(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="The weights, as the registry names them: timm's name with its tag.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", show_default="NAME.safetensors", help="File to write."),
+    ] = None,
+    registry: Annotated[
+        Path, typer.Option(metavar="FILE", help="The registry of published weights.")
+    ] = Path("configs/weights.yaml"),
+) -> None:
+    """Fetch published weights, or check those placed by hand.
+
+    \b
+    vitrail fetch-weights deit_small_patch16_224.fb_in1k
+    """
+    from replication.engine.weights import fetch as get
+    from replication.plan.weights import find_weights, load_weights_registry
+
+    weights = find_weights(name, load_weights_registry(registry), registry)
+    output = output or Path(f"{weights.name}.safetensors")
+    get(weights, output)
+    told = "its digest is that of the registry" if weights.pinned else "not pinned: digest noted"
+    print(f"{output}: {told}")
+
+
+@command(hidden=True)
+def serve(
+    listener: Annotated[
+        int, typer.Argument(metavar="SOCKET", help="File descriptor of the listening socket.")
+    ],
+) -> None:
+    """Run commands in children of this process, which imports everything once.
+
+    \b
+    vitrail serve 3
+    """
+    from vitrail.__main__ import run as run_command
+
+    fork_server.serve(socket.socket(fileno=listener), lambda: exit_on_error(run_command))

@@ -1,0 +1,105 @@
+"""The command line as an object, to which each command adds itself, and options of several."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+WIDTH = 100  # columns of a help text, at most
+
+
+class Command(TyperCommand):
+    """A command whose help names arguments and values by one word, without types in brackets."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line."""
+        return [re.sub("[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write what the arguments and the options are."""
+        params: list[Any] = self.get_params(ctx)
+        kinds = {kind: [one for one in params if one.param_type_name == kind] for kind in KINDS}
+        arguments = [(one.metavar, one.help) for one in kinds["argument"]]
+        options = filter(None, (one.get_help_record(ctx) for one in kinds["option"]))
+        for title, rows in (("Arguments", arguments), ("Options", [*options])):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+KINDS = ("argument", "option")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
+)
+command = partial(app.command, cls=Command)
+
+Images = Annotated[
+    Path,
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder of images. Subfolders named after the model's classes label them.",
+    ),
+]
+Pretrained = Annotated[
+    bool, typer.Option(help="Load the model's published weights, or initialise it randomly.")
+]
+Checkpoint = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Load the weights from this file (.safetensors or .pth, with timm's names of "
+        "parameters) instead of the published ones.",
+    ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Seed of everything that is drawn at random, also of the weights with "
+        "--no-pretrained.",
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="cpu|cuda", help="Device that computes.", show_default="cuda where there is one"
+    ),
+]
+Workers = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="N", help="Number of processes that read images; 0 reads in the main one."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"vitrail {version('vitrail')}")
+        raise typer.Exit
+
+
+@app.callback()
+def vitrail(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Measure Vision Transformers, and replicate the tables and figures of four papers.
+
+    audit, pshap and mmseg are about one model. The other commands are about the replication: they
+    are there in a checkout, and run in its root, where configs/ lies. 'snakemake TARGET' makes a
+    table or a figure; they tell what it costs, what is missing, and what is behind its numbers.
+    """

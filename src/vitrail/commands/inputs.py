@@ -1,0 +1,136 @@
+"""What a command about one model is given: the model, a folder of images, a device.
+
+The model is one that timm makes: of its own names with its weights or those of a file, or of a
+`hf-hub:` or `local-dir:` that has timm's ``config.json``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import textwrap
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from PIL import Image
+from timm.data import ImageNetInfo
+from timm.models import clean_state_dict
+from torch.utils.data import Dataset
+from torchvision.datasets.folder import IMG_EXTENSIONS
+
+import vitrail.models  # noqa: F401
+from vitrail.errors import VitrailError
+from vitrail.factory import require_model, torch_device
+from vitrail.images.decoding import read_image
+from vitrail.images.loading import evenly_spread
+from vitrail.measures.position_shap import UNKNOWN
+from vitrail.weights_file import read_weights
+
+
+class Listed(Dataset[tuple[Image.Image, int]]):
+    """Images by path, each with its label."""
+
+    def __init__(self, samples: list[tuple[Path, int]]):
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        path, label = self.samples[index]
+        return read_image(path), label
+
+
+class Folder(Listed):
+    """A folder's images, also those of its subfolders, in the order of their paths.
+
+    Labels are known (`labelled`) where the images lie in folders of the model's own classes: named
+    by ImageNet's synsets where the model has its 1,000 classes, else as many as the model's. If
+    not, all are `UNKNOWN`. `images` are taken, spread evenly; None is all.
+
+    Raises:
+        VitrailError: there is no such folder, or no image in it.
+    """
+
+    def __init__(self, folder: Path, classes: int, images: int | None = None):
+        found = [(path, str(path.parent.relative_to(folder))) for path in find_images(folder)]
+        found.sort()
+        own = sorted({name for _, name in found})
+        synsets = ImageNetInfo().label_names()
+        names = synsets if classes == len(synsets) and set(own) <= set(synsets) else own
+        self.labelled = len(names) == classes
+        ranks = {name: rank for rank, name in enumerate(names)} if self.labelled else {}
+        chosen = (found[index] for index in evenly_spread(len(found), images))
+        self.folder = folder
+        super().__init__([(path, ranks.get(name, UNKNOWN)) for path, name in chosen])
+
+    def digest(self) -> str:
+        """Return a digest of all images' paths below the folder, sizes in bytes, and labels."""
+        noted = hashlib.sha256()
+        for path, label in self.samples:
+            entry = (str(path.relative_to(self.folder)), path.stat().st_size, label)
+            noted.update(f"{entry!r}\n".encode())
+        return noted.hexdigest()[:16]
+
+
+def find_images(folder: Path) -> Iterator[Path]:
+    """Find a folder's images, also those of its subfolders.
+
+    Raises:
+        VitrailError: there is no such folder, or no image in it.
+    """
+    if not folder.is_dir():
+        raise VitrailError(f"there is no folder {folder}: give --data a folder of images")
+    named = (path for path in folder.rglob("*") if path.suffix.lower() in IMG_EXTENSIONS)
+    found = filter(Path.is_file, named)
+    if (first := next(found, None)) is None:
+        raise VitrailError(f"{folder} has no images: give --data a folder with some")
+    return chain([first], found)
+
+
+def require_device(device: str | None) -> str:
+    """Return torch's name of a device, by default CUDA where there is one; refuse an absent one."""
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    torch_device(device)
+    return device
+
+
+def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
+    """Make a model in evaluation mode, with its published weights, those of a file, or random ones.
+
+    A `checkpoint` has as many classes as its classifier.
+
+    Raises:
+        VitrailError: timm cannot make it, its weights cannot be fetched, or the file's do not fit.
+    """
+    options: dict[str, Any] = {}
+    if ":" not in name:  # timm itself reads hf-hub:... and local-dir:...
+        require_model(name)
+    elif checkpoint is not None:
+        raise VitrailError(f"--checkpoint is for a model of timm's own names, not '{name}'")
+    if checkpoint is not None:
+        weights = clean_state_dict(read_weights(checkpoint))
+        heads = getattr(timm.get_pretrained_cfg(name), "classifier", None) or "head"
+        head = heads if isinstance(heads, str) else heads[0]
+        if f"{head}.weight" not in weights:
+            raise VitrailError(
+                f"{checkpoint} has no classifier '{head}' of {name}: give weights that have one"
+            )
+        classes = {"num_classes": len(weights[f"{head}.weight"])}
+        options = {"pretrained_cfg_overlay": {"state_dict": weights} | classes} | classes
+    try:
+        pretrained = pretrained or checkpoint is not None
+        return timm.create_model(name, pretrained=pretrained, **options).eval()
+    except Exception as error:  # of a network, a folder, a tag, or weights that do not fit
+        reason = textwrap.shorten(str(error) or type(error).__name__, 240).rstrip(". ")
+        remedies = ["correct --checkpoint or --model" if options else "correct --model"]
+        if isinstance(error, OSError):  # as those of huggingface_hub are
+            remedies.append("run this once where there is a network")
+        if pretrained and not options:
+            remedies.append("give --checkpoint FILE, or --no-pretrained for random weights")
+        raise VitrailError(
+            f"model '{name}' cannot be made with these weights ({reason}): {', or '.join(remedies)}"
+        ) from None

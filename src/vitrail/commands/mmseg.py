@@ -1,0 +1,34 @@
+"""``vitrail mmseg``: MMSegmentation's own tools, which know our models."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vitrail.commands.app import command
+
+
+@command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
+def mmseg(
+    tool: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOOL", help="train, test, infer, or another script of mmseg's tools/."
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ARGUMENTS", help="Arguments of the tool; its -h lists them."),
+    ] = None,
+) -> None:
+    """Run one of MMSegmentation's tools with the papers' models.
+
+    \b
+    vitrail mmseg train configs/segmentation/a_swin_t_upernet_ade20k.py
+    vitrail mmseg test runs/RUN/seed0/config.py runs/RUN/seed0/mmseg.pth --tta
+    vitrail mmseg infer runs/RUN/seed0/config.py runs/RUN/seed0/mmseg.pth photo.jpg --out seen
+    """
+    from vitrail.segmentation.tools import run_tool
+
+    run_tool(tool, arguments or [])

@@ -1,0 +1,67 @@
+"""The program, with and without the apparatus."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import vitrail as package
+from vitrail.__main__ import main
+from vitrail.naming import import_function
+
+LIBRARY = ["audit", "pshap", "mmseg"]
+
+
+@pytest.fixture
+def library_alone(tmp_path):
+    """Run Python where the library is installed and the apparatus is not."""
+    ours = Path(package.__file__).parent
+    shutil.copytree(ours, tmp_path / "vitrail", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+def test_the_console_script_is_the_program(root):
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert import_function(project["scripts"]["vitrail"], "pyproject.toml") is main
+
+
+def test_the_version_is_that_of_the_package(vitrail):
+    assert vitrail("--version").out == f"vitrail {version('vitrail')}\n"
+
+
+def test_the_library_alone_offers_its_own_commands(library_alone):
+    done = library_alone("-m", "vitrail", "--help")
+    assert done.returncode == 0, done.stderr
+    listed = done.stdout.split("Commands:\n")[1].splitlines()
+    assert [line.split()[0] for line in listed] == LIBRARY
+
+
+def test_a_command_of_the_apparatus_is_unknown_to_the_library_alone(library_alone):
+    done = library_alone("-m", "vitrail", "status")
+    assert done.returncode == 2
+    assert "'status'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_typer_the_program_is_one_sentence(library_alone):
+    done = library_alone(
+        "-c", "import sys\nsys.modules['typer'] = None\nfrom vitrail.__main__ import main\nmain()"
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("vitrail: the command needs typer; ")
+    assert done.stderr.endswith(": pip install '.[cli]'\n")
