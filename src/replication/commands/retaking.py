@@ -32,8 +32,8 @@ def retaken_faults(catalog: Catalog, number: int) -> list[str]:
     comparable = {path: record for path, record in records.items() if record is not None}
     if not comparable:
         raise VitrailError(
-            f"{catalog.runs_root} has no measurement of scale '{catalog.scale.name}' to repeat; run "
-            "snakemake first"
+            f"{catalog.runs_root} has no measurement of scale '{catalog.scale.name}' to repeat; "
+            "run snakemake first"
         )
     drawn = random.SystemRandom().sample(sorted(comparable), min(number, len(comparable)))
     faults = []
