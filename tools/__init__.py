@@ -1,4 +1,4 @@
-"""What writes files that are committed: pages of docs/ and the JSON schemas of configs/.
+"""What writes files that are generated: committed pages of docs/, and JSON schemas of configs/.
 
-`python -m tools.docs` and `python -m tools.schemas`, in a checkout; no part of the package.
+`python -m tools.docs` and `make schemas`, in a checkout; no part of the package.
 """

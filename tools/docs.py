@@ -126,7 +126,7 @@ def samples(info: DatasetInfo) -> Iterator[Image.Image]:
     with tempfile.TemporaryDirectory() as folder:
         (root := Path(folder) / info.folder).mkdir(exist_ok=True)
         if info.prepare:
-            import_function(info.prepare, "configs/datasets.yaml")(root, root)
+            import_function(info.prepare, "configs/datasets.yaml")(info, root, root)
         images: Any = build(info, "val", Path(folder))
         labels = [label for _, label in images if isinstance(label, int)]
         first = [labels.index(label) for label in sorted(set(labels))]

@@ -1,7 +1,8 @@
-"""``python -m tools.schemas`` writes the JSON schemas by which editors check configs/.
+"""``make schemas`` writes the JSON schemas by which editors check configs/.
 
-They are exported from the models that read the files. A delta is any part of a recipe, so nothing
-is required of it; that a value is missing is told when the recipe is resolved.
+They are generated and not committed: the first line of each YAML file names its own in `FOLDER`,
+which git ignores. They are exported from the models that read the files. A delta is any part of a
+recipe, so nothing is required of it; that a value is missing is told when the recipe is resolved.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from pydantic import TypeAdapter
 from replication.commands.cost import Device
 from replication.plan.claims import Choices, Claim
 from replication.plan.datasets import DatasetInfo
+from replication.plan.kinds import KINDS, AnyRecipe
 from replication.plan.paper import ArtifactsFile, PaperInfo, PaperScale, RecipesFile
-from replication.plan.recipe import AnyRecipe
 from replication.plan.settings import Scale, Settings
 from replication.plan.weights import PublishedWeights
 
@@ -56,17 +57,33 @@ def schemas() -> dict[str, Any]:
         ]
     }
     fields = found["recipes"]["properties"]
-    fields["base"] = fields["segmentation"] = fields["self_supervision"] = delta
+    fields |= dict.fromkeys(("base", *KINDS), delta)
     fields["axes"]["additionalProperties"]["additionalProperties"] = choice
-    found["recipes"]["$defs"]["Family"]["properties"]["delta"] = delta
+    fields["deltas"]["additionalProperties"] = delta
     found["paper-scale"]["properties"]["recipes"]["additionalProperties"] = delta
     for name in ("recipes", "paper-scale"):
         found[name]["$defs"] |= parts
+    found["artifacts"] = _with_names(found["artifacts"])
     entry = found["claims"]["$defs"]["ClaimsEntry"]["properties"]
     name_of_choice = {"type": "string", "pattern": r"\{\w+\}"}
     for key, field in entry.items():
         entry[key] = {"anyOf": [field, name_of_choice]}
     return found
+
+
+def _with_names(schema: Any) -> Any:
+    """Allow the names of `replication.plan.named`: what they stand for is required of no part."""
+    schema = {**schema, "$defs": _nothing_required(schema["$defs"])}
+    for part in schema["$defs"].values():
+        names = {"type": "array", "items": {"type": "string"}}
+        text = "of `values`: what this mapping is laid over"
+        part["properties"]["value"] = {"anyOf": [{"type": "string"}, names], "description": text}
+    sides = schema["$defs"]["ArtifactSpec"]["properties"]
+    for side in ("rows", "columns"):
+        labels = {"anyOf": [sides[side].pop("items"), {"type": "string"}]}
+        list_of = {"type": sides[side].pop("type"), "items": labels}
+        sides[side]["anyOf"] = [list_of, {"type": "string", "description": "of `labels`"}]
+    return schema
 
 
 def _nothing_required(schema: Any) -> Any:
@@ -78,5 +95,6 @@ def _nothing_required(schema: Any) -> Any:
 
 
 if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
     for name, schema in schemas().items():
         (FOLDER / f"{name}.schema.json").write_text(json.dumps(schema, indent=2) + "\n")

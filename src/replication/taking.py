@@ -11,10 +11,11 @@ import torch
 
 from replication.data.layout import check_layout
 from replication.engine.engine import builder_of
-from replication.engine.model import load_weights, require_own_weights
+from replication.engine.model import load_weights
 from replication.plan.code import measuring_digest
-from replication.plan.jobs import MeasurementJob
-from replication.plan.recipe import Recipe
+from replication.plan.nodes import MeasurementNode
+from replication.plan.recipe import EpochTraining
+from replication.trained import require_own_weights
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Context, Described, Trained, without_tf32
 from vitrail.naming import import_function
@@ -23,13 +24,14 @@ from vitrail.provenance import provenance
 ON = {Described.__name__: "recipe", Trained.__name__: "run"}
 
 
-def take(job: MeasurementJob) -> dict[str, object]:
-    """Take a measurement on all its seeds: the numbers of each, and what they rest on.
+def take(job: MeasurementNode) -> dict[str, Any]:
+    """Take a measurement on all its seeds; return the outcome of its node.
 
-    That is the digest of the code, the SHA-256 of the weights of each seed, where and when.
+    That is ``values`` of each seed, the digest of the ``code``, the SHA-256 of the ``weights`` of
+    each seed, and ``provenance``: where and when.
 
     Raises:
-        VitrailError: the function does not exist, or a run is not trained or not as its receipt
+        VitrailError: the function does not exist, or a run is not trained or not as its record
             says.
     """
     if job.device == "cuda" and not torch.cuda.is_available():
@@ -42,9 +44,8 @@ def take(job: MeasurementJob) -> dict[str, object]:
         check_layout(info, job.data_root)
     without_tf32()
     # Before measuring: files may change meanwhile.
-    origin = provenance(job.device)
+    origin = provenance(job.device, commit=job.commit)
     code = measuring_digest(job.function, job.args, job.recipe, job.reads)
-    measured_on = job.datasets or (job.reads[:1] if job.run else ())
     start = time.monotonic()
     values, weights = {}, {}
     for seed in job.seeds:
@@ -54,23 +55,20 @@ def take(job: MeasurementJob) -> dict[str, object]:
         if job.run is not None:
             weights[str(seed)] = require_own_weights(job.run, seed)
     return {
-        **{name: getattr(job, name) for name in ("paper", "name", "function", "args")},
-        "seeds": list(job.seeds),
-        "recipe": job.recipe_name,
-        "recipe_hash": job.recipe.hash if job.recipe else None,
-        "dataset": ", ".join(one.name for one in measured_on) or None,
         "values": values,
-        "identity": job.identity,
         "code": code,
         "weights": weights,
         "provenance": {**origin, "wall_seconds": round(time.monotonic() - start, 3)},
     }
 
 
-def _require_wanted(function: Callable[..., Any], given: Context, job: MeasurementJob) -> None:
-    """Refuse to hand a recipe to a function that is written for a trained model, and the like."""
+def _require_wanted(function: Callable[..., Any], given: Context, job: MeasurementNode) -> None:
+    """Refuse to hand a recipe to a function that is written for a trained model, and the like.
+
+    A function that names no kind of recipe measures what is trained over epochs by timm's parts.
+    """
     first = next(iter(inspect.signature(function).parameters.values())).annotation
-    wanted, _, task = str(getattr(first, "__name__", first)).rstrip("]").partition("[")
+    wanted, _, kind = str(getattr(first, "__name__", first)).rstrip("]").partition("[")
     if wanted not in ON:
         return
     if wanted not in {one.__name__ for one in type(given).__mro__}:
@@ -78,15 +76,16 @@ def _require_wanted(function: Callable[..., Any], given: Context, job: Measureme
             f"{job.function} takes a {wanted} and measure '{job.name}' gives it a "
             f"{type(given).__name__}: write 'on: {ON[wanted]}' for it in artifacts.yaml"
         )
-    kind = type(getattr(given, "recipe", None)).__name__
-    if (task or Recipe.__name__) != kind:
+    recipe = getattr(given, "recipe", None)
+    wanted = kind or EpochTraining.__name__
+    if wanted not in {one.__name__ for one in type(recipe).__mro__}:
         raise VitrailError(
-            f"{job.function} measures a {task or Recipe.__name__} and '{job.name}' is taken on a "
-            f"{kind}: correct the cell's measure or recipe in artifacts.yaml"
+            f"{job.function} measures a {wanted} and '{job.name}' is taken on a "
+            f"{type(recipe).__name__}: correct the cell's measure or recipe in artifacts.yaml"
         )
 
 
-def subject(job: MeasurementJob, seed: int) -> Context:
+def subject(job: MeasurementNode, seed: int) -> Context:
     """What the function is given: a trained model of one seed, a recipe, or only where it runs.
 
     Raises:

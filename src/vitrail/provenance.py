@@ -72,14 +72,24 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def head() -> str | None:
+    """Return git's HEAD of the checkout that this package is imported from, None outside of one."""
+    return _git("rev-parse", "HEAD")
+
+
+def checkout() -> Path:
+    """Return the root of the checkout that this package is imported from."""
+    return PACKAGE.parents[1]
+
+
 def commit() -> str | None:
-    """Return git's HEAD of the checkout that this package is imported from, None outside of one.
+    """Return `head` as a text that says whether the checkout is as committed.
 
     "-dirty" is appended unless git vouches that nothing differs from it. A new file counts, too: a
     paper's folder that was never committed makes numbers.
     """
-    head = _git("rev-parse", "HEAD")
-    return f"{head}{DIRTY}" if head and changed_files() != [] else head
+    found = head()
+    return f"{found}{DIRTY}" if found and changed_files() != [] else found
 
 
 def changed_files() -> list[str] | None:
@@ -88,7 +98,7 @@ def changed_files() -> list[str] | None:
     The published results are left out, as no number depends on them, and what git ignores.
     """
     places = (".", ":(top,exclude)results/published")
-    status = _git("status", "--porcelain", "--untracked-files=normal", "--", *places)
+    status = _git("status", "--porcelain", "--untracked-files=all", "--", *places)
     return None if status is None else [line[3:] for line in status.splitlines()]
 
 
@@ -98,7 +108,7 @@ def require_own_package(root: Path) -> None:
     if own.is_dir() and own != PACKAGE.resolve():
         raise VitrailError(
             f"vitrail is imported from {PACKAGE}, and this checkout has its own in {own}: activate "
-            "this checkout's environment (make .venv/.ready) or set PYTHONPATH=src"
+            "this checkout's environment (make install) or set PYTHONPATH=src"
         )
 
 
@@ -123,10 +133,9 @@ def _processor() -> str:
 
 def _git(*arguments: str) -> str | None:
     """Ask git about the checkout that this package is imported from."""
-    checkout = PACKAGE.parents[1]
-    if not (checkout / ".git").exists():  # an installed copy, be it below some repository
+    if not (checkout() / ".git").exists():  # an installed copy, be it below some repository
         return None
-    command = ["git", "-C", str(checkout), *arguments]
+    command = ["git", "-C", str(checkout()), *arguments]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):

@@ -8,9 +8,9 @@ import sys
 import time
 
 import pytest
+from replication.plan.jobs import MeasurementJob, TrainedRun, TrainingJob
 
 from replication import fork_server
-from replication.plan.jobs import MeasurementJob, TrainedRun, TrainingJob
 from replication.plan.recipe import Recipe
 from replication.plan.settings import Resources
 from vitrail.files import Locked, lock

@@ -3,12 +3,12 @@
 import json
 
 import pytest
+from replication.plan.jobs import read_job
 
 from replication import taking
 from replication.engine.model import save_weights
 from replication.plan.catalog import load_catalog
 from replication.plan.code import measuring_digest
-from replication.plan.jobs import read_job
 from replication.plan.recipe import SegmentationRecipe
 from replication.taking import subject, take
 from vitrail.errors import VitrailError
@@ -55,7 +55,7 @@ def test_the_measure_of_a_run_is_told_the_folder_of_its_seed(trained):
     assert subject(trained, 0).folder == trained.run.seed_folder(0)
 
 
-def test_weights_without_a_receipt_are_measured_as_a_rehearsal_leaves_none(trained):
+def test_weights_without_a_receipt_are_measured(trained):
     receipt_of(trained).unlink()
     write_weights(trained, 0)
     assert subject(trained, 0).seed == 0

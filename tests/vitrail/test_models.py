@@ -1,6 +1,9 @@
 """Every model of ours is found by its name, in the registry and in the source."""
 
+import importlib
+import re
 import sys
+from pathlib import Path
 
 import pytest
 import timm
@@ -8,8 +11,9 @@ import torch
 from timm.models import _registry
 from timm.models._manipulate import group_parameters
 
-import vitrail.models  # noqa: F401
+import vitrail.models
 from replication.plan.code import registering_modules
+from vitrail.errors import VitrailError
 
 OCTIC = {"embed_dim": 32, "num_heads": 2, "reg_tokens": 1, "mask_token": True}
 OF_TWELVE_BLOCKS = [
@@ -43,6 +47,23 @@ def test_every_registered_model_is_a_function_of_its_name_at_its_modules_top_lev
         assert getattr(sys.modules[module], name) is timm.model_entrypoint(name)
     assert registered().items() <= registering_modules().items()
     assert {"octic_d8_vit_22b_patch16_224", "a_swin_tiny_patch4_window7_224"} < set(registered())
+
+
+@pytest.mark.parametrize(("name", "module"), sorted(registered().items()))
+def test_a_search_for_a_models_name_finds_the_file_that_registers_it(name, module):
+    source = Path(sys.modules[module].__file__).read_text(encoding="utf-8")
+    assert re.search(rf"^def {name}\(", source, re.MULTILINE)
+
+
+def test_a_name_that_another_library_has_registered_is_refused_and_stays_with_it(monkeypatch):
+    def cvt_13():
+        pass
+
+    cvt_13.__module__ = "timm.models.cvt"
+    monkeypatch.setitem(_registry._model_entrypoints, "cvt_13", cvt_13)
+    with pytest.raises(VitrailError, match=r"'cvt_13' .*timm\.models\.cvt"):
+        importlib.reload(vitrail.models)
+    assert timm.model_entrypoint("cvt_13") is cvt_13
 
 
 def layers(name, args):

@@ -1,15 +1,14 @@
 # Artifacts: measurements set beside the paper's printed values, as tables and figures.
 
-RENDER = (
-    "python -m vitrail render {wildcards.paper} {wildcards.artifact} {params.where}" " &> {log:q}"
-)
+RENDERING = str(RESULTS / "{paper}" / "{artifact}.json")
 
 
 rule table:
     """Set a table's measurements beside the printed values."""
     input:
-        artifact_inputs,
+        need(RENDERING, "inputs"),
     output:
+        record=RENDERING,
         csv=str(RESULTS / "{paper}" / "{artifact}.csv"),
         md=report(
             str(RESULTS / "{paper}" / "{artifact}.md"),
@@ -29,19 +28,16 @@ rule table:
     conda:
         "../../envs/environment.yml"
     params:
-        where=WHERE,
-        written=lambda wildcards: rerun_trigger(artifact_of(wildcards)),
+        identity=need(RENDERING, "identity"),
+        node=node_file(),
         caption=lambda wildcards: artifact_of(wildcards).caption,
-        code=lambda wildcards: rendering_digest(artifact_of(wildcards).draw),
     shell:
-        RENDER
+        "python -m vitrail run {params.node:q} &> {log:q}"
 
 
-rule figure:
-    """Draw a figure from the measurements, with the CSV that it draws."""
-    input:
-        artifact_inputs,
+use rule table as figure with:
     output:
+        record=RENDERING,
         csv=str(RESULTS / "{paper}" / "{artifact}.csv"),
         svg=report(
             str(RESULTS / "{paper}" / "{artifact}.svg"),
@@ -50,20 +46,5 @@ rule figure:
             labels={"artifact": "{artifact}", "kind": "figure"},
         ),
         png=str(RESULTS / "{paper}" / "{artifact}.png"),
-    log:
-        str(RUNS / "logs" / CATALOG.scale.name / "{paper}_{artifact}.log"),
-    benchmark:
-        str(RUNS / "logs" / CATALOG.scale.name / "{paper}_{artifact}.tsv")
     wildcard_constraints:
         artifact=names_of("figure"),
-    priority: 2
-    localrule: True
-    conda:
-        "../../envs/environment.yml"
-    params:
-        where=WHERE,
-        written=lambda wildcards: rerun_trigger(artifact_of(wildcards)),
-        caption=lambda wildcards: artifact_of(wildcards).caption,
-        code=lambda wildcards: rendering_digest(artifact_of(wildcards).draw),
-    shell:
-        RENDER

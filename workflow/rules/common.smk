@@ -1,6 +1,6 @@
-# What the rules of jobs share: a job's file, and what it says of inputs and resources.
+# What the rules of jobs share: a node's file, and what it says of inputs and resources.
 
-from replication.plan.jobs import job_path, read_needs
+from replication.plan.nodes import node_path, read_needs
 
 CATALOG = None  # set by the process that plans (plan.smk)
 NEEDS = {}
@@ -11,8 +11,8 @@ def needs(output):
     if output not in NEEDS:
         try:
             file = Path(output)
-            path = CATALOG.job(file).write() if CATALOG else job_path(file, SETTINGS.scale)
-            NEEDS[output] = {"job": str(path), **read_needs(path)}
+            path = CATALOG.node(file).write() if CATALOG else node_path(file, SETTINGS.scale)
+            NEEDS[output] = {"node": str(path), **read_needs(path)}
         except VitrailError as error:
             stop(error)
     return NEEDS[output]
@@ -23,10 +23,10 @@ def need(output, what):
     return lambda wildcards: needs(output.format(**wildcards))[what]
 
 
-def job_file():
-    """Where the job's file lies: a parameter, derived from the output, that triggers nothing.
+def node_file():
+    """Where the node's file lies: a parameter, derived from the output, that triggers nothing.
 
     What of it decides the result is the parameter `identity`. The place is no input: it names the
     scale, and two scales may share a run.
     """
-    return lambda wildcards, output: needs(output[0])["job"]
+    return lambda wildcards, output: needs(output[0])["node"]

@@ -28,9 +28,9 @@ rule evaluate:
         runtime=need(EVALUATION, "runtime"),
     params:
         identity=need(EVALUATION, "identity"),
-        job=job_file(),
+        node=node_file(),
     shell:
-        "python -m vitrail run {params.job:q} &> {log:q}"
+        "python -m vitrail run {params.node:q} &> {log:q}"
 
 
 rule benchmark:
@@ -56,6 +56,6 @@ rule benchmark:
         runtime=need(BENCHMARK, "runtime"),
     params:
         identity=need(BENCHMARK, "identity"),
-        job=job_file(),
+        node=node_file(),
     shell:
-        "python -m vitrail run {params.job:q} &> {log:q}"
+        "python -m vitrail run {params.node:q} &> {log:q}"

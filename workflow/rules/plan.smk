@@ -2,8 +2,7 @@
 # by name (artifact, paper, collection).
 
 from replication import evidence, fork_server
-from replication.plan.catalog import is_target_name, load_catalog, rerun_trigger
-from replication.plan.code import rendering_digest
+from replication.plan.catalog import is_target_name, load_catalog
 from replication.plan.datasets import fetched_with
 from replication.plan.weights import find_weights, load_weights_registry
 from vitrail.provenance import require_own_package
@@ -17,11 +16,6 @@ except VitrailError as error:
 
 DATA, RESULTS = CATALOG.data_root, CATALOG.results
 TEMPLATE = Path(evidence.__file__).with_name("report.html.j2")
-WHERE = shlex.join(
-    ["--scale", CATALOG.scale.name]
-    + ["--runs", SETTINGS.runs_root]
-    + ["--results", SETTINGS.results_root]
-)
 
 
 wildcard_constraints:
@@ -48,22 +42,6 @@ def names_of(kind):
 def artifact_of(wildcards):
     """The artifact that the wildcards name."""
     return CATALOG.artifact(wildcards.paper, wildcards.artifact)
-
-
-def artifact_inputs(wildcards):
-    """The measurements behind an artifact, and its printed values."""
-    measurements = [str(m.path) for m in artifact_of(wildcards).measurements]
-    reference = CATALOG.paper(wildcards.paper).folder / "reference" / f"{wildcards.artifact}.csv"
-    return measurements + ([str(reference)] if reference.is_file() else [])
-
-
-def report_inputs(wildcards):
-    """Every artifact's CSV, the template of the page, and of each paper its authors, claims, text."""
-    tables = [str(CATALOG.files(artifact)[0]) for artifact in CATALOG.artifacts]
-    folders = [paper.folder for paper in CATALOG.papers.values()]
-    names = ("paper.yaml", "claims.yaml", "deviations.md")
-    files = [folder / name for folder in folders for name in names]
-    return tables + [str(TEMPLATE), *(str(file) for file in files if file.is_file())]
 
 
 for target in TARGETS.values():

@@ -1,13 +1,18 @@
 # The report: every artifact on one page, which of the papers' claims hold, and what it all cost.
 
 
+REPORT = str(CATALOG.report)
+
+
 rule report_page:
     """Link every artifact, judge the claims, add up the cost."""
     input:
-        report_inputs,
+        need(REPORT, "inputs"),
+        template=str(TEMPLATE),
     output:
-        report(str(CATALOG.report), caption="../report/report.rst", category="report"),
-        str(CATALOG.report.with_suffix(".html")),
+        REPORT,
+        report(str(CATALOG.reports[0]), caption="../report/report.rst", category="report"),
+        str(CATALOG.reports[1]),
     log:
         str(RUNS / "logs" / CATALOG.scale.name / "report.log"),
     benchmark:
@@ -16,11 +21,11 @@ rule report_page:
     conda:
         "../../envs/environment.yml"
     params:
-        where=WHERE,
+        identity=need(REPORT, "identity"),
+        node=node_file(),
         scale=CATALOG.scale.description,
-        code=rendering_digest("replication.evidence.page"),
     shell:
-        "python -m vitrail report {params.where} &> {log:q}"
+        "python -m vitrail run {params.node:q} &> {log:q}"
 
 
 onstart:
@@ -32,7 +37,7 @@ onstart:
     # Data that must be placed by hand is looked for before the first job starts, so that no GPU
     # waits in a queue for what is not there.
     from replication.data.layout import verify
-    from vitrail.provenance import DIRTY, commit
+    from vitrail.provenance import DIRTY
 
     wanted = {path for job in NEEDS.values() for path in job["inputs"]}
     try:
@@ -42,9 +47,17 @@ onstart:
                 verify(info, DATA)
     except VitrailError as error:
         stop(error)
-    if (commit() or "").endswith(DIRTY):
+    commits = {CATALOG.node(Path(output)).commit for output in NEEDS}
+    if None in commits:
         print(
-            "vitrail: this checkout has uncommitted changes, so what is made now cannot be published",
+            "vitrail: git does not tell the commit of this checkout, so what is made now cannot be "
+            "published",
+            file=sys.stderr,
+        )
+    elif any(commit.endswith(DIRTY) for commit in commits):
+        print(
+            "vitrail: files that these results depend on have uncommitted changes, so what is made "
+            "now cannot be published",
             file=sys.stderr,
         )
     # What runs here imports torch and the rest once, in a process that the jobs are forked from. To

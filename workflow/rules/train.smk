@@ -1,15 +1,15 @@
-# Training: one job trains some seeds of one recipe, in turn, and writes a receipt.
-# Checkpoints, logs and weights lie beside the receipt, undeclared: Snakemake deletes the declared
+# Training: one job trains some seeds of one recipe, in turn, and writes its record.
+# Checkpoints, logs and weights lie beside the record, undeclared: Snakemake deletes the declared
 # outputs of a failed job, and a job that was cut off must find its checkpoints again.
 
-RECEIPT = str(RUNS / "{paper}" / "{run}" / "trained-{seeds}.json")
+RECORD = str(RUNS / "{paper}" / "{run}" / "trained-{seeds}.json")
 
 
 def allocation(what):
     """How SLURM is asked for the GPUs of one node, or of several with a task on each; or None."""
 
     def asked(wildcards):
-        job = needs(RECEIPT.format(**wildcards))
+        job = needs(RECORD.format(**wildcards))
         if job["nodes"] == 1:
             return {"gpu": job["gpus"]}.get(what)
         gpus = f"gpu:{job['gpus']}" if job["gpus"] else None  # of each node
@@ -20,15 +20,15 @@ def allocation(what):
 
 def processes_of_node(wildcards, resources):
     """One for each GPU that a node gives: on this machine it may be fewer than were asked for."""
-    return max(1, resources.get("gpu", needs(RECEIPT.format(**wildcards))["gpus"]))
+    return max(1, resources.get("gpu", needs(RECORD.format(**wildcards))["gpus"]))
 
 
 rule train:
     """Train some seeds of a recipe, or go on from their checkpoints."""
     input:
-        need(RECEIPT, "inputs"),
+        need(RECORD, "inputs"),
     output:
-        RECEIPT,
+        RECORD,
     log:
         str(RUNS / "{paper}" / "{run}" / "logs" / "trained-{seeds}.log"),
     benchmark:
@@ -39,19 +39,19 @@ rule train:
         seeds=r"\d+(-\d+)*",
     conda:
         "../../envs/environment.yml"
-    threads: need(RECEIPT, "threads")
+    threads: need(RECORD, "threads")
     resources:
-        nodes=need(RECEIPT, "nodes"),
+        nodes=need(RECORD, "nodes"),
         gpu=allocation("gpu"),
         gres=allocation("gres"),
         mpi=allocation("mpi"),
         tasks=allocation("tasks"),
         tasks_per_gpu=allocation("tasks_per_gpu"),
-        mem_mb=need(RECEIPT, "mem_mb"),
-        runtime=need(RECEIPT, "runtime"),
+        mem_mb=need(RECORD, "mem_mb"),
+        runtime=need(RECORD, "runtime"),
     params:
-        identity=need(RECEIPT, "identity"),
-        job=job_file(),
+        identity=need(RECORD, "identity"),
+        node=node_file(),
         processes=processes_of_node,
     # On each node one process for each GPU, with its share of the threads. They meet on the first
     # node, where this runs. The warning before the job's time is up is for them, not for torchrun.
@@ -68,4 +68,4 @@ rule train:
         "elif (( processes > 1 )); then\n"
         '    launch="torchrun --standalone --nproc-per-node=$processes"\n'
         "fi\n"
-        "$launch -m vitrail run {params.job:q} &> {log:q}"
+        "$launch -m vitrail run {params.node:q} &> {log:q}"

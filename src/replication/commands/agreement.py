@@ -16,6 +16,7 @@ A number that stands in several cells counts once.
 from __future__ import annotations
 
 import math
+import subprocess
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,22 +27,23 @@ import pandas as pd
 from scipy.stats import binom
 
 from replication.commands.results import (
-    LOGS,
-    MANIFEST,
+    RECORDS,
     altered_files,
+    altered_publications,
     claims_of,
-    fault_of,
+    ledger_of,
     published_folder,
-    read_manifest,
+    read_published,
 )
 from replication.commands.state import is_rendered
 from replication.evidence.claims import Side
 from replication.evidence.comparison import CONFIDENCE, difference_half_width, rounding_of
 from replication.evidence.report import cells_of
-from replication.plan.catalog import Artifact, Catalog, Cell
+from replication.ledger import Fault
+from replication.plan.catalog import Artifact, Catalog
+from replication.plan.nodes import RenderingNode, ShownCell
 from vitrail.commands import count, heading, say, table
 from vitrail.errors import VitrailError
-from vitrail.files import sha256
 
 Agreement = Literal["same", "within", "differs", "not compared", "missing here", "new here"]
 AGREEMENTS: tuple[Agreement, ...] = get_args(Agreement)
@@ -127,8 +129,7 @@ def compare_all(catalog: Catalog) -> Outcome:
     for folder, remedy in remedies.items():
         if not any(folder.glob("*/*.csv")):
             raise VitrailError(f"{folder} holds no results to compare; {remedy}")
-    altered = [*altered_publications(published), *unknown_publications(published, catalog)]
-    altered += altered_here(catalog)
+    altered = [*published_faults(catalog), *altered_here(catalog)]
     cells = [one for artifact in catalog.artifacts for one in compare(artifact, catalog, published)]
     worst: dict[tuple[object, ...], Compared] = {}
     for one in cells:
@@ -139,56 +140,63 @@ def compare_all(catalog: Catalog) -> Outcome:
     return Outcome(altered, cells, list(worst.values()), claims)
 
 
-def altered_publications(folder: Path) -> Iterator[str]:
-    """What the published files are not that their manifest says they are."""
-    if not (folder / MANIFEST).is_file():
-        yield f"{folder} has no {MANIFEST}, so nothing vouches for what is published"
-        return
-    entries = read_manifest(folder).values()
-    known = {name: digest for entry in entries for name, digest in entry["files"].items()}
-    for name, digest in known.items():
-        path = folder / name
-        if not path.is_file():
-            yield f"{path} is gone; restore it with git checkout"
-        elif sha256(path) != digest:
-            yield f"{path} was changed after it was published; restore it with git checkout"
-    for path in sorted(folder.glob("*/*.*")):
-        if str(path.relative_to(folder)) not in known:
-            yield f"{path} is not among what was published; remove it"
+def published_faults(catalog: Catalog) -> Iterator[str]:
+    """What is wrong with what is published, by itself: no training and no run is needed.
+
+    Every published table and figure is rendered again from the published records, and the folder is
+    compared with the last commit.
+    """
+    folder = published_folder(catalog)
+    records = read_published(folder)
+    if not records:
+        yield f"{folder} has no {RECORDS}, so nothing vouches for what is published"
+    yield from changed_since_commit(folder)
+    yield from altered_publications(folder, records)
+    known = {catalog.rendering(artifact) for artifact in catalog.artifacts}
+    for path, record in records.items():
+        if isinstance(record.node, RenderingNode) and path not in known:
+            yield f"{record.node.target} is published and is no artifact of this scale"
 
 
-def unknown_publications(folder: Path, catalog: Catalog) -> Iterator[str]:
-    """What was published and is no artifact any more: its numbers would be missed by nobody."""
-    targets = {f"{one.paper}_{one.name}" for one in catalog.artifacts}
-    for target in read_manifest(folder) if (folder / MANIFEST).is_file() else ():
-        if target not in targets and target not in ("report", LOGS):
-            yield f"{target} is published and is no artifact of scale {catalog.scale.name}"
+def changed_since_commit(folder: Path) -> Iterator[str]:
+    """The published files that are not as the last commit has them, where git can tell."""
+    done = subprocess.run(
+        ["git", "status", "--porcelain", "--untracked-files=all", "--", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    for line in done.stdout.splitlines() if not done.returncode else ():
+        yield f"{line[3:]} is not as it was committed; restore it with git checkout, or commit it"
 
 
 def altered_here(catalog: Catalog) -> Iterator[str]:
-    """What the results here are not that their measurements, weights and code make them."""
-    rendered = [artifact for artifact in catalog.artifacts if is_rendered(artifact, catalog)]
-    for artifact in rendered:
-        for file in altered_files(artifact, catalog):
-            yield f"{file} is not what its measurements give; delete it and run snakemake again"
-    measured = (measurement for artifact in rendered for measurement in artifact.measurements)
-    for fault in dict.fromkeys(fault_of(measurement, catalog) for measurement in measured):
-        if fault:
-            yield f"{fault} and run snakemake again"
+    """What the results here are not that the records which they rest on make them."""
+    ledger, told = ledger_of(catalog), set()
+    for artifact in catalog.artifacts:
+        if not is_rendered(artifact, catalog):
+            continue
+        node = catalog.rendering_node(artifact)
+        fault = ledger.fault(node.output)
+        if fault is None and (altered := altered_files(node)):
+            fault = Fault(f"{altered[0]} is not what its measurements give", node.output)
+        if fault and fault.what not in told:
+            told.add(fault.what)
+            yield fault.remedy(node.target, node.scale)
 
 
 def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[Compared]:
     """Set an artifact's cells here beside the published ones; cells in neither are left out."""
-    before = _by_place(cells_of(artifact, catalog, published))
-    after = _by_place(cells_of(artifact, catalog, catalog.results))
-    declared = {(cell.row, cell.column): cell for cell in artifact.cells}
+    before = _by_place(cells_of(artifact, published))
+    after = _by_place(cells_of(artifact, catalog.results))
+    declared = {(cell.row, cell.column): cell for cell in catalog.rendering_node(artifact).cells}
     nothing = Side(math.nan, math.nan, 0)
     for place in before | after:
         old, new = before.get(place, nothing), after.get(place, nothing)
         if math.isnan(old.value) and math.isnan(new.value):
             continue
         cell = declared.get(place)
-        shown = (cell.measurement.path, cell.key) if cell and cell.measurement else None
+        shown = (cell.measurement, cell.key) if cell and cell.measurement else None
         allowed = _allowed(old, new, cell)
         yield Compared(
             artifact=f"{artifact.paper}_{artifact.name}",
@@ -211,7 +219,7 @@ def _by_place(cells: pd.DataFrame) -> dict[tuple[str, str], Side]:
     }
 
 
-def _allowed(old: Side, new: Side, cell: Cell | None) -> float:
+def _allowed(old: Side, new: Side, cell: ShownCell | None) -> float:
     """The difference that agrees."""
     if cell is not None and cell.exact:
         printed = cell.printed.value if cell.printed else None
@@ -224,7 +232,7 @@ def _allowed(old: Side, new: Side, cell: Cell | None) -> float:
     return difference_half_width(old.n_seeds, old.std, new.n_seeds, new.std)
 
 
-def _agreement(old: float, new: float, allowed: float, cell: Cell | None) -> Agreement:
+def _agreement(old: float, new: float, allowed: float, cell: ShownCell | None) -> Agreement:
     if math.isnan(new):
         return "missing here"
     if math.isnan(old):

@@ -86,7 +86,7 @@ def _cell(cell: Cell, found: Found) -> dict[str, Any]:
 
 def _measured_cells(artifact: Artifact, catalog: Catalog) -> dict[tuple[str, str], Found]:
     """The tidy cells of an artifact that is built, by row and column."""
-    cells = cells_of(artifact, catalog, catalog.results).to_dict("records")
+    cells = cells_of(artifact, catalog.results).to_dict("records")
     return {(cell["row"], cell["column"]): cell for cell in cells}
 
 

@@ -7,21 +7,20 @@ with the same bits (after ``import vitrail.models``); a segmenter keeps its ``co
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from vitrail.commands import say
 from vitrail.commands.app import command
-from vitrail.errors import VitrailError, first_line
+from vitrail.errors import VitrailError, first_line, os_errors
 
 HUB = "hf-hub:"
-SEGMENTER = ("config.py", "mmseg.pth")
 
 
 @command()
@@ -56,15 +55,34 @@ def export(
         )
     if push is not None and (not push.startswith(HUB) or push.count("/") != 1):
         raise VitrailError(f"--push '{push}' is no place of a hub: give hf-hub:USER/NAME")
-    if to is not None and to.exists() and any(to.iterdir()):
-        raise VitrailError(f"{to} is not empty: give --to a new folder")
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = to or Path(temporary)
+    with _new_folder(to) as folder:
         _write(run / f"seed{seed}", folder, seed, push or f"local-dir:{to}")
-        if to is not None:
-            say(f"{run.name}, seed {seed}: {to}")
         if push is not None:
             say(f"{run.name}, seed {seed}: {_push(folder, push.removeprefix(HUB))}")
+    if to is not None:
+        say(f"{run.name}, seed {seed}: {to}")
+
+
+@contextmanager
+def _new_folder(to: Path | None) -> Iterator[Path]:
+    """Give an empty folder that becomes `to` when the block has ended well; without `to`, none."""
+    if to is None:
+        with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
+            yield Path(temporary)
+        return
+    if to.is_symlink() and not to.exists():
+        raise VitrailError(f"--to {to} is a link to nothing: remove the link, or give a new folder")
+    with os_errors(f"cannot write to {to}", "give --to a new folder that you may write"):
+        place = to.resolve()
+        if place.exists() and any(place.iterdir()):
+            raise VitrailError(f"--to {to} is not empty: give a new folder")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # Beside its place, as only within one file system a folder is renamed in one step.
+        with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as temporary:
+            folder = Path(temporary) / place.name
+            folder.mkdir()
+            yield folder
+            folder.replace(place)
 
 
 def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
@@ -72,22 +90,21 @@ def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
     from replication.engine.hub import model_card, write_config
     from replication.engine.model import load_weights
     from replication.plan.datasets import find, load_registry
-    from replication.plan.recipe import RECIPES, SegmentationRecipe
-    from replication.plan.schema import parse, read_mapping
+    from replication.plan.kinds import parse_recipe
+    from replication.plan.schema import read_mapping
     from vitrail.files import sha256
     from vitrail.provenance import read_provenance
 
     weights, path = trained / "weights.safetensors", trained / "recipe.yaml"
     if not weights.is_file():
         raise VitrailError(f"{trained} has no trained weights: give the folder of a finished run")
-    content = read_mapping(path)
-    recipe = parse(RECIPES[content.get("task", "classification")], content, str(path))
+    recipe = parse_recipe(read_mapping(path), str(path))
     info = find(recipe.data.dataset, load_registry())
-    folder.mkdir(parents=True, exist_ok=True)
-    if isinstance(recipe, SegmentationRecipe):
-        for name in SEGMENTER:
-            shutil.copyfile(trained / name, folder / name)
-    else:
+    for name in recipe.exported:
+        if not (trained / name).is_file():
+            raise VitrailError(f"{trained} has no {name}: give the folder of a finished run")
+        shutil.copyfile(trained / name, folder / name)
+    if not recipe.exported:
         model = builder_of(recipe).build_model(recipe, info.classes)
         load_weights(model, weights, recipe)
         write_config(model, recipe, info, folder)
@@ -105,15 +122,21 @@ def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
 
 
 def _numbers(run: Path, seed: int, digest: str) -> Iterator[str]:
-    """Yield a table of the measurements that were taken on these weights, if there are any."""
+    """Yield a table of the measurements that were taken on these weights, if there are any.
+
+    Raises VitrailError where a measurement's file is damaged.
+    """
+    from replication.evidence.comparison import read_measurement
+
     rows = []
     for file in sorted((run / "measurements").glob("*.json")):
-        taken: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if taken.get("weights", {}).get(str(seed)) != digest:
+        taken = read_measurement(file)
+        if taken is None or taken.get("weights", {}).get(str(seed)) != digest:
             continue
-        for key, value in taken["values"][str(seed)].items():
+        name, data = taken.get("name", file.stem), taken.get("dataset")
+        for key, value in taken["values"].get(str(seed), {}).items():
             if isinstance(value, int | float):
-                rows.append(f"| {taken['name']} | {key} | {value:.6g} | {taken['dataset']} |\n")
+                rows.append(f"| {name} | {key} | {value:.6g} | {data} |\n")
     if rows:
         yield "## Numbers\n\n| measure | quantity | value | data |\n|---|---|---|---|\n"
         yield from (*rows, "\n")

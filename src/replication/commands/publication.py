@@ -1,51 +1,51 @@
-"""How results become the committed ones, if all that they hang on is as it says.
+"""What `vitrail publish` does: results become the committed ones if all they rest on is sound.
 
-The rule: no file of the checkout is changed or new (the published results and what git ignores
-excepted); every rendered file is, byte for byte, what its measurements give; every measurement was
-taken by the code and with the arguments that are here, on the weights that its run was trained to;
-and both were made at clean commits in the history of HEAD. A training by older code is published
-and named. Of each paper's trainings the logs are published, too, by epoch.
+The rule: no file that a number depends on is changed or new; every rendered file is, byte for byte,
+what its measurements give; every record is what its node, as it is planned now, would give, with
+the code and on the weights that are here; and all were made at clean commits in the history of
+HEAD. A training by older code is published and named. Of each paper's trainings the logs are
+published, too, by epoch.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from replication.commands.agreement import altered_publications
 from replication.commands.logs import DIGITS, logs_of
 from replication.commands.results import (
     LOGS,
-    MANIFEST,
+    RECORDS,
     altered_files,
-    fault_of,
-    manifest_entry,
+    altered_publications,
+    as_lines,
+    ledger_of,
     older_runs,
     published_folder,
-    read_manifest,
+    read_published,
 )
 from replication.commands.state import is_rendered
-from replication.evidence.comparison import read_cells, read_measurement
+from replication.evidence.comparison import read_cells
 from replication.evidence.quotes import refresh_documents
 from replication.evidence.report import report, results_of
+from replication.ledger import Fault, Ledger, Record
 from replication.plan.catalog import Artifact, Catalog, Run, with_sources
+from replication.plan.nodes import RenderingNode, TrainingNode
 from replication.plan.settings import load_settings
 from vitrail.commands import count, say
 from vitrail.errors import VitrailError
-from vitrail.files import sha256
-from vitrail.provenance import DIRTY, changed_files, read_provenance
+from vitrail.provenance import DIRTY, changed_files
 
-REPORT = "report.md"  # the page of HTML holds every figure once more, and is made from the rest
+# The page of HTML holds every figure once more, and is made from the rest.
+REPORT = "report.md"
+DECIDE = ("configs/", "src/", "envs/")  # where the files lie that a number can depend on
 
 
 def publish(catalog: Catalog, prune: bool = False) -> None:
@@ -54,7 +54,7 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
     What is not built here stays, or is deleted with `prune`.
 
     Raises:
-        VitrailError: the checkout has changes, or a result is not what it hangs on.
+        VitrailError: the checkout has changes, or a result is not what it rests on.
     """
     folder = published_folder(catalog)
     require_clean(catalog)
@@ -65,25 +65,28 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
             f"{catalog.results} has nothing to publish; run snakemake all --config scale={scale} "
             "first"
         )
+    ledger = ledger_of(catalog)
+    records: dict[Path, Record] = {}
     for artifact in built:
-        require_chain(artifact, catalog)
-    known = (folder / MANIFEST).is_file() and not prune
-    if known and (altered := next(altered_publications(folder), None)):
+        records |= require_chain(catalog.rendering_node(artifact), ledger)
+    kept = {} if prune else read_published(folder)
+    if altered := next(altered_publications(folder, kept), None) if kept else None:
         raise VitrailError(f"{altered}, or publish with --prune what is built here alone")
-    manifest = read_manifest(folder) if known else {}
-    manifest |= {_target(artifact): manifest_entry(artifact, catalog) for artifact in built}
+    kept = {path: record for path, record in kept.items() if path not in records}
+    records = {**_behind(kept), **records}
     files = {
         str(file.relative_to(catalog.results)): file.read_bytes()
         for artifact in built
         for file in catalog.files(artifact)
     }
-    logs = training_logs(built, folder, manifest)
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in logs.items()}
-    before = manifest.get(LOGS, {}).get("files", {})
-    manifest[LOGS] = {"files": {**before, **digests}, "measurements": {}}
-    gone = replace_folder(folder, {**files, **logs}, manifest, catalog, prune)
+    files |= training_logs(built, folder, records)
+    for paper in {record.node.paper for record in records.values()}:
+        own = [record for _, record in sorted(records.items()) if record.node.paper == paper]
+        files[f"{paper}/{RECORDS}"] = as_lines(own).encode()
+    gone = replace_folder(folder, files, records, catalog, prune)
 
-    say(f"{count(len(files), 'file')} of {count(len(built), 'artifact')} are now in {folder}/.")
+    rendered = sum(len(catalog.files(artifact)) for artifact in built)
+    say(f"{count(rendered, 'file')} of {count(len(built), 'artifact')} are now in {folder}/.")
     for artifact in built:
         verdicts = read_cells(catalog.files(artifact)[0])["verdict"]
         if not_run := int((verdicts == "not_run").sum()):
@@ -103,75 +106,89 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
     say(f"Now: git add {' '.join(map(str, [folder, *changed]))} && git commit")
 
 
+def _behind(records: Mapping[Path, Record]) -> dict[Path, Record]:
+    """The renderings among some published records, and what they rest on."""
+    needed: dict[Path, Record] = {}
+    waiting = [path for path, one in records.items() if isinstance(one.node, RenderingNode)]
+    while waiting:
+        path = waiting.pop()
+        if path in records and path not in needed:
+            needed[path] = records[path]
+            waiting += records[path].node.inputs
+    return needed
+
+
 def require_clean(catalog: Catalog) -> None:
-    """Raise a `VitrailError` if the checkout has changes: nobody could get its code."""
+    """Raise a `VitrailError` if a file that a number can depend on is not committed."""
     changed = changed_files()
     if changed is None:
         raise VitrailError(
             f"{catalog.root.absolute()} is no git repository with a commit; publish from a clone"
         )
-    if changed:
+    if deciding := [name for name in changed if name.startswith(DECIDE)]:
         raise VitrailError(
-            f"{changed[0]} differs from the last commit or is not in it; commit, restore or remove "
-            "it first"
+            f"{deciding[0]} differs from the last commit or is not in it; commit, restore or "
+            "remove it first"
         )
 
 
-def require_chain(artifact: Artifact, catalog: Catalog) -> None:
-    """Raise a `VitrailError` if an artifact is not what its measurements, weights and code make."""
-    again = f"run snakemake {_target(artifact)} --config scale={catalog.scale.name}"
-    if altered := altered_files(artifact, catalog):
-        raise VitrailError(f"{altered[0]} is not what its measurements give; delete it and {again}")
-    for measurement in artifact.measurements:
-        if fault := fault_of(measurement, catalog):
-            raise VitrailError(f"{fault} and {again}")
-        taken = read_measurement(measurement.path)
-        if taken and (fault := fault_of_commits(str(taken["provenance"].get("commit") or ""))):
-            raise VitrailError(f"{measurement.path}: {fault}; delete it and {again}")
-    runs = [one.run for one in artifact.measurements if one.run and one.path.is_file()]
-    for run in with_sources(runs):
-        for seed in run.seeds:
-            folder, again = run.seed_folder(seed), f"delete {run.folder} and train again"
-            if (facts := read_provenance(folder)) is None:
-                what = f"{folder} has no provenance.json"
-                raise VitrailError(f"{what}, and {_target(artifact)} was measured on it; {again}")
-            if fault := fault_of_commits(str(facts.get("commit") or "")):
-                raise VitrailError(f"{folder}: {fault}; {again}")
+def require_chain(node: RenderingNode, ledger: Ledger) -> dict[Path, Record]:
+    """Return the records behind a rendering, itself among them.
+
+    Raises:
+        VitrailError: one of them is not what it rests on, or was not made at clean commits.
+    """
+    if fault := ledger.fault(node.output):
+        raise VitrailError(fault.remedy(node.target, node.scale))
+    if altered := altered_files(node):
+        fault = Fault(f"{altered[0]} is not what its measurements give", node.output)
+        raise VitrailError(fault.remedy(node.target, node.scale))
+    records = ledger.behind(node.output)
+    for path, record in records.items():
+        remove: tuple[Path, ...] = ()
+        if isinstance(record.node, TrainingNode):
+            remove = tuple(record.node.folder / f"seed{seed}" for seed in record.node.seeds)
+        if found := next(filter(None, map(fault_of_commit, record.commits)), None):
+            fault = Fault(f"{path}: {found}", path, remove)
+            raise VitrailError(fault.remedy(node.target, node.scale))
+    return records
 
 
 @functools.cache
-def fault_of_commits(commits: str) -> str | None:
-    """Why what was made at `commits`, joined by "+", may not be published, None if it may."""
-    for commit in commits.split("+"):
-        if not commit:
-            return "it does not say at which commit it was made"
-        if commit.endswith(DIRTY):
-            return f"it was made at {commit}, with uncommitted changes"
-        if not re.fullmatch("[0-9a-f]{40}", commit):
-            return f"'{commit}' is no commit"
-        is_ancestor = ["git", "merge-base", "--is-ancestor", commit, "HEAD"]
-        if subprocess.run(is_ancestor, capture_output=True, check=False).returncode:
-            return f"its commit {commit} is not in the history of HEAD"
+def fault_of_commit(commit: str) -> str | None:
+    """Why what was made at a commit may not be published, None if it may."""
+    if not commit:
+        return "it does not say at which commit it was made"
+    if commit.endswith(DIRTY):
+        return f"it was made at {commit}, with uncommitted changes"
+    if not re.fullmatch("[0-9a-f]{40}", commit):
+        return f"'{commit}' is no commit"
+    is_ancestor = ["git", "merge-base", "--is-ancestor", commit, "HEAD"]
+    if subprocess.run(is_ancestor, capture_output=True, check=False).returncode:
+        return f"its commit {commit} is not in the history of HEAD"
     return None
 
 
 def training_logs(
-    artifacts: Iterable[Artifact], folder: Path, manifest: Mapping[str, Any]
+    artifacts: Iterable[Artifact], folder: Path, records: Mapping[Path, Record]
 ) -> dict[str, bytes]:
-    """Make the CSV of each paper's training logs; what `folder` has of other runs stays."""
+    """Make the CSV of each paper's training logs; what `folder` has of other runs stays.
+
+    `records` are all that will be published.
+    """
     runs: dict[str, list[Run]] = {}
     for artifact in artifacts:
         runs.setdefault(artifact.paper, []).extend(artifact.runs)
-    named = {name for entry in manifest.values() for name in entry.get("trained by code", ())}
+    nodes = [record.node for record in records.values()]
+    named = {node.folder.name for node in nodes if isinstance(node, TrainingNode)}
     files = {}
     for paper, behind in runs.items():
-        name = f"{paper}/{LOGS}.csv"
+        name = f"{paper}/{LOGS}"
         new = dict.fromkeys(run.folder for run in behind)
         tables = [one.assign(run=run.name) for run in new for one in logs_of(run)]
-        if (path := folder / name).is_file() and name in manifest.get(LOGS, {}).get("files", {}):
+        if (path := folder / name).is_file():
             old = pd.read_csv(path)
-            others = {one.split("/")[1] for one in named} - {run.name for run in new}
-            tables.append(old[old["run"].isin(others)])
+            tables.append(old[old["run"].isin(named - {run.name for run in new})])
         if tables:
             table = pd.concat(tables, ignore_index=True).sort_values(["run", "seed", "step"])
             table = table[["run", *table.columns.drop("run")]]
@@ -182,11 +199,11 @@ def training_logs(
 def replace_folder(
     folder: Path,
     files: Mapping[str, bytes],
-    manifest: Mapping[str, Any],
+    records: Mapping[Path, Record],
     catalog: Catalog,
     prune: bool,
 ) -> list[str]:
-    """Lay files over a folder, with its report and manifest, in one rename; return what is gone.
+    """Lay files over a folder, with its report, in one rename; return what is gone.
 
     Raises:
         VitrailError: it cannot be written.
@@ -199,9 +216,9 @@ def replace_folder(
         for name, content in files.items():
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             (new / name).write_bytes(content)
-        (new / REPORT).write_text(report(results_of(catalog, new)), encoding="utf-8")
-        told = {**manifest, "report": {"files": {REPORT: sha256(new / REPORT)}, "measurements": {}}}
-        (new / MANIFEST).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
+        nodes = map(catalog.rendering_node, catalog.artifacts)
+        results = results_of(catalog.report_node, nodes, new, records.get)
+        (new / REPORT).write_text(report(results), encoding="utf-8")
         if folder.exists():
             folder.rename(old)
         new.rename(folder)
@@ -213,7 +230,7 @@ def replace_folder(
             old.rename(folder)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-    return sorted(held - {*files, REPORT, MANIFEST}) if prune else []
+    return sorted(held - {*files, REPORT}) if prune else []
 
 
 def _target(artifact: Artifact) -> str:

@@ -44,9 +44,9 @@ def share_left(run: Run, seed: int) -> float:
 
 
 def job_state(run: Run, seeds: tuple[int, ...]) -> State:
-    """The state of a training job: done when its receipt and the weights of all its seeds exist."""
+    """The state of a training job: done when its record and the weights of all its seeds exist."""
     states = {state_of(run, seed) for seed in seeds}
-    if run.receipt(seeds).is_file() and states == {"done"}:
+    if run.record(seeds).is_file() and states == {"done"}:
         return "done"
     return "missing" if states == {"missing"} else "resumable"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from replication.commands.options import Results, Runs, Scale, open_catalog
@@ -36,7 +37,7 @@ def status(
     states = count_states(state_of(run, one) for run in catalog.runs.values() for one in run.seeds)
     found: dict[str, dict[str, Any]] = {}
     for artifact in catalog.artifacts:
-        verdicts = Counter(cells_of(artifact, catalog, catalog.results)["verdict"])
+        verdicts = Counter(cells_of(artifact, catalog.results)["verdict"])
         state = artifact_state(artifact, verdicts, catalog)
         found[f"{artifact.paper}_{artifact.name}"] = {"state": state, "verdicts": verdicts}
     if as_json:
@@ -72,13 +73,18 @@ def status(
 
 
 def _say_older(catalog: Catalog) -> None:
-    """Name what is older than its code."""
-    from replication.commands.results import fault_of, older_runs
+    """Name what is not as its node says, and what is older than its code."""
+    from replication.commands.results import ledger_of, older_runs
 
-    faults = [fault for one in catalog.measurements.values() if (fault := fault_of(one, catalog))]
-    if faults:
-        say(f"{count(len(faults), 'measurement')} to take again, by snakemake:")
-    say(*(f"  {fault}" for fault in faults))
+    ledger, told = ledger_of(catalog), dict[Path, str]()
+    for artifact in catalog.artifacts:
+        node = catalog.rendering_node(artifact)
+        for path in (*node.inputs, node.output):
+            if fault := ledger.fault(path):
+                told.setdefault(fault.output, fault.remedy(node.target, node.scale))
+    if told:
+        say(f"{count(len(told), 'record')} to make again:")
+    say(*(f"  {sentence}" for sentence in told.values()))
     if older := older_runs(catalog.runs.values()):
         say(
             f"{count(len(older), 'run')} trained by older code (measured as they are; "

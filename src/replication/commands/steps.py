@@ -1,6 +1,6 @@
 """The steps of the graph, hidden commands: what the rules of Snakemake call, and anyone may repeat.
 
-A job needs nothing but its file, and a training that was cut off goes on from its checkpoint.
+A job needs nothing but its node, and a training that was cut off goes on from its checkpoint.
 """
 
 from __future__ import annotations
@@ -9,68 +9,87 @@ import json
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from replication import fork_server
-from replication.commands.options import Results, Runs, Scale, open_catalog
 from vitrail.commands.app import command
 from vitrail.errors import VitrailError, exit_on_error
-from vitrail.files import write_atomically
+from vitrail.files import sha256, write_atomically
+from vitrail.provenance import read_provenance
 
 if TYPE_CHECKING:
-    from replication.plan.jobs import MeasurementJob, TrainingJob
+    from replication.plan.nodes import MeasurementNode, TrainingNode
 
 
 @command(hidden=True)
 def run(
-    job: Annotated[
+    node: Annotated[
         Path,
         typer.Argument(
-            metavar="JOB", help="The job's file: runs/PAPER/RECIPE-HASH/jobs/SCALE/NAME.json."
+            metavar="NODE", help="The node's file: runs/PAPER/RECIPE-HASH/nodes/SCALE/NAME.json."
         ),
     ],
 ) -> None:
-    """Train the seeds of a job in turn, or take its measurement.
-
-    A training writes the job's receipt when all seeds are trained, a measurement its numbers.
+    """Do what a node says (train, measure, render or report), and write its record.
 
     \b
-    vitrail run runs/shift/cvt_13-cifar10-circular-0a1b2c3d/jobs/laptop/trained-0-1-2.json
+    vitrail run runs/shift/cvt_13-cifar10-circular-0a1b2c3d/nodes/laptop/trained-0-1-2.json
     """
-    from replication.plan.jobs import TrainingJob, read_job
+    from replication.ledger import complete
+    from replication.plan.nodes import MeasurementNode, RenderingNode, TrainingNode, read_node
 
-    wanted = read_job(job)
-    require_same_config(wanted)
-    if isinstance(wanted, TrainingJob):
-        from replication.engine.engine import engine_of, one_run
-        from replication.engine.model import write_receipt
-        from vitrail.images.loading import Views
-
-        engine = engine_of(wanted.recipe)
-        views: Views = {}
-        weights = {seed: engine.train(one_run(wanted, seed, views)) for seed in wanted.seeds}
-        if int(os.environ.get("RANK", "0")) == 0:
-            write_receipt(wanted, weights)
-    else:
+    wanted = read_node(node)
+    if isinstance(wanted, TrainingNode | MeasurementNode):
+        require_same_config(wanted)
+    if isinstance(wanted, TrainingNode):
+        outcome = train(wanted)
+        if int(os.environ.get("RANK", "0")):
+            return
+    elif isinstance(wanted, MeasurementNode):
         from replication.taking import take
 
-        write_atomically(wanted.output, json.dumps(take(wanted), indent=1) + "\n")
+        outcome = take(wanted)
+    elif isinstance(wanted, RenderingNode):
+        from replication.evidence.tables import read_measured, render
+
+        measured = read_measured(wanted)
+        files = render(wanted, wanted.output.parent, measured)
+        outcome = {
+            "inputs": {str(path): values["sha256"] for path, values in measured.items()},
+            "outputs": {file.name: sha256(file) for file in files},
+        }
+    else:
+        from replication.evidence.report import write_report
+
+        write_report(wanted)
+        outcome = {"outputs": {file.name: sha256(file) for file in wanted.files}}
+    complete(wanted, outcome)
 
 
-def require_same_config(job: TrainingJob | MeasurementJob) -> None:
-    """Raise a `VitrailError` if a segmenter's configuration file was changed since the planning."""
-    from replication.plan.recipe import SegmentationRecipe
-    from replication.plan.source import config_digest, config_path
+def train(node: TrainingNode) -> dict[str, Any]:
+    """Train the seeds of a node in turn; return its outcome."""
+    from replication.engine.engine import engine_of
+    from replication.trained import run_of_seed
+    from vitrail.images.loading import Views
 
-    if isinstance(job.recipe, SegmentationRecipe):
-        model = job.recipe.model
-        if config_digest(model.name, Path()) != model.sha256:
-            raise VitrailError(
-                f"{config_path(model.name)} was changed since {job.path} was planned; restore it, "
-                "or start snakemake again"
-            )
+    engine = engine_of(node.recipe)
+    views: Views = {}
+    weights = {seed: engine.train(run_of_seed(node, seed, views)) for seed in node.seeds}
+    return {
+        "sha256": {str(seed): sha256(file) for seed, file in weights.items()},
+        "facts": {str(seed): read_provenance(file.parent) for seed, file in weights.items()},
+    }
+
+
+def require_same_config(node: TrainingNode | MeasurementNode) -> None:
+    """Raise a `VitrailError` if a file that the recipe names was changed since the planning."""
+    if node.recipe and (changed := node.recipe.changed_file(Path())):
+        raise VitrailError(
+            f"{changed} was changed since {node.path} was planned; restore it, or start snakemake "
+            "again"
+        )
 
 
 @command(hidden=True)
@@ -139,43 +158,6 @@ def fetch_weights(
     get(weights, output)
     told = "its digest is that of the registry" if weights.pinned else "not pinned: digest noted"
     print(f"{output}: {told}")
-
-
-@command(hidden=True)
-def render(
-    paper: Annotated[str, typer.Argument(metavar="PAPER", help="The paper, such as shift.")],
-    artifact: Annotated[
-        str, typer.Argument(metavar="ARTIFACT", help="The table or figure, such as table1.")
-    ],
-    scale: Scale = None,
-    runs: Runs = None,
-    results: Results = None,
-) -> None:
-    """Render a table (.csv .md .tex) or a figure (.csv .svg .png).
-
-    \b
-    vitrail render shift table1 --scale laptop
-    """
-    from replication.evidence import tables
-
-    catalog = open_catalog(scale, runs, results)
-    tables.render(catalog, catalog.artifact(paper, artifact))
-
-
-@command(hidden=True)
-def report(scale: Scale = None, runs: Runs = None, results: Results = None) -> None:
-    """Write the page that links every table and figure of a scale.
-
-    \b
-    vitrail report --scale laptop
-    """
-    from replication.evidence.page import page
-    from replication.evidence.report import report, results_of
-
-    catalog = open_catalog(scale, runs, results)
-    made = results_of(catalog)
-    write_atomically(catalog.report, report(made))
-    write_atomically(catalog.report.with_suffix(".html"), page(made))
 
 
 @command(hidden=True)

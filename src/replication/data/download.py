@@ -1,24 +1,27 @@
 """One file from its mirrors: resumed where it stopped, retried where that helps, checked by hash.
 
 A file is written as ``name.part``, hashed, and only then given its name, so whatever has its right
-name is whole. Faults that pass (an overloaded server, a timeout) are waited out, longer each time,
-after every other mirror has been tried; others (no such file, wrong bytes) rule a mirror out.
+name is whole. ``curl`` fetches it: it resumes, follows redirects, knows proxies and ends a transfer
+that stalls. It is on macOS, on clusters and in our container, and no scale on a laptop downloads
+anything. Of libraries, pooch does not resume, and `http_get` of huggingface_hub decodes what a
+server says is compressed, such as some archives, whose hash is then another.
+
+curl's own ``--retry`` is not used: it waits before another mirror is asked, and throws away what
+came before the fault. Faults that pass (an overloaded server, a timeout, no connection) are waited
+out here, longer each time, after every other mirror has been tried; others (no such file, wrong
+bytes) rule a mirror out.
 """
 
 from __future__ import annotations
 
 import hashlib
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from http.client import HTTPException
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
-
-from tqdm import tqdm
 
 from vitrail.errors import VitrailError, os_errors
 from vitrail.files import Locked, lock
@@ -29,17 +32,20 @@ if TYPE_CHECKING:
 
     File = RemoteFile | PublishedWeights
 
-TIMEOUT = 30.0  # seconds without a byte
+TIMEOUT = 30  # seconds without a connection, or without a byte
 WAITS = (2.0, 4.0, 8.0, 16.0, 32.0)  # seconds before each further round of the mirrors
-PASSING = {408, 425, 429, 500, 502, 503, 504}  # HTTP states that a later request may not meet
-CHUNK = 1 << 20
+
+# curl's exit statuses (man curl, EXIT CODES)
+HTTP_ERROR, WRITE_ERROR, NO_RANGES = 22, 23, 33
+PASSING = {5, 6, 7, 16, 18, 28, 35, 52, 55, 56, 92}  # no name, no connection, cut off, timed out
+PASSING_HTTP = {"408", "425", "429", "500", "502", "503", "504"}
 
 
 def download(file: File, target: Path) -> None:
     """Leave the file at `target`, whole and with the right hash; if it is there, only check it.
 
-    Raises VitrailError if what is there is another file, no mirror serves the right one, or the
-    disk is full or not writable.
+    Raises VitrailError if what is there is another file, no mirror serves the right one, the disk
+    is full or not writable, or curl is not installed.
     """
     if target.exists():
         if problem := wrong(target, file):
@@ -86,69 +92,52 @@ def wrong(path: Path, file: File) -> str:
 
 def _complete(url: str, file: File, part: Path) -> tuple[str, bool]:
     """Complete `part` from one mirror; return what went wrong and whether that may pass."""
-    resumed, total = _size(part) > 0, file.size
-    while total is None or _size(part) < total:
-        before, passing = _size(part), False
-        try:
-            total = _append(url, part, file)
-            problem = f"the connection ended after {_size(part)} of {total} bytes"
-        except (OSError, HTTPException, ValueError) as error:  # ValueError: it is no URL
-            if resumed and isinstance(error, HTTPError) and error.code == 416:
-                break  # the mirror has no more than this
-            problem, passing = str(error) or type(error).__name__, _passes(error)
-        if _size(part) < (total or sys.maxsize) and _size(part) <= before:
+    resumed = _size(part) > 0
+    while file.size is None or _size(part) < file.size:
+        before = _size(part)
+        problem, passing = _append(url, file, part)
+        if not problem:
+            break
+        if _size(part) <= before:
             return problem, passing
     problem = wrong(part, file)
-    if problem:
-        part.unlink()
+    if problem and _size(part) >= (file.size or 0):
+        part.unlink(missing_ok=True)
         if resumed:  # what was there before may have spoilt it
             return _complete(url, file, part)
     return problem, False
 
 
-def _passes(error: Exception) -> bool:
-    if isinstance(error, HTTPError):
-        return error.code in PASSING
-    reason = error.reason if isinstance(error, URLError) else error
-    return isinstance(reason, TimeoutError | ConnectionResetError | ConnectionAbortedError)
-
-
-def _append(url: str, part: Path, file: File) -> int:
-    """Append what a mirror sends; return how many bytes the whole file has."""
-    start = _size(part)
-    headers = {"User-Agent": "vitrail", **({"Range": f"bytes={start}-"} if start else {})}
-    with urlopen(Request(url, headers=headers), timeout=TIMEOUT) as response:
-        goes_on = response.status == 206  # 200: the server starts from the first byte
-        start = start if goes_on else 0
-        length = response.headers.get("Content-Length")
-        total = file.size or (start + int(length) if length else None)
-        with (
-            _opened(part, "ab" if goes_on else "wb") as output,
-            tqdm(  # without a terminal, `disable=None` shows nothing
-                desc=file.name, total=total, initial=start, unit="B", unit_scale=True, disable=None
-            ) as progress,
-        ):
-            while output.tell() <= (total or sys.maxsize) and (chunk := response.read(CHUNK)):
-                with writing(part):
-                    output.write(chunk)
-                    output.flush()
-                progress.update(len(chunk))
-    return _size(part) if total is None else total
+def _append(url: str, file: File, part: Path) -> tuple[str, bool]:
+    """Append what a mirror sends after the bytes of `part`; return as `_complete`."""
+    command = ["curl", "--fail", "--location", "--globoff", "--user-agent", "vitrail"]
+    command += ["--connect-timeout", f"{TIMEOUT}", "--speed-time", f"{TIMEOUT}"]
+    command += ["--progress-bar" if sys.stderr.isatty() else "--silent"]
+    command += ["--max-filesize", f"{file.size}"] if file.size else []
+    command += ["--continue-at", "-", "--output", str(part)]
+    command += ["--write-out", "%{http_code} %{errormsg}", "--url", url]
+    try:
+        # Signals as Python has them: a file that outgrows the user's limit is a failing write.
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, restore_signals=False)
+    except FileNotFoundError:
+        raise VitrailError(
+            f"cannot download {file.name}, as curl is not installed: install it, or place the file "
+            f"at {part.with_suffix('')}"
+        ) from None
+    status, (http, _, reason) = done.returncode, done.stdout.partition(" ")
+    if status == NO_RANGES and _size(part):  # it sends the whole file or nothing
+        part.unlink()
+        return _append(url, file, part)
+    reason = reason or f"curl ended with status {status}, see man curl"  # curl before 7.75
+    if status == WRITE_ERROR:
+        with writing(part):
+            raise OSError(reason)
+    passing = http in PASSING_HTTP if status == HTTP_ERROR else status in PASSING
+    return (reason if status else ""), passing
 
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-@contextmanager
-def _opened(path: Path, mode: str) -> Iterator:
-    with writing(path):
-        file = path.open(mode)
-    try:
-        yield file
-    finally:
-        with suppress(OSError):  # told by the write that failed
-            file.close()
 
 
 def writing(path: Path) -> AbstractContextManager[None]:

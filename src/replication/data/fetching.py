@@ -59,7 +59,7 @@ def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
             _unpack(folder / file.name)
         if info.prepare:
             with _replacing(folder) as made:
-                import_function(info.prepare, "configs/datasets.yaml")(folder, made)
+                import_function(info.prepare, "configs/datasets.yaml")(info, folder, made)
     return verify(info, root)
 
 

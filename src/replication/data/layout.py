@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from replication.data.segmentation import stems
 from vitrail.errors import VitrailError
 from vitrail.images.opening import SPLITS, build
 
@@ -25,20 +26,6 @@ def check_layout(info: DatasetInfo, root: Path) -> None:
 def check_counts(info: DatasetInfo, root: Path) -> None:
     """Count class folders, images and masks; VitrailError if there are more or fewer."""
     _Tree(info, root).check_counts()
-
-
-def stems(folder: Path, suffix: str) -> set[str]:
-    """Names of the files below a folder that end with `suffix`, without it, with their folders."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    return {
-        os.path.relpath(os.path.join(parent, name), folder).removesuffix(suffix)
-        for parent, _, names in os.walk(folder, onerror=fail, followlinks=True)
-        for name in names
-        if name.endswith(suffix) and not name.startswith(".")
-    }
 
 
 class _Tree:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw
@@ -20,6 +21,9 @@ from replication.data.arrays import Digits
 from replication.data.segmentation import ADE_FOLDERS
 from vitrail.images.opening import SPLITS, Split
 from vitrail.images.photos import Box, photo
+
+if TYPE_CHECKING:
+    from replication.plan.datasets import DatasetInfo
 
 SEED = 1
 SCENES: dict[Split, int] = {"train": 200, "val": 60}
@@ -43,8 +47,8 @@ FACADE: tuple[str, Box] = ("china", (100, 180, 315, 245))
 FLOWER: tuple[str, Box] = ("flower", (172, 88, 442, 358))
 
 
-def write(folder: Path, output: Path) -> None:
-    """Write all scenes to ``images`` and ``annotations`` in `output`; `folder` is not read."""
+def write(info: DatasetInfo, folder: Path, output: Path) -> None:
+    """Write all scenes to ``images`` and ``annotations`` in `output`; nothing else is read."""
     save(output, SCENES, compose)
 
 

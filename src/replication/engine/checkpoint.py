@@ -1,8 +1,8 @@
 """Resume state on disk: the last two checkpoints of a run, each with a seal.
 
-A checkpoint is `step-00000123.pt` and its seal `step-00000123.json`: recipe hash, seed, size,
-SHA-256 of the bytes handed to the disk. The seal is written first, so a checkpoint without one is
-damaged, while a seal without a checkpoint is only the trace of a kill.
+A checkpoint is `step-00000123.pt` and its seal `step-00000123.json`: recipe hash, seed, digest of
+the datasets' entries, size, SHA-256 of the bytes handed to the disk. The seal is written first, so
+a checkpoint without one is damaged, while a seal without a checkpoint is only the trace of a kill.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import io
 import json
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,11 +25,11 @@ KEPT = 2
 
 
 class Checkpoints:
-    """The checkpoints of one run (recipe hash and seed) in `folder`."""
+    """The checkpoints in `folder` of one run: its recipe's hash, its seed, its data's digest."""
 
-    def __init__(self, folder: Path, recipe_hash: str, seed: int) -> None:
+    def __init__(self, folder: Path, recipe_hash: str, seed: int, data: str) -> None:
         self.folder = folder
-        self._owner = {"recipe_hash": recipe_hash, "seed": seed}
+        self._owner = {"recipe_hash": recipe_hash, "seed": seed, "data": data}
 
     def save(self, step: int, state: dict[str, Any]) -> Path:
         """Write `state` after `step` steps, and drop all but the last two checkpoints.
@@ -53,7 +54,7 @@ class Checkpoints:
         """Return the newest sound checkpoint, or None where the run has none yet.
 
         A damaged one is passed over with a warning and deleted, as are leftovers of a kill. Raises
-        VitrailError if one belongs to another recipe or seed, or all are damaged.
+        VitrailError if one belongs to another recipe or seed or to other data, or all are damaged.
         """
         clear_temporaries(self.folder)
         damaged: list[Path] = []
@@ -99,9 +100,8 @@ class Checkpoints:
             return "its .json seal is missing or unreadable"
         if owner != self._owner:
             raise VitrailError(
-                f"checkpoint {path} is of recipe {owner['recipe_hash']}, seed {owner['seed']}, not "
-                f"of recipe {self._owner['recipe_hash']}, seed {self._owner['seed']}: delete "
-                f"{self.folder} or train in another folder"
+                f"checkpoint {path} is of {_run_of(owner)}, not of {_run_of(self._owner)}: delete "
+                f"{self.folder} to train from the start, or train in another folder"
             )
         try:
             if path.stat().st_size != size:
@@ -115,6 +115,11 @@ class Checkpoints:
         except Exception as error:  # bytes that nobody could have saved fail in many ways
             return f"torch cannot load it: {first_line(error)}"
         return None if isinstance(state, dict) and "step" in state else "it holds no state"
+
+
+def _run_of(owner: Mapping[str, Any]) -> str:
+    recipe, seed, data = owner["recipe_hash"], owner["seed"], owner["data"]
+    return f"recipe {recipe}, seed {seed}, on datasets whose entries have the digest {data}"
 
 
 class _Sealed(io.BufferedWriter):

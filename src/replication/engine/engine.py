@@ -14,16 +14,16 @@ from vitrail.errors import VitrailError
 if TYPE_CHECKING:
     from torch import nn
 
+    from replication.engine.recipes.classification import ClassificationRecipe
     from replication.plan.datasets import DatasetInfo
-    from replication.plan.jobs import TrainingJob
-    from replication.plan.recipe import AnyRecipe, Recipe, Training
+    from replication.plan.recipe import Training
     from vitrail.images.loading import Views
 
-R = TypeVar("R", bound="Training", default="Recipe", covariant=True)
+R = TypeVar("R", bound="Training", default="ClassificationRecipe", covariant=True)
 
 
 @dataclass(frozen=True)
-class Job(Generic[R]):
+class TrainingRun(Generic[R]):
     """One run to train: a recipe with a seed, in a folder of its own.
 
     Args:
@@ -43,6 +43,7 @@ class Job(Generic[R]):
         validate_every: epochs between validations, with one at the end; None is never. They change
             no bit of the weights.
         tensorboard: write TensorBoard's events beside the log, if it is installed.
+        commit: the commit that the training is planned at.
         views: the training images as the model sees them, where no seed changes them: filled in by
             the first of the runs that share it.
     """
@@ -60,38 +61,14 @@ class Job(Generic[R]):
     stop_after: int | None = None
     validate_every: int | None = None
     tensorboard: bool = False
+    commit: str | None = None
     views: Views = field(default_factory=dict, repr=False)
-
-
-def one_run(job: TrainingJob, seed: int, views: Views) -> Job[AnyRecipe]:
-    """The run of one seed, which starts where the job says; its seeds share `views`.
-
-    Raises:
-        VitrailError: the run that it starts from is not trained, or its weights are not its own.
-    """
-    from replication.engine.model import starting_weights
-
-    return Job(
-        recipe=job.recipe,
-        seed=seed,
-        folder=job.folder / f"seed{seed}",
-        dataset=job.dataset,
-        data_root=job.data_root,
-        device=job.device,
-        workers=job.workers,
-        checkpoint_seconds=job.checkpoint_seconds,
-        initial=job.published or (starting_weights(job.start, seed) if job.start else None),
-        retrain=job.retrain,
-        validate_every=job.validate_every,
-        tensorboard=job.tensorboard,
-        views=views,
-    )
 
 
 class Engine(Protocol):
     """What the module offers that a recipe names as its `engine`."""
 
-    def train(self, job: Job[Training]) -> Path:
+    def train(self, job: TrainingRun[Training]) -> Path:
         """Train as `replication.engine.loop.train` does; return the path of the weights."""
 
 

@@ -1,8 +1,8 @@
 """From a recipe to a model, and a model's weights to and from disk.
 
 Weights are safetensors with the recipe's hash and the seed in their metadata: a file that strayed
-into another run's folder is refused. A receipt names the weights that the seeds of a run were
-trained to, by their SHA-256; what stands on a run takes only those.
+into another run's folder is refused. `replication.trained` vouches for
+weights that other jobs use.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from torch import Tensor, nn
 import vitrail.models  # noqa: F401
 from replication.engine.engine import builder_of
 from vitrail.errors import VitrailError, first_line
-from vitrail.files import atomic_path, sha256, write_atomically
+from vitrail.files import atomic_path
 from vitrail.weights_file import read_weights
 
 if TYPE_CHECKING:
-    from replication.plan.jobs import TrainedRun, TrainingJob
-    from replication.plan.recipe import AnyRecipe, Recipe, SelfSupervisionRecipe
+    from replication.plan.kinds import AnyRecipe
+    from replication.plan.recipe import TimmTraining
 
 
-def build_from(recipe: Recipe | SelfSupervisionRecipe, classes: int, file: Path) -> nn.Module:
+def build_from(recipe: TimmTraining, classes: int, file: Path) -> nn.Module:
     """Make the recipe's model with all the weights of another run, as `save_weights` writes them.
 
     Raises VitrailError as `build_model`, or if the weights are of another architecture.
@@ -69,7 +69,7 @@ def require_recipe(path: Path, recipe_hash: str) -> None:
         VitrailError: the file is missing, damaged, or of another recipe.
     """
     if not path.exists():
-        # Snakemake goes by the receipts: with one there, it would not train again.
+        # Snakemake goes by the records: with one there, it would not train again.
         raise VitrailError(
             f"{path} does not exist: delete {path.parent.parent}/trained-*.json if there is one, "
             "and start snakemake again to train this run"
@@ -115,55 +115,3 @@ def weights_owner(path: Path) -> dict[str, Any]:
             "it and make it again"
         )
     return owner
-
-
-def write_receipt(job: TrainingJob, weights: Mapping[int, Path]) -> None:
-    """Write down the weights that a job has trained."""
-    receipt = {
-        "paper": job.paper,
-        "recipe": job.name,
-        "recipe_hash": job.recipe.hash,
-        "sha256": {str(seed): sha256(file) for seed, file in weights.items()},
-    }
-    write_atomically(job.output, json.dumps(receipt, indent=2) + "\n")
-
-
-def starting_weights(start: TrainedRun, seed: int) -> Path:
-    """Find the weights of a seed of the run that a training starts from.
-
-    Raises VitrailError if that run is not trained, or its weights are not its own.
-    """
-    weights = start.weights(seed)
-    require_recipe(weights, start.recipe_hash)
-    require_own_weights(start, seed)
-    return weights
-
-
-def require_own_weights(run: TrainedRun, seed: int) -> str:
-    """Refuse weights of another seed, or others than the run's receipt names; return their SHA-256.
-
-    A rehearsal leaves no receipt; its weights need only name the seed.
-    """
-    weights, receipt = run.weights(seed), run.receipts.get(seed)
-    remedy = f"delete {receipt or run.folder} and {weights.parent} to train seed {seed} again"
-    owner = weights_owner(weights).get("seed")
-    if owner != seed:
-        raise VitrailError(f"{weights} holds weights of seed {owner}, not of seed {seed}; {remedy}")
-    digest = sha256(weights)
-    if receipt is not None and receipt.is_file() and trained_weights(receipt).get(seed) != digest:
-        raise VitrailError(
-            f"{weights} has not the SHA-256 of the weights that {receipt} names; {remedy}"
-        )
-    return digest
-
-
-def trained_weights(receipt: Path) -> dict[int, str]:
-    """Read a receipt: the SHA-256 of the weights of each seed; VitrailError if it is damaged."""
-    try:
-        digests = json.loads(receipt.read_text(encoding="utf-8"))["sha256"]
-        return {int(seed): str(digest) for seed, digest in digests.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise VitrailError(
-            f"{receipt} does not say which weights were trained; delete it and "
-            f"{receipt.parent}/seed* to train again"
-        ) from None

@@ -26,15 +26,16 @@ from replication.data.layout import check_layout
 from replication.engine.checkpoint import Checkpoints
 from replication.engine.hub import model_card
 from replication.engine.model import save_weights, weights_owner
-from replication.engine.team import Team
 from replication.plan.code import training_digest
+from replication.plan.recipe import short_hash
 from vitrail.errors import VitrailError
 from vitrail.files import Locked, clear_temporaries, lock, sha256, write_atomically
-from vitrail.provenance import commit, peak_memory_bytes, provenance, read_provenance
+from vitrail.provenance import peak_memory_bytes, provenance, read_provenance
 
 if TYPE_CHECKING:
-    from replication.engine.engine import Job
-    from replication.plan.recipe import AnyRecipe
+    from replication.engine.engine import TrainingRun
+    from replication.engine.team import Team
+    from replication.plan.kinds import AnyRecipe
 
 
 class RunFolder:
@@ -43,7 +44,7 @@ class RunFolder:
     Raises VitrailError if the recipe wants another dataset than the job has, or that is not there.
     """
 
-    def __init__(self, job: Job[AnyRecipe], team: Team) -> None:
+    def __init__(self, job: TrainingRun[AnyRecipe], team: Team) -> None:
         wanted, given = job.recipe.data, job.dataset
         if (given.name, given.version) != (wanted.dataset, wanted.version):
             raise VitrailError(
@@ -55,11 +56,9 @@ class RunFolder:
         self.weights = job.folder / "weights.safetensors"
         self.provenance = job.folder / "provenance.json"
         self.code = training_digest(job.recipe, job.dataset)
-        checkpoints = job.folder / "checkpoints"
-        self.checkpoints = Checkpoints(checkpoints, job.recipe.hash, job.seed)
-        self.attempts = Attempts(
-            checkpoints / "attempts.json", job.recipe.batch.size, commit(), self.code
-        )
+        self.data, self.checkpoints = data_digest(job), checkpoints_of(job)
+        attempts = self.checkpoints.folder / "attempts.json"
+        self.attempts = Attempts(attempts, job.recipe.batch.size, job.commit, self.code)
 
     @contextmanager
     def held(self) -> Iterator[bool]:
@@ -73,7 +72,10 @@ class RunFolder:
             yield not self.team.from_lead(self._is_finished)
 
     def _is_finished(self) -> bool:
-        """Return whether the run is finished already; if not, note its recipe."""
+        """Return whether the run is finished already; if not, note its recipe.
+
+        What was trained on datasets whose entries have changed since is not finished.
+        """
         clear_temporaries(self.job.folder)
         if self.weights.exists():
             recipe, seed = self.job.recipe.hash, self.job.seed
@@ -87,7 +89,8 @@ class RunFolder:
             if (facts := read_provenance(self.job.folder)) is not None:
                 self.checkpoints.clear()  # a kill may have come between writing and clearing
                 made_by = facts.get("code"), facts.get("initial_sha256")
-                if not self.job.retrain or made_by == (self.code, self.digest_of_start):
+                as_now = not self.job.retrain or made_by == (self.code, self.digest_of_start)
+                if as_now and facts.get("data") == self.data:
                     self.require_same_start(facts.get("initial_sha256"), self.weights)
                     return True
                 self.provenance.unlink()  # what it is about begins anew
@@ -130,6 +133,7 @@ class RunFolder:
             seed=job.seed,
             dataset=job.dataset.name,
             dataset_version=job.dataset.version,
+            data=self.data,
             steps=steps,
             processes=self.team.world,
             peak_memory_bytes=peak_memory_bytes(device),
@@ -138,6 +142,23 @@ class RunFolder:
         )
         write_atomically(self.provenance, json.dumps(origin, indent=2) + "\n")
         self.checkpoints.clear()
+
+
+def data_digest(job: TrainingRun[AnyRecipe]) -> str:
+    """Return the digest of the datasets' entries that decide a run's weights (`decisive`).
+
+    They are its own dataset's and, as the run that it starts from has noted them, that run's.
+    """
+    initial, start = job.initial, None
+    if initial is not None and job.recipe.model.weights_from:
+        start = (read_provenance(initial.parent) or {}).get("data")
+    return short_hash([job.dataset.decisive, start])
+
+
+def checkpoints_of(job: TrainingRun[AnyRecipe]) -> Checkpoints:
+    """The checkpoints of a run."""
+    folder = job.folder / "checkpoints"
+    return Checkpoints(folder, job.recipe.hash, job.seed, data_digest(job))
 
 
 UNKNOWN = "unknown"  # the commit or the code of an attempt that did not note it

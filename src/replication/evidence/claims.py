@@ -26,7 +26,7 @@ from replication.plan.recipe import short_hash
 from vitrail.scores import unpack
 
 if TYPE_CHECKING:
-    from replication.plan.catalog import Artifact, Cell
+    from replication.plan.nodes import RenderingNode, ShownCell
 
 STATUSES = ("held", "contrary", "undecided", "not run")
 WORST_FIRST = ("contrary", "undecided", "held")
@@ -53,7 +53,7 @@ class Side(NamedTuple):
 
 
 def evaluate(
-    claims: Sequence[Claim], tables: Tables, artifacts: Mapping[str, Artifact]
+    claims: Sequence[Claim], tables: Tables, artifacts: Mapping[str, RenderingNode]
 ) -> pd.DataFrame:
     """Judge claims on tidy cells, by artifact; one row for each claim, columns `COLUMNS`.
 
@@ -73,7 +73,7 @@ def evaluate(
     return pd.DataFrame([_evaluate(claim, measured, cells) for claim in claims], columns=COLUMNS)
 
 
-def _evaluate(claim: Claim, measured: Measured, cells: Mapping[Key, Cell]) -> dict[str, Any]:
+def _evaluate(claim: Claim, measured: Measured, cells: Mapping[Key, ShownCell]) -> dict[str, Any]:
     common = claim.model_dump(include={"id", "statement", "source", "margin"})
     places = (claim.left, claim.right)
     sides = {
@@ -134,7 +134,7 @@ def _side(place: Place | float, row: str, measured: Measured) -> Side | None:
 def _evidence(cell: Any) -> Any:
     """What a cell or a constant shows, the same for every cell that shows it."""
     measurement = getattr(cell, "measurement", None)
-    return [str(measurement.path), cell.key] if measurement else cell
+    return [str(measurement), cell.key] if measurement else cell
 
 
 def _status(claim: Claim, left: Side, right: Side) -> str:

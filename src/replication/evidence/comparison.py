@@ -8,8 +8,6 @@ printed value by no more than rounding and the known spread explain (`tolerance`
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -21,11 +19,13 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri, stdtrit  # as scipy.stats, which takes a second to import
 
+from replication.ledger import Record, read_record
+from replication.plan.nodes import MeasurementNode
 from vitrail.errors import VitrailError, did_you_mean, first_line
 from vitrail.scores import BY_IMAGE
 
 if TYPE_CHECKING:
-    from replication.plan.catalog import Artifact, Cell
+    from replication.plan.nodes import RenderingNode, ShownCell
 
 COLUMNS = [
     *("paper", "artifact", "row", "column", "metric", "unit"),
@@ -53,38 +53,52 @@ class Summary:
     ci_high: float | None = None
 
 
-def compare(artifact: Artifact, measurements: Measured, scale: str) -> pd.DataFrame:
+def compare(artifact: RenderingNode, measurements: Measured) -> pd.DataFrame:
     """Return the tidy cells of an artifact, in its own order, with the columns `COLUMNS`.
 
-    `measurements` are parsed, by their paths; every row carries the name of the scale.
+    `measurements` are records as `read_measurement` gives them, by their paths.
 
     Raises:
         VitrailError: a measurement exists and lacks a cell's key, or holds an array there.
     """
     rows = [_tidy_row(artifact, cell, measurements) for cell in artifact.cells]
     cells = pd.DataFrame(rows, columns=COLUMNS)
-    cells = cells.assign(paper=artifact.paper, artifact=artifact.name, scale=scale)
+    cells = cells.assign(paper=artifact.paper, artifact=artifact.name, scale=artifact.scale)
     return cells.astype(dict.fromkeys(NUMBERS, float) | {"n_seeds": int})
 
 
 def read_measurement(path: Path) -> dict[str, Any] | None:
-    """Read one measurement, with the SHA-256 of its file as `sha256`; None if it was not taken.
+    """Read the record of a measurement, see `as_measured`; None if it was not taken.
 
     Raises:
         VitrailError: the file is damaged, or holds something else.
     """
-    try:
-        content = path.read_bytes()
-        match json.loads(content):
-            case {"seeds": [_, *_] as seeds, "values": dict(values), "provenance": dict()} as found:
-                own = all(isinstance(one, dict) for one in values.values())
-                if own and {str(seed) for seed in seeds} == values.keys():
-                    return {**found, "sha256": hashlib.sha256(content).hexdigest()}
-        raise ValueError("no values of each of its seeds")
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise VitrailError(f"cannot read {path} ({error}); delete it and measure again") from None
+    record = read_record(path)
+    return as_measured(record, path) if record else None
+
+
+def as_measured(record: Record, path: Path) -> dict[str, Any]:
+    """What is shown of a measurement: its outcome, names, seeds, and the record's digest.
+
+    Raises:
+        VitrailError: it is no record of a measurement, or lacks the values of a seed.
+    """
+    node, values = record.node, record.outcome.get("values")
+    if not isinstance(node, MeasurementNode) or not isinstance(values, dict):
+        raise VitrailError(f"{path} is no record of a measurement; delete it and measure again")
+    own = all(isinstance(one, dict) for one in values.values())
+    if not own or {str(seed) for seed in node.seeds} != values.keys():
+        raise VitrailError(
+            f"cannot read {path} (no values of each of its seeds); delete it and measure again"
+        )
+    return {
+        **record.outcome,
+        "name": node.name,
+        "seeds": list(node.seeds),
+        "recipe_hash": node.recipe.hash if node.recipe else None,
+        "dataset": ", ".join(node.measured_on) or None,
+        "sha256": record.sha256,
+    }
 
 
 def read_cells(path: Path) -> pd.DataFrame:
@@ -177,16 +191,16 @@ def decimals_of(value: float) -> int:
     return max(0, len(fraction) - int(power or 0))
 
 
-def rounding_of(cell: Cell, value: float) -> float:
+def rounding_of(cell: ShownCell, value: float) -> float:
     """Half a unit of the last digit of a cell, or else of `value`; an answer is not rounded."""
     return 0.0 if cell.unit == YES_NO else 0.5 * 10.0 ** -_decimals(cell, value)
 
 
-def _decimals(cell: Cell, value: float) -> int:
+def _decimals(cell: ShownCell, value: float) -> int:
     return decimals_of(value) if cell.digits is None else cell.digits
 
 
-def judge(cell: Cell, summary: Summary) -> Verdict:
+def judge(cell: ShownCell, summary: Summary) -> Verdict:
     """Return the verdict on one cell, by the rule that the module opens with."""
     if summary.measured is None:
         return "not_run"
@@ -206,9 +220,9 @@ def judge(cell: Cell, summary: Summary) -> Verdict:
     return "exact" if cell.exact else "within"
 
 
-def _tidy_row(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[str, Any]:
+def _tidy_row(artifact: RenderingNode, cell: ShownCell, measurements: Measured) -> dict[str, Any]:
     """A cell as `COLUMNS` have it, without what the whole artifact shares."""
-    known = measurements.get(cell.measurement.path) if cell.measurement else None
+    known = measurements.get(cell.measurement) if cell.measurement else None
     summary = summarize(numbers_of(artifact, cell, known) if known else [])
     row = {name: getattr(cell, name) for name in ("row", "column", "metric", "unit")}
     row |= {"verdict": judge(cell, summary), **asdict(summary)}
@@ -226,7 +240,7 @@ def _tidy_row(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[st
     return row
 
 
-def numbers_of(artifact: Artifact, cell: Cell, known: Mapping[str, Any]) -> list[float]:
+def numbers_of(artifact: RenderingNode, cell: ShownCell, known: Mapping[str, Any]) -> list[float]:
     """The number of a cell under each seed that has one.
 
     Raises:

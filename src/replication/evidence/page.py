@@ -23,7 +23,7 @@ from replication.evidence.report import VERDICTS, Results, circumstances, count_
 from replication.evidence.tables import Number, origin, rows_of, short_commit
 
 if TYPE_CHECKING:
-    from replication.plan.catalog import Artifact, Paper
+    from replication.plan.nodes import RenderingNode, ReportedPaper
 
 ICONS = {"held": "✓", "contrary": "✗", "undecided": "?", "not run": "–"}
 BANNER = (
@@ -36,7 +36,7 @@ def page(results: Results) -> str:
     """Return the report of a scale as HTML.
 
     Raises:
-        VitrailError: the provenance of a run or a measurement is damaged.
+        VitrailError: the record of a training or a measurement is damaged.
     """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -45,16 +45,16 @@ def page(results: Results) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    catalog = results.catalog
+    node = results.node
     cells = [cells for group in results.tables.values() for cells in group.values()]
-    papers = [_paper(paper, results) for paper in catalog.papers.values()]
+    papers = [_paper(paper, results) for paper in node.papers]
     claims = [one for paper in papers for one in paper["claims"]]
     stands_in = any((one["verdict"] == "not_comparable").any() for one in cells)
     return environment.get_template("report.html.j2").render(
-        scale=catalog.scale.name,
-        description=catalog.scale.description,
+        scale=node.scale,
+        description=node.description,
         banner=BANNER if stands_in else "",
-        circumstances=circumstances(cells, catalog),
+        circumstances=circumstances(results),
         papers=papers,
         contrary=[one for one in claims if one["status"] == "contrary"],
         statuses=STATUSES,
@@ -63,18 +63,18 @@ def page(results: Results) -> str:
     )
 
 
-def _paper(paper: Paper, results: Results) -> dict[str, Any]:
+def _paper(paper: ReportedPaper, results: Results) -> dict[str, Any]:
     claims = results.claims[paper.name]
     artifacts = [
         _artifact(one, results.tables[paper.name][one.name], results)
-        for one in paper.artifacts.values()
+        for one in results.artifacts[paper.name].values()
     ]
-    deviations = paper.folder / "deviations.md"
-    text = deviations.read_text(encoding="utf-8") if deviations.is_file() else ""
-    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)  # where a quoted number comes from
+    text = re.sub(
+        r"<!--.*?-->", "", paper.deviations, flags=re.DOTALL
+    )  # where a quoted number comes from
     return {
         "name": paper.name,
-        "info": paper.info,
+        "info": paper,
         "counts": count_evidence(claims) if len(claims) else Counter(),
         "claims": [{**one, "id": f"{paper.name}/{one['id']}"} for one in claims.to_dict("records")],
         "artifacts": artifacts,
@@ -83,8 +83,8 @@ def _paper(paper: Paper, results: Results) -> dict[str, Any]:
     }
 
 
-def _artifact(artifact: Artifact, cells: pd.DataFrame, results: Results) -> dict[str, Any]:
-    kinds = (".csv", ".tex") if artifact.kind == "table" else (".csv",)
+def _artifact(artifact: RenderingNode, cells: pd.DataFrame, results: Results) -> dict[str, Any]:
+    kinds = (".csv", ".tex") if artifact.shape == "table" else (".csv",)
     files = {suffix[1:]: results.file(artifact, suffix) for suffix in kinds}
     svg = results.file(artifact, ".svg")
     picture = base64.b64encode(svg.read_bytes()).decode() if svg.is_file() else ""
@@ -92,19 +92,19 @@ def _artifact(artifact: Artifact, cells: pd.DataFrame, results: Results) -> dict
     groups = itertools.groupby(column.group or "" for column in artifact.columns)
     spans = [(name, len(list(members))) for name, members in groups]
     return {
-        "target": f"{artifact.paper}_{artifact.name}",
+        "target": artifact.target,
         "about": artifact,
         "built": built,
         "origin": origin(cells) if built else "",
         "verdicts": Counter(cells["verdict"]),
         "groups": spans if any(name for name, _ in spans) else [],
-        "rows": _rows(artifact, cells) if built and artifact.kind == "table" else [],
+        "rows": _rows(artifact, cells) if built and artifact.shape == "table" else [],
         "picture": picture and f"data:image/svg+xml;base64,{picture}",
         "texts": {kind: file.read_text("utf-8") for kind, file in files.items() if built},
     }
 
 
-def _rows(artifact: Artifact, cells: pd.DataFrame) -> list[dict[str, Any]]:
+def _rows(artifact: RenderingNode, cells: pd.DataFrame) -> list[dict[str, Any]]:
     """A table's rows: for each column what was measured, what is printed, verdict and origin."""
     cells = cells.assign(paper_value=[_as_printed(value) for value in cells["paper_value"]])
     found = {(one["row"], one["column"]): one for one in cells.to_dict("records")}

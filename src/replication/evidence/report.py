@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from replication.evidence.claims import STATUSES, evaluate
-from replication.evidence.comparison import COLUMNS, read_cells, read_measurement
+from replication.evidence.comparison import COLUMNS, read_cells
 from replication.evidence.tables import markdown_escape, pipe_table, short_commit
-from vitrail.provenance import duration, read_provenance
+from replication.ledger import Record, read_record, require_record
+from replication.plan.nodes import RenderingNode, ReportNode, TrainingNode
+from vitrail.files import write_atomically
+from vitrail.provenance import duration
 
 if TYPE_CHECKING:
-    from replication.plan.catalog import Artifact, Catalog
+    from replication.plan.catalog import Artifact
 
 VERDICTS = {
     "exact": "exact",
@@ -48,86 +51,114 @@ class Cost:
     silent: int = 0
 
 
+Artifacts = Mapping[str, Mapping[str, RenderingNode]]
+"""The artifacts of each paper, by name."""
+
+
 @dataclass(frozen=True)
 class Results:
     """What a scale's report is made of: tidy cells and judged claims of each paper, in a folder."""
 
-    catalog: Catalog
+    node: ReportNode
     folder: Path
+    artifacts: Artifacts
     tables: Mapping[str, Mapping[str, pd.DataFrame]]
     claims: Mapping[str, pd.DataFrame]
+    record: Callable[[Path], Record | None]
 
-    def file(self, artifact: Artifact, suffix: str) -> Path:
+    def file(self, artifact: RenderingNode, suffix: str) -> Path:
         """One of an artifact's files, which exists if it is built."""
         return self.folder / artifact.paper / f"{artifact.name}{suffix}"
 
 
-def results_of(catalog: Catalog, folder: Path | None = None) -> Results:
-    """Read the cells of all artifacts of a scale from a folder, by default the scale's own.
+def write_report(node: ReportNode) -> None:
+    """Write the report from the records of all artifacts; VitrailError where one is missing."""
+    from replication.evidence.page import page
+
+    renderings = (require_record(path).node for path in node.renderings)
+    results = results_of(node, (one for one in renderings if isinstance(one, RenderingNode)))
+    for file, text in zip(node.files, (report(results), page(results)), strict=True):
+        write_atomically(file, text)
+
+
+def results_of(
+    node: ReportNode,
+    renderings: Iterable[RenderingNode],
+    folder: Path | None = None,
+    record: Callable[[Path], Record | None] = read_record,
+) -> Results:
+    """Read the cells of artifacts from a results folder, by default the report's own.
+
+    `record` gives the records that tell what the artifacts cost, by their paths.
 
     Raises:
         VitrailError: a file of results is damaged.
     """
-    folder = folder or catalog.results
+    folder = folder or node.output.parent
+    artifacts: dict[str, dict[str, RenderingNode]] = {paper.name: {} for paper in node.papers}
+    for artifact in renderings:
+        artifacts[artifact.paper][artifact.name] = artifact
     tables = {
-        name: {one.name: cells_of(one, catalog, folder) for one in paper.artifacts.values()}
-        for name, paper in catalog.papers.items()
+        paper: {name: cells_of(artifact, folder) for name, artifact in own.items()}
+        for paper, own in artifacts.items()
     }
     claims = {
-        name: evaluate(paper.claims, tables[name], paper.artifacts)
-        for name, paper in catalog.papers.items()
+        paper.name: evaluate(paper.claims, tables[paper.name], artifacts[paper.name])
+        for paper in node.papers
     }
-    return Results(catalog, folder, tables, claims)
+    return Results(node, folder, artifacts, tables, claims, record)
 
 
 def report(results: Results) -> str:
     """Return the report of a scale in Markdown; its links are relative to the results folder.
 
     Raises:
-        VitrailError: the provenance of a run or a measurement is damaged.
+        VitrailError: the record of a training or a measurement is damaged.
     """
-    catalog, tables, claims = results.catalog, results.tables, results.claims
-    cells = [cells for group in tables.values() for cells in group.values()]
+    node, claims = results.node, results.claims
     parts = [
-        f"# Results at scale {catalog.scale.name}",
-        catalog.scale.description,
+        f"# Results at scale {node.scale}",
+        node.description,
         LEGEND,
         _overview(results),
         "## What it was measured on",
-        "\n".join(f"- {name}: {value}" for name, value in circumstances(cells, catalog).items()),
+        "\n".join(f"- {name}: {value}" for name, value in circumstances(results).items()),
     ]
-    for name, paper in catalog.papers.items():
-        info = paper.info
-        parts.append(f"## {name}")
-        parts.append(f"[{markdown_escape(info.title)}]({info.url}), {info.authors}, {info.venue}.")
-        parts += [_claims_table(claims[name])] if len(claims[name]) else []
-        parts += [_entry(artifact, results) for artifact in paper.artifacts.values()]
+    for paper in node.papers:
+        parts.append(f"## {paper.name}")
+        title = markdown_escape(paper.title)
+        parts.append(f"[{title}]({paper.url}), {paper.authors}, {paper.venue}.")
+        parts += [_claims_table(claims[paper.name])] if len(claims[paper.name]) else []
+        parts += [_entry(artifact, results) for artifact in results.artifacts[paper.name].values()]
     return "\n\n".join(parts) + "\n"
 
 
-def cost_of(catalog: Catalog) -> Cost:
-    """Add up the device time that finished runs and measurements give in their provenance.
+def cost_of(results: Results) -> Cost:
+    """Add up the device time that finished trainings and measurements give in their records.
 
     Raises:
-        VitrailError: a provenance.json is damaged.
+        VitrailError: a record is damaged.
     """
-    folders = [run.seed_folder(seed) for run in catalog.runs.values() for seed in run.seeds]
-    measured = [one for path in catalog.measurements if (one := read_measurement(path))]
+    artifacts = [one for own in results.artifacts.values() for one in own.values()]
+    measured = dict.fromkeys(path for one in artifacts for path in one.measurements)
     cost = Cost()
-    for facts in (*map(read_provenance, folders), *(one["provenance"] for one in measured)):
-        if facts is None:
+    for path in (*results.node.trainings, *measured):
+        if (record := results.record(path)) is None:
             continue
-        cost.jobs += 1
-        if "wall_seconds" in facts:  # each process of a job had a device of its own
-            cost.seconds[facts["device"]] += facts["wall_seconds"] * facts.get("processes", 1)
-        else:
-            cost.silent += 1
+        training = isinstance(record.node, TrainingNode)
+        outcome = record.outcome
+        for facts in outcome["facts"].values() if training else [outcome["provenance"]]:
+            cost.jobs += 1
+            if "wall_seconds" in facts:  # each process of a job had a device of its own
+                cost.seconds[facts["device"]] += facts["wall_seconds"] * facts.get("processes", 1)
+            else:
+                cost.silent += 1
     return cost
 
 
-def cells_of(artifact: Artifact, catalog: Catalog, folder: Path) -> pd.DataFrame:
+def cells_of(artifact: RenderingNode | Artifact, folder: Path) -> pd.DataFrame:
     """The tidy cells of an artifact in a results folder; none where it is not built."""
-    path = folder / catalog.files(artifact)[0].relative_to(catalog.results)
+    path = folder / artifact.paper / f"{artifact.name}.csv"
     return read_cells(path) if path.is_file() else pd.DataFrame(columns=COLUMNS)
 
 
@@ -151,15 +182,16 @@ def count_evidence(claims: pd.DataFrame) -> Counter[str]:
     )
 
 
-def circumstances(tables: Sequence[pd.DataFrame], catalog: Catalog) -> dict[str, str]:
+def circumstances(results: Results) -> dict[str, str]:
     """Devices, datasets, commits, seeds and compute, by what they are.
 
     Raises:
-        VitrailError: the provenance of a run or a measurement is damaged.
+        VitrailError: the record of a training or a measurement is damaged.
     """
+    tables = [cells for group in results.tables.values() for cells in group.values()]
     if not tables:
         return {}
-    cost = cost_of(catalog)
+    cost = cost_of(results)
     run = pd.concat([cells[cells["n_seeds"] > 0] for cells in tables])
     silent = f", of which {cost.silent} did not note their time" if cost.silent else ""
     each = {name: [*filter(None, run[name].unique())] for name in ("device", "dataset", "commit")}
@@ -187,20 +219,20 @@ def _claims_table(claims: pd.DataFrame) -> str:
     return pipe_table(["claim", "the paper's statement", "measured here"], rows, numbers=False)
 
 
-def _entry(artifact: Artifact, results: Results) -> str:
+def _entry(artifact: RenderingNode, results: Results) -> str:
     """One artifact: caption, links, verdicts, and the picture of a figure."""
     parts = [
         f"### {artifact.name}: {markdown_escape(artifact.title)}",
         f"> {markdown_escape(artifact.caption)} ({artifact.source})",
     ]
     if not results.file(artifact, ".csv").is_file():
-        return "\n\n".join([*parts, f"Not built: `snakemake {artifact.paper}_{artifact.name}`"])
+        return "\n\n".join([*parts, f"Not built: `snakemake {artifact.target}`"])
     parts += [markdown_escape(artifact.note)] if artifact.note else []
     stem = f"{artifact.paper}/{artifact.name}"
     links = " ".join(f"[{suffix[1:]}]({stem}{suffix})" for suffix in artifact.suffixes)
     verdicts = Counter(results.tables[artifact.paper][artifact.name]["verdict"])
     counts = [f"{verdicts[name]} {text}" for name, text in VERDICTS.items() if verdicts[name]]
     parts.append(" · ".join([links, *counts]))
-    if artifact.kind == "figure":
+    if artifact.shape == "figure":
         parts.append(f"![{markdown_escape(artifact.title)}]({stem}.svg)")
     return "\n\n".join(parts)

@@ -18,14 +18,19 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from tabulate import tabulate
 
-from replication.evidence.comparison import YES_NO, compare, decimals_of, read_measurement
+from replication.evidence.comparison import (
+    YES_NO,
+    Measured,
+    compare,
+    decimals_of,
+    read_measurement,
+)
 from vitrail.errors import VitrailError
 from vitrail.files import write_atomically
 from vitrail.naming import import_function
 
 if TYPE_CHECKING:
-    from replication.plan.catalog import Artifact, Catalog, Cell
-    from replication.plan.paper import Labelled
+    from replication.plan.nodes import RenderingNode, ShownCell, ShownColumn
 
 PANEL_WIDTH = 120  # characters: a text column of a printed page, or of a code host
 NOT_RUN = "—"
@@ -130,7 +135,7 @@ def printed_number(
     return Number(text or format_number(value, decimals), spread)
 
 
-def rows_of(artifact: Artifact, cells: pd.DataFrame) -> list[Row]:
+def rows_of(artifact: RenderingNode, cells: pd.DataFrame) -> list[Row]:
     """Return the table's rows, with the numbers as they are written."""
     found = {(cell["row"], cell["column"]): cell for cell in cells.to_dict("records")}
     digits = {(cell.row, cell.column): cell.digits for cell in artifact.cells}
@@ -145,15 +150,15 @@ def rows_of(artifact: Artifact, cells: pd.DataFrame) -> list[Row]:
     return result
 
 
-def _copies(artifact: Artifact) -> dict[tuple[str, str], str]:
+def _copies(artifact: RenderingNode) -> dict[tuple[str, str], str]:
     """The cells that show the same number as an earlier one, by place, with where that stands."""
     columns = {column.full_label: column for column in artifact.columns}
-    first: dict[tuple[Path, str], Cell] = {}
+    first: dict[tuple[Path, str], ShownCell] = {}
     copies = {}
     for cell in artifact.cells:
         if cell.measurement is None:
             continue
-        same = first.setdefault((cell.measurement.path, cell.key), cell)
+        same = first.setdefault((cell.measurement, cell.key), cell)
         here, there = columns[cell.column], columns[same.column]
         names = [(same.row, cell.row), (there.group, here.group), (there.label, here.label)]
         if differing := [theirs for theirs, own in names if theirs != own]:
@@ -161,7 +166,7 @@ def _copies(artifact: Artifact) -> dict[tuple[str, str], str]:
     return copies
 
 
-def panels(columns: Sequence[Labelled], widths: Sequence[int], room: int) -> list[list[int]]:
+def panels(columns: Sequence[ShownColumn], widths: Sequence[int], room: int) -> list[list[int]]:
     """Break columns into panels of at most `room` characters, by index.
 
     Groups stay whole where they fit; one that fits no panel is broken into even pieces.
@@ -182,7 +187,7 @@ def panels(columns: Sequence[Labelled], widths: Sequence[int], room: int) -> lis
     return result
 
 
-def markdown(artifact: Artifact, cells: pd.DataFrame) -> str:
+def markdown(artifact: RenderingNode, cells: pd.DataFrame) -> str:
     """Return the table in Markdown, aligned so that it can be read as plain text too."""
     headings, body, broken = _layout(artifact, cells)
     titles = [
@@ -206,7 +211,7 @@ def markdown(artifact: Artifact, cells: pd.DataFrame) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def latex(artifact: Artifact, cells: pd.DataFrame) -> str:
+def latex(artifact: RenderingNode, cells: pd.DataFrame) -> str:
     """Return the table in LaTeX: booktabs, a float for each panel, notes under the last.
 
     adjustbox shrinks what would still overflow the line or the page.
@@ -247,7 +252,7 @@ def short_commit(commit: str) -> str:
 
 
 def _layout(
-    artifact: Artifact, cells: pd.DataFrame
+    artifact: RenderingNode, cells: pd.DataFrame
 ) -> tuple[list[str], list[Row], list[list[int]]]:
     """The columns' headings, the rows, and the panels that the columns are broken into."""
     headings = [_heading(column, cells) for column in artifact.columns]
@@ -286,7 +291,7 @@ def _printed(cell: Mapping[Hashable, Any] | None, decimals: int | None) -> Numbe
     return printed_number(cell["paper_value"], cell["paper_std"], cell["unit"], decimals)
 
 
-def _heading(column: Labelled, cells: pd.DataFrame) -> str:
+def _heading(column: ShownColumn, cells: pd.DataFrame) -> str:
     """A column's label, with its unit where the table has several and the label does not say it."""
     units = cells.loc[cells["column"] == column.full_label, "unit"].unique()
     if cells["unit"].nunique() < 2 or len(units) != 1 or units[0] in ("", YES_NO):
@@ -320,7 +325,7 @@ def _named(name: str, column: pd.Series) -> str:
     return values and f"{name} {values}"
 
 
-def _notes(artifact: Artifact, cells: pd.DataFrame) -> list[str]:
+def _notes(artifact: RenderingNode, cells: pd.DataFrame) -> list[str]:
     """The notes that this table needs, in the order of `NOTES`, then the artifact's own."""
     needed = {"measured", *cells["verdict"], *(["copies"] if _copies(artifact) else [])}
     notes = {name: note for name, note in NOTES.items() if name in needed}
@@ -330,7 +335,7 @@ def _notes(artifact: Artifact, cells: pd.DataFrame) -> list[str]:
     return [*notes.values(), *filter(None, [artifact.note])]
 
 
-def _allowed(artifact: Artifact, cells: pd.DataFrame) -> str:
+def _allowed(artifact: RenderingNode, cells: pd.DataFrame) -> str:
     """What may differ, for the kinds of cells that this table judges by a difference."""
     facts = {(cell.row, cell.column) for cell in artifact.cells if cell.exact}
     found = set()
@@ -342,7 +347,7 @@ def _allowed(artifact: Artifact, cells: pd.DataFrame) -> str:
 
 
 def _tabular(
-    artifact: Artifact, body: Sequence[Row], headings: Sequence[str], panel: Sequence[int]
+    artifact: RenderingNode, body: Sequence[Row], headings: Sequence[str], panel: Sequence[int]
 ) -> str:
     """One panel as a booktabs table that never exceeds the line."""
     head = [artifact.row_header, *(headings[index] for index in panel)]
@@ -367,7 +372,7 @@ def _tabular(
     return "\n".join([*rows, r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"])
 
 
-def _group_header(columns: Sequence[Labelled]) -> list[str]:
+def _group_header(columns: Sequence[ShownColumn]) -> list[str]:
     """The line of group names over their columns, with a rule under each; none without groups."""
     if not any(column.group for column in columns):
         return []
@@ -393,35 +398,37 @@ def _latex_escape(text: str) -> str:
     return "".join(LATEX.get(character, character) for character in text)
 
 
-def render(catalog: Catalog, artifact: Artifact, folder: Path | None = None) -> tuple[Path, ...]:
-    """Write an artifact's files, the tidy CSV always among them, and return their paths.
+def render(artifact: RenderingNode, folder: Path, measured: Measured) -> tuple[Path, ...]:
+    """Write an artifact's files into a folder, the tidy CSV always among them; return their paths.
 
-    They go to `folder`, or to the results of the scale.
+    `measured` are the records of its measurements, as `read_measurement` gives them, by path.
 
     Raises:
-        VitrailError: a figure's measurement is missing, a cell's key is unknown, or the results
-            folder cannot be written to.
+        VitrailError: a figure's measurement is missing, a cell's key is unknown, or the folder
+            cannot be written to.
     """
-    found = {one.path: read_measurement(one.path) for one in artifact.measurements}
-    measured = {path: values for path, values in found.items() if values is not None}
-    cells = compare(artifact, measured, catalog.scale.name)
-    usual = catalog.files(artifact)
-    csv, *others = paths = tuple(folder / file.name for file in usual) if folder else usual
+    cells = compare(artifact, measured)
+    csv, *others = paths = tuple(folder / file.name for file in artifact.files)
     if artifact.draw is None:
         for path, write in zip(others, (markdown, latex), strict=True):
             write_atomically(path, write(artifact, cells))
     else:
         from vitrail import style  # matplotlib only where something is drawn
 
-        if missing := [path for path, values in found.items() if values is None]:
+        if missing := [path for path in artifact.measurements if path not in measured]:
             raise VitrailError(
-                f"{artifact.paper} {artifact.name} needs {missing[0]}; "
-                f"run snakemake {artifact.paper}_{artifact.name}"
+                f"{artifact.target} needs {missing[0]}; run snakemake {artifact.target}"
             )
         draw = import_function(artifact.draw, "artifacts.yaml")
-        figure = draw(cells, list(measured.values()))
+        figure = draw(cells, [measured[path] for path in artifact.measurements])
         if len(cells):
             style.stamp(figure, origin(cells))
         style.save(figure, csv.with_suffix(""))
     write_atomically(csv, cells.to_csv(index=False, lineterminator="\n"))
     return paths
+
+
+def read_measured(artifact: RenderingNode) -> dict[Path, dict[str, Any]]:
+    """Read the records of an artifact's measurements that were taken, by path."""
+    found = {path: read_measurement(path) for path in artifact.measurements}
+    return {path: values for path, values in found.items() if values is not None}

@@ -2,9 +2,10 @@
 
 To read it in order: `schema` (strict typed YAML), `settings` and `datasets` (what one may change,
 which datasets there are), `recipe` (everything that decides a training but the seed), `paper` (what
-a paper's folder says), `claims` (its statements as relations over cells), `resolution` (one paper's
-recipes and measures at one scale), `catalog` (the papers at one scale, linked into runs,
-measurements and artifacts), `jobs` (the files that jobs are) and `code` (what a number depends on
-in the code, as a digest). `source` reads Python that configurations name, `weights` is the registry
-of published weights. Nothing here imports torch, so that building the graph stays fast.
+a paper's folder says), `named` (names for what several places of it say), `claims` (its statements
+as relations over cells), `resolution` (one paper's recipes and measures at one scale), `catalog`
+(the papers at one scale, linked into runs, measurements and artifacts), `jobs` (the files that jobs
+are) and `code` (what a number depends on in the code, as a digest). `source` reads Python that
+configurations name, `weights` is the registry of published weights. Nothing here imports torch, so
+that building the graph stays fast.
 """

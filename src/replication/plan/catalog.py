@@ -15,9 +15,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from replication.plan.code import measuring_digest, training_digest
+from replication.plan.code import (
+    digest,
+    file_of,
+    modules_of_measurement,
+    modules_of_rendering,
+    modules_of_report,
+    modules_of_training,
+)
 from replication.plan.datasets import DatasetInfo, find, load_registry
-from replication.plan.jobs import MeasurementJob, SeedFolders, TrainedRun, TrainingJob
+from replication.plan.kinds import AnyRecipe
+from replication.plan.nodes import (
+    AnyNode,
+    MeasurementNode,
+    PrintedValue,
+    RenderingNode,
+    ReportedPaper,
+    ReportNode,
+    SeedFolders,
+    ShownCell,
+    ShownColumn,
+    TrainedRun,
+    TrainingNode,
+)
 from replication.plan.paper import (
     ArtifactSpec,
     CellSpec,
@@ -26,12 +46,12 @@ from replication.plan.paper import (
     Printed,
     read_reference,
 )
-from replication.plan.recipe import AnyRecipe, SegmentationRecipe, short_hash
+from replication.plan.recipe import short_hash
 from replication.plan.resolution import PaperAtScale
 from replication.plan.schema import Delta, load
 from replication.plan.settings import Resources, Settings, load_scale, load_settings
 from vitrail.errors import VitrailError, require_known
-from vitrail.provenance import read_provenance
+from vitrail.provenance import DIRTY, changed_files, checkout, head, read_provenance
 
 
 @dataclass(frozen=True)
@@ -57,18 +77,18 @@ class Run(SeedFolders):
         step = self.seeds_per_job
         return tuple(self.seeds[i : i + step] for i in range(0, len(self.seeds), step))
 
-    def receipt(self, seeds: tuple[int, ...]) -> Path:
-        """The file that says that these seeds are trained, with the digests of their weights."""
+    def record(self, seeds: tuple[int, ...]) -> Path:
+        """The record of the training of these seeds, with the digests of their weights."""
         return self.folder / f"trained-{'-'.join(map(str, seeds))}.json"
 
-    def receipts_of(self, seeds: Iterable[int]) -> tuple[Path, ...]:
-        """The receipts of the jobs that train these seeds."""
-        return tuple(self.receipt(job) for job in self.jobs if not set(job).isdisjoint(seeds))
+    def records_of(self, seeds: Iterable[int]) -> tuple[Path, ...]:
+        """The records of the jobs that train these seeds."""
+        return tuple(self.record(job) for job in self.jobs if not set(job).isdisjoint(seeds))
 
     @property
-    def receipts(self) -> tuple[Path, ...]:
-        """One receipt for each training job."""
-        return self.receipts_of(self.seeds)
+    def records(self) -> tuple[Path, ...]:
+        """One record for each training job."""
+        return self.records_of(self.seeds)
 
     @property
     def lineage(self) -> tuple[Run, ...]:
@@ -76,9 +96,14 @@ class Run(SeedFolders):
         return (*(self.source.lineage if self.source else ()), self)
 
     @property
+    def data(self) -> list[dict[str, Any]]:
+        """What decides its weights in the entries of its dataset and of those of its sources."""
+        return [run.info.decisive for run in self.lineage]
+
+    @property
     def code(self) -> str:
         """The digest of the code that would train it now."""
-        return training_digest(self.recipe, self.info)
+        return digest(modules_of_training(self.recipe, self.info))
 
     def trained_by(self, seeds: Iterable[int]) -> set[str]:
         """The digests of the code that has trained these seeds, joined by "+" if several did."""
@@ -88,9 +113,9 @@ class Run(SeedFolders):
 
 def trained_run(run: Run) -> TrainedRun:
     """Where the trained models of a run lie, as jobs are told it."""
-    receipts = {seed: run.receipt(job) for job in run.jobs for seed in job}
+    records = {seed: run.record(job) for job in run.jobs for seed in job}
     return TrainedRun(
-        name=run.name, recipe_hash=run.recipe.hash, folder=run.folder, receipts=receipts
+        name=run.name, recipe_hash=run.recipe.hash, folder=run.folder, records=records
     )
 
 
@@ -273,7 +298,7 @@ class Paper(PaperAtScale):
                 f"'{self.scale.name}', and '{source.folder.name}', whose weights it "
                 f"starts from, has {len(source.seeds)}; give it no more"
             )
-        if source and not isinstance(recipe, SegmentationRecipe):  # which has no such field
+        if source:
             model = recipe.model.model_copy(update={"weights_from": source.folder.name})
             recipe = recipe.model_copy(update={"model": model})
         return self._as_run(name, recipe, jobs.seeds, jobs.seeds_per_job, source)
@@ -363,8 +388,9 @@ class Catalog:
         self.runs_root = Path(settings.runs_root)
         self.data_root = Path(settings.data_root)
         self.results = Path(settings.results_root) / self.scale.name
-        self.report = self.results / "report.md"  # links every artifact, says which claims hold
-        self.reports = (self.report, self.report.with_suffix(".html"))
+        # Links every artifact, says which claims hold.
+        self.report = self.results / "report.json"
+        self.reports = (self.report.with_suffix(".md"), self.report.with_suffix(".html"))
         self.datasets = load_registry(root / "configs" / "datasets.yaml")
         folders = sorted(file.parent for file in (root / "configs" / "papers").glob("*/paper.yaml"))
         self.papers = {folder.name: Paper(folder, self) for folder in folders}
@@ -406,7 +432,7 @@ class Catalog:
 
     def place_of(self, target: Target) -> str:
         """Where to look for what a target has made: its page, or the folder of several."""
-        if self.report in target.files:
+        if self.reports[0] in target.files:
             return f"{self.results}/, all on one page in {self.reports[1]}"
         shown = [str(path) for path in target.files if path.suffix in (".md", ".png")]
         return shown[0] if len(shown) == 1 else f"{os.path.commonpath(target.files)}/"
@@ -421,21 +447,35 @@ class Catalog:
         """The measurements behind all artifacts of this scale, by path."""
         return {m.path: m for artifact in self.artifacts for m in artifact.measurements}
 
-    def job(self, output: Path) -> TrainingJob | MeasurementJob:
-        """The job that makes a receipt or a measurement.
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def node(self, output: Path) -> AnyNode:
+        """The node whose record is `output`.
 
         Raises VitrailError where no recipe or artifact of this scale has it.
         """
         if output in self.measurements:
-            return self.measurement_job(self.measurements[output])
+            return self.measurement_node(self.measurements[output])
+        if output in self.renderings:
+            return self.rendering_node(self.renderings[output])
+        if output == self.report:
+            return self.report_node
         run = self.runs.get(output.parent)
         for seeds in run.jobs if run else ():
-            if run and run.receipt(seeds) == output:
-                return self.training_job(run, seeds)
+            if run and run.record(seeds) == output:
+                return self.training_node(run, seeds)
         raise VitrailError(
             f"{output} belongs to no recipe and no artifact at scale '{self.scale.name}'; "
             "ask for a target (snakemake --list-target-rules)"
         )
+
+    @functools.cached_property
+    def renderings(self) -> dict[Path, Artifact]:
+        """The artifacts of this scale, by the records of their renderings."""
+        return {self.rendering(artifact): artifact for artifact in self.artifacts}
+
+    def rendering(self, artifact: Artifact) -> Path:
+        """The record of an artifact's rendering."""
+        return self.results / artifact.paper / f"{artifact.name}.json"
 
     def resources(self, job: Run | Measurement) -> Resources:
         """What the training of a run, or a measurement, asks for.
@@ -457,8 +497,8 @@ class Catalog:
         """The scale's; but a training of no epochs only copies weights, in a job without a GPU."""
         return self.scale.device if run.recipe.steps(run.info.train_images) else "cpu"
 
-    def training_job(self, run: Run, seeds: tuple[int, ...]) -> TrainingJob:
-        """The job that trains some seeds of a run.
+    def training_node(self, run: Run, seeds: tuple[int, ...]) -> TrainingNode:
+        """The node that trains some seeds of a run.
 
         The code counts in its identity as it was when the run was trained, for trainings are not
         repeated because code has changed, unless `retrain` asks for it.
@@ -469,19 +509,20 @@ class Catalog:
         start = trained_run(run.source) if run.source else None
         inputs = [self.receipt_of(run.recipe.data.dataset), *([weights] if weights else [])]
         if start:
-            inputs += [start.receipts[seed] for seed in seeds]
+            inputs += [start.records[seed] for seed in seeds]
         changed = any(one.trained_by(seeds) - {one.code} for one in run.lineage)
         retrain = self.settings.retrain == "changed" and changed
         # Of one that other code has resumed, the last planned it.
         last = {one.rpartition("+")[2] for one in run.trained_by(seeds)}
-        code = "+".join(sorted(last)) if last and not retrain else run.code
-        decided = {"recipe": run.recipe.canonical_json(), "seeds": seeds, "code": code}
-        return TrainingJob(
-            **self._common(run, run.receipt(seeds), inputs),
-            identity=short_hash(decided),
+        return TrainingNode(
+            **self._common(run, run.record(seeds), inputs),
+            **self._where,
+            code="+".join(sorted(last)) if last and not retrain else run.code,
+            commit=self.commit(modules_of_training(run.recipe, run.info)),
             device=self._training_device(run),
             recipe=run.recipe,
             dataset=run.info,
+            data=run.data,
             seeds=seeds,
             checkpoint_seconds=60 * self.scale.checkpoint_minutes,
             published=weights,
@@ -491,35 +532,94 @@ class Catalog:
             tensorboard=jobs.tensorboard,
         )
 
-    def measurement_job(self, measurement: Measurement) -> MeasurementJob:
-        """The job that takes a measurement."""
+    def measurement_node(self, measurement: Measurement) -> MeasurementNode:
+        """The node that takes a measurement."""
         run, on = measurement.run, measurement.on
         named = tuple(find(name, self.datasets) for name in measurement.datasets)
         read = {*measurement.datasets, *([run.recipe.data.dataset] if run else [])}
-        receipts = run.receipts_of(measurement.seeds) if run else ()
-        inputs = (*receipts, *map(self.receipt_of, sorted(read)))
+        records = run.records_of(measurement.seeds) if run else ()
+        inputs = (*records, *map(self.receipt_of, sorted(read)))
         recipe, info = (on.recipe, on.info) if on else (None, None)
         same = ("function", "args", "seeds", "device")
-        fields = {name: getattr(measurement, name) for name in same}
-        reads = (*([run.info] if run else []), *named)
-        decided = {
-            "datasets": [f"{i.name}@{i.version}" if i.version > 1 else i.name for i in named],
-            "recipe": recipe.hash if recipe else None,
-            "code": measuring_digest(measurement.function, measurement.args, recipe, reads),
-        }
-        return MeasurementJob(
+        modules = modules_of_measurement(
+            measurement.function,
+            measurement.args,
+            recipe,
+            (*([run.info] if run else []), *named),
+        )
+        return MeasurementNode(
             **self._common(measurement, measurement.path, inputs),
-            identity=short_hash({**fields, **decided}),
+            **self._where,
+            code=digest(modules),
+            commit=self.commit(modules),
             recipe=recipe,
             recipe_name=on.name if on else None,
             dataset=info,
+            data=on.data if on else [],
             datasets=named,
             run=trained_run(run) if run else None,
-            **fields,
+            **{name: getattr(measurement, name) for name in same},
         )
 
+    def rendering_node(self, artifact: Artifact) -> RenderingNode:
+        """The node that renders an artifact."""
+        measurements = tuple(one.path for one in artifact.measurements)
+        modules = modules_of_rendering(artifact.draw)
+        same = ("title", "caption", "source", "note", "row_header", "rows", "draw", "digits")
+        return RenderingNode(
+            scale=self.scale.name,
+            paper=artifact.paper,
+            name=artifact.name,
+            output=self.rendering(artifact),
+            inputs=measurements,
+            code=digest(modules),
+            commit=self.commit(modules),
+            shape=artifact.kind,
+            columns=tuple(
+                ShownColumn(label=column.label, group=column.group) for column in artifact.columns
+            ),
+            cells=tuple(map(_shown, artifact.cells)),
+            measurements=measurements,
+            **{name: getattr(artifact, name) for name in same},
+        )
+
+    @functools.cached_property
+    def report_node(self) -> ReportNode:
+        """The node that writes the report."""
+        modules = modules_of_report()
+        return ReportNode(
+            scale=self.scale.name,
+            paper="",
+            name="report",
+            output=self.report,
+            inputs=tuple(self.renderings),
+            code=digest(modules),
+            commit=self.commit(modules),
+            description=self.scale.description,
+            papers=tuple(_reported(paper) for paper in self.papers.values()),
+            renderings=tuple(self.renderings),
+            trainings=tuple(record for run in self.runs.values() for record in run.records),
+        )
+
+    @functools.cached_property
+    def _where(self) -> dict[str, Any]:
+        return {"data_root": self.data_root, "workers": self.scale.workers}
+
+    def commit(self, modules: frozenset[str]) -> str | None:
+        """The commit of the checkout, "-dirty" appended where a file of these modules differs."""
+        head, changed = self._checkout
+        if head is None or changed is None:
+            return head and head + DIRTY
+        return head + DIRTY if changed & set(map(file_of, modules)) else head
+
+    @functools.cached_property
+    def _checkout(self) -> tuple[str | None, set[Path] | None]:
+        """The commit, and the files that differ from it; None where git cannot tell."""
+        changed = changed_files()
+        return head(), None if changed is None else {checkout() / name for name in changed}
+
     def _common(self, of: Run | Measurement, output: Path, inputs: Iterable[Path]) -> Any:
-        """The fields that the jobs of both kinds have, but for what decides the result."""
+        """The fields that trainings and measurements have, but for what decides the result."""
         return {
             "scale": self.scale.name,
             "paper": of.paper,
@@ -527,14 +627,12 @@ class Catalog:
             "output": output,
             "inputs": tuple(dict.fromkeys(inputs)),
             "resources": self.resources(of),
-            "data_root": self.data_root,
-            "workers": self.scale.workers,
         }
 
     def makes(self, file: Path) -> bool:
         """Tell whether some rule makes a file at this scale."""
         rendered = (path for artifact in self.artifacts for path in self.files(artifact))
-        receipts = (receipt for run in self.runs.values() for receipt in run.receipts)
+        receipts = (receipt for run in self.runs.values() for receipt in run.records)
         fetched = map(self.receipt_of, self.datasets)
         published = filter(None, (run.recipe.model.published for run in self.runs.values()))
         weights = map(self.weights_of, published)
@@ -593,21 +691,27 @@ def load_catalog(root: Path = Path(), **overrides: Any) -> Catalog:
     return Catalog(root, load_settings(root, overrides))
 
 
-def rerun_trigger(artifact: Artifact) -> str:
-    """A digest that changes with anything written in an artifact: Snakemake renders it again then.
+def _shown(cell: Cell) -> ShownCell:
+    """A cell as its rendering needs it."""
+    same = ("row", "column", "metric", "unit", "key", "digits", "exact", "comparable")
+    printed = cell.printed
+    return ShownCell(
+        measurement=cell.measurement.path if cell.measurement else None,
+        printed=PrintedValue(**vars(printed)) if printed else None,
+        of_hardware=cell.of_hardware,
+        **{name: getattr(cell, name) for name in same},
+    )
 
-    The measurements' content is an input of its own, but which cell shows which is not.
-    """
-    own = ("row", "column", "metric", "unit", "key", "digits", "exact", "comparable")
-    cells = [
-        {
-            **{name: getattr(cell, name) for name in own},
-            "measurement": str(cell.measurement.path) if cell.measurement else None,
-        }
-        for cell in artifact.cells
-    ]
-    words = ("title", "caption", "source", "note", "row_header", "digits", "draw")
-    return short_hash({"cells": cells, **{word: getattr(artifact, word) for word in words}})
+
+def _reported(paper: Paper) -> ReportedPaper:
+    """A paper as the report needs it."""
+    deviations = paper.folder / "deviations.md"
+    return ReportedPaper(
+        name=paper.name,
+        **{name: getattr(paper.info, name) for name in ("title", "authors", "venue", "url")},
+        deviations=deviations.read_text(encoding="utf-8") if deviations.is_file() else "",
+        claims=paper.claims,
+    )
 
 
 def is_target_name(text: str) -> bool:

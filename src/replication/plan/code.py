@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,22 @@ import grimp
 
 import vitrail
 from replication.plan.datasets import DatasetInfo
-from replication.plan.recipe import AnyRecipe, SegmentationRecipe, Training
-from replication.plan.source import code_of, config_strings, syntax_tree
+from replication.plan.kinds import RECIPES, AnyRecipe
+from replication.plan.recipe import Training
+from replication.plan.source import code_of, syntax_tree
 from vitrail.naming import HUBS
 
 SOURCES = Path(vitrail.__file__).parents[1]
 PACKAGES = ("vitrail", "replication")
 COUNTS = ("vitrail", "replication.engine", "replication.data")
 PLUMBING = (
-    "vitrail.commands",
+    "replication.data.layout",
+    "replication.engine.checkpoint",
+    "replication.engine.engine",
+    "replication.engine.hub",
+    "replication.engine.journal",
+    "replication.engine.run_folder",
+    "replication.engine.validation",
     "vitrail.errors",
     "vitrail.files",
     "vitrail.models",  # imports every family; a model counts where it is named
@@ -37,41 +43,55 @@ PLUMBING = (
     "vitrail.provenance",
     "vitrail.segmentation",  # itself, not the modules in it: it registers them all
 )
-REGISTERING = ("register_model", "register_module")  # timm's and mmengine's; register_models too
+REGISTERING = ("register_model", "register_module")  # decorators of timm and of mmengine
 RENDERING = (
     "replication.evidence.comparison",
     "replication.evidence.tables",
     "vitrail.scores",
     "vitrail.style",
 )
+REPORTING = (
+    "replication.evidence.claims",
+    "replication.evidence.page",
+    "replication.evidence.report",
+)
 
 
 def measuring_digest(
     function: str, args: Any, recipe: AnyRecipe | None, datasets: Iterable[DatasetInfo]
 ) -> str:
-    """Return the digest of the code behind a measurement.
-
-    `args` of the ``module:function`` may name models; `recipe` is what it is taken on, if it is on
-    something, trained or not; `datasets` are those whose images it may read.
-    """
+    """Return the digest of the code behind a measurement, as it is now."""
     return digest(modules_of_measurement(function, args, recipe, datasets))
 
 
 def training_digest(recipe: AnyRecipe, dataset: DatasetInfo) -> str:
-    """Return the digest of the code that trains a recipe."""
-    roots = {recipe.engine, *_named_in(recipe), *_openers([dataset])}
-    return digest(closure(roots))
+    """Return the digest of the code that trains a recipe, as it is now."""
+    return digest(modules_of_training(recipe, dataset))
 
 
-def rendering_digest(draw: str | None) -> str:
-    """Return the digest of the code that renders: what all share, and a figure's own function."""
-    return digest(frozenset(RENDERING) | (closure([_module(draw)]) if draw else frozenset()))
+def modules_of_training(recipe: AnyRecipe, dataset: DatasetInfo) -> frozenset[str]:
+    """The modules that decide what a recipe is trained to on a dataset."""
+    return closure({*recipe.code, *_named_in(recipe), *_openers([dataset])})
+
+
+def modules_of_rendering(draw: str | None) -> frozenset[str]:
+    """The modules that render: what all artifacts share, and a figure's own function."""
+    return frozenset(RENDERING) | (closure([_module(draw)]) if draw else frozenset())
+
+
+def modules_of_report() -> frozenset[str]:
+    """The modules that write the report of a scale."""
+    return frozenset((*RENDERING, *REPORTING))
 
 
 def modules_of_measurement(
     function: str, args: Any, recipe: AnyRecipe | None, datasets: Iterable[DatasetInfo]
 ) -> frozenset[str]:
-    """The modules behind a measurement, see `measuring_digest`."""
+    """The modules that decide what is measured.
+
+    `args` of the ``module:function`` may name models; `recipe` is what it is taken on, if it is on
+    something, trained or not; `datasets` are those whose images it may read.
+    """
     roots = {_module(function), *_named_in(args), *_openers(datasets)}
     if recipe is not None:
         roots |= {recipe.builder, *_named_in(recipe)}
@@ -84,8 +104,9 @@ def closure(roots: Iterable[str]) -> frozenset[str]:
 
 
 def counts(module: str) -> bool:
-    """Whether numbers can depend on a module."""
-    return module.startswith(COUNTS) and module not in PLUMBING
+    """Whether numbers can depend on a module; fields of recipes decide by their values alone."""
+    fields = module.startswith(RECIPES) or module.endswith(".recipe")
+    return module.startswith(COUNTS) and module not in PLUMBING and not fields
 
 
 @functools.cache
@@ -116,10 +137,11 @@ def _graph() -> grimp.ImportGraph:
 
 @functools.cache
 def _digest_of(module: str) -> str:
-    return hashlib.sha256(code_of(_file(module)).encode()).hexdigest()
+    return hashlib.sha256(code_of(file_of(module)).encode()).hexdigest()
 
 
-def _file(module: str) -> Path:
+def file_of(module: str) -> Path:
+    """The file of one of our modules."""
     path = SOURCES.joinpath(*module.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
@@ -129,30 +151,32 @@ def registering_modules() -> dict[str, str]:
     """The module that registers each model of timm's kind, and each type of mmengine's, by name."""
     found = {}
     for module in sorted(_graph().modules):
-        path = _file(module)
+        path = file_of(module)
         if any(word in path.read_text(encoding="utf-8") for word in REGISTERING):
             found.update(dict.fromkeys(_registered_in(syntax_tree(path)), module))
     return found
 
 
 def _registered_in(tree: ast.Module) -> Iterator[str]:
+    """The names of the functions and classes at the top level that a decorator registers."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             for decorator in node.decorator_list:
                 if any(word in ast.unparse(decorator) for word in REGISTERING):
-                    yield node.name
-        match node:
-            case ast.Expr(ast.Call(ast.Name("register_models"), [_, _, families, shapes])):
-                parts = map(ast.literal_eval, (families, shapes))
-                # Named as `octic.shapes.register_models` names them.
-                yield from (f"{family}_{shape}_224" for family, shape in itertools.product(*parts))
+                    yield _registered_name(decorator) or node.name
+
+
+def _registered_name(decorator: ast.expr) -> str | None:
+    """The `name` that a call of a decorator gives, if it does: else the class has its own."""
+    given = {word.arg: word.value for word in getattr(decorator, "keywords", [])}
+    return ast.literal_eval(given["name"]) if "name" in given else None
 
 
 def _named_in(value: Any) -> set[str]:
     """The modules that register what a recipe, or a measure's arguments, name."""
     strings = {*_strings(value.model_dump() if isinstance(value, Training) else value)}
-    if isinstance(value, SegmentationRecipe):
-        strings |= config_strings(value.model.name)
+    if isinstance(value, Training):
+        strings.update(value.names_elsewhere())
     known = registering_modules()
     if any(one.startswith(HUBS) for one in strings):  # a model of a hub may be any of ours
         return set(known.values())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -90,9 +90,9 @@ class SegmentationFormat(Strict):
 class DatasetInfo(Strict):
     """One dataset; `folder` is its place below the data root.
 
-    Of all this only name and `version` enter a recipe's hash. So whoever changes what decides a
-    training (mean, std, split, loader, classes, the numbers of images, or what the loader does)
-    raises the version; else runs on the old data would pass for runs on the new.
+    Of all this only name and `version` enter a recipe's hash. A change of another field in
+    `decisive` makes trainings and measurements due in the folders that they have. Whoever changes
+    the images in a way that no such field tells raises the version.
     """
 
     name: SkipJsonSchema[Name]  # the entry's key
@@ -116,10 +116,26 @@ class DatasetInfo(Strict):
     prepare: str | None = Field(
         None,
         pattern=r"^[\w.]+:\w+$",
-        description="module:function of the folder, after the download if there is one, and of an "
-        "empty folder; what it leaves in the latter is moved to the former",
+        description="module:function of this entry, of the folder, after the download if there is "
+        "one, and of an empty folder; what it leaves in the latter is moved to the former",
     )
     layout: str = Field("", description="the tree below the folder, shown to people")
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """The fields that decide numbers, as plain data: not words, links or places.
+
+        They say which images and labels there are (of files their digests), how they are read and
+        normalised, and of how many steps a training is.
+        """
+        decided = {
+            *("name", "version", "classes", "train_images", "val_images"),
+            *("mean", "std", "loader", "prepare", "segmentation"),
+        }
+        plain = self.model_dump(
+            mode="json", include=decided, exclude={"segmentation": {"if_no_masks"}}
+        )
+        return {**plain, "files": {file.name: file.checksum for file in self.files}}
 
     @model_validator(mode="after")
     def _has_what_its_source_needs(self) -> DatasetInfo:
@@ -132,9 +148,33 @@ class DatasetInfo(Strict):
         return self
 
 
+def miniature_of(info: DatasetInfo) -> DatasetInfo:
+    """The entry of a dataset's miniature: ten made-up images of two classes, in its own format.
+
+    Of each class one is for validation and four for training, as EuroSAT is split when it is read.
+    It is called ``<name>-miniature``; classes, mean, std and loader are the dataset's.
+    """
+    own: dict[str, object] = {
+        "name": f"{info.name}-miniature",
+        "title": f"ten made-up images in the format of: {info.title}",
+        "train_images": 8,
+        "val_images": 2,
+        "source": "made",
+        "prepare": "replication.data.miniature:write",
+        "folder": f"miniatures/{info.name}",
+    }
+    # What these count, `verify` asks of the reader instead.
+    return info.model_copy(update={**own, "files": [], "required": [], "images": []})
+
+
 def load_registry(path: Path = Path("configs/datasets.yaml")) -> dict[str, DatasetInfo]:
-    """Read the registry; errors as `load_entries`."""
-    return load_entries(DatasetInfo, path, "dataset")
+    """Read the registry, and add a miniature of each dataset that is downloaded or placed by hand.
+
+    Errors as `load_entries`.
+    """
+    entries = load_entries(DatasetInfo, path, "dataset")
+    of_files = [info for info in entries.values() if info.source in ("download", "manual")]
+    return entries | {one.name: one for one in map(miniature_of, of_files)}
 
 
 def find(name: str, registry: Mapping[str, DatasetInfo]) -> DatasetInfo:

@@ -8,15 +8,29 @@ from __future__ import annotations
 
 import csv
 import itertools
-from collections.abc import Mapping
+import string
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, create_model
 
-from replication.plan.recipe import Task
-from replication.plan.schema import Delta, Placed, StandIns, Strict, merge, parse, with_bases
+from replication.plan.kinds import KINDS
+from replication.plan.named import with_names_resolved
+from replication.plan.schema import (
+    Delta,
+    Placed,
+    StandIns,
+    Strict,
+    match,
+    matching,
+    merge,
+    parse,
+    read_mapping,
+    refuse_unmatched,
+    with_bases,
+)
 from replication.plan.settings import Jobs
 from vitrail.errors import VitrailError, did_you_mean, require_known
 
@@ -31,31 +45,55 @@ class PaperInfo(Strict):
 
 
 class Family(Strict):
-    """Recipes that are the product of some axes: `name` is formatted with each axis' choice."""
+    """Recipes that are a product: in `name`, ``{axis}`` stands for each choice of an axis.
 
-    name: str
-    task: Task = "classification"
-    axes: tuple[str, ...] = ()
-    only: dict[str, tuple[str, ...]] = Field({}, description="axis -> those of its choices it has")
-    delta: Delta = {}
-
-
-class RecipesFile(Strict):
-    """``recipes.yaml``; `base` is that of classifiers, each other task has its own.
-
-    A choice of an axis may say ``extends: <another choice of it>`` and give what it changes.
+    ``{axis:patterns}`` stands for each choice that matches the patterns.
     """
 
-    base: Delta
-    segmentation: Delta = {}
-    self_supervision: Delta = {}
+    name: str
+    task: str = Field("classification", description="the kind of training")
+
+    def members(
+        self, axes: Mapping[str, Collection[str]], where: str
+    ) -> Iterator[tuple[str, dict[str, str]]]:
+        """Yield the name of each recipe, and its choice of each axis in the order of the name.
+
+        Raises VitrailError where an axis is unknown, or patterns match none of its choices.
+        """
+        here = f"{where}: recipe '{self.name}'"
+        try:
+            parts = [part[:3] for part in string.Formatter().parse(self.name)]
+        except ValueError as error:
+            raise VitrailError(f"{here}: the name is no template ({error})") from None
+        choices: dict[str, list[str]] = {}
+        for _, axis, patterns in parts:
+            if axis is not None:
+                require_known(f"{here}: axis", axis, axes)
+                refuse_unmatched(f"{here}: choice", patterns or "*", axes[axis])
+                choices[axis] = [name for name in axes[axis] if match(name, patterns or "*")]
+        for chosen in itertools.product(*choices.values()):
+            choice_of = dict(zip(choices, chosen, strict=True))
+            name = "".join(text + choice_of.get(axis or "", "") for text, axis, _ in parts)
+            yield name, choice_of
+
+
+class Families(Strict):
+    """``recipes.yaml`` but for the bases of the kinds of training, see `RecipesFile`.
+
+    A recipe is its base, then its choice of each axis, then the deltas whose patterns match its
+    name. A choice of an axis may say ``extends: <another choice of it>`` and give what it changes.
+    """
+
+    base: Delta = Field(description="what recipes of families without a `task` have in common")
     axes: dict[str, dict[str, Delta]] = {}
     recipes: tuple[Family, ...]
+    deltas: dict[str, Delta] = Field({}, description="recipes -> what is laid over them")
 
     def expand(self, where: str) -> dict[str, Delta]:
         """Return every recipe of the paper by name, base and deltas merged.
 
-        Raises VitrailError where an axis or a choice is unknown, or two recipes share a name.
+        Raises VitrailError where an axis or a choice is unknown, two recipes share a name, or
+        patterns match no recipe.
         """
         axes = {
             axis: {choice: self._choice(axis, choice, where) for choice in choices}
@@ -63,21 +101,14 @@ class RecipesFile(Strict):
         }
         recipes: dict[str, Delta] = {}
         for family in self.recipes:
-            here = f"{where}: recipe '{family.name}'"
-            for axis, only in family.only.items():
-                require_known(f"{here}: axis", axis, family.axes)
-                for choice in only:
-                    require_known(f"{here}: choice", choice, axes.get(axis, ()))
-            for axis in family.axes:
-                require_known(f"{here}: axis", axis, axes)
-            choices = (family.only.get(axis, axes[axis]) for axis in family.axes)
-            for chosen in itertools.product(*choices):
-                names = dict(zip(family.axes, chosen, strict=True))
-                name = fill(family.name, names, here)
+            for name, choice_of in family.members(axes, where):
                 if name in recipes:
                     raise VitrailError(f"{where}: two recipes are called '{name}'; rename one")
-                deltas = [axes[axis][value] for axis, value in names.items()]
-                recipes[name] = merge(self._base_of(family, where), *deltas, family.delta)
+                chosen = (axes[axis][choice] for axis, choice in choice_of.items())
+                deltas = matching(name, self.deltas)
+                recipes[name] = merge(self._base_of(family, where), *chosen, *deltas)
+        for patterns in self.deltas:
+            refuse_unmatched(f"{where}: recipe", patterns, recipes)
         return recipes
 
     def _choice(self, axis: str, name: str, where: str) -> Delta:
@@ -90,10 +121,20 @@ class RecipesFile(Strict):
         return merged
 
     def _base_of(self, family: Family, where: str) -> Delta:
-        base = self.base if family.task == "classification" else getattr(self, family.task)
-        place = f"{where}: the recipes '{family.name}'"
-        places = {"task": place} if "task" in family.model_fields_set else {}
-        return merge(Placed({"task": family.task}, places), base)
+        if "task" not in family.model_fields_set:
+            return merge({"task": family.task}, self.base)
+        here = f"{where}: the recipes '{family.name}'"
+        require_known(f"{here}: task", family.task, KINDS)
+        base = getattr(self, family.task)
+        return merge(Placed({"task": family.task}, {"task": here}), base)
+
+
+RecipesFile = create_model(
+    "RecipesFile",
+    __base__=Families,
+    __doc__="``recipes.yaml``: families of recipes, and under each kind's task its own base.",
+    **{task: (Delta, Field({}, description="as `base`")) for task in KINDS},  # type: ignore[call-overload]
+)
 
 
 class MeasureSpec(Strict):
@@ -201,10 +242,17 @@ class ArtifactSpec(Strict):
 
 
 class ArtifactsFile(Strict):
-    """``artifacts.yaml``."""
+    """``artifacts.yaml``; what its names stand for is told in `replication.plan.named`."""
 
+    values: dict[str, Delta] = Field({}, description="mappings that others are laid over")
+    labels: dict[str, tuple[Labelled, ...]] = Field({}, description="lists of rows or columns")
     measures: dict[str, MeasureSpec]
     artifacts: dict[str, ArtifactSpec]
+
+    @classmethod
+    def read(cls, path: Path) -> ArtifactsFile:
+        """Read the file; raises VitrailError where it is wrong or a name in it is unknown."""
+        return parse(cls, with_names_resolved(read_mapping(path)), str(path))
 
 
 class MeasureDelta(Strict):

@@ -13,13 +13,14 @@ from typing import Any
 
 from replication.plan.claims import read_claims
 from replication.plan.datasets import DatasetInfo, find
+from replication.plan.kinds import KINDS, AnyRecipe, parse_recipe
 from replication.plan.paper import ArtifactsFile, Delta, MeasureSpec, PaperScale, RecipesFile
-from replication.plan.recipe import RECIPES, AnyRecipe
 from replication.plan.schema import (
     Placed,
     StandIns,
     load,
     match,
+    matching,
     merge,
     parse,
     place_of,
@@ -27,7 +28,6 @@ from replication.plan.schema import (
     refuse_unmatched,
 )
 from replication.plan.settings import Jobs, Scale, known_scales
-from replication.plan.source import FOLDER, config_digest
 from vitrail.errors import VitrailError, did_you_mean
 
 
@@ -45,7 +45,7 @@ class PaperAtScale:
         self.folder, self.scale, self.datasets, self.root = folder, scale, datasets, root
         self.recipes_path, self.artifacts_path = folder / "recipes.yaml", folder / "artifacts.yaml"
         self.recipes = load(RecipesFile, self.recipes_path).expand(str(self.recipes_path))
-        self.artifacts_file = load(ArtifactsFile, self.artifacts_path)
+        self.artifacts_file = ArtifactsFile.read(self.artifacts_path)
         for name, spec in self.artifacts_file.artifacts.items():
             spec.refuse_equal_labels(f"{self.artifacts_path}, {name}")
         self.claims = read_claims(folder / "claims.yaml", self.artifacts_file.artifacts)
@@ -175,25 +175,21 @@ class PaperAtScale:
         return [
             delta
             for layer in self.layers.values()
-            for patterns, delta in getattr(layer, kind).items()
-            if match(name, patterns)
+            for delta in matching(name, getattr(layer, kind))
         ]
 
     def _recipe(self, name: str, values: Delta) -> AnyRecipe:
         where = f"{self.recipes_path}, recipe '{name}' at scale '{self.scale.name}'"
-        return parse(RECIPES[values["task"]], values, where)
+        return parse_recipe(values, where)
 
     def _completed(self, written: Delta) -> Placed:
-        """Add what nobody writes: the dataset's version, and the digest of a configuration."""
+        """Add what nobody writes: the dataset's version, and what the kind derives."""
         more: dict[str, Placed] = {}
         if (dataset := written.get("data", {}).get("dataset")) is not None:
             version = find(dataset, self.datasets).version
             place = f"configs/datasets.yaml: the version of {dataset}"
             more["data"] = _placed("version", version, place)
-        name = written.get("model", {}).get("name", "")
-        if written["task"] == "segmentation" and (digest := config_digest(name, self.root)):
-            more["model"] = _placed("sha256", digest, f"computed from {FOLDER / name}.py")
-        return merge(written, more)
+        return merge(written, more, KINDS[written["task"]].derived(written, self.root))
 
 
 def _placed(key: str, value: Any, place: str) -> Placed:

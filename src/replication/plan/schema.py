@@ -128,6 +128,7 @@ class Strict(BaseModel):
 
 
 Model = TypeVar("Model", bound=BaseModel)
+Value = TypeVar("Value")
 
 
 def read_yaml(path: Path) -> Any:
@@ -253,6 +254,11 @@ def merge(base: Mapping[str, Any], *deltas: Mapping[str, Any]) -> Placed:
 def match(name: str, patterns: str) -> bool:
     """Tell whether a name matches one of some patterns (``*``, ``?``, ``[ab]``), by commas."""
     return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split(","))
+
+
+def matching(name: str, by_patterns: Mapping[str, Value]) -> list[Value]:
+    """Return the values whose patterns match a name, in the order in which they are written."""
+    return [value for patterns, value in by_patterns.items() if match(name, patterns)]
 
 
 def refuse_unmatched(what: str, patterns: str, names: Iterable[str]) -> None:

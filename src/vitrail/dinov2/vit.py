@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
+from timm.models import generate_default_cfgs, register_model
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrail.octic.shapes import register_models
+from vitrail.octic.shapes import TIMM_CFG, build
 
 OFFSET = 0.1
 TIMM_STD = 0.02
@@ -78,11 +79,22 @@ class MaskedVisionTransformer(_Timms):
         return torch.cat([self.pos_embed[:, :1], resampled.flatten(2).mT.to(table)], dim=1)
 
 
-register_models(
-    __name__,
-    MaskedVisionTransformer,
-    {"masked_vit": {}},
-    ["large_patch16", "huge_patch16"],
-    first_conv="patch_embed.proj",
-    pretrained_filter_fn=checkpoint_filter_fn,
-)
+_MASKED = [f"masked_vit_{shape}_224" for shape in ("large_patch16", "huge_patch16")]
+default_cfgs = generate_default_cfgs(dict.fromkeys(_MASKED, TIMM_CFG))
+
+
+def _masked_vit(shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    name, options = f"masked_vit_{shape}_224", {"pretrained_filter_fn": checkpoint_filter_fn}
+    return build(MaskedVisionTransformer, name, shape, pretrained, options, **kwargs)
+
+
+@register_model
+def masked_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """ViT-L/16 with a mask token."""
+    return _masked_vit("large_patch16", pretrained, **kwargs)
+
+
+@register_model
+def masked_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """ViT-H/16 with a mask token."""
+    return _masked_vit("huge_patch16", pretrained, **kwargs)

@@ -11,6 +11,7 @@ import math
 from typing import Any, Literal, get_args
 
 import torch
+from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -24,7 +25,7 @@ from vitrail.octic.layers import (
     SteerablePositionEmbedding,
     channels_of_plane,
 )
-from vitrail.octic.shapes import register_models
+from vitrail.octic.shapes import CFG, TRAINED, build
 from vitrail.octic.vit import SteerableVisionTransformer, checkpoint_filter_fn
 
 FlipFamily = Literal["d2", "h2"]
@@ -204,10 +205,71 @@ class FlipVisionTransformer(SteerableVisionTransformer):
         super().__init__(equivariant=family == "d2", invariantise=invariantise, **kwargs)
 
 
-register_models(
-    __name__,
-    FlipVisionTransformer,
-    {"d2_vit": {}, "h2_vit": {"family": "h2"}},
-    ["small_patch16", "base_patch16", "large_patch16", "huge_patch14", "huge_patch16"],
-    pretrained_filter_fn=checkpoint_filter_fn,
-)
+_FLIP = [f"{family}_vit_{shape}_224" for family in get_args(FlipFamily) for shape in TRAINED]
+default_cfgs = generate_default_cfgs(dict.fromkeys(_FLIP, CFG))
+
+
+def _flip(family: FlipFamily, shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    name = f"{family}_vit_{shape}_224"
+    options = {"family": family, "pretrained_filter_fn": checkpoint_filter_fn}
+    return build(FlipVisionTransformer, name, shape, pretrained, options, **kwargs)
+
+
+@register_model
+def d2_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D2 of ViT-S/16."""
+    return _flip("d2", "small_patch16", pretrained, **kwargs)
+
+
+@register_model
+def d2_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D2 of ViT-B/16."""
+    return _flip("d2", "base_patch16", pretrained, **kwargs)
+
+
+@register_model
+def d2_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D2 of ViT-L/16."""
+    return _flip("d2", "large_patch16", pretrained, **kwargs)
+
+
+@register_model
+def d2_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D2 of ViT-H/14."""
+    return _flip("d2", "huge_patch14", pretrained, **kwargs)
+
+
+@register_model
+def d2_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D2 of ViT-H/16."""
+    return _flip("d2", "huge_patch16", pretrained, **kwargs)
+
+
+@register_model
+def h2_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H2 of ViT-S/16."""
+    return _flip("h2", "small_patch16", pretrained, **kwargs)
+
+
+@register_model
+def h2_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H2 of ViT-B/16."""
+    return _flip("h2", "base_patch16", pretrained, **kwargs)
+
+
+@register_model
+def h2_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H2 of ViT-L/16."""
+    return _flip("h2", "large_patch16", pretrained, **kwargs)
+
+
+@register_model
+def h2_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H2 of ViT-H/14."""
+    return _flip("h2", "huge_patch14", pretrained, **kwargs)
+
+
+@register_model
+def h2_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H2 of ViT-H/16."""
+    return _flip("h2", "huge_patch16", pretrained, **kwargs)

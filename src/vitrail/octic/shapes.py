@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
@@ -22,57 +20,77 @@ SHAPES = {
     "e_patch16": (1792, 56, 16, 15360, 16),
     "22b_patch16": (6144, 36, 48, 24576, 16),
 }
+TRAINED = ("small_patch16", "base_patch16", "large_patch16", "huge_patch14", "huge_patch16")
+WIDEST = ("gigantic_patch16", "e_patch16", "22b_patch16")
+
+# What timm records of a model, where it differs from timm's defaults.
+CFG = {
+    "crop_pct": 1.0,
+    "fixed_input_size": True,
+    "first_conv": "patch_embed",
+    "classifier": "head",
+}
+TIMM_CFG = {**CFG, "first_conv": "patch_embed.proj"}  # of a model with timm's patch embedding
 
 
-def register_models(
-    module: str,
+def build(
     model_type: type[nn.Module],
-    families: Mapping[str, Mapping[str, Any]],
-    shapes: Sequence[str],
+    name: str,
+    shape: str,
+    pretrained: bool,
+    options: Mapping[str, Any],
     /,
-    first_conv: str = "patch_embed",
-    **options: Any,
-) -> None:
-    """Register models ``<family>_<shape>_224`` with timm, as functions of the calling `module`.
+    **kwargs: Any,
+) -> nn.Module:
+    """Build the registered model `name`, a `model_type` of one of `SHAPES`.
 
-    A call stands at the module's top level with literal families and shapes, since the names are
-    also read from the source. Whatever `model_type` takes is an argument of `timm.create_model`,
-    and goes before the family's arguments, `options` and those of the shape.
+    `kwargs` are those of `timm.create_model`, or arguments of `model_type`; they go before
+    `options`, and these before the shape's widths and depth.
     """
-    cfg = {"crop_pct": 1.0, "fixed_input_size": True, "first_conv": first_conv}
-    namespace = vars(sys.modules[module])
-    for (family, given), shape in itertools.product(families.items(), shapes):
-        name = f"{family}_{shape}_224"
-        cfgs = generate_default_cfgs({name: {**cfg, "classifier": "head"}})
-        namespace.setdefault("default_cfgs", {}).update(cfgs)
-        namespace[name] = _registered(module, model_type, name, shape, {**options, **given})
-
-
-def _registered(
-    module: str, model_type: type[nn.Module], name: str, shape: str, options: Mapping[str, Any]
-) -> Any:
     width, depth, heads, hidden, patch = SHAPES[shape]
     sizes = {"patch_size": patch, "embed_dim": width, "depth": depth, "num_heads": heads}
-
-    def entrypoint(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-        given = {**sizes, "mlp_ratio": hidden / width, **options, **kwargs}
-        out_indices = given.pop("out_indices", min(3, given["depth"]))
-        feature_cfg = {"out_indices": out_indices, "feature_cls": "getter"}
-        model: nn.Module = build_model_with_cfg(
-            model_type, name, pretrained, feature_cfg=feature_cfg, **given
-        )
-        return model
-
-    entrypoint.__module__, entrypoint.__name__, entrypoint.__qualname__ = module, name, name
-    entrypoint.__doc__ = f"Build {name}, a `{model_type.__name__}`."
-    return register_model(entrypoint)
+    given = {**sizes, "mlp_ratio": hidden / width, **options, **kwargs}
+    out_indices = given.pop("out_indices", min(3, given["depth"]))
+    feature_cfg = {"out_indices": out_indices, "feature_cls": "getter"}
+    model: nn.Module = build_model_with_cfg(
+        model_type, name, pretrained, feature_cfg=feature_cfg, **given
+    )
+    return model
 
 
-register_models(
-    __name__,
-    VisionTransformer,
-    {"vit": {"init_values": 1e-4, "no_embed_class": True}},  # DeiT III's layer scale and positions
-    ["huge_patch16", "gigantic_patch16", "e_patch16", "22b_patch16"],
-    first_conv="patch_embed.proj",
-    pretrained_filter_fn=checkpoint_filter_fn,
-)
+_VIT = [f"vit_{shape}_224" for shape in ("huge_patch16", *WIDEST)]
+default_cfgs = generate_default_cfgs(dict.fromkeys(_VIT, TIMM_CFG))
+
+
+def _vit(shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    """Timm's ViT with DeiT III's layer scale and positions."""
+    options = {
+        "init_values": 1e-4,
+        "no_embed_class": True,
+        "pretrained_filter_fn": checkpoint_filter_fn,
+    }
+    return build(VisionTransformer, f"vit_{shape}_224", shape, pretrained, options, **kwargs)
+
+
+@register_model
+def vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """ViT-H/16, timm's."""
+    return _vit("huge_patch16", pretrained, **kwargs)
+
+
+@register_model
+def vit_gigantic_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """ViT-G/16, timm's."""
+    return _vit("gigantic_patch16", pretrained, **kwargs)
+
+
+@register_model
+def vit_e_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """ViT-e/16, timm's."""
+    return _vit("e_patch16", pretrained, **kwargs)
+
+
+@register_model
+def vit_22b_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """ViT-22B/16, timm's."""
+    return _vit("22b_patch16", pretrained, **kwargs)

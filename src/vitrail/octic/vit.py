@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from timm.layers import LayerNorm, global_pool_nlc, to_2tuple
-from timm.models import checkpoint
+from timm.models import checkpoint, generate_default_cfgs, register_model
 from timm.models._input import update_model_input_size
 from timm.models._manipulate import adapt_input_conv
 from timm.models.vision_transformer import Block
@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from vitrail.errors import VitrailError, require_known
 from vitrail.intermediates import Intermediates
+from vitrail.octic.checkpoint import load_published
 from vitrail.octic.group import to_channels
 from vitrail.octic.invariants import INVARIANTS, Invariant
 from vitrail.octic.layers import (
@@ -38,7 +39,7 @@ from vitrail.octic.layers import (
     SteerablePatchEmbed,
     require_even,
 )
-from vitrail.octic.shapes import register_models
+from vitrail.octic.shapes import CFG, TRAINED, WIDEST, build
 
 Family = Literal["d8", "h8", "i8"]
 Pool = Literal["token", "avg", ""]
@@ -346,9 +347,7 @@ def checkpoint_filter_fn(
         VitrailError: published weights do not fit the model.
     """
     if any(name.endswith("patch_embed.lift8.conv_A1.weight") for name in state_dict):
-        from vitrail.octic.checkpoint import load_published
-
-        load_published(cast(OcticVisionTransformer, model), state_dict)
+        load_published(model, state_dict)
         return dict(model.state_dict())
     state = dict(state_dict)
     positions, ours = state["pos_embed.weight"], model.get_parameter("pos_embed.weight")
@@ -424,17 +423,120 @@ class OcticVisionTransformer(SteerableVisionTransformer):
         )
 
 
-register_models(
-    __name__,
-    OcticVisionTransformer,
-    {"octic_d8_vit": {}, "octic_h8_vit": {"family": "h8"}, "octic_i8_vit": {"family": "i8"}},
-    ["small_patch16", "base_patch16", "large_patch16", "huge_patch14", "huge_patch16"],
-    pretrained_filter_fn=checkpoint_filter_fn,
-)
-register_models(
-    __name__,
-    OcticVisionTransformer,
-    {"octic_d8_vit": {}},
-    ["gigantic_patch16", "e_patch16", "22b_patch16"],
-    pretrained_filter_fn=checkpoint_filter_fn,
-)
+_OCTIC = [f"octic_{family}_vit_{shape}_224" for family in get_args(Family) for shape in TRAINED]
+_WIDEST = [f"octic_d8_vit_{shape}_224" for shape in WIDEST]
+default_cfgs = generate_default_cfgs(dict.fromkeys((*_OCTIC, *_WIDEST), CFG))
+
+
+def _octic(family: Family, shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    name = f"octic_{family}_vit_{shape}_224"
+    options = {"family": family, "pretrained_filter_fn": checkpoint_filter_fn}
+    return build(OcticVisionTransformer, name, shape, pretrained, options, **kwargs)
+
+
+@register_model
+def octic_d8_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-S/16."""
+    return _octic("d8", "small_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-B/16."""
+    return _octic("d8", "base_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-L/16."""
+    return _octic("d8", "large_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-H/14."""
+    return _octic("d8", "huge_patch14", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-H/16."""
+    return _octic("d8", "huge_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_gigantic_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-G/16."""
+    return _octic("d8", "gigantic_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_e_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-e/16."""
+    return _octic("d8", "e_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_d8_vit_22b_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """D8 of ViT-22B/16."""
+    return _octic("d8", "22b_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_h8_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H8 of ViT-S/16."""
+    return _octic("h8", "small_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_h8_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H8 of ViT-B/16."""
+    return _octic("h8", "base_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_h8_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H8 of ViT-L/16."""
+    return _octic("h8", "large_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_h8_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H8 of ViT-H/14."""
+    return _octic("h8", "huge_patch14", pretrained, **kwargs)
+
+
+@register_model
+def octic_h8_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """H8 of ViT-H/16."""
+    return _octic("h8", "huge_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_i8_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """I8 of ViT-S/16."""
+    return _octic("i8", "small_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_i8_vit_base_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """I8 of ViT-B/16."""
+    return _octic("i8", "base_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_i8_vit_large_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """I8 of ViT-L/16."""
+    return _octic("i8", "large_patch16", pretrained, **kwargs)
+
+
+@register_model
+def octic_i8_vit_huge_patch14_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """I8 of ViT-H/14."""
+    return _octic("i8", "huge_patch14", pretrained, **kwargs)
+
+
+@register_model
+def octic_i8_vit_huge_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """I8 of ViT-H/16."""
+    return _octic("i8", "huge_patch16", pretrained, **kwargs)

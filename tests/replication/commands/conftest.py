@@ -39,7 +39,7 @@ RECIPES = {
             },
         }
     },
-    "recipes": [{"name": "{mix}", "axes": ["mix"]}],
+    "recipes": [{"name": "{mix}"}],
 }
 SMOKE = {
     "recipes": {

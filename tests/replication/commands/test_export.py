@@ -1,6 +1,8 @@
 """A run leaves as timm takes it, and comes back with the same bits."""
 
+import errno
 import json
+import re
 
 import pytest
 import timm
@@ -9,7 +11,8 @@ import yaml
 
 from replication.commands.export import export
 from replication.engine.model import save_weights
-from replication.plan.recipe import Recipe, SelfSupervisionRecipe
+from replication.engine.recipes.classification import ClassificationRecipe
+from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
 from tests.vitrail.dinov2.conftest import BASE as SELF_SUPERVISION
 from vitrail.dinov2.network import build_model as build_backbone
 from vitrail.errors import VitrailError
@@ -28,7 +31,7 @@ MODEL = {
 def run(tmp_path, root, monkeypatch):
     """A trained run of one seed, with a measurement of it and one of other weights."""
     monkeypatch.chdir(root)
-    recipe = Recipe.model_validate(
+    recipe = ClassificationRecipe.model_validate(
         {
             "model": MODEL,
             "data": {"dataset": "digits", "image_size": 16, "crop_pct": 1.0},
@@ -44,8 +47,9 @@ def run(tmp_path, root, monkeypatch):
     measurements = seed.parent / "measurements"
     measurements.mkdir()
     for name, digest in (("accuracy", sha256(seed / "weights.safetensors")), ("stale", "0" * 64)):
-        taken = {"name": name, "values": {"0": {"top1": 97.25}}, "weights": {"0": digest}}
-        (measurements / f"{name}.json").write_text(json.dumps({**taken, "dataset": "digits"}))
+        taken = {"name": name, "dataset": "digits", "seeds": [0], "provenance": {}}
+        taken |= {"values": {"0": {"top1": 97.25}}, "weights": {"0": digest}}
+        (measurements / f"{name}.json").write_text(json.dumps(taken))
     return seed.parent
 
 
@@ -115,3 +119,75 @@ def test_a_wrong_place_is_refused_in_a_sentence(run, tmp_path):
     ):
         with pytest.raises(VitrailError, match=message):
             export(run, to, seed, push)
+
+
+def file_in_the_way(place):
+    place.write_text("")
+    return place
+
+
+def below_a_file(place):
+    return file_in_the_way(place) / "mine"
+
+
+def dangling_link(place):
+    place.symlink_to(place.with_name("nowhere"))
+    return place
+
+
+@pytest.mark.parametrize("occupy", [file_in_the_way, below_a_file, dangling_link])
+def test_a_place_that_is_no_folder_is_refused_and_left_as_it_was(run, tmp_path, occupy):
+    to = occupy(tmp_path / "place")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(VitrailError, match=re.escape(str(to))):
+        export(run, to, 0, None)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_place_that_one_may_not_write_is_refused(run, tmp_path, monkeypatch):
+    def refuse(path, *args, **options):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    with pytest.raises(VitrailError, match=r"mine .*Permission denied"):
+        export(run, tmp_path / "mine", 0, None)
+
+
+def test_an_empty_folder_and_a_link_to_one_are_filled(run, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    export(run, tmp_path / "link", 0, None)
+    assert (tmp_path / "empty" / "model.safetensors").is_file()
+    assert (tmp_path / "link").is_symlink()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[]", "[" * 100_000, '{"values": 1}', '{"seeds": [0], "values": {}, "provenance": {}}'],
+    ids=["cut", "list", "nested", "values", "seeds"],
+)
+def test_a_damaged_measurement_is_named_and_nothing_is_left(run, tmp_path, content):
+    file = run / "measurements" / "accuracy.json"
+    file.write_text(content)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(VitrailError, match=re.escape(str(file))):
+        export(run, tmp_path / "mine", 0, None)
+    assert sorted(tmp_path.rglob("*")) == before
+    file.unlink()
+    export(run, tmp_path / "mine", 0, None)  # what failed does not stand in the way of the next
+
+
+@pytest.mark.parametrize("task", ["clasification", ["classification"], {"a": 1}])
+def test_a_recipe_of_no_known_task_is_refused_in_a_sentence(run, tmp_path, task):
+    path = run / "seed0" / "recipe.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "task": task}))
+    with pytest.raises(VitrailError, match=r"recipe.yaml: task .* is unknown.*classification"):
+        export(run, tmp_path / "mine", 0, None)
+    assert not (tmp_path / "mine").exists()
+
+
+def test_an_upload_that_is_refused_leaves_no_folder(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "HfApi", Hub)
+    with pytest.raises(VitrailError, match="401"):
+        export(run, tmp_path / "mine", 0, "hf-hub:nobody/mine")
+    assert not (tmp_path / "mine").exists()

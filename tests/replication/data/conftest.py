@@ -5,8 +5,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.datasets import DatasetInfo
-from replication.plan.recipe import Recipe
 
 RESET = struct.pack("ii", 1, 0)  # closing a socket then resets its connection
 
@@ -38,7 +38,9 @@ class Handler(BaseHTTPRequestHandler):
         faults = self.server.faults.get(behaviour, [])
         if faults:
             fault = faults.pop(0)
-            if fault == "reset":  # the connection, in the middle of it
+            if fault == "silence":  # until the other side hangs up
+                self.connection.recv(1)
+            elif fault == "reset":  # the connection, in the middle of it
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
                 self.close_connection = True
             else:
@@ -48,12 +50,19 @@ class Handler(BaseHTTPRequestHandler):
             content = content[:-1] + bytes([content[-1] ^ 1])
         if behaviour == "deaf":
             start = 0
+        if start >= len(content) > 0:
+            self.send_error(416)
+            return
         self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
         rest = content[start:]
-        drops = behaviour in ("drops", "deaf") and len(self.server.requests) == 1
-        self.wfile.write(rest[: len(rest) // 2] if drops else rest)
+        half = behaviour in ("drops", "deaf", "stalls") and len(self.server.requests) == 1
+        self.wfile.write(rest[: len(rest) // 2] if half else rest)
+        if half and behaviour == "stalls":
+            self.connection.recv(1)  # until the other side hangs up
 
     def log_message(self, *args):
         pass
@@ -76,8 +85,8 @@ def digits(registry) -> DatasetInfo:
 def recipe():
     """Make a recipe for 28-pixel digits; keyword arguments change its augmentation."""
 
-    def make(data=None, **augmentation) -> Recipe:
-        return Recipe.model_validate(
+    def make(data=None, **augmentation) -> ClassificationRecipe:
+        return ClassificationRecipe.model_validate(
             {
                 "model": {"name": "any"},
                 "data": {"dataset": "digits", "image_size": 28, **(data or {})},

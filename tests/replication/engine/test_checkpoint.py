@@ -13,7 +13,7 @@ from vitrail.files import sha256
 
 @pytest.fixture
 def checkpoints(tmp_path) -> Checkpoints:
-    return Checkpoints(tmp_path / "checkpoints", "0123abcd", seed=4)
+    return Checkpoints(tmp_path / "checkpoints", "0123abcd", seed=4, data="89ef")
 
 
 def state(step: int) -> dict:
@@ -161,10 +161,12 @@ def test_if_all_are_damaged_the_message_says_what_to_delete(checkpoints):
     assert len(names(checkpoints)) == 4  # the evidence stays
 
 
-@pytest.mark.parametrize("other", [("ffffffff", 4), ("0123abcd", 5)])
-def test_the_checkpoint_of_another_recipe_or_seed_is_refused(checkpoints, other):
+@pytest.mark.parametrize(
+    "other", [("ffffffff", 4, "89ef"), ("0123abcd", 5, "89ef"), ("0123abcd", 4, "ffff")]
+)
+def test_the_checkpoint_of_another_recipe_or_seed_or_other_data_is_refused(checkpoints, other):
     checkpoints.save(1, state(1))
-    with pytest.raises(VitrailError, match="is of recipe 0123abcd, seed 4, not of recipe"):
+    with pytest.raises(VitrailError, match=r"is of recipe 0123abcd, seed 4, .*, not of recipe"):
         Checkpoints(checkpoints.folder, *other).latest()
 
 
@@ -184,7 +186,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_and_no_debris(checkpoints, limit)
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     with pytest.raises(VitrailError, match=r"cannot write .*checkpoints"):
-        Checkpoints(tmp_path / "checkpoints", "0123abcd", 4).save(1, state(1))
+        Checkpoints(tmp_path / "checkpoints", "0123abcd", 4, "89ef").save(1, state(1))
 
 
 def test_what_a_kill_left_half_written_is_cleared(checkpoints):

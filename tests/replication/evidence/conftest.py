@@ -1,69 +1,87 @@
-"""A small artifact and its measurement, to be varied by each test."""
+"""A small rendering and its measurement, to be varied by each test."""
 
 from pathlib import Path
 
 import pytest
 
-from replication.plan.catalog import Artifact, Cell, Measurement
-from replication.plan.paper import Labelled, Printed
+from replication.plan.nodes import (
+    MeasurementNode,
+    PrintedValue,
+    RenderingNode,
+    ShownCell,
+    ShownColumn,
+)
 
-PATH = Path("runs/paper/accuracy.json")
+PATH = Path("runs/paper/measurements/accuracy.json")
 
 
 class Build:
-    """Makes the catalogue's objects with short arguments."""
+    """Makes the nodes that are rendered, with short arguments."""
 
     @staticmethod
-    def measurement():
-        return Measurement(
-            paper="paper",
-            name="accuracy",
-            function="module:function",
-            args={},
-            seeds=(0, 1, 2),
-            device="cpu",
-            datasets=(),
-            run=None,
-            described=None,
-            path=PATH,
-            as_printed=True,
-        )
-
-    def cell(self, row="A", column="x", printed=None, std=None, **fields):
-        """A cell whose measurement's key is "row/column"."""
+    def cell(row="A", column="x", printed=None, std=None, **fields):
+        """A cell that shows "row/column" of its measurement."""
         defaults = {
             "metric": "top-1 accuracy",
             "unit": "%",
-            "measurement": self.measurement(),
+            "measurement": PATH,
             "key": f"{row}/{column}",
             "digits": 1,
             "exact": False,
             "comparable": True,
             "of_hardware": False,
-            "printed": None if printed is None else Printed(printed, std, "Table 1, p. 2"),
         }
-        return Cell(row=row, column=column, **{**defaults, **fields})
+        if printed is not None:
+            defaults["printed"] = PrintedValue(value=printed, std=std, source="Table 1, p. 2")
+        else:
+            defaults["printed"] = None
+        return ShownCell(row=row, column=column, **{**defaults, **fields})
 
-    def table(self, *cells, columns=None, **fields):
+    @staticmethod
+    def table(*cells, columns=None, **fields):
         """A table of cells, rows and columns in order of appearance."""
+        measurements = tuple(dict.fromkeys(cell.measurement for cell in cells if cell.measurement))
+        labels = dict.fromkeys(cell.column for cell in cells)
         defaults = {
             "paper": "paper",
             "name": "table1",
-            "kind": "table",
+            "scale": "laptop",
+            "output": Path("results/laptop/paper/table1.json"),
+            "inputs": measurements,
+            "code": "0123456789abcdef",
+            "commit": None,
+            "shape": "table",
             "title": "Accuracy & cost",
             "caption": "Accuracy (%) of A_1.",
             "source": "Table 1, p. 2",
             "note": "",
             "row_header": "Model",
             "rows": tuple(dict.fromkeys(cell.row for cell in cells)),
-            "columns": columns
-            or tuple(Labelled(label=one) for one in dict.fromkeys(cell.column for cell in cells)),
+            "columns": columns or tuple(ShownColumn(label=label) for label in labels),
             "cells": cells,
-            "measurements": tuple(dict.fromkeys(c.measurement for c in cells if c.measurement)),
+            "measurements": measurements,
             "draw": None,
             "digits": 1,
         }
-        return Artifact(**{**defaults, **fields})
+        return RenderingNode(**{**defaults, **fields})
+
+    @staticmethod
+    def measurement(output=PATH, **fields):
+        """The node of a measurement on nothing, under two seeds."""
+        defaults = {
+            "scale": "laptop",
+            "paper": "paper",
+            "name": "accuracy",
+            "inputs": (),
+            "code": "0123456789abcdef",
+            "commit": None,
+            "function": "module:function",
+            "seeds": (0, 1),
+            "device": "cpu",
+            "data_root": Path("data"),
+            "workers": 0,
+        }
+        return MeasurementNode(output=output, **{**defaults, **fields})
 
     @staticmethod
     def measured(*seeds):
@@ -71,6 +89,7 @@ class Build:
         return {
             PATH: {
                 "name": "accuracy",
+                "seeds": [*range(len(seeds))],
                 "dataset": "digits",
                 "recipe_hash": "abcd1234",
                 "sha256": "fedcba9876543210",

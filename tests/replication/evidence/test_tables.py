@@ -17,14 +17,17 @@ from replication.evidence.tables import (
     panels,
 )
 from replication.plan.catalog import load_catalog
-from replication.plan.paper import Labelled
+from replication.plan.nodes import ShownColumn
 from tests.conftest import ROOT
 
 
 @pytest.fixture
 def small(build):
     """Two rows, two grouped columns: one agrees, one is outside, one a stand-in, one not run."""
-    columns = (Labelled(label="top-1", group="Clean"), Labelled(label="top-1", group="Shifted"))
+    columns = (
+        ShownColumn(label="top-1", group="Clean"),
+        ShownColumn(label="top-1", group="Shifted"),
+    )
     clean, shifted = (column.full_label for column in columns)
     artifact = build.table(
         build.cell("A_1", clean, printed=93.5, std=0.25),
@@ -39,7 +42,7 @@ def small(build):
         | {"B & C/Shifted / top-1": None}
         for v in (93.0, 93.5, 94.0)
     ]
-    return artifact, compare(artifact, build.measured(*seeds), "laptop")
+    return artifact, compare(artifact, build.measured(*seeds))
 
 
 def test_markdown_shows_the_printed_number_under_the_measured(small):
@@ -121,7 +124,7 @@ def test_latex_is_balanced_escaped_and_never_overfull(small):
 )
 def test_labels_are_shown_as_they_are(build, label, markdown_text, latex_text):
     artifact = build.table(build.cell(label))
-    cells = compare(artifact, build.measured({f"{label}/x": 1.0}), "laptop")
+    cells = compare(artifact, build.measured({f"{label}/x": 1.0}))
     assert f"| {markdown_text} |" in markdown(artifact, cells)
     expected = latex_text or r"a\textbackslash{}b\textasciitilde{}c\textasciicircum{}\{d\}\$"
     assert f"\n{expected} & 1.0 \\\\" in latex(artifact, cells)
@@ -129,7 +132,7 @@ def test_labels_are_shown_as_they_are(build, label, markdown_text, latex_text):
 
 def test_nothing_measured_still_shows_what_the_paper_prints(build):
     artifact = build.table(build.cell(printed=93.5), build.cell("B", printed="Inconsistent"))
-    text = markdown(artifact, compare(artifact, {}, "laptop"))
+    text = markdown(artifact, compare(artifact, {}))
     assert "nothing measured yet" in text
     assert re.search(r"\| A +\| +— \|\n\| \*paper\* \| +\*93\.5\* \|", text)
     assert "*Inconsistent*" in text
@@ -147,14 +150,14 @@ def test_nothing_measured_still_shows_what_the_paper_prints(build):
 )
 def test_a_mark_is_explained_by_what_the_number_was_held_against(build, seeds, cell, opening):
     artifact = build.table(build.cell(printed=93.5, **cell))
-    text = markdown(artifact, compare(artifact, build.measured(*[{"A/x": 50.0}] * seeds), "full"))
+    text = markdown(artifact, compare(artifact, build.measured(*[{"A/x": 50.0}] * seeds)))
     assert f"‡ Outside: differs from the printed number by more than is allowed. {opening}" in text
     assert sum(text.count(allowed) for allowed in ALLOWED.values()) == 1
 
 
 def test_units_stand_in_the_headings_when_columns_differ(build):
     artifact = build.table(build.cell(column="acc"), build.cell(column="cost", unit="GMAC"))
-    text = markdown(artifact, compare(artifact, {}, "laptop"))
+    text = markdown(artifact, compare(artifact, {}))
     assert "|   acc (%) |   cost (GMAC) |" in text
 
 
@@ -172,7 +175,7 @@ def answers(build):
         for some in (1.0, 1.0, 0.0)
     ]
     artifact = build.table(*cells)
-    return artifact, compare(artifact, build.measured(*seeds), "laptop")
+    return artifact, compare(artifact, build.measured(*seeds))
 
 
 def test_answers_are_yes_and_no_in_tables_and_numbers_in_the_csv(answers):
@@ -190,24 +193,24 @@ def test_answers_are_yes_and_no_in_tables_and_numbers_in_the_csv(answers):
 
 
 def test_a_wide_table_is_broken_between_groups():
-    columns = [Labelled(label=str(size), group=group) for group in "ABC" for size in range(5)]
+    columns = [ShownColumn(label=str(size), group=group) for group in "ABC" for size in range(5)]
     assert panels(columns, [10] * 15, room=110) == [[*range(10)], [*range(10, 15)]]
     assert panels(columns, [10] * 15, room=150) == [[*range(15)]]
 
 
 def test_a_group_that_fits_no_panel_is_broken_evenly():
-    columns = [Labelled(label=str(size), group="A") for size in range(6)]
+    columns = [ShownColumn(label=str(size), group="A") for size in range(6)]
     assert panels(columns, [10] * 6, room=45) == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_every_column_of_a_very_wide_table_is_shown_within_the_page(build):
     columns = tuple(
-        Labelled(label=str(size), group=model) for model in ("S", "B", "L") for size in range(5)
+        ShownColumn(label=str(size), group=model) for model in ("S", "B", "L") for size in range(5)
     )
     cells = [build.cell(column=column.full_label, printed=1.0) for column in columns]
     artifact = build.table(*cells, columns=columns)
     seeds = ({f"A/{column.full_label}": v for column in columns} for v in (80.123, 81.0))
-    cells = compare(artifact, build.measured(*seeds), "laptop")
+    cells = compare(artifact, build.measured(*seeds))
     text = markdown(artifact, cells)
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert max(map(len, rows)) <= 125
@@ -236,12 +239,12 @@ def test_a_negative_zero_is_zero_and_the_spread_decides_the_digits(build):
     assert format_number(-0.004, 2) == "0.00"
     artifact = build.table(build.cell(digits=None))
     spread = build.measured({"A/x": 90.0}, {"A/x": 94.0}, {"A/x": 98.123})
-    assert "94.0 ± 4.1" in markdown(artifact, compare(artifact, spread, "laptop"))
+    assert "94.0 ± 4.1" in markdown(artifact, compare(artifact, spread))
 
 
 def test_a_copy_names_the_cell_that_it_copies(build):
     columns = tuple(
-        Labelled(label=label, group=group)
+        ShownColumn(label=label, group=group)
         for group in ("CIFAR", "SVHN")
         for label in ("acc", "cons")
     )
@@ -252,7 +255,7 @@ def test_a_copy_names_the_cell_that_it_copies(build):
     ]
     artifact = build.table(*cells, columns=columns)
     measured = build.measured({key: float(key) for key in "12345"})
-    rows = markdown(artifact, compare(artifact, measured, "laptop")).split("\n")
+    rows = markdown(artifact, compare(artifact, measured)).split("\n")
     shown = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows if "| " in row][1:]
     assert shown == [
         ["A", "1.0", "2.0", "= CIFAR", "3.0"],

@@ -36,49 +36,6 @@ NAMES = [
     "dinobloom",
     "cells",
 ]
-DECISIVE = {"mean", "std", "split", "loader", "classes", "train_images", "val_images"}
-PINNED = {
-    "digits": (1, "b8d9aadf"),
-    "digits-few": (1, "f550be18"),
-    "digits-position": (1, "4885e278"),
-    "digits-position-redrawn": (1, "0cb9bc1e"),
-    "photo-regions": (1, "299a6717"),
-    "digits-in-four-places": (1, "8958dbe1"),
-    "digits-beside-others": (1, "5db5778d"),
-    "few-large-digits": (1, "1436ca0a"),
-    "digits-in-a-row": (1, "dce85418"),
-    "digits-of-all-sizes": (1, "afc7e61b"),
-    "cells": (1, "36b6e1bc"),
-    "things-and-stuff": (1, "580f75ee"),
-    "shapes": (2, "4afd906b"),
-    "species": (2, "cedbff18"),
-    "places": (2, "5db45abb"),
-    "objects": (2, "f0cd0c15"),
-    "digits-near": (2, "7d01451d"),
-    "digits-far": (2, "45c0f6dd"),
-    "digits-cropped": (2, "4b0a2a29"),
-    "cifar10": (1, "1f4df2e5"),
-    "cifar10-position": (1, "71aaa49f"),
-    "cifar10-position-redrawn": (1, "8f96b250"),
-    "cifar100": (1, "c458951e"),
-    "svhn": (1, "a7a3ae1b"),
-    "eurosat": (1, "04531aa5"),
-    "flowers102": (1, "1dd90e6d"),
-    "imagenette": (1, "36b45b06"),
-    "imagenet": (1, "c463b5d7"),
-    "inaturalist2021": (1, "d59ab5e6"),
-    "places365": (1, "703100af"),
-    "bmc": (1, "c4cd634e"),
-    "dinobloom": (1, "1b754222"),
-    "ade20k": (1, "55fe3246"),
-    "cityscapes": (1, "6ca6e600"),
-    "loveda": (1, "f746a23a"),
-    "voc2012": (1, "caf2bccd"),
-    "scenes": (2, "74f8a00c"),
-    "scenes-halves": (1, "0157712e"),
-    "scenes-thirds": (1, "e34b2976"),
-    "scenes-quarters": (1, "2c133dff"),
-}
 
 
 @pytest.fixture
@@ -128,12 +85,56 @@ def test_every_file_has_a_place_to_come_from_and_a_checksum(registry):
             assert all(url.rpartition("/")[2] == file.name.rpartition("/")[2] for url in file.url)
 
 
-def test_a_dataset_that_changes_gets_a_new_version(registry):
-    """Only the version enters a recipe's hash: change a digest here and raise its version."""
-    assert {
-        name: (info.version, short_hash(info.model_dump(mode="json", include=DECISIVE)))
-        for name, info in registry.items()
-    } == PINNED
+CHANGES = {
+    "mean": (0.5, 0.5, 0.5),
+    "std": (1.0, 1.0, 1.0),
+    "loader": "replication.data.arrays:cifar10",
+    "classes": 2,
+    "train_images": 2,
+    "val_images": 2,
+    "version": 9,
+    "name": "other",
+    "prepare": "replication.data.scenes:write",
+}
+WORDS = {
+    "title": "other",
+    "split": "as another sentence says it",
+    "licence": "other",
+    "homepage": "https://example.org",
+    "folder": "moved",
+    "layout": "other",
+    "required": ["a"],
+}
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_what_decides_numbers_is_decisive(registry, field):
+    info = registry["loveda"]
+    changed = info.model_copy(update={field: CHANGES[field]})
+    assert short_hash(changed.decisive) != short_hash(info.decisive)
+
+
+@pytest.mark.parametrize("field", WORDS)
+def test_words_and_places_are_not_decisive(registry, field):
+    info = registry["loveda"]
+    assert info.model_copy(update={field: WORDS[field]}).decisive == info.decisive
+
+
+def test_the_digest_of_a_file_is_decisive_and_its_mirrors_are_not(registry):
+    info = registry["cifar10"]
+    (file,) = info.files
+    moved = file.model_copy(update={"url": ["https://example.org/cifar.tar.gz"]})
+    other = file.model_copy(update={"sha256": "0" * 64, "md5": None})
+    assert info.model_copy(update={"files": [moved]}).decisive == info.decisive
+    assert info.model_copy(update={"files": [other]}).decisive != info.decisive
+
+
+def test_where_the_masks_lie_is_decisive_and_how_to_make_them_is_not(registry):
+    info = registry["cityscapes"]
+    for update, same in (({"if_no_masks": "other"}, True), ({"img_suffix": ".other"}, False)):
+        form = info.segmentation.model_copy(update=update)
+        changed = info.model_copy(update={"segmentation": form})
+        assert (changed.decisive == info.decisive) == same
 
 
 def test_datasets_of_the_same_files_are_fetched_by_one_of_them(registry):

@@ -14,7 +14,7 @@ def recipes_file(**changes):
             "size": {"s": {"model": {"name": "small"}}, "b": {"model": {"name": "base"}}},
             "lr": {"low": {"optimizer": {"lr": 0.1}}, "high": {}},
         },
-        "recipes": [{"name": "{size}-{lr}", "axes": ["size", "lr"], "delta": {"x": 1}}],
+        "recipes": [{"name": "{size}-{lr}"}],
         **changes,
     }
     return parse(RecipesFile, data, "recipes.yaml")
@@ -27,13 +27,41 @@ def test_a_family_is_the_product_of_its_axes_laid_over_the_base():
         "task": "classification",
         "optimizer": {"lr": 0.1, "name": "sgd"},
         "model": {"name": "base"},
-        "x": 1,
     }
 
 
-def test_a_family_may_have_only_some_choices_of_an_axis():
-    family = {"name": "{size}-{lr}", "axes": ["size", "lr"], "only": {"size": ["b"]}}
-    assert list(recipes_file(recipes=[family]).expand("recipes.yaml")) == ["b-low", "b-high"]
+@pytest.mark.parametrize(
+    ("name", "recipes"),
+    [
+        ("{size:b}-{lr}", ["b-low", "b-high"]),
+        ("{size}-{lr:[!h]*}", ["s-low", "b-low"]),
+        ("{size:s, [a-c]}-{lr:high}", ["s-high", "b-high"]),
+        ("one", ["one"]),
+    ],
+)
+def test_a_name_has_the_choices_that_match_its_patterns(name, recipes):
+    assert list(recipes_file(recipes=[{"name": name}]).expand("recipes.yaml")) == recipes
+
+
+def test_deltas_are_laid_over_the_recipes_that_they_match_the_later_over_the_earlier():
+    deltas = {
+        "*-low, s-*": {"optimizer": {"lr": 5.0}, "x": 1},
+        "s-high": {"optimizer": {"name": "adam"}, "x": 2},
+    }
+    recipes = recipes_file(deltas=deltas).expand("recipes.yaml")
+    assert {name: recipe.get("x") for name, recipe in recipes.items()} == {
+        "s-low": 1,
+        "s-high": 2,
+        "b-low": 1,
+        "b-high": None,
+    }
+    assert recipes["s-high"]["optimizer"] == {"lr": 5.0, "name": "adam"}
+    assert recipes["b-low"]["optimizer"] == {"lr": 5.0, "name": "sgd"}
+
+
+def test_a_delta_that_matches_no_recipe_is_refused():
+    with pytest.raises(VitrailError, match="recipe 's-hihg' is unknown; did you mean 's-high'"):
+        recipes_file(deltas={"s-low, s-hihg": {"x": 1}}).expand("recipes.yaml")
 
 
 def test_a_choice_may_extend_another_of_its_axis():
@@ -41,14 +69,14 @@ def test_a_choice_may_extend_another_of_its_axis():
         "m": {"extends": "s", "model": {"depth": 2}},
         "s": {"model": {"name": "small", "depth": 1}},
     }
-    family = {"name": "{size}", "axes": ["size"]}
+    family = {"name": "{size}"}
     recipes = recipes_file(axes={"size": choices}, recipes=[family]).expand("recipes.yaml")
     assert recipes["m"]["model"] == {"name": "small", "depth": 2}
     assert "extends" not in recipes["m"]
 
 
 def test_segmenters_have_a_base_of_their_own():
-    family = {"name": "seg-{lr}", "task": "segmentation", "axes": ["lr"]}
+    family = {"name": "seg-{lr}", "task": "segmentation"}
     recipes = recipes_file(segmentation={"batch": {"size": 16}}, recipes=[family]).expand("r.yaml")
     low = {"task": "segmentation", "batch": {"size": 16}, "optimizer": {"lr": 0.1}}
     assert recipes == {
@@ -58,18 +86,18 @@ def test_segmenters_have_a_base_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("families", "sentence"),
+    ("names", "sentence"),
     [
-        ([{"name": "{size}", "axes": ["sise"]}], "axis 'sise' is unknown; did you mean 'size'?"),
-        ([{"name": "same", "axes": ["size"]}], "two recipes are called 'same'; rename one"),
-        ([{"name": "{width}", "axes": ["size"]}], "'{width}' names 'width'"),
-        ([{"name": "{lr}", "axes": ["lr"], "only": {"lr": ["lwo"]}}], "choice 'lwo' is unknown"),
-        ([{"name": "{lr}", "axes": ["lr"], "only": {"size": ["s"]}}], "axis 'size' is unknown"),
+        (["{sise}"], "axis 'sise' is unknown; did you mean 'size'?"),
+        (["same", "same"], "two recipes are called 'same'; rename one"),
+        (["{size}-{lr}", "{size:b}-low"], "two recipes are called 'b-low'; rename one"),
+        (["{lr:low, lwo}"], "choice 'lwo' is unknown; did you mean 'low'?"),
+        (["{size"], "the name is no template"),
     ],
 )
-def test_a_wrong_family_is_refused(families, sentence):
+def test_a_wrong_family_is_refused(names, sentence):
     with pytest.raises(VitrailError) as error:
-        recipes_file(recipes=families).expand("recipes.yaml")
+        recipes_file(recipes=[{"name": name} for name in names]).expand("recipes.yaml")
     assert sentence in str(error.value)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from PIL import Image, ImageColor
@@ -20,6 +20,9 @@ from PIL import Image, ImageColor
 from replication.data.arrays import scans
 from replication.data.scenes import HEIGHT, Scene, landscape, save
 from vitrail.images.opening import Split, stream
+
+if TYPE_CHECKING:
+    from replication.plan.datasets import DatasetInfo
 
 World = Literal["halves", "thirds", "quarters"]
 GRIDS: dict[World, tuple[int, int]] = {"halves": (1, 2), "thirds": (1, 3), "quarters": (2, 2)}
@@ -38,8 +41,8 @@ def classes(world: World) -> tuple[str, ...]:
     return ("sky", "trees", *(f"digit in {place}" for place in places))
 
 
-def write(world: World, folder: Path, output: Path) -> None:
-    """Write a world's scenes to `output` as ADE20K has them; `folder` is not read."""
+def write(world: World, info: DatasetInfo, folder: Path, output: Path) -> None:
+    """Write a world's scenes to `output` as ADE20K has them; nothing else is read."""
     randoms = {split: stream(f"scenes-{world}", split) for split in COUNTS}
     save(output, COUNTS, lambda split, index: compose(world, split, randoms[split]))
 

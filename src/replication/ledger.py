@@ -1,0 +1,209 @@
+"""The ledger: the records of finished nodes, and what is wrong with one.
+
+A record is one JSON file: the node that was done, and its outcome. Everything that is asked of
+results (status, verification, publication, where a number comes from) is a walk over records.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from replication.plan.nodes import (
+    AnyNode,
+    MeasurementNode,
+    RenderingNode,
+    TrainingNode,
+    parse_node,
+)
+from vitrail.errors import VitrailError
+from vitrail.files import sha256, write_atomically
+
+
+@dataclass(frozen=True)
+class Record:
+    """A finished node: what was done, and what came out.
+
+    The outcome of a training has ``sha256`` of the weights and ``facts`` of each seed, that of a
+    measurement ``values``, ``weights`` (SHA-256) and ``provenance``, that of a rendering
+    ``inputs`` and ``outputs`` (SHA-256 by path).
+    """
+
+    node: AnyNode
+    outcome: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The record as its file has it."""
+        return json.dumps({"node": self.node.content(), **self.outcome}, indent=1) + "\n"
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the record's file."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def commits(self) -> tuple[str, ...]:
+        """The commits that it was made at; "" where it does not say."""
+        if isinstance(self.node, TrainingNode):
+            facts = self.outcome["facts"].values()
+            found = [str(fact.get("commit") or "") for fact in facts]
+        elif isinstance(self.node, MeasurementNode):
+            found = [str(self.outcome["provenance"].get("commit") or "")]
+        else:
+            found = [self.node.commit or ""]
+        return tuple(dict.fromkeys(commit for text in found for commit in text.split("+")))
+
+
+def complete(node: AnyNode, outcome: Mapping[str, Any]) -> Record:
+    """Write the record of a node that is done."""
+    record = Record(node, outcome)
+    write_atomically(node.output, record.text)
+    return record
+
+
+def parse_record(content: Any, place: str) -> Record:
+    """Make a record of plain data; raises VitrailError as `parse_node`."""
+    if not isinstance(content, dict) or "node" not in content:
+        raise VitrailError(f"{place} is no record of a finished node; delete it and make it again")
+    outcome = {name: value for name, value in content.items() if name != "node"}
+    return Record(parse_node(content["node"], place), outcome)
+
+
+def read_record(path: Path) -> Record | None:
+    """Read the record of a node, None where it is not done; VitrailError where it is damaged."""
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise VitrailError(f"cannot read {path} ({error}); delete it and make it again") from None
+    return parse_record(content, str(path))
+
+
+def require_record(path: Path) -> Record:
+    """Read the record of a node that must be done; VitrailError where it is not."""
+    if (record := read_record(path)) is None:
+        raise VitrailError(f"{path} does not exist: start snakemake to make it")
+    return record
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with a record, and what makes it right.
+
+    `output` is the record that has to be made again, once the folders of `remove` are deleted.
+    """
+
+    what: str
+    output: Path
+    remove: tuple[Path, ...] = ()
+
+    def remedy(self, target: str, scale: str) -> str:
+        """The sentence, with the commands that put it right for a target."""
+        delete = f"rm -r {' '.join(map(str, self.remove))} && " if self.remove else ""
+        again = f"snakemake {target} --forcerun {self.output} --config scale={scale}"
+        return f"{self.what}: {delete}{again}"
+
+
+class Ledger:
+    """The records of a scale beside the nodes that are planned now.
+
+    `planned` gives the node whose record a path is, or None where it is no record (data).
+    """
+
+    def __init__(self, planned: Callable[[Path], AnyNode | None]) -> None:
+        self._planned = planned
+        self._faults: dict[Path, Fault | None] = {}
+
+    def fault(self, output: Path) -> Fault | None:
+        """What is wrong with a record that exists, or with one that it rests on; None if nothing.
+
+        Raises:
+            VitrailError: a record is damaged.
+        """
+        if output not in self._faults:
+            self._faults[output] = self._find_fault(output)
+        return self._faults[output]
+
+    def _find_fault(self, output: Path) -> Fault | None:
+        node = self._planned(output)
+        record = read_record(output) if node else None
+        if node is None or record is None:
+            return None
+        for path in node.inputs:
+            if fault := self.fault(path):
+                return fault
+        remove: tuple[Path, ...] = ()
+        if isinstance(node, TrainingNode):
+            remove = tuple(node.folder / f"seed{seed}" for seed in node.seeds)
+        found = next(_faults_of(record, node), None)
+        return Fault(f"{output} {found}", output, remove) if found else None
+
+    def behind(self, output: Path) -> dict[Path, Record]:
+        """The records that a record rests on, each after its own inputs; it is the last."""
+        found: dict[Path, Record] = {}
+        self._collect(output, found)
+        return found
+
+    def _collect(self, output: Path, found: dict[Path, Record]) -> None:
+        node = self._planned(output)
+        if node is None or output in found or (record := read_record(output)) is None:
+            return
+        for path in node.inputs:
+            self._collect(path, found)
+        found[output] = record
+
+
+def _faults_of(record: Record, node: AnyNode) -> Iterator[str]:
+    """What makes a record another than the node, as it is planned now, would give."""
+    made = record.node
+    if made.decided | {"code": ""} != node.decided | {"code": ""}:
+        yield f"was made with other {_differing(made, node)} than are written now"
+    code = record.outcome.get("code", made.code)
+    if code != node.code and not isinstance(node, TrainingNode):  # no training is due for its code
+        yield "was made by other code than is here"
+    match node:
+        case TrainingNode():
+            for seed in node.seeds:
+                weights = node.folder / f"seed{seed}" / "weights.safetensors"
+                if not weights.is_file():
+                    yield f"names weights that are gone, {weights}"
+                elif digest_once(weights) != record.outcome["sha256"].get(str(seed)):
+                    yield f"names other weights than {weights} holds"
+                if node.start is None:
+                    continue
+                start = node.start.weights(seed)
+                started = record.outcome["facts"][str(seed)].get("initial_sha256")
+                if start.is_file() and digest_once(start) != started:
+                    yield f"was trained from other weights than {start} holds"
+        case MeasurementNode():
+            for seed in node.seeds if node.run else ():
+                trained = read_record(node.run.records[seed]) if node.run else None
+                digest = trained.outcome["sha256"].get(str(seed)) if trained else None
+                if record.outcome["weights"].get(str(seed)) != digest:
+                    yield f"was measured on other weights than the training of seed {seed} gave"
+        case RenderingNode():
+            for path in node.measurements:
+                now = read_record(path)
+                if record.outcome["inputs"].get(str(path)) != (now.sha256 if now else None):
+                    yield f"shows other numbers than {path} has"
+            for file in node.files:
+                found = sha256(file) if file.is_file() else None
+                if record.outcome["outputs"].get(file.name) != found:
+                    yield f"rendered another {file.name} than is here"
+
+
+def _differing(made: AnyNode, node: AnyNode) -> str:
+    """The fields in which two nodes of one kind differ, in words."""
+    here, there = made.decided, node.decided
+    names = [name for name in there if name != "code" and here.get(name) != there[name]]
+    return " and ".join(names) or "fields"
+
+
+digest_once = functools.cache(sha256)  # of large files that several records rest on

@@ -1,0 +1,383 @@
+"""A node is one job: what is to be done, to what, and with what; one JSON file each.
+
+The rules take inputs and resources from it, and the job reads nothing else: it can be repeated from
+its node alone, whatever the YAML has come to say since. When it is done, the same node with its
+outcome is the record of the result (`replication.ledger`).
+
+`identity` is the digest of what decides the result (not where the data lie, or how many workers
+read them), and where it changes the job is due again. It is computed from the node's own fields
+wherever a node is read, so a file that was edited by hand is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from replication.plan.claims import Claim
+from replication.plan.datasets import DatasetInfo
+from replication.plan.kinds import AnyRecipe
+from replication.plan.recipe import short_hash
+from replication.plan.schema import Strict, parse
+from replication.plan.settings import Resources
+from vitrail.errors import VitrailError
+from vitrail.files import atomic_path
+
+
+class SeedFolders:
+    """The folder of a run, with one in it for each seed."""
+
+    folder: Path
+
+    def seed_folder(self, seed: int) -> Path:
+        """Where the run of one seed keeps its weights, log and provenance."""
+        return self.folder / f"seed{seed}"
+
+    def weights(self, seed: int) -> Path:
+        """The file that a seed is trained to."""
+        return self.seed_folder(seed) / "weights.safetensors"
+
+
+class TrainedRun(SeedFolders, Strict):
+    """A trained run, for the jobs that use its weights: where they lie, and the records of them.
+
+    `records` are those of the training nodes, by seed; a rehearsal leaves none.
+    """
+
+    name: str
+    recipe_hash: str
+    folder: Path
+    records: Mapping[int, Path] = {}
+
+
+class Node(Strict, ABC):
+    """What the kinds of nodes have in common.
+
+    `inputs` are the files that must be there before the job starts; `output` is the record that it
+    writes. `code` is the digest of the code that decides the result, and `commit` the commit that
+    the plan was made at, with "-dirty" where a file behind `code` differs from it.
+    """
+
+    kind: str
+    scale: str
+    paper: str
+    name: str
+    output: Path
+    inputs: tuple[Path, ...]
+    code: str
+    commit: str | None
+    resources: Resources = Resources()
+
+    @property
+    @abstractmethod
+    def decided(self) -> dict[str, Any]:
+        """The fields that decide the result, as plain data."""
+
+    @property
+    def identity(self) -> str:
+        """The digest of what decides the result: 8 hex digits."""
+        return short_hash(json.loads(json.dumps(self.decided, default=str)))
+
+    @property
+    def path(self) -> Path:
+        """Where the plan writes the node."""
+        return node_path(self.output, self.scale)
+
+    def content(self) -> dict[str, Any]:
+        """The node as plain data, with its identity."""
+        return {**self.model_dump(mode="json"), "identity": self.identity}
+
+    def write(self) -> Path:
+        """Write the node's file, unless it says the same; return its path.
+
+        Raises:
+            VitrailError: it cannot be written.
+        """
+        text = json.dumps(self.content(), indent=1) + "\n"
+        if not self.path.is_file() or self.path.read_bytes() != text.encode():
+            with atomic_path(self.path, durable=False) as temporary:  # it can be planned again
+                temporary.write_text(text, encoding="utf-8")
+        return self.path
+
+
+class TrainingNode(Node):
+    """Some seeds of one recipe, trained in turn.
+
+    `published` is the file of the published weights that training starts from, `start` the run from
+    whose weights of the same seed it does. With `retrain`, what other code has trained is trained
+    anew. `data` has what counts of the entries of its dataset and of those of the runs that it
+    starts from. How it is watched (`validate_every` epochs, `tensorboard`) changes no bit of its
+    weights.
+    """
+
+    kind: Literal["training"] = "training"
+    recipe: AnyRecipe = Field(discriminator="task")
+    dataset: DatasetInfo
+    data: tuple[dict[str, Any], ...]
+    seeds: tuple[NonNegativeInt, ...] = Field(min_length=1)
+    device: str
+    data_root: Path
+    workers: NonNegativeInt
+    checkpoint_seconds: PositiveFloat
+    published: Path | None = None
+    start: TrainedRun | None = None
+    retrain: bool = False
+    validate_every: PositiveInt | None = None
+    tensorboard: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self.output.parent
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """Recipe, steps, datasets, seeds and code."""
+        return {
+            "recipe": self.recipe.canonical_json(),
+            "data": self.data,
+            "steps": self.recipe.steps(self.dataset.train_images),  # by a formula of its class
+            "seeds": self.seeds,
+            "code": self.code,
+        }
+
+
+class MeasurementNode(Node):
+    """A function with its arguments, on trained models, on a recipe or on nothing.
+
+    `run` says where the trained models lie; without it a `recipe` is measured untrained. `datasets`
+    are those that the measure reads besides the recipe's own; `data` is that of the run.
+    """
+
+    kind: Literal["measurement"] = "measurement"
+    function: str
+    args: dict[str, Any] = {}
+    seeds: tuple[NonNegativeInt, ...] = Field(min_length=1)
+    device: str
+    data_root: Path
+    workers: NonNegativeInt
+    datasets: tuple[DatasetInfo, ...] = ()
+    recipe: AnyRecipe | None = Field(None, discriminator="task")
+    recipe_name: str | None = None
+    dataset: DatasetInfo | None = None
+    data: tuple[dict[str, Any], ...] = ()
+    run: TrainedRun | None = None
+
+    @property
+    def reads(self) -> tuple[DatasetInfo, ...]:
+        """The datasets whose images may be read: those named, and that of a trained model."""
+        return (*((self.dataset,) if self.run and self.dataset else ()), *self.datasets)
+
+    @property
+    def measured_on(self) -> tuple[str, ...]:
+        """The names of the datasets that the numbers are of."""
+        return tuple(info.name for info in self.datasets or self.reads[:1])
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """Function, arguments, seeds, device, datasets, recipe and code."""
+        return {
+            **{name: getattr(self, name) for name in ("function", "args", "seeds", "device")},
+            "datasets": [info.decisive for info in self.datasets],
+            "data": self.data,
+            "recipe": self.recipe.canonical_json() if self.recipe else None,
+            "trained": self.run is not None,
+            "code": self.code,
+        }
+
+
+class ShownColumn(Strict):
+    """A column of a table as it is rendered."""
+
+    label: str
+    group: str | None = None
+
+    @property
+    def full_label(self) -> str:
+        """The label under its group, as reference files write it."""
+        return f"{self.group} / {self.label}" if self.group else self.label
+
+
+class PrintedValue(Strict):
+    """What the paper prints in a cell, a number or a word, and where."""
+
+    value: float | str
+    std: float | None
+    source: str
+
+
+class ShownCell(Strict):
+    """A cell as it is rendered; `measurement` is the record whose value `key` it shows.
+
+    The other fields are those of `replication.plan.catalog.Cell`.
+    """
+
+    row: str
+    column: str
+    metric: str
+    unit: str
+    measurement: Path | None
+    key: str
+    digits: int | None
+    exact: bool
+    comparable: bool
+    of_hardware: bool
+    printed: PrintedValue | None
+
+
+class RenderingNode(Node):
+    """A table or a figure: cells with the records that they show, labels and printed values."""
+
+    SUFFIXES: ClassVar = {"table": (".csv", ".md", ".tex"), "figure": (".csv", ".svg", ".png")}
+
+    kind: Literal["rendering"] = "rendering"
+    shape: Literal["table", "figure"]
+    title: str
+    caption: str
+    source: str
+    note: str
+    row_header: str
+    rows: tuple[str, ...]
+    columns: tuple[ShownColumn, ...]
+    cells: tuple[ShownCell, ...]
+    measurements: tuple[Path, ...]
+    draw: str | None
+    digits: int | None
+
+    @property
+    def path(self) -> Path:
+        """Where the plan writes the node: beside those of the other artifacts of the scale."""
+        return self.output.parents[1] / "nodes" / f"{self.target}.json"
+
+    @property
+    def target(self) -> str:
+        """The name by which one asks for it."""
+        return f"{self.paper}_{self.name}"
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """The kinds of files that it is rendered to."""
+        return self.SUFFIXES[self.shape]
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that it is rendered to."""
+        return tuple(self.output.with_suffix(suffix) for suffix in self.suffixes)
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """All that is written in it."""
+        own = {"shape", "title", "caption", "source", "note", "row_header", "rows", "columns"}
+        own |= {"cells", "measurements", "draw", "digits", "scale", "code"}
+        return self.model_dump(mode="json", include=own)
+
+
+class ReportedPaper(Strict):
+    """What the report says of a paper besides its artifacts; `deviations` is Markdown."""
+
+    name: str
+    title: str
+    authors: str
+    venue: str
+    url: str
+    deviations: str
+    claims: tuple[Claim, ...]
+
+
+class ReportNode(Node):
+    """The page of a scale: every artifact, whose records are its inputs, and every paper's claims.
+
+    `trainings` are the records that tell what the trainings cost.
+    """
+
+    kind: Literal["report"] = "report"
+    description: str
+    papers: tuple[ReportedPaper, ...]
+    renderings: tuple[Path, ...]
+    trainings: tuple[Path, ...]
+
+    @property
+    def path(self) -> Path:
+        """Where the plan writes the node."""
+        return self.output.parent / "nodes" / "report.json"
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The report in Markdown and as a page."""
+        return self.output.with_suffix(".md"), self.output.with_suffix(".html")
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """All that is written in it."""
+        own = {"description", "papers", "renderings", "trainings", "scale", "code"}
+        return self.model_dump(mode="json", include=own)
+
+
+AnyNode = TrainingNode | MeasurementNode | RenderingNode | ReportNode
+NODES: dict[str, type[AnyNode]] = {
+    "training": TrainingNode,
+    "measurement": MeasurementNode,
+    "rendering": RenderingNode,
+    "report": ReportNode,
+}
+
+
+def node_path(output: Path, scale: str) -> Path:
+    """Where the plan writes the node of a training or a measurement.
+
+    Two scales may share a run and differ in how it is made.
+    """
+    folder = output.parent.parent if output.parent.name == "measurements" else output.parent
+    return folder / "nodes" / scale / output.name
+
+
+def parse_node(content: Any, place: str) -> AnyNode:
+    """Make a node of plain data, as `Node.content` gives it.
+
+    Raises:
+        VitrailError: it is none, or its identity is not that of its fields.
+    """
+    if not isinstance(content, dict) or content.get("kind") not in NODES:
+        raise VitrailError(f"{place} holds no node; start snakemake again to have it planned anew")
+    fields = {name: value for name, value in content.items() if name != "identity"}
+    node = parse(NODES[content["kind"]], fields, place)
+    if content.get("identity") != node.identity:
+        raise VitrailError(
+            f"{place} was changed by hand: its identity is {content.get('identity')!r}, and its "
+            f"fields give '{node.identity}'; delete it and start snakemake again"
+        )
+    return node
+
+
+def read_node(path: Path) -> AnyNode:
+    """Read a planned node; errors as `parse_node`, also where the file is missing or damaged."""
+    return parse_node(_content(path), str(path))
+
+
+def read_needs(path: Path) -> dict[str, Any]:
+    """Read inputs, identity and resources of a node's file for the rules; errors as `read_node`."""
+    content = _content(path)
+    try:
+        needs = {name: content[name] for name in ("inputs", "identity")}
+        return {**needs, **content["resources"]}
+    except (KeyError, TypeError) as error:
+        raise _no_node(path, error) from None
+
+
+def _content(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _no_node(path, error) from None
+
+
+def _no_node(path: Path, error: Exception) -> VitrailError:
+    return VitrailError(
+        f"{path} is no node ({type(error).__name__}: {error}); start snakemake again to have it "
+        "planned anew"
+    )
