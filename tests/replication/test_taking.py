@@ -1,12 +1,10 @@
 """A measurement says what it was taken on, or in one sentence why it cannot be taken."""
 
 import json
-import sys
 
 import pytest
 from replication.plan.jobs import read_job
 
-from replication import __main__ as command
 from replication import taking
 from replication.engine.model import save_weights
 from replication.plan.catalog import load_catalog
@@ -133,11 +131,10 @@ def test_a_measurement_names_code_and_weights_by_their_digests(trained, monkeypa
     )
 
 
-def test_a_measurement_is_repeated_from_its_file_alone(trained, monkeypatch, capsys):
+def test_a_measurement_is_repeated_from_its_file_alone(trained, monkeypatch, vitrail):
     """From another folder, without the YAML: the job's file says all."""
     monkeypatch.chdir(trained.run.folder.parent)
-    monkeypatch.setattr(sys, "argv", ["vitrail", "run", str(trained.write())])
-    command.main()
+    assert vitrail("run", trained.write()).code == 0
     taken = json.loads(trained.output.read_text())
     assert taken["values"]["0"]["images"] == 599
     assert taken["weights"] == {"0": sha256(trained.run.weights(0))}

@@ -2,12 +2,10 @@
 
 import json
 import shutil
-import sys
 
 import pytest
 import yaml
 
-from replication import __main__ as command
 from replication.engine.model import save_weights, write_receipt
 from replication.plan.catalog import load_catalog
 from replication.plan.schema import read_yaml
@@ -63,12 +61,11 @@ def test_a_run_starts_from_its_sources_weights_of_the_same_seed(tuned):
     assert starting_weights(job.start, 1) == source.weights(1)
 
 
-def test_a_training_is_repeated_from_its_file_alone(tuned, small_checkout, monkeypatch):
+def test_a_training_is_repeated_from_its_file_alone(tuned, small_checkout, vitrail):
     job, source = tuned
     path = job.write()
     shutil.rmtree(small_checkout / "configs")
-    monkeypatch.setattr(sys, "argv", ["vitrail", "run", str(path)])
-    command.main()
+    assert vitrail("run", path).code == 0
     weights = job.folder / "seed1" / "weights.safetensors"
     provenance = json.loads((weights.parent / "provenance.json").read_text())
     assert provenance["initial_sha256"] == sha256(source.weights(1))
