@@ -187,7 +187,7 @@ def test_a_recipe_of_no_known_task_is_refused_in_a_sentence(run, tmp_path, task)
 
 
 def test_an_upload_that_is_refused_leaves_no_folder(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(command, "HfApi", Hub)
+    monkeypatch.setattr("huggingface_hub.HfApi", Hub)
     with pytest.raises(VitrailError, match="401"):
         export(run, tmp_path / "mine", 0, "hf-hub:nobody/mine")
     assert not (tmp_path / "mine").exists()
