@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from replication.plan.nodes import PrintedValue, RenderingNode, ShownCell, ShownColumn
+from replication.plan.nodes import (
+    MeasurementNode,
+    PrintedValue,
+    RenderingNode,
+    ShownCell,
+    ShownColumn,
+)
 
 PATH = Path("runs/paper/measurements/accuracy.json")
 
@@ -58,6 +64,24 @@ class Build:
             "digits": 1,
         }
         return RenderingNode(**{**defaults, **fields})
+
+    @staticmethod
+    def measurement(output=PATH, **fields):
+        """The node of a measurement on nothing, under two seeds."""
+        defaults = {
+            "scale": "laptop",
+            "paper": "paper",
+            "name": "accuracy",
+            "inputs": (),
+            "code": "0123456789abcdef",
+            "commit": None,
+            "function": "module:function",
+            "seeds": (0, 1),
+            "device": "cpu",
+            "data_root": Path("data"),
+            "workers": 0,
+        }
+        return MeasurementNode(output=output, **{**defaults, **fields})
 
     @staticmethod
     def measured(*seeds):

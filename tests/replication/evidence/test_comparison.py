@@ -18,6 +18,7 @@ from replication.evidence.comparison import (
     summarize,
     tolerance,
 )
+from replication.ledger import complete
 from vitrail.errors import VitrailError
 from vitrail.files import sha256
 
@@ -29,7 +30,7 @@ def verdict(build):
     def judge(values, **cell):
         artifact = build.table(build.cell(**cell))
         measured = build.measured(*({"A/x": value} for value in values)) if values else {}
-        return compare(artifact, measured, "full").loc[0, "verdict"]
+        return compare(artifact, measured).loc[0, "verdict"]
 
     return judge
 
@@ -130,13 +131,13 @@ def test_a_cell_without_a_measurement_or_with_a_null_was_not_run(verdict, printe
 
 def test_a_null_under_one_seed_leaves_the_others(build):
     measured = build.measured({"A/x": 1.0}, {"A/x": None}, {"A/x": 3.0})
-    cell = compare(build.table(build.cell()), measured, "full").iloc[0]
+    cell = compare(build.table(build.cell()), measured).iloc[0]
     assert (cell["measured"], cell["n_seeds"]) == (2.0, 2)
 
 
 def test_every_row_says_what_was_measured_where(build):
     artifact = build.table(build.cell(printed=90.0, std=0.2), build.cell("B", printed=80.0))
-    cells = compare(artifact, build.measured({"A/x": 91.0, "B/x": None}), "laptop")
+    cells = compare(artifact, build.measured({"A/x": 91.0, "B/x": None}))
     assert list(cells.columns) == COLUMNS
     assert cells["row"].tolist() == ["A", "B"]
     assert cells.iloc[0].drop(["std", "ci_low", "ci_high"]).to_dict() == {
@@ -167,17 +168,17 @@ def test_an_unknown_key_is_refused_with_the_closest_one(build):
     artifact = build.table(build.cell(key="top1"))
     expected = r"paper table1, cell \(A, x\): .*'accuracy' has no value 'top1'.*'top-1'"
     with pytest.raises(VitrailError, match=expected):
-        compare(artifact, build.measured({"top-1": 1.0, "loss": 2.0}), "full")
+        compare(artifact, build.measured({"top-1": 1.0, "loss": 2.0}))
 
 
 def test_a_cell_cannot_show_an_array(build):
     with pytest.raises(VitrailError, match=r"'A/x' of the measurement 'accuracy' is an array"):
-        compare(build.table(build.cell()), build.measured({"A/x": [1.0]}), "full")
+        compare(build.table(build.cell()), build.measured({"A/x": [1.0]}))
 
 
 def test_cells_come_back_from_their_file_as_they_were(build, tmp_path):
     artifact = build.table(build.cell("none", printed="NA"), build.cell("B", printed=80.0))
-    cells = compare(artifact, build.measured({"none/x": 91.0, "B/x": None}), "laptop")
+    cells = compare(artifact, build.measured({"none/x": 91.0, "B/x": None}))
     path = tmp_path / "table1.csv"
     cells.to_csv(path, index=False)
     back = read_cells(path)
@@ -197,36 +198,64 @@ def test_a_file_that_holds_no_cells_is_refused(tmp_path):
         read_cells(path)
 
 
-def test_a_damaged_measurement_is_named(tmp_path):
-    path = tmp_path / "accuracy.json"
-    assert read_measurement(path) is None
-    path.write_text(json.dumps({"values": {}})[:-1])
-    with pytest.raises(VitrailError, match=r"accuracy\.json.*delete it and measure again"):
+@pytest.fixture
+def taken(build, tmp_path):
+    """The record of a measurement under two seeds."""
+    node = build.measurement(tmp_path / "measurements" / "accuracy.json")
+    values = {"0": {"top1": 1.0}, "1": {"top1": 2.0}}
+    outcome = {"values": values, "code": node.code, "weights": {}, "provenance": {"device": "cpu"}}
+    return complete(node, outcome)
+
+
+def test_a_measurement_is_read_with_the_values_of_its_seeds(taken):
+    path = taken.node.output
+    assert read_measurement(path) == {
+        **taken.outcome,
+        "name": "accuracy",
+        "seeds": [0, 1],
+        "recipe_hash": None,
+        "dataset": None,
+        "sha256": sha256(path),
+    }
+
+
+def test_a_measurement_that_was_not_taken_is_none(tmp_path):
+    assert read_measurement(tmp_path / "accuracy.json") is None
+
+
+def test_a_damaged_measurement_is_named(taken):
+    path = taken.node.output
+    path.write_text(path.read_text()[:-3])
+    with pytest.raises(VitrailError, match=r"accuracy\.json.*delete it"):
         read_measurement(path)
 
 
-def test_a_measurement_is_read_with_the_values_of_its_seeds(tmp_path):
-    path = tmp_path / "accuracy.json"
-    values = {"0": {"top1": 1.0}, "1": {"top1": 2.0}}
-    measurement = {"seeds": [0, 1], "values": values, "provenance": {}}
-    path.write_text(json.dumps(measurement))
-    assert read_measurement(path) == {**measurement, "sha256": sha256(path)}
+def without(name):
+    return lambda content: {key: value for key, value in content.items() if key != name}
 
 
 @pytest.mark.parametrize(
-    "content",
+    "change",
     [
-        {},
-        [],
-        {"seeds": [], "values": {}},
-        {"seeds": [0]},
-        {"values": {"0": {}}},
-        {"seeds": [0], "values": {"0": 1.0}},
-        {"seeds": [0, 1], "values": {"0": {"top1": 1.0}}},
+        lambda content: {},
+        lambda content: [content],
+        without("node"),
+        without("values"),
+        lambda content: {**content, "values": {}},
+        lambda content: {**content, "values": {"0": 1.0, "1": 2.0}},
+        lambda content: {**content, "values": {"0": {"top1": 1.0}}},
     ],
+    ids=["nothing", "a list", "no node", "no values", "no seed", "no keys", "a seed less"],
 )
-def test_a_file_that_is_no_measurement_is_refused(tmp_path, content):
-    path = tmp_path / "accuracy.json"
-    path.write_text(json.dumps(content))
-    with pytest.raises(VitrailError, match=r"accuracy\.json.*delete it and measure again"):
+def test_a_file_that_is_no_measurement_is_refused(taken, change):
+    path = taken.node.output
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(VitrailError, match=r"accuracy\.json.*delete it"):
         read_measurement(path)
+
+
+def test_the_record_of_another_kind_is_no_measurement(build, tmp_path):
+    node = build.table(build.cell(), output=tmp_path / "table1.json")
+    complete(node, {"inputs": {}, "outputs": {}})
+    with pytest.raises(VitrailError, match=r"table1\.json is no record of a measurement"):
+        read_measurement(node.output)

@@ -1,7 +1,6 @@
-"""The commands render artifacts of a checkout and gather them in a report."""
+"""Artifacts of a checkout are rendered from their nodes, and gathered in a report."""
 
 import csv
-import json
 import subprocess
 import sys
 
@@ -9,10 +8,13 @@ import pytest
 import yaml
 
 from replication.evidence.report import Cost, cost_of, report, results_of
-from replication.evidence.tables import render
+from replication.evidence.tables import read_measured, render
+from replication.ledger import complete, read_record
 from replication.plan.catalog import load_catalog
+from replication.plan.nodes import read_node
 from replication.plan.schema import read_yaml
 from vitrail.errors import VitrailError
+from vitrail.files import sha256
 
 DEVICE = "cpu: a processor, 1 thread"
 
@@ -29,27 +31,43 @@ def catalog(small_checkout):
 
 
 def measure(catalog, numbers):
-    """Write what every measurement and run would have left, `numbers` by recipe and key."""
-    for path, measurement in catalog.measurements.items():
-        values = numbers[measurement.on.name]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(
-            json.dumps(
-                {
-                    "seeds": list(measurement.seeds),
-                    "name": measurement.name,
-                    "dataset": "digits",
-                    "recipe_hash": measurement.on.recipe.hash,
-                    "values": {str(seed): values for seed in measurement.seeds},
-                    "provenance": {"device": DEVICE, "commit": "0123456789ab", "wall_seconds": 30},
-                }
-            )
-        )
+    """Leave the records of every training and measurement, `numbers` by recipe and key."""
     for run in catalog.runs.values():
-        for seed in run.seeds:
-            path = run.seed_folder(seed) / "provenance.json"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps({"device": DEVICE}))
+        train(catalog, run)
+    for path, measurement in catalog.measurements.items():
+        node = catalog.node(path)
+        values = numbers[measurement.on.name]
+        complete(
+            node,
+            {
+                "values": {str(seed): values for seed in measurement.seeds},
+                "code": node.code,
+                "weights": {},
+                "provenance": {"device": DEVICE, "commit": "0123456789ab", "wall_seconds": 30},
+            },
+        )
+
+
+def train(catalog, run, **facts):
+    """Leave the records of a run's trainings, which say `facts` of each seed."""
+    for seeds in run.jobs:
+        outcome = {
+            "sha256": {str(seed): f"{seed:064x}" for seed in seeds},
+            "facts": {str(seed): {"device": DEVICE, **facts} for seed in seeds},
+        }
+        complete(catalog.training_node(run, seeds), outcome)
+
+
+def results(catalog):
+    """The results of a scale, of which some may be missing."""
+    nodes = map(catalog.rendering_node, catalog.artifacts)
+    return results_of(catalog.report_node, nodes)
+
+
+def draw(catalog, name):
+    """Render an artifact of the template paper from the records that there are."""
+    node = catalog.rendering_node(catalog.artifact("template", name))
+    return render(node, node.output.parent, read_measured(node))
 
 
 NUMBERS = {
@@ -63,10 +81,15 @@ def run(*arguments, cwd):
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
-def test_a_table_is_rendered_to_its_three_files(catalog, small_checkout):
+@pytest.fixture
+def planned(catalog):
+    """The file of the node that renders the table, its measurements taken."""
     measure(catalog, NUMBERS)
-    places = ["--runs", catalog.runs_root, "--results", small_checkout / "results"]
-    done = run("render", "template", "table1", "--scale", "laptop", *places, cwd=small_checkout)
+    return catalog.rendering_node(catalog.artifact("template", "table1")).write()
+
+
+def test_a_table_is_rendered_to_its_three_files(catalog, planned, small_checkout):
+    done = run("run", planned, cwd=small_checkout)
     assert done.returncode == 0, done.stderr
     csv_file, markdown, latex = catalog.files(catalog.artifact("template", "table1"))
     rows = list(csv.DictReader(csv_file.open()))
@@ -80,11 +103,32 @@ def test_a_table_is_rendered_to_its_three_files(catalog, small_checkout):
     assert r"\textit{13002}" in latex.read_text()
 
 
-def test_rendering_a_table_loads_neither_torch_nor_matplotlib(catalog, small_checkout):
-    measure(catalog, NUMBERS)
+def test_a_rendering_names_what_it_read_and_what_it_wrote(catalog, planned, small_checkout):
+    assert run("run", planned, cwd=small_checkout).returncode == 0
+    node = read_node(planned)
+    record = read_record(node.output)
+    assert record.node == node
+    assert record.outcome == {
+        "inputs": {str(path): sha256(path) for path in node.measurements},
+        "outputs": {file.name: sha256(file) for file in node.files},
+    }
+
+
+def test_a_table_is_rendered_from_its_node_whatever_the_papers_say_now(
+    catalog, planned, small_checkout
+):
+    recipes = small_checkout / "configs" / "papers" / "template" / "recipes.yaml"
+    recipes.write_text(recipes.read_text().replace("width: 64", "width: 32"))
+    recipes.with_name("artifacts.yaml").write_text("changed")
+    assert run("run", planned, cwd=small_checkout).returncode == 0
+    csv_file, *_ = catalog.files(catalog.artifact("template", "table1"))
+    assert [row["measured"] for row in csv.DictReader(csv_file.open())][2:] == ["91.0", "13002.0"]
+
+
+def test_rendering_a_table_loads_neither_torch_nor_matplotlib(catalog, planned, small_checkout):
     code = (
         "import sys, vitrail.__main__\n"
-        "sys.argv = ['vitrail', 'render', 'template', 'table1', '--scale', 'laptop']\n"
+        f"sys.argv = ['vitrail', 'run', {str(planned)!r}]\n"
         "try:\n    vitrail.__main__.main()\n"
         "finally:\n    assert not {'torch', 'matplotlib'} & {*sys.modules}"
     )
@@ -114,7 +158,7 @@ def figure(small_checkout, catalog):
 
 def test_a_figure_is_drawn_from_its_cells_and_measurements(figure, tmp_path, monkeypatch):
     (tmp_path / "drawing_of_the_test.py").write_text(
-        "from replication.evidence import style\n"
+        "from vitrail import style\n"
         "def fig1(cells, measurements):\n"
         "    fig, axes = style.figure()\n"
         "    axes.set_title(f\"{cells['measured'][0]:g} {measurements[0]['name']}\")\n"
@@ -122,9 +166,7 @@ def test_a_figure_is_drawn_from_its_cells_and_measurements(figure, tmp_path, mon
     )
     monkeypatch.syspath_prepend(tmp_path)
     measure(figure, NUMBERS)
-    artifact = figure.artifact("template", "fig1")
-    render(figure, artifact)
-    csv_file, svg, png = figure.files(artifact)
+    csv_file, svg, png = draw(figure, "fig1")
     assert ">91 accuracy</text>" in svg.read_text()
     assert png.read_bytes().startswith(b"\x89PNG")
     assert csv_file.read_text().splitlines()[1].startswith("template,fig1,Wide,Accuracy,,,91.0")
@@ -132,14 +174,15 @@ def test_a_figure_is_drawn_from_its_cells_and_measurements(figure, tmp_path, mon
 
 def test_a_figure_without_its_measurement_says_what_to_run(figure):
     with pytest.raises(VitrailError, match="run snakemake template_fig1"):
-        render(figure, figure.artifact("template", "fig1"))
+        draw(figure, "fig1")
 
 
-def test_results_that_cannot_be_written_are_one_line_and_status_two(catalog, small_checkout):
-    blocked = small_checkout / "blocked"
+def test_results_that_cannot_be_written_are_one_line_and_status_two(
+    catalog, planned, small_checkout
+):
+    blocked = read_node(planned).output.parent
     blocked.write_text("a file, not a folder")
-    places = ["--runs", catalog.runs_root, "--results", blocked]
-    done = run("render", "template", "table1", "--scale", "laptop", *places, cwd=small_checkout)
+    done = run("run", planned, cwd=small_checkout)
     assert done.returncode == 2
     assert done.stderr.startswith(f"vitrail: cannot write {blocked}")
     assert done.stderr.count("\n") == 1
@@ -147,8 +190,8 @@ def test_results_that_cannot_be_written_are_one_line_and_status_two(catalog, sma
 
 def test_the_report_links_every_file_and_judges_every_claim(catalog):
     measure(catalog, NUMBERS)
-    render(catalog, catalog.artifact("template", "table1"))
-    page = report(results_of(catalog))
+    draw(catalog, "table1")
+    page = report(results(catalog))
     assert "[csv](template/table1.csv) [md](template/table1.md) [tex](template/table1.tex)" in page
     assert "2 exact" in page
     assert "| **held** | A wider network reads digits better. (Abstract) | 91 against 60" in page
@@ -160,40 +203,54 @@ def test_the_report_links_every_file_and_judges_every_claim(catalog):
 
 def test_the_templates_claim_fails_where_the_narrow_network_reads_better(catalog):
     measure(catalog, {**NUMBERS, "wide": {**NUMBERS["wide"], "top1": 40.0}})
-    render(catalog, catalog.artifact("template", "table1"))
-    page = report(results_of(catalog))
+    draw(catalog, "table1")
+    page = report(results(catalog))
     assert "| **contrary** | A wider network reads digits better. (Abstract) | 40 against" in page
 
 
 def test_the_report_of_nothing_says_what_to_build(catalog):
-    page = report(results_of(catalog))
+    page = report(results(catalog))
     assert "Not built: `snakemake template_table1`" in page
 
 
 def test_the_cost_counts_jobs_that_did_not_note_their_time(catalog):
-    assert cost_of(catalog) == Cost()
+    assert cost_of(results(catalog)) == Cost()
     measure(catalog, NUMBERS)
-    cost = cost_of(catalog)
+    cost = cost_of(results(catalog))
     runs = sum(len(run.seeds) for run in catalog.runs.values())
     assert dict(cost.seconds) == {DEVICE: 30.0 * len(catalog.measurements)}
     assert (cost.jobs, cost.silent) == (runs + len(catalog.measurements), runs)
 
 
 def test_the_cost_is_the_time_of_every_device(catalog):
-    run = next(iter(catalog.runs.values()))
-    for seed, processes in ((0, 8), (1, 1)):
-        path = run.seed_folder(seed) / "provenance.json"
-        path.parent.mkdir(parents=True)
-        facts = {"device": "NVIDIA H200", "wall_seconds": 10.0, "processes": processes}
-        path.write_text(json.dumps(facts))
-    assert dict(cost_of(catalog).seconds) == {"NVIDIA H200": 90.0}
+    first, second = catalog.runs.values()
+    train(catalog, first, device="NVIDIA H200", wall_seconds=10.0, processes=8)
+    train(catalog, second, device="NVIDIA H200", wall_seconds=10.0)
+    seconds = 80.0 * len(first.seeds) + 10.0 * len(second.seeds)
+    assert dict(cost_of(results(catalog)).seconds) == {"NVIDIA H200": seconds}
 
 
-@pytest.mark.parametrize("content", ["", '{"device": "cpu', "[]", "{}"])
-def test_a_damaged_provenance_is_named_with_what_to_delete(catalog, content):
+@pytest.mark.parametrize("content", ["", '{"node": ', "[]", "{}"])
+def test_a_damaged_record_is_named_with_what_to_delete(catalog, content):
     run = next(iter(catalog.runs.values()))
-    path = run.seed_folder(0) / "provenance.json"
+    path = run.records[0]
     path.parent.mkdir(parents=True)
     path.write_text(content)
-    with pytest.raises(VitrailError, match=f"cannot read {path} .*delete {run.folder} and train"):
-        report(results_of(catalog))
+    with pytest.raises(VitrailError, match=f"{path} .*delete it"):
+        report(results(catalog))
+
+
+def test_the_report_is_written_from_the_records_of_all_artifacts(catalog, small_checkout):
+    measure(catalog, NUMBERS)
+    planned = catalog.report_node.write()
+    done = run("run", planned, cwd=small_checkout)
+    assert done.returncode == 2
+    (rendering,) = catalog.renderings
+    assert done.stderr.startswith(f"vitrail: {rendering} does not exist")
+    assert run("run", catalog.node(rendering).write(), cwd=small_checkout).returncode == 0
+    done = run("run", planned, cwd=small_checkout)
+    assert done.returncode == 0, done.stderr
+    markdown, page = catalog.reports
+    assert markdown.read_text() == report(results(catalog))
+    outputs = read_record(catalog.report).outcome["outputs"]
+    assert outputs == {file.name: sha256(file) for file in (markdown, page)}

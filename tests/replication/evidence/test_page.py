@@ -34,8 +34,9 @@ addEventListener("load", () => {
 
 @pytest.fixture(scope="module")
 def results():
-    folder = ROOT / "results" / "published" / "laptop"
-    return results_of(load_catalog(ROOT, scale="laptop"), folder)
+    catalog = load_catalog(ROOT, scale="laptop")
+    nodes = map(catalog.rendering_node, catalog.artifacts)
+    return results_of(catalog.report_node, nodes, ROOT / "results" / "published" / "laptop")
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +72,10 @@ def test_it_has_every_claim_and_every_row_of_every_table(results, text):
     assert text.count('<tr class="claim"') == sum(len(one) for one in results.claims.values())
     rows = [
         row
-        for paper in results.catalog.papers.values()
-        for one in paper.artifacts.values()
-        if one.kind == "table" and results.file(one, ".csv").is_file()
-        for row in one.rows
+        for artifacts in results.artifacts.values()
+        for artifact in artifacts.values()
+        if artifact.shape == "table" and results.file(artifact, ".csv").is_file()
+        for row in artifact.rows
     ]
     assert text.count('<tr class="row"') == len(rows)
     for judged in results.claims.values():

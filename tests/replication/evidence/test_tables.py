@@ -24,7 +24,10 @@ from tests.conftest import ROOT
 @pytest.fixture
 def small(build):
     """Two rows, two grouped columns: one agrees, one is outside, one a stand-in, one not run."""
-    columns = (ShownColumn(label="top-1", group="Clean"), ShownColumn(label="top-1", group="Shifted"))
+    columns = (
+        ShownColumn(label="top-1", group="Clean"),
+        ShownColumn(label="top-1", group="Shifted"),
+    )
     clean, shifted = (column.full_label for column in columns)
     artifact = build.table(
         build.cell("A_1", clean, printed=93.5, std=0.25),
