@@ -1,10 +1,16 @@
-# Each target makes .venv from the lock first; a second call finds it ready.
+# Each target makes .venv from the locks first; a second call finds it ready.
 PYTHON ?= python3
 SCALE ?= laptop
 BIN := .venv/bin
 READY := .venv/.ready
+TOOLS := .venv/.test
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
-.PHONY: reproduce test test-cluster test-lower-bounds lint docs schemas lock
+.PHONY: install reproduce test test-cluster test-lower-bounds lint docs schemas lock
+
+## .venv with all that results need; TORCH=cpu or TORCH=cuda chooses the build of torch
+install: $(READY)
+
 
 ## every table and figure at SCALE (laptop), then where they are
 reproduce: $(READY)
@@ -12,18 +18,18 @@ reproduce: $(READY)
 	@$(BIN)/vitrail status --scale $(SCALE)
 
 # One thread a worker: two that share a core wait for each other.
-test: $(READY)
+test: $(TOOLS)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope -m "not cluster"
 
 ## a live two-node SLURM on this machine (root, Debian); skipped with a reason elsewhere
-test-cluster: $(READY)
+test-cluster: $(TOOLS)
 	@$(BIN)/python -m pytest -m cluster -rs
 
-## models, measures and the plan, with the lowest versions that pyproject.toml allows
+## the library and its examples, with the lowest versions that pyproject.toml allows
 test-lower-bounds:
 	@PYTHON=$(PYTHON) envs/lower_bounds.sh
 
-lint: $(READY)
+lint: $(TOOLS)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -39,18 +45,31 @@ docs: $(READY) .venv/.docs
 schemas: $(READY)
 	@$(BIN)/python -m tools.schemas
 
-## resolve envs/requirements.in and envs/docs.in anew
+## resolve envs/requirements.in, envs/test.in and envs/docs.in anew
 lock:
 	@PYTHON=$(PYTHON) envs/lock.sh
 
-$(READY): envs/requirements.lock envs/cuda.lock envs/build.txt envs/install.sh pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11, 4) or sys.exit("vitrail needs Python 3.11.4 or newer, and $(PYTHON) is older; run make PYTHON=/path/to/python3.11")'
+# The Pythons of pyproject.toml are those for which every package of the locks can be had.
+define CHECK_PYTHON
+import re, sys
+lowest, beyond = re.search('requires-python = ">=(.+),<(.+)"', open("pyproject.toml").read()).groups()
+if not [int(n) for n in lowest.split(".")] <= list(sys.version_info[:3]) < [int(n) for n in beyond.split(".")]:
+    sys.exit("vitrail needs Python %s or newer, below %s, and $(PYTHON) is %s; give another: make PYTHON=/path/to/python3.11" % (lowest, beyond, sys.version.split()[0]))
+endef
+export CHECK_PYTHON
+
+$(READY): envs/requirements.lock envs/cpu.lock envs/cuda.lock envs/build.txt envs/install.sh envs/torchvision_on_cpu.py pyproject.toml
+	@$(PYTHON) -c "$$CHECK_PYTHON"
 	@echo "making .venv from envs/requirements.lock (a few minutes, once)"
 	@$(PYTHON) -m venv .venv
 	@envs/install.sh "$(CURDIR)/$(BIN)/python"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(INSTALL) --no-build-isolation --editable .
+	@touch $@
+
+$(TOOLS): envs/test.lock $(READY)
+	@$(INSTALL) --require-hashes -r envs/test.lock
 	@touch $@
 
 .venv/.docs: envs/docs.lock $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r envs/docs.lock
+	@$(INSTALL) --require-hashes -r envs/docs.lock
 	@touch $@

@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 
 from replication.plan.datasets import load_registry
-from replication.plan.recipe import RECIPES as RECIPE_TYPES
+from replication.plan.kinds import KINDS as RECIPE_TYPES
 
 CLASSIFICATION = {
     "model": {
@@ -93,17 +93,17 @@ SELF_SUPERVISION = {
     },
     "batch": {"size": 32, "micro": 16},
 }
-RECIPES = {"classification": CLASSIFICATION, "self_supervision": SELF_SUPERVISION}
+KINDS = {"classification": CLASSIFICATION, "self_supervision": SELF_SUPERVISION}
 DATASETS = Path(__file__).parents[1] / "configs" / "datasets.yaml"
 TRAIN = "--train"  # this script, called by itself, to train
 
 
 def train(task: str, folder: Path) -> None:
-    from replication.engine.engine import Job, engine_of
+    from replication.engine.engine import TrainingRun, engine_of
 
     info = load_registry(DATASETS)["digits"]
-    recipe = RECIPE_TYPES[task].model_validate(RECIPES[task])
-    engine_of(recipe).train(Job(recipe, 0, folder, info, folder, checkpoint_seconds=0.0))
+    recipe = RECIPE_TYPES[task].model_validate(KINDS[task])
+    engine_of(recipe).train(TrainingRun(recipe, 0, folder, info, folder, checkpoint_seconds=0.0))
 
 
 def start(task: str, folder: Path) -> subprocess.Popen[bytes]:
@@ -136,7 +136,7 @@ def kill_after(process: subprocess.Popen[bytes], folder: Path, target: int, dela
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--task", choices=RECIPES, default="classification")
+    parser.add_argument("--task", choices=KINDS, default="classification")
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
     parser.add_argument(TRAIN, type=Path, metavar="FOLDER", help=argparse.SUPPRESS)

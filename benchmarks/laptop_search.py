@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import Subset
 
-from replication.engine.engine import Job, builder_of, engine_of
+from replication.engine.engine import TrainingRun, builder_of, engine_of
 from replication.engine.model import load_weights
 from replication.plan.catalog import load_catalog
 from replication.plan.schema import merge
@@ -100,7 +100,7 @@ def judged(recipe, info, seed: int) -> list[str]:
         else:
             info = info.model_copy(update={"loader": "laptop_search:divided"})
         start = time.process_time()
-        job = Job(recipe, seed, Path(folder) / "run", info, data)
+        job = TrainingRun(recipe, seed, Path(folder) / "run", info, data)
         weights = engine_of(recipe).train(job)
         seconds = time.process_time() - start
         model = builder_of(recipe).build_model(recipe, info.classes)

@@ -1,16 +1,34 @@
 #!/usr/bin/env bash
 # Install the locked packages, their hashes checked: envs/install.sh [PYTHON], by default `python`.
+# TORCH=cpu or TORCH=cuda says which build of torch to take; by default the one for CUDA where there
+# is an NVIDIA driver, and else the one for CPUs.
 set -euo pipefail
 cd "$(dirname "$0")"
 python=${1:-python}  # by its absolute path, or on the PATH
+if [[ -z ${TORCH:-} ]]; then
+    TORCH=cpu
+    if [[ -e /proc/driver/nvidia/version ]] || command -v nvidia-smi >/dev/null; then TORCH=cuda; fi
+fi
+[[ $TORCH == cpu || $TORCH == cuda ]] || { echo "TORCH is '$TORCH'; give cpu or cuda" >&2; exit 2; }
 
 # Some packages are built from source: with pinned tools (older and newer pip, each by its variable).
 export PIP_CONSTRAINT=build.txt PIP_BUILD_CONSTRAINT=build.txt
 
-# The lock is complete: --no-deps keeps out opencv-python, whose place opencv-python-headless takes.
-install() { "$python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r "$1"; }
-install cpu.lock 2>/dev/null || echo "pip's indexes offer no CPU build of torch: the build of PyPI it is"
-install requirements.lock
+# A lock is complete: --no-deps keeps out opencv-python, whose place opencv-python-headless takes.
+install() {
+    "$python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes "$@"
+}
+
+# macOS has no separate CPU build. An index that cannot be reached must not take minutes.
+if [[ $TORCH == cpu && $(uname) == Linux ]]; then
+    install --extra-index-url https://download.pytorch.org/whl/cpu --retries 1 --timeout 15 -r cpu.lock \
+        2>/dev/null || echo "the CPU build of torch cannot be had here: taking the build of PyPI, for CUDA"
+fi
+install -r requirements.lock
 if "$python" -c 'import importlib.metadata as m; raise SystemExit("cuda" not in str(m.requires("torch")))'; then
-    install cuda.lock
+    install -r cuda.lock
+else
+    packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    cp torchvision_on_cpu.py "$packages"
+    echo "import torchvision_on_cpu" >"$packages/torchvision_on_cpu.pth"
 fi

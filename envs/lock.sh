@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Resolve requirements.in for Python 3.11 on Linux; write requirements.lock, cuda.lock and
-# environment.yml, and docs.in into docs.lock (cpu.lock is kept by hand). Pins stay as they are where they can;
-# `envs/lock.sh --upgrade` takes the newest of everything.
+# Resolve requirements.in, test.in and docs.in for Python 3.11 on Linux; write requirements.lock,
+# cuda.lock, test.lock, docs.lock and environment.yml (cpu.lock is kept by hand). Pins stay as they are
+# where they can; `envs/lock.sh --upgrade` takes the newest of everything.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -9,23 +9,30 @@ fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 "${PYTHON:-python3}" -m venv "$fresh"
 "$fresh/bin/pip" install --quiet uv==0.13.9
-cat requirements.lock cuda.lock >"$fresh/all.lock"
-# opencv-python-headless takes the place of opencv-python, which wants libGL.
-"$fresh/bin/uv" pip compile --quiet --no-header --no-annotate --generate-hashes \
-    --python-version 3.11 --python-platform x86_64-unknown-linux-gnu \
-    --excludes <(echo opencv-python) "$@" requirements.in -o "$fresh/all.lock"
+compile() {
+    "$fresh/bin/uv" pip compile --quiet --no-header --no-annotate --generate-hashes \
+        --python-version 3.11 --python-platform x86_64-unknown-linux-gnu \
+        --excludes <(echo opencv-python) "$@"  # opencv-python-headless takes its place: it wants no libGL
+}
 
-echo "# Every package pinned, with the hashes of its files; made by \`make lock\`." >requirements.lock
+# What results and tests need is resolved together, so that no tool of the tests changes a pin.
+cat requirements.lock cuda.lock test.lock >"$fresh/all.lock"
+compile "$@" requirements.in test.in -o "$fresh/all.lock"
+compile --constraints "$fresh/all.lock" requirements.in -o "$fresh/results.lock"
+
+echo "# What results need, each package pinned with the hashes of its files; made by \`make lock\`." >requirements.lock
 echo "# What the CUDA build of torch needs besides; made by \`make lock\`." >cuda.lock
+echo "# What \`make test\` and \`make lint\` need besides requirements.lock; made by \`make lock\`." >test.lock
 while IFS= read -r line; do
-    [[ $line =~ ^[a-z] ]] && file=requirements.lock
-    [[ $line =~ ^(nvidia|cuda|triton)[-=] ]] && file=cuda.lock
+    if [[ $line =~ ^[a-z] ]]; then
+        file=test.lock
+        grep -q "^${line%% *} " "$fresh/results.lock" && file=requirements.lock
+        [[ $line =~ ^(nvidia|cuda|triton)[-=] ]] && file=cuda.lock
+    fi
     printf '%s\n' "$line" >>"$file"
 done <"$fresh/all.lock"
 
-"$fresh/bin/uv" pip compile --quiet --no-header --no-annotate --generate-hashes \
-    --python-version 3.11 --python-platform x86_64-unknown-linux-gnu \
-    --constraints requirements.lock "$@" docs.in -o "$fresh/docs.lock"
+compile --constraints requirements.lock "$@" docs.in -o "$fresh/docs.lock"
 {
     echo "# What \`make docs\` needs besides requirements.lock; made by \`make lock\`."
     cat "$fresh/docs.lock"

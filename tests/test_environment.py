@@ -1,13 +1,15 @@
-"""The lock holds what the project asks for, and pip can check every file against it."""
+"""The lock holds what the project asks for, and what it installs can be imported in any order."""
 
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 
 import pytest
 import yaml
 
-LOCKS = ["requirements.lock", "cuda.lock", "docs.lock"]
+LOCKS = ["requirements.lock", "cuda.lock", "test.lock", "docs.lock"]
 
 
 def packages(root, name):
@@ -31,9 +33,22 @@ def test_every_package_is_pinned_with_hashes(root, lock):
         assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes)
 
 
-def test_the_lock_holds_what_is_asked_for(root):
-    lines = (root / "envs" / "requirements.in").read_text().splitlines()
-    assert asked(lines) <= set(packages(root, "requirements.lock"))
+@pytest.mark.parametrize("name", ["requirements", "test", "docs"])
+def test_the_lock_holds_what_is_asked_for(root, name):
+    lines = (root / "envs" / f"{name}.in").read_text().splitlines()
+    assert asked(lines) <= set(packages(root, f"{name}.lock"))
+
+
+def test_what_tests_need_besides_is_not_installed_for_results(root):
+    results, tests = packages(root, "requirements.lock"), packages(root, "test.lock")
+    assert not set(results) & set(tests)
+    assert {"pytest", "ruff", "shap", "numba"} <= set(tests)
+
+
+def test_the_cpu_build_is_of_the_locked_version_of_torch(root):
+    (version, hashes) = packages(root, "cpu.lock")["torch"]
+    assert version == packages(root, "requirements.lock")["torch"][0] + "+cpu"
+    assert len(set(hashes)) == 6  # Python 3.11, 3.12 and 3.13 on two architectures
 
 
 def dependencies(root):
@@ -96,7 +111,6 @@ def test_the_lock_of_the_site_changes_no_other_pin(root):
     locked, site = packages(root, "requirements.lock"), packages(root, "docs.lock")
     shared = set(locked) & set(site)
     assert {name: site[name][0] for name in shared} == {name: locked[name][0] for name in shared}
-    assert asked((root / "envs" / "docs.in").read_text().splitlines()) <= set(site)
 
 
 def test_the_tools_that_build_packages_are_those_of_the_lock(root):
@@ -118,3 +132,52 @@ def test_the_conda_environment_has_the_same_pins(root):
     pins = {name: pin for name, (pin, _) in packages(root, "requirements.lock").items()}
     pins["opencv-python"] = pins.pop("opencv-python-headless")
     assert dict(line.split("==") for line in environment["dependencies"][-1]["pip"]) == pins
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", ["torchvision", "timm"])
+def test_it_can_be_imported_with_nothing_imported_before(name):
+    done = python(f"import {name}")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def before_torchvision(root):
+    """What a Python does that finds `torchvision_on_cpu`, installed or not."""
+    folder = str(root / "envs")
+    return f"import sys; sys.path.insert(0, {folder!r}); import torchvision_on_cpu, torch\n"
+
+
+def test_torchvision_can_be_imported_where_its_extension_does_not_load(before_torchvision):
+    done = python(
+        before_torchvision + "def refuse(path): raise OSError('built for another CUDA')\n"
+        "torch.ops.load_library = refuse\n"
+        "import torchvision\n"
+        "print(torch.ops.torchvision.nms.default._schema)\n"
+        "print(torch.ops.torchvision.qnms.default._schema)\n"
+    )
+    arguments = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor\n"
+    assert done.stdout == f"torchvision::nms{arguments}torchvision::qnms{arguments}", done.stderr
+
+
+def test_operators_that_the_extension_declares_are_not_declared_again(before_torchvision):
+    done = python(
+        before_torchvision + "extension = torch.library.Library('torchvision', 'DEF')\n"
+        "def load(path):\n"
+        "    for name in ('nms', 'qnms'):\n"
+        "        if not hasattr(torch.ops.torchvision, name):\n"
+        "            extension.define(name + '(Tensor dets, Tensor scores, float own) -> Tensor')\n"
+        "    raise OSError('so that torchvision asks it for nothing else')\n"
+        "torch.ops.load_library = load\n"
+        "import torchvision\n"
+        "print(torch.ops.torchvision.nms.default._schema)\n"
+    )
+    assert "float own" in done.stdout, done.stderr
+
+
+def test_python_starts_without_torch():
+    done = python("import sys; print({'torch', 'torchvision'} & set(sys.modules))")
+    assert done.stdout == "set()\n", done.stderr

@@ -1,8 +1,14 @@
-"""Library code needs no package of the workflow."""
+"""Library code needs no package of the workflow; imports go round in no circle."""
 
+import ast
 import pkgutil
 import subprocess
 import sys
+from collections import defaultdict
+from graphlib import TopologicalSorter
+
+import grimp
+import pytest
 
 import vitrail
 
@@ -52,3 +58,25 @@ def test_importing_the_training_package_imports_no_part_of_it():
     parts = "[name for name in sys.modules if name.startswith('replication.engine.')]"
     done = python(f"import sys, replication.engine; print({parts})")
     assert done.stdout == "[]\n", done.stderr
+
+
+@pytest.fixture(scope="module")
+def imports():
+    """All imports among our modules: at the top, within functions, and those of types alone."""
+    return grimp.build_graph("vitrail", "replication", cache_dir=None)
+
+
+def test_modules_do_not_import_each_other_in_circles(imports):
+    sorter = TopologicalSorter(
+        {name: imports.find_modules_directly_imported_by(name) for name in imports.modules}
+    )
+    sorter.prepare()  # raises CycleError, which names the modules of a circle
+
+
+def test_no_two_classes_share_a_name(root):
+    places = defaultdict(list)
+    for file in sorted((root / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{file.relative_to(root)}:{node.lineno}")
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 from replication.commands.cost import Device
 from replication.plan.claims import Choices, Claim
 from replication.plan.datasets import DatasetInfo
+from replication.plan.kinds import KINDS, AnyRecipe
 from replication.plan.paper import ArtifactsFile, PaperInfo, PaperScale, RecipesFile
-from replication.plan.recipe import AnyRecipe
 from replication.plan.settings import Scale, Settings
 from replication.plan.weights import PublishedWeights
 
@@ -57,7 +57,7 @@ def schemas() -> dict[str, Any]:
         ]
     }
     fields = found["recipes"]["properties"]
-    fields["base"] = fields["segmentation"] = fields["self_supervision"] = delta
+    fields |= dict.fromkeys(("base", *KINDS), delta)
     fields["axes"]["additionalProperties"]["additionalProperties"] = choice
     fields["deltas"]["additionalProperties"] = delta
     found["paper-scale"]["properties"]["recipes"]["additionalProperties"] = delta

@@ -1,7 +1,7 @@
 """A process that has imported everything once, and forks a child for each command.
 
 Imports take a job three CPU seconds and more, as much as a micro training does. So on one machine
-Snakemake starts a server (workflow/rules/report.smk), and ``python -m vitrail COMMAND`` asks it
+Snakemake starts a server (workflow/rules/report.smk), and ``vitrail COMMAND`` asks it
 over a Unix socket to run the command in a child process with the caller's folder, arguments,
 environment, standard streams and signals, and exits with the child's status. The server does
 nothing but import, so a child computes the same bits as a fresh process. It has one thread, as

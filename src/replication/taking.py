@@ -11,10 +11,11 @@ import torch
 
 from replication.data.layout import check_layout
 from replication.engine.engine import builder_of
-from replication.engine.model import load_weights, require_own_weights
+from replication.engine.model import load_weights
 from replication.plan.code import measuring_digest
 from replication.plan.nodes import MeasurementNode
-from replication.plan.recipe import Recipe
+from replication.plan.recipe import EpochTraining
+from replication.trained import require_own_weights
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Context, Described, Trained, without_tf32
 from vitrail.naming import import_function
@@ -62,9 +63,12 @@ def take(job: MeasurementNode) -> dict[str, Any]:
 
 
 def _require_wanted(function: Callable[..., Any], given: Context, job: MeasurementNode) -> None:
-    """Refuse to hand a recipe to a function that is written for a trained model, and the like."""
+    """Refuse to hand a recipe to a function that is written for a trained model, and the like.
+
+    A function that names no kind of recipe measures what is trained over epochs by timm's parts.
+    """
     first = next(iter(inspect.signature(function).parameters.values())).annotation
-    wanted, _, task = str(getattr(first, "__name__", first)).rstrip("]").partition("[")
+    wanted, _, kind = str(getattr(first, "__name__", first)).rstrip("]").partition("[")
     if wanted not in ON:
         return
     if wanted not in {one.__name__ for one in type(given).__mro__}:
@@ -72,11 +76,12 @@ def _require_wanted(function: Callable[..., Any], given: Context, job: Measureme
             f"{job.function} takes a {wanted} and measure '{job.name}' gives it a "
             f"{type(given).__name__}: write 'on: {ON[wanted]}' for it in artifacts.yaml"
         )
-    kind = type(getattr(given, "recipe", None)).__name__
-    if (task or Recipe.__name__) != kind:
+    recipe = getattr(given, "recipe", None)
+    wanted = kind or EpochTraining.__name__
+    if wanted not in {one.__name__ for one in type(recipe).__mro__}:
         raise VitrailError(
-            f"{job.function} measures a {task or Recipe.__name__} and '{job.name}' is taken on a "
-            f"{kind}: correct the cell's measure or recipe in artifacts.yaml"
+            f"{job.function} measures a {wanted} and '{job.name}' is taken on a "
+            f"{type(recipe).__name__}: correct the cell's measure or recipe in artifacts.yaml"
         )
 
 

@@ -4,8 +4,4 @@ Importing this package imports nothing heavy: the catalogue must load without to
 models (`import vitrail.models`) without pydantic or Snakemake.
 """
 
-from vitrail import torchvision_compat
-
 __version__ = "0.1.0"
-
-torchvision_compat.install()

@@ -56,7 +56,8 @@ def first_line(error: Exception) -> str:
 
 def needs_package(name: str) -> str:
     """Say that a command needs the package `name`, and how the commands' packages are installed."""
-    return f"the command needs {name}; in the project's root, run: pip install '.[cli]'"
+    extra = "segmentation" if name.split(".")[0] in ("mmcv", "mmengine", "mmseg") else "cli"
+    return f"the command needs {name}; in the project's root, run: pip install '.[{extra}]'"
 
 
 def sentence(error: VitrailError) -> str:

@@ -18,7 +18,7 @@ from vitrail.naming import HUBS
 from vitrail.weights_file import read_weights, require_as_noted
 
 if TYPE_CHECKING:
-    from replication.plan.recipe import Recipe, SelfSupervisionRecipe
+    from replication.plan.recipe import TimmTraining
 
 Precision = Literal["fp32", "bf16", "fp16"]
 
@@ -37,7 +37,7 @@ def autocast(device: str, precision: Precision) -> torch.autocast:
     return torch.autocast(torch.device(device).type, half, enabled=half is not None)
 
 
-def build_model(recipe: Recipe, classes: int) -> nn.Module:
+def build_model(recipe: TimmTraining, classes: int) -> nn.Module:
     """Make the recipe's model with a head for `classes` classes, without pretrained weights.
 
     Its initial weights come from torch's global generator. Raises VitrailError if timm does not
@@ -46,12 +46,12 @@ def build_model(recipe: Recipe, classes: int) -> nn.Module:
     return create(recipe, classes)
 
 
-def image_shape(recipe: Recipe) -> tuple[int, int, int]:
+def image_shape(recipe: TimmTraining) -> tuple[int, int, int]:
     """(channels, height, width) of an image as the model sees it in training."""
     return 3, recipe.data.image_size, recipe.data.image_size
 
 
-def build_pretrained(recipe: Recipe, classes: int, file: Path | None) -> nn.Module:
+def build_pretrained(recipe: TimmTraining, classes: int, file: Path | None) -> nn.Module:
     """Make the recipe's model with published weights; a head of another size stays initial.
 
     `file` holds them as `replication.engine.weights` writes them, None is timm's own store. Raises
@@ -65,7 +65,7 @@ def build_pretrained(recipe: Recipe, classes: int, file: Path | None) -> nn.Modu
     return create(recipe, classes, pretrained=True, pretrained_cfg_overlay=overlay)
 
 
-def create(recipe: Recipe | SelfSupervisionRecipe, classes: int, **options: Any) -> nn.Module:
+def create(recipe: TimmTraining, classes: int, **options: Any) -> nn.Module:
     """Make the recipe's model with more `options` of timm's; errors as `build_pretrained`."""
     spec = recipe.model
     require_model(spec.name)
@@ -88,7 +88,7 @@ def create(recipe: Recipe | SelfSupervisionRecipe, classes: int, **options: Any)
     return model
 
 
-def _level_drop_path(model: nn.Module, recipe: Recipe | SelfSupervisionRecipe) -> None:
+def _level_drop_path(model: nn.Module, recipe: TimmTraining) -> None:
     """Give every residual branch the stochastic depth of the last block of its kind (DeiT III)."""
     rate = recipe.model.args.get("drop_path_rate", 0.0)
     if not rate:
@@ -118,9 +118,7 @@ def require_model(name: str) -> None:
         raise VitrailError(f"there is no model '{name}'{did_you_mean(name, known)}")
 
 
-def check_image_size(
-    model: nn.Module, recipe: Recipe | SelfSupervisionRecipe, device: torch.device
-) -> None:
+def check_image_size(model: nn.Module, recipe: TimmTraining, device: torch.device) -> None:
     """Pass one blank image of the recipe's size through the model, before anything is trained.
 
     Raises VitrailError if the model refuses that size.

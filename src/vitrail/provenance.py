@@ -108,7 +108,7 @@ def require_own_package(root: Path) -> None:
     if own.is_dir() and own != PACKAGE.resolve():
         raise VitrailError(
             f"vitrail is imported from {PACKAGE}, and this checkout has its own in {own}: activate "
-            "this checkout's environment (make .venv/.ready) or set PYTHONPATH=src"
+            "this checkout's environment (make install) or set PYTHONPATH=src"
         )
 
 

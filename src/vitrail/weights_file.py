@@ -86,7 +86,7 @@ def require_as_noted(file: Path) -> dict[str, Any]:
     the registry names that (`pinned`). Raises VitrailError if the file or its note is not there or
     damaged, or the file has changed.
     """
-    command = f"`python -m vitrail fetch-weights {file.stem} --output {file}`"
+    command = f"`vitrail fetch-weights {file.stem} --output {file}`"
     if not file.exists():
         raise VitrailError(f"{file} does not exist: run {command} where there is a network")
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from replication.engine.dinov2_cost import hyperparameters as of_dinov2
+from replication.engine.dinov2.cost import hyperparameters as of_dinov2
 from replication.engine.hyperparameters import hyperparameters
 from replication.plan.catalog import load_catalog
 from replication.plan.paper import read_reference

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.catalog import load_catalog
 from replication.plan.paper import read_reference
-from replication.plan.recipe import Recipe
 from vitrail.measures.context import Described
 from vitrail.measures.preprocessing import preprocessing
 
@@ -40,7 +40,9 @@ def full():
 
 
 def classifiers(paper):
-    return [name for name in paper.recipes if isinstance(paper.run(name).recipe, Recipe)]
+    return [
+        name for name in paper.recipes if isinstance(paper.run(name).recipe, ClassificationRecipe)
+    ]
 
 
 # What is printed

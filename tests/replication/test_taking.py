@@ -57,7 +57,7 @@ def test_the_measure_of_a_run_is_told_the_folder_of_its_seed(trained):
     assert subject(trained, 0).folder == trained.run.seed_folder(0)
 
 
-def test_weights_without_a_receipt_are_measured_as_a_rehearsal_leaves_none(trained):
+def test_weights_without_a_receipt_are_measured(trained):
     receipt_of(trained).unlink()
     write_weights(trained, 0)
     assert subject(trained, 0).seed == 0

@@ -1,9 +1,12 @@
 """Mistakes reach people as one sentence and status 2."""
 
+import re
+import tomllib
+
 import pytest
 from torch.utils.data import DataLoader
 
-from vitrail.errors import HANDFUL, VitrailError, did_you_mean, exit_on_error
+from vitrail.errors import HANDFUL, VitrailError, did_you_mean, exit_on_error, needs_package
 
 
 def test_the_closest_word_is_suggested():
@@ -51,6 +54,14 @@ def test_a_package_that_is_not_installed_is_named_in_one_line(capsys):
     told = capsys.readouterr().err
     assert "no_such_package" in told
     assert told.count("\n") == 1
+
+
+def test_a_package_is_said_to_come_with_the_extra_that_has_it(root):
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    for package, distribution in (("typer", "typer"), ("mmseg.apis", "onedl-mmsegmentation")):
+        (extra,) = re.findall(r"'\.\[(\w+)\]'", needs_package(package))
+        asked = project["optional-dependencies"][extra]
+        assert [line for line in asked if line.startswith(distribution)]
 
 
 def test_a_module_of_ours_that_is_not_there_is_a_bug():

@@ -124,7 +124,7 @@ def test_weights_that_have_changed_since_they_were_fetched_are_refused(noted):
 def test_weights_without_a_sound_note_must_be_checked_first(noted, note):
     path = noted.with_suffix(".json")
     path.unlink() if note is None else path.write_text(note, encoding="latin1")
-    said = r"no sound note .*: run `python -m vitrail fetch-weights swin\.ms_in1k --output"
+    said = r"no sound note .*: run `vitrail fetch-weights swin\.ms_in1k --output"
     with pytest.raises(VitrailError, match=said):
         require_as_noted(noted)
 

@@ -5,10 +5,10 @@ FLOPs per image (so many forward passes as the task needs, three for a classifie
 that the device sustains, a range with its source in ``configs/hardware.yaml``.
 
 An evaluation passes each validation image through the model so many times, at one size or several,
-as its arguments say by the `RULES`. Measures without a rule (probes that are trained, features of
-training images, illustrations) are not priced. At best a device does the forward FLOPs at the
-fastest rate that it sustains; at worst an image takes as long as one of a training at the slowest,
-since reading images may take the time.
+as the measure itself says (`vitrail.measures.context.passes`). Measures that do not (probes that
+are trained, features of training images, illustrations) are not priced. At best a device does the
+forward FLOPs at the fastest rate that it sustains; at worst an image takes as long as one of a
+training at the slowest, since reading images may take the time.
 
 Segmenters take seconds to import and to build. Those of full scale are counted once, in
 ``configs/segmentation/costs.csv``: ``python -m replication.commands.cost`` writes it.
@@ -16,10 +16,12 @@ Segmenters take seconds to import and to build. Those of full scale are counted 
 
 from __future__ import annotations
 
+import ast
 import csv
+import inspect
 import json
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -28,9 +30,12 @@ from pydantic import PositiveFloat
 
 from replication.engine.engine import builder_of
 from replication.plan.catalog import Catalog, Measurement, Run, load_catalog
-from replication.plan.recipe import Recipe, SegmentationRecipe, Training, short_hash
+from replication.plan.code import file_of
+from replication.plan.recipe import Training, short_hash
 from replication.plan.schema import Strict, parse, read_mapping
+from replication.plan.source import syntax_tree
 from vitrail.errors import VitrailError, exit_on_error
+from vitrail.naming import import_function
 
 BYTES_OF_FLOAT = 4
 CHECKPOINTS_KEPT = 2
@@ -166,7 +171,7 @@ def write_segmenters(catalog: Catalog) -> None:
     """Count every segmenter of a catalogue, for `read_segmenters`."""
     rows = {}
     for run in catalog.runs.values():
-        if isinstance(run.recipe, SegmentationRecipe):
+        if run.recipe.counted_ahead:
             key = model_key(run.recipe, run.info.classes)
             cost = count_model(run.recipe, run.info.classes)
             rows[key] = (key, f"{run.paper}/{run.name}", *astuple(cost))
@@ -205,67 +210,54 @@ def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
     return statistics.median(speeds) if speeds else None
 
 
-Passes = Mapping[float, int]
-"""Forward passes of each image, by the size of the images over the recipe's."""
+def passes_of(function: str, given: Mapping[str, Any]) -> Mapping[float, int] | None:
+    """Forward passes that a measure takes for each image, by the side over the recipe's.
+
+    None where the function does not say them by `vitrail.measures.context.passes`. A number is read
+    from the source: segmenters' measures then are priced without importing MMSegmentation.
+
+    Raises:
+        VitrailError: there is no such function.
+    """
+    rule = _written_rule(function)
+    if rule is None:
+        return None
+    try:
+        count = ast.literal_eval(rule)
+    except ValueError:  # a function of the arguments
+        measure: Any = import_function(function, "artifacts.yaml")
+        parameters = inspect.signature(measure).parameters.values()
+        defaults = {one.name: one.default for one in parameters if one.default is not one.empty}
+        count = measure.passes({**defaults, **given})
+    return count if isinstance(count, Mapping) else {1: count}
 
 
-def _larger(arguments: Mapping[str, Any], models: int) -> Passes:
-    """At each test size that is judged, one pass by each of the models."""
-    sizes = set(arguments["sizes"]) - set(arguments.get("skipped", ()))
-    return {size / arguments["trained_at"]: models for size in sorted(sizes)}
-
-
-def _circular(arguments: Mapping[str, Any]) -> Passes:
-    """Each condition's pairs of shifts, and each view once before any shift."""
-    conditions = list((arguments.get("conditions") or {"": {}}).values())
-    seen = {
-        tuple({**arguments, **one}.get(key, default) for key, default in VIEW.items())
-        for one in conditions
-    }
-    return {1: len(seen) + 2 * arguments.get("pairs", 1) * len(conditions)}
-
-
-VIEW = {"erase": 0.0, "flip": None}  # what makes two conditions show the model other images
-
-RULES: dict[str, Callable[[Mapping[str, Any]], Passes]] = {
-    "vitrail.measures.accuracy:accuracy": lambda given: {1: 1},
-    "vitrail.octic.measures:rotated_accuracy": lambda given: {1: 2},
-    "vitrail.measures.consistency:circular_consistency": _circular,
-    "vitrail.measures.consistency:standard_consistency": lambda given: {
-        1: len(given.get("modes", ("zero", "crop"))) * (1 + 2 * given.get("pairs", 1))
-    },
-    "vitrail.position.measures:position_bias": lambda given: {1: 1 + given.get("permutations", 16)},
-    "vitrail.variance.measures:rescaling": lambda given: _larger(given, 3),
-    "vitrail.variance.measures:amplification": lambda given: _larger(
-        given, len({1.0, *given["factors"]})
-    ),
-    "replication.engine.segmentation.accuracy:segmentation_accuracy": lambda given: {1: 1},
-    "replication.engine.segmentation.accuracy:calibrated_accuracy": lambda given: {1: 4},
-    "replication.engine.segmentation.consistency:segmentation_consistency": lambda given: {1: 2},
-}
+def _written_rule(function: str) -> ast.expr | None:
+    """What stands in the ``@passes(...)`` of a ``module:function``, if it has one."""
+    module, _, name = function.partition(":")
+    for node in syntax_tree(file_of(module)).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            for decorator in node.decorator_list:
+                if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "passes":
+                    return decorator.args[0]
+    return None
 
 
 def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:
-    """Seconds of one device for all seeds of a measurement, None where its measure has no rule.
+    """Seconds of one device for all seeds of a measurement, None where its measure names no passes.
 
     Raises:
         VitrailError: there is no such model, or it refuses its arguments.
     """
-    rule, run = RULES.get(measurement.function), measurement.run
-    if rule is None or run is None:
+    run, passes = measurement.run, passes_of(measurement.function, measurement.args)
+    if passes is None or run is None:
         return None
     images = min(measurement.args.get("images") or run.info.val_images, run.info.val_images)
     flops = 0.0
-    for size, passes in rule(measurement.args).items():
-        recipe = run.recipe
-        if size != 1 and isinstance(recipe, Recipe):
-            side = round(size * recipe.data.image_size)
-            data = recipe.data.model_copy(update={"image_size": side})
-            args = {**recipe.model.args, "img_size": side}
-            model = recipe.model.model_copy(update={"args": args})
-            recipe = recipe.model_copy(update={"data": data, "model": model})
+    for size, count in passes.items():
+        recipe = run.recipe.at_size(size)
         forward = costs.model(run, recipe).forward_flops
-        flops += passes * images * forward * len(measurement.seeds)
+        flops += count * images * forward * len(measurement.seeds)
     slowest, fastest = costs.device.sustained
     return Range(flops / fastest, BACKWARD * flops / slowest)
 

@@ -21,7 +21,6 @@ from vitrail.commands.app import command
 from vitrail.errors import VitrailError, first_line, os_errors
 
 HUB = "hf-hub:"
-SEGMENTER = ("config.py", "mmseg.pth")
 
 
 @command()
@@ -91,7 +90,7 @@ def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
     from replication.engine.hub import model_card, write_config
     from replication.engine.model import load_weights
     from replication.plan.datasets import find, load_registry
-    from replication.plan.recipe import SegmentationRecipe, parse_recipe
+    from replication.plan.kinds import parse_recipe
     from replication.plan.schema import read_mapping
     from vitrail.files import sha256
     from vitrail.provenance import read_provenance
@@ -101,12 +100,11 @@ def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
         raise VitrailError(f"{trained} has no trained weights: give the folder of a finished run")
     recipe = parse_recipe(read_mapping(path), str(path))
     info = find(recipe.data.dataset, load_registry())
-    if isinstance(recipe, SegmentationRecipe):
-        for name in SEGMENTER:
-            if not (trained / name).is_file():
-                raise VitrailError(f"{trained} has no {name}: give the folder of a finished run")
-            shutil.copyfile(trained / name, folder / name)
-    else:
+    for name in recipe.exported:
+        if not (trained / name).is_file():
+            raise VitrailError(f"{trained} has no {name}: give the folder of a finished run")
+        shutil.copyfile(trained / name, folder / name)
+    if not recipe.exported:
         model = builder_of(recipe).build_model(recipe, info.classes)
         load_weights(model, weights, recipe)
         write_config(model, recipe, info, folder)

@@ -70,30 +70,26 @@ def run(
 
 def train(node: TrainingNode) -> dict[str, Any]:
     """Train the seeds of a node in turn; return its outcome."""
-    from replication.engine.engine import engine_of, one_run
+    from replication.engine.engine import engine_of
+    from replication.trained import run_of_seed
     from vitrail.images.loading import Views
 
     engine = engine_of(node.recipe)
     views: Views = {}
-    weights = {seed: engine.train(one_run(node, seed, views)) for seed in node.seeds}
+    weights = {seed: engine.train(run_of_seed(node, seed, views)) for seed in node.seeds}
     return {
         "sha256": {str(seed): sha256(file) for seed, file in weights.items()},
         "facts": {str(seed): read_provenance(file.parent) for seed, file in weights.items()},
     }
 
 
-def require_same_config(job: TrainingNode | MeasurementNode) -> None:
-    """Raise a `VitrailError` if a segmenter's configuration file was changed since the planning."""
-    from replication.plan.recipe import SegmentationRecipe
-    from replication.plan.source import config_digest, config_path
-
-    if isinstance(job.recipe, SegmentationRecipe):
-        model = job.recipe.model
-        if config_digest(model.name, Path()) != model.sha256:
-            raise VitrailError(
-                f"{config_path(model.name)} was changed since {job.path} was planned; restore it, "
-                "or start snakemake again"
-            )
+def require_same_config(node: TrainingNode | MeasurementNode) -> None:
+    """Raise a `VitrailError` if a file that the recipe names was changed since the planning."""
+    if node.recipe and (changed := node.recipe.changed_file(Path())):
+        raise VitrailError(
+            f"{changed} was changed since {node.path} was planned; restore it, or start snakemake "
+            "again"
+        )
 
 
 @command(hidden=True)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from replication.data.segmentation import stems
 from vitrail.errors import VitrailError
 from vitrail.images.opening import SPLITS, build
 
@@ -27,27 +28,13 @@ def check_counts(info: DatasetInfo, root: Path) -> None:
     _Tree(info, root).check_counts()
 
 
-def stems(folder: Path, suffix: str) -> set[str]:
-    """Names of the files below a folder that end with `suffix`, without it, with their folders."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    return {
-        os.path.relpath(os.path.join(parent, name), folder).removesuffix(suffix)
-        for parent, _, names in os.walk(folder, onerror=fail, followlinks=True)
-        for name in names
-        if name.endswith(suffix) and not name.startswith(".")
-    }
-
-
 class _Tree:
     """The files of a dataset below its folder, and how to get what is missing."""
 
     def __init__(self, info: DatasetInfo, root: Path) -> None:
         self.info, self.folder = info, root / info.folder
         place = f"{self.folder}/{info.layout}"
-        command = f"run `python -m vitrail fetch {info.name} --data {root}`"
+        command = f"run `vitrail fetch {info.name} --data {root}`"
         self.remedy = {
             "manual": f"get it from {info.homepage} ({info.licence}) and place it as {place}",
             "made": command,

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from replication.data.arrays import Digits, cifar10
-from vitrail.images.opening import Split
-from vitrail.position.controlled import Placed, in_corners
+from vitrail.position.controlled import PlacedDigits, in_corners
+
+if TYPE_CHECKING:
+    from vitrail.images.opening import Split
 
 
-def cifar10_position(folder: Path, split: Split, redraw: bool = False) -> Placed:
+def cifar10_position(folder: Path, split: Split, redraw: bool = False) -> PlacedDigits:
     """Open CIFAR-10-Position: CIFAR-10's images, halved by means of 2x2 pixels, in corners."""
     whole = cifar10(folder, split)
     sums = whole.images.reshape(-1, 16, 2, 16, 2, 3).sum((2, 4), dtype=np.uint16)
@@ -23,7 +26,7 @@ def cifar10_position(folder: Path, split: Split, redraw: bool = False) -> Placed
     return in_corners(halved, whole.labels, split, redraw)
 
 
-def digits_position(folder: Path, split: Split, redraw: bool = False) -> Placed:
+def digits_position(folder: Path, split: Split, redraw: bool = False) -> PlacedDigits:
     """A digit scan in a random corner of a black frame: which digit, and of two of them, where?
 
     The class of two digits is that of their corner, too: eight of the sixteen classes depend on

@@ -14,16 +14,16 @@ from vitrail.errors import VitrailError
 if TYPE_CHECKING:
     from torch import nn
 
+    from replication.engine.recipes.classification import ClassificationRecipe
     from replication.plan.datasets import DatasetInfo
-    from replication.plan.nodes import TrainingNode
-    from replication.plan.recipe import AnyRecipe, Recipe, Training
+    from replication.plan.recipe import Training
     from vitrail.images.loading import Views
 
-R = TypeVar("R", bound="Training", default="Recipe", covariant=True)
+R = TypeVar("R", bound="Training", default="ClassificationRecipe", covariant=True)
 
 
 @dataclass(frozen=True)
-class Job(Generic[R]):
+class TrainingRun(Generic[R]):
     """One run to train: a recipe with a seed, in a folder of its own.
 
     Args:
@@ -65,36 +65,10 @@ class Job(Generic[R]):
     views: Views = field(default_factory=dict, repr=False)
 
 
-def one_run(job: TrainingNode, seed: int, views: Views) -> Job[AnyRecipe]:
-    """The run of one seed, which starts where the job says; its seeds share `views`.
-
-    Raises:
-        VitrailError: the run that it starts from is not trained, or its weights are not its own.
-    """
-    from replication.engine.model import starting_weights
-
-    return Job(
-        recipe=job.recipe,
-        seed=seed,
-        folder=job.folder / f"seed{seed}",
-        dataset=job.dataset,
-        data_root=job.data_root,
-        device=job.device,
-        workers=job.workers,
-        checkpoint_seconds=job.checkpoint_seconds,
-        initial=job.published or (starting_weights(job.start, seed) if job.start else None),
-        retrain=job.retrain,
-        validate_every=job.validate_every,
-        tensorboard=job.tensorboard,
-        commit=job.commit,
-        views=views,
-    )
-
-
 class Engine(Protocol):
     """What the module offers that a recipe names as its `engine`."""
 
-    def train(self, job: Job[Training]) -> Path:
+    def train(self, job: TrainingRun[Training]) -> Path:
         """Train as `replication.engine.loop.train` does; return the path of the weights."""
 
 

@@ -13,12 +13,19 @@ import yaml
 from timm.models._hub import save_config_for_hf
 from torch import nn
 
+from replication.engine.model import load_weights
+from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
+from replication.plan.datasets import find, load_registry
+from replication.plan.schema import load
+from vitrail.dinov2.network import build_model
 from vitrail.files import atomic_path
-from vitrail.images.transforms import normalization
+from vitrail.images.transforms import eval_transform, normalization
 
 if TYPE_CHECKING:
     from replication.plan.datasets import DatasetInfo
-    from replication.plan.recipe import AnyRecipe, Recipe, SelfSupervisionRecipe
+    from replication.plan.kinds import AnyRecipe
+    from replication.plan.recipe import Training
+    from vitrail.images.transforms import Transform
 
 CARD = """---
 library_name: {library}
@@ -44,31 +51,9 @@ The weights are under Apache-2.0 as far as the terms of the data allow.
 
 Commit {commit}, seed {seed}.
 """
-OF_TIMM = """```python
-import vitrail.models, timm
-
-model = timm.create_model("{source}", pretrained=True)
-```"""
-OF_MMSEG = """```python
-import vitrail.segmentation
-from mmseg.apis import inference_model, init_model
-
-seen = inference_model(init_model("config.py", "mmseg.pth", device="cpu"), "photo.jpg")
-```
-
-`vitrail mmseg test config.py mmseg.pth` evaluates it."""
 
 
-TASKS = {
-    "classification": "image-classification",
-    "segmentation": "image-segmentation",
-    "self_supervision": "image-feature-extraction",
-}
-
-
-def write_config(
-    model: nn.Module, recipe: Recipe | SelfSupervisionRecipe, info: DatasetInfo, folder: Path
-) -> None:
+def write_config(model: nn.Module, recipe: Training, info: DatasetInfo, folder: Path) -> None:
     """Write what timm makes the model again from, and how an image becomes its input.
 
     There is no file for a registered module without timm's `pretrained_cfg`.
@@ -103,15 +88,31 @@ def model_card(
 
     timm opens the run by its `source`, such as ``local-dir:FOLDER``.
     """
-    segmenter = recipe.task == "segmentation"
     return CARD.format(
-        library="mmsegmentation" if segmenter else "timm",
-        task=TASKS[recipe.task],
+        library=recipe.library,
+        task=recipe.hub_task,
         name=name,
-        use=OF_MMSEG if segmenter else OF_TIMM.format(source=source),
+        use=recipe.usage.format(source=source),
         info=info,
         numbers=numbers,
         recipe=yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False),
         seed=seed,
         commit=commit,
     )
+
+
+def load_teacher(seed_folder: str | Path) -> tuple[nn.Module, Transform]:
+    """Open a run of self-supervision, such as ``runs/octic/dinov2-i8-l-1a2b3c4d/seed0``.
+
+    Returns:
+        the teacher's backbone in evaluation mode, images ``(B, 3, S, S)`` to features ``(B, C)``,
+        and its view of an image, a PIL image to ``(3, S, S)``.
+
+    Raises:
+        VitrailError: the run is not trained, or is none of self-supervision.
+    """
+    folder = Path(seed_folder)
+    recipe = load(SelfSupervisionRecipe, folder / "recipe.yaml")
+    teacher = build_model(recipe, 0).eval()
+    load_weights(teacher, folder / "weights.safetensors", recipe)
+    return teacher, eval_transform(recipe, find(recipe.data.dataset, load_registry()))

@@ -6,7 +6,7 @@ them, and those objects are asked. So a table prints what trains, whatever the r
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from timm.data import Mixup
@@ -16,13 +16,16 @@ from torch import nn
 from torchvision.transforms import ColorJitter
 
 from replication.engine.optimizer import build_optimizer, build_scheduler
+from replication.engine.recipes.classification import ClassificationRecipe
 from replication.engine.step import build_loss, build_mixing
 from vitrail.factory import build_model
 from vitrail.images.transforms import train_transform
-from vitrail.measures.context import Described, Values
+
+if TYPE_CHECKING:
+    from vitrail.measures.context import Described, Values
 
 
-def hyperparameters(described: Described) -> Values:
+def hyperparameters(described: Described[ClassificationRecipe]) -> Values:
     """Say how a recipe trains (octic, App. E.1).
 
     Returns:

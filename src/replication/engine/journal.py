@@ -13,18 +13,21 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from replication.engine.team import Team
 from vitrail.errors import os_errors
 from vitrail.files import write_atomically
 from vitrail.provenance import duration
 
+if TYPE_CHECKING:
+    from replication.engine.team import Team
+
 SECONDS_BETWEEN_LINES = 30.0
+LOG_STEPS = 50  # between entries of the log; the end of an epoch or a run makes one too
 VALIDATION = "validation/"  # what the names of scores begin with in the log
 
 

@@ -1,8 +1,8 @@
 """Trains a run, or resumes it from its last checkpoint.
 
 Everything that a step does follows from the recipe, the seed, the step's number and the state that
-`Trainer` holds. So a run may be cut anywhere and resumed: on a CPU its weights are then bit for bit
-those of an uninterrupted run.
+`ClassifierTrainer` holds. So a run may be cut anywhere and resumed: on a CPU its weights are then
+bit for bit those of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -18,34 +18,32 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from replication.engine.engine import Job
 from replication.engine.hub import write_config
-from replication.engine.journal import Journal, Losses
+from replication.engine.journal import LOG_STEPS, Journal, Losses
 from replication.engine.model import build_from
 from replication.engine.run_folder import RunFolder
-from replication.engine.step import Trainer, accumulation
+from replication.engine.step import ClassifierTrainer, accumulation
 from replication.engine.team import Interruption, Team, shielded
 from replication.engine.validation import is_due, validate
 from vitrail.errors import VitrailError, first_line
 from vitrail.factory import build_model, build_pretrained, check_image_size
+from vitrail.images.counting import require_batches, steps_per_epoch
 from vitrail.images.loading import (
     EvaluationSamples,
     TrainingSamples,
     micro_batches,
-    steps_per_epoch,
 )
 from vitrail.images.opening import build
-from vitrail.images.transforms import eval_transform, train_transform
+from vitrail.images.transforms import draws, eval_transform, train_transform
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
-    from replication.plan.recipe import Recipe, SelfSupervisionRecipe
+    from replication.engine.engine import TrainingRun
+    from replication.plan.recipe import TimmTraining
     from vitrail.images.loading import MicroBatch
 
-LOG_STEPS = 50  # between entries of the log; the end of an epoch or a run makes one too
 
-
-def train(job: Job) -> Path:
+def train(job: TrainingRun) -> Path:
     """Train a run, or go on where an earlier attempt ended.
 
     Started by torchrun, its processes share each step. A finished run is left as it is. With zero
@@ -57,16 +55,10 @@ def train(job: Job) -> Path:
     and a checkpoint it exits with 128 + the signal's number.
     """
     require_start(job)
-    run = Run(job, Team.assemble(job.device))
-    with run.held() as unfinished:
-        if unfinished and job.recipe.schedule.epochs:
-            run.train()
-        elif unfinished:
-            run.keep_initial_weights()
-    return run.weights
+    return TrainingLoop(job, Team.assemble(job.device)).complete()
 
 
-def require_start(job: Job[Recipe | SelfSupervisionRecipe]) -> None:
+def require_start(job: TrainingRun[TimmTraining]) -> None:
     """Refuse to train from other weights than those that the recipe names."""
     if job.recipe.model.weights_from and job.initial is None:
         raise VitrailError(
@@ -75,13 +67,22 @@ def require_start(job: Job[Recipe | SelfSupervisionRecipe]) -> None:
         )
 
 
-class Run(RunFolder):
-    """One classifier in training; another task's engine has its own model, samples and trainer."""
+class TrainingLoop(RunFolder):
+    """One classifier in training; another kind has its own model, samples and trainer."""
 
-    job: Job[Any]
+    job: TrainingRun[Any]
     remedy = "lower optimizer.lr, lengthen schedule.warmup_epochs or set optimizer.clip_grad"
     last_checkpoint: Path | None = None
     _validation: EvaluationSamples | None = None
+
+    def complete(self) -> Path:
+        """Train the run unless it is finished; return the path of the weights."""
+        with self.held() as unfinished:
+            if unfinished and self.job.recipe.schedule.epochs:
+                self.train()
+            elif unfinished:
+                self.keep_initial_weights()
+        return self.weights
 
     def keep_initial_weights(self) -> None:
         """Save the weights that training would start from as the run's result."""
@@ -112,7 +113,8 @@ class Run(RunFolder):
         share = team.together(lambda: accumulation(recipe, team.world))
         samples = team.together(self._samples)
         counts = len(samples), batch.size, batch.micro, batch.drop_last
-        per_epoch = team.together(lambda: steps_per_epoch(*counts))
+        team.together(lambda: require_batches(*counts))
+        per_epoch = steps_per_epoch(len(samples), batch.size, batch.drop_last)
         steps = recipe.steps(len(samples))
         end = min(steps, job.stop_after or steps)
         model = team.together(self._initial_model)
@@ -188,14 +190,16 @@ class Run(RunFolder):
     def _augmented(self, images: Any) -> TrainingSamples:
         recipe, dataset, seed = self.job.recipe, self.job.dataset, self.job.seed
         transform, spec = train_transform(recipe, dataset), recipe.augmentation
-        drawn = spec.draws or getattr(images, "redraws", False)
+        drawn = draws(spec) or getattr(images, "redraws", False)
         fits = dataset.source == "bundled"  # into memory
         kept = self.job.views if fits and not drawn else None
         return TrainingSamples(images, transform, seed, spec.repeats, kept)
 
     def _trainer(self, model: nn.Module, steps_per_epoch: int) -> Any:
         classes = self.job.dataset.classes
-        return Trainer(model, self.job.recipe, self.job.seed, classes, steps_per_epoch, self.team)
+        return ClassifierTrainer(
+            model, self.job.recipe, self.job.seed, classes, steps_per_epoch, self.team
+        )
 
     def _keep(self, step: int) -> None:
         """Keep something of the state after `step` steps beside the run's results."""

@@ -1,8 +1,8 @@
 """From a recipe to a model, and a model's weights to and from disk.
 
 Weights are safetensors with the recipe's hash and the seed in their metadata: a file that strayed
-into another run's folder is refused. The record of a training names
-the weights of its seeds by their SHA-256; what stands on a run takes only those.
+into another run's folder is refused. `replication.trained` vouches for
+weights that other jobs use.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from torch import Tensor, nn
 
 import vitrail.models  # noqa: F401
 from replication.engine.engine import builder_of
-from replication.ledger import read_record
 from vitrail.errors import VitrailError, first_line
-from vitrail.files import atomic_path, sha256
+from vitrail.files import atomic_path
 from vitrail.weights_file import read_weights
 
 if TYPE_CHECKING:
-    from replication.plan.nodes import TrainedRun
-    from replication.plan.recipe import AnyRecipe, Recipe, SelfSupervisionRecipe
+    from replication.plan.kinds import AnyRecipe
+    from replication.plan.recipe import TimmTraining
 
 
-def build_from(recipe: Recipe | SelfSupervisionRecipe, classes: int, file: Path) -> nn.Module:
+def build_from(recipe: TimmTraining, classes: int, file: Path) -> nn.Module:
     """Make the recipe's model with all the weights of another run, as `save_weights` writes them.
 
     Raises VitrailError as `build_model`, or if the weights are of another architecture.
@@ -116,33 +115,3 @@ def weights_owner(path: Path) -> dict[str, Any]:
             "it and make it again"
         )
     return owner
-
-
-def starting_weights(start: TrainedRun, seed: int) -> Path:
-    """Find the weights of a seed of the run that a training starts from.
-
-    Raises VitrailError if that run is not trained, or its weights are not its own.
-    """
-    weights = start.weights(seed)
-    require_recipe(weights, start.recipe_hash)
-    require_own_weights(start, seed)
-    return weights
-
-
-def require_own_weights(run: TrainedRun, seed: int) -> str:
-    """Refuse weights of another seed, or others than the run's record names; return their SHA-256.
-
-    A rehearsal leaves no record; its weights need only name the seed.
-    """
-    weights, path = run.weights(seed), run.records.get(seed)
-    remedy = f"delete {path or run.folder} and {weights.parent} to train seed {seed} again"
-    owner = weights_owner(weights).get("seed")
-    if owner != seed:
-        raise VitrailError(f"{weights} holds weights of seed {owner}, not of seed {seed}; {remedy}")
-    digest = sha256(weights)
-    record = read_record(path) if path else None
-    if record is not None and record.outcome["sha256"].get(str(seed)) != digest:
-        raise VitrailError(
-            f"{weights} has not the SHA-256 of the weights that {path} names; {remedy}"
-        )
-    return digest

@@ -22,10 +22,10 @@ from vitrail.errors import VitrailError, require_known
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from replication.plan.recipe import Recipe
+    from replication.plan.recipe import EpochTraining
 
 
-def build_optimizer(model: nn.Module, recipe: Recipe) -> Optimizer:
+def build_optimizer(model: nn.Module, recipe: EpochTraining) -> Optimizer:
     """Make the recipe's optimiser over the parameter groups of `model`.
 
     Raises VitrailError if timm does not know its name, or a pattern of `group_lr` matches nothing.
@@ -68,7 +68,7 @@ def _set_own_rates(optimizer: Optimizer, model: nn.Module, group_lr: Mapping[str
             optimizer.add_param_group({**group, "params": own, "lr": lr})
 
 
-def build_scheduler(optimizer: Optimizer, recipe: Recipe, steps_per_epoch: int) -> Scheduler:
+def build_scheduler(optimizer: Optimizer, recipe: EpochTraining, steps_per_epoch: int) -> Scheduler:
     """Make the schedule; `scheduler.step_update(t)` sets the rates of step `t`, counted from 0.
 
     It is a function of `t` alone: a resumed run needs no state of it.

@@ -26,7 +26,6 @@ from replication.data.layout import check_layout
 from replication.engine.checkpoint import Checkpoints
 from replication.engine.hub import model_card
 from replication.engine.model import save_weights, weights_owner
-from replication.engine.team import Team
 from replication.plan.code import training_digest
 from replication.plan.recipe import short_hash
 from vitrail.errors import VitrailError
@@ -34,8 +33,9 @@ from vitrail.files import Locked, clear_temporaries, lock, sha256, write_atomica
 from vitrail.provenance import peak_memory_bytes, provenance, read_provenance
 
 if TYPE_CHECKING:
-    from replication.engine.engine import Job
-    from replication.plan.recipe import AnyRecipe
+    from replication.engine.engine import TrainingRun
+    from replication.engine.team import Team
+    from replication.plan.kinds import AnyRecipe
 
 
 class RunFolder:
@@ -44,7 +44,7 @@ class RunFolder:
     Raises VitrailError if the recipe wants another dataset than the job has, or that is not there.
     """
 
-    def __init__(self, job: Job[AnyRecipe], team: Team) -> None:
+    def __init__(self, job: TrainingRun[AnyRecipe], team: Team) -> None:
         wanted, given = job.recipe.data, job.dataset
         if (given.name, given.version) != (wanted.dataset, wanted.version):
             raise VitrailError(
@@ -144,7 +144,7 @@ class RunFolder:
         self.checkpoints.clear()
 
 
-def data_digest(job: Job[AnyRecipe]) -> str:
+def data_digest(job: TrainingRun[AnyRecipe]) -> str:
     """Return the digest of the datasets' entries that decide a run's weights (`decisive`).
 
     They are its own dataset's and, as the run that it starts from has noted them, that run's.
@@ -155,7 +155,7 @@ def data_digest(job: Job[AnyRecipe]) -> str:
     return short_hash([job.dataset.decisive, start])
 
 
-def checkpoints_of(job: Job[AnyRecipe]) -> Checkpoints:
+def checkpoints_of(job: TrainingRun[AnyRecipe]) -> Checkpoints:
     """The checkpoints of a run."""
     folder = job.folder / "checkpoints"
     return Checkpoints(folder, job.recipe.hash, job.seed, data_digest(job))

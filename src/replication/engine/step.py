@@ -13,6 +13,7 @@ loss; where nothing is mixed, the labels stay indices and the loss smooths them.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -25,13 +26,14 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from replication.engine.optimizer import build_optimizer, build_scheduler
-from replication.engine.team import Team
 from vitrail.errors import VitrailError
 from vitrail.factory import autocast
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
-    from replication.plan.recipe import Recipe, SelfSupervisionRecipe
+    from replication.engine.recipes.classification import ClassificationRecipe
+    from replication.engine.team import Team
+    from replication.plan.recipe import EpochTraining, TimmTraining
     from vitrail.images.loading import MicroBatch
 
 
@@ -48,7 +50,7 @@ class Pairs(Mixup):
         return mixed
 
 
-def build_mixing(recipe: Recipe, classes: int) -> Mixing:
+def build_mixing(recipe: ClassificationRecipe, classes: int) -> Mixing:
     """Return what turns a micro-batch (B, 3, H, W), (B,) into what is trained on.
 
     Mixed targets are (B, classes), soft and smoothed. One draw serves the whole micro-batch, which
@@ -71,7 +73,7 @@ def build_mixing(recipe: Recipe, classes: int) -> Mixing:
     )
 
 
-def build_loss(recipe: Recipe) -> nn.Module:
+def build_loss(recipe: ClassificationRecipe) -> nn.Module:
     """Return the loss for what `build_mixing` makes, averaged over the micro-batch."""
     smoothing = recipe.label_smoothing
     if recipe.loss == "binary_cross_entropy":
@@ -83,7 +85,7 @@ def build_loss(recipe: Recipe) -> nn.Module:
     return LabelSmoothingCrossEntropy(smoothing) if smoothing else nn.CrossEntropyLoss()
 
 
-def accumulation(recipe: Recipe | SelfSupervisionRecipe, world: int) -> int:
+def accumulation(recipe: TimmTraining, world: int) -> int:
     """Return how many micro-batches of a step each of `world` processes runs.
 
     Raises VitrailError if they cannot share them equally.
@@ -99,18 +101,19 @@ def accumulation(recipe: Recipe | SelfSupervisionRecipe, world: int) -> int:
     return count // world
 
 
-class Trainer:
-    """Model, optimiser, moving average and loss scale, moved on by `step`.
+class EpochTrainer(ABC):
+    """Model, optimiser and loss scale, moved on by `step`.
 
-    `model` is the bare one: its state dict has its own names, whatever wraps it.
+    `module` is what is trained and maps a micro-batch to a loss by `_loss`; `model` is the bare
+    model in it, or it itself: its state dict has its own names, whatever wraps it.
     """
 
     def __init__(
         self,
+        module: nn.Module,
         model: nn.Module,
-        recipe: Recipe,
+        recipe: EpochTraining,
         seed: int,
-        classes: int,
         steps_per_epoch: int,
         team: Team,
     ) -> None:
@@ -121,20 +124,16 @@ class Trainer:
             raise VitrailError(
                 "precision 'fp16' needs a CUDA device: train with bf16 or fp32 on this one"
             )
-        self.mixing = build_mixing(recipe, classes)
-        self.loss = build_loss(recipe).to(self.device)
-        self.model = model.to(self.device).train()
-        self.optimizer = build_optimizer(self.model, recipe)
+        self.module, self.model = module.to(self.device).train(), model
+        self.optimizer = build_optimizer(self.module, recipe)
         self.scheduler = build_scheduler(self.optimizer, recipe, steps_per_epoch)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=recipe.precision == "fp16")
-        # Before compiling, which a copy would not survive.
-        self.ema = ModelEmaV3(self.model, recipe.ema_decay) if recipe.ema_decay else None
-        if recipe.grad_checkpointing:
-            checkpoint_gradients(self.model, recipe.model.name)
-        if recipe.compile:
-            self.model.compile()  # in place, so names in the state dict stay clean
-        self.parameters = list(self.model.parameters())
-        self.parallel = DistributedDataParallel(self.model) if team.world > 1 else self.model
+        self.parameters = list(self.module.parameters())
+        self.parallel = DistributedDataParallel(self.module) if team.world > 1 else self.module
+
+    @abstractmethod
+    def _loss(self, batch: MicroBatch) -> Tensor:
+        """The mean loss of a micro-batch, through `parallel`."""
 
     def step(self, step: int, batches: Iterable[MicroBatch]) -> Tensor:
         """Take optimiser step `step` on this process's micro-batches; return their mean loss.
@@ -146,14 +145,8 @@ class Trainer:
         total = torch.zeros((), device=self.device)
         for position, batch in enumerate(batches, start=1):
             seed_everything("micro-batch", self.seed, step, batch.index)
-            images, targets = self.mixing(
-                batch.images.to(self.device, non_blocking=True),
-                batch.labels.to(self.device, non_blocking=True),
-            )
             with synchronised(self.parallel, position == self.accumulation):
-                with autocast(self.device.type, self.precision):
-                    logits = self.parallel(images)
-                loss = self.loss(logits.float(), targets) / self.accumulation
+                loss = self._loss(batch) / self.accumulation
                 self.scaler.scale(loss).backward()
             total += loss.detach()
         if self.clip_grad is not None:
@@ -161,8 +154,6 @@ class Trainer:
             nn.utils.clip_grad_norm_(self.parameters, self.clip_grad)
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        if self.ema is not None:
-            self.ema.update(self.model)
         return total
 
     @property
@@ -177,12 +168,12 @@ class Trainer:
 
     def fault(self, step: int) -> str | None:
         """Say if the weights after `step` steps, which no loss vouches for, are not finite."""
-        return fault_in(self.model, step)
+        return fault_in(self.module, step)
 
     @property
     def result(self) -> nn.Module:
-        """What the run saves: the moving average if the recipe has one."""
-        return self.ema.module if self.ema is not None else self.model
+        """The model that the run saves."""
+        return self.model
 
     def state(self) -> dict[str, Any]:
         """Everything that a later step depends on and that does not follow from its number."""
@@ -190,7 +181,7 @@ class Trainer:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
-            "ema": self.ema.module.state_dict() if self.ema is not None else None,
+            "ema": None,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -198,6 +189,61 @@ class Trainer:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
+
+
+class ClassifierTrainer(EpochTrainer):
+    """A classifier's loss, with mixing, and the moving average of its weights."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        recipe: ClassificationRecipe,
+        seed: int,
+        classes: int,
+        steps_per_epoch: int,
+        team: Team,
+    ) -> None:
+        self.mixing = build_mixing(recipe, classes)
+        self.loss = build_loss(recipe).to(team.device)
+        model.to(team.device).train()
+        # Before compiling, which a copy would not survive.
+        self.ema = ModelEmaV3(model, recipe.ema_decay) if recipe.ema_decay else None
+        if recipe.grad_checkpointing:
+            checkpoint_gradients(model, recipe.model.name)
+        if recipe.compile:
+            model.compile()  # in place, so names in the state dict stay clean
+        super().__init__(model, model, recipe, seed, steps_per_epoch, team)
+
+    def _loss(self, batch: MicroBatch) -> Tensor:
+        images, targets = self.mixing(
+            batch.images.to(self.device, non_blocking=True),
+            batch.labels.to(self.device, non_blocking=True),
+        )
+        with autocast(self.device.type, self.precision):
+            logits = self.parallel(images)
+        loss: Tensor = self.loss(logits.float(), targets)
+        return loss
+
+    def step(self, step: int, batches: Iterable[MicroBatch]) -> Tensor:
+        """As `EpochTrainer.step`; the moving average follows."""
+        loss = super().step(step, batches)
+        if self.ema is not None:
+            self.ema.update(self.model)
+        return loss
+
+    @property
+    def result(self) -> nn.Module:
+        """What the run saves: the moving average if the recipe has one."""
+        return self.ema.module if self.ema is not None else self.model
+
+    def state(self) -> dict[str, Any]:
+        """As `EpochTrainer.state`, with the moving average."""
+        ema = self.ema.module.state_dict() if self.ema is not None else None
+        return {**super().state(), "ema": ema}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """As `EpochTrainer.restore`."""
+        super().restore(state)
         if self.ema is not None:
             self.ema.module.load_state_dict(state["ema"])
 

@@ -1,4 +1,4 @@
-"""Fetch published weights, or check those placed by hand (``python -m vitrail fetch-weights``).
+"""Fetch published weights, or check those placed by hand (``vitrail fetch-weights``).
 
 Done once, where there is a network. The file is checked against ``configs/weights.yaml`` and kept
 as safetensors with a note of its digest (``<name>.json``), against which every use is checked.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import safetensors.torch
 
 from replication.data.download import alone, download
-from replication.plan.weights import PublishedWeights
 from vitrail.errors import VitrailError
 from vitrail.files import atomic_path, sha256, write_atomically
 from vitrail.weights_file import note_of, read_weights, require_as_noted
+
+if TYPE_CHECKING:
+    from replication.plan.weights import PublishedWeights
 
 
 def fetch(weights: PublishedWeights, output: Path) -> None:

@@ -24,6 +24,7 @@ from replication.plan.code import (
     modules_of_training,
 )
 from replication.plan.datasets import DatasetInfo, find, load_registry
+from replication.plan.kinds import AnyRecipe
 from replication.plan.nodes import (
     AnyNode,
     MeasurementNode,
@@ -45,7 +46,7 @@ from replication.plan.paper import (
     Printed,
     read_reference,
 )
-from replication.plan.recipe import AnyRecipe, SegmentationRecipe, short_hash
+from replication.plan.recipe import short_hash
 from replication.plan.resolution import PaperAtScale
 from replication.plan.schema import Delta, load
 from replication.plan.settings import Resources, Settings, load_scale, load_settings
@@ -297,7 +298,7 @@ class Paper(PaperAtScale):
                 f"'{self.scale.name}', and '{source.folder.name}', whose weights it "
                 f"starts from, has {len(source.seeds)}; give it no more"
             )
-        if source and not isinstance(recipe, SegmentationRecipe):  # which has no such field
+        if source:
             model = recipe.model.model_copy(update={"weights_from": source.folder.name})
             recipe = recipe.model_copy(update={"model": model})
         return self._as_run(name, recipe, jobs.seeds, jobs.seeds_per_job, source)

@@ -20,15 +20,22 @@ import grimp
 
 import vitrail
 from replication.plan.datasets import DatasetInfo
-from replication.plan.recipe import AnyRecipe, SegmentationRecipe, Training
-from replication.plan.source import code_of, config_strings, syntax_tree
+from replication.plan.kinds import RECIPES, AnyRecipe
+from replication.plan.recipe import Training
+from replication.plan.source import code_of, syntax_tree
 from vitrail.naming import HUBS
 
 SOURCES = Path(vitrail.__file__).parents[1]
 PACKAGES = ("vitrail", "replication")
 COUNTS = ("vitrail", "replication.engine", "replication.data")
 PLUMBING = (
-    "vitrail.commands",
+    "replication.data.layout",
+    "replication.engine.checkpoint",
+    "replication.engine.engine",
+    "replication.engine.hub",
+    "replication.engine.journal",
+    "replication.engine.run_folder",
+    "replication.engine.validation",
     "vitrail.errors",
     "vitrail.files",
     "vitrail.models",  # imports every family; a model counts where it is named
@@ -64,7 +71,7 @@ def training_digest(recipe: AnyRecipe, dataset: DatasetInfo) -> str:
 
 def modules_of_training(recipe: AnyRecipe, dataset: DatasetInfo) -> frozenset[str]:
     """The modules that decide what a recipe is trained to on a dataset."""
-    return closure({recipe.engine, *_named_in(recipe), *_openers([dataset])})
+    return closure({*recipe.code, *_named_in(recipe), *_openers([dataset])})
 
 
 def modules_of_rendering(draw: str | None) -> frozenset[str]:
@@ -97,8 +104,9 @@ def closure(roots: Iterable[str]) -> frozenset[str]:
 
 
 def counts(module: str) -> bool:
-    """Whether numbers can depend on a module."""
-    return module.startswith(COUNTS) and module not in PLUMBING
+    """Whether numbers can depend on a module; fields of recipes decide by their values alone."""
+    fields = module.startswith(RECIPES) or module.endswith(".recipe")
+    return module.startswith(COUNTS) and module not in PLUMBING and not fields
 
 
 @functools.cache
@@ -155,14 +163,20 @@ def _registered_in(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             for decorator in node.decorator_list:
                 if any(word in ast.unparse(decorator) for word in REGISTERING):
-                    yield node.name
+                    yield _registered_name(decorator) or node.name
+
+
+def _registered_name(decorator: ast.expr) -> str | None:
+    """The `name` that a call of a decorator gives, if it does: else the class has its own."""
+    given = {word.arg: word.value for word in getattr(decorator, "keywords", [])}
+    return ast.literal_eval(given["name"]) if "name" in given else None
 
 
 def _named_in(value: Any) -> set[str]:
     """The modules that register what a recipe, or a measure's arguments, name."""
     strings = {*_strings(value.model_dump() if isinstance(value, Training) else value)}
-    if isinstance(value, SegmentationRecipe):
-        strings |= config_strings(value.model.name)
+    if isinstance(value, Training):
+        strings.update(value.names_elsewhere())
     known = registering_modules()
     if any(one.startswith(HUBS) for one in strings):  # a model of a hub may be any of ours
         return set(known.values())

@@ -21,7 +21,8 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from replication.plan.claims import Claim
 from replication.plan.datasets import DatasetInfo
-from replication.plan.recipe import AnyRecipe, short_hash
+from replication.plan.kinds import AnyRecipe
+from replication.plan.recipe import short_hash
 from replication.plan.schema import Strict, parse
 from replication.plan.settings import Resources
 from vitrail.errors import VitrailError
@@ -136,10 +137,11 @@ class TrainingNode(Node):
 
     @property
     def decided(self) -> dict[str, Any]:
-        """Recipe, seeds, dataset and code."""
+        """Recipe, steps, datasets, seeds and code."""
         return {
             "recipe": self.recipe.canonical_json(),
             "data": self.data,
+            "steps": self.recipe.steps(self.dataset.train_images),  # by a formula of its class
             "seeds": self.seeds,
             "code": self.code,
         }

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, create_model
 
+from replication.plan.kinds import KINDS
 from replication.plan.named import with_names_resolved
-from replication.plan.recipe import Task
 from replication.plan.schema import (
     Delta,
     Placed,
@@ -51,7 +51,7 @@ class Family(Strict):
     """
 
     name: str
-    task: Task = "classification"
+    task: str = Field("classification", description="the kind of training")
 
     def members(
         self, axes: Mapping[str, Collection[str]], where: str
@@ -77,16 +77,14 @@ class Family(Strict):
             yield name, choice_of
 
 
-class RecipesFile(Strict):
-    """``recipes.yaml``; `base` is that of classifiers, each other task has its own.
+class Families(Strict):
+    """``recipes.yaml`` but for the bases of the kinds of training, see `RecipesFile`.
 
     A recipe is its base, then its choice of each axis, then the deltas whose patterns match its
     name. A choice of an axis may say ``extends: <another choice of it>`` and give what it changes.
     """
 
-    base: Delta
-    segmentation: Delta = {}
-    self_supervision: Delta = {}
+    base: Delta = Field(description="what recipes of families without a `task` have in common")
     axes: dict[str, dict[str, Delta]] = {}
     recipes: tuple[Family, ...]
     deltas: dict[str, Delta] = Field({}, description="recipes -> what is laid over them")
@@ -123,10 +121,20 @@ class RecipesFile(Strict):
         return merged
 
     def _base_of(self, family: Family, where: str) -> Delta:
-        base = self.base if family.task == "classification" else getattr(self, family.task)
-        place = f"{where}: the recipes '{family.name}'"
-        places = {"task": place} if "task" in family.model_fields_set else {}
-        return merge(Placed({"task": family.task}, places), base)
+        if "task" not in family.model_fields_set:
+            return merge({"task": family.task}, self.base)
+        here = f"{where}: the recipes '{family.name}'"
+        require_known(f"{here}: task", family.task, KINDS)
+        base = getattr(self, family.task)
+        return merge(Placed({"task": family.task}, {"task": here}), base)
+
+
+RecipesFile = create_model(
+    "RecipesFile",
+    __base__=Families,
+    __doc__="``recipes.yaml``: families of recipes, and under each kind's task its own base.",
+    **{task: (Delta, Field({}, description="as `base`")) for task in KINDS},  # type: ignore[call-overload]
+)
 
 
 class MeasureSpec(Strict):

@@ -2,7 +2,9 @@
 
 The hash of a recipe's canonical JSON names the run folder and guards the checkpoints. Fields left
 at their defaults stay out of it, so that a new field does not rename old runs: **a default, once
-released, must never change**. Each task has its kind of recipe, and an engine that trains it.
+released, must never change**. Here is what the kinds of training share. The fields of each kind lie
+in a module of its own, and the kind itself says all that planning and the commands need to know of
+it: see `replication.plan.kinds`.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import (
     Field,
@@ -22,19 +25,32 @@ from pydantic import (
     model_validator,
 )
 
-from replication.plan.schema import Strict, parse
-from vitrail.errors import require_known
+from replication.plan.schema import Delta, Placed, Strict
+from vitrail.images.counting import steps_per_epoch
 from vitrail.naming import HUBS
 
 Fraction = float
-Task = Literal["classification", "segmentation", "self_supervision"]
 
 
 class Training(Strict, ABC):
-    """What the recipes of all tasks have in common; each also has `model`, `data` and `batch`."""
+    """What the recipes of all kinds have in common.
 
-    engine: ClassVar[str] = ""  # the module that trains it
-    builder: ClassVar[str] = ""  # the module that builds its model
+    A kind is named by its field `task`, and has fields `model`, `data` and `batch` of its own.
+    """
+
+    engine: ClassVar[str]  # the module that trains it
+    builder: ClassVar[str]  # the module that builds its model
+    hub_task: ClassVar[str]  # what hubs call the task of its models
+    library: ClassVar[str]  # the package that opens its models
+    usage: ClassVar[str]  # Markdown of a model card: how to open the model at {source}
+    exported: ClassVar[tuple[str, ...]] = ()  # files of a run's folder to export; else timm's
+    counted_ahead: ClassVar[bool] = False  # its models take seconds to build: kept in a file
+
+    if TYPE_CHECKING:  # each kind declares them in its own order, which its files are written in
+        task: str
+        model: Any
+        data: Any
+        batch: Any
 
     @abstractmethod
     def steps(self, train_images: int) -> int:
@@ -53,6 +69,33 @@ class Training(Strict, ABC):
     def forward_passes(self) -> float:
         """What a training image costs, in forward passes of one: a backward pass counts two."""
         return 3.0
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The modules that train it, to which the code of its model and its dataset comes."""
+        return (self.engine,)
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether `model.args.depth` says how many blocks the model has."""
+        return False
+
+    def names_elsewhere(self) -> Iterable[str]:
+        """Names of models and registered types in the files that the recipe names."""
+        return ()
+
+    def changed_file(self, root: Path) -> str | None:
+        """A file of the checkout that the recipe has the digest of, if it has changed since."""
+        return None
+
+    def at_size(self, factor: float) -> Self:
+        """Return the recipe for images of `factor` times the side, where it says their size."""
+        return self
+
+    @classmethod
+    def derived(cls, written: Delta, root: Path) -> Placed:
+        """Values that follow from those that are `written` of a recipe, with their origin."""
+        return Placed({}, {})
 
     def canonical_json(self) -> str:
         """Return the one JSON text of this recipe, without defaults."""
@@ -153,12 +196,6 @@ class Augmentation(Strict):
         description="repeated augmentation: views of an image in a batch; epochs keep their size",
     )
 
-    @property
-    def draws(self) -> bool:
-        """Whether two views of one image may differ; mixing is of batches."""
-        chances = (self.hflip, self.vflip, self.color_jitter, self.erase_prob, self.circular_shift)
-        return self.crop != "center" or self.auto_augment is not None or any(chances)
-
     @model_validator(mode="after")
     def _has_operations_to_restrict(self) -> Augmentation:
         policy = self.auto_augment or ""
@@ -222,268 +259,60 @@ class Batch(Strict):
         return self
 
 
-class Recipe(Training):
-    """Everything that decides the training of a classifier but the seed."""
+OF_TIMM = """```python
+import vitrail.models, timm
 
-    engine: ClassVar[str] = "replication.engine.loop"
+model = timm.create_model("{source}", pretrained=True)
+```"""
+
+
+class TimmTraining(Training):
+    """What the trainings of timm's models on images have in common."""
+
     builder: ClassVar[str] = "vitrail.factory"
+    library: ClassVar[str] = "timm"
+    usage: ClassVar[str] = OF_TIMM
 
-    task: Literal["classification"] = "classification"
+    if TYPE_CHECKING:
+        model: Model
+        data: Data
+        batch: Batch
+
+    @property
+    def has_blocks(self) -> bool:
+        """Vision Transformers of timm have them."""
+        return True
+
+    def at_size(self, factor: float) -> Self:
+        """As `Training.at_size`; the side is rounded to a pixel."""
+        if factor == 1:
+            return self
+        side = round(factor * self.data.image_size)
+        data = self.data.model_copy(update={"image_size": side})
+        model = self.model.model_copy(update={"args": {**self.model.args, "img_size": side}})
+        return self.model_copy(update={"data": data, "model": model})
+
+
+class EpochTraining(TimmTraining):
+    """A training over epochs of a dataset, by timm's optimisers and schedules."""
+
+    task: str
     model: Model
     data: Data
     augmentation: Augmentation = Augmentation()
-    loss: Literal["cross_entropy", "binary_cross_entropy"] = "cross_entropy"
-    label_smoothing: float = Field(0.0, ge=0, lt=1)
-    bce_target_threshold: float | None = Field(
-        None, ge=0, lt=1, description="binary cross-entropy: soft targets above this are 1, else 0"
-    )
     optimizer: Optimizer
     schedule: Schedule
     batch: Batch
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    ema_decay: float | None = Field(None, gt=0, lt=1, description="weights average that is saved")
-    grad_checkpointing: bool = False
-    compile: bool = False
-
-    @model_validator(mode="after")
-    def _threshold_has_its_loss(self) -> Recipe:
-        if self.bce_target_threshold is not None and self.loss != "binary_cross_entropy":
-            raise ValueError("bce_target_threshold needs loss: binary_cross_entropy; set that too")
-        if self.bce_target_threshold == 0 and self.label_smoothing:
-            raise ValueError(
-                "label_smoothing lifts every class above bce_target_threshold 0; drop one"
-            )
-        return self
 
     def steps(self, train_images: int) -> int:
         """Optimiser steps of a training; `batch.drop_last` says if those of short batches count."""
-        short = 0 if self.batch.drop_last else self.batch.size - 1
-        return self.schedule.epochs * ((train_images + short) // self.batch.size)
+        batch = self.batch
+        return self.schedule.epochs * steps_per_epoch(train_images, batch.size, batch.drop_last)
 
     def images(self, train_images: int) -> int:
         """Epochs x images."""
         return self.schedule.epochs * train_images
-
-    @property
-    def averages_weights(self) -> bool:
-        """Whether a moving average of the weights is kept beside them."""
-        return self.ema_decay is not None
-
-
-class Segmenter(Strict):
-    """An MMSegmentation configuration, and what is laid over its `model`.
-
-    `name` is a file of ``configs/segmentation`` without its suffix, or one of MMSegmentation's own
-    as ``mmseg::swin/<file>``.
-    """
-
-    weights_from: ClassVar[None] = None  # it starts from published weights, never from a run's
-
-    name: str
-    args: dict[str, Any] = {}
-    pretrained: str | None = Field(
-        None,
-        description="published weights of the backbone, or of the whole segmenter where "
-        "schedule.steps is 0: a timm name, or a checkpoint's URL",
-    )
-    sha256: str = Field("", description="digest of our file and those of ours that it inherits")
-
-    @property
-    def published(self) -> str | None:
-        """As `Model.published`."""
-        return self.pretrained
-
-
-class Scenes(Strict):
-    """The dataset; how its images become tensors is the configuration's."""
-
-    dataset: str
-    version: PositiveInt = 1
-
-
-class Steps(Strict):
-    """Optimiser steps; the configuration's learning rate schedule is stretched to them.
-
-    Zero steps: weights are used as they come, and published ones are those of the whole segmenter.
-    """
-
-    steps: int = Field(ge=0)
-
-
-class Whole(Strict):
-    """`size` images make one optimiser step, in equal shares of the devices."""
-
-    size: PositiveInt
-
-
-class SegmentationRecipe(Training):
-    """Everything that decides the training of a segmenter but the seed."""
-
-    engine: ClassVar[str] = "replication.engine.segmentation.training"
-    builder: ClassVar[str] = "replication.engine.segmentation.config"
-
-    task: Literal["segmentation"] = "segmentation"
-    model: Segmenter
-    data: Scenes
-    options: dict[str, Any] = Field({}, description="laid over the whole configuration")
-    schedule: Steps
-    batch: Whole
-
-    def steps(self, train_images: int) -> int:
-        """As the recipe says, however many images there are."""
-        return self.schedule.steps
-
-    def images(self, train_images: int) -> int:
-        """Steps x batch."""
-        return self.schedule.steps * self.batch.size
-
-
-Span = tuple[float, float]
-
-
-class Crops(Strict):
-    """DINOv2's multi-crop; global crops have the size that images have at evaluation.
-
-    Of three probabilities of blur, the first two are those of the global crops.
-    """
-
-    resize: PositiveInt | None = Field(
-        None, description="side in pixels to which Lanczos' filter squashes an image first"
-    )
-    local_count: NonNegativeInt
-    local_size: PositiveInt
-    global_scale: Span = Field(description="share of the image's area, from and to")
-    local_scale: Span
-    ratio: Span = (3 / 4, 4 / 3)
-    hflip: float = Field(ge=0, le=1)
-    vflip: float = Field(0.0, ge=0, le=1)
-    quarter_turns: bool = False
-    color_jitter: tuple[float, float, float, float] = Field(
-        description="of brightness, contrast, saturation and hue"
-    )
-    color_jitter_prob: float = Field(ge=0, le=1)
-    gray_prob: float = Field(ge=0, le=1)
-    blur_prob: tuple[float, float, float]
-    blur_kernel: PositiveInt = 9
-    blur_sigma: Span = (0.1, 2.0)
-    solarize_prob: float = Field(ge=0, le=1, description="of the second global crop")
-
-
-class Masks(Strict):
-    """iBOT's masks: how many global crops have one, and the share of patches, from and to."""
-
-    probability: float = Field(ge=0, le=1)
-    ratio: Span
-
-
-class ProjectionHead(Strict):
-    """DINO's head; a `separate` one is trained for patches."""
-
-    hidden: PositiveInt
-    bottleneck: PositiveInt
-    prototypes: PositiveInt
-    separate: bool = False
-
-
-class Teacher(Strict):
-    """The moving average of the student, and the targets that it gives."""
-
-    momentum: Span = Field(description="of the moving average, from and to, by a cosine")
-    temperature: Span = Field(description="of the targets, from and to, linear")
-    temperature_steps: PositiveInt
-    centering: Literal["softmax", "sinkhorn"]
-    center_momentum: float = Field(0.9, ge=0, lt=1)
-
-
-class LayerwiseAdamW(Strict):
-    """AdamW with layer decay; `lr` is the peak, for the global batch."""
-
-    lr: PositiveFloat
-    betas: Span = (0.9, 0.999)
-    weight_decay: Span = Field(description="from and to, by a cosine")
-    layer_decay: float = Field(gt=0, le=1)
-    patch_embed_scale: PositiveFloat = Field(description="of the patch embedding's rate")
-    clip_grad: PositiveFloat = Field(description="maximum gradient norm, of backbone and of heads")
-
-
-class StepSchedule(Strict):
-    """Steps: of all, of the linear warm-up before the cosine, and until the last layer moves."""
-
-    steps: PositiveInt
-    warmup_steps: NonNegativeInt
-    min_lr: float = Field(ge=0)
-    freeze_last_layer_steps: NonNegativeInt
-    save_teacher_steps: PositiveInt = Field(description="between the teachers that are kept")
-
-    @model_validator(mode="after")
-    def _warmup_fits(self) -> StepSchedule:
-        if self.warmup_steps >= self.steps:
-            raise ValueError(f"warmup_steps must be below steps ({self.steps})")
-        return self
-
-
-class SelfSupervisionRecipe(Training):
-    """Everything that decides a training by DINOv2 but the seed.
-
-    A micro-batch is what one GPU takes: masks, the KoLeo loss and stochastic depth are drawn for
-    each.
-    """
-
-    engine: ClassVar[str] = "replication.engine.dinov2"
-    builder: ClassVar[str] = "vitrail.dinov2.network"
-
-    task: Literal["self_supervision"] = "self_supervision"
-    model: Model
-    data: Data
-    crops: Crops
-    masks: Masks
-    head: ProjectionHead
-    teacher: Teacher
-    student_temperature: PositiveFloat = 0.1
-    koleo_weight: float = Field(ge=0)
-    drop_path: float = Field(ge=0, lt=1, description="share of the batch that a branch leaves out")
-    optimizer: LayerwiseAdamW
-    schedule: StepSchedule
-    batch: Batch
-    precision: Literal["fp32", "bf16"] = "fp32"
-    grad_checkpointing: bool = False
-
-    def steps(self, train_images: int) -> int:
-        """As the recipe says, however many images there are."""
-        return self.schedule.steps
-
-    def images(self, train_images: int) -> int:
-        """Steps x batch."""
-        return self.schedule.steps * self.batch.size
-
-    @property
-    def averages_weights(self) -> bool:
-        """The teacher is an average."""
-        return True
-
-    @property
-    def forward_passes(self) -> float:
-        """Global crops pass teacher and student, local ones the student, by their area."""
-        area = (self.crops.local_size / self.data.image_size) ** 2
-        return 2 + 3 * (1 - self.drop_path) * (2 + self.crops.local_count * area)
-
-
-AnyRecipe = Recipe | SegmentationRecipe | SelfSupervisionRecipe
-RECIPES: dict[str, type[AnyRecipe]] = {
-    "classification": Recipe,
-    "segmentation": SegmentationRecipe,
-    "self_supervision": SelfSupervisionRecipe,
-}
-
-
-def parse_recipe(values: Mapping[str, Any], where: str) -> AnyRecipe:
-    """Validate `values` as a recipe of their `task`; without one, of classification.
-
-    Raises VitrailError, which names their origin, `where`, if the task is unknown or a value wrong.
-    """
-    task = values.get("task", "classification")
-    require_known(f"{where}: task", str(task), RECIPES)
-    return parse(RECIPES[str(task)], values, where)
 
 
 def canonical_json(value: Any) -> str:

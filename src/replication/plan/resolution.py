@@ -13,8 +13,8 @@ from typing import Any
 
 from replication.plan.claims import read_claims
 from replication.plan.datasets import DatasetInfo, find
+from replication.plan.kinds import KINDS, AnyRecipe, parse_recipe
 from replication.plan.paper import ArtifactsFile, Delta, MeasureSpec, PaperScale, RecipesFile
-from replication.plan.recipe import AnyRecipe, parse_recipe
 from replication.plan.schema import (
     Placed,
     StandIns,
@@ -28,7 +28,6 @@ from replication.plan.schema import (
     refuse_unmatched,
 )
 from replication.plan.settings import Jobs, Scale, known_scales
-from replication.plan.source import FOLDER, config_digest
 from vitrail.errors import VitrailError, did_you_mean
 
 
@@ -184,16 +183,13 @@ class PaperAtScale:
         return parse_recipe(values, where)
 
     def _completed(self, written: Delta) -> Placed:
-        """Add what nobody writes: the dataset's version, and the digest of a configuration."""
+        """Add what nobody writes: the dataset's version, and what the kind derives."""
         more: dict[str, Placed] = {}
         if (dataset := written.get("data", {}).get("dataset")) is not None:
             version = find(dataset, self.datasets).version
             place = f"configs/datasets.yaml: the version of {dataset}"
             more["data"] = _placed("version", version, place)
-        name = written.get("model", {}).get("name", "")
-        if written["task"] == "segmentation" and (digest := config_digest(name, self.root)):
-            more["model"] = _placed("sha256", digest, f"computed from {FOLDER / name}.py")
-        return merge(written, more)
+        return merge(written, more, KINDS[written["task"]].derived(written, self.root))
 
 
 def _placed(key: str, value: Any, place: str) -> Placed:

@@ -38,6 +38,8 @@ def code_of(path: Path) -> str:
             node.body = node.body[1:] or [ast.Pass()]
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             node.exc.args, node.exc.keywords = [], []
+        if isinstance(node, ast.Assert):
+            node.msg = None
         waiting += (one for one in ast.iter_child_nodes(node) if isinstance(one, _WITH_STATEMENTS))
     return ast.unparse(tree)
 

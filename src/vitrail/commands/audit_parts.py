@@ -45,7 +45,7 @@ from vitrail.measures.context import Trained
 from vitrail.measures.permutable import permutable
 from vitrail.measures.position_shap import sweep, transformed, validation
 from vitrail.octic.group import ELEMENTS, transform
-from vitrail.octic.measures import EQUAL
+from vitrail.octic.rotation import EQUAL
 from vitrail.provenance import duration, provenance
 from vitrail.variance.rescaling import patch_positions, rescale_pos_embed
 

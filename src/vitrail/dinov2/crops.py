@@ -16,8 +16,8 @@ from torchvision import transforms
 from vitrail.images.transforms import normalization
 
 if TYPE_CHECKING:
+    from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
     from replication.plan.datasets import DatasetInfo
-    from replication.plan.recipe import SelfSupervisionRecipe
 
 MIN_AREA = 4
 LOG_ASPECT = (math.log(0.3), math.log(1 / 0.3))

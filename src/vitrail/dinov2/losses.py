@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 if TYPE_CHECKING:
+    from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
     from replication.engine.team import Team
-    from replication.plan.recipe import SelfSupervisionRecipe
 
 EPS = 1e-8
 SINKHORN_ITERATIONS = 3

@@ -22,7 +22,7 @@ from vitrail.errors import VitrailError
 from vitrail.factory import create
 
 if TYPE_CHECKING:
-    from replication.plan.recipe import SelfSupervisionRecipe
+    from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
 
 
 def build_model(recipe: SelfSupervisionRecipe, classes: int) -> nn.Module:

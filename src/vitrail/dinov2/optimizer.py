@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from replication.plan.recipe import SelfSupervisionRecipe
+    from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
     from vitrail.dinov2.network import Network
 
 EMBEDDINGS = ("pos_embed", "patch_embed", "mask_token", "cls_token", "reg_token")

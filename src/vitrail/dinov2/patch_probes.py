@@ -25,7 +25,7 @@ from vitrail.images.transforms import normalization
 from vitrail.measures.context import Trained, Values
 
 if TYPE_CHECKING:
-    from replication.plan.recipe import SelfSupervisionRecipe
+    from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
 
 HELD_OUT = 10
 STRENGTHS = tuple(10 ** (-6 + 11 * index / 7) for index in range(8))

@@ -33,7 +33,7 @@ from vitrail.weights_file import read_weights
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
-    from replication.plan.recipe import SelfSupervisionRecipe
+    from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
 
 NEIGHBOURS = (10, 20, 100, 200)
 RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)

@@ -14,7 +14,7 @@ import random
 import struct
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,7 +23,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from vitrail.errors import VitrailError
-from vitrail.images.transforms import Transform
+from vitrail.images.counting import require_batches, steps_per_epoch
+
+if TYPE_CHECKING:
+    from vitrail.images.transforms import Transform
 
 Key = tuple[int, ...]
 """What a training sample's randomness depends on: (epoch, index in the dataset), and under repeated
@@ -130,28 +133,6 @@ def evenly_spread(total: int, count: int | None) -> list[int]:
     return [index * total // count for index in range(count)]
 
 
-def steps_per_epoch(samples: int, size: int, micro: int, drop_last: bool = True) -> int:
-    """Number of global batches in an epoch, without the incomplete last one if `drop_last`.
-
-    Raises VitrailError if there are fewer samples than one batch, or so few in the last that a
-    micro-batch would have less than two.
-    """
-    if samples < size:
-        raise VitrailError(
-            f"the training split has {samples} images, fewer than one batch of {size}; "
-            f"set batch.size to at most {samples}"
-        )
-    rest = samples % size
-    if drop_last or not rest:
-        return samples // size
-    if rest < 2 * (size // micro):
-        raise VitrailError(
-            f"the last batch of an epoch has {rest} of {samples} images, too few for "
-            f"{size // micro} micro-batches: set batch.drop_last, or another batch.size"
-        )
-    return samples // size + 1
-
-
 def epoch_order(samples: int, seed: int, epoch: int) -> np.ndarray:
     """Return the order of one epoch: a permutation of range(samples) drawn from (seed, epoch)."""
     entropy = np.frombuffer(_digest(b"order", seed, epoch), dtype="<u4")
@@ -185,7 +166,8 @@ def micro_batches(
         VitrailError: the dataset is smaller than a batch, or the micro-batches of a step cannot
             be shared equally among the processes.
     """
-    per_epoch = steps_per_epoch(len(samples), size, micro, drop_last)
+    require_batches(len(samples), size, micro, drop_last)
+    per_epoch = steps_per_epoch(len(samples), size, drop_last)
     per_step, repeats = size // micro, samples.repeats
     if per_step % world:
         raise VitrailError(

@@ -23,7 +23,7 @@ from vitrail.errors import VitrailError
 
 if TYPE_CHECKING:
     from replication.plan.datasets import DatasetInfo
-    from replication.plan.recipe import Recipe, SelfSupervisionRecipe
+    from replication.plan.recipe import Augmentation, EpochTraining, TimmTraining
 
 Transform = Callable[[Image.Image], Tensor]
 Channels = tuple[float, float, float]
@@ -80,7 +80,7 @@ def normalization(
     return ((0.5,) * 3, (0.5,) * 3) if kind == "inception" else (info.mean, info.std)
 
 
-def train_transform(recipe: Recipe, info: DatasetInfo) -> Compose:
+def train_transform(recipe: EpochTraining, info: DatasetInfo) -> Compose:
     """Return the training view: PIL image -> float (3, H, W), random per call.
 
     With ``crop: center`` the evaluation view is flipped, jittered, auto-augmented and erased as a
@@ -117,8 +117,20 @@ def train_transform(recipe: Recipe, info: DatasetInfo) -> Compose:
     return Compose([*crop, *steps, *shift])
 
 
+def draws(augmentation: Augmentation) -> bool:
+    """Return whether two training views of one image may differ; Mixup and CutMix come after."""
+    chances = (
+        augmentation.hflip,
+        augmentation.vflip,
+        augmentation.color_jitter,
+        augmentation.erase_prob,
+        augmentation.circular_shift,
+    )
+    return augmentation.crop != "center" or augmentation.auto_augment is not None or any(chances)
+
+
 def eval_transform(
-    recipe: Recipe | SelfSupervisionRecipe,
+    recipe: TimmTraining,
     info: DatasetInfo,
     image_size: int | None = None,
     margin: int = 0,

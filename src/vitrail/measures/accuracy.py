@@ -11,10 +11,11 @@ from torch import Tensor
 from vitrail.images.loading import EvaluationSamples, eval_loader
 from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform
-from vitrail.measures.context import Trained, Values
+from vitrail.measures.context import Trained, Values, passes
 from vitrail.scores import BY_IMAGE, pack
 
 
+@passes(1)
 def accuracy(trained: Trained, batch_size: int = 128, image_size: int | None = None) -> Values:
     """Measure accuracy on square images of `image_size` pixels, by default the recipe's own.
 

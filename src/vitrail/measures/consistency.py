@@ -27,8 +27,16 @@ from vitrail.errors import VitrailError, did_you_mean
 from vitrail.factory import Precision, autocast
 from vitrail.images.loading import EvaluationSamples, eval_loader, evenly_spread
 from vitrail.images.opening import build
+from vitrail.images.shifts import (
+    circular_shift,
+    crop,
+    draws,
+    erase_square,
+    integers,
+    zero_padded_shift,
+)
 from vitrail.images.transforms import Transform, eval_transform, normalization
-from vitrail.measures.context import Trained, Values
+from vitrail.measures.context import Trained, Values, passes
 from vitrail.measures.margins import selection_margins
 from vitrail.seeding import derive
 
@@ -58,6 +66,16 @@ class Condition:
             raise VitrailError(f"flip is '{self.flip}'; use 'vertical' or leave it out")
 
 
+def _circular_passes(given: Mapping[str, Any]) -> int:
+    """Each condition's pairs of shifts, and each view once before any shift."""
+    shared = {field.name: given[field.name] for field in fields(Condition) if field.name in given}
+    named = (given["conditions"] or {"": {}}).values()
+    conditions = [_condition({**shared, **own}) for own in named]
+    views = {(condition.erase, condition.flip) for condition in conditions}
+    return len(views) + 2 * given["pairs"] * len(conditions)
+
+
+@passes(_circular_passes)
 def circular_consistency(
     trained: Trained,
     batch_size: int = 128,
@@ -118,6 +136,7 @@ def circular_consistency(
     return {**values, **margins.summary()}
 
 
+@passes(lambda given: len(given["modes"]) * (1 + 2 * given["pairs"]))
 def standard_consistency(
     trained: Trained,
     modes: Sequence[Mode] = get_args(Mode),
@@ -203,57 +222,6 @@ def worst_shift(
             batch, expected = batch[stays.to(batch.device)], expected[stays]
         kept += len(batch)
     return {"consistency": 100 * kept / judged, "images": judged, "shifts": len(offsets)}
-
-
-def circular_shift(images: Tensor, offsets: Tensor) -> Tensor:
-    """Shift ``(B, C, H, W)`` by integer offsets ``(B, 2)``: out[i] = x[(i + o) mod M]."""
-    # One roll an image: gathering by index takes five times as long.
-    return torch.stack(
-        [
-            image.roll((-rows, -columns), (-2, -1))
-            for image, (rows, columns) in zip(images, offsets.tolist(), strict=True)
-        ]
-    )
-
-
-def zero_padded_shift(images: Tensor, offsets: Tensor, black: Tensor) -> Tensor:
-    """Shift ``(B, C, H, W)`` by offsets ``(B, 2)``: out[i] = x[i + o], black outside the image.
-
-    `black`, of shape ``(C,)``, is what a pixel of zero becomes by normalisation.
-    """
-    inside = _within(images, offsets, images.shape[2:])
-    return torch.where(inside, circular_shift(images, offsets), black.to(images)[:, None, None])
-
-
-def crop(images: Tensor, corners: Tensor, side: int) -> Tensor:
-    """Cut squares out of ``(B, C, H, W)``, with upper left corners ``(B, 2)`` that fit."""
-    return circular_shift(images, corners)[..., :side, :side]
-
-
-def erase_square(images: Tensor, corners: Tensor, sides: Tensor) -> Tensor:
-    """Set squares of ``(B, C, H, W)`` to zero, with corners ``(B, 2)`` and sides ``(B,)``."""
-    own = sides.to(images.device)[:, None]
-    return images.masked_fill(_within(images, -corners, (own, own)), 0)
-
-
-def draws(seed: int, purpose: str, indices: Sequence[int], *shape: int) -> Tensor:
-    """Draw float64 from [0, 1): ``(B, *shape)``, each row by its sample's own generator."""
-    own = (torch.Generator().manual_seed(derive(purpose, seed, index)) for index in indices)
-    rows = [torch.rand(shape, dtype=torch.float64, generator=generator) for generator in own]
-    return torch.stack(rows)
-
-
-def integers(uniform: Tensor, largest: int | Tensor) -> Tensor:
-    """Turn float64 draws from [0, 1) into integers, uniform over 0, 1 ... `largest`."""
-    return (uniform * (largest + 1)).long()
-
-
-def _within(images: Tensor, offsets: Tensor, sizes: Sequence[int | Tensor]) -> Tensor:
-    """Where both i + o of a row and of a column are in 0 ... size - 1, ``(B, 1, H, W)``."""
-    along = zip(images.shape[2:], offsets.to(images.device)[:, :, None].unbind(1), strict=True)
-    sources = [torch.arange(side, device=images.device) + offset for side, offset in along]
-    rows, columns = ((i >= 0) & (i < size) for i, size in zip(sources, sizes, strict=True))
-    return rows[:, None, :, None] & columns[:, None, None, :]
 
 
 def _condition(values: Mapping[str, Any]) -> Condition:

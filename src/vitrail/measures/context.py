@@ -8,7 +8,7 @@ figures, or of packed scores by image, `vitrail.scores`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
@@ -25,6 +25,32 @@ Values: TypeAlias = Mapping[str, Value]
 
 R = TypeVar("R", default=Any, covariant=True)
 """A recipe: whatever has the fields that the measure reads, such as ``data.image_size``."""
+
+
+Passes: TypeAlias = "Mapping[float, int]"
+"""Forward passes of each image, by the side of the images over the recipe's."""
+
+PassesOf: TypeAlias = "Callable[[Mapping[str, Any]], int | Passes]"
+
+Measure = TypeVar("Measure", bound="Callable[..., Values]")
+
+
+def passes(count: int | PassesOf) -> Callable[[Measure], Measure]:
+    """Say how many forward passes of the model a measure takes for each image, for its price.
+
+        @passes(lambda given: 1 + given["permutations"])
+        def position_bias(trained: Trained, permutations: int = 16, ...) -> Values: ...
+
+    A function of the measure's arguments, defaults included, gives the number, or numbers by the
+    side of the images. Judged are `images` of the validation split where there is such an argument
+    and it is not None, else all. A measure that says nothing is not priced.
+    """
+
+    def mark(measure: Measure) -> Measure:
+        measure.passes = count  # type: ignore[attr-defined]
+        return measure
+
+    return mark
 
 
 def without_tf32() -> None:

@@ -80,8 +80,9 @@ def every_one_compiled() -> AbstractContextManager[object]:
     """Have torch compile all models that share a `forward`, or raise.
 
     By default it compiles eight and runs the others as they are, which only its log would tell.
+    These are the settings' names in torch 2.6, which later versions also know.
     """
-    return torch._dynamo.config.patch(recompile_limit=1000, fail_on_recompile_limit_hit=True)
+    return torch._dynamo.config.patch(cache_size_limit=1000, fail_on_cache_limit_hit=True)
 
 
 def time_in_turns(

@@ -18,7 +18,6 @@ from vitrail.errors import VitrailError
 from vitrail.octic.group import isotypic
 from vitrail.octic.invariants import Canonisation, MaxFiltering
 from vitrail.octic.layers import OcticBlock, OcticLayerNorm, OcticPatchEmbed
-from vitrail.octic.vit import OcticVisionTransformer
 
 _LINES = ("A1", "A2", "B1", "B2")
 # Planes of tokens that stay zero, and the group's two generators.
@@ -47,8 +46,8 @@ class _Published(NamedTuple):
 
 
 @torch.no_grad()
-def load_published(model: OcticVisionTransformer, state: Mapping[str, Any]) -> None:
-    """Give a model, built with ``norm="published"``, the weights of a published one.
+def load_published(model: nn.Module, state: Mapping[str, Any]) -> None:
+    """Give an `OcticVisionTransformer` with ``norm="published"`` the weights of a published one.
 
     What DINOv2 calls D8 is an I8 of octic blocks. `state` is a state dict of DeiT III or DINOv2, or
     a training's file that has it under "model", "state_dict" or, with a backbone, "teacher".
@@ -110,8 +109,8 @@ def _sides(shape: torch.Size) -> list[int]:
     return [side for side in shape if side != 1]
 
 
-def to_published(model: OcticVisionTransformer) -> dict[str, Tensor]:
-    """Return copies of a model's weights in the layout of the published DeiT III models."""
+def to_published(model: nn.Module) -> dict[str, Tensor]:
+    """Copy the weights of an `OcticVisionTransformer` into the layout of published DeiT III's."""
     state = {name: view.detach().reshape(shape).clone() for name, view, shape in _published(model)}
     token = torch.zeros_like(state["cls_token.0"])
     state |= {f"cls_token.{irrep}": token.clone() for irrep in (1, 2, 3)}
@@ -127,7 +126,7 @@ def _deit(name: str) -> str:
     return name
 
 
-def _published(model: OcticVisionTransformer) -> Iterator[_Published]:
+def _published(model: Any) -> Iterator[_Published]:
     """Go through all weights of a model, which must be of a kind that was published."""
     if not isinstance(getattr(model, "patch_embed", None), OcticPatchEmbed):
         raise VitrailError(

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import operator
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -50,15 +49,15 @@ def channels_of_plane(features: int, planes: int = 8) -> int:
 
 
 def taken_apart() -> bool:
-    """Say whether an exporter, a transform of `torch.func` or forward-mode AD is at work.
+    """Say whether a compiler, an exporter, `torch.func` or forward-mode AD is at work.
 
-    None of them can look into an operator of ours, and forward-mode AD would take its tangents for
-    zero; so layers are made of torch's own operations then.
+    A compiler makes better kernels than an operator of ours, the others cannot look into one, and
+    forward-mode AD would take its tangents for zero; so layers are made of torch's own operations.
     """
     return (
         forward_ad._current_level >= 0
         or torch._C._functorch.maybe_current_level() is not None
-        or torch.compiler.is_exporting()
+        or torch.compiler.is_compiling()
     )
 
 
@@ -399,7 +398,7 @@ class OcticAttention(OcticLayer, SteerableAttention):
 
 def _words(x: Tensor) -> Tensor:
     """View the last axis as numbers of 16 bytes, which are copied faster than their parts."""
-    plain = torch.is_grad_enabled() or torch.compiler.is_compiling() or taken_apart()
+    plain = torch.is_grad_enabled() or taken_apart()
     whole = x.shape[-1] * x.element_size() % 16 == 0
     return x.view(torch.complex128) if whole and not plain else x
 
@@ -444,6 +443,10 @@ class OcticMlp(OcticLayer, SteerableMlp):
     irreps = SteerableMlp.forward
 
 
+def _sum(x: Any, y: Any) -> Any:
+    return x + y
+
+
 class SteerableBlock(nn.Module):
     """Pre-norm transformer block of ``(planes, B, N, c)`` (octic, Eq. 9, Fig. 3).
 
@@ -486,7 +489,7 @@ class SteerableBlock(nn.Module):
         self.ls2 = layer_scale()
         self.drop_path2 = SteerableDropPath(drop_path)
 
-    add: Callable[[Any, Any], Any] = staticmethod(operator.add)
+    add: Callable[[Any, Any], Any] = staticmethod(_sum)
 
     def forward(self, x: Any) -> Any:
         """Apply it to ``(planes, B, N, c)``."""

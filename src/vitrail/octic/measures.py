@@ -1,4 +1,4 @@
-"""The savings of octic layers, counted and timed, and the accuracy of models on turned images.
+"""The savings of octic layers, counted and timed, and the invariance of models.
 
 A saving is a property of a layer's shape, so it is counted on real blocks without weights.
 """
@@ -12,14 +12,11 @@ from typing import Any
 import torch
 from timm.layers import Mlp
 from timm.models.vision_transformer import Block
-from torch import Tensor, nn
+from torch import nn
 
 from vitrail.errors import VitrailError
 from vitrail.factory import Precision, autocast
-from vitrail.images.transforms import eval_transform
-from vitrail.measures.accuracy import hits
 from vitrail.measures.architecture import architectures
-from vitrail.measures.consistency import validation_batches
 from vitrail.measures.context import Context, Trained, Values
 from vitrail.measures.flops import count
 from vitrail.measures.throughput import every_one_compiled, time_in_turns
@@ -27,12 +24,9 @@ from vitrail.octic.group import from_channels
 from vitrail.octic.invariants import invariance_error
 from vitrail.octic.layers import OcticBlock, OcticGELU, OcticMlp
 from vitrail.provenance import read_provenance
-from vitrail.seeding import derive
 
 PATCHES, CLS = 196, 1
 LAYER_SCALE = 1e-4  # DeiT III's; its value has no influence on time or operations
-EQUAL = 1e-4
-"""Of an image's largest logit: how far logits may lie apart and still be called equal."""
 
 
 def block_ratios(context: Context, shapes: Mapping[str, Mapping[str, int]]) -> Values:
@@ -80,54 +74,6 @@ def block_operations(
         )
         x = torch.empty(1, tokens, dim)
         return count(dense, x).macs, count(octic, from_channels(x)).macs
-
-
-def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None = None) -> Values:
-    """Turn every validation image by a random multiple of 90 degrees (Table 2, "OOD Rot.").
-
-    Source: octic, Sec. 4.1.
-
-    The turn depends on the image's index alone. Of the validation split `images` are judged, spread
-    evenly; None is all.
-
-    Returns:
-        ``top1``, ``top5``, ``rotated/top1``, ``rotated/top5`` in percent, ``change`` of top-1 in
-        points, ``equal`` (percent of images whose logits stay within `EQUAL`; a quarter is not
-        turned at all), ``max_logit_difference`` and ``images``.
-    """
-    transform = eval_transform(trained.recipe, trained.info)
-    upright, rotated = torch.zeros(2, dtype=torch.long), torch.zeros(2, dtype=torch.long)
-    total, equal, difference = 0, 0, 0.0
-    for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
-        before = trained.logits(batch)
-        after = trained.logits(turned(batch, [quarter_turns(trained.seed, i) for i in indices]))
-        upright += hits(before, labels).sum(dim=0)
-        rotated += hits(after, labels).sum(dim=0)
-        changes = (after - before).abs().amax(1)
-        equal += int((changes <= EQUAL * before.abs().amax(1)).sum())
-        difference = max(difference, changes.max().item())
-        total += len(labels)
-    (top1, top5), (rotated_top1, rotated_top5) = (100 * upright / total), (100 * rotated / total)
-    return {
-        "top1": top1.item(),
-        "top5": top5.item(),
-        "rotated/top1": rotated_top1.item(),
-        "rotated/top5": rotated_top5.item(),
-        "change": (rotated_top1 - top1).item(),
-        "equal": 100 * equal / total,
-        "max_logit_difference": difference,
-        "images": total,
-    }
-
-
-def quarter_turns(seed: int, index: int) -> int:
-    """Draw 0 to 3 for the image of this index in the split."""
-    return derive("quarter turns", seed, index) % 4
-
-
-def turned(images: Tensor, turns: Sequence[int]) -> Tensor:
-    """Turn each of ``(B, C, S, S)`` anticlockwise by its number of quarters."""
-    return torch.stack([image.rot90(k, (-2, -1)) for image, k in zip(images, turns, strict=True)])
 
 
 def invariance(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from timm.layers import LayerNorm, global_pool_nlc, to_2tuple
@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from vitrail.errors import VitrailError, require_known
 from vitrail.intermediates import Intermediates
+from vitrail.octic.checkpoint import load_published
 from vitrail.octic.group import to_channels
 from vitrail.octic.invariants import INVARIANTS, Invariant
 from vitrail.octic.layers import (
@@ -346,9 +347,7 @@ def checkpoint_filter_fn(
         VitrailError: published weights do not fit the model.
     """
     if any(name.endswith("patch_embed.lift8.conv_A1.weight") for name in state_dict):
-        from vitrail.octic.checkpoint import load_published
-
-        load_published(cast(OcticVisionTransformer, model), state_dict)
+        load_published(model, state_dict)
         return dict(model.state_dict())
     state = dict(state_dict)
     positions, ours = state["pos_embed.weight"], model.get_parameter("pos_embed.weight")

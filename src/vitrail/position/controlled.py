@@ -22,7 +22,7 @@ DEPENDENT = range(8)
 originals follow. Corners count as one reads: upper left, upper right, lower left, lower right."""
 
 
-class Placed(Pictures):
+class PlacedDigits(Pictures):
     """Images in a black square frame of `side` pixels, each at its own row and column (N, 2)."""
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, places: np.ndarray, side: int):
@@ -40,7 +40,7 @@ class Placed(Pictures):
         return Image.fromarray(frame)
 
 
-class Redrawn(Placed):
+class Redrawn(PlacedDigits):
     """Images in corners that torch's generator draws at every access, and labels that follow."""
 
     redraws = True
@@ -59,7 +59,7 @@ def original_of(label: int) -> int:
 
 def in_corners(
     images: np.ndarray, labels: np.ndarray, split: Split, redraw: bool = False
-) -> Placed:
+) -> PlacedDigits:
     """Place each image in a random corner of a frame twice its size: ten classes become sixteen.
 
     Images are (N, s, s, 3) uint8, labels (N,) in range(10); the split and `SEED` decide corners,
@@ -70,7 +70,7 @@ def in_corners(
     corners = random.randint(4, size=len(labels))
     rank = np.argsort(ORIGINALS)[labels]
     side = images.shape[1]
-    kind = Redrawn if redraw and split == "train" else Placed
+    kind = Redrawn if redraw and split == "train" else PlacedDigits
     return kind(
         images,
         labels=np.where(rank < 2, 4 * rank + corners, rank + 6),

@@ -20,7 +20,7 @@ from torch import nn
 from vitrail.errors import VitrailError
 from vitrail.images.loading import EvaluationSamples, eval_loader
 from vitrail.images.opening import build
-from vitrail.measures.context import Described, Trained, Values
+from vitrail.measures.context import Described, Trained, Values, passes
 from vitrail.measures.permutable import Permutable, permutable
 from vitrail.measures.position_shap import (
     PositionShap,
@@ -33,7 +33,7 @@ from vitrail.measures.position_shap import (
     transformed,
     validation,
 )
-from vitrail.position.controlled import DEPENDENT, ORIGINALS, Placed, original_of
+from vitrail.position.controlled import DEPENDENT, ORIGINALS, PlacedDigits, original_of
 from vitrail.position.embeddings.auto import AutoPE, AutoRoPE
 from vitrail.position.embeddings.rope import RoPE
 from vitrail.seeding import derive
@@ -42,6 +42,7 @@ CLASSES = len(DEPENDENT) + len(ORIGINALS) - 2
 """Of a Position dataset: those that depend on position, and the originals that do not."""
 
 
+@passes(lambda given: 1 + given["permutations"])
 def position_bias(
     trained: Trained, permutations: int = 16, batch_size: int = 128, images: int | None = None
 ) -> Values:
@@ -142,13 +143,13 @@ def controlled_test(
     return values
 
 
-def require_position_dataset(dataset: Any, described: Described) -> Placed:
+def require_position_dataset(dataset: Any, described: Described) -> PlacedDigits:
     """Return the dataset if half of its classes depend on position.
 
     Raises:
         VitrailError: it is another.
     """
-    if not isinstance(dataset, Placed) or described.info.classes != CLASSES:
+    if not isinstance(dataset, PlacedDigits) or described.info.classes != CLASSES:
         raise VitrailError(
             f"which samples of '{described.info.name}' depend on position is not known: give a "
             "recipe on cifar10-position or digits-position"

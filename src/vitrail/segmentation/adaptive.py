@@ -22,7 +22,7 @@ from vitrail.segmentation.backbones import Stages, TimmStages
 from vitrail.shift.swin import a_swin_tiny_patch4_window7_224, a_swinv2_tiny_window8_256
 
 
-class AdaptiveStages(TimmStages):
+class AdaptiveBackbone(TimmStages):
     """A model of ours whose stages say where their tokens sit."""
 
     def forward(self, images: Tensor) -> Stages:
@@ -54,16 +54,16 @@ class AdaptiveStages(TimmStages):
         )
 
 
-@MODELS.register_module()
-class AdaptiveSwin(AdaptiveStages):
+@MODELS.register_module(name="AdaptiveSwin")
+class AdaptiveSwinBackbone(AdaptiveBackbone):
     """A model of `vitrail.shift.swin`, for images of multiples of 224 pixels."""
 
     default_name = a_swin_tiny_patch4_window7_224.__name__
     filter_fn = staticmethod(swin_transformer.checkpoint_filter_fn)
 
 
-@MODELS.register_module()
-class AdaptiveSwinV2(AdaptiveStages):
+@MODELS.register_module(name="AdaptiveSwinV2")
+class AdaptiveSwinV2Backbone(AdaptiveBackbone):
     """A model of `vitrail.shift.swin`, for images of multiples of 256 pixels."""
 
     default_name = a_swinv2_tiny_window8_256.__name__

@@ -380,7 +380,7 @@ class CvT(PlacedStages):
     def _embed(self, index: int, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
         """Embed ``(B, H, W, C)`` for stage `index`; return it with the frame, not normalised."""
         tokens = self.stages[index].embed.convolve(x)
-        return tokens, frame._replace(stride=frame.stride * self.strides[index])
+        return tokens, Frame(frame.offset, frame.stride * self.strides[index], frame.size)
 
 
 # What timm records of a model, where it differs from timm's defaults.

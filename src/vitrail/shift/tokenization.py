@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 from collections.abc import Callable
 from typing import Any, Literal, Self, cast, get_args
 
@@ -162,9 +161,10 @@ def _reach(conv: nn.Conv2d) -> int:
     return (stride + kernel - 2 - padding) // stride - (-padding // stride)
 
 
-def _lags(reach: int) -> list[tuple[int, ...]]:
+def _lags(reach: int) -> list[tuple[int, int]]:
     """Return the distances of patches, one of each pair of opposite sign, (0, 0) first."""
-    lags = list(itertools.product(range(-reach, reach + 1), repeat=2))
+    steps = range(-reach, reach + 1)
+    lags = [(down, right) for down in steps for right in steps]
     return lags[len(lags) // 2 :]
 
 

@@ -45,11 +45,12 @@ class Frame(NamedTuple):
 
     def rolled(self, offset: Tensor) -> Frame:
         """Return the grid after the tokens were rolled by `offset` tokens, ``(B, 2)``."""
-        return self._replace(offset=wrap(self.offset + self.stride * offset, self.size))
+        place = wrap(self.offset + self.stride * offset, self.size)
+        return Frame(place, self.stride, self.size)
 
     def sampled(self, phase: Tensor, factor: int) -> Frame:
         """Return the grid of every `factor`-th token, beginning at `phase`, ``(B, 2)``."""
-        return self.rolled(phase)._replace(stride=self.stride * factor)
+        return Frame(self.rolled(phase).offset, self.stride * factor, self.size)
 
     def place(self, tokens: Tensor) -> Features:
         """Return channels-last tokens ``(B, H, W, C)`` with the place where they sit."""

@@ -21,7 +21,7 @@ from vitrail.errors import VitrailError
 from vitrail.images.loading import EvaluationSamples, TrainingSamples, eval_loader, evenly_spread
 from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform, train_transform
-from vitrail.measures.context import Context, Trained, Values
+from vitrail.measures.context import Context, Passes, Trained, Values, passes
 from vitrail.scores import BY_IMAGE, pack
 from vitrail.variance.rescaling import patch_positions, rescale_pos_embed
 from vitrail.variance.upsampling import Mode, axis_variance_ratio, sampled_variance_ratio
@@ -71,6 +71,13 @@ def _ratios(name: str, k2d: float, k1d: float) -> dict[str, float]:
     return {f"{name}/{quantity}": value for quantity, value in ratios.items()}
 
 
+def _passes_by_size(given: Mapping[str, Any], models: int) -> Passes:
+    """At each test size that is judged, one pass by each of the models."""
+    sizes = {*given["sizes"]} - {*given.get("skipped", ())}
+    return {size / given["trained_at"]: models for size in sorted(sizes)}
+
+
+@passes(lambda given: _passes_by_size(given, len(METHODS)))
 def rescaling(
     trained: Trained,
     sizes: Sequence[int],
@@ -116,6 +123,7 @@ def _with_gains(
     return values
 
 
+@passes(lambda given: _passes_by_size(given, len({1.0, *given["factors"]})))
 def amplification(
     trained: Trained,
     sizes: Sequence[int],

@@ -15,8 +15,9 @@ from replication.commands.cost import (
     training_images,
     write_segmenters,
 )
+from replication.engine.recipes.classification import ClassificationRecipe
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.plan.catalog import load_catalog
-from replication.plan.recipe import Recipe, SegmentationRecipe
 from vitrail.errors import VitrailError
 
 DAY = 86400
@@ -29,7 +30,7 @@ def run(catalog):
 
 
 def recipe_of(model, **args):
-    return Recipe.model_validate(
+    return ClassificationRecipe.model_validate(
         {
             "model": {"name": model, "args": args},
             "data": {"dataset": "imagenet"},
@@ -171,7 +172,7 @@ def test_segmenters_are_written_as_they_are_read(catalog, monkeypatch):
     here = catalog("full")
     (here.root / SEGMENTERS).parent.mkdir(parents=True, exist_ok=True)
     run = here.paper("tiny").run("plain")
-    monkeypatch.setattr("replication.commands.cost.SegmentationRecipe", Recipe)
+    monkeypatch.setattr(ClassificationRecipe, "counted_ahead", True)
     write_segmenters(here)
     cost = count_model(run.recipe, run.info.classes)
     assert read_segmenters(here.root)[model_key(run.recipe, run.info.classes)] == cost

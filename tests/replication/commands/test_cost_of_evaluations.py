@@ -7,9 +7,9 @@ import pytest
 import torch
 from timm.layers import PatchEmbed
 
-from replication.commands.cost import RULES, Costs, evaluation_seconds, load_devices
+from replication.commands.cost import Costs, evaluation_seconds, load_devices, passes_of
+from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.catalog import load_catalog
-from replication.plan.recipe import Recipe
 from vitrail.factory import build_model
 from vitrail.measures.context import Trained
 from vitrail.naming import import_function
@@ -18,7 +18,7 @@ IMAGES = 6
 TEST_SIZES = {"trained_at": 8, "mode": "bicubic", "antialias": False, "batch_size": 4}
 ARGUMENTS = [
     ("vitrail.measures.accuracy:accuracy", {}),
-    ("vitrail.octic.measures:rotated_accuracy", {}),
+    ("vitrail.octic.rotation:rotated_accuracy", {}),
     ("vitrail.measures.consistency:circular_consistency", {}),
     ("vitrail.measures.consistency:circular_consistency", {"pairs": 3, "max_offset": 0.5}),
     (
@@ -40,7 +40,7 @@ ARGUMENTS = [
 @pytest.fixture
 def trained(registry, tmp_path):
     args = {"img_size": 8, "patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2}
-    recipe = Recipe.model_validate(
+    recipe = ClassificationRecipe.model_validate(
         {
             "model": {"name": "vit_tiny_patch16_224", "args": args},
             "data": {"dataset": "digits", "image_size": 8, "crop_pct": 0.7},
@@ -66,7 +66,7 @@ def test_as_many_images_pass_as_the_rule_says(trained, monkeypatch, function, ar
     torch.manual_seed(0)
     import_function(function, "test")(trained, **arguments, **limited)
     images = IMAGES if limited else trained.info.val_images
-    assert passed == {size: n * images for size, n in RULES[function](arguments).items()}
+    assert passed == {size: n * images for size, n in passes_of(function, arguments).items()}
 
 
 def test_the_range_is_from_forward_passes_to_a_training_on_as_many_images(catalog):

@@ -11,7 +11,8 @@ import yaml
 
 from replication.commands.export import export
 from replication.engine.model import save_weights
-from replication.plan.recipe import Recipe, SelfSupervisionRecipe
+from replication.engine.recipes.classification import ClassificationRecipe
+from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
 from tests.vitrail.dinov2.conftest import BASE as SELF_SUPERVISION
 from vitrail.dinov2.network import build_model as build_backbone
 from vitrail.errors import VitrailError
@@ -30,7 +31,7 @@ MODEL = {
 def run(tmp_path, root, monkeypatch):
     """A trained run of one seed, with a measurement of it and one of other weights."""
     monkeypatch.chdir(root)
-    recipe = Recipe.model_validate(
+    recipe = ClassificationRecipe.model_validate(
         {
             "model": MODEL,
             "data": {"dataset": "digits", "image_size": 16, "crop_pct": 1.0},

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-COMMANDS = ["plan", "doctor", "show", "status", "verify", "publish", "rehearse"]
-STEPS = ["run", "fetch", "fetch-weights", "render", "report", "serve"]
+COMMANDS = ["plan", "doctor", "show", "status", "verify", "publish"]
+STEPS = ["run", "fetch", "fetch-weights", "serve"]
 ALL = [*COMMANDS, "curves", "export", "audit", "pshap", "mmseg"]
 PROGRAM = "import sys, vitrail.__main__ as program\n"
 
@@ -90,13 +90,13 @@ def test_no_help_shows_its_markup_or_types_in_brackets(vitrail, arguments):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_scale_is_answered_with_the_closest(vitrail, command):
-    target = ["tiny"] if command in ("plan", "show", "rehearse") else []
+    target = ["tiny"] if command in ("plan", "show") else []
     done = vitrail(command, *target, "--scale", "smok")
     assert done.code == 2
     assert "scale 'smok' is unknown; did you mean 'smoke'?" in done.err
 
 
-@pytest.mark.parametrize("command", ["plan", "show", "rehearse"])
+@pytest.mark.parametrize("command", ["plan", "show"])
 def test_an_unknown_target_is_answered_with_the_closest(vitrail, command):
     done = vitrail(command, "tiny_tabel1", "--scale", "smoke")
     assert done.code == 2

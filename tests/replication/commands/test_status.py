@@ -17,10 +17,10 @@ def test_a_shared_run_counts_once(vitrail, fine_tuning):
 def test_artifacts_are_done_partly_or_missing(vitrail, write_results):
     write_results({PLAIN: {"verdict": "within"}, RATIO: {"verdict": "exact"}})
     out = vitrail("status", "--scale", "smoke").out
-    assert "tiny_table1   done" in out
-    assert "tiny_table2   missing" in out
+    assert "tiny_table1  done" in out
+    assert "tiny_table2  missing" in out
     write_results({PLAIN: {"verdict": "within"}, MIXUP: {"verdict": "not_run", "measured": ""}})
-    assert "tiny_table1   partly" in vitrail("status", "--scale", "smoke").out
+    assert "tiny_table1  partly" in vitrail("status", "--scale", "smoke").out
 
 
 def test_claims_that_held_and_are_contrary_are_named(vitrail, write_results):
@@ -42,7 +42,7 @@ def test_a_claim_on_an_unknown_row_is_refused_though_nothing_is_built(vitrail, c
     claims.write_text(claims.read_text().replace("row: Mixup", "row: Mixpu"))
     done = vitrail("status", "--scale", "laptop")
     assert done.code == 2
-    assert "table1: row 'Mixpu' is unknown; did you mean 'Mixup'?" in done.err
+    assert "'Mixpu' is unknown; did you mean 'Mixup'?" in done.err
 
 
 def test_what_is_older_than_its_code_is_named(vitrail, make, rewrite):

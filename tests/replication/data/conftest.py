@@ -5,8 +5,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.datasets import DatasetInfo
-from replication.plan.recipe import Recipe
 
 RESET = struct.pack("ii", 1, 0)  # closing a socket then resets its connection
 
@@ -85,8 +85,8 @@ def digits(registry) -> DatasetInfo:
 def recipe():
     """Make a recipe for 28-pixel digits; keyword arguments change its augmentation."""
 
-    def make(data=None, **augmentation) -> Recipe:
-        return Recipe.model_validate(
+    def make(data=None, **augmentation) -> ClassificationRecipe:
+        return ClassificationRecipe.model_validate(
             {
                 "model": {"name": "any"},
                 "data": {"dataset": "digits", "image_size": 28, **(data or {})},

@@ -34,7 +34,7 @@ def test_a_bundled_dataset_leaves_a_receipt_at_once(tmp_path):
     [
         (["cifar11"], "dataset 'cifar11' is unknown; did you mean 'cifar10'?"),
         (["imagenet"], "get it from https://image-net.org/download.php"),
-        (["cifar10", "--check"], "run `python -m vitrail fetch cifar10 --data"),
+        (["cifar10", "--check"], "run `vitrail fetch cifar10 --data"),
         (["digits", "--registry", "nowhere.yaml"], "cannot read nowhere.yaml"),
     ],
 )

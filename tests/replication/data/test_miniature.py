@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 from scipy.io import loadmat
 
+from replication.data.fetching import fetch
 from replication.data.layout import verify
 from replication.data.miniature import WRITERS, write_miniature
 from vitrail.errors import VitrailError
@@ -15,7 +16,7 @@ ON_DISK = ["cifar10", "cifar100", "svhn", "eurosat", "flowers102", "imagenette",
 
 
 def test_every_dataset_that_is_downloaded_or_placed_has_a_miniature(registry):
-    """Or else its recipes could not be rehearsed."""
+    """Or else scale rehearsal could not put one in its place."""
     of_files = [info for info in registry.values() if info.source in ("download", "manual")]
     assert [
         info.name for info in of_files if not (info.loader in WRITERS or info.segmentation)
@@ -87,7 +88,7 @@ def test_eurosat_splits_each_class_four_to_one_without_overlap(registry, tmp_pat
 
 
 def test_two_classes_of_cifar10_position_have_both_kinds(registry, tmp_path):
-    """A rehearsal writes no more, and the controlled test compares the kinds."""
+    """Scale rehearsal has no more, and the controlled test compares the kinds."""
     info = registry["cifar10-position"]
     write_miniature(info, tmp_path, per_class=1, classes=2)
     for split in ("train", "val"):
@@ -104,3 +105,14 @@ def test_few_images_still_fill_every_batch_of_cifar10(registry, tmp_path):
     write_miniature(registry["cifar10"], tmp_path, per_class=1, classes=2)
     train = build(registry["cifar10"], "train", tmp_path)
     assert sorted(label for _, label in train) == [0, 0, 0, 1, 1]
+
+
+def test_every_dataset_of_files_has_an_entry_that_is_made_without_them(registry, tmp_path):
+    of_files = [info for info in registry.values() if info.source in ("download", "manual")]
+    for info in of_files:
+        miniature = registry[f"{info.name}-miniature"]
+        assert fetch(miniature, tmp_path) == {"train": 8, "val": 2}
+        for split, images in (("train", 8), ("val", 2)):
+            assert len(build(miniature, split, tmp_path)) == images
+        same = ("classes", "mean", "std", "loader", "segmentation", "version")
+        assert all(getattr(miniature, field) == getattr(info, field) for field in same)

@@ -32,11 +32,11 @@ def test_a_dataset_to_be_placed_by_hand_is_missed_with_licence_and_tree(registry
 
 def test_a_dataset_to_be_downloaded_is_missed_with_the_command(registry, tmp_path):
     said = complaint(registry["cifar10"], tmp_path)
-    assert f"run `python -m vitrail fetch cifar10 --data {tmp_path}`" in said
+    assert f"run `vitrail fetch cifar10 --data {tmp_path}`" in said
 
 
 def test_opening_a_missing_dataset_says_how_to_get_it(registry, tmp_path):
-    with pytest.raises(VitrailError, match=r"python -m vitrail fetch cifar10"):
+    with pytest.raises(VitrailError, match=r"vitrail fetch cifar10"):
         check_layout(registry["cifar10"], tmp_path)
 
 
@@ -98,7 +98,7 @@ def test_a_half_downloaded_archive_is_told_apart_from_a_missing_one(registry, tm
     (tmp_path / "cifar10").mkdir()
     (tmp_path / "cifar10" / "cifar-10-python.tar.gz.part").write_bytes(b"half")
     said = complaint(registry["cifar10"], tmp_path)
-    assert "cifar-10-python.tar.gz.part is half downloaded; run `python -m vitrail fetch" in said
+    assert "cifar-10-python.tar.gz.part is half downloaded; run `vitrail fetch" in said
 
 
 def test_missing_images_of_a_flat_folder_are_noticed(registry, tmp_path):

@@ -125,10 +125,10 @@ def test_a_missing_dataset_is_answered_with_what_to_do_and_the_tree(registry, tm
     assert "get it from https://www.cityscapes-dataset.com (for non-commercial use" in said
     assert f"place it as {tmp_path}/cityscapes/{{leftImg8bit/{{train,val}}/<city>/" in said
     said = complaint(registry["ade20k"], tmp_path)
-    assert f"run `python -m vitrail fetch ade20k --data {tmp_path}` or place it as " in said
+    assert f"run `vitrail fetch ade20k --data {tmp_path}` or place it as " in said
     assert "/ade20k/ADEChallengeData2016/{images/{training,validation}/*.jpg" in said
     said = complaint(registry["scenes"], tmp_path)
-    assert said.endswith(f"; run `python -m vitrail fetch scenes --data {tmp_path}`")
+    assert said.endswith(f"; run `vitrail fetch scenes --data {tmp_path}`")
 
 
 @pytest.mark.parametrize("name", MASKED)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.datasets import DatasetInfo
-from replication.plan.recipe import Recipe
 from tests.recipes import recipe_fixtures
 
 BASE: dict[str, Any] = {
@@ -30,17 +30,17 @@ BASE: dict[str, Any] = {
 }
 
 
-make_recipe, recipe, info = recipe_fixtures(Recipe, BASE, "digits")
+make_recipe, recipe, info = recipe_fixtures(ClassificationRecipe, BASE, "digits")
 
 
 @pytest.fixture
 def run(info: DatasetInfo, tmp_path: Path) -> Callable[..., Path]:
     """Train in the test's own folder; returns the run folder."""
-    from replication.engine.engine import Job
+    from replication.engine.engine import TrainingRun
     from replication.engine.loop import train
 
-    def run(recipe: Recipe, name: str = "run", seed: int = 0, **options: Any) -> Path:
-        train(Job(recipe, seed, tmp_path / name, info, tmp_path, **options))
+    def run(recipe: ClassificationRecipe, name: str = "run", seed: int = 0, **options: Any) -> Path:
+        train(TrainingRun(recipe, seed, tmp_path / name, info, tmp_path, **options))
         return tmp_path / name
 
     return run

@@ -166,7 +166,7 @@ def test_if_all_are_damaged_the_message_says_what_to_delete(checkpoints):
 )
 def test_the_checkpoint_of_another_recipe_or_seed_or_other_data_is_refused(checkpoints, other):
     checkpoints.save(1, state(1))
-    with pytest.raises(VitrailError, match="is of recipe 0123abcd, seed 4, .*, not of recipe"):
+    with pytest.raises(VitrailError, match=r"is of recipe 0123abcd, seed 4, .*, not of recipe"):
         Checkpoints(checkpoints.folder, *other).latest()
 
 

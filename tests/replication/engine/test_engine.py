@@ -4,7 +4,7 @@ import pytest
 
 from replication.engine.engine import builder_of, engine_of
 from replication.engine.loop import train
-from replication.plan.recipe import Recipe
+from replication.engine.recipes.classification import ClassificationRecipe
 from vitrail.errors import VitrailError
 from vitrail.factory import build_model
 
@@ -16,6 +16,6 @@ def test_a_classifier_is_trained_by_our_own_loop(recipe):
 
 
 def test_an_engine_that_cannot_be_imported_is_one_sentence(recipe, monkeypatch):
-    monkeypatch.setattr(Recipe, "engine", "vitrail.no_such_engine")
+    monkeypatch.setattr(ClassificationRecipe, "engine", "vitrail.no_such_engine")
     with pytest.raises(VitrailError, match=r"no_such_engine cannot be imported .*requirements"):
         engine_of(recipe)

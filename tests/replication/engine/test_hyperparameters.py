@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from replication.engine.hyperparameters import hyperparameters
+from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.datasets import load_registry
-from replication.plan.recipe import Recipe
 from replication.plan.schema import merge, parse
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Described
@@ -38,7 +38,9 @@ def described(root):
     info = load_registry(root / "configs" / "datasets.yaml")["imagenet"]
 
     def make(**changes) -> Described:
-        return Described("cpu", Path(), 0, parse(Recipe, merge(DEIT_III, changes), "test"), info)
+        return Described(
+            "cpu", Path(), 0, parse(ClassificationRecipe, merge(DEIT_III, changes), "test"), info
+        )
 
     return make
 

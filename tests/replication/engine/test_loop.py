@@ -13,11 +13,11 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from replication.engine import loop, run_folder
-from replication.engine.engine import Job
+from replication.engine.engine import TrainingRun
 from replication.engine.loop import train
 from replication.engine.model import load_weights
-from replication.engine.step import Trainer
-from replication.plan.recipe import Recipe
+from replication.engine.recipes.classification import ClassificationRecipe
+from replication.engine.step import ClassifierTrainer
 from vitrail.errors import VitrailError
 from vitrail.factory import build_model
 from vitrail.files import sha256
@@ -42,7 +42,7 @@ def same_weights(one: Path, other: Path) -> bool:
 def straight(tmp_path_factory, recipe, info) -> Path:
     """An uninterrupted run of the base recipe, seed 0: 8 steps."""
     folder = tmp_path_factory.mktemp("straight") / "run"
-    train(Job(recipe, 0, folder, info, folder))
+    train(TrainingRun(recipe, 0, folder, info, folder))
     return folder
 
 
@@ -52,7 +52,10 @@ def test_a_run_leaves_its_recipe_log_weights_and_provenance_and_no_checkpoint(st
         *("README.md", "config.json", "log.jsonl", "provenance.json", "recipe.yaml"),
         "weights.safetensors",
     ]
-    assert Recipe.model_validate(yaml.safe_load((straight / "recipe.yaml").read_text())) == recipe
+    assert (
+        ClassificationRecipe.model_validate(yaml.safe_load((straight / "recipe.yaml").read_text()))
+        == recipe
+    )
     load_weights(build_model(recipe, 10), straight / "weights.safetensors", recipe)
 
 
@@ -136,14 +139,14 @@ def test_what_a_lost_attempt_logged_beyond_its_checkpoint_is_dropped(straight, r
 
 def test_checkpoints_come_by_time(recipe, run, monkeypatch):
     saved = []
-    step = Trainer.step
+    step = ClassifierTrainer.step
 
     def spy(self, number, batches):
         saved.append(sorted(path.name for path in Path(folder, "checkpoints").glob("*.pt")))
         return step(self, number, batches)
 
     folder = run(recipe, stop_after=1)
-    monkeypatch.setattr(Trainer, "step", spy)
+    monkeypatch.setattr(ClassifierTrainer, "step", spy)
     run(recipe, stop_after=4, checkpoint_seconds=0.0)
     assert saved[1:] == [
         ["step-00000001.pt", "step-00000002.pt"],
@@ -156,7 +159,7 @@ def test_a_finished_run_is_left_as_it_is(straight, recipe, run, tmp_path, monkey
     shutil.copytree(straight, folder)
     (folder / "checkpoints").mkdir()  # as a kill between the last two acts leaves it
     before = (folder / "provenance.json").stat().st_mtime_ns
-    monkeypatch.setattr(Trainer, "step", lambda *args: pytest.fail("it trains"))
+    monkeypatch.setattr(ClassifierTrainer, "step", lambda *args: pytest.fail("it trains"))
     run(recipe)
     assert (folder / "provenance.json").stat().st_mtime_ns == before
     assert not (folder / "checkpoints").exists()
@@ -244,7 +247,7 @@ def test_a_recipe_that_starts_from_a_run_is_not_trained_without_its_weights(from
 def test_a_signal_saves_the_step_and_leaves_with_its_number(
     straight, recipe, run, tmp_path, monkeypatch, capsys, number
 ):
-    step = Trainer.step
+    step = ClassifierTrainer.step
 
     def interrupted(self, at, batches):
         if at == 4:
@@ -252,7 +255,7 @@ def test_a_signal_saves_the_step_and_leaves_with_its_number(
         return step(self, at, batches)
 
     handler = signal.getsignal(number)
-    monkeypatch.setattr(Trainer, "step", interrupted)
+    monkeypatch.setattr(ClassifierTrainer, "step", interrupted)
     with pytest.raises(SystemExit) as stop:
         run(recipe)
     assert stop.value.code == 128 + number
@@ -265,25 +268,25 @@ def test_a_signal_saves_the_step_and_leaves_with_its_number(
 def test_a_signal_in_the_last_step_ends_the_process_once_the_weights_are_there(
     straight, recipe, run, tmp_path, monkeypatch
 ):
-    step = Trainer.step
+    step = ClassifierTrainer.step
 
     def interrupted(self, at, batches):
         if at == 7:
             os.kill(os.getpid(), signal.SIGTERM)
         return step(self, at, batches)
 
-    monkeypatch.setattr(Trainer, "step", interrupted)
+    monkeypatch.setattr(ClassifierTrainer, "step", interrupted)
     with pytest.raises(SystemExit):
         run(recipe)
     assert same_weights(straight, tmp_path / "run")
     assert (tmp_path / "run" / "provenance.json").exists()
 
 
-def poison_loss(trainer: Trainer) -> None:
+def poison_loss(trainer: ClassifierTrainer) -> None:
     trainer.loss = lambda logits, targets: logits.sum() * float("nan")
 
 
-def poison_weight(trainer: Trainer) -> None:
+def poison_weight(trainer: ClassifierTrainer) -> None:
     with torch.no_grad():
         trainer.model.norm.weight[0] = float("inf")
 
@@ -292,14 +295,14 @@ def poison_weight(trainer: Trainer) -> None:
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint_before(
     straight, recipe, run, monkeypatch, poison
 ):
-    step = Trainer.step
+    step = ClassifierTrainer.step
 
     def poisoned(self, at, batches):
         if at == 3:
             poison(self)
         return step(self, at, batches)
 
-    monkeypatch.setattr(Trainer, "step", poisoned)
+    monkeypatch.setattr(ClassifierTrainer, "step", poisoned)
     with pytest.raises(
         VitrailError, match=r"loss is nan at step 4 \(lr .*step-00000003\.pt: lower"
     ):
@@ -316,11 +319,11 @@ def test_a_training_that_fails_ends_with_its_workers(make_recipe, info, tmp_path
         "import json, sys\n"
         "from pathlib import Path\n"
         "from replication.plan.datasets import DatasetInfo\n"
-        "from replication.plan.recipe import Recipe\n"
-        "from replication.engine.engine import Job\n"
+        "from replication.engine.recipes.classification import ClassificationRecipe\n"
+        "from replication.engine.engine import TrainingRun\n"
         "from replication.engine.loop import train\n"
         "recipe, info, folder = map(json.loads, sys.argv[1:])\n"
-        "train(Job(Recipe.model_validate(recipe), 0, Path(folder, 'run'),\n"
+        "train(TrainingRun(ClassificationRecipe.model_validate(recipe), 0, Path(folder, 'run'),\n"
         "          DatasetInfo.model_validate(info), Path(folder), workers=2))\n"
     )
     done = subprocess.run(
@@ -336,7 +339,7 @@ def test_a_training_that_fails_ends_with_its_workers(make_recipe, info, tmp_path
 def test_the_rate_told_with_a_fault_is_that_of_its_step_though_losses_are_read_later(
     make_recipe, run, monkeypatch
 ):
-    step, read = Trainer.step, loop.Losses.read
+    step, read = ClassifierTrainer.step, loop.Losses.read
 
     def poisoned(self, at, batches):
         if at == 1:
@@ -347,7 +350,7 @@ def test_the_rate_told_with_a_fault_is_that_of_its_step_though_losses_are_read_l
     monkeypatch.setattr(
         loop.Losses, "read", lambda self: read(self) if len(self._unread) == 4 else None
     )
-    monkeypatch.setattr(Trainer, "step", poisoned)
+    monkeypatch.setattr(ClassifierTrainer, "step", poisoned)
     warmup = {"optimizer": {"lr": 0.004}, "schedule": {"warmup_lr": 0.0}}  # 0.001 more each step
     with pytest.raises(VitrailError, match=r"loss is nan at step 2 \(lr 0\.001\)"):
         run(make_recipe(warmup))
@@ -361,7 +364,7 @@ def test_a_sound_checkpoint_that_the_code_no_longer_fits_is_named(recipe, run, m
 
 
 def test_weights_that_are_not_finite_are_never_saved(recipe, run, tmp_path, monkeypatch):
-    step = Trainer.step
+    step = ClassifierTrainer.step
 
     def poisoned(self, at, batches):
         loss = step(self, at, batches)
@@ -369,11 +372,13 @@ def test_weights_that_are_not_finite_are_never_saved(recipe, run, tmp_path, monk
             poison_weight(self)
         return loss
 
-    monkeypatch.setattr(Trainer, "step", poisoned)
+    monkeypatch.setattr(ClassifierTrainer, "step", poisoned)
     with pytest.raises(VitrailError, match="the weights are no longer finite after step 4"):
         run(recipe, checkpoint_seconds=0.0)
     shutil.rmtree(tmp_path / "run")
-    monkeypatch.setattr(Trainer, "step", lambda *a: poisoned(*a) if a[1] == 7 else step(*a))
+    monkeypatch.setattr(
+        ClassifierTrainer, "step", lambda *a: poisoned(*a) if a[1] == 7 else step(*a)
+    )
     with pytest.raises(VitrailError, match=r"after step 8 .*last good checkpoint is None"):
         run(recipe)
     assert not (tmp_path / "run" / "weights.safetensors").exists()
@@ -383,7 +388,7 @@ def test_too_little_memory_is_told_with_the_micro_batch(recipe, run, monkeypatch
     def full(self, at, batches):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(Trainer, "step", full)
+    monkeypatch.setattr(ClassifierTrainer, "step", full)
     with pytest.raises(VitrailError, match="too little memory for micro-batches of 128 images"):
         run(recipe)
 
@@ -391,13 +396,13 @@ def test_too_little_memory_is_told_with_the_micro_batch(recipe, run, monkeypatch
 def test_the_dataset_must_be_the_recipes_own(recipe, run, info, tmp_path):
     newer = info.model_copy(update={"version": 2})
     with pytest.raises(VitrailError, match=r"wants dataset digits version 1 and was given .* 2"):
-        train(Job(recipe, 0, tmp_path / "run", newer, tmp_path))
+        train(TrainingRun(recipe, 0, tmp_path / "run", newer, tmp_path))
 
 
 def test_a_dataset_of_another_size_than_was_planned_for_is_refused(recipe, info, tmp_path):
     larger = info.model_copy(update={"train_images": info.train_images + 1})
     with pytest.raises(VitrailError, match=r"has 1198 training images .* says 1199: complete it"):
-        train(Job(recipe, 0, tmp_path / "run", larger, tmp_path))
+        train(TrainingRun(recipe, 0, tmp_path / "run", larger, tmp_path))
 
 
 def test_a_run_that_other_code_has_trained_is_trained_anew_if_asked(recipe, run, monkeypatch):
@@ -416,12 +421,12 @@ def test_a_run_whose_datasets_entry_has_changed_is_trained_anew(recipe, info, ru
     folder = run(recipe)
     noted, reworded = provenance(folder)["data"], info.model_copy(update={"title": "digits"})
     before = (folder / "weights.safetensors").stat().st_mtime_ns
-    train(Job(recipe, 0, folder, reworded, tmp_path))  # a word decides nothing
+    train(TrainingRun(recipe, 0, folder, reworded, tmp_path))  # a word decides nothing
     assert (folder / "weights.safetensors").stat().st_mtime_ns == before
     moved = info.model_copy(update={"mean": (0.5, 0.5, 0.5)})
-    train(Job(recipe, 0, folder, moved, tmp_path))
+    train(TrainingRun(recipe, 0, folder, moved, tmp_path))
     assert provenance(folder)["data"] != noted
-    train(Job(recipe, 0, tmp_path / "fresh", moved, tmp_path))
+    train(TrainingRun(recipe, 0, tmp_path / "fresh", moved, tmp_path))
     assert same_weights(folder, tmp_path / "fresh")
 
 
@@ -429,7 +434,7 @@ def test_a_checkpoint_on_a_dataset_whose_entry_has_changed_is_refused(recipe, in
     folder = run(recipe, stop_after=3)
     moved = info.model_copy(update={"mean": (0.5, 0.5, 0.5)})
     with pytest.raises(VitrailError, match=r"step-0+3\.pt is of .* delete .*checkpoints"):
-        train(Job(recipe, 0, folder, moved, tmp_path))
+        train(TrainingRun(recipe, 0, folder, moved, tmp_path))
 
 
 def test_a_run_is_trained_anew_where_the_entry_of_its_sources_dataset_has_changed(
@@ -442,7 +447,7 @@ def test_a_run_is_trained_anew_where_the_entry_of_its_sources_dataset_has_change
     initial = run(of_start, "start") / "weights.safetensors"
     folder = run(recipe, initial=initial)
     moved = info.model_copy(update={"mean": (0.5, 0.5, 0.5)})
-    train(Job(of_start, 0, tmp_path / "start", moved, tmp_path))
+    train(TrainingRun(of_start, 0, tmp_path / "start", moved, tmp_path))
     noted = provenance(folder)["data"]
     run(recipe, initial=initial)
     assert provenance(folder)["data"] != noted

@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from replication import __main__ as command
-from replication.engine.model import save_weights, starting_weights, write_receipt
+from replication.engine.model import save_weights, write_receipt
 from replication.plan.catalog import load_catalog
 from replication.plan.schema import read_yaml
+from replication.trained import starting_weights
 from vitrail.errors import VitrailError
 from vitrail.factory import build_model
 from vitrail.files import sha256

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from replication.engine.step import Trainer, accumulation
+from replication.engine.step import ClassifierTrainer, accumulation
 from replication.engine.team import Team
 from vitrail.errors import VitrailError
 from vitrail.factory import build_model
@@ -22,9 +22,9 @@ SOBER = {
 }
 
 
-def make_trainer(recipe, seed=0) -> Trainer:
+def make_trainer(recipe, seed=0) -> ClassifierTrainer:
     seed_everything("initial weights", seed)
-    return Trainer(build_model(recipe, 10), recipe, seed, 10, 4, CPU)
+    return ClassifierTrainer(build_model(recipe, 10), recipe, seed, 10, 4, CPU)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_gradient_checkpointing_changes_no_gradient(make_recipe, batches):
 def test_a_model_without_gradient_checkpointing_is_refused(make_recipe):
     recipe = make_recipe({"grad_checkpointing": True})
     with pytest.raises(VitrailError, match="has no gradient checkpointing"):
-        Trainer(nn.Linear(2, 2), recipe, 0, 10, 4, CPU)
+        ClassifierTrainer(nn.Linear(2, 2), recipe, 0, 10, 4, CPU)
 
 
 def test_bf16_computes_in_half_precision_and_keeps_full_precision_weights(make_recipe, batches):

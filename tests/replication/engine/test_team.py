@@ -18,19 +18,20 @@ import json, sys
 from pathlib import Path
 from replication.plan.datasets import DatasetInfo
 from vitrail.errors import VitrailError
-from replication.plan.recipe import Batch, Recipe
-from replication.engine.engine import Job
+from replication.engine.recipes.classification import ClassificationRecipe
+from replication.plan.recipe import Batch
+from replication.engine.engine import TrainingRun
 from replication.engine.loop import train
 from replication.engine.team import Team
 
-folder, recipe = Path(sys.argv[1]), Recipe.model_validate_json(sys.argv[2])
+folder, recipe = Path(sys.argv[1]), ClassificationRecipe.model_validate_json(sys.argv[2])
 info = DatasetInfo.model_validate_json(sys.argv[3])
 facts = {}
 
 unshared = {"recipe": recipe.model_copy(update={"batch": Batch(size=256, micro=256)})}
 
 def go(name, seed=0, recipe=recipe, **options):
-    train(Job(recipe, seed, folder / name, info, folder, **options))
+    train(TrainingRun(recipe, seed, folder / name, info, folder, **options))
 
 # Two seeds in one process, the first of them interrupted and resumed.
 go("two", stop_after=3, validate_every=1)

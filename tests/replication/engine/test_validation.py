@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replication.engine.model import load_weights
-from replication.engine.step import Trainer
+from replication.engine.step import ClassifierTrainer
 from replication.engine.validation import is_due
 from replication.plan.recipe import Model
 from vitrail.factory import build_model
@@ -73,14 +73,14 @@ def test_the_last_validation_is_the_accuracy_that_is_measured(recipe, info, run,
 
 
 def test_a_signal_is_obeyed_before_a_validation_begins(recipe, run, tmp_path, monkeypatch):
-    step = Trainer.step
+    step = ClassifierTrainer.step
 
     def interrupted(self, at, batches):
         if at == 3:
             os.kill(os.getpid(), signal.SIGTERM)
         return step(self, at, batches)
 
-    monkeypatch.setattr(Trainer, "step", interrupted)
+    monkeypatch.setattr(ClassifierTrainer, "step", interrupted)
     with pytest.raises(SystemExit):
         run(recipe, validate_every=1)
     assert entries(tmp_path / "run")[0] == []

@@ -7,9 +7,9 @@ import sys
 import pytest
 import yaml
 
-from replication.engine.engine import one_run
 from replication.plan.catalog import load_catalog, rerun_trigger
 from replication.plan.schema import merge, read_yaml
+from replication.trained import run_of_seed
 from vitrail.errors import VitrailError
 
 
@@ -268,7 +268,7 @@ def test_how_a_training_is_watched_changes_neither_its_run_nor_its_identity(smal
     after = planned()
     assert (before.validate_every, before.tensorboard) == (None, False)
     assert (after.validate_every, after.tensorboard) == (5, True)
-    assert one_run(after, 0, {}).validate_every == 5
+    assert run_of_seed(after, 0, {}).validate_every == 5
     assert (after.identity, after.output) == (before.identity, before.output)
 
 

@@ -36,7 +36,6 @@ NAMES = [
     "dinobloom",
     "cells",
 ]
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 @pytest.fixture
@@ -151,11 +150,6 @@ def test_image_folders_account_for_both_splits(registry):
         if info.images and info.name != "dinobloom":  # which counts none
             counted = sum(images.images for images in info.images)
             assert counted == info.train_images + info.val_images
-
-
-def test_normalization_is_the_datasets_own_or_inceptions(registry):
-    assert registry["imagenet"].normalization("dataset") == IMAGENET
-    assert registry["imagenet"].normalization("inception") == ((0.5,) * 3, (0.5,) * 3)
 
 
 @pytest.mark.parametrize(

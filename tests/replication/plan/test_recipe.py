@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from replication.plan.recipe import Recipe, canonical_json
+from replication.engine.recipes.classification import ClassificationRecipe
+from replication.plan.recipe import canonical_json
 from replication.plan.schema import merge, parse
 from vitrail.errors import VitrailError
 
@@ -93,7 +94,7 @@ plain = st.recursive(
 
 
 def recipe(**changes):
-    return parse(Recipe, merge(MINIMAL, changes), "here")
+    return parse(ClassificationRecipe, merge(MINIMAL, changes), "here")
 
 
 def test_a_recipe_cannot_be_changed():
@@ -153,7 +154,7 @@ def test_a_wrong_recipe_is_refused_in_one_sentence(changes, sentence):
 
 def test_a_missing_field_is_named():
     with pytest.raises(VitrailError, match="'optimizer' is missing"):
-        parse(Recipe, {k: v for k, v in MINIMAL.items() if k != "optimizer"}, "here")
+        parse(ClassificationRecipe, {k: v for k, v in MINIMAL.items() if k != "optimizer"}, "here")
 
 
 @given(st.dictionaries(st.text(max_size=3), plain, max_size=4))

@@ -9,12 +9,13 @@ import pytest
 import yaml
 
 from replication.plan.catalog import load_catalog
-from replication.plan.paper import PaperScale
+from replication.plan.paper import PaperScale, RecipesFile
 from replication.plan.schema import merge, parse, place_of, read_with_bases, read_yaml
 from replication.plan.settings import Scale, known_scales
 from tests.conftest import ROOT
 from vitrail.errors import VitrailError
 
+RECIPES = sorted(ROOT.glob("configs/papers/*/recipes.yaml"))
 OF_A_PAPER = sorted(ROOT.glob("configs/papers/*/scales/*.yaml"))
 OF_ALL = sorted(ROOT.glob("configs/scales/*.yaml"))
 TEXT = "description"
@@ -97,6 +98,19 @@ def test_no_line_of_a_papers_scale_is_dead(file):
     lines = without_each_line(read_yaml(file))
     dead = [line for line, content in lines if is_dead(with_content(content), cases)]
     assert dead == []
+
+
+@pytest.mark.parametrize("file", RECIPES, ids=named)
+def test_no_delta_of_a_papers_recipes_is_dead(file):
+    (paper,) = (paper for paper in papers_of("full") if paper.recipes_path == file)
+    written = read_yaml(file)
+
+    def with_deltas(deltas):
+        file = parse(RecipesFile, {**written, "deltas": deltas}, "recipes.yaml")
+        return lambda paper: replaced(paper, recipes=file.expand("recipes.yaml"))
+
+    lines, cases = without_each_line(written["deltas"]), [(paper, resolved(paper))]
+    assert [line for line, deltas in lines if is_dead(with_deltas(deltas), cases)] == []
 
 
 @pytest.mark.parametrize("file", OF_ALL, ids=named)

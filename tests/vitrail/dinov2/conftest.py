@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from replication.plan.recipe import SelfSupervisionRecipe
+from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
 from tests.recipes import recipe_fixtures
 
 BASE: dict[str, Any] = {

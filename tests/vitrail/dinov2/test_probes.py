@@ -9,8 +9,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch.utils.data import Subset
 
 from replication.data.miniature import write_miniature
-from replication.engine.dinov2 import load_teacher, train
-from replication.engine.engine import Job
+from replication.engine.dinov2.training import train
+from replication.engine.engine import TrainingRun
+from replication.engine.hub import load_teacher
 from replication.engine.model import load_weights
 from vitrail.dinov2 import patch_probes, probes
 from vitrail.dinov2.neighbours import knn_accuracy, logistic_regression, nearest
@@ -53,7 +54,7 @@ def trained_as(make_recipe, info, tmp_path_factory):
             model = recipe.model.model_copy(update={"args": args})
             recipe = recipe.model_copy(update={"model": model})
         folder = tmp_path_factory.mktemp(name)
-        weights = train(Job(recipe, 0, folder, info, folder))
+        weights = train(TrainingRun(recipe, 0, folder, info, folder))
         model = build_model(recipe, 10).eval()
         load_weights(model, weights, recipe)
         return Trained("cpu", folder, 0, recipe=recipe, info=info, model=model, folder=folder)

@@ -16,7 +16,7 @@ from vitrail.images.loading import (
     steps_per_epoch,
 )
 from vitrail.images.opening import build
-from vitrail.images.transforms import eval_transform, train_transform
+from vitrail.images.transforms import draws, eval_transform, train_transform
 
 STEPS = 4
 LOUD = {
@@ -52,7 +52,7 @@ def test_workers_give_bitwise_the_samples_of_one_process(samples):
 def test_kept_images_are_those_of_a_fixed_transform_and_made_once_for_all_seeds(recipe, digits):
     spec, made = recipe(crop="center", hflip=0.0), []
     view, images = train_transform(spec, digits), build(digits, "train", Path("nowhere"))
-    assert (spec.augmentation.draws, recipe(**LOUD).augmentation.draws) == (False, True)
+    assert (draws(spec.augmentation), draws(recipe(**LOUD).augmentation)) == (False, True)
     few = torch.utils.data.Subset(images, range(24))  # three batches
     shared = {}
     for seed in (5, 6):

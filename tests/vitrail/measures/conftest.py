@@ -3,8 +3,8 @@
 import pytest
 from torch import nn
 
+from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.datasets import load_registry
-from replication.plan.recipe import Recipe
 from replication.plan.schema import parse
 from vitrail.measures.context import Trained
 
@@ -16,7 +16,7 @@ def trained_on_digits(root, tmp_path):
 
     def make(model: nn.Module, seed: int = 0, workers: int = 0, **data) -> Trained:
         recipe = parse(
-            Recipe,
+            ClassificationRecipe,
             {
                 "model": {"name": "vit_tiny_patch16_224"},
                 "data": {"dataset": "digits", "image_size": 8, "crop_pct": 1.0, **data},

@@ -5,8 +5,8 @@ import json
 import pytest
 from torchvision.transforms import CenterCrop, Compose, GaussianBlur, Resize
 
+from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.datasets import load_registry
-from replication.plan.recipe import Recipe
 from replication.plan.schema import parse
 from vitrail.errors import VitrailError
 from vitrail.measures import preprocessing as module
@@ -27,7 +27,7 @@ def described(root, tmp_path):
             "schedule": {"epochs": 1},
             "batch": {"size": 48, "micro": 48},
         }
-        return Described("cpu", tmp_path, 0, parse(Recipe, recipe, "test"), info)
+        return Described("cpu", tmp_path, 0, parse(ClassificationRecipe, recipe, "test"), info)
 
     return make
 

@@ -7,7 +7,7 @@ import torch
 import vitrail.models  # noqa: F401
 from replication.engine.model import load_weights, save_weights
 from replication.engine.optimizer import build_optimizer
-from replication.plan.recipe import Recipe
+from replication.engine.recipes.classification import ClassificationRecipe
 from vitrail.factory import build_model, check_image_size
 
 D, DEPTH, HEADS, HIDDEN, SIDE, CLASSES = 192, 9, 12, 384, 8, 10
@@ -19,7 +19,7 @@ ROTARY = DEPTH * HEADS * HEAD - DEPTH * 3 * D  # two for each pair of channels; 
 
 
 def recipe(optimizer=None, **args):
-    return Recipe.model_validate(
+    return ClassificationRecipe.model_validate(
         {
             "model": {"name": "position_vit", "args": args},
             "data": {"dataset": "digits", "image_size": 32},

@@ -9,18 +9,18 @@ from mmseg.models.backbones import SwinTransformer
 
 from tests.vitrail.segmentation.segmenters import SIDE, WIDTHS, WINDOW, noise, offsets, spread
 from vitrail.errors import VitrailError
-from vitrail.segmentation.adaptive import AdaptiveSwin, AdaptiveSwinV2
+from vitrail.segmentation.adaptive import AdaptiveSwinBackbone, AdaptiveSwinV2Backbone
 from vitrail.segmentation.backbones import Stages, TimmSwinV2
 from vitrail.shift.polyphase import roll_image
 
 NAMES = {
-    AdaptiveSwin: "swin_tiny_patch4_window7_224",
-    AdaptiveSwinV2: "swinv2_tiny_window8_256",
+    AdaptiveSwinBackbone: "swin_tiny_patch4_window7_224",
+    AdaptiveSwinV2Backbone: "swinv2_tiny_window8_256",
     TimmSwinV2: "swinv2_tiny_window8_256",
 }
-FAMILY = {AdaptiveSwin: "swin", AdaptiveSwinV2: "swinv2", TimmSwinV2: "swinv2"}
+FAMILY = {AdaptiveSwinBackbone: "swin", AdaptiveSwinV2Backbone: "swinv2", TimmSwinV2: "swinv2"}
 backbones = pytest.mark.parametrize("backbone", NAMES)
-adaptive = pytest.mark.parametrize("backbone", [AdaptiveSwin, AdaptiveSwinV2])
+adaptive = pytest.mark.parametrize("backbone", [AdaptiveSwinBackbone, AdaptiveSwinV2Backbone])
 
 
 def sizes(backbone):
@@ -98,7 +98,7 @@ def test_the_parameters_of_a_swin_are_as_many_as_mmsegs():
         depths=(2, 2, 2, 2),
         num_heads=(1, 2, 2, 4),
     )
-    ours = AdaptiveSwin(**sizes(AdaptiveSwin))
+    ours = AdaptiveSwinBackbone(**sizes(AdaptiveSwinBackbone))
     counts = [sum(p.numel() for p in model.parameters()) for model in (ours, theirs)]
     assert counts[0] == counts[1]
 
@@ -148,13 +148,13 @@ def test_weights_of_another_model_are_refused(backbone, tmp_path):
 
 
 def test_another_kind_of_initialisation_is_refused():
-    model = AdaptiveSwin(**sizes(AdaptiveSwin), init_cfg={"type": "Xavier"})
+    model = AdaptiveSwinBackbone(**sizes(AdaptiveSwinBackbone), init_cfg={"type": "Xavier"})
     with pytest.raises(VitrailError, match=r"init_cfg.type 'Xavier' is unknown; use 'Pretrained'"):
         model.init_weights()
 
 
 def test_without_weights_to_load_the_random_ones_stay():
-    model = micro(AdaptiveSwin)
+    model = micro(AdaptiveSwinBackbone)
     before = model.state_dict()
     model.init_weights()
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
@@ -170,4 +170,4 @@ def test_mmsegs_convolutions_become_circular_by_their_config():
 @pytest.mark.parametrize("option", ["with_cp", "frozen_stages"])
 def test_options_of_mmsegs_swin_are_refused(option):
     with pytest.raises(VitrailError, match=rf"{option}.*: give it timm's arguments; mmseg's own"):
-        AdaptiveSwin(**sizes(AdaptiveSwin), **{option: 1})
+        AdaptiveSwinBackbone(**sizes(AdaptiveSwinBackbone), **{option: 1})

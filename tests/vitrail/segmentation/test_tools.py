@@ -13,9 +13,9 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from replication.data.miniature import write_miniature
-from replication.engine.engine import Job
+from replication.engine.engine import TrainingRun
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation import training as engine
-from replication.plan.recipe import SegmentationRecipe
 from vitrail.errors import VitrailError
 from vitrail.segmentation.tools import run_tool
 
@@ -118,7 +118,7 @@ def run(info, data_root, tmp_path_factory):
         "batch": {"size": 2},
     }
     folder = tmp_path_factory.mktemp("run")
-    engine.train(Job(SegmentationRecipe.model_validate(recipe), 0, folder, info, data_root))
+    engine.train(TrainingRun(SegmentationRecipe.model_validate(recipe), 0, folder, info, data_root))
     return folder
 
 

@@ -14,7 +14,7 @@ from mmseg.registry import MODELS
 from safetensors.torch import save_file
 from torch import nn
 
-from replication.engine.engine import Job
+from replication.engine.engine import TrainingRun
 from replication.engine.segmentation import training as engine
 from replication.engine.segmentation.config import load_config
 from tests.malice import ATTACKS
@@ -113,7 +113,7 @@ def test_a_training_refuses_it(evil, recipe, info, data_root, tmp_path):
     note = {"sha256": digest, "published_sha256": digest, "pinned": True}
     evil.with_suffix(".json").write_text(json.dumps(note))
     with pytest.raises(VitrailError, match=REFUSED):
-        engine.train(Job(recipe, 0, tmp_path / "run", info, data_root, initial=evil))
+        engine.train(TrainingRun(recipe, 0, tmp_path / "run", info, data_root, initial=evil))
 
 
 def test_a_web_page_is_called_one(tmp_path):

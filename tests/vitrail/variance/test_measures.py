@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.datasets import load_registry
-from replication.plan.recipe import Recipe
 from replication.plan.schema import parse
 from vitrail.errors import VitrailError
 from vitrail.factory import build_model
@@ -31,7 +31,7 @@ EVALUATION = {"trained_at": 224, "mode": "bicubic", "antialias": False, "batch_s
 def trained(root, tmp_path_factory):
     """A micro model whose answers hang on its positions, unlike those of one fresh from timm."""
     recipe = parse(
-        Recipe,
+        ClassificationRecipe,
         {
             "model": {
                 "name": "vit_small_patch16_224",

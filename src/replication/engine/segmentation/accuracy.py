@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from mmengine.registry import DefaultScope
@@ -20,14 +20,18 @@ from mmseg.structures import SegDataSample
 from torch import Tensor
 
 from replication.data.layout import check_layout
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation.config import SCOPE, test_config
 from replication.engine.segmentation.sampling import read_sample
-from replication.plan.recipe import SegmentationRecipe
 from vitrail.errors import VitrailError
 from vitrail.images.decoding import IGNORED
 from vitrail.images.loading import evenly_spread
-from vitrail.measures.context import Described, Trained, Values
+from vitrail.measures.context import passes
 from vitrail.segmentation.vit import TimmViT
+
+if TYPE_CHECKING:
+    from replication.engine.recipes.segmentation import SegmentationRecipe
+    from vitrail.measures.context import Described, Trained, Values
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class Areas:
         return {ours: (100 * means[theirs]).item() for ours, theirs in names.items()}
 
 
+@passes(1)
 def segmentation_accuracy(
     trained: Trained[SegmentationRecipe], images: int | None = None
 ) -> Values:
@@ -116,6 +121,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
+@passes(4)
 def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None = None) -> Values:
     """Judge a Vision Transformer with its positions calibrated at test time (variance, Table 4).
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from mmengine.config import Config
@@ -17,15 +17,17 @@ from mmengine.runner import Runner
 from mmseg.registry import DATASETS, MODELS
 from torch import nn
 
-from replication.engine.engine import Job
 from replication.engine.segmentation import datasets, sampling  # noqa: F401 - register types
-from replication.plan.datasets import DatasetInfo
-from replication.plan.recipe import SegmentationRecipe
 from replication.plan.source import THEIRS, config_path
 from vitrail.errors import VitrailError, did_you_mean, first_line
 from vitrail.seeding import seed_everything
 from vitrail.segmentation.weights import load_segmenter
 from vitrail.weights_file import require_as_noted
+
+if TYPE_CHECKING:
+    from replication.engine.engine import TrainingRun
+    from replication.engine.recipes.segmentation import SegmentationRecipe
+    from replication.plan.datasets import DatasetInfo
 
 SCOPE = "mmseg"
 STAND_INS = datasets.__name__
@@ -91,7 +93,7 @@ def build_model(recipe: SegmentationRecipe, classes: int) -> nn.Module:
     return model.to(torch.get_default_device())
 
 
-def initial_segmenter(job: Job[SegmentationRecipe]) -> nn.Module:
+def initial_segmenter(job: TrainingRun[SegmentationRecipe]) -> nn.Module:
     """Make the segmenter of a recipe without steps: with published weights of all of it, if any.
 
     Errors as `build_model`; or the weights are missing, changed, or of another segmenter.
@@ -104,7 +106,7 @@ def initial_segmenter(job: Job[SegmentationRecipe]) -> nn.Module:
     return model
 
 
-def _published(job: Job[SegmentationRecipe]) -> Path | None:
+def _published(job: TrainingRun[SegmentationRecipe]) -> Path | None:
     """The published weights that a run starts from, if it does."""
     if job.initial is not None:
         require_as_noted(job.initial)
@@ -122,7 +124,7 @@ def image_shape(recipe: SegmentationRecipe) -> tuple[int, int, int]:
     return 3, height, width
 
 
-def training_config(job: Job[SegmentationRecipe], world: int, on_gpu: bool) -> Config:
+def training_config(job: TrainingRun[SegmentationRecipe], world: int, on_gpu: bool) -> Config:
     """Make the configuration that mmengine's Runner trains by, in one of `world` processes.
 
     Errors as `load_config`; or the processes cannot share the batch, published weights are missing

@@ -8,24 +8,29 @@ image's index alone, and an offset o is the exponent of S: shifted[i] = x[(i + o
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation.accuracy import Sample, ValidationSamples
-from replication.plan.recipe import SegmentationRecipe
 from vitrail.errors import VitrailError, did_you_mean
 from vitrail.images.loading import evenly_spread
-from vitrail.measures.consistency import circular_shift, draws, integers, zero_padded_shift
-from vitrail.measures.context import Trained, Values
+from vitrail.images.shifts import circular_shift, draws, integers, zero_padded_shift
+from vitrail.measures.context import passes
+
+if TYPE_CHECKING:
+    from replication.engine.recipes.segmentation import SegmentationRecipe
+    from vitrail.measures.context import Trained, Values
 
 Mode = Literal["circular", "standard"]
 STANDARD_SIDE = 512
 """Short side of the images whose pixels `max_shift` counts."""
 
 
+@passes(2)
 def segmentation_consistency(
     trained: Trained[SegmentationRecipe],
     mode: Mode,

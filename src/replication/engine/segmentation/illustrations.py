@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,12 +12,15 @@ from scipy import ndimage
 from torch import Tensor
 from torch.nn import functional
 
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation.accuracy import Sample, ValidationSamples
 from replication.engine.segmentation.consistency import shift_limit, shifted_back, shown_size
-from replication.plan.recipe import SegmentationRecipe
 from vitrail.images.decoding import IGNORED, UNSEEN
-from vitrail.measures.consistency import draws, integers
-from vitrail.measures.context import Trained, Values
+from vitrail.images.shifts import draws, integers
+
+if TYPE_CHECKING:
+    from replication.engine.recipes.segmentation import SegmentationRecipe
+    from vitrail.measures.context import Trained, Values
 
 EVERYWHERE = np.ones((3, 3))  # pixels that touch at a corner belong together
 

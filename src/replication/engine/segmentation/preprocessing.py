@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmcv.transforms import LoadImageFromFile, RandomFlip, RandomResize, Resize
 from mmengine.registry import DefaultScope
@@ -15,10 +15,13 @@ from mmseg.datasets.transforms import (
 )
 from mmseg.registry import MODELS, TRANSFORMS
 
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation.config import SCOPE, test_config
-from replication.plan.recipe import SegmentationRecipe
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Described, Values
+
+if TYPE_CHECKING:
+    from replication.engine.recipes.segmentation import SegmentationRecipe
+    from vitrail.measures.context import Described, Values
 
 KEYS = ("resize/long", "resize/short", "crop", "multiple", "padding", "hflip", "distortion")
 NOTHING = {**dict.fromkeys(KEYS, 0.0), "resize/least": 1.0, "resize/most": 1.0}

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mmengine.device.utils
 import torch
@@ -26,22 +26,23 @@ from mmseg.registry import DATASETS
 from torch import Tensor, nn
 
 from replication.data.layout import check_layout
-from replication.engine.engine import Job
-from replication.engine.journal import Journal, Losses
-from replication.engine.loop import LOG_STEPS
+from replication.engine.journal import LOG_STEPS, Journal, Losses
 from replication.engine.run_folder import RunFolder
 from replication.engine.segmentation.accuracy import Areas, ValidationSamples, judge
 from replication.engine.segmentation.config import initial_segmenter, test_config, training_config
 from replication.engine.team import Interruption, Team
 from replication.engine.validation import is_due
-from replication.plan.recipe import SegmentationRecipe
 from vitrail.errors import VitrailError, first_line
 from vitrail.files import atomic_path, write_atomically
 from vitrail.measures.context import Trained
 from vitrail.seeding import seed_everything
 
+if TYPE_CHECKING:
+    from replication.engine.engine import TrainingRun
+    from replication.engine.recipes.segmentation import SegmentationRecipe
 
-def train(job: Job[SegmentationRecipe]) -> Path:
+
+def train(job: TrainingRun[SegmentationRecipe]) -> Path:
     """Train a run, or go on where an earlier attempt ended.
 
     As `replication.engine.loop.train`, whose errors these are; `job.initial` holds the published
@@ -51,7 +52,7 @@ def train(job: Job[SegmentationRecipe]) -> Path:
     The run folder also gets training_config.py, as mmengine resolved it, and what mmseg's tools and
     `init_model` open: config.py and mmseg.pth, the weights as a checkpoint of mmengine's.
     """
-    run = _Run(job, Team.assemble(job.device))
+    run = _SegmentationLoop(job, Team.assemble(job.device))
     with run.held() as unfinished:
         if unfinished and job.recipe.schedule.steps:
             run.train()
@@ -60,13 +61,13 @@ def train(job: Job[SegmentationRecipe]) -> Path:
     return run.weights
 
 
-class _Run(RunFolder, Hook):
+class _SegmentationLoop(RunFolder, Hook):
     """One segmenter in training: a hook around each step of the Runner.
 
     Before a step it sets the randomness; after it, it logs, judges, saves and stops.
     """
 
-    job: Job[SegmentationRecipe]
+    job: TrainingRun[SegmentationRecipe]
     state: dict[str, Any] | None  # of a checkpoint, until it is restored
     samples: ValidationSamples | None = None
     signal, done, lr = 0, 0, 0.0

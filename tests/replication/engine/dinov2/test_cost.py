@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from replication.engine.dinov2_cost import hyperparameters, training_step
+from replication.engine.dinov2.cost import hyperparameters, training_step
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Described
 

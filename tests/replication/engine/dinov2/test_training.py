@@ -8,9 +8,9 @@ import torch
 import torch.multiprocessing
 from safetensors.torch import load_file
 
-from replication.engine import dinov2 as engine
-from replication.engine.dinov2 import Trainer, collapse, diversity, train
-from replication.engine.engine import Job
+from replication.engine.dinov2 import training as engine
+from replication.engine.dinov2.training import SelfSupervisionTrainer, collapse, diversity, train
+from replication.engine.engine import TrainingRun
 from replication.engine.model import load_weights
 from replication.engine.team import Team
 from vitrail.dinov2.network import Network, build_model, teacher_file
@@ -23,7 +23,7 @@ STEPS = 6
 @pytest.fixture
 def run(info, tmp_path):
     def run(recipe, name="run", seed=0, **options):
-        train(Job(recipe, seed, tmp_path / name, info, tmp_path, **options))
+        train(TrainingRun(recipe, seed, tmp_path / name, info, tmp_path, **options))
         return tmp_path / name
 
     return run
@@ -33,7 +33,7 @@ def run(info, tmp_path):
 def straight(recipe, info, tmp_path_factory):
     """A run that nothing has interrupted."""
     folder = tmp_path_factory.mktemp("straight") / "run"
-    train(Job(recipe, 0, folder, info, folder))
+    train(TrainingRun(recipe, 0, folder, info, folder))
     return folder
 
 
@@ -98,7 +98,7 @@ def _process(rank, port, recipe, info, folder):
 
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    train(Job(recipe, 0, folder, info, folder))
+    train(TrainingRun(recipe, 0, folder, info, folder))
 
 
 @pytest.mark.parametrize("centering", ["sinkhorn", "softmax"])
@@ -139,7 +139,7 @@ def test_a_step_clips_backbone_and_head_apart_and_then_the_teacher_follows(make_
     recipe = make_recipe({"optimizer": {"clip_grad": 1e-3}, "batch": {"size": 4, "micro": 4}})
     torch.manual_seed(0)
     network = Network(recipe, build_model(recipe, 10))
-    trainer = Trainer(network, recipe, 0, Team(0, 1, torch.device("cpu")))
+    trainer = SelfSupervisionTrainer(network, recipe, 0, Team(0, 1, torch.device("cpu")))
     begun = [parameter.clone() for parameter in trainer.student.parameters()]
     crops = [torch.randn(4, 2, 3, 16, 16), torch.randn(4, 2, 3, 8, 8)]
     trainer.step(3, [MicroBatch(3, 0, crops, torch.zeros(4, dtype=torch.long))])
@@ -153,13 +153,13 @@ def test_a_step_clips_backbone_and_head_apart_and_then_the_teacher_follows(make_
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(recipe, run, monkeypatch):
-    step = engine.Trainer.step
+    step = engine.SelfSupervisionTrainer.step
 
     def poisoned(self, at, batches):
         loss = step(self, at, batches)
         return loss * float("nan") if at == 3 else loss
 
-    monkeypatch.setattr(engine.Trainer, "step", poisoned)
+    monkeypatch.setattr(engine.SelfSupervisionTrainer, "step", poisoned)
     with pytest.raises(VitrailError, match=r"loss is nan at step 4 .*step-00000003\.pt: lower"):
         run(recipe, checkpoint_seconds=0.0)
 

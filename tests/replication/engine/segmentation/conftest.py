@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from replication.data.miniature import write_miniature
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.plan.datasets import DatasetInfo
-from replication.plan.recipe import SegmentationRecipe
 from tests.recipes import recipe_fixtures
 
 SWIN = "mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py"

@@ -6,12 +6,12 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
-from replication.engine.engine import Job
+from replication.engine.engine import TrainingRun
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation.config import load_config, training_config
 from replication.engine.segmentation.config import test_config as config_of_test
 from replication.engine.weights import fetch
 from replication.plan.datasets import load_registry
-from replication.plan.recipe import SegmentationRecipe
 from replication.plan.weights import PublishedWeights
 from tests.replication.engine.segmentation.conftest import SIZE, SWIN
 from vitrail.errors import VitrailError
@@ -27,7 +27,7 @@ PLAIN = {
 
 def train_config(recipe, info, tmp_path, **changes):
     team = {name: changes.pop(name, default) for name, default in ALONE.items()}
-    return training_config(Job(recipe, 0, tmp_path, info, tmp_path, **changes), **team)
+    return training_config(TrainingRun(recipe, 0, tmp_path, info, tmp_path, **changes), **team)
 
 
 @pytest.fixture(scope="module")

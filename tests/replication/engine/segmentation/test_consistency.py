@@ -11,7 +11,7 @@ from replication.engine.segmentation import consistency
 from replication.engine.segmentation.accuracy import Sample
 from replication.engine.segmentation.consistency import segmentation_consistency, shifted_back
 from vitrail.errors import VitrailError
-from vitrail.measures.consistency import draws, integers
+from vitrail.images.shifts import draws, integers
 from vitrail.measures.context import Trained
 
 SIZES = 3 * ((32, 48), (48, 32), (32, 32))

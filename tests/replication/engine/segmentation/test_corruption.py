@@ -6,7 +6,7 @@ import shutil
 import vitrail.segmentation  # noqa: F401  # isort: skip
 import pytest
 
-from replication.engine.engine import Job
+from replication.engine.engine import TrainingRun
 from replication.engine.segmentation import training as engine
 from replication.engine.segmentation.accuracy import ValidationSamples
 from vitrail.errors import VitrailError, sentence
@@ -46,7 +46,7 @@ def test_evaluation_names_it(recipe, info, damaged_root, kind, called, spoil):
 def test_training_names_it(recipe, info, damaged_root, tmp_path, kind, called, workers):
     root = damaged_root(info, kind, SPOILT[0])
     with pytest.raises(VitrailError) as error:
-        engine.train(Job(recipe, 0, tmp_path / "run", info, root, workers=workers))
+        engine.train(TrainingRun(recipe, 0, tmp_path / "run", info, root, workers=workers))
     assert not multiprocessing.active_children()  # they would keep the process from ending
     told = sentence(error.value)
     assert told.startswith(f"cannot read {called} {root}")
@@ -63,4 +63,4 @@ def test_a_pipeline_that_fails_on_sound_files_names_them_too(
     with pytest.raises(
         VitrailError, match=r"image .*\.jpg with mask .*\.png cannot be used \(Type"
     ):
-        engine.train(Job(recipe, 0, tmp_path / "run", info, data_root))
+        engine.train(TrainingRun(recipe, 0, tmp_path / "run", info, data_root))

@@ -15,7 +15,7 @@ from mmseg.models import EncoderDecoder
 from safetensors.torch import load_file
 
 from replication.commands.export import export
-from replication.engine.engine import Job
+from replication.engine.engine import TrainingRun
 from replication.engine.model import load_weights
 from replication.engine.run_folder import exclusive
 from replication.engine.segmentation import config
@@ -35,7 +35,7 @@ STEPS = 6
 @pytest.fixture
 def run(info, data_root, tmp_path):
     def run(recipe, name="run", **options):
-        engine.train(Job(recipe, 0, tmp_path / name, info, data_root, **options))
+        engine.train(TrainingRun(recipe, 0, tmp_path / name, info, data_root, **options))
         return tmp_path / name
 
     return run
@@ -45,7 +45,7 @@ def run(info, data_root, tmp_path):
 def straight(recipe, info, data_root, tmp_path_factory):
     """A run that nothing has interrupted."""
     folder = tmp_path_factory.mktemp("straight")
-    engine.train(Job(recipe, 0, folder, info, data_root))
+    engine.train(TrainingRun(recipe, 0, folder, info, data_root))
     return folder
 
 
@@ -139,13 +139,13 @@ def test_a_checkpoint_is_one_of_mmengines(recipe, run):
 
 
 def test_another_seed_is_another_run(straight, recipe, info, data_root, tmp_path):
-    engine.train(Job(recipe, 1, tmp_path, info, data_root))
+    engine.train(TrainingRun(recipe, 1, tmp_path, info, data_root))
     assert not same(weights_of(straight), weights_of(tmp_path))
 
 
 def test_a_finished_run_is_left_as_it_is(straight, recipe, info, data_root):
     before = (straight / "provenance.json").stat().st_mtime_ns
-    engine.train(Job(recipe, 0, straight, info, data_root))
+    engine.train(TrainingRun(recipe, 0, straight, info, data_root))
     assert (straight / "provenance.json").stat().st_mtime_ns == before
 
 
@@ -158,11 +158,11 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from replication.plan.datasets import DatasetInfo
-from replication.plan.recipe import SegmentationRecipe
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation.training import train
-from replication.engine.engine import Job
+from replication.engine.engine import TrainingRun
 recipe, info, folder, data = map(json.loads, sys.argv[1:])
-train(Job(SegmentationRecipe.model_validate(recipe), 0, Path(folder),
+train(TrainingRun(SegmentationRecipe.model_validate(recipe), 0, Path(folder),
           DatasetInfo.model_validate(info), Path(data), workers=1, checkpoint_seconds=0.0))
 """
 
@@ -253,7 +253,7 @@ def test_parts_that_mmengine_cannot_build_are_one_sentence(make_recipe, run, opt
 
 def test_missing_data_are_one_sentence(recipe, info, tmp_path):
     with pytest.raises(VitrailError, match=r"dataset 'ade20k' is not in .*place it as"):
-        engine.train(Job(recipe, 0, tmp_path / "run", info, tmp_path))
+        engine.train(TrainingRun(recipe, 0, tmp_path / "run", info, tmp_path))
 
 
 def test_a_run_that_has_come_so_far_takes_no_step_more(recipe, run):
@@ -264,4 +264,4 @@ def test_a_run_that_has_come_so_far_takes_no_step_more(recipe, run):
 
 def test_a_batch_that_processes_cannot_share_is_refused(recipe, info, data_root):
     with pytest.raises(VitrailError, match=r"batch\.size 2 cannot be shared by 3 processes"):
-        training_config(Job(recipe, 0, data_root, info, data_root), world=3, on_gpu=False)
+        training_config(TrainingRun(recipe, 0, data_root, info, data_root), world=3, on_gpu=False)

@@ -7,13 +7,13 @@ import vitrail.segmentation  # noqa: F401  # isort: skip
 from mmengine.runner.checkpoint import _load_checkpoint_to_model
 from mmseg.registry import MODELS
 
-from replication.engine.engine import Job
+from replication.engine.engine import TrainingRun
 from replication.engine.model import load_weights
+from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation import training as engine
 from replication.engine.segmentation.accuracy import calibrated_accuracy, segmentation_accuracy
 from replication.engine.segmentation.config import build_model
 from replication.engine.weights import fetch
-from replication.plan.recipe import SegmentationRecipe
 from replication.plan.weights import PublishedWeights
 from tests.vitrail.segmentation.segmenters import CLASSES, noise, spread
 from vitrail.errors import VitrailError
@@ -182,7 +182,7 @@ def test_a_published_segmenter_is_evaluated_as_it_comes(info, data_root, tmp_pat
     entry = {"name": "published", "url": [(tmp_path / "mmsegs.pth").as_uri()], "licence": "none"}
     fetch(PublishedWeights.model_validate(entry), tmp_path / "published.safetensors")
     initial, folder = tmp_path / "published.safetensors", tmp_path / "run"
-    weights = engine.train(Job(ours, 0, folder, info, data_root, initial=initial))
+    weights = engine.train(TrainingRun(ours, 0, folder, info, data_root, initial=initial))
     assert read_provenance(folder)["steps"] == 0
     loaded = build_model(ours, 150).eval()
     load_weights(loaded, weights, ours)

@@ -17,49 +17,46 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from replication.engine.loop import Run, require_start
-from replication.engine.model import build_from, load_weights, save_weights
+from replication.engine.loop import TrainingLoop, require_start
+from replication.engine.model import build_from, save_weights
 from replication.engine.step import accumulation, checkpoint_gradients, fault_in, synchronised
 from replication.engine.team import Team
-from replication.plan.datasets import find, load_registry
-from replication.plan.recipe import SelfSupervisionRecipe
-from replication.plan.schema import load
 from vitrail.dinov2.crops import MultiCrop, by_view, masks
 from vitrail.dinov2.losses import dino_losses, ibot_loss, koleo_loss, targets_of
 from vitrail.dinov2.network import Network, build_model, drop_paths, teacher_file
 from vitrail.dinov2.optimizer import Schedules, build_optimizer, follow
 from vitrail.factory import autocast, check_image_size
 from vitrail.images.loading import TrainingSamples
-from vitrail.images.transforms import Transform, eval_transform
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
-    from replication.engine.engine import Job
+    from replication.engine.engine import TrainingRun
     from replication.engine.journal import Journal
+    from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
     from vitrail.images.loading import MicroBatch
 
 SAVED = ("student", "teacher", "targets", "optimizer")  # all else follows from the step's number
 
 
-def train(job: Job[SelfSupervisionRecipe]) -> Path:
+def train(job: TrainingRun[SelfSupervisionRecipe]) -> Path:
     """Train a run, or go on where an earlier attempt ended (octic, Sec. 4.2).
 
     As `replication.engine.loop.train`, whose errors these are. The weights are those of the
     teacher's backbone; earlier teachers are kept as `teacher_file` says.
     """
     require_start(job)
-    run = _Run(job, Team.assemble(job.device))
+    run = _SelfSupervisionLoop(job, Team.assemble(job.device))
     with run.held() as unfinished:
         if unfinished:
             run.train()
     return run.weights
 
 
-class _Run(Run):
+class _SelfSupervisionLoop(TrainingLoop):
     """One backbone in training."""
 
-    job: Job[SelfSupervisionRecipe]
-    trainer: Trainer
+    job: TrainingRun[SelfSupervisionRecipe]
+    trainer: SelfSupervisionTrainer
     remedy = "lower optimizer.lr or lengthen schedule.warmup_steps"
 
     def _initial_model(self) -> nn.Module:
@@ -73,9 +70,9 @@ class _Run(Run):
         transform: Any = MultiCrop(self.job.recipe, self.job.dataset)
         return TrainingSamples(images, transform, self.job.seed)
 
-    def _trainer(self, model: nn.Module, steps_per_epoch: int) -> Trainer:
+    def _trainer(self, model: nn.Module, steps_per_epoch: int) -> SelfSupervisionTrainer:
         assert isinstance(model, Network)
-        return Trainer(model, self.job.recipe, self.job.seed, self.team)
+        return SelfSupervisionTrainer(model, self.job.recipe, self.job.seed, self.team)
 
     def _keep(self, step: int) -> None:
         schedule, file = self.job.recipe.schedule, teacher_file(self.job.folder, step)
@@ -95,7 +92,7 @@ class _Run(Run):
         return signs
 
 
-class Trainer:
+class SelfSupervisionTrainer:
     """Student, teacher, targets and optimiser, moved on by `step`."""
 
     def __init__(
@@ -234,20 +231,3 @@ def collapse(signs: dict[str, float], prototypes: int) -> str | None:
         "the features have one dimension": signs["effective_rank"] < 1.5,
     }
     return next((fault for fault, there in faults.items() if there), None)
-
-
-def load_teacher(seed_folder: str | Path) -> tuple[nn.Module, Transform]:
-    """Open a run of self-supervision, such as ``runs/octic/dinov2-i8-l-1a2b3c4d/seed0``.
-
-    Returns:
-        the teacher's backbone in evaluation mode, images ``(B, 3, S, S)`` to features ``(B, C)``,
-        and its view of an image, a PIL image to ``(3, S, S)``.
-
-    Raises:
-        VitrailError: the run is not trained, or is none of self-supervision.
-    """
-    folder = Path(seed_folder)
-    recipe = load(SelfSupervisionRecipe, folder / "recipe.yaml")
-    teacher = build_model(recipe, 0).eval()
-    load_weights(teacher, folder / "weights.safetensors", recipe)
-    return teacher, eval_transform(recipe, find(recipe.data.dataset, load_registry()))

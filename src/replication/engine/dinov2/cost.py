@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from replication.engine.dinov2 import Trainer
+from replication.engine.dinov2.training import SelfSupervisionTrainer
 from replication.engine.team import Team
 from vitrail.dinov2.network import Network, build_model
 from vitrail.dinov2.optimizer import Schedules, build_optimizer
 from vitrail.errors import VitrailError
 from vitrail.images.loading import MicroBatch
-from vitrail.measures.context import Described, Values
 from vitrail.measures.memory import MIB
 from vitrail.measures.throughput import elapsed
 
 if TYPE_CHECKING:
-    from replication.plan.recipe import SelfSupervisionRecipe
+    from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
+    from vitrail.measures.context import Described, Values
 
 
 def hyperparameters(described: Described[SelfSupervisionRecipe]) -> Values:
@@ -111,7 +111,7 @@ def _cost(
     """Time the steps of one recipe, with nothing else on the device."""
     torch.manual_seed(seed)
     network = Network(recipe, build_model(recipe, 0))
-    trainer = Trainer(network, recipe, seed, Team(0, 1, device))
+    trainer = SelfSupervisionTrainer(network, recipe, seed, Team(0, 1, device))
     size, spec = recipe.batch.size, recipe.crops
     sides = [(2, recipe.data.image_size), (spec.local_count, spec.local_size)]
     crops = [torch.randn(size, n, 3, side, side) for n, side in sides if n]

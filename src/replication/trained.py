@@ -1,0 +1,71 @@
+"""Weights of trained runs that other jobs use, as the records of the trainings vouch for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from replication.engine.engine import TrainingRun
+from replication.engine.model import require_recipe, weights_owner
+from replication.ledger import read_record
+from vitrail.errors import VitrailError
+from vitrail.files import sha256
+
+if TYPE_CHECKING:
+    from replication.plan.kinds import AnyRecipe
+    from replication.plan.nodes import TrainedRun, TrainingNode
+    from vitrail.images.loading import Views
+
+
+def starting_weights(start: TrainedRun, seed: int) -> Path:
+    """Find the weights of a seed of the run that a training starts from.
+
+    Raises VitrailError if that run is not trained, or its weights are not its own.
+    """
+    weights = start.weights(seed)
+    require_recipe(weights, start.recipe_hash)
+    require_own_weights(start, seed)
+    return weights
+
+
+def run_of_seed(job: TrainingNode, seed: int, views: Views) -> TrainingRun[AnyRecipe]:
+    """The run of one seed, which starts where the job says; its seeds share `views`.
+
+    Raises:
+        VitrailError: the run that it starts from is not trained, or its weights are not its own.
+    """
+    return TrainingRun(
+        recipe=job.recipe,
+        seed=seed,
+        folder=job.folder / f"seed{seed}",
+        dataset=job.dataset,
+        data_root=job.data_root,
+        device=job.device,
+        workers=job.workers,
+        checkpoint_seconds=job.checkpoint_seconds,
+        initial=job.published or (starting_weights(job.start, seed) if job.start else None),
+        retrain=job.retrain,
+        validate_every=job.validate_every,
+        tensorboard=job.tensorboard,
+        commit=job.commit,
+        views=views,
+    )
+
+
+def require_own_weights(run: TrainedRun, seed: int) -> str:
+    """Refuse weights of another seed, or others than the run's record names; return their SHA-256.
+
+    A rehearsal leaves no record; its weights need only name the seed.
+    """
+    weights, path = run.weights(seed), run.records.get(seed)
+    remedy = f"delete {path or run.folder} and {weights.parent} to train seed {seed} again"
+    owner = weights_owner(weights).get("seed")
+    if owner != seed:
+        raise VitrailError(f"{weights} holds weights of seed {owner}, not of seed {seed}; {remedy}")
+    digest = sha256(weights)
+    record = read_record(path) if path else None
+    if record is not None and record.outcome["sha256"].get(str(seed)) != digest:
+        raise VitrailError(
+            f"{weights} has not the SHA-256 of the weights that {path} names; {remedy}"
+        )
+    return digest

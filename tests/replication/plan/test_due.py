@@ -1,0 +1,271 @@
+"""What an edit makes due: exactly the numbers that depend on it, of all papers at laptop scale.
+
+Each row edits one file in a copy of sources and configuration, plans there in a process of its own,
+and compares with the plan before.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from replication.plan.catalog import load_catalog
+
+PLAN = """
+import json
+from replication.plan.catalog import load_catalog, rerun_trigger
+
+catalog = load_catalog()
+runs = catalog.runs.values()
+print(json.dumps({
+    "measurements": {
+        str(one.path): catalog.measurement_job(one).identity
+        for one in catalog.measurements.values()
+    },
+    "trainings": {
+        str(run.receipt(seeds)): catalog.training_job(run, seeds).identity
+        for run in runs for seeds in run.jobs
+    },
+    "codes of trainings": {str(run.folder): run.code for run in runs},
+    "artifacts": {f"{one.paper} {one.name}": rerun_trigger(one) for one in catalog.artifacts},
+}))
+"""
+NOTHING = frozenset()
+
+
+class Changed(NamedTuple):
+    """What has another identity than before: outputs of jobs, folders of runs, artifacts."""
+
+    measurements: frozenset[str]
+    trainings: frozenset[str]
+    older: frozenset[str]
+    artifacts: frozenset[str]
+
+
+NONE = Changed(NOTHING, NOTHING, NOTHING, NOTHING)
+
+
+def planned(checkout):
+    """The identities of all that is planned, by kind."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", PLAN],
+        cwd=checkout,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def checkout(root, tmp_path_factory):
+    """A copy of sources and configuration."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("src", "configs"):
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(root / name, folder / name, ignore=ignored)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def before(checkout):
+    return planned(checkout)
+
+
+@pytest.fixture
+def after(checkout, before):
+    """A function: edit a file, once, and return what has changed; the file is put back."""
+    edited = []
+
+    def after(name, old, new):
+        path = checkout / name
+        text = path.read_text(encoding="utf-8")
+        edited.append((path, text))
+        assert text.count(old) == 1, f"{name} has {old!r} {text.count(old)} times"
+        path.write_text(text.replace(old, new), encoding="utf-8")
+        now = planned(checkout)
+        assert all(now[kind].keys() == before[kind].keys() for kind in before)
+        return Changed(
+            *(
+                frozenset(name for name, was in before[kind].items() if now[kind][name] != was)
+                for kind in before
+            )
+        )
+
+    yield after
+    for path, text in reversed(edited):
+        path.write_text(text, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def catalog(root):
+    return load_catalog(root)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        pytest.param("src/vitrail/errors.py", "did you mean '{", "do you mean '{", id="suggestion"),
+        pytest.param("src/vitrail/files.py", "cannot lock {path}", "no lock of {path}", id="lock"),
+        pytest.param(
+            "src/vitrail/factory.py", "there is no model '{", "no model '{", id="message of raise"
+        ),
+        pytest.param(
+            "src/vitrail/shift/polyphase.py",
+            '"""Return the place of the maximum of',
+            '"""The place of the largest of',
+            id="docstring",
+        ),
+        pytest.param(
+            "src/replication/plan/recipe.py",
+            "    hflip: float = Field(0.5, ge=0, le=1)\n    vflip",
+            "    sharpness: float = Field(0.0, ge=0)\n"
+            "    hflip: float = Field(0.5, ge=0, le=1)\n    vflip",
+            id="optional field of a recipe",
+        ),
+        pytest.param(
+            "src/replication/plan/settings.py",
+            'description="minutes, at most',
+            'description="in minutes, at most',
+            id="description of a setting",
+        ),
+        pytest.param(
+            "src/replication/plan/settings.py",
+            "    threads: PositiveInt = 1\n",
+            '    threads: PositiveInt = 1\n    qos: str = ""\n',
+            id="qos",
+        ),
+        pytest.param(
+            "src/replication/data/download.py",
+            "WAITS = (2.0, 4.0",
+            "WAITS = (1.0, 4.0",
+            id="first retry of a download",
+        ),
+        pytest.param(
+            "src/replication/engine/journal.py",
+            "class Journal:",
+            "class Journal:\n    words = 3\n",
+            id="what a training tells",
+        ),
+        pytest.param(
+            "configs/papers/shift/claims.yaml",
+            "  relation: equal\n  right: 100\n  margin: 0.05\n",
+            "  relation: above\n  right: 99\n  margin: 0.05\n",
+            id="claim",
+        ),
+        pytest.param(
+            "configs/datasets.yaml",
+            "title: stained digits in any of eight orientations",
+            "title: digits, stained, in any of eight orientations",
+            id="title of a dataset",
+        ),
+    ],
+)
+def test_nothing_is_due_and_no_run_is_older_than_its_code(after, name, old, new):
+    assert after(name, old, new) == NONE
+
+
+def test_a_caption_concerns_its_own_artifact(after):
+    old = "Efficiency gains of D8 over the ordinary ViT of the same shape"
+    changed = after("configs/papers/octic/artifacts.yaml", old, "Gains of D8 over the ViT")
+    assert changed == NONE._replace(artifacts=frozenset({"octic table1"}))
+
+
+def of_runs(catalog, condition):
+    """Those due when the code, or the dataset, of some runs changes: their folders, receipts."""
+    runs = [run for run in catalog.runs.values() if condition(run)]
+    assert 0 < len(runs) < len(catalog.runs)
+    return {str(run.folder) for run in runs}, {str(file) for run in runs for file in run.receipts}
+
+
+def of_measurements(catalog, condition):
+    paths = {str(path) for path, one in catalog.measurements.items() if condition(one)}
+    assert 0 < len(paths) < len(catalog.measurements)
+    return paths
+
+
+def names_adaptive(recipe):
+    """Whether a recipe is of a model, or a segmenter, that selects grids."""
+    return recipe.model.name.startswith(("a_", "canonical_"))
+
+
+def test_the_selection_of_grids_concerns_the_models_that_select(after, catalog):
+    changed = after(
+        "src/vitrail/shift/polyphase.py",
+        "place = energies.flatten(1).argmax(dim=1)",
+        "place = energies.flatten(1).argmin(dim=1)",
+    )
+    due = of_measurements(
+        catalog,
+        lambda one: (
+            one.paper == "shift"
+            and (
+                (one.on and names_adaptive(one.on.recipe))
+                or '"a_' in json.dumps(one.args)
+                or one.function.startswith("vitrail.shift.")
+            )
+        ),
+    )
+    older, receipts = of_runs(catalog, lambda run: names_adaptive(run.recipe))
+    assert changed == Changed(due, receipts, older, NOTHING)
+
+
+def test_an_embedding_concerns_the_models_of_its_paper(after, catalog):
+    changed = after(
+        "src/vitrail/position/embeddings/rope.py",
+        "return torch.cat([x[:, :, :prefix], turned], dim=2)",
+        "return torch.cat([x[:, :, :prefix], -turned], dim=2)",
+    )
+    due = of_measurements(catalog, lambda one: one.paper == "position")
+    older, receipts = of_runs(catalog, lambda run: run.recipe.model.name == "position_vit")
+    assert changed == Changed(due, receipts, older, NOTHING)
+
+
+LOOKING = {
+    *(f"vitrail.measures.{name}" for name in ("accuracy", "consistency", "preprocessing")),
+    *("vitrail.dinov2.probes", "vitrail.dinov2.patch_probes", "vitrail.octic.rotation"),
+    *("vitrail.position.measures", "vitrail.shift.illustrations", "vitrail.variance.measures"),
+    # The transforms of a training are among its hyperparameters.
+    *("replication.engine.hyperparameters", "replication.engine.dinov2_cost"),
+}
+"""Measures that look at images through the library's views; mmseg's views are its own."""
+
+
+def test_the_views_of_images_concern_whatever_looks_at_images(after, catalog):
+    changed = after(
+        "src/vitrail/images/transforms.py", "crop = CenterCrop(size + margin)", "crop = resize"
+    )
+    due = of_measurements(catalog, lambda one: one.function.partition(":")[0] in LOOKING)
+    older, receipts = of_runs(catalog, lambda run: run.recipe.task != "segmentation")
+    assert changed == Changed(due, receipts, older, NOTHING)
+
+
+def datasets_of(measurement):
+    """The datasets that decide a measurement: its own, and those of all trainings before it."""
+    trained = measurement.on.lineage if measurement.on else ()
+    return {*measurement.datasets, *(run.recipe.data.dataset for run in trained)}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "old", "new"),
+    [
+        ("cells", "mean: [0.72038, 0.66496", "mean: [0.5, 0.66496"),
+        ("cells", "classes: 8\n  train_images: 1200", "classes: 8\n  train_images: 1184"),
+        ("digits-in-a-row", "mean: [0.3818, 0.3818", "mean: [0.5, 0.3818"),
+    ],
+)
+def test_a_datasets_entry_concerns_what_is_trained_or_measured_on_it(
+    after, catalog, dataset, old, new
+):
+    changed = after("configs/datasets.yaml", old, new)
+    due = of_measurements(catalog, lambda one: dataset in datasets_of(one))
+    _, receipts = of_runs(
+        catalog, lambda run: dataset in {one.recipe.data.dataset for one in run.lineage}
+    )
+    assert changed == Changed(due, receipts, NOTHING, NOTHING)
