@@ -52,6 +52,7 @@ def test_models_transforms_losses_and_optimisers_are_the_papers(catalog, paper):
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_every_artifact_of_the_paper_is_rehearsed(catalog, paper):
+def test_every_artifact_that_needs_a_training_is_rehearsed(catalog, paper):
     full = load_catalog(ROOT, scale="full").paper(paper)
-    assert set(full.artifacts) <= set(catalog.paper(paper).artifacts)
+    trained = {name for name, artifact in full.artifacts.items() if artifact.runs}
+    assert trained <= set(catalog.paper(paper).artifacts)

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from safetensors.torch import load_file
 
 from replication.plan.schema import read_yaml
 from tests.checkout import Checkout
+from tests.conftest import FIFTH_PAPER
 
 SMOKE = ("--config", "scale=smoke")
 AT_LAPTOP = ("--config", "scale=laptop")
@@ -49,6 +51,37 @@ def test_a_fifth_paper_is_two_folders(made):
     assert all(0 <= float(row["measured"]) <= 100 for row in rows if row["unit"] == "%")
     assert {row["scale"] for row in rows} == {"smoke"}
     assert (made.path / "results/smoke/template/table1.md").read_text().count("Narrow") == 1
+
+
+def test_a_fifth_paper_brings_its_own_training_and_its_own_measure(tmp_path, add_paper):
+    """Both lie in its package: the table is trained and made, and its price is known."""
+    checkout = Checkout(tmp_path)
+    add_paper(checkout.path)
+    own = FIFTH_PAPER / "own_training"
+    shutil.copytree(own / "configs", tmp_path / PAPER, dirs_exist_ok=True)
+    shutil.copytree(own / "package", tmp_path / MODELS.parent, dirs_exist_ok=True)
+    (tmp_path / PAPER / "reference" / "table1.csv").unlink()
+    (tmp_path / PAPER / "claims.yaml").unlink()
+    command = "from replication.cli import app; app()"
+    arguments = ("plan", "template_table1", "--scale", "smoke", "--json")
+    planned = subprocess.run(
+        [sys.executable, "-c", command, *arguments],
+        cwd=checkout.path,
+        env={**os.environ, "PYTHONPATH": "src"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    hours = json.loads(planned.stdout)["evaluation_hours"]
+    assert hours["not_priced"] == []
+    assert hours["all"][0] > 0
+    done = checkout.snakemake("template_table1", *SMOKE)
+    assert done.returncode == 0, done.stderr
+    rows = read(tmp_path / "results" / "smoke" / "template" / "table1.csv")
+    assert [row["row"] for row in rows] == ["Clean", "Clean", "Noisy", "Noisy"]
+    assert all(10 < float(row["measured"]) <= 100 for row in rows)
+    (checkpoints,) = (tmp_path / "runs" / "template").glob("noisy-*/seed0/weights.safetensors")
+    assert not any(name.startswith("model.") for name in load_file(checkpoints))
 
 
 def test_a_fifth_paper_leaves_documents_and_schemas_as_they_are(checkout):

@@ -15,6 +15,7 @@ A number that stands in several cells counts once.
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 from collections import Counter
@@ -267,6 +268,15 @@ def record(outcome: Outcome) -> dict[str, Any]:
         "claims": outcome.claims,
         "claims_lost": outcome.lost,
     }
+
+
+def print_faults(faults: Sequence[str], as_json: bool) -> None:
+    """Print what is wrong with results, a sentence each, or as JSON; or that nothing is."""
+    if as_json:
+        say(json.dumps({"verified": not faults, "altered": faults}, indent=2))
+        return
+    say(*(f"  {sentence}" for sentence in faults))
+    say(f"Not verified: {count(len(faults), 'fault')}." if faults else "Verified.")
 
 
 def print_outcome(outcome: Outcome) -> None:

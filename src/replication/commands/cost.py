@@ -249,7 +249,8 @@ def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:
     Raises:
         VitrailError: there is no such model, or it refuses its arguments.
     """
-    run, passes = measurement.run, passes_of(measurement.function, measurement.args)
+    run = measurement.run
+    passes = passes_of(measurement.function, measurement.args) if run else None
     if passes is None or run is None:
         return None
     images = min(measurement.args.get("images") or run.info.val_images, run.info.val_images)

@@ -84,7 +84,7 @@ class Families(Strict):
     name. A choice of an axis may say ``extends: <another choice of it>`` and give what it changes.
     """
 
-    base: Delta = Field(description="what recipes of families without a `task` have in common")
+    base: Delta = Field({}, description="what recipes of families without a task have in common")
     axes: dict[str, dict[str, Delta]] = {}
     recipes: tuple[Family, ...]
     deltas: dict[str, Delta] = Field({}, description="recipes -> what is laid over them")

@@ -75,11 +75,6 @@ class Training(Strict, ABC):
         """The modules that train it, to which the code of its model and its dataset comes."""
         return (self.engine,)
 
-    @property
-    def has_blocks(self) -> bool:
-        """Whether `model.args.depth` says how many blocks the model has."""
-        return False
-
     def names_elsewhere(self) -> Iterable[str]:
         """Names of models and registered types in the files that the recipe names."""
         return ()
@@ -277,11 +272,6 @@ class TimmTraining(Training):
         model: Model
         data: Data
         batch: Batch
-
-    @property
-    def has_blocks(self) -> bool:
-        """Vision Transformers of timm have them."""
-        return True
 
     def at_size(self, factor: float) -> Self:
         """As `Training.at_size`; the side is rounded to a pixel."""

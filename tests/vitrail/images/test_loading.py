@@ -13,7 +13,6 @@ from vitrail.images.loading import (
     epoch_order,
     eval_loader,
     micro_batches,
-    steps_per_epoch,
 )
 from vitrail.images.opening import build
 from vitrail.images.transforms import draws, eval_transform, train_transform
@@ -172,15 +171,6 @@ def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone():
     assert (order != epoch_order(100, seed=2, epoch=1)).any()
     # Pinned: another value here means that interrupted runs cannot be resumed.
     assert epoch_order(8, seed=0, epoch=0).tolist() == [1, 0, 7, 4, 3, 6, 2, 5]
-
-
-def test_a_dataset_smaller_than_a_batch_is_refused():
-    assert steps_per_epoch(17, 8, micro=8) == steps_per_epoch(16, 8, 8, drop_last=False) == 2
-    assert steps_per_epoch(20, 8, micro=4, drop_last=False) == 3
-    with pytest.raises(VitrailError, match="has 3 of 19 images, too few for 2 micro-batches: set"):
-        steps_per_epoch(19, 8, micro=4, drop_last=False)
-    with pytest.raises(VitrailError, match="7 images, fewer than one batch of 8; set batch"):
-        steps_per_epoch(7, 8, micro=8)
 
 
 def test_processes_that_cannot_share_a_step_equally_are_refused(samples):

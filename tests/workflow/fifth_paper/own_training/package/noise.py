@@ -1,0 +1,23 @@
+"""A measure of the paper's own."""
+
+import torch
+
+from vitrail.images.loading import EvaluationSamples, eval_loader
+from vitrail.images.opening import build
+from vitrail.images.transforms import eval_transform
+from vitrail.measures.context import Trained, Values, passes
+
+
+@passes(lambda given: len(given["shares"]))
+def noisy_accuracy(trained: Trained, shares: tuple[float, ...] = (0.0, 0.5)) -> Values:
+    """Top-1 accuracy (percent) on images under noise, each share of their deviation as a key."""
+    images = build(trained.info, "val", trained.data_root)
+    samples = EvaluationSamples(images, eval_transform(trained.recipe, trained.info))
+    generator = torch.Generator().manual_seed(trained.seed)
+    right = dict.fromkeys(shares, 0)
+    for batch, labels in eval_loader(samples, 128):
+        noise = batch.std() * torch.randn(batch.shape, generator=generator)
+        for share in shares:
+            best = trained.logits(batch + share * noise).argmax(1)
+            right[share] += int((best == labels).sum())
+    return {f"{share}": 100 * count / len(samples) for share, count in right.items()}
