@@ -60,6 +60,16 @@ class Record:
         return tuple(dict.fromkeys(commit for text in found for commit in text.split("+")))
 
 
+OUTCOMES: dict[str, dict[str, type]] = {
+    "training": {"sha256": dict, "facts": dict},
+    "measurement": {"values": dict, "code": str, "weights": dict, "provenance": dict},
+    "rendering": {"inputs": dict, "outputs": dict},
+    "report": {"outputs": dict},
+}
+"""What the outcome of each kind of node has."""
+OF_SEED = {"sha256": str, "facts": dict}  # that of a training, for each seed
+
+
 def complete(node: AnyNode, outcome: Mapping[str, Any]) -> Record:
     """Write the record of a node that is done."""
     record = Record(node, outcome)
@@ -68,11 +78,26 @@ def complete(node: AnyNode, outcome: Mapping[str, Any]) -> Record:
 
 
 def parse_record(content: Any, place: str) -> Record:
-    """Make a record of plain data; raises VitrailError as `parse_node`."""
+    """Make a record of plain data.
+
+    Raises:
+        VitrailError: it is none, its node was changed by hand, or its outcome is not whole.
+    """
     if not isinstance(content, dict) or "node" not in content:
         raise VitrailError(f"{place} is no record of a finished node; delete it and make it again")
     outcome = {name: value for name, value in content.items() if name != "node"}
-    return Record(parse_node(content["node"], place), outcome)
+    record = Record(parse_node(content["node"], place), outcome)
+    for name, kind in OUTCOMES[record.node.kind].items():
+        found = outcome.get(name)
+        whole = isinstance(found, kind)
+        if whole and isinstance(record.node, TrainingNode):
+            whole = set(found) == {str(seed) for seed in record.node.seeds}
+            whole = whole and all(isinstance(value, OF_SEED[name]) for value in found.values())
+        if not whole:
+            raise VitrailError(
+                f"{place} does not have the {name} of what was made; delete it and make it again"
+            )
+    return record
 
 
 def read_record(path: Path) -> Record | None:

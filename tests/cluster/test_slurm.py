@@ -184,7 +184,7 @@ def test_a_training_that_runs_out_of_time_saves_first(story):
 
 
 def test_two_nodes_train_to_the_bits_of_two_processes_on_one(story, folder):
-    (planned,) = folder.glob("runs/variance/*/jobs/smoke/trained-0.json")
+    (planned,) = folder.glob("runs/variance/*/nodes/smoke/trained-0.json")
     job = json.loads(planned.read_text())
     there = Path(job["output"])
     job["output"] = str(there.with_name("on_one_node") / there.name)

@@ -24,7 +24,7 @@ def catalog(request):
 def test_nothing_is_downloaded_or_placed_by_hand(catalog, paper):
     for artifact in catalog.paper(paper).artifacts.values():
         for measurement in artifact.measurements:
-            read = catalog.measurement_job(measurement).reads
+            read = catalog.measurement_node(measurement).reads
             assert {info.source for info in read} <= {"made", "bundled"}
         for run in artifact.runs:
             assert run.recipe.model.published is None

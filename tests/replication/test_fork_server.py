@@ -8,15 +8,16 @@ import sys
 import time
 
 import pytest
-from replication.plan.jobs import MeasurementJob, TrainedRun, TrainingJob
 
 from replication import fork_server
-from replication.plan.recipe import Recipe
+from replication.engine.recipes.classification import ClassificationRecipe
+from replication.ledger import read_record
+from replication.plan.nodes import MeasurementNode, TrainedRun, TrainingNode
 from replication.plan.settings import Resources
 from vitrail.files import Locked, lock
 
 ONE_THREAD = dict.fromkeys(fork_server.THREADS, "1")
-RECIPE = Recipe.model_validate(
+RECIPE = ClassificationRecipe.model_validate(
     {
         "model": {
             "name": "vit_tiny_patch16_224",
@@ -57,22 +58,22 @@ def command(*arguments, address="", **options):
     )
 
 
-def jobs(folder, registry):
+def nodes(folder, registry):
     """The files of a training in `folder`, and of a measurement on what it trains."""
     common = {
         "scale": "laptop", "paper": "variance", "inputs": (), "resources": Resources(),
-        "identity": "01234567", "device": "cpu", "data_root": folder, "workers": 0,
-        "recipe": RECIPE, "dataset": registry["digits"], "seeds": (0,),
+        "code": "0123456789abcdef", "commit": None, "device": "cpu", "data_root": folder,
+        "workers": 0, "recipe": RECIPE, "dataset": registry["digits"], "data": (), "seeds": (0,),
     }  # fmt: skip
-    receipt = folder / "tiny" / "trained-0.json"
-    training = TrainingJob(**common, name="tiny", output=receipt, checkpoint_seconds=600)
-    measurement = MeasurementJob(
+    record = folder / "tiny" / "trained-0.json"
+    training = TrainingNode(**common, name="tiny", output=record, checkpoint_seconds=600)
+    measurement = MeasurementNode(
         **common,
         name="accuracy",
         output=folder / "tiny" / "measurements" / "accuracy.json",
         function="vitrail.measures.accuracy:accuracy",
         run=TrainedRun(
-            name="tiny", recipe_hash=RECIPE.hash, folder=receipt.parent, receipts={0: receipt}
+            name="tiny", recipe_hash=RECIPE.hash, folder=record.parent, records={0: record}
         ),
     )
     return training.write(), measurement.write()
@@ -89,8 +90,8 @@ def until(condition):
 def by_itself(tmp_path_factory, registry):
     """The folder of a run that is trained and measured without a server."""
     folder = tmp_path_factory.mktemp("by_itself")
-    for job in jobs(folder, registry):
-        assert command("run", job).wait(timeout=150) == 0
+    for node in nodes(folder, registry):
+        assert command("run", node).wait(timeout=150) == 0
     return folder / "tiny"
 
 
@@ -98,14 +99,14 @@ def by_itself(tmp_path_factory, registry):
 def interrupted(tmp_path_factory, registry, address):
     """The folder of a run that is trained with a server, in two attempts, and measured."""
     folder = tmp_path_factory.mktemp("served")
-    training, measurement = jobs(folder, registry)
+    training, measurement = nodes(folder, registry)
     first = command("run", training, address=address)
     log = folder / "tiny" / "seed0" / "log.jsonl"
     until(lambda: log.is_file() and log.read_text())
     first.send_signal(signal.SIGUSR1)
     assert first.wait(timeout=150) == 128 + signal.SIGUSR1, first.stderr.read()
-    for job in (training, measurement):
-        assert command("run", job, address=address).wait(timeout=150) == 0
+    for node in (training, measurement):
+        assert command("run", node, address=address).wait(timeout=150) == 0
     return folder / "tiny"
 
 
@@ -121,11 +122,11 @@ def test_a_training_has_the_bits_of_one_without_a_server(interrupted, by_itself)
 
 def test_a_measurement_has_the_bits_of_one_without_a_server(interrupted, by_itself):
     ours, theirs = (
-        json.loads((run / "measurements" / "accuracy.json").read_text())
+        read_record(run / "measurements" / "accuracy.json").outcome
         for run in (interrupted, by_itself)
     )
-    for one in (ours, theirs):
-        del one["provenance"]["wall_seconds"]
+    for outcome in (ours, theirs):
+        del outcome["provenance"]["wall_seconds"]
     assert ours == theirs
 
 
@@ -136,7 +137,7 @@ def test_an_error_is_one_sentence_and_status_two(address, tmp_path):
     assert served.wait() == alone.wait() == 2
     sentence = served.stderr.read()
     assert sentence == alone.stderr.read()
-    assert sentence.startswith("vitrail: missing.json is no job")
+    assert sentence.startswith("vitrail: missing.json is no node")
 
 
 def test_a_command_has_the_folder_and_the_standard_output_of_its_caller(address, tmp_path, root):
@@ -149,7 +150,7 @@ def test_a_command_has_the_folder_and_the_standard_output_of_its_caller(address,
 
 
 def test_a_caller_that_is_killed_takes_its_command_along(address, tmp_path, registry):
-    training, _ = jobs(tmp_path, registry)
+    training, _ = nodes(tmp_path, registry)
     caller = command("run", training, address=address)
     holder = tmp_path / "tiny" / "seed0" / ".lock-holder"
     until(lambda: holder.is_file() and holder.read_text())

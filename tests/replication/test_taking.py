@@ -3,13 +3,14 @@
 import json
 
 import pytest
-from replication.plan.jobs import read_job
 
 from replication import taking
 from replication.engine.model import save_weights
+from replication.engine.recipes.segmentation import SegmentationRecipe
+from replication.ledger import complete, read_record
 from replication.plan.catalog import load_catalog
 from replication.plan.code import measuring_digest
-from replication.plan.recipe import SegmentationRecipe
+from replication.plan.nodes import read_node
 from replication.taking import subject, take
 from vitrail.errors import VitrailError
 from vitrail.factory import build_model
@@ -19,35 +20,43 @@ from vitrail.naming import import_function
 
 
 @pytest.fixture
-def trained(root, tmp_path):
-    """A job that measures a run whose seed 0 has weights and a receipt."""
-    job = job_of(root, tmp_path, "accuracy", "vit_s-mixup0.0-cutmix0.0")
-    write_weights(job, 0)
-    receipt_of(job).write_text(json.dumps({"sha256": {"0": sha256(job.run.weights(0))}}))
-    return job
+def catalog(root, tmp_path):
+    """The catalogue at smoke scale, its runs in a folder of the test."""
+    return load_catalog(root, runs_root=str(tmp_path / "runs"), scale="smoke")
 
 
-def job_of(root, runs, measure, recipe=None, scale="smoke"):
-    catalog = load_catalog(root, runs_root=str(runs), scale=scale)
-    return catalog.measurement_job(catalog.paper("variance").measurement(measure, recipe))
+@pytest.fixture
+def trained(catalog):
+    """A node that measures a run whose seed 0 has weights and a record of its training."""
+    run = catalog.paper("variance").run("vit_s-mixup0.0-cutmix0.0")
+    node = catalog.measurement_node(catalog.paper("variance").measurement("accuracy", run.name))
+    write_weights(node, 0)
+    digest = {"0": sha256(node.run.weights(0))}
+    complete(catalog.training_node(run, (0,)), {"sha256": digest, "facts": {"0": {}}})
+    return node
 
 
-def receipt_of(job):
-    return job.run.receipts[0]
+def node_of(catalog, measure, recipe=None):
+    return catalog.measurement_node(catalog.paper("variance").measurement(measure, recipe))
 
 
-def write_weights(job, seed):
+def record_of(node):
+    """The record of the training that a measurement's node reads."""
+    return node.run.records[0]
+
+
+def write_weights(node, seed):
     """Initial weights of the run's model that name `seed`, in the folder of seed 0."""
-    weights = build_model(job.recipe, job.dataset.classes).state_dict()
-    save_weights(weights, job.run.weights(0), job.recipe, seed)
+    weights = build_model(node.recipe, node.dataset.classes).state_dict()
+    save_weights(weights, node.run.weights(0), node.recipe, seed)
 
 
-def test_weights_are_measured_if_they_are_those_of_the_receipt(trained):
+def test_weights_are_measured_if_they_are_those_of_the_record(trained):
     assert subject(trained, 0).seed == 0
     write_weights(trained, 0)  # other initial weights
     with pytest.raises(VitrailError, match=r"has not the SHA-256 .* to train seed 0 again") as told:
         subject(trained, 0)
-    for path in (trained.run.weights(0), receipt_of(trained)):
+    for path in (trained.run.weights(0), record_of(trained)):
         assert str(path) in str(told.value)
 
 
@@ -55,8 +64,8 @@ def test_the_measure_of_a_run_is_told_the_folder_of_its_seed(trained):
     assert subject(trained, 0).folder == trained.run.seed_folder(0)
 
 
-def test_weights_without_a_receipt_are_measured(trained):
-    receipt_of(trained).unlink()
+def test_weights_without_a_record_are_measured(trained):
+    record_of(trained).unlink()
     write_weights(trained, 0)
     assert subject(trained, 0).seed == 0
 
@@ -73,50 +82,50 @@ def test_a_measure_of_segmenters_is_not_given_a_classifier(trained, monkeypatch)
 
     monkeypatch.setattr(taking, "import_function", lambda *_: measure)
     with pytest.raises(
-        VitrailError, match=r"measures a SegmentationRecipe and .* on a ClassificationRecipe:"
+        VitrailError, match=r"measures a SegmentationRecipe and .* on a Cl\w+: correct"
     ):
         take(trained)
 
 
 def test_weights_of_another_seed_are_refused(trained):
-    receipt_of(trained).unlink()
+    record_of(trained).unlink()
     write_weights(trained, 1)
     with pytest.raises(VitrailError, match="holds weights of seed 1, not of seed 0; delete"):
         subject(trained, 0)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"sha256": {"x": "ab"}}'])
-def test_a_damaged_receipt_is_refused(trained, content):
-    receipt_of(trained).write_text(content)
-    with pytest.raises(VitrailError, match="does not say which weights were trained"):
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"sha256": {"0": "ab"}}'])
+def test_a_damaged_record_is_refused(trained, content):
+    record_of(trained).write_text(content)
+    with pytest.raises(VitrailError, match=r"trained-0\.json.*delete it"):
         subject(trained, 0)
 
 
-def test_a_receipt_of_another_seed_vouches_for_nothing(trained):
-    receipt_of(trained).write_text('{"sha256": {"1": "ab"}}')
-    with pytest.raises(VitrailError, match="has not the SHA-256 of the weights"):
+@pytest.mark.parametrize("change", [{"sha256": {}}, {"sha256": {"1": "ab"}}, {"facts": []}])
+def test_a_record_that_does_not_name_the_weights_of_its_seeds_is_refused(trained, change):
+    path = record_of(trained)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(VitrailError, match=r"trained-0\.json.*delete it"):
         subject(trained, 0)
 
 
-def test_a_measurement_is_of_the_commit_and_the_code_at_which_it_began(root, tmp_path, monkeypatch):
+def test_a_measurement_is_of_the_commit_of_its_node_and_the_code_at_which_it_began(
+    catalog, monkeypatch
+):
     def measure(context, **args):
-        monkeypatch.setattr("vitrail.provenance.commit", lambda: "b2")
         monkeypatch.setattr(taking, "measuring_digest", lambda *_: "later")
         return {}
 
-    monkeypatch.setattr("vitrail.provenance.commit", lambda: "a1")
+    monkeypatch.setattr("vitrail.provenance.commit", lambda: "b2")
     monkeypatch.setattr(taking, "measuring_digest", lambda *_: "earlier")
     monkeypatch.setattr(taking, "import_function", lambda *_: measure)
-    taken = take(job_of(root, tmp_path, "upsampling"))
+    taken = take(node_of(catalog, "upsampling").model_copy(update={"commit": "a1"}))
     assert (taken["provenance"]["commit"], taken["code"]) == ("a1", "earlier")
 
 
-def test_a_measurement_says_what_it_was_taken_on(root, tmp_path):
-    job = job_of(root, tmp_path, "upsampling")
-    taken = take(job)
+def test_a_measurement_says_what_it_was_taken_on(catalog):
+    taken = take(node_of(catalog, "upsampling"))
     assert list(taken["values"]) == ["0"]
-    assert taken["args"] == job.args
-    assert taken["identity"] == job.identity
     assert taken["weights"] == {}
     assert taken["provenance"]["wall_seconds"] >= 0
     json.dumps(taken, allow_nan=False)
@@ -126,27 +135,30 @@ def test_a_measurement_names_code_and_weights_by_their_digests(trained, monkeypa
     monkeypatch.setattr(taking, "import_function", lambda *_: lambda given, **args: {})
     taken = take(trained)
     assert taken["weights"] == {"0": sha256(trained.run.weights(0))}
+    assert taken["code"] == trained.code
     assert taken["code"] == measuring_digest(
         trained.function, trained.args, trained.recipe, [trained.dataset]
     )
 
 
-def test_a_measurement_is_repeated_from_its_file_alone(trained, monkeypatch, vitrail):
-    """From another folder, without the YAML: the job's file says all."""
+def test_a_measurement_is_repeated_from_its_node_alone(trained, monkeypatch, vitrail):
+    """From another folder, without the YAML: the node says all."""
     monkeypatch.chdir(trained.run.folder.parent)
-    assert vitrail("run", trained.write()).code == 0
-    taken = json.loads(trained.output.read_text())
-    assert taken["values"]["0"]["images"] == 599
-    assert taken["weights"] == {"0": sha256(trained.run.weights(0))}
+    done = vitrail("run", trained.write())
+    assert done.code == 0, done.err
+    record = read_record(trained.output)
+    assert record.node == trained
+    assert record.outcome["values"]["0"]["images"] == 599
+    assert record.outcome["weights"] == {"0": sha256(trained.run.weights(0))}
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", "[1]", '{"identity": 1, "inputs": []}'])
-def test_a_damaged_job_is_one_sentence(tmp_path, content):
-    path = tmp_path / "job.json"
+def test_a_damaged_node_is_one_sentence(tmp_path, content):
+    path = tmp_path / "node.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(VitrailError, match=r"job\.json is no job .*start snakemake again"):
-        read_job(path)
+    with pytest.raises(VitrailError, match=r"node\.json .*start snakemake again"):
+        read_node(path)
 
 
 def test_a_measure_of_a_recipe_gets_it_untrained_and_says_which(small_checkout, monkeypatch):
@@ -157,12 +169,9 @@ def test_a_measure_of_a_recipe_gets_it_untrained_and_says_which(small_checkout, 
 
     monkeypatch.setattr(taking, "import_function", lambda *_: measure)
     catalog = load_catalog(small_checkout)
-    measurement = catalog.paper("template").measurement("parameters", "wide")
-    taken = take(catalog.measurement_job(measurement))
-    assert taken["values"] == {"0": {"width": 64, "classes": 10}}
-    assert taken["recipe"] == "wide"
-    assert taken["recipe_hash"] == measurement.described.recipe.hash
-    assert taken["dataset"] is None
+    node = catalog.measurement_node(catalog.paper("template").measurement("parameters", "wide"))
+    assert (node.recipe_name, node.measured_on) == ("wide", ())
+    assert take(node)["values"] == {"0": {"width": 64, "classes": 10}}
 
 
 def test_every_measure_of_every_paper_can_be_imported(root):
@@ -171,17 +180,18 @@ def test_every_measure_of_every_paper_can_be_imported(root):
             assert callable(import_function(measurement.function, "artifacts.yaml"))
 
 
-def test_an_untrained_run_is_one_sentence(root, tmp_path):
-    job = job_of(root, tmp_path, "accuracy", "vit_s-mixup0.0-cutmix0.0", scale="laptop")
+def test_an_untrained_run_is_one_sentence(catalog):
+    node = node_of(catalog, "accuracy", "vit_s-mixup0.0-cutmix0.0")
     with pytest.raises(VitrailError, match=r"weights\.safetensors does not exist"):
-        take(job)
+        take(node)
 
 
-def test_a_gpus_measurement_is_refused_without_one(root, tmp_path, monkeypatch):
+def test_a_gpus_measurement_is_refused_without_one(catalog, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    job = job_of(root, tmp_path, "accuracy", "vit_s-mixup0.0-cutmix0.0", scale="full")
+    node = node_of(catalog, "accuracy", "vit_s-mixup0.0-cutmix0.0")
+    node = node.model_copy(update={"device": "cuda"})
     with pytest.raises(VitrailError, match="this machine has none; choose another scale"):
-        take(job)
+        take(node)
 
 
 def test_a_context_is_plain_data():

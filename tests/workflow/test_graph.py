@@ -309,9 +309,9 @@ def test_planning_imports_no_torch_no_timm_and_no_mmsegmentation(checkout):
 
 
 def test_a_planned_job_goes_on_after_the_yaml_has_changed(made):
-    """What a cluster's job runs reads the job's file, and no catalogue."""
+    """What a cluster's job runs reads its node, and no catalogue."""
     (folder,) = (path.parent for path in (made.path / "runs/template").glob("wide-*/seed0"))
-    path = folder / "jobs" / "smoke" / "trained-0.json"
+    path = folder / "nodes" / "smoke" / "trained-0.json"
     papers = made.path / "configs" / "papers"
     papers.rename(papers.with_name("elsewhere"))
     try:

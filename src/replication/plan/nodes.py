@@ -342,7 +342,7 @@ def parse_node(content: Any, place: str) -> AnyNode:
     Raises:
         VitrailError: it is none, or its identity is not that of its fields.
     """
-    if not isinstance(content, dict) or content.get("kind") not in NODES:
+    if not isinstance(content, dict) or str(content.get("kind")) not in NODES:
         raise VitrailError(f"{place} holds no node; start snakemake again to have it planned anew")
     fields = {name: value for name, value in content.items() if name != "identity"}
     node = parse(NODES[content["kind"]], fields, place)

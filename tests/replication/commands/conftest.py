@@ -2,17 +2,19 @@
 
 import csv
 import json
+import subprocess
 
 import pytest
 import yaml
 
-from replication.commands.results import sha256_once
+from replication.commands.publication import fault_of_commit
 from replication.evidence.comparison import COLUMNS
-from replication.evidence.tables import render
+from replication.evidence.tables import read_measured, render
+from replication.ledger import complete, digest_once
 from replication.plan.catalog import load_catalog
-from replication.plan.code import measuring_digest, training_digest
 from replication.plan.schema import read_yaml
 from tests.conftest import copy_configs_without_papers
+from vitrail import provenance
 from vitrail.files import sha256
 
 PAPER = {"title": "Tiny", "authors": "Nobody", "venue": "nowhere", "url": "https://example.org"}
@@ -157,8 +159,54 @@ def catalog(checkout):
 
 
 @pytest.fixture
-def make(checkout, monkeypatch):
-    """Leave what a whole graph would: weights, receipts, measurements, rendered tables.
+def git(checkout, monkeypatch):
+    """Git in the checkout, whose first commit holds everything there."""
+
+    def run(*arguments):
+        identity = ["-c", "user.name=Nobody", "-c", "user.email=nobody@example.org"]
+        command = ["git", *identity, *arguments]
+        done = subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    monkeypatch.setattr(provenance, "PACKAGE", checkout / "src" / "vitrail")
+    fault_of_commit.cache_clear()
+    (checkout / ".gitignore").write_text("/runs/\n/results/*\n!/results/published/\n")
+    (checkout / "README.md").write_text("Read me.\n")
+    run("init", "--quiet")
+    run("add", ".")
+    run("commit", "--quiet", "-m", "Begin")
+    return run
+
+
+@pytest.fixture
+def draw(checkout):
+    """Render an artifact from the records that there are, and leave the record of it."""
+
+    def draw(catalog, artifact, commit="a" * 40):
+        node = catalog.rendering_node(artifact).model_copy(update={"commit": commit})
+        measured = read_measured(node)
+        files = render(node, node.output.parent, measured)
+        inputs = {str(path): values["sha256"] for path, values in measured.items()}
+        complete(node, {"inputs": inputs, "outputs": {file.name: sha256(file) for file in files}})
+
+    return draw
+
+
+@pytest.fixture
+def rewrite():
+    """Change what a record's file says, as by hand."""
+
+    def rewrite(path, change):
+        content = json.loads(path.read_text())
+        change(content)
+        path.write_text(json.dumps(content))
+
+    return rewrite
+
+
+@pytest.fixture
+def make(checkout, draw):
+    """Leave what a whole graph would: weights, the records of all nodes, rendered tables.
 
     `top1` are the accuracies of each run's seeds, `ratio` is the exact fact; None takes none.
     """
@@ -168,44 +216,37 @@ def make(checkout, monkeypatch):
         paper = catalog.paper("tiny")
         for name, numbers in top1.items():
             run = paper.run(name)
-            digests = {}
-            for seed, number in zip(run.seeds, numbers, strict=True):
-                run.seed_folder(seed).mkdir(parents=True, exist_ok=True)
-                run.weights(seed).write_text(f"{name} {seed} {number}")
-                digests[seed] = sha256(run.weights(seed))
-                facts = {"device": "cpu: a processor, 1 thread", "commit": commit}
-                facts["code"] = code or training_digest(run.recipe, run.info)
-                (run.seed_folder(seed) / "provenance.json").write_text(json.dumps(facts))
-            for job in run.jobs:
-                told = {"sha256": {str(seed): digests[seed] for seed in job}}
-                run.receipt(job).write_text(json.dumps(told))
-            measurement = paper.measurement("accuracy", name)
+            digests = train(catalog, run, numbers, commit, code or run.code)
             values = {str(seed): {"top1": number} for seed, number in enumerate(numbers)}
-            take(catalog, measurement, values, commit, {str(s): d for s, d in digests.items()})
+            take(catalog, paper.measurement("accuracy", name), values, commit, digests)
         if ratio is not None:
             take(catalog, paper.measurement("facts", None), {"0": {"ratio": ratio}}, commit, {})
         for artifact in paper.artifacts.values():
-            if any(one.path.is_file() for one in artifact.measurements):
-                render(catalog, artifact)
+            if any(measurement.path.is_file() for measurement in artifact.measurements):
+                draw(catalog, artifact, commit)
         return catalog
 
-    def take(catalog, measurement, values, commit, weights):
-        job = catalog.measurement_job(measurement)
-        taken = {
-            "name": measurement.name,
-            "seeds": list(measurement.seeds),
-            "recipe_hash": job.recipe.hash if job.recipe else None,
-            "dataset": "digits",
-            "values": values,
-            "identity": job.identity,
-            "code": measuring_digest(job.function, job.args, job.recipe, job.reads),
-            "weights": weights,
-            "provenance": {"device": "cpu", "commit": commit, "wall_seconds": 1.0},
-        }
-        measurement.path.parent.mkdir(parents=True, exist_ok=True)
-        measurement.path.write_text(json.dumps(taken))
+    def train(catalog, run, numbers, commit, code):
+        facts = {"device": "cpu: a processor, 1 thread", "commit": commit, "code": code}
+        digests = {}
+        for seed, number in zip(run.seeds, numbers, strict=True):
+            run.seed_folder(seed).mkdir(parents=True, exist_ok=True)
+            run.weights(seed).write_text(f"{run.name} {seed} {number}")
+            digests[str(seed)] = sha256(run.weights(seed))
+            (run.seed_folder(seed) / "provenance.json").write_text(json.dumps(facts))
+        for seeds in run.jobs:
+            own = {str(seed): digests[str(seed)] for seed in seeds}
+            outcome = {"sha256": own, "facts": dict.fromkeys(own, facts)}
+            complete(catalog.training_node(run, seeds), outcome)
+        return digests
 
-    sha256_once.cache_clear()
+    def take(catalog, measurement, values, commit, weights):
+        node = catalog.measurement_node(measurement)
+        origin = {"device": "cpu", "commit": commit, "wall_seconds": 1.0}
+        outcome = {"values": values, "code": node.code, "weights": weights, "provenance": origin}
+        complete(node, outcome)
+
+    digest_once.cache_clear()
     return make
 
 

@@ -1,7 +1,6 @@
 """A run leaves as timm takes it, and comes back with the same bits."""
 
 import errno
-import json
 import re
 
 import pytest
@@ -13,6 +12,8 @@ from replication.commands.export import export
 from replication.engine.model import save_weights
 from replication.engine.recipes.classification import ClassificationRecipe
 from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
+from replication.ledger import complete
+from replication.plan.nodes import MeasurementNode
 from tests.vitrail.dinov2.conftest import BASE as SELF_SUPERVISION
 from vitrail.dinov2.network import build_model as build_backbone
 from vitrail.errors import VitrailError
@@ -28,7 +29,7 @@ MODEL = {
 
 
 @pytest.fixture
-def run(tmp_path, root, monkeypatch):
+def run(tmp_path, root, registry, monkeypatch):
     """A trained run of one seed, with a measurement of it and one of other weights."""
     monkeypatch.chdir(root)
     recipe = ClassificationRecipe.model_validate(
@@ -44,12 +45,25 @@ def run(tmp_path, root, monkeypatch):
     seed.mkdir(parents=True)
     save_weights(build_model(recipe, 10).state_dict(), seed / "weights.safetensors", recipe, 0)
     (seed / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
-    measurements = seed.parent / "measurements"
-    measurements.mkdir()
     for name, digest in (("accuracy", sha256(seed / "weights.safetensors")), ("stale", "0" * 64)):
-        taken = {"name": name, "dataset": "digits", "seeds": [0], "provenance": {}}
-        taken |= {"values": {"0": {"top1": 97.25}}, "weights": {"0": digest}}
-        (measurements / f"{name}.json").write_text(json.dumps(taken))
+        node = MeasurementNode(
+            scale="laptop",
+            paper="shift",
+            name=name,
+            output=seed.parent / "measurements" / f"{name}.json",
+            inputs=(),
+            code="0123456789abcdef",
+            commit=None,
+            function="vitrail.measures.accuracy:accuracy",
+            seeds=(0,),
+            device="cpu",
+            data_root=tmp_path,
+            workers=0,
+            datasets=(registry["digits"],),
+        )
+        values, weights = {"0": {"top1": 97.25}}, {"0": digest}
+        outcome = {"values": values, "weights": weights, "code": node.code, "provenance": {}}
+        complete(node, outcome)
     return seed.parent
 
 
@@ -162,13 +176,20 @@ def test_an_empty_folder_and_a_link_to_one_are_filled(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["{", "[]", "[" * 100_000, '{"values": 1}', '{"seeds": [0], "values": {}, "provenance": {}}'],
-    ids=["cut", "list", "nested", "values", "seeds"],
+    "damage",
+    [
+        lambda text: text[:-3],
+        lambda text: "[]",
+        lambda text: "[" * 100_000,
+        lambda text: text.replace('"values"', '"valves"'),
+        lambda text: text.replace('"seeds"', '"seed"'),
+        lambda text: text.replace("accuracy:", "accuracies:"),
+    ],
+    ids=["cut", "list", "nested", "values", "seeds", "edited"],
 )
-def test_a_damaged_measurement_is_named_and_nothing_is_left(run, tmp_path, content):
+def test_a_damaged_measurement_is_named_and_nothing_is_left(run, tmp_path, damage):
     file = run / "measurements" / "accuracy.json"
-    file.write_text(content)
+    file.write_text(damage(file.read_text()))
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(VitrailError, match=re.escape(str(file))):
         export(run, tmp_path / "mine", 0, None)

@@ -28,7 +28,7 @@ def test_jobs_are_done_resumable_or_missing_by_their_files(vitrail, catalog):
     weights = plain.seed_folder(0) / "weights.safetensors"
     weights.parent.mkdir(parents=True)
     weights.touch()
-    plain.receipts[0].write_text("{}")
+    plain.records[0].write_text("{}")
     checkpoint(mixup, 0, 3)
     here.paper("tiny").measurement("facts", None).path.parent.mkdir(parents=True)
     here.paper("tiny").measurement("facts", None).path.write_text("{}")

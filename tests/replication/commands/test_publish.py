@@ -2,38 +2,17 @@
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from replication.commands import publication as command
-from replication.commands.results import sha256_once
+from replication.ledger import digest_once
 from vitrail import provenance
 from vitrail.files import sha256
 
 NUMBERS = {"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 71.0, 72.0]}
-
-
-@pytest.fixture
-def git(checkout, monkeypatch):
-    """Git in the checkout, whose first commit holds everything there."""
-
-    def run(*arguments):
-        identity = ["-c", "user.name=Nobody", "-c", "user.email=nobody@example.org"]
-        command = ["git", *identity, *arguments]
-        done = subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
-
-    monkeypatch.setattr(provenance, "PACKAGE", checkout / "src" / "vitrail")
-    command.fault_of_commits.cache_clear()
-    (checkout / ".gitignore").write_text("/runs/\n/results/*\n!/results/published/\n")
-    (checkout / "README.md").write_text("Read me.\n")
-    run("init", "--quiet")
-    run("add", ".")
-    run("commit", "--quiet", "-m", "Begin")
-    return run
 
 
 @pytest.fixture
@@ -50,7 +29,7 @@ def published(checkout):
 @pytest.fixture
 def publish(vitrail):
     def run(*options):
-        sha256_once.cache_clear()
+        digest_once.cache_clear()
         return vitrail("publish", "--scale", "laptop", *options)
 
     return run
@@ -62,96 +41,121 @@ def refusal(done):
     return done.err
 
 
+def records_of(published):
+    """The published records of the tiny paper, as plain data."""
+    lines = (published / "tiny" / "nodes.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
 def files_of(folder):
     return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
 
 
-def test_results_of_a_clean_commit_are_copied_with_a_report_and_a_manifest(
+def test_results_of_a_clean_commit_are_copied_with_a_report_and_their_records(
     made, publish, published
 ):
     done = publish()
     assert done.code == 0, done.err
     names = ["tiny/table1.csv", "tiny/table1.md", "tiny/table1.tex"]
-    assert files_of(published) == ["manifest.json", "report.md", *names]
+    assert files_of(published) == ["report.md", "tiny/nodes.jsonl", *names]
     ours = made.results / "tiny" / "table1.csv"
     assert (published / "tiny" / "table1.csv").read_bytes() == ours.read_bytes()
     assert "tiny_table2: not built" in done.out
     assert [path.name for path in published.parent.iterdir()] == ["laptop"]
 
 
-def test_the_manifest_names_measurements_weights_and_code_by_their_digests(
-    made, publish, published
-):
+def test_the_published_records_are_those_that_the_tables_rest_on(made, publish, published):
     publish()
-    entry = json.loads((published / "manifest.json").read_text())["tiny_table1"]
-    measurement = made.paper("tiny").measurement("accuracy", "plain")
-    told = entry["measurements"][str(measurement.path.relative_to("runs"))]
-    taken = json.loads(measurement.path.read_text())
-    assert told["code"] == taken["code"]
-    assert told["weights"] == taken["weights"]
-    assert set(entry["files"]) == {f"tiny/table1.{end}" for end in ("csv", "md", "tex")}
-
-
-def test_what_was_not_built_here_stays_published_until_it_is_pruned(made, publish, published):
-    publish()
-    other = published / "tiny" / "table9.csv"
-    other.write_text("x")
-    manifest = json.loads((published / "manifest.json").read_text())
-    manifest["tiny_table9"] = {"files": {"tiny/table9.csv": sha256(other)}, "measurements": {}}
-    (published / "manifest.json").write_text(json.dumps(manifest))
-    assert publish().code == 0
-    assert other.exists()
-    done = publish("--prune")
-    assert not other.exists()
-    assert "Deleted results/published/laptop/tiny/table9.csv" in " ".join(done.out.split())
+    paper = made.paper("tiny")
+    runs = [paper.run(name) for name in NUMBERS]
+    expected = {record for run in runs for record in run.records}
+    expected |= {paper.measurement("accuracy", name).path for name in NUMBERS}
+    expected |= {paper.measurement("facts", None).path, made.rendering(paper.artifacts["table1"])}
+    records = {Path(one["node"]["output"]): one for one in records_of(published)}
+    assert set(records) == expected
+    assert all(one == json.loads(path.read_text()) for path, one in records.items())
 
 
 @pytest.fixture
-def logged(made):
-    """The results, whose two runs have logs of three seeds."""
-    for name in NUMBERS:
+def both(make, git):
+    """Results of both tables, of a clean commit, and the catalogue."""
+    return make({**NUMBERS, "published": [90.0, 91.0, 92.0]}, commit=git("rev-parse", "HEAD"))
+
+
+def test_what_was_not_built_here_stays_published_until_it_is_pruned(both, publish, published):
+    publish()
+    of_both = records_of(published)
+    other = published / "tiny" / "table2.csv"
+    assert other.is_file()
+    for file in both.files(both.artifact("tiny", "table2")):
+        file.unlink()
+    assert publish().code == 0
+    assert other.is_file()
+    assert records_of(published) == of_both
+    done = publish("--prune")
+    assert not other.exists()
+    assert "Deleted results/published/laptop/tiny/table2.csv" in " ".join(done.out.split())
+    assert {one["node"]["name"] for one in records_of(published)} == {
+        "plain", "mixup", "accuracy", "facts", "table1"
+    }  # fmt: skip
+
+
+def test_a_result_that_was_published_and_lost_its_record_is_refused(both, publish, published):
+    publish()
+    for file in both.files(both.artifact("tiny", "table2")):
+        file.unlink()
+    path = published / "tiny" / "nodes.jsonl"
+    kept = [line for line in path.read_text().splitlines() if '"name":"table2"' not in line]
+    path.write_text("".join(line + "\n" for line in kept))
+    assert "table2" in refusal(publish())
+    assert publish("--prune").code == 0
+
+
+@pytest.fixture
+def logged(both):
+    """The results, whose three runs have logs of three seeds."""
+    for name in (*NUMBERS, "published"):
         for seed in range(3):
-            log = made.paper("tiny").run(name).seed_folder(seed) / "log.jsonl"
+            log = both.paper("tiny").run(name).seed_folder(seed) / "log.jsonl"
             entries = [{"step": 18 * n, "epoch": n, "loss": 3.0 / n, "lr": 0.1} for n in (1, 2)]
             log.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    return made
+    return both
 
 
 def test_the_logs_of_the_trainings_are_published_by_epoch_and_verified(
-    logged, publish, published, vitrail
+    logged, publish, published, vitrail, git
 ):
     publish()
+    git("add", ".")
+    git("commit", "--quiet", "-m", "Publish")
     file = published / "tiny" / "training_logs.csv"
     table = pd.read_csv(file)
-    names = {logged.paper("tiny").run(name).folder.name for name in NUMBERS}
+    names = {logged.paper("tiny").run(name).folder.name for name in (*NUMBERS, "published")}
     assert set(table["run"]) == names
-    assert len(table) == 2 * 3 * 2
+    assert len(table) == 3 * 3 * 2
     assert set(table["loss"]) == {3.0, 1.5}
     assert vitrail("verify", "--scale", "laptop").code == 0
     file.write_text(file.read_text().replace("1.5", "1.4"))
     done = vitrail("verify", "--scale", "laptop")
     assert done.code == 1
-    assert "training_logs.csv was changed after it was published" in " ".join(done.out.split())
+    assert "training_logs.csv is not as it was committed" in " ".join(done.out.split())
 
 
 def test_the_logs_of_runs_that_are_not_built_here_stay(logged, publish, published):
     """As those of runs that no published artifact hangs on do not."""
     publish()
     file = published / "tiny" / "training_logs.csv"
-    manifest = json.loads((published / "manifest.json").read_text())
-    rows = "elsewhere-0a1b2c3d,0,1,18,2,0.1\nretired-0a1b2c3d,0,1,18,2,0.1\n"
-    file.write_text(file.read_text() + rows)
-    manifest["training_logs"]["files"]["tiny/training_logs.csv"] = sha256(file)
-    manifest["tiny_table9"] = {
-        "files": {}, "measurements": {}, "trained by code": {"tiny/elsewhere-0a1b2c3d/seed0": "x"}
-    }  # fmt: skip
-    (published / "manifest.json").write_text(json.dumps(manifest))
+    file.write_text(file.read_text() + "retired-0a1b2c3d,0,1,18,2,0.1\n")
+    for rendered in logged.files(logged.artifact("tiny", "table2")):
+        rendered.unlink()
+    elsewhere = logged.paper("tiny").run("published").folder
+    shutil.rmtree(elsewhere)
     assert publish().code == 0
     runs = set(pd.read_csv(file)["run"])
-    assert "elsewhere-0a1b2c3d" in runs
+    assert elsewhere.name in runs
     assert "retired-0a1b2c3d" not in runs
     publish("--prune")
-    assert len(set(pd.read_csv(file)["run"])) == 2
+    assert set(pd.read_csv(file)["run"]) == runs - {elsewhere.name}
 
 
 def test_a_publication_that_was_killed_between_its_renames_is_put_back(made, publish, published):
@@ -167,6 +171,14 @@ def test_a_publication_that_was_killed_between_its_renames_is_put_back(made, pub
 def test_a_file_edited_by_hand_is_refused(made, publish, published, name):
     file = made.results / "tiny" / name
     file.write_text(file.read_text().replace("81.0", "99.9"))
+    assert f"rendered another {name} than is here" in refusal(publish())
+    assert not published.exists()
+
+
+def test_a_file_and_its_digest_edited_by_hand_are_refused(made, publish, published, rewrite):
+    file, record = made.results / "tiny" / "table1.csv", made.results / "tiny" / "table1.json"
+    file.write_text(file.read_text().replace("81.0", "99.9"))
+    rewrite(record, lambda content: content["outputs"].update({file.name: sha256(file)}))
     assert f"{file} is not what its measurements give" in refusal(publish())
     assert not published.exists()
 
@@ -174,19 +186,30 @@ def test_a_file_edited_by_hand_is_refused(made, publish, published, name):
 def test_a_measurement_edited_by_hand_is_refused(made, publish):
     path = made.paper("tiny").measurement("accuracy", "plain").path
     path.write_text(path.read_text().replace("81.0", "99.9"))
-    assert "is not what its measurements give" in refusal(publish())
+    assert f"shows other numbers than {path} has" in refusal(publish())
 
 
 def test_numbers_of_other_weights_are_refused(made, publish):
     run = made.paper("tiny").run("plain")
     run.weights(1).write_text("others")
-    assert f"was measured on other weights than {run.weights(1)} holds" in refusal(publish())
+    assert f"names other weights than {run.weights(1)} holds" in refusal(publish())
 
 
 def test_a_published_file_that_was_edited_is_not_published_again(made, publish, published):
     publish()
     (published / "tiny" / "table1.md").write_text("edited")
-    assert "was changed after it was published" in refusal(publish())
+    assert "table1.md is not what the published records give" in refusal(publish())
+    assert publish("--prune").code == 0
+
+
+def test_a_published_record_that_was_edited_is_not_published_again(made, publish, published):
+    publish()
+    path = published / "tiny" / "nodes.jsonl"
+    before = path.read_text()
+    path.write_text(before.replace("81.0", "99.9"))
+    assert "is not what the published records give" in refusal(publish())
+    path.write_text(before.replace('"seeds":[0,1,2]', '"seeds":[0,1]'))
+    assert "nodes.jsonl, line" in refusal(publish())
     assert publish("--prune").code == 0
 
 
@@ -208,28 +231,24 @@ def test_a_publication_that_is_interrupted_between_its_renames_keeps_the_former(
     assert files_of(published) == before
 
 
-def test_weights_that_no_receipt_names_are_refused(made, publish):
+def test_weights_that_no_record_names_are_refused(made, publish):
     run = made.paper("tiny").run("plain")
-    run.receipts[0].unlink()
-    assert "which no receipt vouches for: delete" in refusal(publish())
+    run.records[0].unlink()
+    assert "was measured on other weights than the training of seed" in refusal(publish())
 
 
-def test_numbers_of_other_code_are_refused(made, publish):
+def test_numbers_of_other_code_are_refused(made, publish, rewrite, draw):
     path = made.paper("tiny").measurement("accuracy", "plain").path
-    taken = json.loads(path.read_text())
-    path.write_text(json.dumps({**taken, "code": "0123456789abcdef"}))
-    shutil.rmtree(made.results)
-    from replication.evidence.tables import render
-
-    render(made, made.artifact("tiny", "table1"))
-    assert f"{path} was measured by other code than is here" in refusal(publish())
+    rewrite(path, lambda content: content.update(code="0123456789abcdef"))
+    draw(made, made.artifact("tiny", "table1"))
+    assert f"{path} was made by other code than is here" in refusal(publish())
 
 
-def test_numbers_of_a_recipe_that_has_changed_since_are_not_there(made, publish, checkout, git):
+def test_numbers_of_a_recipe_that_has_changed_since_are_refused(made, publish, checkout, git):
     recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
     recipes.write_text(recipes.read_text().replace("lr: 0.001", "lr: 0.002"))
     git("commit", "--quiet", "-am", "Change a recipe")
-    assert "is not what its measurements give" in refusal(publish())
+    assert "was made with other cells and measurements than are written now" in refusal(publish())
 
 
 def test_a_sentence_in_a_document_asks_for_no_new_measurement(made, publish, checkout, git):
@@ -246,8 +265,12 @@ def test_a_training_by_older_code_is_published_and_named(make, git, publish, pub
     assert done.code == 0, done.err
     folder = catalog.paper("tiny").run("plain").folder.name
     assert f"tiny/{folder} was trained by older code" in " ".join(done.out.split())
-    trained = json.loads((published / "manifest.json").read_text())["tiny_table1"]
-    assert trained["trained by code"][f"tiny/{folder}/seed0"] == "0123456789abcdef"
+    (trained,) = {
+        one["node"]["code"]
+        for one in records_of(published)
+        if (one["node"]["kind"], one["node"]["name"]) == ("training", "plain")
+    }
+    assert trained == "0123456789abcdef"
 
 
 @pytest.mark.parametrize(
@@ -265,32 +288,40 @@ def test_only_clean_commits_in_the_history_of_head_pass(make, git, publish, comm
     assert fault in refusal(publish())
 
 
-def test_the_weights_must_be_of_such_commits_too(made, publish):
-    folder = made.paper("tiny").run("plain").seed_folder(2)
-    facts = json.loads((folder / "provenance.json").read_text())
-    facts["commit"] += "-dirty"
-    (folder / "provenance.json").write_text(json.dumps(facts))
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda facts: facts.update(commit=facts["commit"] + "-dirty"), "with uncommitted changes"),
+        (lambda facts: facts.pop("commit"), "does not say at which commit"),
+    ],
+)
+def test_every_seeds_weights_must_be_of_such_a_commit_too(made, publish, rewrite, change, fault):
+    run = made.paper("tiny").run("plain")
+    (record,) = run.records_of([2])
+    rewrite(record, lambda content: change(content["facts"]["2"]))
     text = refusal(publish())
-    assert f"{folder}: it was made at" in text
-    assert "and train again" in text
+    assert f"{record}: it " in text
+    assert fault in text
+    assert f"rm -r {' '.join(str(run.seed_folder(seed)) for seed in run.jobs[0])} " in text
 
 
-def test_every_seed_behind_a_number_must_say_what_trained_it(made, publish):
-    folder = made.paper("tiny").run("plain").seed_folder(0)
-    (folder / "provenance.json").unlink()
-    assert f"{folder} has no provenance.json" in refusal(publish())
-
-
-@pytest.mark.parametrize("name", ["README.md", "new.py", "configs/papers/new/notes.md"])
-def test_changed_and_new_files_are_refused_unless_git_ignores_them(
+@pytest.mark.parametrize("name", ["configs/papers/new/notes.md", "src/new.py", "envs/new.txt"])
+def test_changed_and_new_files_that_can_decide_a_number_are_refused(
     made, publish, git, checkout, name
 ):
     git("config", "status.showUntrackedFiles", "no")
-    (checkout / name).parent.mkdir(exist_ok=True)
+    (checkout / name).parent.mkdir(parents=True, exist_ok=True)
     (checkout / name).write_text("{}\n")
-    assert "differs from the last commit or is not in it" in refusal(publish())
+    assert f"{name} differs from the last commit or is not in it" in refusal(publish())
     git("add", name)
     git("commit", "--quiet", "-m", "Add")
+    assert publish().code == 0
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/notes.md", "tests/test_new.py"])
+def test_changed_and_new_files_that_decide_no_number_do_not_matter(made, publish, checkout, name):
+    (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+    (checkout / name).write_text("{}\n")
     assert publish().code == 0
 
 

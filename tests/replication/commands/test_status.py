@@ -45,7 +45,7 @@ def test_a_claim_on_an_unknown_row_is_refused_though_nothing_is_built(vitrail, c
     assert "'Mixpu' is unknown; did you mean 'Mixup'?" in done.err
 
 
-def test_what_is_older_than_its_code_is_named(vitrail, make):
+def test_what_is_older_than_its_code_is_named(vitrail, make, rewrite):
     numbers = {"plain": [80.0], "mixup": [70.0]}
     make(numbers, scale="smoke")
     assert "older code" not in vitrail("status", "--scale", "smoke").out
@@ -54,9 +54,10 @@ def test_what_is_older_than_its_code_is_named(vitrail, make):
     assert "2 runs trained by older code" in out
     assert f"tiny/{catalog.paper('tiny').run('plain').folder.name}" in out
     path = catalog.paper("tiny").measurement("facts", None).path
-    path.write_text(path.read_text().replace('"code": "', '"code": "0'))
+    rewrite(path, lambda content: content.update(code="0123456789abcdef"))
     out = " ".join(vitrail("status", "--scale", "smoke").out.split())
-    assert f"1 measurement to take again, by snakemake: {path} was measured by other code" in out
+    again = f"snakemake tiny_table1 --forcerun {path} --config scale=smoke"
+    assert f"1 record to make again: {path} was made by other code than is here: {again}" in out
 
 
 def test_json_has_the_counts(vitrail, write_results):

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from replication.commands.publication import replace_folder
-from replication.commands.results import manifest_entry, published_folder, sha256_once
+from replication.commands.results import RECORDS, as_lines, ledger_of, published_folder
+from replication.ledger import digest_once
 
 NUMBERS = {"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 71.0, 72.0]}
 
@@ -22,8 +23,9 @@ def publish(make):
             str(file.relative_to(catalog.results)): file.read_bytes()
             for file in catalog.files(artifact)
         }
-        manifest = {"tiny_table1": manifest_entry(artifact, catalog)}
-        replace_folder(published_folder(catalog), files, manifest, catalog, prune=False)
+        records = ledger_of(catalog).behind(catalog.rendering(artifact))
+        files[f"tiny/{RECORDS}"] = as_lines(records.values()).encode()
+        replace_folder(published_folder(catalog), files, records, catalog, prune=False)
         return catalog
 
     return run
@@ -32,7 +34,7 @@ def publish(make):
 @pytest.fixture
 def verify(vitrail):
     def run(scale="laptop", *flags):
-        sha256_once.cache_clear()
+        digest_once.cache_clear()
         return vitrail("verify", "--scale", scale, *flags)
 
     return run
@@ -53,7 +55,38 @@ def test_a_published_number_that_was_changed_fails(publish, verify):
     path.write_text(path.read_text().replace("81.0", "24.3"))
     done = verify()
     assert done.code == 1
-    assert f"{path} was changed after it was published" in " ".join(done.out.split())
+    assert f"{path} is not what the published records give" in " ".join(done.out.split())
+
+
+def test_a_number_that_was_changed_in_its_published_record_fails(publish, verify):
+    path = published_folder(publish()) / "tiny" / RECORDS
+    path.write_text(path.read_text().replace("81.0", "24.3"))
+    done = verify()
+    assert done.code == 1
+    assert "is not what the published records give" in " ".join(done.out.split())
+
+
+def test_a_node_that_was_changed_in_its_published_record_is_refused(publish, verify):
+    path = published_folder(publish()) / "tiny" / RECORDS
+    path.write_text(path.read_text().replace('"function":"vitrail', '"function":"vitrial'))
+    done = verify()
+    assert done.code == 2
+    assert f"{path}, line" in done.err
+
+
+def test_tables_and_records_that_were_changed_together_are_not_as_they_were_committed(
+    publish, verify, git
+):
+    publish()
+    git("add", ".")
+    git("commit", "--quiet", "-m", "Publish")
+    assert verify().code == 0
+    publish(ratio=0.6)
+    done = verify()
+    assert done.code == 1
+    for name in ("table1.csv", RECORDS):
+        place = f"results/published/laptop/tiny/{name} is not as it was committed"
+        assert place in " ".join(done.out.split())
 
 
 def test_a_number_that_was_changed_here_fails(publish, verify):
@@ -62,7 +95,8 @@ def test_a_number_that_was_changed_here_fails(publish, verify):
     path.write_text(path.read_text().replace("81.0", "5.0"))
     done = verify()
     assert done.code == 1
-    assert f"{path} is not what its measurements give" in " ".join(done.out.split())
+    record = catalog.results / "tiny" / "table1.json"
+    assert f"{record} rendered another table1.csv than is here" in " ".join(done.out.split())
     assert "Not verified: altered: 1" in done.out
 
 
@@ -71,10 +105,10 @@ def test_weights_that_were_exchanged_fail(publish, verify):
     run.weights(0).write_text("others")
     done = verify()
     assert done.code == 1
-    assert "was measured on other weights" in done.out
+    assert f"names other weights than {run.weights(0)} holds" in " ".join(done.out.split())
 
 
-@pytest.mark.parametrize("name", ["tiny/table1.csv", "manifest.json"])
+@pytest.mark.parametrize("name", ["tiny/table1.csv", f"tiny/{RECORDS}"])
 def test_a_published_file_that_is_gone_fails(publish, verify, name, write_results):
     catalog = publish()
     (published_folder(catalog) / name).unlink()
@@ -159,20 +193,22 @@ def test_only_changed_claims_are_listed_and_a_lost_one_fails(publish, make, veri
 
 def test_copies_of_a_number_count_once(publish, verify):
     """Table 1 shows the plain run's accuracy in two rows, and the fact in three."""
-    publish()
-    manifest = json.loads((published_folder(publish()) / "manifest.json").read_text())
-    assert len(manifest["tiny_table1"]["measurements"]) == 3
+    catalog = publish()
+    assert len(catalog.artifact("tiny", "table1").measurements) == 3
     assert "3 of 3 numbers" in verify().out
 
 
-def test_what_was_published_and_is_no_artifact_any_more_fails(publish, verify, checkout):
-    catalog = publish()
-    path = published_folder(catalog) / "manifest.json"
-    manifest = json.loads(path.read_text())
-    path.write_text(json.dumps({**manifest, "tiny_table7": {"files": {}, "measurements": {}}}))
+def test_what_was_published_and_is_no_artifact_any_more_fails(publish, make, verify, checkout):
+    publish()
+    path = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
+    path.write_text(path.read_text().replace("  table1:", "  table7:"))
+    path.with_name("reference").joinpath("table1.csv").unlink()
+    path.with_name("claims.yaml").write_text("[]\n")
+    catalog = make(NUMBERS)
+    assert catalog.rendering(catalog.artifact("tiny", "table7")).is_file()
     done = verify()
     assert done.code == 1
-    assert "tiny_table7 is published and is no artifact of scale laptop" in done.out
+    assert "tiny_table1 is published and is no artifact of this scale" in done.out
 
 
 def test_the_worst_copy_of_a_number_counts(publish, verify):

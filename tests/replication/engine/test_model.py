@@ -90,7 +90,7 @@ def test_truncated_weights_are_refused(recipe, weights, size):
         load_weights(build_model(recipe, 10), weights, recipe)
 
 
-def test_missing_weights_are_named_with_the_receipts_that_keep_them_from_being_made(
+def test_missing_weights_are_named_with_the_records_that_keep_them_from_being_made(
     recipe, tmp_path
 ):
     weights = tmp_path / "micro-0a1b2c3d" / "seed0" / "weights.safetensors"

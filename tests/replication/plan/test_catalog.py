@@ -3,11 +3,12 @@
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
-from replication.plan.catalog import load_catalog, rerun_trigger
+from replication.plan.catalog import load_catalog
 from replication.plan.schema import merge, read_yaml
 from replication.trained import run_of_seed
 from vitrail.errors import VitrailError
@@ -137,7 +138,7 @@ def test_seeds_are_shared_out_among_jobs(small_checkout, edit):
     edit(LAPTOP, {"runs": {"*": {"seeds": 5, "seeds_per_job": 2}}})
     run = template(small_checkout).run("wide")
     assert run.jobs == ((0, 1), (2, 3), (4,))
-    assert run.receipts[0].name == "trained-0-1.json"
+    assert run.records[0].name == "trained-0-1.json"
 
 
 def test_a_fine_tuning_is_named_after_its_source_and_changes_with_it(small_checkout, edit):
@@ -168,10 +169,10 @@ def test_a_fine_tuning_waits_for_the_jobs_that_train_its_seeds(small_checkout, e
     edit("recipes.yaml", widths(tuned=FROM_WIDE))
     edit(LAPTOP, runs(wide={"seeds": 5, "seeds_per_job": 2}, tuned={"seeds": 3}))
     run = template(small_checkout).run("tuned")
-    assert [path.name for path in run.source.receipts_of((1, 2))] == [
+    assert [path.name for path in run.source.records_of((1, 2))] == [
         "trained-0-1.json", "trained-2-3.json"
     ]  # fmt: skip
-    assert run.source.receipts_of((4,)) == run.source.receipts[2:]
+    assert run.source.records_of((4,)) == run.source.records[2:]
 
 
 def test_recipes_that_come_out_equal_share_the_first_ones_run(small_checkout, edit):
@@ -261,7 +262,7 @@ def test_a_pattern_of_recipes_has_seeds_and_resources_of_its_own(small_checkout,
 def test_how_a_training_is_watched_changes_neither_its_run_nor_its_identity(small_checkout, edit):
     def planned():
         catalog = load_catalog(small_checkout)
-        return catalog.training_job(catalog.paper("template").run("wide"), (0,))
+        return catalog.training_node(catalog.paper("template").run("wide"), (0,))
 
     before = planned()
     edit(LAPTOP, runs(wide={"validate_every": 5, "tensorboard": True}))
@@ -422,10 +423,43 @@ def test_a_name_is_a_table_in_every_paper_or_in_none(small_checkout, edit):
 
 
 def test_a_cell_that_shows_another_measurement_is_rendered_again(small_checkout, edit):
-    before = rerun_trigger(template(small_checkout).artifacts["table1"])
+    def identity():
+        catalog = load_catalog(small_checkout)
+        return catalog.rendering_node(catalog.artifact("template", "table1")).identity
+
+    before = identity()
     rows = [{"label": "Narrow", "width": "wide"}, {"label": "Wide", "width": "narrow"}]
     edit("artifacts.yaml", table1({"rows": rows}))
-    assert rerun_trigger(template(small_checkout).artifacts["table1"]) != before
+    assert identity() != before
+
+
+def test_every_record_of_a_scale_has_its_node_and_no_other_file_has_one(small_checkout):
+    catalog = load_catalog(small_checkout)
+    trainings = [record for run in catalog.runs.values() for record in run.records]
+    records = [*trainings, *catalog.measurements, *catalog.renderings, catalog.report]
+    kinds = [catalog.node(record).kind for record in records]
+    counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+    assert counts == {"training": 2, "measurement": 4, "rendering": 1, "report": 1}
+    assert all(catalog.node(record).output == record for record in records)
+    for other in (records[0].with_name("trained-7.json"), Path("data/.verified/digits.json")):
+        with pytest.raises(VitrailError, match="belongs to no recipe and no artifact"):
+            catalog.node(other)
+
+
+def test_the_inputs_of_a_node_are_the_records_that_it_reads(small_checkout, edit):
+    edit("recipes.yaml", widths(tuned=FROM_WIDE))
+    edit(LAPTOP, runs(**{"*": {"seeds": 2, "seeds_per_job": 1}}))
+    catalog = load_catalog(small_checkout)
+    paper = catalog.paper("template")
+    tuned, digits = paper.run("tuned"), catalog.receipt_of("digits")
+    training = catalog.training_node(tuned, (1,))
+    assert set(training.inputs) == {tuned.source.record((1,)), digits}
+    measurement = catalog.measurement_node(paper.measurement("accuracy", "tuned"))
+    assert set(measurement.inputs) == {*tuned.records, digits}
+    table = catalog.artifact("template", "table1")
+    rendering = catalog.rendering_node(table)
+    assert set(rendering.inputs) == {one.path for one in table.measurements}
+    assert catalog.report_node.inputs == (rendering.output,)
 
 
 def test_a_job_asks_for_no_gpu_that_it_does_not_use(small_checkout, edit):

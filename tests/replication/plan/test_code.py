@@ -27,7 +27,7 @@ def measured(catalog):
     """Every measurement of the four papers at laptop scale, with the modules behind it."""
     found = []
     for one in catalog.measurements.values():
-        job = catalog.measurement_job(one)
+        job = catalog.measurement_node(one)
         modules = modules_of_measurement(job.function, job.args, job.recipe, job.reads)
         found.append((one, modules))
     return found

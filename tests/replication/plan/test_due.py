@@ -17,33 +17,31 @@ from replication.plan.catalog import load_catalog
 
 PLAN = """
 import json
-from replication.plan.catalog import load_catalog, rerun_trigger
+from replication.plan.catalog import load_catalog
 
 catalog = load_catalog()
 runs = catalog.runs.values()
+
+def identities(records):
+    return {str(record): catalog.node(record).identity for record in records}
+
 print(json.dumps({
-    "measurements": {
-        str(one.path): catalog.measurement_job(one).identity
-        for one in catalog.measurements.values()
-    },
-    "trainings": {
-        str(run.receipt(seeds)): catalog.training_job(run, seeds).identity
-        for run in runs for seeds in run.jobs
-    },
+    "measurements": identities(catalog.measurements),
+    "trainings": identities(record for run in runs for record in run.records),
     "codes of trainings": {str(run.folder): run.code for run in runs},
-    "artifacts": {f"{one.paper} {one.name}": rerun_trigger(one) for one in catalog.artifacts},
+    "renderings": identities(catalog.renderings),
 }))
 """
 NOTHING = frozenset()
 
 
 class Changed(NamedTuple):
-    """What has another identity than before: outputs of jobs, folders of runs, artifacts."""
+    """What has another identity than before: records of nodes, and folders of runs."""
 
     measurements: frozenset[str]
     trainings: frozenset[str]
     older: frozenset[str]
-    artifacts: frozenset[str]
+    renderings: frozenset[str]
 
 
 NONE = Changed(NOTHING, NOTHING, NOTHING, NOTHING)
@@ -174,14 +172,14 @@ def test_nothing_is_due_and_no_run_is_older_than_its_code(after, name, old, new)
 def test_a_caption_concerns_its_own_artifact(after):
     old = "Efficiency gains of D8 over the ordinary ViT of the same shape"
     changed = after("configs/papers/octic/artifacts.yaml", old, "Gains of D8 over the ViT")
-    assert changed == NONE._replace(artifacts=frozenset({"octic table1"}))
+    assert changed == NONE._replace(renderings=frozenset({"results/laptop/octic/table1.json"}))
 
 
 def of_runs(catalog, condition):
-    """Those due when the code, or the dataset, of some runs changes: their folders, receipts."""
+    """Those due when the code, or the dataset, of some runs changes: their folders, records."""
     runs = [run for run in catalog.runs.values() if condition(run)]
     assert 0 < len(runs) < len(catalog.runs)
-    return {str(run.folder) for run in runs}, {str(file) for run in runs for file in run.receipts}
+    return {str(run.folder) for run in runs}, {str(file) for run in runs for file in run.records}
 
 
 def of_measurements(catalog, condition):
@@ -212,8 +210,8 @@ def test_the_selection_of_grids_concerns_the_models_that_select(after, catalog):
             )
         ),
     )
-    older, receipts = of_runs(catalog, lambda run: names_adaptive(run.recipe))
-    assert changed == Changed(due, receipts, older, NOTHING)
+    older, records = of_runs(catalog, lambda run: names_adaptive(run.recipe))
+    assert changed == Changed(due, records, older, NOTHING)
 
 
 def test_an_embedding_concerns_the_models_of_its_paper(after, catalog):
@@ -223,8 +221,8 @@ def test_an_embedding_concerns_the_models_of_its_paper(after, catalog):
         "return torch.cat([x[:, :, :prefix], -turned], dim=2)",
     )
     due = of_measurements(catalog, lambda one: one.paper == "position")
-    older, receipts = of_runs(catalog, lambda run: run.recipe.model.name == "position_vit")
-    assert changed == Changed(due, receipts, older, NOTHING)
+    older, records = of_runs(catalog, lambda run: run.recipe.model.name == "position_vit")
+    assert changed == Changed(due, records, older, NOTHING)
 
 
 LOOKING = {
@@ -242,8 +240,8 @@ def test_the_views_of_images_concern_whatever_looks_at_images(after, catalog):
         "src/vitrail/images/transforms.py", "crop = CenterCrop(size + margin)", "crop = resize"
     )
     due = of_measurements(catalog, lambda one: one.function.partition(":")[0] in LOOKING)
-    older, receipts = of_runs(catalog, lambda run: run.recipe.task != "segmentation")
-    assert changed == Changed(due, receipts, older, NOTHING)
+    older, records = of_runs(catalog, lambda run: run.recipe.task != "segmentation")
+    assert changed == Changed(due, records, older, NOTHING)
 
 
 def datasets_of(measurement):
@@ -265,7 +263,7 @@ def test_a_datasets_entry_concerns_what_is_trained_or_measured_on_it(
 ):
     changed = after("configs/datasets.yaml", old, new)
     due = of_measurements(catalog, lambda one: dataset in datasets_of(one))
-    _, receipts = of_runs(
+    _, records = of_runs(
         catalog, lambda run: dataset in {one.recipe.data.dataset for one in run.lineage}
     )
-    assert changed == Changed(due, receipts, NOTHING, NOTHING)
+    assert changed == Changed(due, records, NOTHING, NOTHING)

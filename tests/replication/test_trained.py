@@ -1,4 +1,4 @@
-"""A training that starts from another run takes the weights that this run's receipt names."""
+"""A training that starts from another run takes the weights that this run's record names."""
 
 import json
 import shutil
@@ -6,7 +6,8 @@ import shutil
 import pytest
 import yaml
 
-from replication.engine.model import save_weights, write_receipt
+from replication.engine.model import save_weights
+from replication.ledger import complete, read_record
 from replication.plan.catalog import load_catalog
 from replication.plan.schema import read_yaml
 from replication.trained import starting_weights
@@ -17,7 +18,7 @@ from vitrail.files import sha256
 
 @pytest.fixture
 def tuned(small_checkout):
-    """A run that starts from one whose seed 1 has weights and a receipt."""
+    """A run that starts from one whose seed 1 has weights and a record."""
     path = small_checkout / "configs" / "papers" / "template" / "recipes.yaml"
     recipes = read_yaml(path)
     model = {"name": "test_vit", "args": {"img_size": 8, "patch_size": 4}}
@@ -36,8 +37,9 @@ def tuned(small_checkout):
     )
     run = catalog.paper("template").run("tuned")
     write_weights(run.source, 1)
-    write_receipt(catalog.training_job(run.source, (1,)), {1: run.source.weights(1)})
-    return catalog.training_job(run, (1,)), run.source
+    digest = {"1": sha256(run.source.weights(1))}
+    complete(catalog.training_node(run.source, (1,)), {"sha256": digest, "facts": {"1": {}}})
+    return catalog.training_node(run, (1,)), run.source
 
 
 def write_weights(run, seed, **changes):
@@ -46,49 +48,42 @@ def write_weights(run, seed, **changes):
     save_weights({**weights, **changes}, run.weights(seed), run.recipe, seed)
 
 
-def test_a_receipt_names_run_recipe_and_weights(tuned):
-    _, source = tuned
-    assert json.loads(source.receipt((1,)).read_text()) == {
-        "paper": "template",
-        "recipe": "wide",
-        "recipe_hash": source.recipe.hash,
-        "sha256": {"1": sha256(source.weights(1))},
-    }
-
-
 def test_a_run_starts_from_its_sources_weights_of_the_same_seed(tuned):
-    job, source = tuned
-    assert starting_weights(job.start, 1) == source.weights(1)
+    node, source = tuned
+    assert starting_weights(node.start, 1) == source.weights(1)
 
 
-def test_a_training_is_repeated_from_its_file_alone(tuned, small_checkout, vitrail):
-    job, source = tuned
-    path = job.write()
+def test_a_training_is_repeated_from_its_node_alone(tuned, small_checkout, vitrail):
+    node, source = tuned
+    path = node.write()
     shutil.rmtree(small_checkout / "configs")
-    assert vitrail("run", path).code == 0
-    weights = job.folder / "seed1" / "weights.safetensors"
+    done = vitrail("run", path)
+    assert done.code == 0, done.err
+    weights = node.folder / "seed1" / "weights.safetensors"
     provenance = json.loads((weights.parent / "provenance.json").read_text())
     assert provenance["initial_sha256"] == sha256(source.weights(1))
     assert provenance["steps"] == 0
-    assert json.loads(job.output.read_text())["sha256"] == {"1": sha256(weights)}
+    record = read_record(node.output)
+    assert record.node == node
+    assert record.outcome == {"sha256": {"1": sha256(weights)}, "facts": {"1": provenance}}
 
 
 def test_a_source_that_is_not_trained_is_told(tuned):
-    job, _ = tuned
+    node, _ = tuned
     with pytest.raises(VitrailError, match=r"seed0/weights\.safetensors does not exist: delete"):
-        starting_weights(job.start, 0)
+        starting_weights(node.start, 0)
 
 
 def test_weights_of_another_recipe_are_no_start(tuned):
-    job, source = tuned
+    node, source = tuned
     weights = build_model(source.recipe, source.info.classes).state_dict()
-    save_weights(weights, source.weights(1), job.recipe, 1)
-    with pytest.raises(VitrailError, match=f"of recipe {job.recipe.hash}, not of recipe"):
-        starting_weights(job.start, 1)
+    save_weights(weights, source.weights(1), node.recipe, 1)
+    with pytest.raises(VitrailError, match=f"of recipe {node.recipe.hash}, not of recipe"):
+        starting_weights(node.start, 1)
 
 
-def test_weights_that_the_sources_receipt_does_not_name_are_no_start(tuned):
-    job, source = tuned
+def test_weights_that_the_sources_record_does_not_name_are_no_start(tuned):
+    node, source = tuned
     write_weights(source, 1)
     with pytest.raises(VitrailError, match="has not the SHA-256 of the weights"):
-        starting_weights(job.start, 1)
+        starting_weights(node.start, 1)

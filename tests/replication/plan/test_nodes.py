@@ -1,0 +1,183 @@
+"""A node's identity is that of its own fields: what was edited by hand is refused."""
+
+import json
+
+import pytest
+
+from replication.plan.catalog import load_catalog
+from replication.plan.nodes import parse_node, read_needs, read_node
+from vitrail.errors import VitrailError
+
+KINDS = ("training", "measurement", "rendering", "report")
+
+
+@pytest.fixture
+def nodes(small_checkout):
+    """A node of each kind, of the template paper."""
+    places = {name: str(small_checkout / name) for name in ("runs", "results")}
+    catalog = load_catalog(small_checkout, runs_root=places["runs"], results_root=places["results"])
+    paper = catalog.paper("template")
+    run = paper.run("wide")
+    return {
+        "training": catalog.training_node(run, run.jobs[0]),
+        "measurement": catalog.measurement_node(paper.measurement("accuracy", "wide")),
+        "rendering": catalog.rendering_node(paper.artifacts["table1"]),
+        "report": catalog.report_node,
+    }
+
+
+def edited(node, *place, value):
+    """A node's content with another value at a place, as if its file was edited."""
+    content = json.loads(json.dumps(node.content()))
+    inner = content
+    for key in place[:-1]:
+        inner = inner[key]
+    assert inner[place[-1]] != value
+    inner[place[-1]] = value
+    return content
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_node_comes_back_from_its_file_as_it_was(nodes, kind):
+    node = nodes[kind]
+    path = node.write()
+    assert path == node.path
+    assert read_node(path) == node
+    assert read_node(path).identity == node.identity
+
+
+def test_the_nodes_of_a_scale_have_files_of_their_own(nodes):
+    places = {node.path for node in nodes.values()} | {node.output for node in nodes.values()}
+    assert len(places) == 2 * len(nodes)
+
+
+def test_a_node_that_says_the_same_is_not_written_again(nodes):
+    path = nodes["training"].write()
+    before = path.stat().st_mtime_ns
+    nodes["training"].write()
+    assert path.stat().st_mtime_ns == before
+    nodes["training"].model_copy(update={"workers": 7}).write()
+    assert read_node(path).workers == 7
+
+
+DECISIVE = [
+    ("training", ("recipe", "optimizer", "lr"), 0.5),
+    ("training", ("recipe", "schedule", "epochs"), 77),
+    ("training", ("seeds",), [0, 7]),
+    ("training", ("data",), []),
+    ("training", ("code",), "fedcba9876543210"),
+    ("measurement", ("function",), "vitrail.measures.architecture:parameters"),
+    ("measurement", ("args",), {"images": 1}),
+    ("measurement", ("seeds",), [0]),
+    ("measurement", ("device",), "cuda"),
+    ("measurement", ("recipe", "optimizer", "lr"), 0.5),
+    ("measurement", ("recipe",), None),
+    ("measurement", ("run",), None),
+    ("measurement", ("data",), []),
+    ("measurement", ("code",), "fedcba9876543210"),
+    ("rendering", ("cells", 0, "key"), "top5"),
+    ("rendering", ("cells", 0, "measurement"), "runs/another.json"),
+    ("rendering", ("cells", 0, "digits"), 9),
+    ("rendering", ("cells", 1, "printed", "value"), 1.0),
+    ("rendering", ("caption",), "A narrower network reads digits better."),
+    ("rendering", ("measurements",), []),
+    ("report", ("papers", 0, "claims", 0, "relation"), "below"),
+    ("report", ("renderings",), []),
+]
+
+
+@pytest.mark.parametrize(("kind", "place", "value"), DECISIVE)
+def test_a_field_that_decides_the_result_and_was_edited_is_refused(nodes, kind, place, value):
+    node = nodes[kind]
+    node.path.parent.mkdir(parents=True)
+    node.path.write_text(json.dumps(edited(node, *place, value=value)))
+    with pytest.raises(VitrailError) as refused:
+        read_node(node.path)
+    assert str(node.path) in str(refused.value)
+    assert "changed by hand" in str(refused.value)
+
+
+@pytest.mark.parametrize(("kind", "place", "value"), DECISIVE)
+def test_a_field_that_decides_the_result_changes_the_identity(nodes, kind, place, value):
+    content = edited(nodes[kind], *place, value=value)
+    fields = {name: value for name, value in content.items() if name != "identity"}
+    assert type(nodes[kind]).model_validate(fields).identity != nodes[kind].identity
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "value"),
+    [
+        ("training", ("workers",), 7),
+        ("training", ("data_root",), "/elsewhere"),
+        ("training", ("checkpoint_seconds",), 1.0),
+        ("training", ("commit",), "0" * 40),
+        ("training", ("resources", "threads"), 7),
+        ("measurement", ("workers",), 7),
+        ("measurement", ("data_root",), "/elsewhere"),
+        ("rendering", ("commit",), "0" * 40),
+    ],
+)
+def test_where_and_with_what_a_job_runs_changes_no_identity(nodes, kind, place, value):
+    content = edited(nodes[kind], *place, value=value)
+    assert parse_node(content, "here").identity == nodes[kind].identity
+
+
+def test_an_identity_that_was_edited_is_refused(nodes):
+    for node in nodes.values():
+        with pytest.raises(VitrailError, match="changed by hand"):
+            parse_node(edited(node, "identity", value="01234567"), "here")
+        content = node.content()
+        del content["identity"]
+        with pytest.raises(VitrailError, match="changed by hand"):
+            parse_node(content, "here")
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "value"),
+    [
+        ("measurement", ("args",), {"images": 1}),
+        ("training", ("seeds",), [7]),
+        ("rendering", ("caption",), "Another."),
+    ],
+)
+def test_a_job_whose_node_was_edited_does_not_start(
+    nodes, vitrail, small_checkout, monkeypatch, kind, place, value
+):
+    monkeypatch.chdir(small_checkout)
+    node = nodes[kind]
+    node.path.parent.mkdir(parents=True)
+    node.path.write_text(json.dumps(edited(node, *place, value=value)))
+    done = vitrail("run", node.path)
+    assert done.code == 2
+    assert done.err.startswith(f"vitrail: {node.path} was changed by hand")
+    assert len(done.err.splitlines()) == 1
+    assert not node.output.exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{}", "[]", "[1]", '{"kind": "training"}', '{"kind": ["training"]}', "[" * 100_000],
+)
+def test_a_file_that_is_no_node_is_one_sentence(tmp_path, content):
+    path = tmp_path / "node.json"
+    path.write_text(content)
+    for read in (read_node, read_needs):
+        with pytest.raises(VitrailError, match=r"node\.json") as refused:
+            read(path)
+        assert len(str(refused.value).splitlines()) == 1
+
+
+def test_an_unknown_field_is_refused(nodes):
+    content = nodes["measurement"].content() | {"argz": {}}
+    with pytest.raises(VitrailError, match="argz"):
+        parse_node(content, "here")
+
+
+def test_the_rules_read_inputs_identity_and_resources(nodes):
+    node = nodes["measurement"]
+    needs = read_needs(node.write())
+    assert needs == {
+        "inputs": [str(path) for path in node.inputs],
+        "identity": node.identity,
+        **node.resources.model_dump(),
+    }
