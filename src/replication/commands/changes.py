@@ -119,7 +119,9 @@ def print_changes(change: Mapping[str, Any]) -> None:
     for name in ("training", "evaluation"):
         low, high = change[f"{name}_hours"]
         unit, parts = ("hours", 1) if high >= 2 else ("minutes", 60)
-        tell(name, f"{between(Range(low, high).times(parts))} {unit} of one {change['device']}")
+        if high:
+            time = between(Range(low, high).times(parts))
+            tell(name, f"{time} {unit} of one {change['device']}")
     if change["not_priced"]:
         tell("not priced", ", ".join(change["not_priced"]))
 

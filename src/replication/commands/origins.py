@@ -217,7 +217,9 @@ def _recipe(named: NamedCell, catalog: Catalog) -> dict[str, Any] | None:
     measurement = named.cell.measurement
     if measurement is None or measurement.on is None or named.recipe is None:
         return None
-    written = catalog.paper(measurement.paper).values(named.recipe)
+    paper = catalog.paper(measurement.paper)
+    as_printed = paper.artifacts_file.measures[measurement.name].on == "paper"
+    written = (paper.printed_values if as_printed else paper.values)(named.recipe)
     values = measurement.on.recipe.model_dump(mode="json")
     return {
         "name": named.recipe,
@@ -264,8 +266,7 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
         heading(f"Recipe {recipe['name']}: {recipe['folder']}")
         for one in recipe["values"]:
             say(f"{as_yaml(one['field'], one['value']):<40}  # {one['place']}")
-        paper = named.artifact.paper
-        say(f"The other fields have their defaults: show --recipe {paper}/{recipe['name']} --why")
+        say("The other fields have their defaults.")
 
 
 def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:

@@ -93,8 +93,12 @@ class PaperAtScale:
 
     def printed(self, name: str) -> AnyRecipe:
         """A recipe as the paper has it, before any scale; errors as `recipe`."""
+        return self._recipe(name, self.printed_values(name))
+
+    def printed_values(self, name: str) -> Placed:
+        """What is written of a recipe before any scale, with the origin of each value."""
         self.require(name)
-        return self._recipe(name, self._completed(self.recipes[name]))
+        return self._completed(self.recipes[name])
 
     def changes(self, name: str) -> dict[str, str]:
         """What this scale changes of a recipe, as ``15 (paper: 100)`` by field.

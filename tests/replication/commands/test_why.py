@@ -104,6 +104,23 @@ def test_the_recipe_has_the_file_and_line_of_each_value(asked, checkout, catalog
         assert line.strip() == f"{field.rpartition('.')[2]}: {value}"
 
 
+def test_a_measure_of_the_papers_own_recipe_has_its_values_and_lines(asked, vitrail, checkout):
+    """The scale has one epoch, the paper three."""
+    path = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
+    artifacts = read_yaml(path)
+    artifacts["measures"]["facts"]["on"] = "paper"
+    artifacts["artifacts"]["table1"]["columns"][1]["recipe"] = "{mix}"
+    path.write_text(yaml.safe_dump(artifacts, sort_keys=False))
+    told = asked("tiny_table1", "Plain", "Ratio")
+    found = {one["field"]: one for one in told["recipe"]["values"]}["schedule.epochs"]
+    assert found["value"] == 3
+    assert found["place"].startswith("configs/papers/tiny/recipes.yaml:")
+    assert told["trainings"] == []
+    done = vitrail("why", "tiny_table1", "Plain", "Ratio", *SMOKE, "--set", "schedule.epochs=2")
+    assert done.code == 2
+    assert "at this scale only" in done.err
+
+
 def test_it_fits_on_a_screen_of_100_columns(vitrail, make):
     make({"plain": [75.0, 76.0, 77.0]})
     done = vitrail(*CELL, "--scale", "laptop", "--set", "schedule.epochs=2")
