@@ -64,10 +64,10 @@ def test_the_measure_of_a_run_is_told_the_folder_of_its_seed(trained):
     assert subject(trained, 0).folder == trained.run.seed_folder(0)
 
 
-def test_weights_without_a_record_are_measured(trained):
+def test_weights_without_a_record_are_not_measured(trained):
     record_of(trained).unlink()
-    write_weights(trained, 0)
-    assert subject(trained, 0).seed == 0
+    with pytest.raises(VitrailError, match="does not exist"):
+        subject(trained, 0)
 
 
 def test_a_measure_of_trained_models_is_not_given_a_recipe(trained):

@@ -92,9 +92,8 @@ def _measured_cells(artifact: Artifact, catalog: Catalog) -> dict[tuple[str, str
 
 def _line(cell: Cell, column: str, cells: Mapping[tuple[str, str], Found]) -> list[str]:
     found = cells.get((cell.row, cell.column), {})
-    number = measured_number(found or None, cell.digits)
-    measured = " ± ".join(filter(None, [number.value, number.spread])) + number.mark
-    return [cell.row, column, measured, _printed(cell), str(found.get("verdict", ""))]
+    measured = measured_text(found or None, cell)
+    return [cell.row, column, measured, printed_text(cell), str(found.get("verdict", ""))]
 
 
 def _print_in_full(cell: Cell, cells: Mapping[tuple[str, str], Found]) -> None:
@@ -119,7 +118,13 @@ def _subject(measurement: Measurement) -> str:
     return f"({measurement.described.folder.name})" if measurement.described else ""
 
 
-def _printed(cell: Cell) -> str:
+def measured_text(found: Found | None, cell: Cell) -> str:
+    """The measured value with its spread over seeds, and the mark of its verdict."""
+    number = measured_number(found, cell.digits)
+    return " ± ".join(filter(None, [number.value, number.spread])) + number.mark
+
+
+def printed_text(cell: Cell) -> str:
     """The printed value with the paper's own decimals, its std and its unit, or yes or no."""
     if cell.printed is None:
         return ""

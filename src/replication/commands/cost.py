@@ -34,12 +34,13 @@ from replication.plan.code import file_of
 from replication.plan.recipe import Training, short_hash
 from replication.plan.schema import Strict, parse, read_mapping
 from replication.plan.source import syntax_tree
-from vitrail.errors import VitrailError, exit_on_error
+from vitrail.errors import VitrailError, exit_on_error, require_known
 from vitrail.naming import import_function
 
 BYTES_OF_FLOAT = 4
 CHECKPOINTS_KEPT = 2
 BACKWARD = 3  # forward passes that a forward and a backward pass cost
+ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}  # the papers trained on A100s
 SEGMENTERS = Path("configs") / "segmentation" / "costs.csv"
 
 
@@ -67,6 +68,11 @@ class Range:
         """Scale both bounds."""
         return Range(self.low * factor, self.high * factor)
 
+    @property
+    def hours(self) -> list[float]:
+        """Both bounds of seconds, in hours."""
+        return [self.low / 3600, self.high / 3600]
+
 
 ZERO = Range(0.0, 0.0)
 
@@ -84,6 +90,18 @@ def load_devices(root: Path) -> dict[str, Device]:
     path = root / "configs" / "hardware.yaml"
     entries = read_mapping(path).items()
     return {name: parse(Device, one, f"{path}, device '{name}'") for name, one in entries}
+
+
+def costs_on(catalog: Catalog, device: str | None) -> tuple[str, Costs]:
+    """Return a device's name and the costs on it; None takes one of the scale's kind.
+
+    Raises:
+        VitrailError: ``configs/hardware.yaml`` is damaged or has no such device.
+    """
+    devices = load_devices(catalog.root)
+    name = device or ASSUMED_DEVICE[catalog.scale.device]
+    require_known("device", name, devices)
+    return name, Costs(catalog, devices[name])
 
 
 def training_images(run: Run) -> int:

@@ -47,6 +47,33 @@ def device_seconds(runs: Sequence[Run], costs: Costs) -> tuple[Range, Range]:
     return whole, left
 
 
+Evaluations = tuple[int, Range, Range]
+"""How many there are, seconds of one device for all, and for those still to do."""
+
+
+def price_evaluations(
+    measurements: Iterable[Measurement], costs: Costs
+) -> tuple[dict[str, Evaluations], list[str]]:
+    """What trained models' measures take, by name, and the names of those that have no price."""
+    priced: dict[str, Evaluations] = {}
+    others: dict[str, None] = {}
+    for one in measurements:
+        name, seconds = f"{one.paper}/{one.name}", evaluation_seconds(one, costs)
+        if seconds is not None:
+            number, whole, left = priced.get(name, (0, ZERO, ZERO))
+            to_do = ZERO if one.path.is_file() else seconds
+            priced[name] = number + 1, whole + seconds, left + to_do
+        elif one.run:
+            others[name] = None
+    return priced, list(others)
+
+
+def sum_evaluations(priced: Iterable[Evaluations]) -> Evaluations:
+    """Add up the evaluations of several measures."""
+    numbers, wholes, lefts = zip((0, ZERO, ZERO), *priced, strict=True)
+    return sum(numbers), sum(wholes, ZERO), sum(lefts, ZERO)
+
+
 def runs_of_row(artifact: Artifact, row: str) -> tuple[Run, ...]:
     """The runs behind a row's cells, each once."""
     cells = [cell for cell in artifact.cells if cell.row == row]
@@ -74,27 +101,9 @@ class Estimate:
         return datasets_needed(self.artifacts, self.catalog)
 
     @cached_property
-    def evaluations(self) -> tuple[dict[str, tuple[int, Range, Range]], list[str]]:
-        """What trained models' measures take, and the names of those that cannot be priced.
-
-        By name: how many there are, the seconds of one device for all, and for those still to do.
-        """
-        priced: dict[str, tuple[int, Range, Range]] = {}
-        others: dict[str, None] = {}
-        for one in self.measurements:
-            name, seconds = f"{one.paper}/{one.name}", evaluation_seconds(one, self.costs)
-            if seconds is not None:
-                number, whole, left = priced.get(name, (0, ZERO, ZERO))
-                to_do = ZERO if one.path.is_file() else seconds
-                priced[name] = number + 1, whole + seconds, left + to_do
-            elif one.run:
-                others[name] = None
-        return priced, list(others)
-
-    def evaluations_in_all(self) -> tuple[int, Range, Range]:
-        """The sums over the evaluations that are priced."""
-        numbers, wholes, lefts = zip((0, ZERO, ZERO), *self.evaluations[0].values(), strict=True)
-        return sum(numbers), sum(wholes, ZERO), sum(lefts, ZERO)
+    def evaluations(self) -> tuple[dict[str, Evaluations], list[str]]:
+        """The evaluations behind the artifacts, as `price_evaluations` gives them."""
+        return price_evaluations(self.measurements, self.costs)
 
     def jobs(self) -> dict[str, dict[State, int]]:
         """How many jobs of each step are in which state."""
@@ -114,10 +123,9 @@ class Estimate:
         """What the tables tell: hours are pairs of bounds."""
 
         def hours(all_: Range, to_do: Range) -> dict[str, Any]:
-            both = {"all": all_, "to_do": to_do}
-            return {key: [one.low / 3600, one.high / 3600] for key, one in both.items()}
+            return {"all": all_.hours, "to_do": to_do.hours}
 
-        evaluation_hours = hours(*self.evaluations_in_all()[1:])
+        evaluation_hours = hours(*sum_evaluations(self.evaluations[0].values())[1:])
         return {
             "jobs": self.jobs(),
             "training_hours": hours(*device_seconds(self.runs, self.costs)),
@@ -158,9 +166,9 @@ class Estimate:
                 "seeds": ", ".join(f"{n} {state}" for state, n in states.items() if n),
                 "images": f"{training_images(run):,}",
                 "GFLOPs/image": f"{costs.training_flops(run) / 1e9:.3g}",
-                "images/s": _between(speed),
+                "images/s": between(speed),
                 "from": source,
-                "time of a job": f"{_between(job, duration)} on {gpus}",
+                "time of a job": f"{between(job, duration)} on {gpus}",
             }
             rows.append([*row.values()])
             sources.add(source)
@@ -183,7 +191,7 @@ class Estimate:
                 shared = batch.size // getattr(batch, "micro", 1) % gpus == 0
                 times.append(self._seconds_of_a_job(run).times(1 / gpus) if shared else None)
             if times[0] and times[0].high > LONG:
-                days = [_between(one.times(1 / 86400)) if one else "-" for one in times]
+                days = [between(one.times(1 / 86400)) if one else "-" for one in times]
                 rows.append([run.name, max(1, resources.gpus), *days])
         if rows:
             title = "Days of a job on several nodes (resources: {train: {nodes: N}})"
@@ -213,7 +221,7 @@ class Estimate:
         priced, others = self.evaluations
         if priced:
             rows = [(name, *one) for name, one in priced.items()]
-            rows.append(("total", *self.evaluations_in_all()))
+            rows.append(("total", *sum_evaluations(priced.values())))
             title = "Evaluation {} of one {} (benchmarks not counted)"
             self._print_times(title, ("measure", "jobs"), rows)
             say(
@@ -231,7 +239,7 @@ class Estimate:
         """Print what parts take in all and what is still to do; the last row has the sums."""
         unit, seconds = ("hours", 3600) if rows[-1][2].high >= 2 * 3600 else ("minutes", 60)
         lines = [
-            [name, number, *(_between(one.times(1 / seconds)) for one in both)]
+            [name, number, *(between(one.times(1 / seconds)) for one in both)]
             for name, number, *both in rows
         ]
         columns = [*header, unit, "still to do"]
@@ -281,6 +289,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:.2g}"
 
 
-def _between(range_: Range, write: Callable[[float], str] = _number) -> str:
+def between(range_: Range, write: Callable[[float], str] = _number) -> str:
+    """Write a range, or a number if its bounds are written alike."""
     low, high = write(range_.low), write(range_.high)
     return low if low == high else f"{low} to {high}"

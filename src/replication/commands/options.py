@@ -33,6 +33,15 @@ Results = Annotated[
     str | None,
     typer.Option(metavar="FOLDER", show_default=SETTING, help="Folder of the results."),
 ]
+PricedDevice = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        show_default="a100, or cpu at a scale that runs on CPUs",
+        help="Estimate the hours on this device of configs/hardware.yaml: a100, h100, h200 or cpu.",
+    ),
+]
 
 
 def open_catalog(

@@ -7,13 +7,9 @@ from typing import Annotated
 
 import typer
 
-from replication.commands.options import Data, Results, Runs, Scale, open_catalog
+from replication.commands.options import Data, PricedDevice, Results, Runs, Scale, open_catalog
 from vitrail.commands import say
 from vitrail.commands.app import Json, command
-from vitrail.errors import require_known
-
-# The papers trained on A100s.
-ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}
 
 
 @command()
@@ -27,15 +23,7 @@ def plan(
     ],
     as_json: Json = False,
     scale: Scale = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            show_default="a100, or cpu at a scale that runs on CPUs",
-            help="Estimate the hours on this device of configs/hardware.yaml: a100, h100, h200 or "
-            "cpu.",
-        ),
-    ] = None,
+    device: PricedDevice = None,
     data: Data = None,
     runs: Runs = None,
     results: Results = None,
@@ -49,17 +37,15 @@ def plan(
     vitrail plan octic_published variance_table3 --scale full
     vitrail plan all --scale full --device h200
     """
-    from replication.commands.cost import Costs, load_devices
+    from replication.commands.cost import costs_on
     from replication.commands.estimate import Estimate
     from replication.commands.state import runs_behind
 
     catalog = open_catalog(scale, runs, results, data)
     named = [one for target in targets for one in catalog.target(target).artifacts]
     artifacts = list({(one.paper, one.name): one for one in named}.values())
-    devices = load_devices(catalog.root)
-    name = device or ASSUMED_DEVICE[catalog.scale.device]
-    require_known("device", name, devices)
-    estimate = Estimate(catalog, artifacts, runs_behind(artifacts), Costs(catalog, devices[name]))
+    name, costs = costs_on(catalog, device)
+    estimate = Estimate(catalog, artifacts, runs_behind(artifacts), costs)
     if as_json:
         asked = {"targets": targets, "scale": catalog.scale.name, "device": name}
         say(json.dumps({**asked, **estimate.figures()}, indent=2))

@@ -13,6 +13,7 @@ from replication.plan.schema import place_of
 from vitrail.commands import count, say
 from vitrail.errors import VitrailError, did_you_mean
 
+DEFAULT = "default"  # the place of a value that nobody wrote
 NAMED = 3  # recipes that are named of those that a line sets, too
 
 
@@ -67,28 +68,39 @@ def _recipes_by_line(catalog: Catalog, paper: str) -> dict[str, list[str]]:
     for one in sorted(catalog.papers, key=lambda name: (name != paper, name)):
         for name in catalog.paper(one).recipes:
             called = name if one == paper else f"{one}/{name}"
-            for place in dict.fromkeys(_places(catalog.paper(one).values(name))):
-                found.setdefault(place, []).append(called)
+            written = catalog.paper(one).values(name)
+            for place in dict.fromkeys(place for _, _, place in places(written, written)):
+                if place != DEFAULT:
+                    found.setdefault(place, []).append(called)
     return found
 
 
-def _places(written: Mapping[str, Any]) -> Iterator[str]:
-    """Yield where each value of a recipe was written."""
-    for key, value in written.items():
-        if isinstance(value, dict) and value:
-            yield from _places(value)
-        elif place := place_of(written, key):
-            yield place
+def places(
+    values: Mapping[str, Any], written: Mapping[str, Any], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any, str]]:
+    """Yield each value of a recipe with its keys, and the file and line where it was `written`.
 
-
-def _explained(
-    values: Mapping[str, Any], written: Mapping[str, Any], indent: str = ""
-) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a recipe in YAML, and where each value was written."""
+    The place of a value that nobody wrote is `DEFAULT`.
+    """
     for key, value in values.items():
         if isinstance(value, dict) and value:
-            yield f"{indent}{yaml.safe_dump(key).splitlines()[0]}:", ""
-            yield from _explained(value, written.get(key) or {}, f"{indent}  ")
+            yield from places(value, written.get(key) or {}, (*above, key))
         else:
-            line = yaml.safe_dump({key: value}, default_flow_style=True, width=math.inf)
-            yield f"{indent}{line.strip()[1:-1]}", place_of(written, key) or "default"
+            yield (*above, key), value, place_of(written, key) or DEFAULT
+
+
+def as_yaml(key: str, value: Any) -> str:
+    """Write a key and its value on one line of YAML."""
+    line = yaml.safe_dump({key: value}, default_flow_style=True, width=math.inf)
+    return line.strip()[1:-1]
+
+
+def _explained(values: Mapping[str, Any], written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a recipe in YAML, and where each value was written."""
+    above: tuple[str, ...] = ()
+    for keys, value, place in places(values, written):
+        for depth, key in enumerate(keys[:-1]):
+            if keys[: depth + 1] != above[: depth + 1]:
+                yield f"{'  ' * depth}{yaml.safe_dump(key).splitlines()[0]}:", ""
+        above = keys[:-1]
+        yield f"{'  ' * len(above)}{as_yaml(keys[-1], value)}", place

@@ -18,7 +18,7 @@ from replication.evidence.comparison import as_measured
 from replication.evidence.report import cells_of
 from replication.evidence.tables import read_measured, render
 from replication.ledger import Ledger, Record, parse_record
-from replication.plan.catalog import Catalog, Run
+from replication.plan.catalog import Catalog, Paper, Run
 from replication.plan.nodes import AnyNode, RenderingNode
 from vitrail.errors import VitrailError
 
@@ -59,11 +59,16 @@ def claims_of(catalog: Catalog, folder: Path) -> pd.DataFrame:
     """Every paper's claims, judged on the results of one folder; their ids begin with the paper."""
     judged = []
     for paper in catalog.papers.values():
-        nodes = {name: catalog.rendering_node(one) for name, one in paper.artifacts.items()}
-        tables = {name: cells_of(node, folder) for name, node in nodes.items()}
-        claims = evaluate(paper.claims, tables, nodes)
+        claims = claims_of_paper(catalog, paper, folder)
         judged.append(claims.assign(id=[f"{paper.name}/{name}" for name in claims["id"]]))
     return pd.concat(judged, ignore_index=True)
+
+
+def claims_of_paper(catalog: Catalog, paper: Paper, folder: Path) -> pd.DataFrame:
+    """A paper's claims, judged on the results of one folder."""
+    nodes = {name: catalog.rendering_node(one) for name, one in paper.artifacts.items()}
+    tables = {name: cells_of(node, folder) for name, node in nodes.items()}
+    return evaluate(paper.claims, tables, nodes)
 
 
 def altered_files(node: RenderingNode) -> list[Path]:

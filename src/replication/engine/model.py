@@ -71,7 +71,7 @@ def require_recipe(path: Path, recipe_hash: str) -> None:
     if not path.exists():
         # Snakemake goes by the records: with one there, it would not train again.
         raise VitrailError(
-            f"{path} does not exist: run snakemake TARGET --forcerun RECORD to train this run, where "
+            f"{path} does not exist: run snakemake TARGET --forcerun RECORD to train this run; "
             f"RECORD is the file {path.parent.parent}/trained-*.json of this seed"
         )
     owner = weights_owner(path)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -43,6 +43,7 @@ from replication.plan.paper import (
     CellSpec,
     Labelled,
     PaperInfo,
+    PaperScale,
     Printed,
     read_reference,
 )
@@ -223,7 +224,8 @@ class Paper(PaperAtScale):
         self.name = folder.name
         self._runs_root = catalog.runs_root
         self.info = load(PaperInfo, folder / "paper.yaml")
-        super().__init__(folder, catalog.scale, catalog.datasets, catalog.root)
+        change = catalog.changes.get(self.name)
+        super().__init__(folder, catalog.scale, catalog.datasets, catalog.root, change)
 
     @functools.cached_property
     def artifacts(self) -> dict[str, Artifact]:
@@ -380,10 +382,15 @@ class Paper(PaperAtScale):
 
 
 class Catalog:
-    """All papers at one scale; every path that the graph uses comes from here."""
+    """All papers at one scale; every path that the graph uses comes from here.
 
-    def __init__(self, root: Path, settings: Settings) -> None:
-        self.root, self.settings = root, settings
+    `changes` are laid over what the papers of these names say of the scale.
+    """
+
+    def __init__(
+        self, root: Path, settings: Settings, changes: Mapping[str, PaperScale] | None = None
+    ) -> None:
+        self.root, self.settings, self.changes = root, settings, changes or {}
         self.scale = load_scale(root, settings.scale)
         self.runs_root = Path(settings.runs_root)
         self.data_root = Path(settings.data_root)
@@ -407,6 +414,11 @@ class Catalog:
                         f"'{name}' is a {known} in '{other}' and a {spec.kind} in '{paper.name}'; "
                         "rename one"
                     )
+
+    def changed(self, paper: str, recipe: str, values: Delta) -> Catalog:
+        """Return the catalogue that there would be if a recipe had these values at this scale."""
+        change = PaperScale(recipes={recipe: values})
+        return Catalog(self.root, self.settings, {paper: change})
 
     @property
     def artifacts(self) -> Iterator[Artifact]:

@@ -35,11 +35,16 @@ class PaperAtScale:
     """What a paper's folder says at one scale.
 
     `recipes` and `claims` are as the paper has them, before any scale; `layers` are the files of
-    the scale, the later laid over the earlier.
+    the scale, the later laid over the earlier, and a `change` that no file has over them all.
     """
 
     def __init__(
-        self, folder: Path, scale: Scale, datasets: Mapping[str, DatasetInfo], root: Path
+        self,
+        folder: Path,
+        scale: Scale,
+        datasets: Mapping[str, DatasetInfo],
+        root: Path,
+        change: PaperScale | None = None,
     ) -> None:
         """Read the files, or raise VitrailError where one is wrong or names what there is not."""
         self.folder, self.scale, self.datasets, self.root = folder, scale, datasets, root
@@ -50,6 +55,8 @@ class PaperAtScale:
             spec.refuse_equal_labels(f"{self.artifacts_path}, {name}")
         self.claims = read_claims(folder / "claims.yaml", self.artifacts_file.artifacts)
         self.layers = _read_layers(folder / "scales", scale.name, known_scales(root))
+        if change:
+            self.layers[Path("--set")] = change
         self._refuse_unknown_names()
 
     @property
@@ -86,8 +93,12 @@ class PaperAtScale:
 
     def printed(self, name: str) -> AnyRecipe:
         """A recipe as the paper has it, before any scale; errors as `recipe`."""
+        return self._recipe(name, self.printed_values(name))
+
+    def printed_values(self, name: str) -> Placed:
+        """What is written of a recipe before any scale, with the origin of each value."""
         self.require(name)
-        return self._recipe(name, self._completed(self.recipes[name]))
+        return self._completed(self.recipes[name])
 
     def changes(self, name: str) -> dict[str, str]:
         """What this scale changes of a recipe, as ``15 (paper: 100)`` by field.

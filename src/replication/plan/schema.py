@@ -57,9 +57,9 @@ class _Loader(_Base):
         for first, resolvers in _Base.yaml_implicit_resolvers.items()
     }
 
-    def __init__(self, text: str, path: Path) -> None:
+    def __init__(self, text: str, where: str) -> None:
         super().__init__(text)
-        self._path = path
+        self._where = where
 
     def read(self) -> Any:
         """Return the document's data; raises VitrailError where a mapping or an anchor is wrong."""
@@ -68,7 +68,7 @@ class _Loader(_Base):
             return None
         if self._written_out(node, {}) > MOST_VALUES:
             raise VitrailError(
-                f"{self._path} repeats anchors to more than {MOST_VALUES:,} values; repeat fewer"
+                f"{self._where} repeats anchors to more than {MOST_VALUES:,} values; repeat fewer"
             )
         return self.construct_document(node)
 
@@ -90,7 +90,7 @@ class _Loader(_Base):
             values.places[self.construct_object(key)] = self._place(key)
 
     def _place(self, key: yaml.Node) -> str:
-        return f"{self._path}:{key.start_mark.line + 1}"
+        return f"{self._where}:{key.start_mark.line + 1}"
 
     def _written_out(self, node: yaml.Node, known: dict[int, int | None]) -> int:
         """Count the values below a node with every anchor written out; `known` are counts so far.
@@ -144,16 +144,25 @@ def read_yaml(path: Path) -> Any:
         raise VitrailError(f"cannot read {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise VitrailError(f"{path} is not UTF-8 text; save it as such") from None
+    return parse_yaml(text, str(path)) or Placed({}, {})
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """Parse YAML that comes from `where` into plain data, None if it is empty; else as `read_yaml`.
+
+    Raises:
+        VitrailError: as `read_yaml`.
+    """
     try:
-        loader = _Loader(text, path)
+        loader = _Loader(text, where)
         try:
-            return loader.read() or Placed({}, {})
+            return loader.read()
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
-        raise VitrailError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+        raise VitrailError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
-        raise VitrailError(f"{path} is nested too deeply; nest it less") from None
+        raise VitrailError(f"{where} is nested too deeply; nest it less") from None
 
 
 def parse(model: type[Model], data: Any, where: str) -> Model:

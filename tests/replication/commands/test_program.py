@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-COMMANDS = ["plan", "doctor", "show", "status", "verify", "publish"]
+COMMANDS = ["plan", "doctor", "show", "why", "status", "verify", "publish"]
 STEPS = ["run", "fetch", "fetch-weights", "serve"]
 ALL = [*COMMANDS, "curves", "export", "audit", "pshap", "mmseg"]
 PROGRAM = "import sys, vitrail.__main__ as program\n"
@@ -90,8 +90,8 @@ def test_no_help_shows_its_markup_or_types_in_brackets(vitrail, arguments):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_scale_is_answered_with_the_closest(vitrail, command):
-    target = ["tiny"] if command in ("plan", "show") else []
-    done = vitrail(command, *target, "--scale", "smok")
+    target = {"plan": ["tiny"], "show": ["tiny"], "why": ["tiny_table1", "Plain", "Top-1"]}
+    done = vitrail(command, *target.get(command, []), "--scale", "smok")
     assert done.code == 2
     assert "scale 'smok' is unknown; did you mean 'smoke'?" in done.err
 

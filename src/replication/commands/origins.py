@@ -1,0 +1,323 @@
+"""Where the number of one cell comes from: the nodes behind it, and their records."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from replication.commands.cells import measured_text, printed_text
+from replication.commands.recipes import DEFAULT, as_yaml, places
+from replication.commands.results import claims_of_paper, ledger_of
+from replication.evidence.comparison import as_measured, compare
+from replication.evidence.report import VERDICTS
+from replication.evidence.tables import short_commit
+from replication.ledger import Record, read_record
+from replication.plan.catalog import Artifact, Catalog, Cell
+from replication.plan.claims import EVERY_ROW, Claim, Place
+from replication.plan.nodes import AnyNode, MeasurementNode, TrainingNode
+from replication.plan.paper import Labelled
+from vitrail.commands import count, heading, say, table
+from vitrail.errors import VitrailError, require_known
+from vitrail.provenance import duration
+
+WIDTH = 100  # columns of a line, where its words allow it
+INDENT = 13  # columns of the names before the values
+
+
+@dataclass(frozen=True)
+class NamedCell:
+    """A cell, the artifact that shows it, and the name of the recipe that it measures, if any.
+
+    Recipes that come out equal at a scale share a run; this is the name that the cell gives.
+    """
+
+    artifact: Artifact
+    cell: Cell
+    recipe: str | None
+
+    @property
+    def target(self) -> str:
+        """The name by which one asks for the artifact."""
+        return f"{self.artifact.paper}_{self.artifact.name}"
+
+
+def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell:
+    """Return the cell of a table or figure by its labels.
+
+    Raises:
+        VitrailError: there is no such target, it is several artifacts or has no cells, or no row or
+            column, or several, have the label.
+    """
+    artifacts = catalog.target(target).artifacts
+    if len(artifacts) != 1:
+        names = [f"{one.paper}_{one.name}" for one in artifacts]
+        raise VitrailError(f"'{target}' is several tables and figures: name one of {names}")
+    (artifact,) = artifacts
+    paper = catalog.paper(artifact.paper)
+    spec = paper.artifacts_file.artifacts[artifact.name]
+    if not artifact.cells:
+        raise VitrailError(f"'{target}' has no cells; name a table or figure that has")
+    at_row = _labelled(f"{target}: row", row, spec.rows)
+    at_column = _labelled(f"{target}: column", column, spec.columns)
+    place = (at_row.full_label, at_column.full_label)
+    cell = next(one for one in artifact.cells if (one.row, one.column) == place)
+    recipe = spec.cell_at(at_row, at_column, f"{paper.artifacts_path}, {artifact.name}").recipe
+    return NamedCell(artifact, cell, recipe if cell.measurement else None)
+
+
+def _labelled(what: str, label: str, known: Sequence[Labelled]) -> Labelled:
+    """The one row or column of a label, which may lack the group where that leaves one only."""
+    by_label = {one.full_label: one for one in known}
+    require_known(what, label, {*by_label, *(one.label for one in known)})
+    if label in by_label:
+        return by_label[label]
+    found = [one for one in known if one.label == label]
+    if len(found) > 1:
+        names = " or ".join(f"'{one.full_label}'" for one in found)
+        raise VitrailError(f"{what} '{label}' is in several groups: name {names}")
+    return found[0]
+
+
+def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
+    """What `vitrail why` tells of a cell, as plain data.
+
+    Raises:
+        VitrailError: a record or a file of results is damaged.
+    """
+    artifact, cell = named.artifact, named.cell
+    printed = cell.printed
+    return {
+        "target": named.target,
+        "source": artifact.source,
+        "row": cell.row,
+        "column": cell.column,
+        "scale": catalog.scale.name,
+        "unit": cell.unit,
+        "printed": vars(printed) if printed else None,
+        "measured": _measured(named, catalog),
+        "claims": _claims(named, catalog),
+        "measurement": _measurement(cell, catalog),
+        "trainings": _trainings(cell, catalog),
+        "recipe": _recipe(named, catalog),
+        "faults": _faults(named, catalog),
+    }
+
+
+def _measured(named: NamedCell, catalog: Catalog) -> dict[str, Any] | None:
+    """The number that the record of the cell's measurement gives, and the verdict on it."""
+    cell = named.cell
+    record = read_record(cell.measurement.path) if cell.measurement else None
+    if cell.measurement is None or record is None:
+        return None
+    node = catalog.rendering_node(named.artifact)
+    path = cell.measurement.path
+    tidy = compare(node, {path: as_measured(record, path)}).to_dict("records")
+    found = next(one for one in tidy if (one["row"], one["column"]) == (cell.row, cell.column))
+    names = ("measured", "std", "n_seeds", "ci_low", "ci_high", "verdict")
+    numbers = {name: None if pd.isna(found[name]) else found[name] for name in names}
+    return {**numbers, "text": measured_text(found, cell)}
+
+
+def _claims(named: NamedCell, catalog: Catalog) -> list[dict[str, Any]]:
+    """The claims that use a cell, as they are judged on the rendered tables and figures."""
+    paper = catalog.paper(named.artifact.paper)
+    using = {claim.id for claim in paper.claims if _uses(claim, named, paper.artifacts)}
+    if not using:
+        return []
+    judged = claims_of_paper(catalog, paper, catalog.results)
+    names = ("id", "statement", "source", "status", "detail")
+    return [
+        {name: claim[name] for name in names}
+        for claim in judged.to_dict("records")
+        if claim["id"] in using
+    ]
+
+
+def _uses(claim: Claim, named: NamedCell, artifacts: Mapping[str, Artifact]) -> bool:
+    """Whether a claim is judged on a cell; one on every row leaves out those of one side only."""
+    key = (named.artifact.name, named.cell.row, named.cell.column)
+    cells = [side for side in (claim.left, claim.right) if isinstance(side, Place)]
+    everywhere = all(
+        side.artifact in artifacts and named.cell.row in artifacts[side.artifact].rows
+        for side in cells
+        if side.row == EVERY_ROW
+    )
+    return everywhere and any(side.key(named.cell.row) == key for side in cells)
+
+
+def _measurement(cell: Cell, catalog: Catalog) -> dict[str, Any] | None:
+    """The cell's measurement: as its record has it, or as it is planned where it was not taken."""
+    if cell.measurement is None:
+        return None
+    path = cell.measurement.path
+    record = read_record(path)
+    node = record.node if record else catalog.node(path)
+    if not isinstance(node, MeasurementNode):
+        raise VitrailError(f"{path} is no record of a measurement; delete it and measure again")
+    known = {"name": node.name, "key": cell.key, "function": node.function, "args": node.args}
+    facts = record.outcome["provenance"] if record else {}
+    return {
+        **known,
+        "seeds": list(node.seeds),
+        "record": str(path),
+        **_made(record, [facts] if record else []),
+        "code": record.outcome["code"] if record else None,
+    }
+
+
+def _made(record: Record | None, facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a record and the facts of its parts say of how it was made; None where nothing does.
+
+    `seconds` are those of one device.
+    """
+    seconds = [
+        fact["wall_seconds"] * fact.get("processes", 1) for fact in facts if "wall_seconds" in fact
+    ]
+    devices = dict.fromkeys(str(fact["device"]) for fact in facts if "device" in fact)
+    return {
+        "sha256": record.sha256 if record else None,
+        "commit": "+".join(record.commits) if record else None,
+        "device": ", ".join(devices) or None,
+        "seconds": sum(seconds) if seconds else None,
+    }
+
+
+def _trainings(cell: Cell, catalog: Catalog) -> list[dict[str, Any]]:
+    """The trainings that a cell's measurement rests on, each after those that it starts from."""
+    if cell.measurement is None:
+        return []
+    found = []
+    for path, node in _trainings_behind(catalog.node(cell.measurement.path), catalog).items():
+        record = read_record(path)
+        facts = list(record.outcome["facts"].values()) if record else []
+        codes = dict.fromkeys(str(fact.get("code") or "") for fact in facts)
+        own = {"record": str(path), "seeds": list(node.seeds), **_made(record, facts)}
+        found.append({**own, "code": "+".join(codes) or None})
+    return found
+
+
+def _trainings_behind(node: AnyNode, catalog: Catalog) -> dict[Path, TrainingNode]:
+    found: dict[Path, TrainingNode] = {}
+    for path in node.inputs:
+        if path.parent not in catalog.runs:  # data
+            continue
+        training = catalog.node(path)
+        if isinstance(training, TrainingNode):
+            found |= {**_trainings_behind(training, catalog), path: training}
+    return found
+
+
+def _recipe(named: NamedCell, catalog: Catalog) -> dict[str, Any] | None:
+    """The recipe that is measured: the values that a file sets, with its line."""
+    measurement = named.cell.measurement
+    if measurement is None or measurement.on is None or named.recipe is None:
+        return None
+    paper = catalog.paper(measurement.paper)
+    as_printed = paper.artifacts_file.measures[measurement.name].on == "paper"
+    written = (paper.printed_values if as_printed else paper.values)(named.recipe)
+    values = measurement.on.recipe.model_dump(mode="json")
+    return {
+        "name": named.recipe,
+        "folder": str(measurement.on.folder),
+        "values": [
+            {"field": ".".join(keys), "value": value, "place": place}
+            for keys, value, place in places(values, written)
+            if place != DEFAULT
+        ],
+    }
+
+
+def _faults(named: NamedCell, catalog: Catalog) -> list[str]:
+    """What is wrong with the records behind a cell and with that of its table, with the remedy."""
+    ledger, node = ledger_of(catalog), catalog.rendering_node(named.artifact)
+    measurement = named.cell.measurement
+    paths = [measurement.path] if measurement else []
+    found = {fault.output: fault for path in (*paths, node.output) if (fault := ledger.fault(path))}
+    return [fault.remedy(node.target, node.scale) for fault in found.values()]
+
+
+def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
+    """Print what `origin_of` tells of a cell."""
+    cell = named.cell
+    place = f"{named.target}: {cell.row}, {cell.column}"
+    heading(f"{place} ({named.artifact.source}) at scale {origin['scale']}")
+    printed, measured = cell.printed, origin["measured"]
+    tell("printed", f"{printed_text(cell)} ({printed.source})" if printed else "no value")
+    tell("measured", _numbers(measured, cell) if measured else _not_measured(named, origin))
+    for fault in origin["faults"]:
+        tell("to correct", fault)
+    for number, claim in enumerate(origin["claims"]):
+        told = f"{claim['id']}, {claim['status']}: {claim['statement']} ({claim['source']})"
+        tell("" if number else "claims", told)
+    if not origin["claims"]:
+        tell("claims", "none uses this cell")
+    if origin["measurement"]:
+        _print_measurement(origin["measurement"])
+    if origin["trainings"]:
+        _print_trainings(origin["trainings"])
+    if recipe := origin["recipe"]:
+        if not origin["trainings"]:  # which end with an empty line
+            say("")
+        heading(f"Recipe {recipe['name']}: {recipe['folder']}")
+        for one in recipe["values"]:
+            say(f"{as_yaml(one['field'], one['value']):<40}  # {one['place']}")
+        say("The other fields have their defaults.")
+
+
+def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:
+    """A measured value with its spread, its interval and its verdict."""
+    parts = [f"{measured['text']} {cell.unit}".rstrip(), count(measured["n_seeds"], "seed")]
+    if measured["ci_low"] is not None:
+        parts.append(f"95 % interval {measured['ci_low']:.4g} to {measured['ci_high']:.4g}")
+    return ", ".join([*parts, VERDICTS[measured["verdict"]]])
+
+
+def _not_measured(named: NamedCell, origin: Mapping[str, Any]) -> str:
+    if named.cell.measurement is None:
+        return "nothing: no measure is named for this cell, or this scale leaves its recipe out"
+    return f"not yet: snakemake {named.target} --config scale={origin['scale']}"
+
+
+def _print_measurement(measurement: Mapping[str, Any]) -> None:
+    say("")
+    heading(f"Measurement {measurement['name']}: {measurement['key']}")
+    arguments = ", ".join(f"{key}={value}" for key, value in measurement["args"].items())
+    tell("function", measurement["function"])
+    tell("arguments", arguments or "none")
+    tell("seeds", ", ".join(map(str, measurement["seeds"])))
+    tell("record", measurement["record"])
+    if measurement["sha256"] is None:
+        return
+    tell("sha256", measurement["sha256"])
+    tell("code", measurement["code"])
+    tell("commit", measurement["commit"] or "unknown")
+    tell("device", measurement["device"] or "unknown")
+    tell("time", _time(measurement["seconds"]) or "unknown")
+
+
+def _print_trainings(trainings: Sequence[Mapping[str, Any]]) -> None:
+    say("")
+    rows = []
+    for one in trainings:
+        made = one["sha256"] is not None
+        commit = "+".join(map(short_commit, (one["commit"] or "").split("+")))
+        told = [commit or "unknown", one["code"] or "unknown", _time(one["seconds"])]
+        seeds = ", ".join(map(str, one["seeds"]))
+        rows.append([one["record"], seeds, *(told if made else ["not trained", None, None])])
+    table(["record", "seeds", "commit", "code", "time"], rows, ["time"], title="Trainings")
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else duration(seconds)
+
+
+def tell(name: str, text: str) -> None:
+    """Print a name and a text beside it, broken between words at `WIDTH` columns."""
+    lines = textwrap.wrap(text, WIDTH - INDENT, break_long_words=False, break_on_hyphens=False)
+    for number, line in enumerate(lines):
+        say(f"{'' if number else name:<{INDENT}}{line}")

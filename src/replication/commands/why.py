@@ -1,0 +1,67 @@
+"""``vitrail why``: where a cell's number comes from, and what a changed recipe would cost."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from replication.commands.options import PricedDevice, Results, Runs, Scale, open_catalog
+from vitrail.commands import say
+from vitrail.commands.app import Json, command
+from vitrail.errors import VitrailError
+
+
+@command()
+def why(
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="A table or figure (variance_table5).")
+    ],
+    row: Annotated[
+        str,
+        typer.Argument(
+            metavar="ROW", help="The row's label; its group may be left out where no other has it."
+        ),
+    ],
+    column: Annotated[str, typer.Argument(metavar="COLUMN", help="The column's label, likewise.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Say what would be due, and what it would cost, if the cell's recipe had this "
+            "value at this scale; may be given several times. FIELD is a path in the recipe, such "
+            "as schedule.epochs; VALUE is YAML.",
+        ),
+    ] = None,
+    device: PricedDevice = None,
+    as_json: Json = False,
+    scale: Scale = None,
+    runs: Runs = None,
+    results: Results = None,
+) -> None:
+    """Tell where one cell's number comes from.
+
+    Prints the printed and the measured value, the claims that use the cell, the measurement, the
+    trainings, and the recipe with the file and line of each value.
+
+    \b
+    vitrail why variance_table5 "Mixup 0.2, Cutmix 1.0" ViT-S/16
+    vitrail why variance_table5 "Mixup 0.2, Cutmix 1.0" ViT-S/16 --set schedule.epochs=20
+    """
+    from replication.commands.changes import price_changes, print_changes
+    from replication.commands.origins import find_cell, origin_of, print_origin
+
+    if device and not changes:
+        raise VitrailError("--device is for the price of a change; add --set FIELD=VALUE")
+    catalog = open_catalog(scale, runs, results)
+    cell = find_cell(catalog, target, row, column)
+    origin = origin_of(cell, catalog)
+    change = price_changes(cell, catalog, changes, device) if changes else None
+    if as_json:
+        say(json.dumps({**origin, **({"changed": change} if change else {})}, indent=2))
+        return
+    print_origin(origin, cell)
+    if change:
+        print_changes(change)

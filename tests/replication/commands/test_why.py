@@ -1,0 +1,280 @@
+import json
+
+import pytest
+import yaml
+
+from replication.ledger import read_record
+from replication.plan.schema import read_yaml
+
+CELL = ["why", "tiny_table1", "Plain", "Top-1"]
+SMOKE = ["--scale", "smoke"]
+
+
+@pytest.fixture
+def asked(vitrail):
+    """What ``vitrail why`` tells, as data."""
+
+    def ask(*arguments, scale="smoke"):
+        done = vitrail("why", *arguments, "--scale", scale, "--json")
+        assert done.code == 0, done.err
+        return json.loads(done.out)
+
+    return ask
+
+
+def grouped(checkout, columns):
+    """Give Table 1 columns of these groups and labels, the first of them the measured one."""
+    paper = checkout / "configs" / "papers" / "tiny"
+    for file in ("reference/table1.csv", "claims.yaml"):
+        (paper / file).unlink()
+    artifacts = read_yaml(paper / "artifacts.yaml")
+    first = artifacts["artifacts"]["table1"]["columns"][0]
+    artifacts["artifacts"]["table1"]["columns"] = [
+        {**first, "group": group, "label": label} for group, label in columns
+    ]
+    (paper / "artifacts.yaml").write_text(yaml.safe_dump(artifacts, sort_keys=False))
+
+
+def test_a_cell_has_its_measurement_and_trainings_as_their_records_say(asked, make):
+    catalog = make({"plain": [75.0, 76.0, 77.0], "mixup": [70.0, 71.0, 72.0]})
+    path = catalog.paper("tiny").measurement("accuracy", "plain").path
+    record = read_record(path)
+    told = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
+    assert told["printed"] == {"value": 74.8, "std": 0.1, "source": "Table 1, p. 1"}
+    measured = told["measured"]
+    assert (measured["measured"], measured["n_seeds"]) == (76.0, 3)
+    assert measured["std"] == pytest.approx(1.0)
+    assert measured["verdict"] == "not_comparable"
+    measurement = told["measurement"]
+    assert measurement["function"] == "vitrail.measures.accuracy:accuracy"
+    assert (measurement["key"], measurement["seeds"]) == ("top1", [0, 1, 2])
+    assert (measurement["record"], measurement["sha256"]) == (str(path), record.sha256)
+    assert measurement["code"] == record.outcome["code"]
+    assert (measurement["commit"], measurement["seconds"]) == ("a" * 40, 1.0)
+    run = catalog.paper("tiny").run("plain")
+    assert [one["record"] for one in told["trainings"]] == list(map(str, run.records))
+    assert {one["code"] for one in told["trainings"]} == {run.code}
+    assert [seed for one in told["trainings"] for seed in one["seeds"]] == [0, 1, 2]
+    assert told["faults"] == []
+
+
+def test_the_claims_of_a_cell_are_those_that_read_it(asked, make):
+    make({"plain": [75.0, 75.1, 75.2], "mixup": [70.0, 70.1, 70.2]})
+    (claim,) = asked("tiny_table1", "Plain", "Top-1", scale="laptop")["claims"]
+    assert (claim["id"], claim["status"]) == ("plain-is-better", "held")
+    assert asked("tiny_table1", "Plain", "Ratio", scale="laptop")["claims"] == []
+
+
+@pytest.mark.parametrize("row", ["Plain", "Mixup"])
+def test_a_claim_on_every_row_is_of_each_row(asked, checkout, row):
+    path = checkout / "configs" / "papers" / "tiny" / "claims.yaml"
+    (claim,) = read_yaml(path)
+    claim["left"]["row"] = claim["right"]["row"] = "*"
+    claim["right"]["column"] = "Ratio"
+    path.write_text(yaml.safe_dump([dict(claim)]))
+    for column in ("Top-1", "Ratio"):
+        (used,) = asked("tiny_table1", row, column)["claims"]
+        assert used["id"] == claim["id"]
+
+
+def test_a_claim_on_every_row_leaves_out_the_rows_of_one_side(asked, checkout):
+    """Table 2 has no row of Table 1."""
+    path = checkout / "configs" / "papers" / "tiny" / "claims.yaml"
+    (claim,) = read_yaml(path)
+    claim["left"]["row"] = claim["right"]["row"] = "*"
+    claim["right"]["artifact"] = "table2"
+    path.write_text(yaml.safe_dump([dict(claim)]))
+    assert asked("tiny_table1", "Plain", "Top-1")["claims"] == []
+
+
+def test_the_recipe_has_the_file_and_line_of_each_value(asked, checkout, catalog):
+    recipe = asked("tiny_table1", "Mixup", "Top-1")["recipe"]
+    assert recipe["name"] == "mixup"
+    assert recipe["folder"] == str(catalog().paper("tiny").run("mixup").folder)
+    found = {one["field"]: one for one in recipe["values"]}
+    assert "augmentation.cutmix" not in found  # its default
+    paper = "configs/papers/tiny"
+    for field, value, file in (
+        ("augmentation.mixup", 0.8, f"{paper}/recipes.yaml"),
+        ("schedule.epochs", 1, f"{paper}/scales/smoke.yaml"),
+    ):
+        place, _, number = found[field]["place"].rpartition(":")
+        assert (found[field]["value"], place) == (value, file)
+        line = (checkout / file).read_text().splitlines()[int(number) - 1]
+        assert line.strip() == f"{field.rpartition('.')[2]}: {value}"
+
+
+def test_a_measure_of_the_papers_own_recipe_has_its_values_and_lines(asked, vitrail, checkout):
+    """The scale has one epoch, the paper three."""
+    path = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
+    artifacts = read_yaml(path)
+    artifacts["measures"]["facts"]["on"] = "paper"
+    artifacts["artifacts"]["table1"]["columns"][1]["recipe"] = "{mix}"
+    path.write_text(yaml.safe_dump(artifacts, sort_keys=False))
+    told = asked("tiny_table1", "Plain", "Ratio")
+    found = {one["field"]: one for one in told["recipe"]["values"]}["schedule.epochs"]
+    assert found["value"] == 3
+    assert found["place"].startswith("configs/papers/tiny/recipes.yaml:")
+    assert told["trainings"] == []
+    done = vitrail("why", "tiny_table1", "Plain", "Ratio", *SMOKE, "--set", "schedule.epochs=2")
+    assert done.code == 2
+    assert "at this scale only" in done.err
+
+
+def test_it_fits_on_a_screen_of_100_columns(vitrail, make):
+    make({"plain": [75.0, 76.0, 77.0]})
+    done = vitrail(*CELL, "--scale", "laptop", "--set", "schedule.epochs=2")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert [line for line in lines if len(line) > 100] == []
+    assert len(lines) < 60
+
+
+def test_a_cell_that_is_not_measured_says_what_makes_it(vitrail, asked):
+    told = asked("tiny_table1", "Plain", "Top-1")
+    assert told["measured"] is None
+    assert told["measurement"]["sha256"] is None
+    assert [one["sha256"] for one in told["trainings"]] == [None]
+    assert "snakemake tiny_table1 --config scale=smoke" in vitrail(*CELL, *SMOKE).out
+
+
+def test_a_training_is_named_before_its_measurement_is_taken(asked, make):
+    catalog = make({"plain": [75.0, 76.0, 77.0]})
+    catalog.paper("tiny").measurement("accuracy", "plain").path.unlink()
+    told = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
+    assert told["measured"] is None
+    assert all(one["sha256"] for one in told["trainings"])
+
+
+def test_a_fine_tuning_rests_on_the_trainings_that_it_starts_from(asked, catalog, fine_tuning):
+    told = asked("tiny_table2", "Tuned", "Top-1")
+    runs = [catalog().paper("tiny").run(name) for name in ("plain", "tuned")]
+    records = [str(record) for run in runs for record in run.records]
+    assert [one["record"] for one in told["trainings"]] == records
+
+
+def test_what_is_wrong_behind_a_number_is_said_with_its_remedy(asked, make):
+    catalog = make({"plain": [75.0, 76.0, 77.0]})
+    catalog.paper("tiny").run("plain").weights(0).write_text("other weights")
+    (fault, *_) = asked("tiny_table1", "Plain", "Top-1", scale="laptop")["faults"]
+    assert "snakemake tiny_table1 --forcerun" in fault
+
+
+def test_a_label_needs_its_group_only_where_another_group_has_it(vitrail, checkout, asked):
+    grouped(checkout, [("A", "Top-1"), ("B", "Top-1"), ("B", "Top-5")])
+    assert asked("tiny_table1", "Plain", "Top-5")["column"] == "B / Top-5"
+    assert asked("tiny_table1", "Plain", "A / Top-1")["column"] == "A / Top-1"
+    done = vitrail("why", "tiny_table1", "Plain", "Top-1", *SMOKE)
+    assert done.code == 2
+    assert "'A / Top-1' or 'B / Top-1'" in done.err
+
+
+@pytest.mark.parametrize(
+    ("cell", "closest"),
+    [
+        (("tiny_tabel1", "Plain", "Top-1"), "tiny_table1"),
+        (("tiny_table1", "Plian", "Top-1"), "Plain"),
+        (("tiny_table1", "Plain", "Top1"), "Top-1"),
+        (("tiny_table1", "plain", "Top-1"), "Plain"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_closest(vitrail, cell, closest):
+    done = vitrail("why", *cell, *SMOKE)
+    assert done.code == 2
+    assert f"did you mean '{closest}'?" in done.err
+
+
+def test_a_target_of_several_artifacts_has_no_cell(vitrail):
+    done = vitrail("why", "tiny", "Plain", "Top-1", *SMOKE)
+    assert done.code == 2
+    assert "tiny_table1" in done.err
+    assert "tiny_table2" in done.err
+
+
+def test_a_changed_recipe_makes_its_training_measurement_and_tables_due(asked, catalog):
+    told = asked("tiny_table1", "Mixup", "Top-1", "--set", "schedule.epochs=2")["changed"]
+    assert told["set"] == {"schedule.epochs": [1, 2]}
+    (folder,) = told["runs"]
+    assert folder.startswith("runs/tiny/mixup-")
+    assert folder != str(catalog().paper("tiny").run("mixup").folder)
+    assert (told["measurements"], told["artifacts"]) == (1, ["tiny_table1"])
+    low, high = told["training_hours"]
+    assert 0 < low <= high
+
+
+def test_the_price_is_the_one_that_plan_would_give_of_the_changed_recipe(asked, vitrail, checkout):
+    """Written into the file of the scale, the change is priced by `plan`."""
+    told = asked("tiny_table2", "Published", "Top-1", "--set", "schedule.epochs=2")["changed"]
+    file = checkout / "configs" / "papers" / "tiny" / "scales" / "smoke.yaml"
+    scale = read_yaml(file)
+    scale["recipes"]["published"] = {"schedule": {"epochs": 2}}
+    file.write_text(yaml.safe_dump(scale, sort_keys=False))
+    planned = json.loads(vitrail("plan", "tiny_table2", *SMOKE, "--json").out)
+    assert planned["training_hours"]["to_do"] == pytest.approx(told["training_hours"])
+    assert planned["evaluation_hours"]["to_do"] == pytest.approx(told["evaluation_hours"])
+
+
+def test_twice_the_epochs_cost_twice_the_hours(asked):
+    cell = ("tiny_table1", "Mixup", "Top-1")
+    once, twice = (
+        asked(*cell, "--set", f"schedule.epochs={n}", "--set", "ema_decay=0.5")["changed"]
+        for n in (2, 4)
+    )
+    assert twice["training_hours"] == pytest.approx([2 * hours for hours in once["training_hours"]])
+    assert twice["evaluation_hours"] == pytest.approx(once["evaluation_hours"])
+
+
+def test_what_starts_from_the_weights_of_a_changed_recipe_is_due_too(asked, fine_tuning):
+    told = asked("tiny_table1", "Plain", "Top-1", "--set", "optimizer.lr=0.5")["changed"]
+    names = [folder.rpartition("/")[2].rpartition("-")[0] for folder in told["runs"]]
+    assert sorted(names) == ["again", "plain", "tuned"]  # "again" had the run of "plain"
+    assert told["artifacts"] == ["tiny_table1", "tiny_table2"]
+
+
+def test_nothing_is_due_for_the_value_that_a_recipe_has(asked):
+    told = asked("tiny_table1", "Mixup", "Top-1", "--set", "schedule.epochs=1")["changed"]
+    assert (told["runs"], told["measurements"], told["artifacts"]) == ({}, 0, [])
+    assert told["training_hours"] == [0, 0]
+
+
+def test_asking_changes_nothing(asked, checkout):
+    def files():
+        return {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
+
+    before = files()
+    asked("tiny_table1", "Mixup", "Top-1", "--set", "schedule.epochs=2")
+    assert files() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("schedule.epoch=2", "did you mean 'epochs'?"),
+        ("schedul.epochs=2", "did you mean 'schedule'?"),
+        ("schedule.epochs=many", "schedule.epochs"),
+        ("schedule=2", "schedule"),
+        ("data.dataset.name=digits", "data.dataset"),
+        ("data.dataset=digit", "digit"),
+        ("optimizer.name=[", "not valid YAML"),
+        ("task=classifying", "did you mean 'classification'?"),
+        ("schedule.epochs", "write a field and its value"),
+        (".epochs=2", "write a field and its value"),
+    ],
+)
+def test_a_wrong_change_is_refused_in_one_sentence(vitrail, change, said):
+    done = vitrail(*CELL, *SMOKE, "--set", change)
+    assert done.code == 2
+    assert said in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_cell_without_recipe_has_none_to_change(vitrail):
+    done = vitrail("why", "tiny_table1", "Plain", "Ratio", *SMOKE, "--set", "schedule.epochs=2")
+    assert done.code == 2
+    assert "measures no recipe" in done.err
+
+
+def test_a_device_is_for_a_price(vitrail):
+    done = vitrail(*CELL, *SMOKE, "--device", "a100")
+    assert done.code == 2
+    assert "--set" in done.err
