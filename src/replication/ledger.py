@@ -90,8 +90,8 @@ def parse_record(content: Any, place: str) -> Record:
     for name, kind in OUTCOMES[record.node.kind].items():
         found = outcome.get(name)
         whole = isinstance(found, kind)
-        if whole and isinstance(record.node, TrainingNode):
-            whole = set(found) == {str(seed) for seed in record.node.seeds}
+        if isinstance(record.node, TrainingNode) and isinstance(found, dict):
+            whole = found.keys() == {str(seed) for seed in record.node.seeds}
             whole = whole and all(isinstance(value, OF_SEED[name]) for value in found.values())
         if not whole:
             raise VitrailError(

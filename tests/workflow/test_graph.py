@@ -62,10 +62,9 @@ def test_a_fifth_paper_brings_its_own_training_and_its_own_measure(tmp_path, add
     shutil.copytree(own / "package", tmp_path / MODELS.parent, dirs_exist_ok=True)
     (tmp_path / PAPER / "reference" / "table1.csv").unlink()
     (tmp_path / PAPER / "claims.yaml").unlink()
-    command = "from replication.cli import app; app()"
     arguments = ("plan", "template_table1", "--scale", "smoke", "--json")
     planned = subprocess.run(
-        [sys.executable, "-c", command, *arguments],
+        [sys.executable, "-m", "vitrail", *arguments],
         cwd=checkout.path,
         env={**os.environ, "PYTHONPATH": "src"},
         capture_output=True,

@@ -61,7 +61,7 @@ def run(
             "outputs": {file.name: sha256(file) for file in files},
         }
     else:
-        from replication.evidence.report import write_report
+        from replication.evidence.page import write_report
 
         write_report(wanted)
         outcome = {"outputs": {file.name: sha256(file) for file in wanted.files}}

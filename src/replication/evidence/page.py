@@ -19,17 +19,35 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 
 from replication.evidence.claims import STATUSES
-from replication.evidence.report import VERDICTS, Results, circumstances, count_evidence
+from replication.evidence.report import (
+    VERDICTS,
+    Results,
+    circumstances,
+    count_evidence,
+    report,
+    results_of,
+)
 from replication.evidence.tables import Number, origin, rows_of, short_commit
+from replication.ledger import require_record
+from replication.plan.nodes import RenderingNode
+from vitrail.files import write_atomically
 
 if TYPE_CHECKING:
-    from replication.plan.nodes import RenderingNode, ReportedPaper
+    from replication.plan.nodes import ReportedPaper, ReportNode
 
 ICONS = {"held": "✓", "contrary": "✗", "undecided": "?", "not run": "–"}
 BANNER = (
     "These numbers come from small models on stand-ins: small datasets that replace the papers' "
     "data. What holds here shows that a method does what its paper says, and no more."
 )
+
+
+def write_report(node: ReportNode) -> None:
+    """Write the report from the records of all artifacts; VitrailError where one is missing."""
+    renderings = (require_record(path).node for path in node.renderings)
+    results = results_of(node, (one for one in renderings if isinstance(one, RenderingNode)))
+    for file, text in zip(node.files, (report(results), page(results)), strict=True):
+        write_atomically(file, text)
 
 
 def page(results: Results) -> str:

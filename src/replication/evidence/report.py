@@ -13,9 +13,8 @@ import pandas as pd
 from replication.evidence.claims import STATUSES, evaluate
 from replication.evidence.comparison import COLUMNS, read_cells
 from replication.evidence.tables import markdown_escape, pipe_table, short_commit
-from replication.ledger import Record, read_record, require_record
+from replication.ledger import Record, read_record
 from replication.plan.nodes import RenderingNode, ReportNode, TrainingNode
-from vitrail.files import write_atomically
 from vitrail.provenance import duration
 
 if TYPE_CHECKING:
@@ -69,16 +68,6 @@ class Results:
     def file(self, artifact: RenderingNode, suffix: str) -> Path:
         """One of an artifact's files, which exists if it is built."""
         return self.folder / artifact.paper / f"{artifact.name}{suffix}"
-
-
-def write_report(node: ReportNode) -> None:
-    """Write the report from the records of all artifacts; VitrailError where one is missing."""
-    from replication.evidence.page import page
-
-    renderings = (require_record(path).node for path in node.renderings)
-    results = results_of(node, (one for one in renderings if isinstance(one, RenderingNode)))
-    for file, text in zip(node.files, (report(results), page(results)), strict=True):
-        write_atomically(file, text)
 
 
 def results_of(

@@ -188,6 +188,12 @@ def of_measurements(catalog, condition):
     return paths
 
 
+def figures_of(catalog, *modules):
+    """The figures that some modules draw, which import what they illustrate."""
+    drawn = {str(path): one.draw for path, one in catalog.renderings.items() if one.draw}
+    return {path for path, draw in drawn.items() if draw.partition(":")[0] in modules}
+
+
 def names_adaptive(recipe):
     """Whether a recipe is of a model, or a segmenter, that selects grids."""
     return recipe.model.name.startswith(("a_", "canonical_"))
@@ -211,7 +217,7 @@ def test_the_selection_of_grids_concerns_the_models_that_select(after, catalog):
         ),
     )
     older, records = of_runs(catalog, lambda run: names_adaptive(run.recipe))
-    assert changed == Changed(due, records, older, NOTHING)
+    assert changed == Changed(due, records, older, figures_of(catalog, "vitrail.shift.figures"))
 
 
 def test_an_embedding_concerns_the_models_of_its_paper(after, catalog):
@@ -222,7 +228,7 @@ def test_an_embedding_concerns_the_models_of_its_paper(after, catalog):
     )
     due = of_measurements(catalog, lambda one: one.paper == "position")
     older, records = of_runs(catalog, lambda run: run.recipe.model.name == "position_vit")
-    assert changed == Changed(due, records, older, NOTHING)
+    assert changed == Changed(due, records, older, figures_of(catalog, "vitrail.position.figures"))
 
 
 LOOKING = {
@@ -230,7 +236,7 @@ LOOKING = {
     *("vitrail.dinov2.probes", "vitrail.dinov2.patch_probes", "vitrail.octic.rotation"),
     *("vitrail.position.measures", "vitrail.shift.illustrations", "vitrail.variance.measures"),
     # The transforms of a training are among its hyperparameters.
-    *("replication.engine.hyperparameters", "replication.engine.dinov2_cost"),
+    *("replication.engine.hyperparameters", "replication.engine.dinov2.cost"),
 }
 """Measures that look at images through the library's views; mmseg's views are its own."""
 
@@ -241,7 +247,8 @@ def test_the_views_of_images_concern_whatever_looks_at_images(after, catalog):
     )
     due = of_measurements(catalog, lambda one: one.function.partition(":")[0] in LOOKING)
     older, records = of_runs(catalog, lambda run: run.recipe.task != "segmentation")
-    assert changed == Changed(due, records, older, NOTHING)
+    drawn = figures_of(catalog, "vitrail.shift.figures", "vitrail.position.figures")
+    assert changed == Changed(due, records, older, drawn)
 
 
 def datasets_of(measurement):
