@@ -20,7 +20,7 @@ from replication.evidence.tables import markdown_escape, pipe_table
 from replication.plan.catalog import Catalog
 from replication.plan.paper import PaperInfo
 
-SOURCES, TESTS = Path("src") / "vitrail", Path("tests")
+SOURCES, TESTS = Path("src"), Path("tests")
 FOLDER = Path("docs") / "equations"
 NUMBER = r"(?=[A-Z\d])[A-Z]?\d*(?:\.\d+)*"
 ITEM = (
@@ -66,6 +66,7 @@ class Place:
             text = self.symbol.removeprefix("test_").replace("_", " ")
         else:
             module = ".".join(self.file.relative_to(SOURCES).with_suffix("").parts)
+            module = module.removeprefix("vitrail.")
             text = f"`{'.'.join(filter(None, [module.removesuffix('.__init__'), self.symbol]))}`"
         fragment = f"#{self.symbol}" if self.symbol else ""
         return f"[{text}](../../{self.file.as_posix()}{fragment})"

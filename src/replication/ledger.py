@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,9 +132,9 @@ class Fault:
 
     def remedy(self, target: str, scale: str) -> str:
         """The sentence, with the commands that put it right for a target."""
-        delete = f"rm -r {' '.join(map(str, self.remove))} && " if self.remove else ""
-        again = f"snakemake {target} --forcerun {self.output} --config scale={scale}"
-        return f"{self.what}: {delete}{again}"
+        delete = shlex.join(["rm", "-r", *map(str, self.remove)]) + " && " if self.remove else ""
+        forced = ["snakemake", target, "--forcerun", str(self.output)]
+        return f"{self.what}: {delete}{shlex.join([*forced, '--config', f'scale={scale}'])}"
 
 
 class Ledger:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from replication.engine.engine import TrainingRun
 from replication.engine.model import require_recipe, weights_owner
-from replication.ledger import read_record
+from replication.ledger import require_record
 from vitrail.errors import VitrailError
 from vitrail.files import sha256
 
@@ -55,16 +55,19 @@ def run_of_seed(job: TrainingNode, seed: int, views: Views) -> TrainingRun[AnyRe
 def require_own_weights(run: TrainedRun, seed: int) -> str:
     """Refuse weights of another seed, or others than the run's record names; return their SHA-256.
 
-    A rehearsal leaves no record; its weights need only name the seed.
+    Raises:
+        VitrailError: the weights or their record are missing, damaged or others.
     """
-    weights, path = run.weights(seed), run.records.get(seed)
-    remedy = f"delete {path or run.folder} and {weights.parent} to train seed {seed} again"
+    weights, path = run.weights(seed), run.records[seed]
+    remedy = (
+        f"delete {weights.parent} and run snakemake TARGET --forcerun {path} to train seed {seed} "
+        "again"
+    )
     owner = weights_owner(weights).get("seed")
     if owner != seed:
         raise VitrailError(f"{weights} holds weights of seed {owner}, not of seed {seed}; {remedy}")
     digest = sha256(weights)
-    record = read_record(path) if path else None
-    if record is not None and record.outcome["sha256"].get(str(seed)) != digest:
+    if require_record(path).outcome["sha256"].get(str(seed)) != digest:
         raise VitrailError(
             f"{weights} has not the SHA-256 of the weights that {path} names; {remedy}"
         )

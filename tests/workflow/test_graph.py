@@ -363,3 +363,34 @@ def test_a_results_folder_that_is_a_file_is_told_and_nothing_is_lost(made):
 
 def test_snakemake_alone_makes_everything(checkout):
     assert checkout.planned(*SMOKE)["all"] == 1
+
+
+@pytest.mark.parametrize("broken", ["weights", "measurement"])
+def test_the_printed_remedy_followed_to_the_letter_mends_the_results(made, broken):
+    (weights,) = (made.path / "runs/template").glob("wide-*/seed0/weights.safetensors")
+    if broken == "weights":
+        with weights.open("ab") as file:
+            file.write(b"one byte more")
+    else:
+        path = next(weights.parents[1].glob("measurements/*.json"))
+        record = json.loads(path.read_text())
+        record["code"] = "0" * 16
+        path.write_text(json.dumps(record, indent=1) + "\n")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": "src",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+
+    def shell(command):
+        return subprocess.run(
+            command, shell=True, cwd=made.path, env=environment, capture_output=True, text=True
+        )
+
+    told = shell("python -m vitrail status --scale smoke").stdout
+    remedies = [line.partition(": ")[2] for line in told.splitlines() if "--forcerun" in line]
+    assert remedies, told
+    for remedy in remedies:
+        done = shell(f"{remedy} --cores 2")
+        assert done.returncode == 0, done.stderr
+    assert "--forcerun" not in shell("python -m vitrail status --scale smoke").stdout

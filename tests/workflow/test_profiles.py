@@ -64,20 +64,20 @@ def slurm(root):
 
 def test_the_slurm_profile_selects_full_scale(full):
     (table,) = of_rule(full, "table")
-    assert table.output.startswith("results/full/variance/table5.csv")
+    assert table.output.startswith("results/full/variance/table5.json")
 
 
 def test_the_scale_of_the_command_line_wins(checkout):
     jobs = dry_run(checkout, "variance_table5", *SLURM, "--config", "scale=smoke")
     (table,) = of_rule(jobs, "table")
-    assert table.output.startswith("results/smoke/variance/table5.csv")
+    assert table.output.startswith("results/smoke/variance/table5.json")
     assert {job.resources["gpu"] for job in of_rule(jobs, "train")} == {"0"}
 
 
 def test_another_setting_on_the_command_line_keeps_full_scale(checkout):
     jobs = dry_run(checkout, "variance_table5", *SLURM, "--config", "results_root=elsewhere")
     (table,) = of_rule(jobs, "table")
-    assert table.output.startswith("elsewhere/full/variance/table5.csv")
+    assert table.output.startswith("elsewhere/full/variance/table5.json")
 
 
 @pytest.mark.parametrize("rule", ["train", "evaluate"])

@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replication.data.segmentation import stems
 from vitrail.errors import VitrailError
-from vitrail.images.opening import SPLITS, build
+from vitrail.images.opening import SPLITS, build, stems
 
 if TYPE_CHECKING:
     from replication.plan.datasets import DatasetInfo, Images, SegmentationFormat

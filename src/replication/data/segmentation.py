@@ -6,7 +6,6 @@ becomes 255 and the classes count from zero (`reduce_zero_label`).
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from torch.utils.data import Dataset
 
 from vitrail.errors import VitrailError
 from vitrail.images.decoding import IGNORED, read_image, read_mask
+from vitrail.images.opening import stems
 
 if TYPE_CHECKING:
     from vitrail.images.opening import Split
@@ -25,20 +25,6 @@ if TYPE_CHECKING:
     from replication.plan.datasets import DatasetInfo
 
 ADE_FOLDERS: dict[Split, str] = {"train": "training", "val": "validation"}
-
-
-def stems(folder: Path, suffix: str) -> set[str]:
-    """Names of the files below a folder that end with `suffix`, without it, with their folders."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    return {
-        os.path.relpath(os.path.join(parent, name), folder).removesuffix(suffix)
-        for parent, _, names in os.walk(folder, onerror=fail, followlinks=True)
-        for name in names
-        if name.endswith(suffix) and not name.startswith(".")
-    }
 
 
 class MaskedImages(Dataset[tuple[Image.Image, np.ndarray]]):

@@ -71,8 +71,8 @@ def require_recipe(path: Path, recipe_hash: str) -> None:
     if not path.exists():
         # Snakemake goes by the records: with one there, it would not train again.
         raise VitrailError(
-            f"{path} does not exist: delete {path.parent.parent}/trained-*.json if there is one, "
-            "and start snakemake again to train this run"
+            f"{path} does not exist: run snakemake TARGET --forcerun RECORD to train this run, where "
+            f"RECORD is the file {path.parent.parent}/trained-*.json of this seed"
         )
     owner = weights_owner(path)
     if owner.get("recipe_hash") != recipe_hash:

@@ -46,13 +46,13 @@ class SeedFolders:
 class TrainedRun(SeedFolders, Strict):
     """A trained run, for the jobs that use its weights: where they lie, and the records of them.
 
-    `records` are those of the training nodes, by seed; a rehearsal leaves none.
+    `records` are those of the training nodes, by seed.
     """
 
     name: str
     recipe_hash: str
     folder: Path
-    records: Mapping[int, Path] = {}
+    records: Mapping[int, Path]
 
 
 class Node(Strict, ABC):
@@ -186,7 +186,7 @@ class MeasurementNode(Node):
             "datasets": [info.decisive for info in self.datasets],
             "data": self.data,
             "recipe": self.recipe.canonical_json() if self.recipe else None,
-            "trained": self.run is not None,
+            "trained": self.run.recipe_hash if self.run else None,
             "code": self.code,
         }
 

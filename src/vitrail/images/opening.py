@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +38,20 @@ def build(info: DatasetInfo, split: Split, root: Path) -> Dataset[Any]:
             f"({type(error).__name__}: {error}); move that folder away and fetch it again"
         ) from error
     return dataset
+
+
+def stems(folder: Path, suffix: str) -> set[str]:
+    """Names of the files below a folder that end with `suffix`, without it, with their folders."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    return {
+        os.path.relpath(os.path.join(parent, name), folder).removesuffix(suffix)
+        for parent, _, names in os.walk(folder, onerror=fail, followlinks=True)
+        for name in names
+        if name.endswith(suffix) and not name.startswith(".")
+    }
 
 
 def stratified_split(labels: Sequence[int], train_fraction: float) -> tuple[list[int], list[int]]:

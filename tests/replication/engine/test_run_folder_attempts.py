@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from replication.engine import run_folder
 from replication.engine import run_folder as module
 from replication.engine.run_folder import Attempts
 
@@ -55,11 +54,9 @@ def test_an_attempt_that_noted_no_commit_still_counts(at, tmp_path):
     assert (summary["attempts"], summary["commit"]) == (2, "unknown+a1")
 
 
-def test_a_runs_provenance_names_the_commit_at_which_each_attempt_began(recipe, run, monkeypatch):
-    monkeypatch.setattr(run_folder, "commit", lambda: "a1")
-    run(recipe, stop_after=3)
-    monkeypatch.setattr(run_folder, "commit", lambda: "b2")
-    folder = run(recipe)
+def test_a_runs_provenance_names_the_commit_that_each_attempt_was_planned_at(recipe, run):
+    run(recipe, stop_after=3, commit="a1")
+    folder = run(recipe, commit="b2")
     assert json.loads((folder / "provenance.json").read_text())["commit"] == "a1+b2"
 
 

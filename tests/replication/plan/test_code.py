@@ -104,6 +104,7 @@ def test_what_counts_and_decides_no_number_draws_fetches_or_is_a_command(measure
     assert strange == {
         *(f"replication.data.{name}" for name in ("download", "fetching", "miniature")),
         *("replication.data.folders", "replication.data.imagenet_val"),  # of the full scale alone
+        "replication.engine.objective",  # of papers that bring a training of their own
         "replication.engine.weights",  # fetches published weights
         "vitrail.__main__",
         "vitrail.segmentation.tools",
