@@ -70,7 +70,7 @@ def test_a_training_is_repeated_from_its_node_alone(tuned, small_checkout, vitra
 
 def test_a_source_that_is_not_trained_is_told(tuned):
     node, _ = tuned
-    with pytest.raises(VitrailError, match=r"seed0/weights\.safetensors does not exist: delete"):
+    with pytest.raises(VitrailError, match=r"seed0/weights\.safetensors does not exist: run"):
         starting_weights(node.start, 0)
 
 
