@@ -25,6 +25,9 @@ from replication.plan.nodes import (
 from vitrail.errors import VitrailError
 from vitrail.files import sha256, write_atomically
 
+# Snakemake does not make a missing record again by itself where the results that rest on it exist.
+AGAIN = "run snakemake TARGET --forcerun with this file to make it again"
+
 
 @dataclass(frozen=True)
 class Record:
@@ -85,7 +88,7 @@ def parse_record(content: Any, place: str) -> Record:
         VitrailError: it is none, its node was changed by hand, or its outcome is not whole.
     """
     if not isinstance(content, dict) or "node" not in content:
-        raise VitrailError(f"{place} is no record of a finished node; delete it and make it again")
+        raise VitrailError(f"{place} is no record of a finished node; {AGAIN}")
     outcome = {name: value for name, value in content.items() if name != "node"}
     record = Record(parse_node(content["node"], place), outcome)
     for name, kind in OUTCOMES[record.node.kind].items():
@@ -95,9 +98,7 @@ def parse_record(content: Any, place: str) -> Record:
             whole = found.keys() == {str(seed) for seed in record.node.seeds}
             whole = whole and all(isinstance(value, OF_SEED[name]) for value in found.values())
         if not whole:
-            raise VitrailError(
-                f"{place} does not have the {name} of what was made; delete it and make it again"
-            )
+            raise VitrailError(f"{place} does not have the {name} of what was made; {AGAIN}")
     return record
 
 
@@ -108,7 +109,7 @@ def read_record(path: Path) -> Record | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise VitrailError(f"cannot read {path} ({error}); delete it and make it again") from None
+        raise VitrailError(f"cannot read {path} ({error}); {AGAIN}") from None
     return parse_record(content, str(path))
 
 

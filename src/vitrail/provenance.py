@@ -58,7 +58,10 @@ def read_provenance(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError) as error:
         facts, fault = None, str(error)
     if not isinstance(facts, dict) or "device" not in facts:
-        raise VitrailError(f"cannot read {path} ({fault}); delete {folder.parent} and train again")
+        raise VitrailError(
+            f"cannot read {path} ({fault}); delete {folder} and run snakemake TARGET --forcerun "
+            f"with the record of its training, {folder.parent}/trained-*.json"
+        )
     return facts
 
 

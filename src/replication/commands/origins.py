@@ -16,7 +16,7 @@ from replication.commands.results import claims_of_paper, ledger_of
 from replication.evidence.comparison import as_measured, compare
 from replication.evidence.report import VERDICTS
 from replication.evidence.tables import short_commit
-from replication.ledger import Record, read_record
+from replication.ledger import AGAIN, Record, read_record
 from replication.plan.catalog import Artifact, Catalog, Cell
 from replication.plan.claims import EVERY_ROW, Claim, Place
 from replication.plan.nodes import AnyNode, MeasurementNode, TrainingNode
@@ -158,7 +158,7 @@ def _measurement(cell: Cell, catalog: Catalog) -> dict[str, Any] | None:
     record = read_record(path)
     node = record.node if record else catalog.node(path)
     if not isinstance(node, MeasurementNode):
-        raise VitrailError(f"{path} is no record of a measurement; delete it and measure again")
+        raise VitrailError(f"{path} is no record of a measurement; {AGAIN}")
     known = {"name": node.name, "key": cell.key, "function": node.function, "args": node.args}
     facts = record.outcome["provenance"] if record else {}
     return {

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri, stdtrit  # as scipy.stats, which takes a second to import
 
-from replication.ledger import Record, read_record
+from replication.ledger import AGAIN, Record, read_record
 from replication.plan.nodes import MeasurementNode
 from vitrail.errors import VitrailError, did_you_mean, first_line
 from vitrail.scores import BY_IMAGE
@@ -85,12 +85,10 @@ def as_measured(record: Record, path: Path) -> dict[str, Any]:
     """
     node, values = record.node, record.outcome.get("values")
     if not isinstance(node, MeasurementNode) or not isinstance(values, dict):
-        raise VitrailError(f"{path} is no record of a measurement; delete it and measure again")
+        raise VitrailError(f"{path} is no record of a measurement; {AGAIN}")
     own = all(isinstance(one, dict) for one in values.values())
     if not own or {str(seed) for seed in node.seeds} != values.keys():
-        raise VitrailError(
-            f"cannot read {path} (no values of each of its seeds); delete it and measure again"
-        )
+        raise VitrailError(f"cannot read {path} (no values of each of its seeds); {AGAIN}")
     return {
         **record.outcome,
         "name": node.name,

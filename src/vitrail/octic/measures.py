@@ -203,7 +203,7 @@ def compute(trained: Trained) -> Values:
     if "wall_seconds" not in noted:
         raise VitrailError(
             f"{trained.folder}/provenance.json does not say how long the training took; "
-            f"delete {trained.folder.parent} and train again"
+            f"delete {trained.folder} and run snakemake TARGET --forcerun with the record of its training"
         )
     hours, devices = noted["wall_seconds"] / 3600, noted.get("processes", 1)
     cost = {"hours": hours, "devices": devices, "gpu_hours": hours * devices}

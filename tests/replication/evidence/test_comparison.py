@@ -226,7 +226,7 @@ def test_a_measurement_that_was_not_taken_is_none(tmp_path):
 def test_a_damaged_measurement_is_named(taken):
     path = taken.node.output
     path.write_text(path.read_text()[:-3])
-    with pytest.raises(VitrailError, match=r"accuracy\.json.*delete it"):
+    with pytest.raises(VitrailError, match=r"accuracy\.json.*--forcerun"):
         read_measurement(path)
 
 
@@ -250,7 +250,7 @@ def without(name):
 def test_a_file_that_is_no_measurement_is_refused(taken, change):
     path = taken.node.output
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
-    with pytest.raises(VitrailError, match=r"accuracy\.json.*delete it"):
+    with pytest.raises(VitrailError, match=r"accuracy\.json.*--forcerun"):
         read_measurement(path)
 
 

@@ -236,7 +236,7 @@ def test_a_damaged_record_is_named_with_what_to_delete(catalog, content):
     path = run.records[0]
     path.parent.mkdir(parents=True)
     path.write_text(content)
-    with pytest.raises(VitrailError, match=f"{path} .*delete it"):
+    with pytest.raises(VitrailError, match=f"{path} .*--forcerun"):
         report(results(catalog))
 
 
