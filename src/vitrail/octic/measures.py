@@ -202,8 +202,8 @@ def compute(trained: Trained) -> Values:
     noted = read_provenance(trained.folder) or {}
     if "wall_seconds" not in noted:
         raise VitrailError(
-            f"{trained.folder}/provenance.json does not say how long the training took; "
-            f"delete {trained.folder} and run snakemake TARGET --forcerun with the record of its training"
+            f"{trained.folder}/provenance.json does not say how long the training took; delete "
+            f"{trained.folder} and run snakemake TARGET --forcerun with the training's record"
         )
     hours, devices = noted["wall_seconds"] / 3600, noted.get("processes", 1)
     cost = {"hours": hours, "devices": devices, "gpu_hours": hours * devices}
