@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -252,3 +253,17 @@ def test_verified_results_have_no_faults_as_json(publish, verify):
     found = json.loads(done.out)
     assert found["verified"]
     assert (found["faults"], found["odd"], found["numbers"]["same"]) == ({}, [], 3)
+
+
+def test_what_is_published_is_verified_where_nothing_was_trained(publish, verify, checkout):
+    folder = published_folder(publish())
+    for name in ("runs", "results/laptop"):
+        shutil.rmtree(checkout / name)
+    done = verify("laptop", "--published")
+    assert (done.code, done.out.strip()) == (0, "Verified.")
+    path = folder / "tiny" / "table1.md"
+    path.write_text(path.read_text().replace("81.0", "81.1"))
+    done = verify("laptop", "--published", "--json")
+    assert done.code == 1
+    (fault,) = json.loads(done.out)["altered"]
+    assert fault.startswith(str(path))

@@ -1,0 +1,50 @@
+"""A measurement that is repeated must give the values that its record has, bit by bit."""
+
+import math
+
+import pytest
+
+from replication.commands import retaking
+from replication.commands.retaking import differences
+
+NUMBERS = {"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 71.0, 72.0]}
+
+
+@pytest.fixture
+def repeat(make, vitrail, monkeypatch):
+    """Repeat all measurements where the function that measures accuracy gives these numbers."""
+    make(NUMBERS, ratio=None)
+
+    def run(numbers):
+        def take(node):
+            found = numbers[node.recipe_name]
+            return {"values": {str(seed): {"top1": found[seed]} for seed in node.seeds}}
+
+        monkeypatch.setattr(retaking, "take", take)
+        return vitrail("verify", "--scale", "laptop", "--retake", 5)
+
+    return run
+
+
+def test_measurements_that_give_the_same_bits_are_verified(repeat):
+    done = repeat(NUMBERS)
+    assert done.code == 0, done.out
+    assert "2 measurements of 2 repeated." in done.out
+
+
+@pytest.mark.parametrize("number", [24.3, math.nextafter(81.0, 82.0)])
+def test_a_value_that_was_made_up_is_found(repeat, number):
+    done = repeat({**NUMBERS, "plain": [80.0, number, 82.0]})
+    assert done.code == 1
+    assert "top1 of seed 1 is 81.0, and now" in " ".join(done.out.split())
+
+
+def test_without_measurements_it_says_so(catalog, vitrail):
+    done = vitrail("verify", "--scale", "laptop", "--retake", 1)
+    assert (done.code, done.out) == (2, "")
+
+
+def test_values_that_are_no_numbers_are_compared_too():
+    before = {"0": {"map": [[1.0, float("nan")]], "by image": "eJx", "gone": None}}
+    assert differences(before, {"0": {"map": ((1.0, float("nan")),), "by image": "eJx"}}) == []
+    assert len(differences(before, {"0": {"map": [[1.0, 2.0]], "by image": "eJy"}})) == 2
