@@ -190,7 +190,7 @@ class Ledger:
 def _faults_of(record: Record, node: AnyNode) -> Iterator[str]:
     """What makes a record another than the node, as it is planned now, would give."""
     made = record.node
-    if made.decided | {"code": ""} != node.decided | {"code": ""}:
+    if made.plain | {"code": ""} != node.plain | {"code": ""}:
         yield f"was made with other {_differing(made, node)} than are written now"
     code = record.outcome.get("code", made.code)
     if code != node.code and not isinstance(node, TrainingNode):  # no training is due for its code
@@ -228,7 +228,7 @@ def _faults_of(record: Record, node: AnyNode) -> Iterator[str]:
 
 def _differing(made: AnyNode, node: AnyNode) -> str:
     """The fields in which two nodes of one kind differ, in words."""
-    here, there = made.decided, node.decided
+    here, there = made.plain, node.plain
     names = [name for name in there if name != "code" and here.get(name) != there[name]]
     return " and ".join(names) or "fields"
 

@@ -11,6 +11,7 @@ from replication.evidence.comparison import read_measurement
 from replication.evidence.tables import read_measured, render
 from replication.ledger import complete, digest_once, parse_record, read_record, require_record
 from replication.plan.catalog import load_catalog
+from replication.plan.nodes import parse_node
 from replication.plan.schema import read_yaml
 from vitrail.errors import VitrailError
 from vitrail.files import sha256
@@ -300,3 +301,13 @@ def test_a_remedy_deletes_what_is_wrong_and_makes_the_record_again(made):
     assert delete == ["rm", "-r", str(source.seed_folder(1))]
     asked = ["snakemake", "template_table1", "--forcerun", str(source.record((1,)))]
     assert again == [*asked, "--config", "scale=laptop"]
+
+
+@pytest.mark.parametrize("paper", ["shift", "octic"])
+def test_every_node_of_the_papers_equals_itself_read_back_from_its_file(root, tmp_path, paper):
+    catalog = load_catalog(root, scale="laptop", runs_root=str(tmp_path))
+    for artifact in catalog.paper(paper).artifacts.values():
+        for path in (catalog.rendering(artifact), *(one.path for one in artifact.measurements)):
+            node = catalog.node(path)
+            again = parse_node(json.loads(json.dumps(node.content())), str(path))
+            assert again.plain == node.plain

@@ -76,12 +76,18 @@ class Node(Strict, ABC):
     @property
     @abstractmethod
     def decided(self) -> dict[str, Any]:
-        """The fields that decide the result, as plain data."""
+        """The fields that decide the result."""
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """`decided` as it is read back from JSON, so that a planned node equals its record's."""
+        content: dict[str, Any] = json.loads(json.dumps(self.decided, default=str))
+        return content
 
     @property
     def identity(self) -> str:
         """The digest of what decides the result: 8 hex digits."""
-        return short_hash(json.loads(json.dumps(self.decided, default=str)))
+        return short_hash(self.plain)
 
     @property
     def path(self) -> Path:
