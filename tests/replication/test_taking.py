@@ -97,7 +97,7 @@ def test_weights_of_another_seed_are_refused(trained):
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"sha256": {"0": "ab"}}'])
 def test_a_damaged_record_is_refused(trained, content):
     record_of(trained).write_text(content)
-    with pytest.raises(VitrailError, match=r"trained-0\.json.*delete it"):
+    with pytest.raises(VitrailError, match=r"trained-0\.json.*--forcerun"):
         subject(trained, 0)
 
 
@@ -105,7 +105,7 @@ def test_a_damaged_record_is_refused(trained, content):
 def test_a_record_that_does_not_name_the_weights_of_its_seeds_is_refused(trained, change):
     path = record_of(trained)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(VitrailError, match=r"trained-0\.json.*delete it"):
+    with pytest.raises(VitrailError, match=r"trained-0\.json.*--forcerun"):
         subject(trained, 0)
 
 

@@ -101,7 +101,5 @@ def test_all_of_it_is_told_as_json(doctor, checkout):
     (data,) = (one for one in found["data"] if one["name"] == "imagenet")
     assert (data["state"], data["needed_by"]) == ("missing", "tiny_table1, tiny_table2")
     assert "image-net.org" in data["fault"]
-    assert [sentence.split(";")[0] for sentence in found["missing"]][::2] == [
-        "packages of the lock: no-such-package==1.0",
-        "dataset imagenet",
-    ]
+    missing = {sentence.split(";")[0] for sentence in found["missing"]}  # a GPU may be, too
+    assert missing >= {"packages of the lock: no-such-package==1.0", "dataset imagenet"}

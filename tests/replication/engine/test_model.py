@@ -96,8 +96,8 @@ def test_missing_weights_are_named_with_the_records_that_keep_them_from_being_ma
     weights = tmp_path / "micro-0a1b2c3d" / "seed0" / "weights.safetensors"
     with pytest.raises(VitrailError) as caught:
         load_weights(build_model(recipe, 10), weights, recipe)
-    told = f"{weights} does not exist: delete {tmp_path}/micro-0a1b2c3d/trained-*.json"
-    assert str(caught.value).startswith(told)
+    assert f"{weights} does not exist" in str(caught.value)
+    assert f"{tmp_path}/micro-0a1b2c3d/trained-*.json" in str(caught.value)
 
 
 def test_weights_of_another_architecture_are_refused(recipe, weights):
