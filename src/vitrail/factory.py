@@ -18,7 +18,7 @@ from vitrail.naming import HUBS
 from vitrail.weights_file import read_weights, require_as_noted
 
 if TYPE_CHECKING:
-    from replication.plan.recipe import TimmTraining
+    from vitrail.recipes import ModelFields, ModelRecipe, ViewRecipe
 
 Precision = Literal["fp32", "bf16", "fp16"]
 
@@ -37,21 +37,21 @@ def autocast(device: str, precision: Precision) -> torch.autocast:
     return torch.autocast(torch.device(device).type, half, enabled=half is not None)
 
 
-def build_model(recipe: TimmTraining, classes: int) -> nn.Module:
+def build_model(recipe: ModelRecipe, classes: int) -> nn.Module:
     """Make the recipe's model with a head for `classes` classes, without pretrained weights.
 
     Its initial weights come from torch's global generator. Raises VitrailError if timm does not
     know the name, or the model refuses an argument.
     """
-    return create(recipe, classes)
+    return create(recipe.model, classes)
 
 
-def image_shape(recipe: TimmTraining) -> tuple[int, int, int]:
+def image_shape(recipe: ViewRecipe) -> tuple[int, int, int]:
     """(channels, height, width) of an image as the model sees it in training."""
     return 3, recipe.data.image_size, recipe.data.image_size
 
 
-def build_pretrained(recipe: TimmTraining, classes: int, file: Path | None) -> nn.Module:
+def build_pretrained(recipe: ModelRecipe, classes: int, file: Path | None) -> nn.Module:
     """Make the recipe's model with published weights; a head of another size stays initial.
 
     `file` holds them as `replication.engine.weights` writes them, None is timm's own store. Raises
@@ -59,15 +59,14 @@ def build_pretrained(recipe: TimmTraining, classes: int, file: Path | None) -> n
     that were fetched.
     """
     if file is None:
-        return create(recipe, classes, pretrained=True)
+        return create(recipe.model, classes, pretrained=True)
     require_as_noted(file)
     overlay = {"state_dict": read_weights(file)}
-    return create(recipe, classes, pretrained=True, pretrained_cfg_overlay=overlay)
+    return create(recipe.model, classes, pretrained=True, pretrained_cfg_overlay=overlay)
 
 
-def create(recipe: TimmTraining, classes: int, **options: Any) -> nn.Module:
-    """Make the recipe's model with more `options` of timm's; errors as `build_pretrained`."""
-    spec = recipe.model
+def create(spec: ModelFields, classes: int, **options: Any) -> nn.Module:
+    """Make a recipe's model with more `options` of timm's; errors as `build_pretrained`."""
     require_model(spec.name)
     try:
         model: nn.Module = timm.create_model(spec.name, num_classes=classes, **spec.args, **options)
@@ -84,20 +83,20 @@ def create(recipe: TimmTraining, classes: int, **options: Any) -> nn.Module:
             f"({first_line(error)}): correct model.args, model.name's tag or model.pretrained"
         ) from None
     if spec.drop_path_rule == "constant":
-        _level_drop_path(model, recipe)
+        _level_drop_path(model, spec)
     return model
 
 
-def _level_drop_path(model: nn.Module, recipe: TimmTraining) -> None:
+def _level_drop_path(model: nn.Module, spec: ModelFields) -> None:
     """Give every residual branch the stochastic depth of the last block of its kind (DeiT III)."""
-    rate = recipe.model.args.get("drop_path_rate", 0.0)
+    rate = spec.args.get("drop_path_rate", 0.0)
     if not rate:
         return
     blocks = [module for module in model.modules() if hasattr(module, "drop_path1")]
     last = {type(block): block for block in blocks}
     if not blocks or any(isinstance(block.drop_path1, nn.Identity) for block in last.values()):
         raise VitrailError(
-            f"model '{recipe.model.name}' has no drop_path1 and drop_path2 in its last block to "
+            f"model '{spec.name}' has no drop_path1 and drop_path2 in its last block to "
             "repeat in all: set model.drop_path_rule to linear"
         )
     for block in blocks:
@@ -118,7 +117,7 @@ def require_model(name: str) -> None:
         raise VitrailError(f"there is no model '{name}'{did_you_mean(name, known)}")
 
 
-def check_image_size(model: nn.Module, recipe: TimmTraining, device: torch.device) -> None:
+def check_image_size(model: nn.Module, recipe: ModelRecipe, device: torch.device) -> None:
     """Pass one blank image of the recipe's size through the model, before anything is trained.
 
     Raises VitrailError if the model refuses that size.

@@ -105,7 +105,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Audited(Trained):
+class Audited(Trained[Shown]):
     """What every part is given: the model as a run whose `data_root` is the audit's folder."""
 
     labelled: bool

@@ -8,15 +8,14 @@ are probabilities, and `temperature` is the student's or the teacher's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 if TYPE_CHECKING:
-    from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
-    from replication.engine.team import Team
+    from vitrail.recipes import DINOv2Recipe
 
 EPS = 1e-8
 SINKHORN_ITERATIONS = 3
@@ -68,6 +67,16 @@ def koleo_loss(features: Tensor) -> Tensor:
         return -(functional.pairwise_distance(points, points[nearest], eps=EPS) + EPS).log().mean()
 
 
+class Processes(Protocol):
+    """The processes that share a step, each with micro-batches of its own; one alone is a case."""
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Add up `values`, of any shape, over the processes."""
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Average `values`, of any shape, over the processes."""
+
+
 class Centering(nn.Module):
     """Targets by softmax, of logits less a centre that follows their mean.
 
@@ -83,7 +92,9 @@ class Centering(nn.Module):
         self.momentum = momentum
         self.register_buffer("centre", torch.zeros(prototypes))
 
-    def forward(self, batches: Sequence[Tensor], temperature: float, team: Team) -> list[Tensor]:
+    def forward(
+        self, batches: Sequence[Tensor], temperature: float, team: Processes
+    ) -> list[Tensor]:
         """Return the targets of micro-batches of logits ``(M, K)``; then move the centre."""
         targets = [((logits - self.centre) / temperature).softmax(-1) for logits in batches]
         mean = team.mean(torch.stack([logits.mean(0) for logits in batches]).mean(0))
@@ -94,7 +105,9 @@ class Centering(nn.Module):
 class Sinkhorn(nn.Module):
     """Targets that use all prototypes equally, by Sinkhorn and Knopp's iteration (SwAV, 2020)."""
 
-    def forward(self, batches: Sequence[Tensor], temperature: float, team: Team) -> list[Tensor]:
+    def forward(
+        self, batches: Sequence[Tensor], temperature: float, team: Processes
+    ) -> list[Tensor]:
         """Return the targets of micro-batches of logits ``(M, K)``; each row sums to one."""
         q = (torch.cat(list(batches)) / temperature).exp()
         rows = team.sum(q.new_tensor(float(len(q))))
@@ -105,7 +118,7 @@ class Sinkhorn(nn.Module):
         return list((q * rows).split([len(logits) for logits in batches]))
 
 
-def targets_of(recipe: SelfSupervisionRecipe) -> Sinkhorn | Centering:
+def targets_of(recipe: DINOv2Recipe) -> Sinkhorn | Centering:
     """Make the module that turns the teacher's logits into targets."""
     if recipe.teacher.centering == "sinkhorn":
         return Sinkhorn()

@@ -22,19 +22,19 @@ from vitrail.errors import VitrailError
 from vitrail.factory import create
 
 if TYPE_CHECKING:
-    from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
+    from vitrail.recipes import DINOv2Recipe
 
 
-def build_model(recipe: SelfSupervisionRecipe, classes: int) -> nn.Module:
+def build_model(recipe: DINOv2Recipe, classes: int) -> nn.Module:
     """Make the recipe's backbone, which returns features; there is no head of `classes`.
 
     Raises:
         VitrailError: timm does not know the name, or the model has no mask token.
     """
-    return create(recipe, 0, dynamic_img_size=True, mask_token=True)
+    return create(recipe.model, 0, dynamic_img_size=True, mask_token=True)
 
 
-def image_shape(recipe: SelfSupervisionRecipe) -> tuple[int, int, int]:
+def image_shape(recipe: DINOv2Recipe) -> tuple[int, int, int]:
     """(channels, height, width) of a global crop."""
     return 3, recipe.data.image_size, recipe.data.image_size
 
@@ -84,7 +84,7 @@ class Network(nn.Module):
         VitrailError: the backbone takes no masks.
     """
 
-    def __init__(self, recipe: SelfSupervisionRecipe, backbone: nn.Module) -> None:
+    def __init__(self, recipe: DINOv2Recipe, backbone: nn.Module) -> None:
         super().__init__()
         if getattr(backbone, "mask_token", None) is None:
             raise VitrailError(

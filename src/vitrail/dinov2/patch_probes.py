@@ -25,7 +25,7 @@ from vitrail.images.transforms import normalization
 from vitrail.measures.context import Trained, Values
 
 if TYPE_CHECKING:
-    from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
+    from vitrail.recipes import DINOv2Recipe
 
 HELD_OUT = 10
 STRENGTHS = tuple(10 ** (-6 + 11 * index / 7) for index in range(8))
@@ -34,7 +34,7 @@ METRICS = ("cosine", "L2")
 
 
 def patch_segmentation(
-    trained: Trained[SelfSupervisionRecipe],
+    trained: Trained[DINOv2Recipe],
     strengths: tuple[float, ...] = STRENGTHS,
     neighbours: tuple[int, ...] = NEIGHBOURS,
     iterations: int = 1000,
@@ -98,9 +98,7 @@ def _linear(
     return lambda tokens: layer(tokens).argmax(1)
 
 
-def _seen(
-    trained: Trained[SelfSupervisionRecipe], split: Split
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def _seen(trained: Trained[DINOv2Recipe], split: Split) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Patch tokens ``(N, C)``, their labels ``(N,)`` and the mask ``(S, S)`` of each image."""
     data, model = trained.recipe.data, trained.model
     mean, std = normalization(trained.reads, data.normalization)

@@ -33,7 +33,7 @@ from vitrail.weights_file import read_weights
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
-    from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
+    from vitrail.recipes import DINOv2Recipe
 
 NEIGHBOURS = (10, 20, 100, 200)
 RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
@@ -44,7 +44,7 @@ Choice = tuple[int, bool, float]
 
 
 def knn(
-    trained: Trained[SelfSupervisionRecipe],
+    trained: Trained[DINOv2Recipe],
     batch_size: int = 128,
     neighbours: Sequence[int] = NEIGHBOURS,
 ) -> Values:
@@ -83,9 +83,7 @@ def knn(
     }
 
 
-def progress(
-    trained: Trained[SelfSupervisionRecipe], batch_size: int = 128, neighbours: int = 20
-) -> Values:
+def progress(trained: Trained[DINOv2Recipe], batch_size: int = 128, neighbours: int = 20) -> Values:
     """Classify by nearest neighbours with every teacher that the training kept (Figure 7).
 
     Returns:
@@ -100,7 +98,7 @@ def progress(
 
 
 def _right_of_teachers(
-    trained: Trained[SelfSupervisionRecipe],
+    trained: Trained[DINOv2Recipe],
     steps: Sequence[int],
     batch_size: int,
     neighbours: int,
@@ -117,7 +115,7 @@ def _right_of_teachers(
     return found
 
 
-def cells(trained: Trained[SelfSupervisionRecipe], batch_size: int = 128) -> Values:
+def cells(trained: Trained[DINOv2Recipe], batch_size: int = 128) -> Values:
     """Classify by 1 and 20 neighbours and by logistic regression, as DinoBloom does (Table 9).
 
     Source: octic, App. E.3.
@@ -153,7 +151,7 @@ def cells(trained: Trained[SelfSupervisionRecipe], batch_size: int = 128) -> Val
 
 
 def linear(
-    trained: Trained[SelfSupervisionRecipe],
+    trained: Trained[DINOv2Recipe],
     steps: int = 12500,
     batch_size: int = 1024,
     rates: Sequence[float] = RATES,
@@ -229,7 +227,7 @@ def chosen_by_other_half(right: Tensor) -> float:
 
 
 def class_tokens(
-    trained: Trained[SelfSupervisionRecipe],
+    trained: Trained[DINOv2Recipe],
     split: Split,
     batch_size: int,
     elements: Iterable[str] = itertools.repeat("e"),
@@ -254,16 +252,14 @@ def percent(right: Tensor) -> float:
 
 
 def _batches(
-    trained: Trained[SelfSupervisionRecipe], split: Split, size: int
+    trained: Trained[DINOv2Recipe], split: Split, size: int
 ) -> DataLoader[tuple[Tensor, int]]:
     images = build(trained.reads, split, trained.data_root)
     samples = EvaluationSamples(images, eval_transform(trained.recipe, trained.reads))
     return eval_loader(samples, size, trained.workers)
 
 
-def _last_tokens(
-    trained: Trained[SelfSupervisionRecipe], images: Tensor
-) -> list[tuple[Tensor, Tensor]]:
+def _last_tokens(trained: Trained[DINOv2Recipe], images: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Patches ``(B, N, C)`` and class token ``(B, C)`` of each of the last blocks, normalised."""
     model: Any = trained.model
     count = min(BLOCKS, len(model.blocks))

@@ -16,13 +16,13 @@ from vitrail.naming import import_function
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
-    from replication.plan.datasets import DatasetInfo
+    from vitrail.recipes import DatasetFiles
 
 Split = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = ("train", "val")
 
 
-def build(info: DatasetInfo, split: Split, root: Path) -> Dataset[Any]:
+def build(info: DatasetFiles, split: Split, root: Path) -> Dataset[Any]:
     """Open a split of the dataset in ``root / info.folder``: (`PIL.Image` in RGB, int label).
 
     Raises VitrailError if it is not there, or its files cannot be read.

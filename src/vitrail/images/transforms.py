@@ -22,11 +22,15 @@ from torchvision.transforms import CenterCrop, Compose, RandomCrop
 from vitrail.errors import VitrailError
 
 if TYPE_CHECKING:
-    from replication.plan.datasets import DatasetInfo
-    from replication.plan.recipe import Augmentation, EpochTraining, TimmTraining
+    from vitrail.recipes import (
+        AugmentationFields,
+        AugmentedRecipe,
+        Channels,
+        ChannelStatistics,
+        ViewRecipe,
+    )
 
 Transform = Callable[[Image.Image], Tensor]
-Channels = tuple[float, float, float]
 
 
 def _posterize(image: Image.Image, bits: int, **options: Any) -> Image.Image:
@@ -74,13 +78,13 @@ class SteppedCrop(RandomCrop):
 
 
 def normalization(
-    info: DatasetInfo, kind: Literal["dataset", "inception"]
+    info: ChannelStatistics, kind: Literal["dataset", "inception"]
 ) -> tuple[Channels, Channels]:
     """Mean and standard deviation of each channel of images in [0, 1], of a dataset or 0.5."""
     return ((0.5,) * 3, (0.5,) * 3) if kind == "inception" else (info.mean, info.std)
 
 
-def train_transform(recipe: EpochTraining, info: DatasetInfo) -> Compose:
+def train_transform(recipe: AugmentedRecipe, info: ChannelStatistics) -> Compose:
     """Return the training view: PIL image -> float (3, H, W), random per call.
 
     With ``crop: center`` the evaluation view is flipped, jittered, auto-augmented and erased as a
@@ -92,7 +96,11 @@ def train_transform(recipe: EpochTraining, info: DatasetInfo) -> Compose:
     random_crop, *steps = create_transform(
         input_size=recipe.data.image_size,
         is_training=True,
-        **augmentation.model_dump(include={"scale", "ratio", "hflip", "vflip", "auto_augment"}),
+        scale=augmentation.scale,
+        ratio=augmentation.ratio,
+        hflip=augmentation.hflip,
+        vflip=augmentation.vflip,
+        auto_augment=augmentation.auto_augment,
         # A jitter of 0 would still cost its random numbers and copies; timm also takes None.
         color_jitter=augmentation.color_jitter or None,  # type: ignore[arg-type]
         interpolation=recipe.data.interpolation,
@@ -117,7 +125,7 @@ def train_transform(recipe: EpochTraining, info: DatasetInfo) -> Compose:
     return Compose([*crop, *steps, *shift])
 
 
-def draws(augmentation: Augmentation) -> bool:
+def draws(augmentation: AugmentationFields) -> bool:
     """Return whether two training views of one image may differ; Mixup and CutMix come after."""
     chances = (
         augmentation.hflip,
@@ -130,8 +138,8 @@ def draws(augmentation: Augmentation) -> bool:
 
 
 def eval_transform(
-    recipe: TimmTraining,
-    info: DatasetInfo,
+    recipe: ViewRecipe,
+    info: ChannelStatistics,
     image_size: int | None = None,
     margin: int = 0,
 ) -> Compose:

@@ -19,6 +19,8 @@ from typing_extensions import TypeVar
 if TYPE_CHECKING:
     from torch import nn
 
+    from vitrail.recipes import DatasetEntry
+
 
 Value: TypeAlias = "float | str | Sequence[Value] | None"
 Values: TypeAlias = Mapping[str, Value]
@@ -76,7 +78,8 @@ class Context:
 class Described(Context, Generic[R]):
     """A recipe with its dataset's entry: neither a trained model nor images need be there.
 
-    Without a parameter it is a classifier's; a measure of others says ``Described[...]``.
+    Without a parameter it is a classifier's; a measure of others says ``Described[...]``. What the
+    library's measures read of both is in `vitrail.recipes`: of `info` what `DatasetEntry` has.
     """
 
     recipe: R
@@ -91,7 +94,7 @@ class Trained(Described[R]):
     folder: Path = field(default=Path(), kw_only=True)
 
     @property
-    def reads(self) -> Any:
+    def reads(self) -> DatasetEntry:
         """The dataset to judge features on: the one that the measure names, else the recipe's."""
         return self.datasets[0] if self.datasets else self.info
 
