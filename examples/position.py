@@ -7,7 +7,7 @@ trained to name the corner, the other the colour of the square.
 import torch
 from torch.nn.functional import cross_entropy
 
-from vitrail.measures.position_shap import sweep
+from vitrail.measures.position_shap.sweep import sweep
 from vitrail.position.vit import PositionViT
 
 

@@ -33,7 +33,7 @@ def test_p_shap_needs_torch_and_timm_alone():
     done = python(
         "import sys\n"
         f"for name in {blocked}: sys.modules[name] = None\n"
-        "import vitrail.measures.position_shap, vitrail.measures.permutable; print('fine')"
+        "import vitrail.measures.position_shap.sweep, vitrail.measures.permutable; print('fine')"
     )
     assert done.stdout.splitlines()[-1:] == ["fine"], done.stderr
 

@@ -268,10 +268,12 @@ def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:
         VitrailError: there is no such model, or it refuses its arguments.
     """
     run = measurement.run
-    passes = passes_of(measurement.function, measurement.args) if run else None
-    if passes is None or run is None:
+    if run is None:
         return None
     images = min(measurement.args.get("images") or run.info.val_images, run.info.val_images)
+    passes = passes_of(measurement.function, {**measurement.args, "images": images})
+    if passes is None:
+        return None
     flops = 0.0
     for size, count in passes.items():
         recipe = run.recipe.at_size(size)

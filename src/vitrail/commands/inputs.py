@@ -26,7 +26,7 @@ from vitrail.errors import VitrailError
 from vitrail.factory import require_model, torch_device
 from vitrail.images.decoding import read_image
 from vitrail.images.loading import evenly_spread
-from vitrail.measures.position_shap import UNKNOWN
+from vitrail.measures.position_shap.shapley import UNKNOWN
 from vitrail.weights_file import read_weights
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from vitrail.commands import count, say
 from vitrail.commands.app import Checkpoint, Device, Images, Pretrained, Seed, Workers, command
 from vitrail.errors import VitrailError
-
-FEW = 50  # with fewer images P-SHAP is too high by some percent of itself, or much more
 
 
 @command()
@@ -35,14 +33,23 @@ def pshap(
         ),
     ] = None,
     permutations: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=1,
             metavar="N",
-            help="Permute the positions of each image's patches N times; more give a narrower "
-            "interval.",
+            show_default="4, or 2 for more than 5,000 images",
+            help="Permute the positions of each image's patches N times, 1 or an even number.",
         ),
-    ] = 16,
+    ] = None,
+    half_width: Annotated[
+        float | None,
+        typer.Option(
+            metavar="W",
+            show_default="measure all images",
+            help="Stop when the 95 % interval is at most W to either side. Images are then taken "
+            "in an order drawn from the seed.",
+        ),
+    ] = None,
     batch_size: Annotated[
         int,
         typer.Option(min=1, metavar="N", help="Number of images in one forward pass."),
@@ -68,16 +75,18 @@ def pshap(
 
     \b
     vitrail pshap --model vit_tiny_patch16_224 --data data/imagenette2-320/val
-    vitrail pshap --model vit_small_patch16_rope_224 --data photos --images 500
+    vitrail pshap --model vit_small_patch16_rope_224 --data photos --half-width 0.005
     """
     import torch
     from timm.data import create_transform, resolve_model_data_config
 
     from vitrail.commands.inputs import Folder, create, find_images, require_device
     from vitrail.images.loading import EvaluationSamples
+    from vitrail.measures.context import without_tf32
     from vitrail.measures.permutable import permutable
-    from vitrail.measures.position_shap import sweep
+    from vitrail.measures.position_shap.sweep import sweep
 
+    without_tf32()
     device = require_device(device)
     find_images(data)  # before weights are downloaded
     torch.manual_seed(seed)
@@ -93,6 +102,7 @@ def pshap(
         permutable(network.to(device)),
         EvaluationSamples(folder, transform),
         permutations=permutations,
+        until=half_width,
         batch_size=batch_size,
         seed=seed,
         device=device,
@@ -100,16 +110,16 @@ def pshap(
         resume=resume,
         digest=folder.digest(),
     )
-    correct, shown = int(result.correct.sum()), count(len(folder), "image")
+    correct, shown = int(result.correct.sum()), count(len(result.samples), "image")
     if not correct:
         raise VitrailError(
             f"{model} classifies none of the {shown} in {data} correctly, and P-SHAP is of those: "
             "give it weights or images of its own classes"
         )
-    low, high = result.interval or (result.mean, result.mean)
+    low, high = cast("tuple[float, float]", result.interval)  # a sweep has one
     say(f"P-SHAP of {model}: {result.mean:.4f} (95 % interval {low:.4f} to {high:.4f})")
-    if len(folder) < FEW:
-        say(f"With fewer than {FEW} images both are too high: an image is in its own background")
+    if len(result.samples) < len(folder):
+        say(f"Stopped after {shown} of {len(folder)}: the interval is narrow enough")
     if folder.labelled:
         say(f"Mean over the {correct} of {shown} that it classifies correctly")
     else:

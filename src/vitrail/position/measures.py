@@ -15,44 +15,70 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.data import Dataset, Subset
 
 from vitrail.errors import VitrailError
-from vitrail.images.loading import EvaluationSamples, eval_loader
+from vitrail.images.loading import EvaluationSamples, eval_loader, evenly_spread
 from vitrail.images.opening import build
+from vitrail.images.transforms import eval_transform
 from vitrail.measures.context import Described, Trained, Values, passes
 from vitrail.measures.permutable import Permutable, permutable
-from vitrail.measures.position_shap import (
-    PositionShap,
-    bias_of_few,
-    greater,
-    paired,
-    position_shap,
-    summary,
-    sweep_run,
-    transformed,
-    validation,
-)
+from vitrail.measures.position_shap.paired import paired
+from vitrail.measures.position_shap.shapley import PositionShap
+from vitrail.measures.position_shap.sweep import default_permutations, sweep
 from vitrail.position.controlled import DEPENDENT, ORIGINALS, PlacedDigits, original_of
 from vitrail.position.embeddings.auto import AutoPE, AutoRoPE
 from vitrail.position.embeddings.rope import RoPE
+from vitrail.position.estimators import bias_of_few
 from vitrail.seeding import derive
 
 CLASSES = len(DEPENDENT) + len(ORIGINALS) - 2
 """Of a Position dataset: those that depend on position, and the originals that do not."""
 
 
-@passes(lambda given: 1 + given["permutations"])
+@passes(lambda given: 1 + (given["permutations"] or default_permutations(given["images"] or 0)))
 def position_bias(
-    trained: Trained, permutations: int = 16, batch_size: int = 128, images: int | None = None
+    trained: Trained,
+    permutations: int | None = None,
+    batch_size: int = 128,
+    images: int | None = None,
 ) -> Values:
     """Measure accuracy, P-SHAP and what the embedding learned (Figs. 3, 4, 6 to 9, all tables).
 
-    Source: position, Sec. 5.2, Sec. 5.3, Sec. 5.4. Arguments and errors are those of
-    `vitrail.measures.position_shap.position_shap`, values those and what `learned` returns.
+    Source: position, Sec. 5.2, Sec. 5.3, Sec. 5.4. P-SHAP is that of a `sweep` over the validation
+    split. `permutations` is K, for each sample, by default `default_permutations`; `images` is how
+    many are used, spread evenly over the split; None is all.
+
+    Returns:
+        What `summary` and `learned` return.
+
+    Raises:
+        VitrailError: as `sweep`, or the model's positions cannot be permuted.
     """
-    result = position_shap(trained, permutations, batch_size, images)
-    return {**result, **learned(trained.model)}
+    result = _sweep(trained, _validation(trained, images), permutations, batch_size)
+    return {**summary(result), **learned(trained.model)}
+
+
+def summary(result: PositionShap) -> dict[str, Any]:
+    """Return what a sweep says of a model.
+
+    Returns:
+        ``top1`` (percent); ``p_shap``, the mean over correctly classified samples, with ``ci_low``
+        and ``ci_high`` (95 %) and ``std`` over these samples, all None where there are too few;
+        ``images`` and ``passes_per_sample``.
+    """
+    right = result.values[result.correct]
+    low, high = result.interval if result.interval and len(right) else (None, None)
+    return {
+        "top1": 100 * result.correct.double().mean().item(),
+        "p_shap": result.mean if len(right) else None,
+        "ci_low": low,
+        "ci_high": high,
+        "std": right.std().item() if len(right) > 1 else None,
+        "images": len(result.values),
+        "passes_per_sample": result.passes_per_sample,
+    }
 
 
 def learned(model: nn.Module) -> dict[str, Any]:
@@ -90,7 +116,7 @@ def learned(model: nn.Module) -> dict[str, Any]:
 
 def controlled_test(
     trained: Trained,
-    permutations: Sequence[int] = (1, 16),
+    permutations: Sequence[int] = (1, 4),
     bins: int = 40,
     batch_size: int = 128,
     images: int | None = None,
@@ -113,14 +139,14 @@ def controlled_test(
             `position_bias`.
     """
     if not permutations:
-        raise VitrailError("permutations is empty; give K of at least one sweep, such as [1, 16]")
-    chosen = validation(trained, images)
+        raise VitrailError("permutations is empty; give K of at least one sweep, such as [1, 4]")
+    chosen = _validation(trained, images)
     placed = require_position_dataset(chosen.dataset, trained)
     labels = torch.as_tensor(placed.labels)[list(chosen.indices)]
     dependent = torch.isin(labels, torch.tensor(DEPENDENT))
     values: dict[str, Any] = {}
     for count in permutations:
-        result = sweep_run(trained, chosen, count, batch_size)
+        result = _sweep(trained, chosen, count, batch_size)
         right = result.correct
         first, second = result.values[dependent & right], result.values[~dependent & right]
         known = len(first) and len(second)
@@ -160,7 +186,8 @@ def require_position_dataset(dataset: Any, described: Described) -> PlacedDigits
 def estimator_spread(
     trained: Trained,
     estimates: int = 6,
-    permutations: Sequence[int] = (1, 16),
+    permutations: Sequence[int] = (1, 2, 4, 16),
+    half_width: float = 0.005,
     paired_batches: Sequence[int] = (32,),
     batch_size: int = 128,
     images: int | None = None,
@@ -169,17 +196,17 @@ def estimator_spread(
     """Estimate P-SHAP of one checkpoint several times, and say what that costs (position, App. E).
 
     Only the estimators' own random numbers differ between the `estimates`. There is a sweep for
-    each K of `permutations`, and the authors' protocol for each batch size of `paired_batches`,
-    half of which is background; biases are measured against a sweep of K `reference`. The others
-    are as in `position_bias`.
+    each K of `permutations`, one that stops at `half_width` of its interval, and the authors'
+    protocol for each batch size of `paired_batches`, half of which is background; biases are
+    measured against a sweep of K `reference`. The others are as in `position_bias`.
 
     Returns:
-        For each estimator, ``sweep <K>`` and ``paired <batch>``, ``<estimator>/mean`` and ``/std``
-        over its estimates, ``/passes``, forward passes a sample, and ``/cost``, its time over that
-        of plain inference, loading included in both; ``/bias``, by how much it is too high on
-        average (of a sweep over all groups of K of the reference's permutations), and
-        ``/bias/plain``, that without the correction of `sweep`. ``seconds`` of plain inference on
-        all ``images``, and ``reference``, the mean of that sweep.
+        For each estimator, ``sweep <K>``, ``stopped`` and ``paired <batch>``: ``<estimator>/mean``
+        and ``/std`` over its estimates; ``/passes``, forward passes for each of the ``images``;
+        ``/cost``, its time over that of plain inference, loading included in both; ``/bias``, by
+        how much it is too high on average (of a sweep over all groups of K of the reference's
+        permutations), and ``/bias/plain``, that without the correction of `sweep`. ``seconds`` of
+        plain inference on all ``images``, and ``reference``, the mean of that sweep.
 
     Raises:
         VitrailError: there are fewer than two estimates, no sample is classified correctly, or as
@@ -187,16 +214,24 @@ def estimator_spread(
     """
     if estimates < 2:
         raise VitrailError(f"estimates is {estimates}; a spread needs at least 2")
-    chosen = validation(trained, images)
-    samples, model = transformed(trained, chosen), permutable(trained.model)
+    chosen = _validation(trained, images)
+    samples, model = _transformed(trained, chosen), permutable(trained.model)
 
-    estimators: Mapping[str, Callable[..., PositionShap]] = {
-        f"sweep {count}": partial(sweep_run, trained, chosen, count, batch_size)
-        for count in permutations
-    } | {
-        f"paired {batch}": partial(paired, model, samples, batch_size=batch, device=trained.device)
-        for batch in paired_batches
-    }
+    estimators: Mapping[str, Callable[..., PositionShap]] = (
+        {
+            f"sweep {count}": partial(_sweep, trained, chosen, count, batch_size)
+            for count in permutations
+        }
+        | {
+            "stopped": partial(_sweep, trained, chosen, None, batch_size, until=half_width),
+        }
+        | {
+            f"paired {batch}": partial(
+                paired, model, samples, batch_size=batch, device=trained.device
+            )
+            for batch in paired_batches
+        }
+    )
     seconds = _seconds_of_inference(trained, model, samples, batch_size)
     truth, biases = bias_of_few(
         model,
@@ -222,18 +257,67 @@ def estimator_spread(
             )
         means = [result.mean for result in results]
         mean = statistics.fmean(means)
-        swept = name.startswith("sweep ")
-        plain, mended = bias_of_sweeps[name] if swept else (mean - truth, mean - truth)
+        plain, mended = bias_of_sweeps.get(name, (mean - truth, mean - truth))
+        taken = statistics.fmean(len(result.samples) for result in results)
         rate = statistics.median(result.samples_per_second for result in results)
         values |= {
             f"{name}/mean": mean,
             f"{name}/std": statistics.stdev(means),
             f"{name}/bias": mended,
             f"{name}/bias/plain": plain,
-            f"{name}/passes": results[0].passes_per_sample,
-            f"{name}/cost": len(samples) / rate / seconds,
+            f"{name}/passes": results[0].passes_per_sample * taken / len(samples),
+            f"{name}/cost": taken / rate / seconds,
         }
     return values
+
+
+def _validation(trained: Trained, images: int | None = None) -> Subset[Any]:
+    """So many samples of a run's validation split, spread evenly over it; None is all."""
+    dataset: Any = build(trained.info, "val", trained.data_root)
+    return Subset(dataset, evenly_spread(len(dataset), images))
+
+
+def _transformed(trained: Trained, chosen: Dataset[Any]) -> EvaluationSamples:
+    """Samples as the run's recipe evaluates them."""
+    return EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info))
+
+
+def _sweep(
+    trained: Trained,
+    chosen: Dataset[Any],
+    permutations: int | None,
+    batch_size: int,
+    seed: int | None = None,
+    until: float | None = None,
+) -> PositionShap:
+    """Sweep a run over samples of its dataset, by default with the run's own seed."""
+    return sweep(
+        permutable(trained.model),
+        _transformed(trained, chosen),
+        permutations=permutations,
+        until=until,
+        batch_size=batch_size,
+        seed=trained.seed if seed is None else seed,
+        device=trained.device,
+        workers=trained.workers,
+    )
+
+
+def greater(first: Tensor, second: Tensor) -> float:
+    """Test by Mann and Whitney's U whether ``(n,)`` `first` is greater than ``(m,)`` `second`.
+
+    Return the one-sided p-value in float64 (in float32 one below 1e-45 would be 0); by the null
+    hypothesis both are distributed alike. Raises a VitrailError if one is empty.
+    """
+    if not len(first) or not len(second):
+        sizes = f"{len(first)} against {len(second)} samples"
+        raise VitrailError(
+            f"a Mann-Whitney test of {sizes} says nothing: give at least one of each"
+        )
+    from scipy.stats import mannwhitneyu  # here, since P-SHAP itself needs torch and timm alone
+
+    test = mannwhitneyu(first.double().numpy(), second.double().numpy(), alternative="greater")
+    return float(test.pvalue)
 
 
 def _seconds_of_inference(

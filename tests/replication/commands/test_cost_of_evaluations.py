@@ -27,7 +27,7 @@ ARGUMENTS = [
     ),
     ("vitrail.measures.consistency:standard_consistency", {"max_shift": 32}),
     ("vitrail.measures.consistency:standard_consistency", {"modes": ["zero"], "pairs": 2}),
-    ("vitrail.position.measures:position_bias", {"permutations": 3}),
+    ("vitrail.position.measures:position_bias", {"permutations": 2}),
     ("vitrail.position.measures:position_bias", {}),
     ("vitrail.variance.measures:rescaling", {"sizes": [8, 12, 16], "skipped": [12], **TEST_SIZES}),
     (

@@ -15,7 +15,7 @@ from vitrail.commands.inputs import Folder
 from vitrail.errors import VitrailError
 from vitrail.images.photos import photo_crops
 from vitrail.measures.permutable import permutable
-from vitrail.measures.position_shap import sweep
+from vitrail.measures.position_shap.sweep import sweep
 from vitrail.variance.rescaling import rescale_pos_embed
 
 ALL = [*PARTS]
@@ -131,7 +131,6 @@ def test_p_shap_is_that_of_a_sweep(audited, vit, photos):
     row = audited("--size", 48).rows["P-SHAP"][0]
     assert float(row["value"]) == pytest.approx(result.mean, abs=1e-5)
     assert [float(row["low"]), float(row["high"])] == pytest.approx(result.interval, abs=1e-4)
-    assert row["condition"] == "too high, as images are few"
 
 
 def test_without_labels_the_models_own_predictions_are_the_labels(audited, vit):

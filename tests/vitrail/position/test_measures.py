@@ -1,11 +1,13 @@
 """One sweep says how much position counts, and in which samples; an embedding what it learned."""
 
+import itertools
 from dataclasses import replace
 from math import sqrt
 
 import numpy as np
 import pytest
 import torch
+from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from replication.plan.datasets import load_registry
@@ -14,8 +16,13 @@ from vitrail.errors import VitrailError
 from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform
 from vitrail.measures.accuracy import accuracy
-from vitrail.measures.position_shap import position_shap
-from vitrail.position.measures import controlled_test, estimator_spread, learned, position_bias
+from vitrail.position.measures import (
+    controlled_test,
+    estimator_spread,
+    greater,
+    learned,
+    position_bias,
+)
 
 __all__ = ["trained_on_digits"]
 GROUPS = [
@@ -85,11 +92,9 @@ def test_the_readout_sees_the_images_that_it_was_fitted_to(readout):
     assert accuracy(readout)["top1"] > 70
 
 
-def test_accuracy_and_p_shap_are_those_of_their_own_measures(readout):
+def test_accuracy_is_that_of_its_own_measure(readout):
     """position, Sec. 5.2."""
     values = position_bias(readout, permutations=1)
-    shared = position_shap(readout, permutations=1)
-    assert {key: values[key] for key in shared} == shared
     assert values["top1"] == pytest.approx(accuracy(readout)["top1"])
     assert values["ci_low"] < values["p_shap"] < values["ci_high"]
     # A mean's 95 % interval is four of its standard errors wide; the background varies too.
@@ -238,3 +243,40 @@ def test_a_run_of_the_paper_s_own_model_is_measured(placed, micro):
     assert values["gamma"] == 0.5
     assert values["angle"] > 0
     assert (values["images"], values["passes_per_sample"]) == (40, 2)
+
+
+def test_mann_whitney_is_the_share_of_orders_that_are_as_extreme():
+    first, second = torch.tensor([0.9, 0.4, 0.8, 0.3]), torch.tensor([0.1, 0.5, 0.2])
+    together = torch.cat([first, second])
+
+    def wins(chosen):
+        rest = [i for i in range(7) if i not in chosen]
+        return sum(bool(together[i] > together[j]) for i in chosen for j in rest)
+
+    orders = list(itertools.combinations(range(7), 4))
+    extreme = sum(wins(chosen) >= wins((0, 1, 2, 3)) for chosen in orders)
+    assert greater(first, second) == pytest.approx(extreme / len(orders))
+    assert greater(second, first) > 0.5
+
+
+def test_a_p_value_below_what_float32_holds_is_not_zero():
+    dependent, independent = torch.linspace(0.5, 1, 300), torch.linspace(0, 0.4, 300)
+    assert 0 < greater(dependent, independent) < 1e-90
+    with pytest.raises(VitrailError, match="300 against 0 samples"):
+        greater(dependent, independent[:0])
+
+
+def test_a_run_is_measured_on_its_validation_split(trained_on_digits):
+    torch.manual_seed(0)
+    vit = VisionTransformer(8, 2, embed_dim=8, depth=1, num_heads=2, num_classes=10).eval()
+    nn.init.normal_(vit.pos_embed)
+    run = trained_on_digits(vit)
+    values = position_bias(run, permutations=2)
+    assert values["images"] == 599
+    assert values["passes_per_sample"] == 3
+    assert values["top1"] == pytest.approx(accuracy(run)["top1"])
+    assert 0 < values["ci_low"] < values["p_shap"] < values["ci_high"] < 1
+    few = position_bias(run, permutations=2, batch_size=7, images=50)
+    assert few["images"] == 50
+    nn.init.zeros_(vit.pos_embed)
+    assert position_bias(run, permutations=2, images=50)["p_shap"] == 0

@@ -1,0 +1,123 @@
+"""Position-SHAP by the authors' protocol: half a batch is the background of the other half."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+from tqdm import tqdm
+
+from vitrail.errors import VitrailError
+from vitrail.measures.permutable import Permutable
+from vitrail.measures.position_shap.shapley import (
+    PositionShap,
+    explained_classes,
+    own,
+    position_share,
+    shapley,
+)
+from vitrail.measures.position_shap.sweep import (
+    collate,
+    draw_permutations,
+    logits_of,
+    require_measurable,
+)
+from vitrail.seeding import derive
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Samples that `paired` explains with one background."""
+
+    samples: Tensor  # (n,), indices in the dataset
+    background: Tensor  # (m,), indices of the images x_b
+    permutations: Tensor  # (m, N), the row b permutes the P_b that goes with x_b
+
+
+def draw_folds(samples: int, positions: int, batch_size: int = 32, seed: int = 0) -> list[Fold]:
+    """Split batches into random halves, each the background of the other (position, App. E).
+
+    In a last batch that is not full, samples of the batch before complete the background, so that
+    it may have any size. `positions` is N, how many of the model's positions permute.
+
+    Raises:
+        VitrailError: a batch has no two halves.
+    """
+    if batch_size < 2:
+        raise VitrailError(f"batch_size is {batch_size}; P-SHAP halves batches: give at least 2")
+    folds = []
+    previous = torch.empty(0, dtype=torch.long)
+    for number, batch in enumerate(torch.arange(samples).split(batch_size)):
+        generator = torch.Generator().manual_seed(derive("P-SHAP halves", seed, number))
+        batch = batch[torch.randperm(len(batch), generator=generator)]
+        halves = batch.tensor_split(2)
+        for explained, background in (halves, halves[::-1]):
+            if len(explained):
+                missing = max(batch_size // 2 - len(background), 0)  # the first has none before it
+                background = torch.cat([background, previous[:missing]])
+                first = int(explained[0])
+                draw = draw_permutations(len(background), positions, "P-SHAP pairs", seed, first)
+                folds.append(Fold(explained, background, draw))
+        previous = batch
+    return folds
+
+
+def paired(
+    model: Permutable,
+    samples: Dataset[Any],
+    *,
+    folds: Sequence[Fold] | None = None,
+    batch_size: int = 32,
+    seed: int = 0,
+    device: str = "cpu",
+) -> PositionShap:
+    """Measure P-SHAP by the authors' protocol: half a batch is the background of the other half.
+
+    Source: position, App. A, Eq. 7-8.
+
+    `model`, `samples` and `device` are as of `sweep`. `folds` say what is explained with which
+    background; by default `draw_folds` draws them with `batch_size` and `seed`.
+
+    Raises:
+        VitrailError: there are fewer than two samples, the folds do not explain each of them once,
+            the model is in training mode or its logits are not finite, or a label is not one of
+            its classes.
+    """
+    count = require_measurable(model, samples)
+    folds = draw_folds(count, model.positions, batch_size, seed) if folds is None else folds
+    explained = torch.cat([fold.samples for fold in folds])
+    if not torch.equal(explained.sort().values, torch.arange(count)):
+        raise VitrailError(
+            f"the folds do not explain each of the {count} samples once: give every index from 0 "
+            f"to {count - 1} to one of them"
+        )
+    begin, passes, parts = time.perf_counter(), 0, []
+    for fold in tqdm(folds, desc="P-SHAP", unit="background", disable=None):
+        images, labels = collate(samples, fold.samples)
+        others, _ = collate(samples, fold.background)
+        both = logits_of(model, images, None, device)
+        draws = (draw.expand(len(images), -1) for draw in fold.permutations)
+        image = torch.stack([logits_of(model, images, draw, device) for draw in draws]).mean(dim=0)
+        of_others = [logits_of(model, others, draw, device) for draw in (None, fold.permutations)]
+        position, none = (logits.mean(dim=0).expand_as(both) for logits in of_others)
+        classes = explained_classes(both, labels)
+        coalitions = [own(logits, classes) for logits in (both, image, position, none)]
+        parts.append(torch.stack([*shapley(*coalitions), both.argmax(dim=1) == classes]))
+        passes += len(images) * (1 + len(others)) + 2 * len(others)
+    seconds = time.perf_counter() - begin
+    phi_position, phi_image, correct = torch.cat(parts, dim=1)[:, explained.argsort()]  # (3, n)
+    return PositionShap(
+        torch.arange(count),
+        phi_position,
+        phi_image,
+        debiased=position_share(phi_position, phi_image),
+        correct=correct.bool(),
+        half_width=None,
+        passes_per_sample=passes / count,
+        samples_per_second=count / seconds,
+    )

@@ -1,0 +1,205 @@
+"""Position-SHAP of a model by one sweep over its data: our estimator.
+
+The one idea: v(P) and v(0) do not depend on the sample, so one sweep over the data gives them for
+all samples and classes at once, at 1 + K forward passes a sample. The background of a sample is
+all others.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Subset
+from tqdm import tqdm
+
+from vitrail.errors import VitrailError
+from vitrail.measures.permutable import Permutable
+from vitrail.measures.position_shap.progress import Progress
+from vitrail.measures.position_shap.shapley import (
+    PositionShap,
+    average,
+    debias,
+    explain,
+    explained_classes,
+    half_width,
+    uniform,
+)
+from vitrail.seeding import derive
+
+PERMUTATIONS, MANY = (4, 2), 5000  # K of a sample, and where there are more samples than this
+FEWEST = 100  # samples from which on an interval is trusted to stop a sweep
+
+
+def default_permutations(samples: int) -> int:
+    """Return K for so many samples: its noise then is below that of the samples' own number."""
+    return PERMUTATIONS[samples > MANY]
+
+
+def sweep(
+    model: Permutable,
+    samples: Dataset[Any],
+    *,
+    permutations: int | None = None,
+    until: float | None = None,
+    batch_size: int = 128,
+    seed: int = 0,
+    device: str = "cpu",
+    workers: int = 0,
+    resume: Path | None = None,
+    digest: str = "",
+) -> PositionShap:
+    """Measure P-SHAP with all other samples as the background of each.
+
+    Sample i is passed through the model once as it is and `permutations` times with its positions
+    permuted. Its permutations follow from the seed and i alone, and no two samples share them:
+    permutations common to all would not average out over samples.
+
+    Args:
+        model: what is measured, in evaluation mode on `device`.
+        samples: a sized dataset of (image ``(3, H, W)``, int label); `UNKNOWN` is a label too.
+        permutations: K, for each sample; 1 or an even number. None: `default_permutations`.
+        until: stop when the interval's half width is at most this. Samples then are taken in an
+            order drawn from the seed, and only those that were taken are in the result.
+        batch_size: images at a time; it does not change what is drawn.
+        seed: of the permutations and that order.
+        device: where the model is.
+        workers: processes that load samples; 0 does it here.
+        resume: a file that a later call goes on from; it is deleted at the end.
+        digest: of the samples and labels; a file of another one is not resumed.
+
+    Raises:
+        VitrailError: there are fewer than two samples, `permutations` is odd and not 1, `until` is
+            not positive, the model is in training mode or its logits are not finite, a label is
+            not one of its classes, or `resume` is of another sweep or cannot be written.
+    """
+    count = require_measurable(model, samples)
+    permutations = default_permutations(count) if permutations is None else permutations
+    if permutations < 1 or (permutations % 2 and permutations != 1):
+        raise VitrailError(f"permutations is {permutations}; give 1 or an even number")
+    if until is not None and until <= 0:
+        raise VitrailError(f"the half width to stop at is {until:g}; give one above 0")
+    order = torch.arange(count) if until is None else draw_order(count, seed)
+    identity: dict[str, Any] = {"samples": count, "permutations": permutations, "seed": seed}
+    identity |= {"positions": model.positions, "images and labels": digest}
+    identity["order"] = "drawn" if until else "as given"
+    progress = Progress(resume, identity)
+    start = len(progress)
+    if start:
+        ends = collate(samples, order[[0, start - 1]])[0]
+        progress.require_same(logits_of(model, ends, None, device))
+    begin = time.perf_counter()
+    rest = Subset(samples, order[start:].tolist())
+    loader = DataLoader(rest, batch_size, num_workers=workers, generator=torch.Generator())
+    with tqdm(total=count, initial=start, desc="P-SHAP", unit="image", disable=None) as bar:
+        for images, labels in loader:
+            if until and len(progress) >= FEWEST and _half_width(progress) <= until:
+                break
+            clean = logits_of(model, images, None, device)
+            explained_classes(clean, labels)  # refused before they cost passes
+            indices = order[len(progress) : len(progress) + len(labels)]
+            draws = draws_of(indices, permutations, model.positions, seed)
+            halves = draws.tensor_split(min(2, permutations))
+            means = [_mean_logits(model, images, half, device) for half in halves]
+            progress.add(labels, torch.stack([clean, *means], dim=1))
+            bar.update(len(labels))
+    speed = (len(progress) - start) / (time.perf_counter() - begin)
+    labels, parts = progress.joined()
+    taken, ascending = order[: len(labels)].sort()
+    labels = labels[ascending]
+    parts = tuple(logits[ascending] for logits in parts)
+    clean, halves = parts[0], parts[1:]
+    classes, equal = explained_classes(clean, labels), uniform(len(labels))
+    correct = clean.argmax(dim=1) == classes
+    phi_position, phi_image = explain(clean, average(halves), classes, equal)
+    if resume is not None:
+        resume.unlink(missing_ok=True)
+    return PositionShap(
+        taken,
+        phi_position,
+        phi_image,
+        debiased=debias(clean, halves, classes, equal),
+        correct=correct,
+        half_width=half_width(clean, halves, classes, correct),
+        passes_per_sample=1 + permutations,
+        samples_per_second=speed,
+    )
+
+
+def draw_order(samples: int, seed: int) -> Tensor:
+    """Return the order ``(samples,)`` in which a sweep that may stop early takes its samples."""
+    generator = torch.Generator().manual_seed(derive("P-SHAP order", seed))
+    return torch.randperm(samples, generator=generator)
+
+
+def draw_permutations(count: int, positions: int, purpose: str, *counters: int) -> Tensor:
+    """Draw ``(count, positions)`` permutations that follow from `purpose` and the counters."""
+    generator = torch.Generator().manual_seed(derive(purpose, *counters))
+    # Ranks of uniform numbers: one draw for all rows.
+    return torch.rand(count, positions, dtype=torch.float64, generator=generator).argsort(dim=1)
+
+
+def draws_of(samples: Tensor, permutations: int, positions: int, seed: int) -> Tensor:
+    """Return the permutations of samples by their indices ``(B,)``, ``(K, B, N)``."""
+    purpose = "P-SHAP sweep"
+    each = [draw_permutations(permutations, positions, purpose, seed, i) for i in samples.tolist()]
+    return torch.stack(each, dim=1)
+
+
+def logits_of(model: Permutable, images: Tensor, permutation: Tensor | None, device: str) -> Tensor:
+    """Return logits ``(B, classes)`` as float64 on the CPU.
+
+    Raises:
+        VitrailError: they are not finite.
+    """
+    if permutation is not None:
+        permutation = permutation.to(device)
+    with torch.inference_mode():
+        logits = model(images.to(device), permutation).cpu().double()
+    if not logits.isfinite().all():
+        raise VitrailError(
+            "the model's logits are not finite, so they cannot be explained: check its weights and "
+            "the normalisation of the images"
+        )
+    return logits
+
+
+def require_measurable(model: Permutable, samples: Any) -> int:
+    """Return the number of samples.
+
+    Raises:
+        VitrailError: there are fewer than two, or the model is in training mode.
+    """
+    count = len(samples)
+    if count < 2:
+        raise VitrailError(f"P-SHAP of {count} images has no background: give at least two")
+    if isinstance(model, nn.Module) and any(module.training for module in model.modules()):
+        raise VitrailError(
+            "the model is in training mode, where dropout changes its logits: call model.eval()"
+        )
+    return count
+
+
+def collate(samples: Any, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """Return images ``(B, 3, H, W)`` and labels ``(B,)`` of samples by their indices."""
+    images, labels = zip(*(samples[index] for index in indices.tolist()), strict=True)
+    return torch.stack(images), torch.tensor(labels)
+
+
+def _mean_logits(model: Permutable, images: Tensor, draws: Tensor, device: str) -> Tensor:
+    """Logits averaged over permutations ``(K, B, N)``, ``(B, classes)``."""
+    mean = torch.zeros((), dtype=torch.float64)
+    for k, draw in enumerate(draws, start=1):
+        # A running mean, since the mean of equal numbers then is that number, bit for bit.
+        mean = mean + (logits_of(model, images, draw, device) - mean) / k
+    return mean
+
+
+def _half_width(progress: Progress) -> float:
+    """The interval's half width after the samples done so far."""
+    labels, (clean, *halves) = progress.joined()
+    classes = explained_classes(clean, labels)
+    return half_width(clean, halves, classes, clean.argmax(dim=1) == classes)

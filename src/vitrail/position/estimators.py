@@ -1,0 +1,84 @@
+"""How much too high P-SHAP of few permutations is: the evidence for the choice of K (Table E)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from vitrail.errors import VitrailError
+from vitrail.measures.permutable import Permutable
+from vitrail.measures.position_shap.shapley import (
+    explained_classes,
+    own,
+    position_share,
+    shapley,
+)
+from vitrail.measures.position_shap.sweep import draws_of, logits_of, require_measurable
+
+
+def bias_of_few(
+    model: Permutable,
+    samples: Dataset[Any],
+    permutations: Sequence[int],
+    *,
+    reference: int = 512,
+    batch_size: int = 128,
+    seed: int = 0,
+    device: str = "cpu",
+    workers: int = 0,
+) -> tuple[float, dict[int, tuple[float, float]]]:
+    """Measure how much too high P-SHAP of few permutations is, against `reference` of them.
+
+    Each sample is permuted `reference` times. Groups of K of these permutations are as many sweeps
+    of K, and all together are the reference. Other arguments and errors are those of `sweep`.
+
+    Returns:
+        The reference's mean P-SHAP; for each K of `permutations` the mean over groups less the
+        reference, of P-SHAP as it is and of the debiased one.
+
+    Raises:
+        VitrailError: as `sweep`, or a K is above `reference`.
+    """
+    count = require_measurable(model, samples)
+    if not 1 <= min(permutations) <= max(permutations) <= reference:
+        raise VitrailError(f"permutations are {[*permutations]}; give 1 to reference = {reference}")
+    cleans, labelled, images_of = [], [], []
+    total = torch.zeros((), dtype=torch.float64)  # (reference, classes), over samples
+    loader = DataLoader(samples, batch_size, num_workers=workers, generator=torch.Generator())
+    indices = torch.arange(count).split(batch_size)
+    for part, (images, labels) in zip(indices, loader, strict=True):
+        clean = logits_of(model, images, None, device)
+        draws = draws_of(part, reference, model.positions, seed)
+        logits = torch.stack([logits_of(model, images, draw, device) for draw in draws])
+        classes = explained_classes(clean, labels)
+        images_of.append(torch.stack([own(of_draw, classes) for of_draw in logits]))
+        total = total + logits.sum(dim=1)
+        cleans.append(clean)
+        labelled.append(classes)
+    clean, classes, image = torch.cat(cleans), torch.cat(labelled), torch.cat(images_of, dim=1)
+    both = own(clean, classes)
+    position = (clean.sum(dim=0)[classes] - both) / (count - 1)  # over the other samples
+    none = (total[:, classes] - image) / (count - 1)
+    correct = clean.argmax(dim=1) == classes
+
+    def mean_share(permuted: slice, groups: Tensor) -> float:
+        v_image, v_none = groups[:, :, permuted].mean(dim=2)
+        phi = shapley(both, v_image, position, v_none)
+        return position_share(*phi)[:, correct].mean().item()
+
+    def estimates(size: int) -> tuple[float, float]:
+        groups = torch.stack([image, none])  # v(I) and v(0), (2, reference, n)
+        groups = groups[:, : reference // size * size].unflatten(1, (-1, size))
+        plain = mean_share(slice(None), groups)
+        if size == 1:
+            return plain, plain
+        halves = [mean_share(half, groups) for half in (slice(size // 2), slice(size // 2, None))]
+        return plain, 2 * plain - sum(halves) / 2
+
+    _, truth = estimates(reference)
+    each = {size: estimates(size) for size in permutations}
+    return truth, {size: (raw - truth, mended - truth) for size, (raw, mended) in each.items()}

@@ -1,0 +1,135 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from shap import KernelExplainer
+
+from tests.vitrail.measures.position_shap.models import Tokens, assert_same, samples
+from vitrail.errors import VitrailError
+from vitrail.measures.position_shap.paired import Fold, draw_folds, paired
+
+
+def least_squares(f, instance, background):
+    """Kernel SHAP (Lundberg and Lee, Theorem 2) of two players, as its regression.
+
+    `f` takes (image index, embedding index) pairs. Coalitions of one player have equal weights;
+    the empty and the full one bind phi_0 and the sum.
+    """
+    values = {
+        coalition: np.mean(
+            f(np.array([np.where(coalition, instance, other) for other in background]))
+        )
+        for coalition in itertools.product((False, True), repeat=2)
+    }
+    none, both = values[False, False], values[True, True]
+    # The sum eliminates phi_embedding: y = phi_image * (z_image - z_embedding).
+    design, target, weights = [], [], []
+    for image, embedding in ((True, False), (False, True)):
+        design.append(int(image) - int(embedding))
+        target.append(values[image, embedding] - none - embedding * (both - none))
+        weights.append((2 - 1) / (math.comb(2, 1) * 1 * (2 - 1)))
+    design, target, root = np.array(design)[:, None], np.array(target), np.sqrt(weights)
+    (phi_image,) = np.linalg.lstsq(design * root[:, None], target * root, rcond=None)[0]
+    return np.array([phi_image, both - none - phi_image])
+
+
+def kernel_explainer(f, instance, background):
+    """The same by the shap package."""
+    explainer = KernelExplainer(f, np.array(background))
+    return explainer.shap_values(np.array(instance), silent=True, l1_reg=False)
+
+
+@pytest.mark.parametrize("kernel_shap", [least_squares, kernel_explainer])
+@pytest.mark.parametrize(("count", "batch_size"), [(12, 6), (7, 3)])
+def test_paired_is_kernel_shap_on_the_same_background(kernel_shap, count, batch_size):
+    """position, App. A, Eq. 3, Eq. 7-8."""
+    model, data = Tokens(), samples(count)
+    images, labels = data.tensors
+    folds = draw_folds(count, 16, batch_size, seed=3)
+    result = paired(model, data, folds=folds)
+    for fold in folds:
+        embeddings = torch.cat([fold.permutations, torch.arange(16)[None]])  # last: as it is
+        background = [(int(other), row) for row, other in enumerate(fold.background)]
+        for sample in fold.samples.tolist():
+
+            def f(pairs, label=labels[sample], embeddings=embeddings):
+                pairs = torch.as_tensor(pairs).long()
+                logits = model(images[pairs[:, 0]], embeddings[pairs[:, 1]])
+                return logits[:, label].detach().numpy()
+
+            phi_image, phi_position = kernel_shap(f, (sample, len(background)), background)
+            assert result.phi_image[sample].item() == pytest.approx(phi_image, abs=1e-10)
+            assert result.phi_position[sample].item() == pytest.approx(phi_position, abs=1e-10)
+            share = abs(phi_position) / (abs(phi_position) + abs(phi_image))
+            assert result.values[sample].item() == pytest.approx(share, abs=1e-10)
+
+
+def test_given_folds_and_permutations_are_replayed():
+    generator = torch.Generator().manual_seed(5)
+    draws = [torch.stack([torch.randperm(16, generator=generator) for _ in range(2)])] * 2
+    folds = [
+        Fold(torch.tensor([3, 0]), torch.tensor([1, 2]), draws[0]),
+        Fold(torch.tensor([2, 1]), torch.tensor([0, 0]), draws[1]),
+    ]
+    model, data = Tokens(), samples(4)
+    images, _ = data.tensors
+    first = paired(model, data, folds=folds)
+    asked = [
+        (image, draw)
+        for batch, permutation in model.calls
+        if permutation is not None
+        for image, draw in zip(batch, permutation, strict=True)
+    ]
+    expected = [
+        (images[sample], draw)
+        for fold in folds
+        for row, draw in enumerate(fold.permutations)
+        for sample in [*fold.samples, fold.background[row]]
+    ]
+    assert len(asked) == len(expected)
+    for image, draw in expected:
+        assert any(torch.equal(image, a) and torch.equal(draw, b) for a, b in asked)
+    assert_same(paired(Tokens(), data, folds=folds), first)
+    assert_same(paired(Tokens(), data, folds=folds[::-1]), first)
+
+
+def test_paired_draws_its_folds_from_the_seed():
+    data = samples(20)
+    drawn = paired(Tokens(), data, batch_size=8, seed=4)
+    assert_same(paired(Tokens(), data, folds=draw_folds(20, 16, 8, seed=4)), drawn)
+    assert not torch.equal(paired(Tokens(), data, batch_size=8, seed=5).values, drawn.values)
+
+
+@pytest.mark.parametrize("last", range(8))
+def test_the_last_batch_may_have_any_size(last):
+    count = 16 + last
+    folds = draw_folds(count, 16, batch_size=8)
+    assert torch.equal(torch.cat([f.samples for f in folds]).sort().values, torch.arange(count))
+    for fold in folds:
+        assert len(fold.background) == len(fold.background.unique()) == len(fold.permutations) == 4
+        assert not set(fold.samples.tolist()) & set(fold.background.tolist())
+    in_last = torch.cat([fold.background for fold in folds[4:]]) if last else torch.tensor([8])
+    assert in_last.min() >= 8  # borrowed from the batch before, not from an earlier one
+    assert paired(Tokens(), samples(count), batch_size=8).values.isfinite().all()
+
+
+def test_fewer_samples_than_a_batch_are_halved_too():
+    folds = draw_folds(3, 16, batch_size=32)
+    assert [len(fold.samples) for fold in folds] == [2, 1]
+    assert [len(fold.background) for fold in folds] == [1, 2]
+
+
+def test_folds_must_explain_every_sample_once():
+    folds = draw_folds(8, 16, 4)
+    with pytest.raises(VitrailError, match="do not explain each of the 9 samples once"):
+        paired(Tokens(), samples(9), folds=folds)
+    with pytest.raises(VitrailError, match="batch_size is 1"):
+        paired(Tokens(), samples(9), batch_size=1)
+
+
+def test_paired_counts_its_passes():
+    model = Tokens()
+    result = paired(model, samples(21), batch_size=8)
+    assert model.passes == pytest.approx(21 * result.passes_per_sample)

@@ -1,0 +1,16 @@
+import pytest
+
+from tests.vitrail.measures.position_shap.models import corner_samples
+from vitrail.errors import VitrailError
+from vitrail.position.estimators import bias_of_few
+
+
+def test_groups_of_many_permutations_tell_the_bias_of_few():
+    model, data, exact = corner_samples()
+    truth, biases = bias_of_few(model, data, [1, 2, 4], reference=240, batch_size=70)
+    assert truth == pytest.approx(exact, abs=5e-5)
+    for k, (plain, mended) in biases.items():
+        assert plain == pytest.approx(biases[1][0] / k, rel=0.3)
+        assert mended == plain if k == 1 else abs(mended) < plain / 2
+    with pytest.raises(VitrailError, match=r"permutations are \[9\]; give 1 to reference = 8"):
+        bias_of_few(model, data, [9], reference=8)
