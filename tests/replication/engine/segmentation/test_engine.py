@@ -230,7 +230,7 @@ def test_the_model_is_built_and_filled_again(straight, recipe, info, data_root):
     [
         ({"model": {"args": {"backbone": {"depht": [1]}}}}, "refuses model.args"),
         ({"model": {"name": "mmseg::swin/none.py"}}, "'mmseg::swin/none.py' cannot be used"),
-        ({"model": {"name": "none"}}, "configuration 'none' is unknown"),
+        ({"model": {"name": "none"}}, "'none' cannot be used"),
     ],
 )
 def test_a_wrong_configuration_is_refused(make_recipe, changes, sentence):
