@@ -65,6 +65,13 @@ def test_the_measure_of_a_run_is_told_the_folder_of_its_seed(trained):
     assert subject(trained, 0).folder == trained.run.seed_folder(0)
 
 
+def test_the_measure_of_a_run_is_told_the_facts_of_its_seed(trained):
+    record = read_record(record_of(trained))
+    facts = {"0": {"wall_seconds": 30.5, "processes": 2}}
+    complete(record.node, {**record.outcome, "facts": facts})
+    assert subject(trained, 0).facts == facts["0"]
+
+
 def test_weights_without_a_record_are_not_measured(trained):
     record_of(trained).unlink()
     with pytest.raises(VitrailError, match="does not exist"):

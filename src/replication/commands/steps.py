@@ -17,7 +17,6 @@ from replication import fork_server
 from vitrail.commands.app import command
 from vitrail.errors import exit_on_error
 from vitrail.files import sha256, write_atomically
-from vitrail.provenance import read_provenance
 
 if TYPE_CHECKING:
     from replication.plan.nodes import TrainingNode
@@ -69,6 +68,7 @@ def run(
 def train(node: TrainingNode) -> dict[str, Any]:
     """Train the seeds of a node in turn; return its outcome."""
     from replication.engine.engine import engine_of
+    from replication.engine.run_folder import read_finished
     from replication.trained import run_of_seed
     from vitrail.images.loading import Views
 
@@ -77,7 +77,7 @@ def train(node: TrainingNode) -> dict[str, Any]:
     weights = {seed: engine.train(run_of_seed(node, seed, views)) for seed in node.seeds}
     return {
         "sha256": {str(seed): sha256(file) for seed, file in weights.items()},
-        "facts": {str(seed): read_provenance(file.parent) for seed, file in weights.items()},
+        "facts": {str(seed): read_finished(file.parent) for seed, file in weights.items()},
     }
 
 

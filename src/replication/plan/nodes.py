@@ -35,7 +35,7 @@ class SeedFolders:
     folder: Path
 
     def seed_folder(self, seed: int) -> Path:
-        """Where the run of one seed keeps its weights, log and provenance."""
+        """Where the run of one seed keeps its weights and log."""
         return self.folder / f"seed{seed}"
 
     def weights(self, seed: int) -> Path:
