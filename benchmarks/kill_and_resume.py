@@ -150,7 +150,7 @@ def main() -> None:
         straight, killed = Path(root, "straight"), Path(root, "killed")
         begin = time.monotonic()
         start(args.task, straight).wait()
-        steps = json.loads((straight / "provenance.json").read_text())["steps"]
+        steps = results(straight)[1][-1][0]
         step_seconds = (time.monotonic() - begin) / steps  # start-up included: a generous step
         print(f"uninterrupted: {steps} steps, {step_seconds:.3f} s each with start-up", flush=True)
 

@@ -53,7 +53,8 @@ def take(job: MeasurementNode) -> dict[str, Any]:
         _require_wanted(function, given, job)
         values[str(seed)] = dict(function(given, **job.args))
         if job.run is not None:
-            weights[str(seed)] = require_own_weights(job.run, seed)
+            trained = require_own_weights(job.run, seed)
+            weights[str(seed)] = trained.outcome["sha256"][str(seed)]
     return {
         "values": values,
         "code": code,
@@ -100,6 +101,7 @@ def subject(job: MeasurementNode, seed: int) -> Context:
         return described
     model = builder_of(job.recipe).build_model(job.recipe, job.dataset.classes)
     load_weights(model, job.run.weights(seed), job.recipe)
-    require_own_weights(job.run, seed)
+    facts = require_own_weights(job.run, seed).outcome["facts"][str(seed)]
     model = model.to(context.device).eval()
-    return Trained(**vars(described), model=model, folder=job.run.seed_folder(seed))
+    folder = job.run.seed_folder(seed)
+    return Trained(**vars(described), model=model, folder=folder, facts=facts)

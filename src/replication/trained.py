@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from replication.engine.engine import TrainingRun
 from replication.engine.model import require_recipe, weights_owner
-from replication.ledger import require_record
+from replication.ledger import Record, require_record
 from vitrail.errors import VitrailError
 from vitrail.files import sha256
 
@@ -52,8 +52,8 @@ def run_of_seed(job: TrainingNode, seed: int, views: Views) -> TrainingRun[AnyRe
     )
 
 
-def require_own_weights(run: TrainedRun, seed: int) -> str:
-    """Refuse weights of another seed, or others than the run's record names; return their SHA-256.
+def require_own_weights(run: TrainedRun, seed: int) -> Record:
+    """Refuse weights of another seed, or others than the run's record names; return that record.
 
     Raises:
         VitrailError: the weights or their record are missing, damaged or others.
@@ -66,9 +66,9 @@ def require_own_weights(run: TrainedRun, seed: int) -> str:
     owner = weights_owner(weights).get("seed")
     if owner != seed:
         raise VitrailError(f"{weights} holds weights of seed {owner}, not of seed {seed}; {remedy}")
-    digest = sha256(weights)
-    if require_record(path).outcome["sha256"].get(str(seed)) != digest:
+    record = require_record(path)
+    if record.outcome["sha256"].get(str(seed)) != sha256(weights):
         raise VitrailError(
             f"{weights} has not the SHA-256 of the weights that {path} names; {remedy}"
         )
-    return digest
+    return record

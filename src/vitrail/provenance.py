@@ -5,7 +5,6 @@ No host name, user name or path enters, so that the files can be published as th
 
 from __future__ import annotations
 
-import json
 import platform
 import subprocess
 import sys
@@ -41,28 +40,6 @@ def provenance(device: str, **extra: Any) -> dict[str, Any]:
         "tf32": torch.device(device).type == "cuda" and tf32,
         **extra,
     }
-
-
-def read_provenance(folder: Path) -> dict[str, Any] | None:
-    """Read what a run has left in its folder, None if it has not finished.
-
-    Raises:
-        VitrailError: the file is damaged.
-    """
-    path = folder / "provenance.json"
-    fault = "it holds no provenance"
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        facts, fault = None, str(error)
-    if not isinstance(facts, dict) or "device" not in facts:
-        raise VitrailError(
-            f"cannot read {path} ({fault}); delete {folder} and run snakemake TARGET --forcerun "
-            f"with the record of its training, {folder.parent}/trained-*.json"
-        )
-    return facts
 
 
 def duration(seconds: float) -> str:

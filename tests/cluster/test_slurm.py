@@ -24,6 +24,7 @@ import pytest
 import yaml
 
 from replication.engine.run_folder import exclusive
+from replication.ledger import read_record
 from replication.plan.schema import read_yaml
 from tests.checkout import Checkout
 from tests.cluster.conftest import until
@@ -166,7 +167,7 @@ def test_a_training_that_loses_a_node_goes_on_from_its_checkpoint(story, folder)
     lost, second, *_ = story.attempts
     assert second["first_step"] > 0
     (run,) = folder.glob("runs/variance/*/seed0")
-    origin = json.loads((run / "provenance.json").read_text())
+    origin = read_record(run.with_name("trained-0.json")).outcome["facts"]["0"]
     assert (origin["attempts"], origin["interruptions"], origin["processes"]) == (4, 3, 2)
     steps = [json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()]
     assert steps == sorted(set(steps))

@@ -1,6 +1,5 @@
 """Commands that run as children of a process that has imported everything."""
 
-import json
 import os
 import signal
 import subprocess
@@ -111,7 +110,7 @@ def interrupted(tmp_path_factory, registry, address):
 
 
 def test_a_signal_reaches_the_training_which_saves_and_is_resumed(interrupted):
-    facts = json.loads((interrupted / "seed0" / "provenance.json").read_text())
+    facts = read_record(interrupted / "trained-0.json").outcome["facts"]["0"]
     assert (facts["attempts"], facts["steps_repeated"]) == (2, 0)
 
 

@@ -1,6 +1,7 @@
 """A measurement says what it was taken on, or in one sentence why it cannot be taken."""
 
 import json
+import shutil
 
 import pytest
 
@@ -62,6 +63,13 @@ def test_weights_are_measured_if_they_are_those_of_the_record(trained):
 
 def test_the_measure_of_a_run_is_told_the_folder_of_its_seed(trained):
     assert subject(trained, 0).folder == trained.run.seed_folder(0)
+
+
+def test_the_measure_of_a_run_is_told_the_facts_of_its_seed(trained):
+    record = read_record(record_of(trained))
+    facts = {"0": {"wall_seconds": 30.5, "processes": 2}}
+    complete(record.node, {**record.outcome, "facts": facts})
+    assert subject(trained, 0).facts == facts["0"]
 
 
 def test_weights_without_a_record_are_not_measured(trained):
@@ -150,6 +158,31 @@ def test_a_measurement_is_repeated_from_its_node_alone(trained, monkeypatch, vit
     assert record.node == trained
     assert record.outcome["values"]["0"]["images"] == 599
     assert record.outcome["weights"] == {"0": sha256(trained.run.weights(0))}
+
+
+def test_a_segmenter_is_the_one_of_its_node_whatever_its_configuration_says_now(
+    root, tmp_path, monkeypatch, vitrail
+):
+    """As planned, then with its configuration changed, then without any."""
+    shutil.copytree(root / "configs", tmp_path / "configs")
+    monkeypatch.chdir(tmp_path)
+    paper = load_catalog(scale="laptop").paper("shift")
+    measurement = paper.measurement("segmentation_preprocessing", "a_swin_upernet-ade20k-circular")
+    node = load_catalog(scale="laptop").measurement_node(measurement)
+    base = tmp_path / "configs" / "segmentation" / "swin_t_upernet_ade20k_circular.py"
+    values = []
+    for change in (
+        lambda: None,
+        lambda: base.write_text(base.read_text().replace("(448, 448)", "(224, 224)")),
+        lambda: shutil.rmtree(tmp_path / "configs"),
+    ):
+        change()
+        node.output.unlink(missing_ok=True)
+        done = vitrail("run", node.write())
+        assert done.code == 0, done.err
+        values.append(read_record(node.output).outcome["values"])
+    assert values[0]["0"]["train/crop"] == 448
+    assert values[1:] == values[:1] * 2
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", "[1]", '{"identity": 1, "inputs": []}'])

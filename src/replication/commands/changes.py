@@ -65,8 +65,7 @@ def price_changes(
     priced, others = price_evaluations(measurements, costs)
     others += dict.fromkeys(f"{one.paper}/{one.name}" for one in measurements if not one.run)
     was, becomes = (
-        one.paper(measurement.paper).recipe(named.recipe).model_dump(mode="json")
-        for one in (catalog, changed)
+        one.paper(measurement.paper).recipe(named.recipe).shown() for one in (catalog, changed)
     )
     return {
         "recipe": named.recipe,

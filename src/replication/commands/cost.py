@@ -22,6 +22,7 @@ import inspect
 import json
 import statistics
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from typing import Any
 from pydantic import PositiveFloat
 
 from replication.engine.engine import builder_of
+from replication.ledger import read_record
 from replication.plan.catalog import Catalog, Measurement, Run, load_catalog
 from replication.plan.code import file_of
 from replication.plan.recipe import Training, short_hash
@@ -215,16 +217,19 @@ def count_model(recipe: Training, classes: int) -> ModelCost:
 def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
     """The median speed in the logs of runs of this recipe on this kind of device, if any."""
     speeds: list[float] = []
-    for folder in runs_root.glob(f"*/*-{run.recipe.hash}/seed*"):
+    trained: dict[Path, dict[str, Any]] = {}
+    for path in runs_root.glob(f"*/*-{run.recipe.hash}/trained-*.json"):
+        with suppress(VitrailError):  # a damaged record tells no speed
+            facts = record.outcome["facts"] if (record := read_record(path)) else {}
+            trained |= {path.parent / f"seed{seed}": facts[seed] for seed in facts}
+    for folder, facts in trained.items():
         try:
-            provenance = json.loads((folder / "provenance.json").read_text())
             entries = map(json.loads, (folder / "log.jsonl").read_text().splitlines())
             logged = [one["images_per_second"] for one in entries if "images_per_second" in one]
         except (OSError, ValueError):
             continue
-        if device.match in provenance.get("device", ""):
-            devices = provenance.get("processes", 1)
-            speeds += [speed / devices for speed in logged]
+        if device.match in facts.get("device", ""):
+            speeds += [speed / facts.get("processes", 1) for speed in logged]
     return statistics.median(speeds) if speeds else None
 
 

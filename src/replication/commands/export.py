@@ -93,7 +93,6 @@ def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
     from replication.plan.kinds import parse_recipe
     from replication.plan.schema import read_mapping
     from vitrail.files import sha256
-    from vitrail.provenance import read_provenance
 
     weights, path = trained / "weights.safetensors", trained / "recipe.yaml"
     if not weights.is_file():
@@ -109,16 +108,31 @@ def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
         load_weights(model, weights, recipe)
         write_config(model, recipe, info, folder)
         shutil.copyfile(weights, folder / "model.safetensors")
+    digest = sha256(weights)
     card = model_card(
         recipe,
         info,
         name=trained.parent.name,
         source=source,
         seed=seed,
-        commit=(read_provenance(trained) or {}).get("commit", "unknown"),
-        numbers="".join(_numbers(trained.parent, seed, sha256(weights))),
+        commit=_commit(trained.parent, seed, digest),
+        numbers="".join(_numbers(trained.parent, seed, digest)),
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _commit(run: Path, seed: int, digest: str) -> str:
+    """The commit at which these weights were trained, "unknown" where no record says it.
+
+    Raises VitrailError where a training's record is damaged.
+    """
+    from replication.ledger import read_record
+
+    for path in sorted(run.glob("trained-*.json")):
+        record = read_record(path)
+        if record and record.outcome["sha256"].get(str(seed)) == digest:
+            return str(record.outcome["facts"][str(seed)].get("commit", "unknown"))
+    return "unknown"
 
 
 def _numbers(run: Path, seed: int, digest: str) -> Iterator[str]:

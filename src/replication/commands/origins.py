@@ -220,7 +220,7 @@ def _recipe(named: NamedCell, catalog: Catalog) -> dict[str, Any] | None:
     paper = catalog.paper(measurement.paper)
     as_printed = paper.artifacts_file.measures[measurement.name].on == "paper"
     written = (paper.printed_values if as_printed else paper.values)(named.recipe)
-    values = measurement.on.recipe.model_dump(mode="json")
+    values = measurement.on.recipe.shown()
     return {
         "name": named.recipe,
         "folder": str(measurement.on.folder),

@@ -49,7 +49,7 @@ def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> 
         raise VitrailError(f"several papers have a recipe '{name}': name {' or '.join(names)}")
     called, run = next(iter(found.values()))
     say(f"# {run.paper}, recipe {called} at scale {catalog.scale.name}: {run.folder}")
-    values = run.recipe.model_dump(mode="json")
+    values = run.recipe.shown()
     if not why:
         say(yaml.safe_dump(values, sort_keys=False).rstrip())
         return

@@ -15,12 +15,11 @@ import typer
 
 from replication import fork_server
 from vitrail.commands.app import command
-from vitrail.errors import VitrailError, exit_on_error
+from vitrail.errors import exit_on_error
 from vitrail.files import sha256, write_atomically
-from vitrail.provenance import read_provenance
 
 if TYPE_CHECKING:
-    from replication.plan.nodes import MeasurementNode, TrainingNode
+    from replication.plan.nodes import TrainingNode
 
 
 @command(hidden=True)
@@ -41,8 +40,6 @@ def run(
     from replication.plan.nodes import MeasurementNode, RenderingNode, TrainingNode, read_node
 
     wanted = read_node(node)
-    if isinstance(wanted, TrainingNode | MeasurementNode):
-        require_same_config(wanted)
     if isinstance(wanted, TrainingNode):
         outcome = train(wanted)
         if int(os.environ.get("RANK", "0")):
@@ -71,6 +68,7 @@ def run(
 def train(node: TrainingNode) -> dict[str, Any]:
     """Train the seeds of a node in turn; return its outcome."""
     from replication.engine.engine import engine_of
+    from replication.engine.run_folder import read_finished
     from replication.trained import run_of_seed
     from vitrail.images.loading import Views
 
@@ -79,17 +77,8 @@ def train(node: TrainingNode) -> dict[str, Any]:
     weights = {seed: engine.train(run_of_seed(node, seed, views)) for seed in node.seeds}
     return {
         "sha256": {str(seed): sha256(file) for seed, file in weights.items()},
-        "facts": {str(seed): read_provenance(file.parent) for seed, file in weights.items()},
+        "facts": {str(seed): read_finished(file.parent) for seed, file in weights.items()},
     }
-
-
-def require_same_config(node: TrainingNode | MeasurementNode) -> None:
-    """Raise a `VitrailError` if a file that the recipe names was changed since the planning."""
-    if node.recipe and (changed := node.recipe.changed_file(Path())):
-        raise VitrailError(
-            f"{changed} was changed since {node.path} was planned; restore it, or start snakemake "
-            "again"
-        )
 
 
 @command(hidden=True)

@@ -30,7 +30,7 @@ class TrainingRun(Generic[R]):
         recipe: what to train.
         seed: decides all randomness.
         folder: the run folder; gets recipe.yaml, log.jsonl, weights.safetensors and
-            provenance.json.
+            finished.json.
         dataset: the recipe's dataset.
         data_root: where the datasets lie.
         device: torch's name of the device.

@@ -95,7 +95,7 @@ def model_card(
         use=recipe.usage.format(source=source),
         info=info,
         numbers=numbers,
-        recipe=yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False),
+        recipe=yaml.safe_dump(recipe.shown(), sort_keys=False),
         seed=seed,
         commit=commit,
     )

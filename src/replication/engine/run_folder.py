@@ -2,7 +2,12 @@
 
 Beside the lock lies a note of who holds it: a workflow manager that was killed and unlocked can
 start a job while the first one still runs, and the person must know which to cancel. Each start of
-a training is an attempt, noted beside the checkpoints; their sum goes into the provenance.
+a training is an attempt, noted beside the checkpoints; their sum goes into the run's facts.
+
+``finished.json`` notes that the run is finished, with its facts. It is for the engine and for the
+job that completes the training's record; everything else reads that record. It stays beside the
+weights, because Snakemake deletes the record before it starts the job that writes it again, and
+without the note that job would have to train finished seeds once more.
 """
 
 from __future__ import annotations
@@ -30,12 +35,37 @@ from replication.plan.code import training_digest
 from replication.plan.recipe import short_hash
 from vitrail.errors import VitrailError
 from vitrail.files import Locked, clear_temporaries, lock, sha256, write_atomically
-from vitrail.provenance import peak_memory_bytes, provenance, read_provenance
+from vitrail.provenance import peak_memory_bytes, provenance
 
 if TYPE_CHECKING:
     from replication.engine.engine import TrainingRun
     from replication.engine.team import Team
     from replication.plan.kinds import AnyRecipe
+
+
+FINISHED = "finished.json"
+
+
+def read_finished(folder: Path) -> dict[str, Any] | None:
+    """Read the facts of the finished run in a folder, None if it has not finished.
+
+    Raises:
+        VitrailError: the file is damaged.
+    """
+    path = folder / FINISHED
+    fault = "it holds no facts of a training"
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        facts, fault = None, str(error)
+    if not isinstance(facts, dict) or "device" not in facts:
+        raise VitrailError(
+            f"cannot read {path} ({fault}); delete {folder} and run snakemake TARGET --forcerun "
+            f"with the record of its training, {folder.parent}/trained-*.json"
+        )
+    return facts
 
 
 class RunFolder:
@@ -54,7 +84,7 @@ class RunFolder:
         check_layout(given, job.data_root)
         self.job, self.team = job, team
         self.weights = job.folder / "weights.safetensors"
-        self.provenance = job.folder / "provenance.json"
+        self.finished = job.folder / FINISHED
         self.code = training_digest(job.recipe, job.dataset)
         self.data, self.checkpoints = data_digest(job), checkpoints_of(job)
         attempts = self.checkpoints.folder / "attempts.json"
@@ -86,14 +116,14 @@ class RunFolder:
                     f"{owner.get('seed')}, not of recipe {recipe}, seed {seed}: delete it or train "
                     "in another folder"
                 )
-            if (facts := read_provenance(self.job.folder)) is not None:
+            if (facts := read_finished(self.job.folder)) is not None:
                 self.checkpoints.clear()  # a kill may have come between writing and clearing
                 made_by = facts.get("code"), facts.get("initial_sha256")
                 as_now = not self.job.retrain or made_by == (self.code, self.digest_of_start)
                 if as_now and facts.get("data") == self.data:
                     self.require_same_start(facts.get("initial_sha256"), self.weights)
                     return True
-                self.provenance.unlink()  # what it is about begins anew
+                self.finished.unlink()  # what it is about begins anew
         resolved = yaml.safe_dump(self.job.recipe.model_dump(mode="json"), sort_keys=False)
         write_atomically(self.job.folder / "recipe.yaml", resolved)
         return False
@@ -127,7 +157,7 @@ class RunFolder:
         )
         write_atomically(job.folder / "README.md", card)
         save_weights(weights, self.weights, job.recipe, job.seed)
-        origin = provenance(
+        facts = provenance(
             device,
             recipe_hash=job.recipe.hash,
             seed=job.seed,
@@ -140,7 +170,7 @@ class RunFolder:
             initial_sha256=self.digest_of_start,
             **summary,
         )
-        write_atomically(self.provenance, json.dumps(origin, indent=2) + "\n")
+        write_atomically(self.finished, json.dumps(facts, indent=2) + "\n")
         self.checkpoints.clear()
 
 
@@ -151,7 +181,7 @@ def data_digest(job: TrainingRun[AnyRecipe]) -> str:
     """
     initial, start = job.initial, None
     if initial is not None and job.recipe.model.weights_from:
-        start = (read_provenance(initial.parent) or {}).get("data")
+        start = (read_finished(initial.parent) or {}).get("data")
     return short_hash([job.dataset.decisive, start])
 
 

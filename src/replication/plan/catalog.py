@@ -11,10 +11,12 @@ import functools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from replication.ledger import read_record
 from replication.plan.code import (
     digest,
     file_of,
@@ -52,7 +54,7 @@ from replication.plan.resolution import PaperAtScale
 from replication.plan.schema import Delta, load
 from replication.plan.settings import Resources, Settings, load_scale, load_settings
 from vitrail.errors import VitrailError, require_known
-from vitrail.provenance import DIRTY, changed_files, checkout, head, read_provenance
+from vitrail.provenance import DIRTY, changed_files, checkout, head
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,22 @@ class Run(SeedFolders):
         return digest(modules_of_training(self.recipe, self.info))
 
     def trained_by(self, seeds: Iterable[int]) -> set[str]:
-        """The digests of the code that has trained these seeds, joined by "+" if several did."""
-        facts = (read_provenance(self.seed_folder(seed)) for seed in seeds)
-        return {str(one.get("code", "unknown")) for one in facts if one}
+        """The digests of the code that has trained these seeds, joined by "+" if several did.
+
+        A seed whose weights are gone, or whose record cannot be read, is not trained: the job that
+        makes either again is planned without it.
+        """
+        there, found = {seed for seed in seeds if self.weights(seed).is_file()}, set()
+        for path in self.records_of(there):
+            with suppress(VitrailError):
+                record = read_record(path)
+                facts = record.outcome["facts"] if record else {}
+                found |= {
+                    str(facts[str(seed)].get("code", "unknown"))
+                    for seed in there
+                    if str(seed) in facts
+                }
+        return found
 
 
 def trained_run(run: Run) -> TrainedRun:
@@ -513,7 +528,8 @@ class Catalog:
         """The node that trains some seeds of a run.
 
         The code counts in its identity as it was when the run was trained, for trainings are not
-        repeated because code has changed, unless `retrain` asks for it.
+        repeated because code has changed, unless `retrain` asks for it. Then the job itself finds
+        which of its seeds the present code has trained: its record may be gone.
         """
         published = run.recipe.model.published
         weights = self.weights_of(published) if published else None
@@ -522,8 +538,7 @@ class Catalog:
         inputs = [self.receipt_of(run.recipe.data.dataset), *([weights] if weights else [])]
         if start:
             inputs += [start.records[seed] for seed in seeds]
-        changed = any(one.trained_by(seeds) - {one.code} for one in run.lineage)
-        retrain = self.settings.retrain == "changed" and changed
+        retrain = self.settings.retrain == "changed"
         # Of one that other code has resumed, the last planned it.
         last = {one.rpartition("+")[2] for one in run.trained_by(seeds)}
         return TrainingNode(

@@ -35,7 +35,7 @@ class SeedFolders:
     folder: Path
 
     def seed_folder(self, seed: int) -> Path:
-        """Where the run of one seed keeps its weights, log and provenance."""
+        """Where the run of one seed keeps its weights and log."""
         return self.folder / f"seed{seed}"
 
     def weights(self, seed: int) -> Path:
@@ -346,12 +346,16 @@ def parse_node(content: Any, place: str) -> AnyNode:
     """Make a node of plain data, as `Node.content` gives it.
 
     Raises:
-        VitrailError: it is none, or its identity is not that of its fields.
+        VitrailError: it is none, of other fields than nodes have now, or its identity is not that
+            of its fields.
     """
     if not isinstance(content, dict) or str(content.get("kind")) not in NODES:
         raise VitrailError(f"{place} holds no node; start snakemake again to have it planned anew")
     fields = {name: value for name, value in content.items() if name != "identity"}
-    node = parse(NODES[content["kind"]], fields, place)
+    try:
+        node = parse(NODES[content["kind"]], fields, place)
+    except VitrailError as error:
+        raise VitrailError(f"{error}; delete it and start snakemake again") from None
     if content.get("identity") != node.identity:
         raise VitrailError(
             f"{place} was changed by hand: its identity is {content.get('identity')!r}, and its "

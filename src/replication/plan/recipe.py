@@ -76,12 +76,12 @@ class Training(Strict, ABC):
         return (self.engine,)
 
     def names_elsewhere(self) -> Iterable[str]:
-        """Names of models and registered types in the files that the recipe names."""
+        """Names of models and registered types in the text of files that the recipe holds."""
         return ()
 
-    def changed_file(self, root: Path) -> str | None:
-        """A file of the checkout that the recipe has the digest of, if it has changed since."""
-        return None
+    def shown(self) -> dict[str, Any]:
+        """The recipe as plain data to be read: of a file that it holds, length and digest."""
+        return self.model_dump(mode="json")
 
     def at_size(self, factor: float) -> Self:
         """Return the recipe for images of `factor` times the side, where it says their size."""

@@ -107,7 +107,7 @@ class PaperAtScale:
             VitrailError: no such recipe, or it is not valid.
         """
         recipes = (self.recipe(name), self.printed(name))
-        here, printed = (dict(_leaves(one.model_dump(mode="json"))) for one in recipes)
+        here, printed = (dict(_leaves(one.shown())) for one in recipes)
         return {
             field: f"{here.get(field, 'none')} (paper: {printed.get(field, 'none')})"
             for field in {**printed, **here}

@@ -33,7 +33,14 @@ class Placed(dict[str, Any]):
         self.places = dict(places)
 
 
+def _block_of_lines(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Write a text of several lines as it is, and not in quotes with escapes."""
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
 yaml.SafeDumper.add_representer(Placed, yaml.SafeDumper.represent_dict)
+yaml.SafeDumper.add_representer(str, _block_of_lines)
 
 
 def place_of(values: Any, key: str) -> str | None:
@@ -288,7 +295,7 @@ def _sentence(model: type[BaseModel], error: ValidationError, where: str, data: 
     where = _with_line(where, data, first["loc"])
     if first["type"] == "extra_forbidden":
         known = _fields_at(model, place[:-1])
-        return f"{where}: unknown key '{field}'{did_you_mean(place[-1], known)}"
+        return f"{where}: unknown key '{field}'{did_you_mean(place[-1], known) if known else ''}"
     if first["type"] == "literal_error" and isinstance(first["input"], str):
         known = re.findall("'([^']*)'", first["ctx"]["expected"])
         unknown = f"'{first['input']}', which is unknown{did_you_mean(first['input'], known)}"
@@ -312,10 +319,15 @@ def _with_line(where: str, data: Any, keys: Iterable[Any]) -> str:
 
 
 def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
-    """Field names of the nested model that `place` leads to, through lists and dictionaries."""
+    """Field names of the nested model that `place` leads to, through lists and dictionaries.
+
+    None where the place leads through a choice among several models.
+    """
     here: Any = model
     for part in place:
         if _is_model(here):
+            if part not in here.model_fields:  # which of several models was chosen
+                return []
             here = here.model_fields[part].annotation
         else:  # an item of a container: its type is the container's last argument that is a type
             arguments = [a for a in getattr(here, "__args__", ()) if a not in (..., type(None))]

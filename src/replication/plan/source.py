@@ -6,7 +6,7 @@ Such are our MMSegmentation configurations: the catalogue needs neither mmengine
 from __future__ import annotations
 
 import ast
-import hashlib
+import posixpath
 from pathlib import Path
 
 from vitrail.errors import VitrailError, require_known
@@ -48,57 +48,49 @@ FOLDER = Path("configs") / "segmentation"
 THEIRS = "mmseg::"  # mmengine's prefix of MMSegmentation's own files
 
 
-def config_path(name: str, root: Path = Path()) -> str:
-    """Return what mmengine opens for a configuration's name: a path, or ``mmseg::<file>``.
+def config_files(name: str, root: Path = Path()) -> dict[str, str]:
+    """Return the code of a configuration of ours behind that of those of ours that it inherits.
 
-    Raises VitrailError where there is no such file among ours.
+    The most basic comes first; each goes by its path in `FOLDER`. MMSegmentation's own files are
+    pinned by its version: they are left out. Raises VitrailError where there is no such file among
+    ours, or one is no configuration, inherits itself or lies outside `FOLDER`.
     """
     if name.startswith(THEIRS):
-        return name
-    known = {file.stem: str(file) for file in (root / FOLDER).glob("*.py")}
-    require_known(f"{root / FOLDER}: configuration", name, known)
-    return known[name]
+        return {}
+    folder = root / FOLDER
+    known = [file.stem for file in folder.glob("*.py")]
+    require_known(f"{folder}: configuration", name, known)
+    return {file: code_of(folder / file) for file in _with_bases(f"{name}.py", folder)}
 
 
-def config_digest(name: str, root: Path) -> str:
-    """Return 16 hex digits that change with what a configuration of ours says in code.
-
-    MMSegmentation's own files are pinned by its version and give "". Raises VitrailError where
-    there is no such file, or it is no configuration.
-    """
-    if name.startswith(THEIRS):
-        return ""
-    code = "".join(map(code_of, _with_bases(Path(config_path(name, root)))))
-    return hashlib.sha256(code.encode()).hexdigest()[:16]
-
-
-def config_strings(name: str, root: Path = Path()) -> set[str]:
-    """Return every string in a configuration of ours and in those of ours that it inherits.
-
-    Among them are the types that it names; MMSegmentation's own files name none of ours. Errors as
-    `config_digest`.
-    """
-    if name.startswith(THEIRS):
-        return set()
+def strings_in(code: str) -> set[str]:
+    """Return every string in Python code; in a configuration the types that it names are such."""
     return {
         node.value
-        for file in _with_bases(Path(config_path(name, root)))
-        for node in ast.walk(syntax_tree(file))
+        for node in ast.walk(ast.parse(code))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
 
 
-def _with_bases(path: Path, heirs: tuple[Path, ...] = ()) -> list[Path]:
-    """A file and those of ours that it inherits, the most basic first."""
-    if path.resolve() in heirs:
+def _with_bases(name: str, folder: Path, heirs: tuple[str, ...] = ()) -> list[str]:
+    """A file of `folder` behind those of ours that it inherits, the most basic first."""
+    path = folder / name
+    if name in heirs:
         raise VitrailError(f"{path} inherits itself; correct one _base_")
+    if name.startswith(("/", "../")):
+        raise VitrailError(f"{folder / heirs[-1]} inherits {path}; put that file into {folder}")
     bases = [
         file
         for base in _bases(path)
         if not base.startswith(THEIRS)
-        for file in _with_bases(path.parent / base, (*heirs, path.resolve()))
+        for file in _with_bases(_beside(name, base), folder, (*heirs, name))
     ]
-    return list(dict.fromkeys([*bases, path]))
+    return list(dict.fromkeys([*bases, name]))
+
+
+def _beside(name: str, base: str) -> str:
+    """The path in the folder of what a file of it inherits as `base`."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(name), base))
 
 
 def _bases(path: Path) -> list[str]:

@@ -88,10 +88,14 @@ class Described(Context, Generic[R]):
 
 @dataclass(frozen=True)
 class Trained(Described[R]):
-    """A finished run: `model` is in evaluation mode on `device`, `folder` is that of the seed."""
+    """A finished run: `model` is in evaluation mode on `device`, `folder` is that of the seed.
+
+    `facts` say what its training took, such as ``wall_seconds`` and ``processes``.
+    """
 
     model: nn.Module
     folder: Path = field(default=Path(), kw_only=True)
+    facts: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
     @property
     def reads(self) -> DatasetEntry:

@@ -23,7 +23,6 @@ from vitrail.measures.throughput import every_one_compiled, time_in_turns
 from vitrail.octic.group import from_channels
 from vitrail.octic.invariants import invariance_error
 from vitrail.octic.layers import OcticBlock, OcticGELU, OcticMlp
-from vitrail.provenance import read_provenance
 
 PATCHES, CLS = 196, 1
 LAYER_SCALE = 1e-4  # DeiT III's; its value has no influence on time or operations
@@ -197,14 +196,14 @@ def compute(trained: Trained) -> Values:
         ``gpu_hours``, their product, and ``attempts``.
 
     Raises:
-        VitrailError: the run's folder does not say how long its training took.
+        VitrailError: the run's facts do not say how long its training took.
     """
-    noted = read_provenance(trained.folder) or {}
-    if "wall_seconds" not in noted:
+    facts = trained.facts
+    if "wall_seconds" not in facts:
         raise VitrailError(
-            f"{trained.folder}/provenance.json does not say how long the training took; delete "
-            f"{trained.folder} and run snakemake TARGET --forcerun with the training's record"
+            f"the record of the training in {trained.folder} does not say its wall_seconds; delete "
+            f"{trained.folder} and run snakemake TARGET --forcerun with that record"
         )
-    hours, devices = noted["wall_seconds"] / 3600, noted.get("processes", 1)
+    hours, devices = facts["wall_seconds"] / 3600, facts.get("processes", 1)
     cost = {"hours": hours, "devices": devices, "gpu_hours": hours * devices}
-    return {**cost, "attempts": noted.get("attempts", 1)}
+    return {**cost, "attempts": facts.get("attempts", 1)}

@@ -17,6 +17,7 @@ from replication.commands.cost import (
 )
 from replication.engine.recipes.classification import ClassificationRecipe
 from replication.engine.recipes.segmentation import SegmentationRecipe
+from replication.ledger import complete
 from replication.plan.catalog import load_catalog
 from vitrail.errors import VitrailError
 
@@ -41,13 +42,19 @@ def recipe_of(model, **args):
     )
 
 
-def log(run, seed, speeds, device, processes=1):
-    folder = run.seed_folder(seed)
+@pytest.fixture
+def log(catalog, run):
+    """Leave the log and the record of a training of seed 0."""
+    return lambda *given, **more: write_log(catalog(), run, *given, **more)
+
+
+def write_log(catalog, run, speeds, device, processes=1):
+    folder = run.seed_folder(0)
     folder.mkdir(parents=True)
     lines = [json.dumps({"step": i, "images_per_second": s}) for i, s in enumerate(speeds)]
     (folder / "log.jsonl").write_text("\n".join(lines) + "\n")
-    provenance = {"device": device, "processes": processes}
-    (folder / "provenance.json").write_text(json.dumps(provenance))
+    facts = {"device": device, "processes": processes}
+    complete(catalog.training_node(run, (0,)), {"sha256": {"0": ""}, "facts": {"0": facts}})
 
 
 def test_images_are_epochs_times_training_images(catalog):
@@ -91,20 +98,26 @@ def test_without_history_the_speed_is_flops_over_the_device_rate(catalog, run):
     assert costs.speed(run) == (expected, "FLOPs")
 
 
-def test_logs_of_the_recipe_come_before_flops(catalog, run):
+def test_logs_of_the_recipe_come_before_flops(catalog, run, log):
     costs = Costs(catalog(), load_devices(catalog().root)["cpu"])
     assert costs.speed(run)[1] == "FLOPs"
-    log(run, 0, [10, 30, 20], "cpu: some processor, 1 thread")
+    log([10, 30, 20], "cpu: some processor, 1 thread")
     assert costs.speed(run) == (Range(20, 20), "its logs")
 
 
-def test_logs_of_another_kind_of_device_tell_nothing(catalog, run):
-    log(run, 0, [10, 30, 20], "NVIDIA H200")
+def test_logs_of_another_kind_of_device_tell_nothing(catalog, run, log):
+    log([10, 30, 20], "NVIDIA H200")
     assert Costs(catalog(), load_devices(catalog().root)["cpu"]).speed(run)[1] == "FLOPs"
 
 
-def test_a_log_of_several_processes_counts_for_each_of_them(catalog, run):
-    log(run, 0, [800], "NVIDIA A100-SXM4-80GB", processes=8)
+def test_a_damaged_record_tells_no_speed(catalog, run, log):
+    log([10, 30, 20], "cpu: some processor, 1 thread")
+    run.record((0,)).write_text("{")
+    assert Costs(catalog(), load_devices(catalog().root)["cpu"]).speed(run)[1] == "FLOPs"
+
+
+def test_a_log_of_several_processes_counts_for_each_of_them(catalog, run, log):
+    log([800], "NVIDIA A100-SXM4-80GB", processes=8)
     costs = Costs(catalog(), load_devices(catalog().root)["a100"])
     assert costs.speed(run)[0] == Range(100, 100)
 

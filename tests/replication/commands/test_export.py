@@ -13,7 +13,7 @@ from replication.engine.model import save_weights
 from replication.engine.recipes.classification import ClassificationRecipe
 from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
 from replication.ledger import complete
-from replication.plan.nodes import MeasurementNode
+from replication.plan.nodes import MeasurementNode, TrainingNode
 from tests.vitrail.dinov2.conftest import BASE as SELF_SUPERVISION
 from vitrail.dinov2.network import build_model as build_backbone
 from vitrail.errors import VitrailError
@@ -30,7 +30,7 @@ MODEL = {
 
 @pytest.fixture
 def run(tmp_path, root, registry, monkeypatch):
-    """A trained run of one seed, with a measurement of it and one of other weights."""
+    """A trained run of one seed; measurements, and records of trainings, of it and of others."""
     monkeypatch.chdir(root)
     recipe = ClassificationRecipe.model_validate(
         {
@@ -64,6 +64,29 @@ def run(tmp_path, root, registry, monkeypatch):
         values, weights = {"0": {"top1": 97.25}}, {"0": digest}
         outcome = {"values": values, "weights": weights, "code": node.code, "provenance": {}}
         complete(node, outcome)
+    for seeds, digest, commit in (
+        ((0,), sha256(seed / "weights.safetensors"), "a1b2c3"),
+        ((0, 1), "0" * 64, "before"),
+    ):
+        node = TrainingNode(
+            scale="laptop",
+            paper="shift",
+            name="run",
+            output=seed.parent / f"trained-{'-'.join(map(str, seeds))}.json",
+            inputs=(),
+            code="0123456789abcdef",
+            commit=None,
+            recipe=recipe,
+            dataset=registry["digits"],
+            data=(),
+            seeds=seeds,
+            device="cpu",
+            data_root=tmp_path,
+            workers=0,
+            checkpoint_seconds=600,
+        )
+        facts = {str(number): {"commit": commit} for number in seeds}
+        complete(node, {"sha256": dict.fromkeys(facts, digest), "facts": facts})
     return seed.parent
 
 
@@ -82,6 +105,7 @@ def test_the_model_card_has_recipe_data_licence_and_the_numbers_of_these_weights
     card = (tmp_path / "mine" / "README.md").read_text()
     assert "| accuracy | top1 | 97.25 | digits |" in card
     assert "stale" not in card
+    assert "Commit a1b2c3, seed 0" in card
     for part in ("license: apache-2.0", "selection: fast", f"local-dir:{tmp_path / 'mine'}"):
         assert part in card
 

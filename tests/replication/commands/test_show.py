@@ -1,5 +1,6 @@
 import itertools
 import json
+import re
 import shutil
 
 import pytest
@@ -48,6 +49,20 @@ def test_a_recipe_is_printed_as_yaml_that_reads_back(vitrail, catalog):
     out = vitrail("show", "tiny", "--recipe", "mixup", "--scale", "full").out
     recipe = catalog("full").paper("tiny").run("mixup").recipe
     assert yaml.safe_load(out) == recipe.model_dump(mode="json")
+
+
+@pytest.mark.parametrize("options", [[], ["--why"]])
+def test_a_segmenters_files_are_told_by_length_and_digest(root, monkeypatch, vitrail, options):
+    monkeypatch.chdir(root)
+    name = "shift/a_swin_upernet-ade20k-circular"
+    out = vitrail("show", "--recipe", name, "--scale", "full", *options).out
+    files = yaml.safe_load(out)["model"]["files"]
+    assert [*files] == ["swin_t_upernet_ade20k_circular.py", "a_swin_t_upernet_ade20k_circular.py"]
+    assert all(re.fullmatch(r"\d+ lines \(digest [0-9a-f]{8}\)", told) for told in files.values())
+    if options:
+        for file, told in files.items():
+            (line,) = (line for line in out.splitlines() if line.startswith(f"    {file}: "))
+            assert line.split(": ")[1].split("  # ") == [told, f"configs/segmentation/{file}"]
 
 
 def test_a_shared_run_a_source_and_an_untrained_recipe_are_told(vitrail, catalog, fine_tuning):

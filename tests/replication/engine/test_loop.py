@@ -17,6 +17,7 @@ from replication.engine.engine import TrainingRun
 from replication.engine.loop import train
 from replication.engine.model import load_weights
 from replication.engine.recipes.classification import ClassificationRecipe
+from replication.engine.run_folder import read_finished
 from replication.engine.step import ClassifierTrainer
 from vitrail.errors import VitrailError
 from vitrail.factory import build_model
@@ -25,10 +26,6 @@ from vitrail.files import sha256
 
 def log(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-
-
-def provenance(folder: Path) -> dict:
-    return json.loads((folder / "provenance.json").read_text())
 
 
 def same_weights(one: Path, other: Path) -> bool:
@@ -46,10 +43,10 @@ def straight(tmp_path_factory, recipe, info) -> Path:
     return folder
 
 
-def test_a_run_leaves_its_recipe_log_weights_and_provenance_and_no_checkpoint(straight, recipe):
+def test_a_run_leaves_its_recipe_log_weights_and_facts_and_no_checkpoint(straight, recipe):
     visible = sorted(path.name for path in straight.iterdir() if path.name[0] != ".")
     assert visible == [
-        *("README.md", "config.json", "log.jsonl", "provenance.json", "recipe.yaml"),
+        *("README.md", "config.json", "finished.json", "log.jsonl", "recipe.yaml"),
         "weights.safetensors",
     ]
     assert (
@@ -79,8 +76,8 @@ def test_the_log_has_an_entry_at_the_end_of_each_epoch(straight):
         assert entry["images_per_second"] > 0
 
 
-def test_provenance_says_what_the_run_was_and_what_it_cost(straight, recipe):
-    facts = provenance(straight)
+def test_the_facts_say_what_the_run_was_and_what_it_cost(straight, recipe):
+    facts = read_finished(straight)
     assert facts["recipe_hash"] == recipe.hash
     assert (facts["seed"], facts["dataset"], facts["steps"]) == (0, "digits", 8)
     assert (facts["attempts"], facts["interruptions"], facts["steps_repeated"]) == (1, 0, 0)
@@ -103,7 +100,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(straight, recipe, run, monkeypat
     assert same_weights(straight, folder)
     for entry, expected in zip(log(folder), log(straight), strict=True):
         assert all(entry[key] == expected[key] for key in ("step", "epoch", "loss", "lr"))
-    assert (provenance(folder)["attempts"], provenance(folder)["interruptions"]) == (3, 2)
+    assert (read_finished(folder)["attempts"], read_finished(folder)["interruptions"]) == (3, 2)
 
 
 @pytest.mark.parametrize(
@@ -158,19 +155,19 @@ def test_a_finished_run_is_left_as_it_is(straight, recipe, run, tmp_path, monkey
     folder = tmp_path / "run"
     shutil.copytree(straight, folder)
     (folder / "checkpoints").mkdir()  # as a kill between the last two acts leaves it
-    before = (folder / "provenance.json").stat().st_mtime_ns
+    before = (folder / "finished.json").stat().st_mtime_ns
     monkeypatch.setattr(ClassifierTrainer, "step", lambda *args: pytest.fail("it trains"))
     run(recipe)
-    assert (folder / "provenance.json").stat().st_mtime_ns == before
+    assert (folder / "finished.json").stat().st_mtime_ns == before
     assert not (folder / "checkpoints").exists()
 
 
-def test_weights_without_provenance_are_made_again(straight, recipe, run, tmp_path):
+def test_weights_without_facts_are_made_again(straight, recipe, run, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(straight, folder)
-    (folder / "provenance.json").unlink()
+    (folder / "finished.json").unlink()
     run(recipe)
-    assert provenance(folder)["steps"] == 8
+    assert read_finished(folder)["steps"] == 8
     assert same_weights(straight, folder)
 
 
@@ -185,7 +182,7 @@ def test_zero_epochs_keep_the_initial_weights_of_the_seed(make_recipe, run):
     one, again, other = (run(recipe, name, seed=s) for name, s in [("a", 0), ("b", 0), ("c", 1)])
     assert same_weights(one, again)
     assert not same_weights(one, other)
-    assert provenance(one)["steps"] == 0
+    assert read_finished(one)["steps"] == 0
 
 
 @pytest.fixture
@@ -205,7 +202,7 @@ def test_zero_epochs_from_another_run_keep_its_weights(from_run, run):
     begun = load_file(start["initial"])
     kept = load_file(folder / "weights.safetensors")
     assert all(torch.equal(kept[name], value) for name, value in begun.items())
-    assert provenance(folder)["initial_sha256"] == sha256(start["initial"])
+    assert read_finished(folder)["initial_sha256"] == sha256(start["initial"])
 
 
 def test_training_goes_on_from_another_runs_weights_and_resumes_exactly(from_run, run):
@@ -225,7 +222,7 @@ def test_what_was_trained_from_weights_that_are_replaced_since_is_refused(from_r
     run(recipe, **start)
     run(recipe, **start)
     other = tmp_path / "other.safetensors"
-    shutil.copy(start["initial"].with_name("provenance.json"), tmp_path)
+    shutil.copy(start["initial"].with_name("finished.json"), tmp_path)
     save_file({name: value + 1 for name, value in load_file(start["initial"]).items()}, other)
     with pytest.raises(VitrailError, match=r"from other weights than .*other\.safetensors holds"):
         run(recipe, initial=other)
@@ -279,7 +276,7 @@ def test_a_signal_in_the_last_step_ends_the_process_once_the_weights_are_there(
     with pytest.raises(SystemExit):
         run(recipe)
     assert same_weights(straight, tmp_path / "run")
-    assert (tmp_path / "run" / "provenance.json").exists()
+    assert (tmp_path / "run" / "finished.json").exists()
 
 
 def poison_loss(trainer: ClassifierTrainer) -> None:
@@ -407,25 +404,25 @@ def test_a_dataset_of_another_size_than_was_planned_for_is_refused(recipe, info,
 
 def test_a_run_that_other_code_has_trained_is_trained_anew_if_asked(recipe, run, monkeypatch):
     folder = run(recipe)
-    before = provenance(folder)
+    before = read_finished(folder)
     run(recipe, retrain=True)
-    assert provenance(folder) == before
+    assert read_finished(folder) == before
     monkeypatch.setattr(run_folder, "training_digest", lambda *_: "0123456789abcdef")
     run(recipe)
-    assert provenance(folder) == before
+    assert read_finished(folder) == before
     run(recipe, retrain=True)
-    assert provenance(folder)["code"] == "0123456789abcdef"
+    assert read_finished(folder)["code"] == "0123456789abcdef"
 
 
 def test_a_run_whose_datasets_entry_has_changed_is_trained_anew(recipe, info, run, tmp_path):
     folder = run(recipe)
-    noted, reworded = provenance(folder)["data"], info.model_copy(update={"title": "digits"})
+    noted, reworded = read_finished(folder)["data"], info.model_copy(update={"title": "digits"})
     before = (folder / "weights.safetensors").stat().st_mtime_ns
     train(TrainingRun(recipe, 0, folder, reworded, tmp_path))  # a word decides nothing
     assert (folder / "weights.safetensors").stat().st_mtime_ns == before
     moved = info.model_copy(update={"mean": (0.5, 0.5, 0.5)})
     train(TrainingRun(recipe, 0, folder, moved, tmp_path))
-    assert provenance(folder)["data"] != noted
+    assert read_finished(folder)["data"] != noted
     train(TrainingRun(recipe, 0, tmp_path / "fresh", moved, tmp_path))
     assert same_weights(folder, tmp_path / "fresh")
 
@@ -448,9 +445,9 @@ def test_a_run_is_trained_anew_where_the_entry_of_its_sources_dataset_has_change
     folder = run(recipe, initial=initial)
     moved = info.model_copy(update={"mean": (0.5, 0.5, 0.5)})
     train(TrainingRun(of_start, 0, tmp_path / "start", moved, tmp_path))
-    noted = provenance(folder)["data"]
+    noted = read_finished(folder)["data"]
     run(recipe, initial=initial)
-    assert provenance(folder)["data"] != noted
+    assert read_finished(folder)["data"] != noted
 
 
 def test_a_batch_larger_than_the_dataset_is_refused(make_recipe, run):

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from replication.engine import run_folder as module
-from replication.engine.run_folder import Attempts
+from replication.engine.run_folder import Attempts, read_finished
 
 
 def test_the_cost_of_a_run_includes_its_killed_attempts(tmp_path, monkeypatch):
@@ -54,10 +54,10 @@ def test_an_attempt_that_noted_no_commit_still_counts(at, tmp_path):
     assert (summary["attempts"], summary["commit"]) == (2, "unknown+a1")
 
 
-def test_a_runs_provenance_names_the_commit_that_each_attempt_was_planned_at(recipe, run):
+def test_a_runs_facts_name_the_commit_that_each_attempt_was_planned_at(recipe, run):
     run(recipe, stop_after=3, commit="a1")
     folder = run(recipe, commit="b2")
-    assert json.loads((folder / "provenance.json").read_text())["commit"] == "a1+b2"
+    assert read_finished(folder)["commit"] == "a1+b2"
 
 
 @pytest.mark.parametrize("content", [None, "", "[{]", '[{"wrong": 1}]', "3"])

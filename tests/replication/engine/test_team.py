@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from replication.engine.run_folder import read_finished
 from replication.engine.team import Team
 from vitrail.errors import VitrailError
 
@@ -116,7 +117,7 @@ def test_two_processes_train_what_one_with_accumulation_trains(two, make_recipe,
         assert [mine[name] for name in told] == pytest.approx(
             [theirs[name] for name in told], rel=1e-5, abs=0.3 if "loss" not in mine else 0
         )
-    assert json.loads((two / "two" / "provenance.json").read_text())["processes"] == 2
+    assert read_finished(two / "two")["processes"] == 2
 
 
 def test_the_leads_error_stops_all_and_is_told_once(two):

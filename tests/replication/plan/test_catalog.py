@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from replication.ledger import complete
 from replication.plan.catalog import load_catalog
 from replication.plan.schema import merge, read_yaml
 from replication.trained import run_of_seed
@@ -271,6 +272,35 @@ def test_how_a_training_is_watched_changes_neither_its_run_nor_its_identity(smal
     assert (after.validate_every, after.tensorboard) == (5, True)
     assert run_of_seed(after, 0, {}).validate_every == 5
     assert (after.identity, after.output) == (before.identity, before.output)
+
+
+def test_a_training_is_planned_with_the_code_that_its_record_names(small_checkout):
+    places = {"runs_root": str(small_checkout / "runs")}
+    here = load_catalog(small_checkout, **places)
+    run = here.paper("template").run("wide")
+    (seeds,) = run.jobs
+
+    def planned(**options):
+        return load_catalog(small_checkout, **places, **options).training_node(run, seeds)
+
+    new = planned()
+    assert new.code == run.code
+    for seed in seeds:
+        run.seed_folder(seed).mkdir(parents=True)
+        run.weights(seed).write_text("weights")
+    facts = {str(seed): {"code": "0123456789abcdef+fedcba9876543210"} for seed in seeds}
+    complete(new, {"sha256": dict.fromkeys(facts, ""), "facts": facts})
+    assert run.trained_by(seeds) == {"0123456789abcdef+fedcba9876543210"}
+    assert planned().code == "fedcba9876543210"  # which has resumed it
+    again = planned(retrain="changed")
+    assert (again.code, again.retrain, planned().retrain) == (run.code, True, False)
+    record = run.record(seeds).read_text()
+    run.record(seeds).write_text(record[:-9])  # the remedy for a damaged record can be planned
+    assert planned() == new
+    run.record(seeds).write_text(record)
+    for seed in seeds:
+        run.weights(seed).unlink()
+    assert planned() == new
 
 
 def test_a_measure_of_a_recipe_needs_no_training(small_checkout, edit):

@@ -169,8 +169,23 @@ def test_a_file_that_is_no_node_is_one_sentence(tmp_path, content):
 
 def test_an_unknown_field_is_refused(nodes):
     content = nodes["measurement"].content() | {"argz": {}}
-    with pytest.raises(VitrailError, match="argz"):
+    with pytest.raises(VitrailError, match=r"'argz'; .*delete it and start snakemake again"):
         parse_node(content, "here")
+    content = edited(nodes["training"], "recipe", "model", value={"name": "x", "sha": "0"})
+    with pytest.raises(VitrailError, match=r"'recipe\.classification\.model\.sha'; delete it and"):
+        parse_node(content, "here")
+
+
+def test_a_segmenters_configuration_that_was_edited_is_refused(root):
+    catalog = load_catalog(root, scale="laptop")
+    run = catalog.paper("shift").run("a_swin_upernet-ade20k-circular")
+    node = catalog.training_node(run, run.jobs[0])
+    files = node.recipe.model.files
+    assert len(files) == 2
+    for name, code in files.items():
+        place = ("recipe", "model", "files", name)
+        with pytest.raises(VitrailError, match="changed by hand"):
+            parse_node(edited(node, *place, value=f"{code}\nx = 1"), "here")
 
 
 def test_the_rules_read_inputs_identity_and_resources(nodes):

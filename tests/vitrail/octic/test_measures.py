@@ -1,6 +1,5 @@
 """Savings are counted on real blocks."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -147,15 +146,14 @@ def test_a_large_batch_is_bound_by_its_weights_reuse(context):
     assert values["octic/1024"] == pytest.approx(3 / 16 * 1024 * 4 / 5, rel=1e-4)
 
 
-def test_compute_is_what_the_run_has_noted(trained_on_digits, tmp_path):
+def test_compute_is_what_the_training_took(trained_on_digits):
     """octic, App. E.5."""
-    trained = replace(trained_on_digits(nn.Identity()), folder=tmp_path)
-    noted = {"device": "GPU", "wall_seconds": 5400.0, "processes": 4, "attempts": 2}
-    (trained.folder / "provenance.json").write_text(json.dumps(noted))
+    facts = {"device": "GPU", "wall_seconds": 5400.0, "processes": 4, "attempts": 2}
+    trained = replace(trained_on_digits(nn.Identity()), facts=facts)
     assert compute(trained) == {"hours": 1.5, "devices": 4, "gpu_hours": 6, "attempts": 2}
 
 
 def test_a_run_that_does_not_say_its_time_is_refused(trained_on_digits, tmp_path):
     trained = replace(trained_on_digits(nn.Identity()), folder=tmp_path)
-    with pytest.raises(VitrailError, match="does not say how long the training took; delete"):
+    with pytest.raises(VitrailError, match=f"{tmp_path} does not say its wall_seconds; delete"):
         compute(trained)

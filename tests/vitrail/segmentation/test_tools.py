@@ -16,6 +16,8 @@ from replication.data.miniature import write_miniature
 from replication.engine.engine import TrainingRun
 from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation import training as engine
+from replication.plan.source import config_files
+from tests.vitrail.segmentation.segmenters import CONFIGS
 from vitrail.errors import VitrailError
 from vitrail.segmentation.tools import run_tool
 
@@ -105,8 +107,9 @@ def run(info, data_root, tmp_path_factory):
     pipeline = [{"type": "LoadImageFromFile"}, sizes, {"type": "LoadAnnotations"}]
     loader = {"dataset": {"pipeline": [*pipeline, {"type": "PackSegInputs"}]}}
     crop = {"type": "RandomCrop", "crop_size": [64, 64]}
+    name = "a_swinv2_t_upernet_ade20k"
     recipe = {
-        "model": {"name": "a_swinv2_t_upernet_ade20k", "args": MODEL},
+        "model": {"name": name, "args": MODEL, "files": config_files(name, CONFIGS.parents[1])},
         "data": {"dataset": "ade20k"},
         "options": {
             "train_dataloader": {

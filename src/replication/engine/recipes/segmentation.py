@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from replication.plan.recipe import Training
+from replication.plan.recipe import Training, short_hash
 from replication.plan.schema import Delta, Placed, Strict
-from replication.plan.source import FOLDER, config_digest, config_path, config_strings
+from replication.plan.source import FOLDER, config_files, strings_in
 
 OF_MMSEG = """```python
 import vitrail.segmentation
@@ -26,7 +26,8 @@ class Segmenter(Strict):
     """An MMSegmentation configuration, and what is laid over its `model`.
 
     `name` is a file of ``configs/segmentation`` without its suffix, or one of MMSegmentation's own
-    as ``mmseg::swin/<file>``.
+    as ``mmseg::swin/<file>``. `files` is the code of the former and of those of ours that it
+    inherits, the most basic first, by their paths in that folder.
     """
 
     weights_from: ClassVar[None] = None  # it starts from published weights, never from a run's
@@ -38,7 +39,9 @@ class Segmenter(Strict):
         description="published weights of the backbone, or of the whole segmenter where "
         "schedule.steps is 0: a timm name, or a checkpoint's URL",
     )
-    sha256: str = Field("", description="digest of our file and those of ours that it inherits")
+    files: dict[str, str] = Field(
+        {}, description="read from configs/segmentation: the code of our files, by their names"
+    )
 
     @property
     def published(self) -> str | None:
@@ -95,19 +98,26 @@ class SegmentationRecipe(Training):
         return self.schedule.steps * self.batch.size
 
     def names_elsewhere(self) -> Iterable[str]:
-        """Every string in the configuration; among them are the types that it names."""
-        return config_strings(self.model.name)
+        """Every string in the configuration; among them are the types that it names.
 
-    def changed_file(self, root: Path) -> str | None:
-        """The configuration, if it says something else than when the recipe was resolved."""
-        same = config_digest(self.model.name, root) == self.model.sha256
-        return None if same else config_path(self.model.name, root)
+        MMSegmentation's own files name none of ours.
+        """
+        return set().union(*map(strings_in, self.model.files.values()))
+
+    def shown(self) -> dict[str, Any]:
+        """As `Training.shown`."""
+        values = super().shown()
+        values["model"]["files"] = {
+            name: f"{len(code.splitlines())} lines (digest {short_hash(code)})"
+            for name, code in self.model.files.items()
+        }
+        return values
 
     @classmethod
     def derived(cls, written: Delta, root: Path) -> Placed:
-        """The digest of the configuration, where it is ours."""
-        name = written.get("model", {}).get("name", "")
-        if not (digest := config_digest(name, root)):
+        """The files of the configuration, where it is ours."""
+        files = config_files(written.get("model", {}).get("name", ""), root)
+        if not files:
             return Placed({}, {})
-        place = f"computed from {FOLDER / name}.py"
-        return Placed({"model": Placed({"sha256": digest}, {"sha256": place})}, {})
+        placed = Placed(files, {name: str(FOLDER / name) for name in files})
+        return Placed({"model": Placed({"files": placed}, {})}, {})

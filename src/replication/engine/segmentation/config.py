@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,6 @@ from mmseg.registry import DATASETS, MODELS
 from torch import nn
 
 from replication.engine.segmentation import datasets, sampling  # noqa: F401 - register types
-from replication.plan.source import THEIRS, config_path
 from vitrail.errors import VitrailError, did_you_mean, first_line
 from vitrail.seeding import seed_everything
 from vitrail.segmentation.weights import load_segmenter
@@ -26,7 +26,7 @@ from vitrail.weights_file import require_as_noted
 
 if TYPE_CHECKING:
     from replication.engine.engine import TrainingRun
-    from replication.engine.recipes.segmentation import SegmentationRecipe
+    from replication.engine.recipes.segmentation import SegmentationRecipe, Segmenter
     from replication.plan.datasets import DatasetInfo
 
 SCOPE = "mmseg"
@@ -42,16 +42,13 @@ SET_HERE = {
 
 
 def load_config(recipe: SegmentationRecipe, classes: int, synchronised: bool = False) -> Config:
-    """Read the recipe's configuration, with `options` and then `model.args` laid over it.
+    """Open the recipe's configuration, with `options` and then `model.args` laid over it.
 
     Its model starts from no published weights. SyncBN, which needs GPUs, becomes BN unless
     `synchronised`. Raises VitrailError where it cannot be read, or the recipe does not fit it.
     """
-    name = recipe.model.name
     try:
-        # Not mmengine.hub.get_config, which would install packages.
-        path = Config._get_cfg_path(name, "")[0] if name.startswith(THEIRS) else config_path(name)
-        config = Config.fromfile(path)
+        config = _as_written(recipe.model)
         _refuse_unknown(recipe.options, config)
         for values in (recipe.options, {"model": recipe.model.args}):
             config.merge_from_dict(_with_tuples(values))
@@ -62,14 +59,27 @@ def load_config(recipe: SegmentationRecipe, classes: int, synchronised: bool = F
         raise
     except Exception as error:  # a configuration is code: it may raise anything
         raise VitrailError(
-            f"configuration '{name}' cannot be used ({first_line(error)}): correct the file, or "
-            "model.args and options of the recipe"
+            f"configuration '{recipe.model.name}' cannot be used ({first_line(error)}): correct "
+            "the file, or model.args and options of the recipe"
         ) from None
     config.model.pretrained = None
     config.model.backbone.init_cfg = None
     if not synchronised:
         _replace_type(config.model, "SyncBN", "BN")
     return config
+
+
+def _as_written(model: Segmenter) -> Config:
+    """Open a configuration: one of ours by the files that the recipe holds, or MMSegmentation's."""
+    if not model.files:
+        # Not mmengine.hub.get_config, which would install packages.
+        return Config.fromfile(Config._get_cfg_path(model.name, "")[0])
+    with TemporaryDirectory() as folder:
+        for name, code in model.files.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(code, encoding="utf-8")
+        return Config.fromfile(Path(folder, f"{model.name}.py"))
 
 
 def build_model(recipe: SegmentationRecipe, classes: int) -> nn.Module:

@@ -1,7 +1,7 @@
 """The engine of segmentation: MMSegmentation's models, trained by mmengine's Runner.
 
 Around its steps stand the same rules as around a classifier's: the run folder and its lock, sealed
-checkpoints, the journal, signals, provenance. Model and optimiser of a resumed run are those that
+checkpoints, the journal, signals, facts. Model and optimiser of a resumed run are those that
 it had, and all else follows from the seed and the step's number: on a CPU it ends in the same bits.
 """
 

@@ -12,6 +12,7 @@ from replication.engine.dinov2 import training as engine
 from replication.engine.dinov2.training import SelfSupervisionTrainer, collapse, diversity, train
 from replication.engine.engine import TrainingRun
 from replication.engine.model import load_weights
+from replication.engine.run_folder import read_finished
 from replication.engine.team import Team
 from vitrail.dinov2.network import Network, build_model, teacher_file
 from vitrail.errors import VitrailError
@@ -52,7 +53,7 @@ def test_a_run_leaves_the_teachers_backbone_and_earlier_teachers(straight, recip
     final = load_file(straight / "weights.safetensors")
     assert all(torch.equal(final[name], last[name]) for name in final)
     assert not all(torch.equal(first[name], last[name]) for name in final)
-    facts = json.loads((straight / "provenance.json").read_text())
+    facts = read_finished(straight)
     assert (facts["steps"], facts["recipe_hash"]) == (STEPS, recipe.hash)
 
 

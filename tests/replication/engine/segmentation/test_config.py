@@ -12,8 +12,10 @@ from replication.engine.segmentation.config import load_config, training_config
 from replication.engine.segmentation.config import test_config as config_of_test
 from replication.engine.weights import fetch
 from replication.plan.datasets import load_registry
+from replication.plan.source import config_files
 from replication.plan.weights import PublishedWeights
 from tests.replication.engine.segmentation.conftest import SIZE, SWIN
+from tests.vitrail.segmentation.segmenters import CONFIGS
 from vitrail.errors import VitrailError
 
 ALONE = {"world": 1, "on_gpu": False}
@@ -38,6 +40,19 @@ def plain():
 @pytest.fixture(scope="module")
 def original():
     return Config.fromfile(Config._get_cfg_path(SWIN, "")[0])
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in CONFIGS.glob("*.py")))
+def test_a_configuration_of_ours_is_opened_by_the_files_of_its_recipe(name, tmp_path, monkeypatch):
+    files = config_files(name, CONFIGS.parents[1])
+    recipe = SegmentationRecipe.model_validate({**PLAIN, "model": {"name": name, "files": files}})
+    written = Config.fromfile(CONFIGS / f"{name}.py")
+    monkeypatch.chdir(tmp_path)
+    config = load_config(recipe, written.model.decode_head.num_classes, synchronised=True)
+    for one in (written, config):
+        one.model.update(pretrained=None)
+        one.model.backbone.init_cfg = None
+    assert config.to_dict() == written.to_dict()
 
 
 def test_an_unmodified_configuration_keeps_its_model(plain, original):

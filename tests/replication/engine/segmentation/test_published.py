@@ -10,6 +10,7 @@ from mmseg.registry import MODELS
 from replication.engine.engine import TrainingRun
 from replication.engine.model import load_weights
 from replication.engine.recipes.segmentation import SegmentationRecipe
+from replication.engine.run_folder import read_finished
 from replication.engine.segmentation import training as engine
 from replication.engine.segmentation.accuracy import calibrated_accuracy, segmentation_accuracy
 from replication.engine.segmentation.config import build_model
@@ -18,7 +19,6 @@ from replication.plan.weights import PublishedWeights
 from tests.vitrail.segmentation.segmenters import CLASSES, noise, spread
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Trained
-from vitrail.provenance import read_provenance
 from vitrail.segmentation.weights import load_segmenter
 
 HEAD = {"num_classes": CLASSES, "channels": 8, "norm_cfg": {"type": "BN"}, "align_corners": False}
@@ -183,7 +183,7 @@ def test_a_published_segmenter_is_evaluated_as_it_comes(info, data_root, tmp_pat
     fetch(PublishedWeights.model_validate(entry), tmp_path / "published.safetensors")
     initial, folder = tmp_path / "published.safetensors", tmp_path / "run"
     weights = engine.train(TrainingRun(ours, 0, folder, info, data_root, initial=initial))
-    assert read_provenance(folder)["steps"] == 0
+    assert read_finished(folder)["steps"] == 0
     loaded = build_model(ours, 150).eval()
     load_weights(loaded, weights, ours)
     given = {"device": "cpu", "data_root": data_root, "seed": 0, "info": info, "folder": folder}
