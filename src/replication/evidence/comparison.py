@@ -39,6 +39,14 @@ CONFIDENCE = 0.95
 YES_NO = "yes/no"  # the unit of a number that answers a question: 1 or 0
 
 Verdict = Literal["exact", "within", "outside", "not_comparable", "not_run", "unprinted"]
+VERDICTS: Mapping[Verdict, str] = {
+    "exact": "exact",
+    "within": "within",
+    "outside": "outside",
+    "not_comparable": "not comparable",
+    "not_run": "not run",
+    "unprinted": "not in the paper",
+}
 Measured = Mapping[Path, Mapping[str, Any]]
 
 
