@@ -97,7 +97,9 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
         "column": cell.column,
         "scale": catalog.scale.name,
         "unit": cell.unit,
-        "printed": vars(printed) if printed else None,
+        "printed": {name: getattr(printed, name) for name in ("value", "std", "source")}
+        if printed
+        else None,
         "measured": _measured(named, catalog),
         "claims": _claims(named, catalog),
         "measurement": _measurement(cell, catalog),

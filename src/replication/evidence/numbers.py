@@ -216,8 +216,7 @@ def _printed(printed: Printed | PrintedValue, cell: ShownCell | Cell) -> Number:
     if answer := format_answer(printed.value, cell.unit):
         return Number(answer)
     decimals = decimals_of(printed.value) if cell.digits is None else cell.digits
-    spread = "" if printed.std is None else f"{printed.std:g}"
-    return Number(format_number(printed.value, decimals), spread)
+    return Number(format_number(printed.value, decimals), printed.spread)
 
 
 def _origin(found: Mapping[Hashable, Any]) -> str:

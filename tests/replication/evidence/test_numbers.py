@@ -53,3 +53,11 @@ def test_a_copy_keeps_its_own_number_beside_the_name_of_the_first(build):
     assert table.entry("A", "x").shown == Number("5.0")
     assert table.entry("B", "x").shown == Number("= A")
     assert table.entry("B", "x").measured == Number("5.0")
+
+
+@pytest.mark.parametrize(("std", "text"), [("1.0", "1.0"), ("0.10", "0.10"), (0.25, "0.25")])
+def test_a_printed_spread_keeps_its_digits(build, std, text):
+    artifact = build.table(build.cell(printed=93.5, std=std))
+    cells = compare(artifact, build.measured({"A/x": 93.5}))
+    assert table_of(artifact, cells).entry("A", "x").printed == Number("93.5", text)
+    assert cells["paper_std"][0] == float(std)
