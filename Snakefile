@@ -65,6 +65,3 @@ if workflow.is_main_process:
 
     # `snakemake` alone makes everything.
     workflow.default_target = "all"
-
-
-report: "workflow/report/workflow.rst"

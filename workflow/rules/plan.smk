@@ -4,6 +4,7 @@
 from replication import evidence, fork_server
 from replication.plan.catalog import is_target_name, load_catalog
 from replication.plan.datasets import fetched_with
+from replication.plan.nodes import RenderingNode
 from replication.plan.weights import find_weights, load_weights_registry
 from vitrail.provenance import require_own_package
 
@@ -37,11 +38,6 @@ def names_of(kind):
     """A pattern that matches the names of all artifacts of a kind."""
     names = {artifact.name for artifact in CATALOG.artifacts if artifact.kind == kind}
     return "|".join(sorted(names)) or "(?!)"
-
-
-def artifact_of(wildcards):
-    """The artifact that the wildcards name."""
-    return CATALOG.artifact(wildcards.paper, wildcards.artifact)
 
 
 for target in TARGETS.values():

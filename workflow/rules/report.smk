@@ -11,8 +11,7 @@ rule report_page:
         template=str(TEMPLATE),
     output:
         REPORT,
-        report(str(CATALOG.reports[0]), caption="../report/report.rst", category="report"),
-        str(CATALOG.reports[1]),
+        list(map(str, CATALOG.reports)),
     log:
         str(RUNS / "logs" / CATALOG.scale.name / "report.log"),
     benchmark:
@@ -23,7 +22,6 @@ rule report_page:
     params:
         identity=need(REPORT, "identity"),
         node=node_file(),
-        scale=CATALOG.scale.description,
     shell:
         "python -m vitrail run {params.node:q} &> {log:q}"
 

@@ -8,14 +8,12 @@ from typing import Any
 import pandas as pd
 
 from replication.evidence.comparison import YES_NO
+from replication.evidence.numbers import Entry, table_of
 from replication.evidence.report import cells_of
-from replication.evidence.tables import measured_number, printed_number
 from replication.plan.catalog import Artifact, Catalog, Cell, Measurement, Run
 from vitrail.commands import heading, say, table
 
 NUMBERS = ("measured", "printed")
-Found = Mapping[Hashable, Any]
-"""A cell as its artifact's CSV has it."""
 
 
 def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
@@ -30,22 +28,25 @@ def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
     if not artifact.cells:
         table(["measure", "run"], [[m.name, _subject(m)] for m in artifact.measurements])
         return
-    found = _measured_cells(artifact, catalog)
-    if not found:
+    cells = cells_of(artifact, catalog.results)
+    if cells.empty:
         say(f"Not made here yet: snakemake {target} --config scale={catalog.scale.name}", "")
+    numbers = table_of(artifact, cells)
+    lines = [(cell, numbers.entry(cell.row, cell.column)) for cell in artifact.cells]
     if long:
-        for cell in artifact.cells:
-            _print_in_full(cell, found)
+        for cell, entry in lines:
+            _print_in_full(cell, entry)
         say("")
         return
     header = [artifact.row_header or "row", "column", *NUMBERS, "verdict"]
     columns = {column.full_label: column for column in artifact.columns}
     groups: dict[str, list[list[str]]] = {}
-    for cell in artifact.cells:
+    for cell, entry in lines:
         column = columns[cell.column]
-        groups.setdefault(column.group or "", []).append(_line(cell, column.label, found))
-    for group, lines in groups.items():
-        table(header, lines, right=NUMBERS, title=group)
+        texts = [entry.measured.text, with_unit(entry.printed.text, cell), entry.verdict]
+        groups.setdefault(column.group or "", []).append([cell.row, column.label, *texts])
+    for group, rows in groups.items():
+        table(header, rows, right=NUMBERS, title=group)
 
 
 def print_runs(runs: Iterable[Run]) -> None:
@@ -59,7 +60,8 @@ def print_runs(runs: Iterable[Run]) -> None:
 
 def record(artifact: Artifact, catalog: Catalog) -> dict[str, Any]:
     """What is printed of an artifact, as numbers."""
-    found = _measured_cells(artifact, catalog)
+    cells = cells_of(artifact, catalog.results).to_dict("records")
+    found = {(cell["row"], cell["column"]): cell for cell in cells}
     return {
         "target": f"{artifact.paper}_{artifact.name}",
         "title": artifact.title,
@@ -69,7 +71,7 @@ def record(artifact: Artifact, catalog: Catalog) -> dict[str, Any]:
     }
 
 
-def _cell(cell: Cell, found: Found) -> dict[str, Any]:
+def _cell(cell: Cell, found: Mapping[Hashable, Any]) -> dict[str, Any]:
     measured = {name: found.get(name) for name in ("measured", "std", "n_seeds", "verdict")}
     return {
         "row": cell.row,
@@ -84,24 +86,12 @@ def _cell(cell: Cell, found: Found) -> dict[str, Any]:
     }
 
 
-def _measured_cells(artifact: Artifact, catalog: Catalog) -> dict[tuple[str, str], Found]:
-    """The tidy cells of an artifact that is built, by row and column."""
-    cells = cells_of(artifact, catalog.results).to_dict("records")
-    return {(cell["row"], cell["column"]): cell for cell in cells}
-
-
-def _line(cell: Cell, column: str, cells: Mapping[tuple[str, str], Found]) -> list[str]:
-    found = cells.get((cell.row, cell.column), {})
-    measured = measured_text(found or None, cell)
-    return [cell.row, column, measured, printed_text(cell), str(found.get("verdict", ""))]
-
-
-def _print_in_full(cell: Cell, cells: Mapping[tuple[str, str], Found]) -> None:
+def _print_in_full(cell: Cell, entry: Entry) -> None:
     """Print a cell's numbers, and below them its measure, its run, and its place in the paper."""
-    row, column, measured, printed, verdict = _line(cell, cell.column, cells)
-    numbers = {"measured": measured, "printed": printed}
+    numbers = {"measured": entry.measured.text, "printed": with_unit(entry.printed.text, cell)}
     told = [f"{name} {number}" for name, number in numbers.items() if number]
-    say(f"{row}, {column}: {', '.join([*told, *filter(None, [verdict])]) or 'no number'}")
+    verdict = filter(None, [entry.verdict])
+    say(f"{cell.row}, {cell.column}: {', '.join([*told, *verdict]) or 'no number'}")
     origin = []
     if cell.measurement:
         subject = _subject(cell.measurement)
@@ -118,16 +108,7 @@ def _subject(measurement: Measurement) -> str:
     return f"({measurement.described.folder.name})" if measurement.described else ""
 
 
-def measured_text(found: Found | None, cell: Cell) -> str:
-    """The measured value with its spread over seeds, and the mark of its verdict."""
-    number = measured_number(found, cell.digits)
-    return " ± ".join(filter(None, [number.value, number.spread])) + number.mark
-
-
-def printed_text(cell: Cell) -> str:
-    """The printed value with the paper's own decimals, its std and its unit, or yes or no."""
-    if cell.printed is None:
-        return ""
-    value, std = cell.printed.value, cell.printed.std
-    text = printed_number(value, std, cell.unit, cell.digits).text
-    return text if isinstance(value, str) or cell.unit == YES_NO else f"{text} {cell.unit}".rstrip()
+def with_unit(printed: str, cell: Cell) -> str:
+    """The text of a printed number with its unit; a word, an answer and nothing have none."""
+    number = cell.printed is not None and not isinstance(cell.printed.value, str)
+    return f"{printed} {cell.unit}".rstrip() if number and cell.unit != YES_NO else printed

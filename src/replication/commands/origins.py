@@ -10,12 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from replication.commands.cells import measured_text, printed_text
+from replication.commands.cells import with_unit
 from replication.commands.recipes import DEFAULT, as_yaml, places
 from replication.commands.results import claims_of_paper, ledger_of
-from replication.evidence.comparison import as_measured, compare
-from replication.evidence.report import VERDICTS
-from replication.evidence.tables import short_commit
+from replication.evidence.comparison import VERDICTS, as_measured, compare
+from replication.evidence.numbers import entry_of, format_interval, short_commit
 from replication.ledger import AGAIN, Record, read_record
 from replication.plan.catalog import Artifact, Catalog, Cell
 from replication.plan.claims import EVERY_ROW, Claim, Place
@@ -98,7 +97,9 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
         "column": cell.column,
         "scale": catalog.scale.name,
         "unit": cell.unit,
-        "printed": vars(printed) if printed else None,
+        "printed": {name: getattr(printed, name) for name in ("value", "std", "source")}
+        if printed
+        else None,
         "measured": _measured(named, catalog),
         "claims": _claims(named, catalog),
         "measurement": _measurement(cell, catalog),
@@ -120,7 +121,7 @@ def _measured(named: NamedCell, catalog: Catalog) -> dict[str, Any] | None:
     found = next(one for one in tidy if (one["row"], one["column"]) == (cell.row, cell.column))
     names = ("measured", "std", "n_seeds", "ci_low", "ci_high", "verdict")
     numbers = {name: None if pd.isna(found[name]) else found[name] for name in names}
-    return {**numbers, "text": measured_text(found, cell)}
+    return {**numbers, "text": entry_of(cell, found).measured.text}
 
 
 def _claims(named: NamedCell, catalog: Catalog) -> list[dict[str, Any]]:
@@ -247,7 +248,8 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
     place = f"{named.target}: {cell.row}, {cell.column}"
     heading(f"{place} ({named.artifact.source}) at scale {origin['scale']}")
     printed, measured = cell.printed, origin["measured"]
-    tell("printed", f"{printed_text(cell)} ({printed.source})" if printed else "no value")
+    text = with_unit(entry_of(cell).printed.text, cell)
+    tell("printed", f"{text} ({printed.source})" if printed else "no value")
     tell("measured", _numbers(measured, cell) if measured else _not_measured(named, origin))
     for fault in origin["faults"]:
         tell("to correct", fault)
@@ -273,7 +275,7 @@ def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:
     """A measured value with its spread, its interval and its verdict."""
     parts = [f"{measured['text']} {cell.unit}".rstrip(), count(measured["n_seeds"], "seed")]
     if measured["ci_low"] is not None:
-        parts.append(f"95 % interval {measured['ci_low']:.4g} to {measured['ci_high']:.4g}")
+        parts.append(format_interval(measured["ci_low"], measured["ci_high"]))
     return ", ".join([*parts, VERDICTS[measured["verdict"]]])
 
 

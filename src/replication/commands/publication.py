@@ -33,8 +33,9 @@ from replication.commands.results import (
 )
 from replication.commands.state import is_rendered
 from replication.evidence.comparison import read_cells
+from replication.evidence.page import as_markdown
 from replication.evidence.quotes import refresh_documents
-from replication.evidence.report import report, results_of
+from replication.evidence.report import results_of
 from replication.ledger import Fault, Ledger, Record
 from replication.plan.catalog import Artifact, Catalog, Run, with_sources
 from replication.plan.nodes import RenderingNode, TrainingNode
@@ -218,7 +219,7 @@ def replace_folder(
             (new / name).write_bytes(content)
         nodes = map(catalog.rendering_node, catalog.artifacts)
         results = results_of(catalog.report_node, nodes, new, records.get)
-        (new / REPORT).write_text(report(results), encoding="utf-8")
+        (new / REPORT).write_text(as_markdown(results), encoding="utf-8")
         if folder.exists():
             folder.rename(old)
         new.rename(folder)

@@ -30,7 +30,8 @@ def status(
     """
     from replication.commands.results import claims_of
     from replication.commands.state import count_states, state_of
-    from replication.evidence.report import VERDICTS, cells_of, count_evidence
+    from replication.evidence.comparison import VERDICTS
+    from replication.evidence.report import cells_of, count_evidence
 
     catalog = open_catalog(scale, runs, results)
     name = catalog.scale.name

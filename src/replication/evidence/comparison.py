@@ -39,6 +39,14 @@ CONFIDENCE = 0.95
 YES_NO = "yes/no"  # the unit of a number that answers a question: 1 or 0
 
 Verdict = Literal["exact", "within", "outside", "not_comparable", "not_run", "unprinted"]
+VERDICTS: Mapping[Verdict, str] = {
+    "exact": "exact",
+    "within": "within",
+    "outside": "outside",
+    "not_comparable": "not comparable",
+    "not_run": "not run",
+    "unprinted": "not in the paper",
+}
 Measured = Mapping[Path, Mapping[str, Any]]
 
 
@@ -211,7 +219,7 @@ def judge(cell: ShownCell, summary: Summary) -> Verdict:
         allowed = rounding_of(cell, printed)
     else:
         decimals = _decimals(cell, printed)
-        allowed = tolerance(summary.n_seeds, summary.std, cell.printed.std, decimals)
+        allowed = tolerance(summary.n_seeds, summary.std, cell.printed.std_number, decimals)
     slack = 1 + 1e-9  # 0.25 printed as 0.2 or as 0.3: both are roundings of it
     if abs(summary.measured - printed) > allowed * slack:
         return "outside"
@@ -232,7 +240,8 @@ def _tidy_row(artifact: RenderingNode, cell: ShownCell, measurements: Measured) 
         row["measurement"] = known.get("sha256")
     if cell.printed:
         value = cell.printed.value
-        row |= {"paper_value": value, "paper_std": cell.printed.std, "source": cell.printed.source}
+        row |= {"paper_value": value, "paper_std": cell.printed.std_number}
+        row["source"] = cell.printed.source
         if summary.measured is not None and not isinstance(value, str):
             row["difference"] = summary.measured - value
     return row

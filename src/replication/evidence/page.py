@@ -1,61 +1,61 @@
-"""The report of a scale as one HTML page that needs no network: ``report.html``.
+"""The report of a scale in its two forms: ``report.md``, and ``report.html`` that needs no network.
 
-What the template ``report.html.j2`` beside this file shows is gathered here as plain data. Pictures
-are inlined as data URIs, so that the page can be sent as a file.
+Both write what `replication.evidence.report` gathered. The page of HTML is the template
+``report.html.j2`` beside this file; its pictures are inlined as data URIs, so that it can be sent
+as a file.
 """
 
 from __future__ import annotations
 
 import base64
-import itertools
 import re
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 
 from replication.evidence.claims import STATUSES
-from replication.evidence.report import (
-    VERDICTS,
-    Results,
-    circumstances,
-    count_evidence,
-    report,
-    results_of,
-)
-from replication.evidence.tables import Number, origin, rows_of, short_commit
+from replication.evidence.comparison import VERDICTS
+from replication.evidence.numbers import spans
+from replication.evidence.report import results_of
+from replication.evidence.tables import markdown_escape, pipe_table
 from replication.ledger import require_record
 from replication.plan.nodes import RenderingNode
 from vitrail.files import write_atomically
 
 if TYPE_CHECKING:
-    from replication.plan.nodes import ReportedPaper, ReportNode
+    from replication.evidence.report import ArtifactResults, PaperResults, Results
+    from replication.plan.nodes import ReportNode
 
 ICONS = {"held": "✓", "contrary": "✗", "undecided": "?", "not run": "–"}
 BANNER = (
     "These numbers come from small models on stand-ins: small datasets that replace the papers' "
     "data. What holds here shows that a method does what its paper says, and no more."
 )
+LEGEND = """\
+A cell is judged only where recipe and arguments are the paper's own. **exact**: a deterministic
+fact, equal in every printed digit. **within** / **outside**: the difference from the printed
+number is / is not explained by the spread over seeds (95 %) and rounding. **not comparable**: a
+stand-in (dataset, model size, schedule, hardware), or the paper prints a word; such a number
+neither confirms nor contradicts the paper. **not in the paper**: our own extension, or a plot
+without printed numbers. Claims are relations between our own numbers, judged wherever these are
+measured: **held** or **contrary** where the difference is larger than its 95 % interval,
+**undecided** where it is not. The interval covers the spread over seeds and, where both numbers
+judge the same images, that over images, both paired. Images are taken as independent, which those
+composed of one scan or photograph are not. Several claims on the same numbers count once."""
 
 
 def write_report(node: ReportNode) -> None:
     """Write the report from the records of all artifacts; VitrailError where one is missing."""
     renderings = (require_record(path).node for path in node.renderings)
     results = results_of(node, (one for one in renderings if isinstance(one, RenderingNode)))
-    for file, text in zip(node.files, (report(results), page(results)), strict=True):
+    for file, text in zip(node.files, (as_markdown(results), as_html(results)), strict=True):
         write_atomically(file, text)
 
 
-def page(results: Results) -> str:
-    """Return the report of a scale as HTML.
-
-    Raises:
-        VitrailError: the record of a training or a measurement is damaged.
-    """
+def as_html(results: Results) -> str:
+    """Return the report of a scale as HTML."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -63,100 +63,100 @@ def page(results: Results) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    node = results.node
-    cells = [cells for group in results.tables.values() for cells in group.values()]
-    papers = [_paper(paper, results) for paper in node.papers]
-    claims = [one for paper in papers for one in paper["claims"]]
-    stands_in = any((one["verdict"] == "not_comparable").any() for one in cells)
+    environment.filters |= {"inlined": _inlined, "rendered": _rendered, "spans": spans}
+    papers = results.papers
+    stands_in = any(paper.verdicts["not_comparable"] for paper in papers)
     return environment.get_template("report.html.j2").render(
-        scale=node.scale,
-        description=node.description,
+        node=results.node,
         banner=BANNER if stands_in else "",
-        circumstances=circumstances(results),
+        circumstances=results.circumstances,
         papers=papers,
-        contrary=[one for one in claims if one["status"] == "contrary"],
+        contrary=[
+            (paper.about.name, claim)
+            for paper in papers
+            for claim in paper.claims
+            if claim["status"] == "contrary"
+        ],
         statuses=STATUSES,
         verdicts=VERDICTS,
         icons=ICONS,
     )
 
 
-def _paper(paper: ReportedPaper, results: Results) -> dict[str, Any]:
-    claims = results.claims[paper.name]
-    artifacts = [
-        _artifact(one, results.tables[paper.name][one.name], results)
-        for one in results.artifacts[paper.name].values()
+def _inlined(picture: Path) -> str:
+    """A picture in SVG as a data URI."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(picture.read_bytes()).decode()}"
+
+
+def _rendered(text: str) -> str:
+    """Markdown as HTML, without its comments, which say where a quoted number comes from."""
+    told = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    rendered: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(told)
+    return rendered
+
+
+def as_markdown(results: Results) -> str:
+    """Return the report of a scale in Markdown; its links are relative to the results folder."""
+    node = results.node
+    parts = [
+        f"# Results at scale {node.scale}",
+        node.description,
+        LEGEND,
+        _overview(results),
+        "## What it was measured on",
+        "\n".join(f"- {name}: {value}" for name, value in results.circumstances.items()),
     ]
-    text = re.sub(
-        r"<!--.*?-->", "", paper.deviations, flags=re.DOTALL
-    )  # where a quoted number comes from
-    return {
-        "name": paper.name,
-        "info": paper,
-        "counts": count_evidence(claims) if len(claims) else Counter(),
-        "claims": [{**one, "id": f"{paper.name}/{one['id']}"} for one in claims.to_dict("records")],
-        "artifacts": artifacts,
-        "picture": next(filter(None, (one["picture"] for one in artifacts)), ""),
-        "deviations": MarkdownIt("commonmark", {"html": False}).enable("table").render(text),
-    }
+    for paper in results.papers:
+        about = paper.about
+        parts.append(f"## {about.name}")
+        title = markdown_escape(about.title)
+        parts.append(f"[{title}]({about.url}), {about.authors}, {about.venue}.")
+        parts += [_claims_table(paper)] if paper.claims else []
+        parts += map(_entry, paper.artifacts)
+    return "\n\n".join(parts) + "\n"
 
 
-def _artifact(artifact: RenderingNode, cells: pd.DataFrame, results: Results) -> dict[str, Any]:
-    kinds = (".csv", ".tex") if artifact.shape == "table" else (".csv",)
-    files = {suffix[1:]: results.file(artifact, suffix) for suffix in kinds}
-    svg = results.file(artifact, ".svg")
-    picture = base64.b64encode(svg.read_bytes()).decode() if svg.is_file() else ""
-    built = files["csv"].is_file()
-    groups = itertools.groupby(column.group or "" for column in artifact.columns)
-    spans = [(name, len(list(members))) for name, members in groups]
-    return {
-        "target": artifact.target,
-        "about": artifact,
-        "built": built,
-        "origin": origin(cells) if built else "",
-        "verdicts": Counter(cells["verdict"]),
-        "groups": spans if any(name for name, _ in spans) else [],
-        "rows": _rows(artifact, cells) if built and artifact.shape == "table" else [],
-        "picture": picture and f"data:image/svg+xml;base64,{picture}",
-        "texts": {kind: file.read_text("utf-8") for kind, file in files.items() if built},
-    }
-
-
-def _rows(artifact: RenderingNode, cells: pd.DataFrame) -> list[dict[str, Any]]:
-    """A table's rows: for each column what was measured, what is printed, verdict and origin."""
-    cells = cells.assign(paper_value=[_as_printed(value) for value in cells["paper_value"]])
-    found = {(one["row"], one["column"]): one for one in cells.to_dict("records")}
+def _overview(results: Results) -> str:
+    """A line for each paper: its cells by verdict, its claims by status."""
+    head = ["paper", *VERDICTS.values(), *(f"claims {status}" for status in STATUSES)]
     rows = []
-    for row in rows_of(artifact, cells):
-        printed = row.printed or (Number(),) * len(artifact.columns)
-        numbers = [
-            _number(here.text, there.text, found.get((row.label, column.full_label)))
-            for column, here, there in zip(artifact.columns, row.measured, printed, strict=True)
-        ]
-        rows.append({"label": row.label, "numbers": numbers})
-    return rows
+    for paper in results.papers:
+        counts = [paper.verdicts[verdict] for verdict in VERDICTS]
+        counts += [paper.statuses[status] for status in STATUSES]
+        name = paper.about.name
+        rows.append([f"[{name}](#{name})", *map(str, counts)])
+    return pipe_table(head, rows)
 
 
-def _as_printed(value: str) -> float | str:
-    """A printed number or word as a CSV has it; NaN where the paper prints nothing."""
-    try:
-        return float(value or "nan")
-    except ValueError:
-        return value
+def _claims_table(paper: PaperResults) -> str:
+    """What the paper states, and whether our numbers bear it out."""
+    rows = []
+    for claim in paper.claims:
+        where = " on a stand-in" if claim["stand_in"] else ""
+        standing = f"**{claim['status']}**{where}"
+        statement = markdown_escape(f"{claim['statement']} ({claim['source']})")
+        not_run = claim["status"] == "not run"
+        rows.append(
+            ["not run" if not_run else standing, statement, markdown_escape(claim["detail"])]
+        )
+    return pipe_table(["claim", "the paper's statement", "measured here"], rows, numbers=False)
 
 
-def _number(text: str, printed: str, cell: Mapping[Any, Any] | None) -> dict[str, str]:
-    shown = {"text": text, "printed": printed, "verdict": "", "origin": ""}
-    if cell is None:
-        return shown
-    told = [f"{cell['n_seeds']} seeds"] if cell["n_seeds"] > 1 else []
-    if not pd.isna(cell["ci_low"]):
-        told.append(f"95 % interval {cell['ci_low']:.4g} to {cell['ci_high']:.4g}")
-    facts = [
-        *((name, cell[name]) for name in ("dataset", "device")),
-        ("recipe", cell["recipe_hash"]),
-        ("commit", short_commit(cell["commit"])),
+def _entry(artifact: ArtifactResults) -> str:
+    """One artifact: caption, links, verdicts, and the picture of a figure."""
+    node = artifact.node
+    parts = [
+        f"### {node.name}: {markdown_escape(node.title)}",
+        f"> {markdown_escape(node.caption)} ({node.source})",
     ]
-    told += [f"{name} {fact}" for name, fact in facts if fact]
-    told.append(VERDICTS[cell["verdict"]])
-    return shown | {"verdict": cell["verdict"], "origin": " · ".join(told)}
+    if not artifact.files:
+        return "\n\n".join([*parts, f"Not built: `snakemake {node.target}`"])
+    parts += [markdown_escape(node.note)] if node.note else []
+    stem = f"{node.paper}/{node.name}"
+    links = " ".join(f"[{suffix[1:]}]({stem}{suffix})" for suffix in node.suffixes)
+    verdicts = artifact.verdicts
+    counts = [f"{verdicts[name]} {text}" for name, text in VERDICTS.items() if verdicts[name]]
+    parts.append(" · ".join([links, *counts]))
+    if node.shape == "figure":
+        parts.append(f"![{markdown_escape(node.title)}]({stem}.svg)")
+    return "\n\n".join(parts)

@@ -1,44 +1,24 @@
-"""One page for a scale: every artifact with its verdicts, which claims hold, and what it cost."""
+"""The results of a scale, gathered in one pass for its report (`replication.evidence.page`)."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from replication.evidence.claims import STATUSES, evaluate
+from replication.evidence.claims import evaluate
 from replication.evidence.comparison import COLUMNS, read_cells
-from replication.evidence.tables import markdown_escape, pipe_table, short_commit
+from replication.evidence.numbers import Table, short_commit, table_of
 from replication.ledger import Record, read_record
-from replication.plan.nodes import RenderingNode, ReportNode, TrainingNode
+from replication.plan.nodes import RenderingNode, ReportedPaper, ReportNode, TrainingNode
 from vitrail.provenance import duration
 
 if TYPE_CHECKING:
     from replication.plan.catalog import Artifact
-
-VERDICTS = {
-    "exact": "exact",
-    "within": "within",
-    "outside": "outside",
-    "not_comparable": "not comparable",
-    "not_run": "not run",
-    "unprinted": "not in the paper",
-}
-LEGEND = """\
-A cell is judged only where recipe and arguments are the paper's own. **exact**: a deterministic
-fact, equal in every printed digit. **within** / **outside**: the difference from the printed
-number is / is not explained by the spread over seeds (95 %) and rounding. **not comparable**: a
-stand-in (dataset, model size, schedule, hardware), or the paper prints a word; such a number
-neither confirms nor contradicts the paper. **not in the paper**: our own extension, or a plot
-without printed numbers. Claims are relations between our own numbers, judged wherever these are
-measured: **held** or **contrary** where the difference is larger than its 95 % interval,
-**undecided** where it is not. The interval covers the spread over seeds and, where both numbers
-judge the same images, that over images, both paired. Images are taken as independent, which those
-composed of one scan or photograph are not. Several claims on the same numbers count once."""
 
 
 @dataclass
@@ -50,24 +30,50 @@ class Cost:
     silent: int = 0
 
 
-Artifacts = Mapping[str, Mapping[str, RenderingNode]]
-"""The artifacts of each paper, by name."""
+@dataclass(frozen=True)
+class ArtifactResults:
+    """A table or figure, its numbers, how many cells have each verdict, and its files by suffix.
+
+    One that is not built has no file.
+    """
+
+    node: RenderingNode
+    table: Table
+    verdicts: Counter[str]
+    files: Mapping[str, Path]
+
+    @property
+    def picture(self) -> Path | None:
+        """The drawing of a figure that is built."""
+        return self.files.get(".svg")
+
+
+@dataclass(frozen=True)
+class PaperResults:
+    """A paper with its artifacts and its judged claims, and how many have each status.
+
+    Of claims on the same numbers `statuses` counts one.
+    """
+
+    about: ReportedPaper
+    artifacts: Sequence[ArtifactResults]
+    claims: Sequence[Mapping[str, Any]]
+    statuses: Counter[str]
+
+    @property
+    def verdicts(self) -> Counter[str]:
+        """How many of its cells have each verdict."""
+        return sum((artifact.verdicts for artifact in self.artifacts), Counter())
 
 
 @dataclass(frozen=True)
 class Results:
-    """What a scale's report is made of: tidy cells and judged claims of each paper, in a folder."""
+    """All that the report of a scale says; `circumstances` are devices, datasets and so on."""
 
     node: ReportNode
-    folder: Path
-    artifacts: Artifacts
-    tables: Mapping[str, Mapping[str, pd.DataFrame]]
-    claims: Mapping[str, pd.DataFrame]
-    record: Callable[[Path], Record | None]
-
-    def file(self, artifact: RenderingNode, suffix: str) -> Path:
-        """One of an artifact's files, which exists if it is built."""
-        return self.folder / artifact.paper / f"{artifact.name}{suffix}"
+    papers: Sequence[PaperResults]
+    cost: Cost
+    circumstances: Mapping[str, str]
 
 
 def results_of(
@@ -76,91 +82,36 @@ def results_of(
     folder: Path | None = None,
     record: Callable[[Path], Record | None] = read_record,
 ) -> Results:
-    """Read the cells of artifacts from a results folder, by default the report's own.
+    """Read the results of artifacts from a results folder, by default the report's own.
 
     `record` gives the records that tell what the artifacts cost, by their paths.
 
     Raises:
-        VitrailError: a file of results is damaged.
+        VitrailError: a file of results or the record of a training or a measurement is damaged.
     """
     folder = folder or node.output.parent
-    artifacts: dict[str, dict[str, RenderingNode]] = {paper.name: {} for paper in node.papers}
+    nodes: dict[str, dict[str, RenderingNode]] = {paper.name: {} for paper in node.papers}
     for artifact in renderings:
-        artifacts[artifact.paper][artifact.name] = artifact
-    tables = {
-        paper: {name: cells_of(artifact, folder) for name, artifact in own.items()}
-        for paper, own in artifacts.items()
-    }
-    claims = {
-        paper.name: evaluate(paper.claims, tables[paper.name], artifacts[paper.name])
-        for paper in node.papers
-    }
-    return Results(node, folder, artifacts, tables, claims, record)
-
-
-def report(results: Results) -> str:
-    """Return the report of a scale in Markdown; its links are relative to the results folder.
-
-    Raises:
-        VitrailError: the record of a training or a measurement is damaged.
-    """
-    node, claims = results.node, results.claims
-    parts = [
-        f"# Results at scale {node.scale}",
-        node.description,
-        LEGEND,
-        _overview(results),
-        "## What it was measured on",
-        "\n".join(f"- {name}: {value}" for name, value in circumstances(results).items()),
-    ]
+        nodes[artifact.paper][artifact.name] = artifact
+    papers = []
+    tables: list[pd.DataFrame] = []
     for paper in node.papers:
-        parts.append(f"## {paper.name}")
-        title = markdown_escape(paper.title)
-        parts.append(f"[{title}]({paper.url}), {paper.authors}, {paper.venue}.")
-        parts += [_claims_table(claims[paper.name])] if len(claims[paper.name]) else []
-        parts += [_entry(artifact, results) for artifact in results.artifacts[paper.name].values()]
-    return "\n\n".join(parts) + "\n"
-
-
-def cost_of(results: Results) -> Cost:
-    """Add up the device time that finished trainings and measurements give in their records.
-
-    Raises:
-        VitrailError: a record is damaged.
-    """
-    artifacts = [one for own in results.artifacts.values() for one in own.values()]
-    measured = dict.fromkeys(path for one in artifacts for path in one.measurements)
-    cost = Cost()
-    for path in (*results.node.trainings, *measured):
-        if (record := results.record(path)) is None:
-            continue
-        training = isinstance(record.node, TrainingNode)
-        outcome = record.outcome
-        for facts in outcome["facts"].values() if training else [outcome["provenance"]]:
-            cost.jobs += 1
-            if "wall_seconds" in facts:  # each process of a job had a device of its own
-                cost.seconds[facts["device"]] += facts["wall_seconds"] * facts.get("processes", 1)
-            else:
-                cost.silent += 1
-    return cost
+        own = nodes[paper.name]
+        cells = {name: cells_of(artifact, folder) for name, artifact in own.items()}
+        claims = evaluate(paper.claims, cells, own)
+        artifacts = [_artifact(own[name], cells[name], folder) for name in own]
+        judged = [{str(name): claim[name] for name in claim} for claim in claims.to_dict("records")]
+        papers.append(PaperResults(paper, artifacts, judged, count_evidence(claims)))
+        tables += cells.values()
+    measured = (path for own in nodes.values() for one in own.values() for path in one.measurements)
+    cost = cost_of(dict.fromkeys((*node.trainings, *measured)), record)
+    return Results(node, papers, cost, _circumstances(tables, cost))
 
 
 def cells_of(artifact: RenderingNode | Artifact, folder: Path) -> pd.DataFrame:
     """The tidy cells of an artifact in a results folder; none where it is not built."""
     path = folder / artifact.paper / f"{artifact.name}.csv"
     return read_cells(path) if path.is_file() else pd.DataFrame(columns=COLUMNS)
-
-
-def _overview(results: Results) -> str:
-    """A line for each paper: its cells by verdict, its claims by status."""
-    head = ["paper", *VERDICTS.values(), *(f"claims {status}" for status in STATUSES)]
-    rows = []
-    for name, group in results.tables.items():
-        verdicts = Counter(verdict for cells in group.values() for verdict in cells["verdict"])
-        statuses = count_evidence(results.claims[name])
-        counts = [verdicts[verdict] for verdict in VERDICTS] + [statuses[one] for one in STATUSES]
-        rows.append([f"[{name}](#{name})", *map(str, counts)])
-    return pipe_table(head, rows)
 
 
 def count_evidence(claims: pd.DataFrame) -> Counter[str]:
@@ -171,16 +122,37 @@ def count_evidence(claims: pd.DataFrame) -> Counter[str]:
     )
 
 
-def circumstances(results: Results) -> dict[str, str]:
-    """Devices, datasets, commits, seeds and compute, by what they are.
+def cost_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> Cost:
+    """Add up the device time that finished trainings and measurements give in their records.
 
     Raises:
-        VitrailError: the record of a training or a measurement is damaged.
+        VitrailError: a record is damaged.
     """
-    tables = [cells for group in results.tables.values() for cells in group.values()]
+    cost = Cost()
+    for path in paths:
+        if (found := record(path)) is None:
+            continue
+        training = isinstance(found.node, TrainingNode)
+        outcome = found.outcome
+        for facts in outcome["facts"].values() if training else [outcome["provenance"]]:
+            cost.jobs += 1
+            if "wall_seconds" in facts:  # each process of a job had a device of its own
+                cost.seconds[facts["device"]] += facts["wall_seconds"] * facts.get("processes", 1)
+            else:
+                cost.silent += 1
+    return cost
+
+
+def _artifact(node: RenderingNode, cells: pd.DataFrame, folder: Path) -> ArtifactResults:
+    files = {suffix: folder / node.paper / f"{node.name}{suffix}" for suffix in node.suffixes}
+    built = {suffix: file for suffix, file in files.items() if file.is_file()}
+    return ArtifactResults(node, table_of(node, cells), Counter(cells["verdict"]), built)
+
+
+def _circumstances(tables: Sequence[pd.DataFrame], cost: Cost) -> dict[str, str]:
+    """Devices, datasets, commits, seeds and compute, by what they are."""
     if not tables:
         return {}
-    cost = cost_of(results)
     run = pd.concat([cells[cells["n_seeds"] > 0] for cells in tables])
     silent = f", of which {cost.silent} did not note their time" if cost.silent else ""
     each = {name: [*filter(None, run[name].unique())] for name in ("device", "dataset", "commit")}
@@ -192,36 +164,3 @@ def circumstances(results: Results) -> dict[str, str]:
         "jobs (runs and measurements)": [f"{cost.jobs}{silent}"],
     }
     return {name: ", ".join(found) for name, found in facts.items() if found}
-
-
-def _claims_table(claims: pd.DataFrame) -> str:
-    """What the paper states, and whether our numbers bear it out."""
-    rows = []
-    for claim in claims.to_dict("records"):
-        where = " on a stand-in" if claim["stand_in"] else ""
-        standing = f"**{claim['status']}**{where}"
-        statement = markdown_escape(f"{claim['statement']} ({claim['source']})")
-        not_run = claim["status"] == "not run"
-        rows.append(
-            ["not run" if not_run else standing, statement, markdown_escape(claim["detail"])]
-        )
-    return pipe_table(["claim", "the paper's statement", "measured here"], rows, numbers=False)
-
-
-def _entry(artifact: RenderingNode, results: Results) -> str:
-    """One artifact: caption, links, verdicts, and the picture of a figure."""
-    parts = [
-        f"### {artifact.name}: {markdown_escape(artifact.title)}",
-        f"> {markdown_escape(artifact.caption)} ({artifact.source})",
-    ]
-    if not results.file(artifact, ".csv").is_file():
-        return "\n\n".join([*parts, f"Not built: `snakemake {artifact.target}`"])
-    parts += [markdown_escape(artifact.note)] if artifact.note else []
-    stem = f"{artifact.paper}/{artifact.name}"
-    links = " ".join(f"[{suffix[1:]}]({stem}{suffix})" for suffix in artifact.suffixes)
-    verdicts = Counter(results.tables[artifact.paper][artifact.name]["verdict"])
-    counts = [f"{verdicts[name]} {text}" for name, text in VERDICTS.items() if verdicts[name]]
-    parts.append(" · ".join([links, *counts]))
-    if artifact.shape == "figure":
-        parts.append(f"![{markdown_escape(artifact.title)}]({stem}.svg)")
-    return "\n\n".join(parts)

@@ -724,7 +724,9 @@ def _shown(cell: Cell) -> ShownCell:
     printed = cell.printed
     return ShownCell(
         measurement=cell.measurement.path if cell.measurement else None,
-        printed=PrintedValue(**vars(printed)) if printed else None,
+        printed=PrintedValue(value=printed.value, std=printed.spread or None, source=printed.source)
+        if printed
+        else None,
         of_hardware=cell.of_hardware,
         **{name: getattr(cell, name) for name in same},
     )

@@ -46,6 +46,7 @@ PLUMBING = (
 REGISTERING = ("register_model", "register_module")  # decorators of timm and of mmengine
 RENDERING = (
     "replication.evidence.comparison",
+    "replication.evidence.numbers",
     "replication.evidence.tables",
     "vitrail.scores",
     "vitrail.style",

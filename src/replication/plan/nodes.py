@@ -210,11 +210,24 @@ class ShownColumn(Strict):
 
 
 class PrintedValue(Strict):
-    """What the paper prints in a cell, a number or a word, and where."""
+    """What the paper prints in a cell, a number or a word, and where.
+
+    `std` is the text of the standard deviation; records of earlier plans have its number.
+    """
 
     value: float | str
-    std: float | None
+    std: str | float | None
     source: str
+
+    @property
+    def spread(self) -> str:
+        """The standard deviation as it is printed, "" for none."""
+        return f"{self.std:g}" if isinstance(self.std, float) else self.std or ""
+
+    @property
+    def std_number(self) -> float | None:
+        """The printed standard deviation."""
+        return None if self.std is None else float(self.std)
 
 
 class ShownCell(Strict):

@@ -288,11 +288,19 @@ class PaperScale(Strict):
 
 @dataclass(frozen=True)
 class Printed:
-    """What the paper prints in a cell (a number, or a word such as "Inconsistent"), and where."""
+    """What the paper prints in a cell (a number, or a word such as "Inconsistent"), and where.
+
+    `spread` is the text of the standard deviation, with every digit that is printed; "" for none.
+    """
 
     value: float | str
-    std: float | None
+    spread: str
     source: str
+
+    @property
+    def std(self) -> float | None:
+        """The printed standard deviation."""
+        return float(self.spread) if self.spread else None
 
 
 def read_reference(path: Path) -> dict[tuple[str, str], Printed]:
@@ -313,10 +321,12 @@ def read_reference(path: Path) -> dict[tuple[str, str], Printed]:
                 raise VitrailError(f"{path}: the cell {cell} stands twice; remove one")
             if not line["source"]:
                 raise VitrailError(f"{path}: the cell {cell} has no source; say table and page")
-            std = _number_or_word(line["std"]) if line["std"] else None
-            if isinstance(std, str):
-                raise VitrailError(f"{path}: the std of {cell} is '{std}'; give a number or none")
-            printed[cell] = Printed(_number_or_word(line["value"]), std, line["source"])
+            spread = line["std"]
+            if spread and isinstance(_number_or_word(spread), str):
+                raise VitrailError(
+                    f"{path}: the std of {cell} is '{spread}'; give a number or none"
+                )
+            printed[cell] = Printed(_number_or_word(line["value"]), spread, line["source"])
     return printed
 
 

@@ -7,7 +7,8 @@ import sys
 import pytest
 import yaml
 
-from replication.evidence.report import Cost, cost_of, report, results_of
+from replication.evidence.page import as_markdown
+from replication.evidence.report import Cost, results_of
 from replication.evidence.tables import read_measured, render
 from replication.ledger import complete, read_record
 from replication.plan.catalog import load_catalog
@@ -191,7 +192,7 @@ def test_results_that_cannot_be_written_are_one_line_and_status_two(
 def test_the_report_links_every_file_and_judges_every_claim(catalog):
     measure(catalog, NUMBERS)
     draw(catalog, "table1")
-    page = report(results(catalog))
+    page = as_markdown(results(catalog))
     assert "[csv](template/table1.csv) [md](template/table1.md) [tex](template/table1.tex)" in page
     assert "2 exact" in page
     assert "| **held** | A wider network reads digits better. (Abstract) | 91 against 60" in page
@@ -204,19 +205,19 @@ def test_the_report_links_every_file_and_judges_every_claim(catalog):
 def test_the_templates_claim_fails_where_the_narrow_network_reads_better(catalog):
     measure(catalog, {**NUMBERS, "wide": {**NUMBERS["wide"], "top1": 40.0}})
     draw(catalog, "table1")
-    page = report(results(catalog))
+    page = as_markdown(results(catalog))
     assert "| **contrary** | A wider network reads digits better. (Abstract) | 40 against" in page
 
 
 def test_the_report_of_nothing_says_what_to_build(catalog):
-    page = report(results(catalog))
+    page = as_markdown(results(catalog))
     assert "Not built: `snakemake template_table1`" in page
 
 
 def test_the_cost_counts_jobs_that_did_not_note_their_time(catalog):
-    assert cost_of(results(catalog)) == Cost()
+    assert results(catalog).cost == Cost()
     measure(catalog, NUMBERS)
-    cost = cost_of(results(catalog))
+    cost = results(catalog).cost
     runs = sum(len(run.seeds) for run in catalog.runs.values())
     assert dict(cost.seconds) == {DEVICE: 30.0 * len(catalog.measurements)}
     assert (cost.jobs, cost.silent) == (runs + len(catalog.measurements), runs)
@@ -227,7 +228,7 @@ def test_the_cost_is_the_time_of_every_device(catalog):
     train(catalog, first, device="NVIDIA H200", wall_seconds=10.0, processes=8)
     train(catalog, second, device="NVIDIA H200", wall_seconds=10.0)
     seconds = 80.0 * len(first.seeds) + 10.0 * len(second.seeds)
-    assert dict(cost_of(results(catalog)).seconds) == {"NVIDIA H200": seconds}
+    assert dict(results(catalog).cost.seconds) == {"NVIDIA H200": seconds}
 
 
 @pytest.mark.parametrize("content", ["", '{"node": ', "[]", "{}"])
@@ -237,7 +238,7 @@ def test_a_damaged_record_is_named_with_what_to_delete(catalog, content):
     path.parent.mkdir(parents=True)
     path.write_text(content)
     with pytest.raises(VitrailError, match=f"{path} .*--forcerun"):
-        report(results(catalog))
+        as_markdown(results(catalog))
 
 
 def test_the_report_is_written_from_the_records_of_all_artifacts(catalog, small_checkout):
@@ -251,6 +252,6 @@ def test_the_report_is_written_from_the_records_of_all_artifacts(catalog, small_
     done = run("run", planned, cwd=small_checkout)
     assert done.returncode == 0, done.stderr
     markdown, page = catalog.reports
-    assert markdown.read_text() == report(results(catalog))
+    assert markdown.read_text() == as_markdown(results(catalog))
     outputs = read_record(catalog.report).outcome["outputs"]
     assert outputs == {file.name: sha256(file) for file in (markdown, page)}

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 import pytest
 
 from replication.evidence.claims import STATUSES
-from replication.evidence.page import page
-from replication.evidence.report import count_evidence, results_of
+from replication.evidence.page import as_html
+from replication.evidence.report import results_of
 from replication.plan.catalog import load_catalog
 from tests.conftest import ROOT
 
@@ -41,7 +41,7 @@ def results():
 
 @pytest.fixture(scope="module")
 def text(results):
-    return page(results)
+    return as_html(results)
 
 
 @pytest.fixture
@@ -69,18 +69,17 @@ def look(tmp_path, text):
 
 
 def test_it_has_every_claim_and_every_row_of_every_table(results, text):
-    assert text.count('<tr class="claim"') == sum(len(one) for one in results.claims.values())
+    assert text.count('<tr class="claim"') == sum(len(paper.claims) for paper in results.papers)
     rows = [
         row
-        for artifacts in results.artifacts.values()
-        for artifact in artifacts.values()
-        if artifact.shape == "table" and results.file(artifact, ".csv").is_file()
-        for row in artifact.rows
+        for paper in results.papers
+        for artifact in paper.artifacts
+        if artifact.node.shape == "table" and artifact.files
+        for row in artifact.node.rows
     ]
     assert text.count('<tr class="row"') == len(rows)
-    for judged in results.claims.values():
-        counts = count_evidence(judged)
-        said = " ".join(f"{counts[status]} {status}" for status in STATUSES)
+    for paper in results.papers:
+        said = " ".join(f"{paper.statuses[status]} {status}" for status in STATUSES)
         assert f'aria-label="claims: {said}' in text
 
 
@@ -104,7 +103,7 @@ def test_nothing_is_wider_than_the_window(look, width):
 @WITH_BROWSER
 def test_filters_in_the_address_leave_exactly_their_rows(look, results):
     everything = look()
-    statuses = [status for one in results.claims.values() for status in one["status"]]
+    statuses = [claim["status"] for paper in results.papers for claim in paper.claims]
     assert everything["claims"] == statuses
     contrary = look(status=["contrary"])
     assert contrary["claims"] == [one for one in statuses if one == "contrary"]

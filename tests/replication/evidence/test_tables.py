@@ -8,14 +8,8 @@ import unicodedata
 import pytest
 
 from replication.evidence.comparison import compare
-from replication.evidence.tables import (
-    ALLOWED,
-    _latex_escape,
-    format_number,
-    latex,
-    markdown,
-    panels,
-)
+from replication.evidence.numbers import ALLOWED, table_of
+from replication.evidence.tables import _latex_escape, latex, markdown, panels
 from replication.plan.catalog import load_catalog
 from replication.plan.nodes import ShownColumn
 from tests.conftest import ROOT
@@ -42,12 +36,12 @@ def small(build):
         | {"B & C/Shifted / top-1": None}
         for v in (93.0, 93.5, 94.0)
     ]
-    return artifact, compare(artifact, build.measured(*seeds))
+    return table_of(artifact, compare(artifact, build.measured(*seeds)))
 
 
 def test_markdown_shows_the_printed_number_under_the_measured(small):
     assert (
-        markdown(*small)
+        markdown(small)
         == """\
 # paper table1: Accuracy & cost
 
@@ -84,7 +78,7 @@ Trained for 10 % of the epochs.
 
 
 def test_latex_has_the_same_rows_under_spanning_groups(small):
-    text = latex(*small)
+    text = latex(small)
     tabular = text[text.index(r"\begin{tabular}") : text.index(r"\end{tabular}")]
     assert (
         tabular
@@ -105,7 +99,7 @@ B \& C & 70.0 {\scriptsize $\pm$ 0.0}$^{\dagger}$ & --- \\
 
 
 def test_latex_is_balanced_escaped_and_never_overfull(small):
-    text = latex(*small)
+    text = latex(small)
     assert text.count("{") == text.count("}")
     opened = re.findall(r"\\begin\{(\w+)\}", text)
     closed = re.findall(r"\\end\{(\w+)\}", text)
@@ -124,15 +118,15 @@ def test_latex_is_balanced_escaped_and_never_overfull(small):
 )
 def test_labels_are_shown_as_they_are(build, label, markdown_text, latex_text):
     artifact = build.table(build.cell(label))
-    cells = compare(artifact, build.measured({f"{label}/x": 1.0}))
-    assert f"| {markdown_text} |" in markdown(artifact, cells)
+    table = table_of(artifact, compare(artifact, build.measured({f"{label}/x": 1.0})))
+    assert f"| {markdown_text} |" in markdown(table)
     expected = latex_text or r"a\textbackslash{}b\textasciitilde{}c\textasciicircum{}\{d\}\$"
-    assert f"\n{expected} & 1.0 \\\\" in latex(artifact, cells)
+    assert f"\n{expected} & 1.0 \\\\" in latex(table)
 
 
 def test_nothing_measured_still_shows_what_the_paper_prints(build):
     artifact = build.table(build.cell(printed=93.5), build.cell("B", printed="Inconsistent"))
-    text = markdown(artifact, compare(artifact, {}))
+    text = markdown(table_of(artifact, compare(artifact, {})))
     assert "nothing measured yet" in text
     assert re.search(r"\| A +\| +— \|\n\| \*paper\* \| +\*93\.5\* \|", text)
     assert "*Inconsistent*" in text
@@ -150,14 +144,14 @@ def test_nothing_measured_still_shows_what_the_paper_prints(build):
 )
 def test_a_mark_is_explained_by_what_the_number_was_held_against(build, seeds, cell, opening):
     artifact = build.table(build.cell(printed=93.5, **cell))
-    text = markdown(artifact, compare(artifact, build.measured(*[{"A/x": 50.0}] * seeds)))
+    text = markdown(table_of(artifact, compare(artifact, build.measured(*[{"A/x": 50.0}] * seeds))))
     assert f"‡ Outside: differs from the printed number by more than is allowed. {opening}" in text
     assert sum(text.count(allowed) for allowed in ALLOWED.values()) == 1
 
 
 def test_units_stand_in_the_headings_when_columns_differ(build):
     artifact = build.table(build.cell(column="acc"), build.cell(column="cost", unit="GMAC"))
-    text = markdown(artifact, compare(artifact, {}))
+    text = markdown(table_of(artifact, compare(artifact, {})))
     assert "|   acc (%) |   cost (GMAC) |" in text
 
 
@@ -179,15 +173,16 @@ def answers(build):
 
 
 def test_answers_are_yes_and_no_in_tables_and_numbers_in_the_csv(answers):
-    _, cells = answers
+    artifact, cells = answers
+    table = table_of(artifact, cells)
     assert list(cells["measured"][:2]) == [1.0, 0.0]
     assert list(cells["verdict"][:3]) == ["exact", "exact", "outside"]
-    rows = [line for line in markdown(*answers).splitlines() if line.startswith("|")]
+    rows = [line for line in markdown(table).splitlines() if line.startswith("|")]
     shown = [row.split("|")[2].strip() for row in rows]
     share = "0.67 ± 0.58‡"
     assert shown[0] == "equivariant"
     assert shown[2:] == ["yes", "*yes*", "no", "*no*", share, "*yes*"]
-    text = latex(*answers)
+    text = latex(table)
     assert r"Ours & yes & 50.0" in text
     assert r"\textit{no}" in text
 
@@ -210,36 +205,15 @@ def test_every_column_of_a_very_wide_table_is_shown_within_the_page(build):
     cells = [build.cell(column=column.full_label, printed=1.0) for column in columns]
     artifact = build.table(*cells, columns=columns)
     seeds = ({f"A/{column.full_label}": v for column in columns} for v in (80.123, 81.0))
-    cells = compare(artifact, build.measured(*seeds))
-    text = markdown(artifact, cells)
+    table = table_of(artifact, compare(artifact, build.measured(*seeds)))
+    text = markdown(table)
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert max(map(len, rows)) <= 125
     assert sum(line.count("80.6 ± 0.6‡") for line in rows) == 15
-    floats = latex(artifact, cells).split(r"\begin{table}")[1:]
+    floats = latex(table).split(r"\begin{table}")[1:]
     assert sum(text.count(r"80.6 {\scriptsize $\pm$ 0.6}$^{\ddagger}$") for text in floats) == 15
     assert [text.count("Part 1 of 3") for text in floats] == [1, 0, 0]
     assert [text.count("Upright: measured here") for text in floats] == [0, 0, 1]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.65625, "0.656"),
-        (93.61, "93.6"),
-        (22050664.0, "22050664"),
-        (0.0, "0"),
-        (1.5e-7, "1.50e-07"),
-    ],
-)
-def test_a_number_without_declared_digits_has_three_significant_ones(value, text):
-    assert format_number(value, None) == text
-
-
-def test_a_negative_zero_is_zero_and_the_spread_decides_the_digits(build):
-    assert format_number(-0.004, 2) == "0.00"
-    artifact = build.table(build.cell(digits=None))
-    spread = build.measured({"A/x": 90.0}, {"A/x": 94.0}, {"A/x": 98.123})
-    assert "94.0 ± 4.1" in markdown(artifact, compare(artifact, spread))
 
 
 def test_a_copy_names_the_cell_that_it_copies(build):
@@ -255,7 +229,7 @@ def test_a_copy_names_the_cell_that_it_copies(build):
     ]
     artifact = build.table(*cells, columns=columns)
     measured = build.measured({key: float(key) for key in "12345"})
-    rows = markdown(artifact, compare(artifact, measured)).split("\n")
+    rows = markdown(table_of(artifact, compare(artifact, measured))).split("\n")
     shown = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows if "| " in row][1:]
     assert shown == [
         ["A", "1.0", "2.0", "= CIFAR", "3.0"],

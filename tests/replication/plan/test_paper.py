@@ -161,10 +161,11 @@ def write(path, text):
 
 
 def test_printed_values_are_numbers_or_words(tmp_path):
-    text = 'Mixup,S,78.069,0.1,"Table 5, p. 6"\nMixup,B,Inconsistent,,"Table 5, p. 6"\n'
+    text = 'Mixup,S,78.069,0.10,"Table 5, p. 6"\nMixup,B,Inconsistent,,"Table 5, p. 6"\n'
     printed = read_reference(write(tmp_path / "t.csv", text))
     assert printed[("Mixup", "S")].value == 78.069
     assert printed[("Mixup", "S")].std == 0.1
+    assert printed[("Mixup", "S")].spread == "0.10"
     assert printed[("Mixup", "B")].value == "Inconsistent"
     assert printed[("Mixup", "B")].source == "Table 5, p. 6"
 

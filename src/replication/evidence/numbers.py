@@ -1,0 +1,304 @@
+"""The numbers of a table or figure as they are written, made once for all that show them.
+
+The files of Markdown and LaTeX, the report and ``vitrail show`` write a `Table` and format no
+number of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from replication.evidence.comparison import VERDICTS, YES_NO, decimals_of
+
+if TYPE_CHECKING:
+    from replication.plan.catalog import Artifact, Cell
+    from replication.plan.nodes import PrintedValue, RenderingNode, ShownCell, ShownColumn
+    from replication.plan.paper import Labelled, Printed
+
+NOT_RUN = "—"
+MARKS = {"not_comparable": "†", "outside": "‡"}
+NOTES = {
+    "measured": (
+        "Upright: measured here, the mean over seeds (± sample standard deviation). "
+        "Italic, under it: printed in the paper ({source})."
+    ),
+    "copies": "= The number of another row or column: at this scale both are one measurement.",
+    "not_comparable": (
+        "† Not comparable: the paper prints a word, or something stands in for the paper's own "
+        "(dataset, model size, schedule, hardware). A stand-in's numbers are not the paper's and "
+        "neither confirm nor contradict it."
+    ),
+    "outside": "‡ Outside: differs from the printed number by more than is allowed.",
+    "within": "No mark beside a printed number: it agrees, the difference is allowed.",
+    "exact": "A deterministic fact without a mark equals the printed number in every digit.",
+    "not_run": "— Not run.",
+}
+# What `comparison.judge` allows, by what is known of a cell.
+ALLOWED = {
+    "fact": "Allowed for a deterministic fact: rounding to the printed digits.",
+    "seeds": (
+        "Allowed with several seeds: the 95 % interval that their spread gives (and the printed "
+        "spread, if there is one), plus half a unit of the last printed digit."
+    ),
+    "printed spread": (
+        "Allowed with one seed and a printed spread: the 95 % interval that it gives, plus half a "
+        "unit of the last printed digit."
+    ),
+    "digit": (
+        "One seed and no printed spread: compared to the last digit alone, which may differ by one."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number's text: `value`, its `spread` ("" if none), and the `mark` of its verdict."""
+
+    value: str = ""
+    spread: str = ""
+    mark: str = ""
+
+    @property
+    def text(self) -> str:
+        """All of it, as plain text."""
+        return (f"{self.value} ± {self.spread}" if self.spread else self.value) + self.mark
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A cell: what was measured, what the paper prints, the verdict, and the number's origin.
+
+    `same_as` names an earlier cell that shows the same number, if one does; nothing else but
+    `printed` is known of an artifact that is not built.
+    """
+
+    measured: Number = Number()
+    printed: Number = Number()
+    verdict: str = ""
+    origin: str = ""
+    same_as: str = ""
+
+    @property
+    def shown(self) -> Number:
+        """The measured number, or in its place the cell that shows the same one."""
+        return (
+            Number(f"= {self.same_as}", mark=self.measured.mark) if self.same_as else self.measured
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row with an entry for each column."""
+
+    label: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def prints(self) -> bool:
+        """Whether the paper prints anything in the row."""
+        return any(entry.printed.value for entry in self.entries)
+
+
+@dataclass(frozen=True)
+class Table:
+    """An artifact's numbers as they are written, its columns' headings, and notes on both."""
+
+    artifact: RenderingNode | Artifact
+    headings: tuple[str, ...]
+    rows: tuple[Row, ...]
+    origin: str
+    notes: tuple[str, ...]
+
+    def entry(self, row: str, column: str) -> Entry:
+        """The entry of a cell, by the full labels of its row and column."""
+        labels = [column.full_label for column in self.artifact.columns]
+        entries = next(one.entries for one in self.rows if one.label == row)
+        return entries[labels.index(column)]
+
+
+def table_of(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> Table:
+    """Make the table of an artifact from its tidy cells, of which there may be none."""
+    declared = {(cell.row, cell.column): cell for cell in artifact.cells}
+    found = {(cell["row"], cell["column"]): cell for cell in cells.to_dict("records")}
+    copies = _copies(artifact)
+    rows = []
+    for row in artifact.rows:
+        places = [(row, column.full_label) for column in artifact.columns]
+        entries = (
+            entry_of(declared[at], found.get(at), copies.get(at, "")) if at in declared else Entry()
+            for at in places
+        )
+        rows.append(Row(row, tuple(entries)))
+    return Table(
+        artifact=artifact,
+        headings=tuple(_heading(column, cells) for column in artifact.columns),
+        rows=tuple(rows),
+        origin=origin(cells),
+        notes=tuple(_notes(artifact, cells)),
+    )
+
+
+def format_number(value: float, decimals: int | None) -> str:
+    """Write a number with `decimals`, or with three significant digits; never a negative zero."""
+    if decimals is not None:
+        return f"{value:z.{decimals}f}"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:zg}"
+    magnitude = math.floor(math.log10(abs(value)))
+    return f"{value:.{max(0, 2 - magnitude)}f}" if magnitude >= -4 else f"{value:.2e}"
+
+
+def format_answer(value: float, unit: str) -> str | None:
+    """Write 1 and 0 as "yes" and "no" under that unit; None for any other number or unit."""
+    return {1.0: "yes", 0.0: "no"}.get(value) if unit == YES_NO else None
+
+
+def format_interval(low: float, high: float) -> str:
+    """Write a 95 % interval with four significant digits."""
+    return f"95 % interval {low:.4g} to {high:.4g}"
+
+
+def spans(columns: Sequence[ShownColumn | Labelled]) -> list[tuple[str, int]]:
+    """The groups that columns stand in, with the count of each; none where no column has one."""
+    groups = itertools.groupby(column.group or "" for column in columns)
+    counted = [(name, len(list(members))) for name, members in groups]
+    return counted if any(name for name, _ in counted) else []
+
+
+def short_commit(commit: str) -> str:
+    """Eight digits of a commit's hash, "-dirty" kept."""
+    return re.sub(r"^([0-9a-f]{8})[0-9a-f]*", r"\1", commit)
+
+
+def entry_of(
+    cell: ShownCell | Cell, found: Mapping[Hashable, Any] | None = None, same_as: str = ""
+) -> Entry:
+    """Write a cell; `found` is its row of the tidy cells, `same_as` the cell that it copies."""
+    printed = _printed(cell.printed, cell) if cell.printed else Number()
+    if found is None:
+        return Entry(printed=printed)
+    return Entry(
+        measured=_measured(found, cell),
+        printed=printed,
+        verdict=found["verdict"],
+        origin=_origin(found),
+        same_as="" if pd.isna(found["measured"]) else same_as,
+    )
+
+
+def _measured(found: Mapping[Hashable, Any], cell: ShownCell | Cell) -> Number:
+    """Write a tidy cell's number with the spread that it has."""
+    value, std, decimals = found["measured"], found["std"], cell.digits
+    if pd.isna(value):
+        return Number(NOT_RUN)
+    mark = MARKS.get(found["verdict"], "")
+    if answer := format_answer(value, cell.unit):
+        return Number(answer, mark=mark)
+    if cell.unit == YES_NO:
+        decimals = None  # the share of the seeds that say yes, which no rounding makes all of them
+    if decimals is None and std > 0:
+        decimals = max(0, 1 - math.floor(math.log10(std)))  # two digits of the spread
+    spread = "" if pd.isna(std) else format_number(std, decimals)
+    return Number(format_number(value, decimals), spread, mark)
+
+
+def _printed(printed: Printed | PrintedValue, cell: ShownCell | Cell) -> Number:
+    """Write a number, an answer or a word as the paper prints it."""
+    if isinstance(printed.value, str):
+        return Number(printed.value)
+    if answer := format_answer(printed.value, cell.unit):
+        return Number(answer)
+    decimals = decimals_of(printed.value) if cell.digits is None else cell.digits
+    return Number(format_number(printed.value, decimals), printed.spread)
+
+
+def _origin(found: Mapping[Hashable, Any]) -> str:
+    """What a tidy cell was measured on, and the verdict, in one line."""
+    told = [f"{found['n_seeds']} seeds"] if found["n_seeds"] > 1 else []
+    if not pd.isna(found["ci_low"]):
+        told.append(format_interval(found["ci_low"], found["ci_high"]))
+    facts = {name: found[name] for name in ("dataset", "device")}
+    facts |= {"recipe": found["recipe_hash"], "commit": found["commit"]}
+    known = {name: fact for name, fact in facts.items() if not pd.isna(fact) and fact}
+    told += [
+        f"{name} {short_commit(fact) if name == 'commit' else fact}" for name, fact in known.items()
+    ]
+    return " · ".join([*told, VERDICTS[found["verdict"]]])
+
+
+def _copies(artifact: RenderingNode | Artifact) -> dict[tuple[str, str], str]:
+    """The cells that show the same number as an earlier one, by place, with where that stands."""
+    columns = {column.full_label: column for column in artifact.columns}
+    first: dict[tuple[object, str], ShownCell | Cell] = {}
+    copies = {}
+    for cell in artifact.cells:
+        if cell.measurement is None:
+            continue
+        same = first.setdefault((cell.measurement, cell.key), cell)
+        here, there = columns[cell.column], columns[same.column]
+        names = [(same.row, cell.row), (there.group, here.group), (there.label, here.label)]
+        if differing := [theirs for theirs, own in names if theirs != own]:
+            copies[cell.row, cell.column] = ", ".join(filter(None, differing))
+    return copies
+
+
+def _heading(column: ShownColumn | Labelled, cells: pd.DataFrame) -> str:
+    """A column's label, with its unit where the table has several and the label does not say it."""
+    units = cells.loc[cells["column"] == column.full_label, "unit"].unique()
+    if cells["unit"].nunique() < 2 or len(units) != 1 or units[0] in ("", YES_NO):
+        return column.label
+    return column.label if units[0] in column.label else f"{column.label} ({units[0]})"
+
+
+def origin(cells: pd.DataFrame) -> str:
+    """What was measured, and on what, in one line."""
+    named = zip(cells["metric"], cells["unit"], strict=True)
+    quantities = {f"{metric} ({unit})" if unit else metric for metric, unit in named}
+    facts = list(quantities) if len(quantities) == 1 else []
+    facts += [f"scale {scale}" for scale in cells["scale"].unique()]
+    run = cells[cells["verdict"] != "not_run"]
+    if run.empty:
+        return " · ".join([*facts, "nothing measured yet"])
+    fewest, most = int(run["n_seeds"].min()), int(run["n_seeds"].max())
+    facts += [
+        _named("dataset", run["dataset"]),
+        _named("device", run["device"]),
+        (f"{fewest} to {most}" if fewest < most else f"{most}")
+        + (" seeds" if most > 1 else " seed"),
+        _named("commit", run["commit"].map(short_commit, na_action="ignore")),
+    ]
+    return " · ".join(fact for fact in facts if fact)
+
+
+def _named(name: str, column: pd.Series) -> str:
+    """``"dataset digits, photos"``, or nothing where no row says."""
+    values = ", ".join(filter(None, column.dropna().unique()))
+    return values and f"{name} {values}"
+
+
+def _notes(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> list[str]:
+    """The notes that this table needs, in the order of `NOTES`, then the artifact's own."""
+    needed = {"measured", *cells["verdict"], *(["copies"] if _copies(artifact) else [])}
+    notes = {name: note for name, note in NOTES.items() if name in needed}
+    notes["measured"] = notes["measured"].format(source=artifact.source)
+    if last := next((name for name in ("within", "outside") if name in notes), None):
+        notes[last] += f" {_allowed(artifact, cells)}"
+    return [*notes.values(), *filter(None, [artifact.note])]
+
+
+def _allowed(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> str:
+    """What may differ, for the kinds of cells that this table judges by a difference."""
+    facts = {(cell.row, cell.column) for cell in artifact.cells if cell.exact}
+    found = set()
+    for cell in cells[cells["verdict"].isin(["within", "outside"])].to_dict("records"):
+        one_run = "digit" if pd.isna(cell["paper_std"]) else "printed spread"
+        of_seeds = "seeds" if cell["n_seeds"] > 1 else one_run
+        found.add("fact" if (cell["row"], cell["column"]) in facts else of_seeds)
+    return " ".join(text for name, text in ALLOWED.items() if name in found)

@@ -1,0 +1,63 @@
+"""Numbers are written once: with the digits that they have, and with what is known of them."""
+
+import pytest
+
+from replication.evidence.comparison import compare, read_cells
+from replication.evidence.numbers import Entry, Number, format_number, table_of
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.65625, "0.656"),
+        (93.61, "93.6"),
+        (22050664.0, "22050664"),
+        (0.0, "0"),
+        (1.5e-7, "1.50e-07"),
+    ],
+)
+def test_a_number_without_declared_digits_has_three_significant_ones(value, text):
+    assert format_number(value, None) == text
+
+
+def test_a_negative_zero_is_zero_and_the_spread_decides_the_digits(build):
+    assert format_number(-0.004, 2) == "0.00"
+    artifact = build.table(build.cell(digits=None))
+    spread = build.measured({"A/x": 90.0}, {"A/x": 94.0}, {"A/x": 98.123})
+    assert table_of(artifact, compare(artifact, spread)).entry("A", "x").shown.text == "94.0 ± 4.1"
+
+
+def test_an_entry_is_the_same_from_the_cells_and_from_their_csv(build, tmp_path):
+    """What is rendered and what the report reads back must not differ."""
+    cells = [build.cell(printed=93.5, std=0.25), build.cell("B", printed="none"), build.cell("C")]
+    artifact = build.table(*cells)
+    seeds = [{"A/x": value, "B/x": 1.0, "C/x": None} for value in (93.0, 94.0)]
+    tidy = compare(artifact, build.measured(*seeds))
+    tidy.to_csv(tmp_path / "cells.csv", index=False)
+    table = table_of(artifact, tidy)
+    assert table == table_of(artifact, read_cells(tmp_path / "cells.csv"))
+    assert table.entry("A", "x") == Entry(
+        measured=Number("93.5", "0.7"),
+        printed=Number("93.5", "0.25"),
+        verdict="within",
+        origin="2 seeds · 95 % interval 87.15 to 99.85 · dataset digits · "
+        "device cpu: a processor, 1 thread · recipe abcd1234 · commit 01234567 · within",
+    )
+    assert table.entry("B", "x").printed == Number("none")
+    assert table.entry("C", "x").measured == Number("—")
+
+
+def test_a_copy_keeps_its_own_number_beside_the_name_of_the_first(build):
+    artifact = build.table(build.cell("A", key="k"), build.cell("B", key="k"))
+    table = table_of(artifact, compare(artifact, build.measured({"k": 5.0})))
+    assert table.entry("A", "x").shown == Number("5.0")
+    assert table.entry("B", "x").shown == Number("= A")
+    assert table.entry("B", "x").measured == Number("5.0")
+
+
+@pytest.mark.parametrize(("std", "text"), [("1.0", "1.0"), ("0.10", "0.10"), (0.25, "0.25")])
+def test_a_printed_spread_keeps_its_digits(build, std, text):
+    artifact = build.table(build.cell(printed=93.5, std=std))
+    cells = compare(artifact, build.measured({"A/x": 93.5}))
+    assert table_of(artifact, cells).entry("A", "x").printed == Number("93.5", text)
+    assert cells["paper_std"][0] == float(std)
