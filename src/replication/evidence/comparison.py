@@ -219,7 +219,7 @@ def judge(cell: ShownCell, summary: Summary) -> Verdict:
         allowed = rounding_of(cell, printed)
     else:
         decimals = _decimals(cell, printed)
-        allowed = tolerance(summary.n_seeds, summary.std, cell.printed.std_number, decimals)
+        allowed = tolerance(summary.n_seeds, summary.std, cell.printed.std, decimals)
     slack = 1 + 1e-9  # 0.25 printed as 0.2 or as 0.3: both are roundings of it
     if abs(summary.measured - printed) > allowed * slack:
         return "outside"
@@ -240,7 +240,7 @@ def _tidy_row(artifact: RenderingNode, cell: ShownCell, measurements: Measured) 
         row["measurement"] = known.get("sha256")
     if cell.printed:
         value = cell.printed.value
-        row |= {"paper_value": value, "paper_std": cell.printed.std_number}
+        row |= {"paper_value": value, "paper_std": cell.printed.std}
         row["source"] = cell.printed.source
         if summary.measured is not None and not isinstance(value, str):
             row["difference"] = summary.measured - value

@@ -19,7 +19,7 @@ from replication.evidence.comparison import VERDICTS, YES_NO, decimals_of
 
 if TYPE_CHECKING:
     from replication.plan.catalog import Artifact, Cell
-    from replication.plan.nodes import PrintedValue, RenderingNode, ShownCell, ShownColumn
+    from replication.plan.nodes import RenderingNode, ShownCell, ShownColumn
     from replication.plan.paper import Labelled, Printed
 
 NOT_RUN = "—"
@@ -209,7 +209,7 @@ def _measured(found: Mapping[Hashable, Any], cell: ShownCell | Cell) -> Number:
     return Number(format_number(value, decimals), spread, mark)
 
 
-def _printed(printed: Printed | PrintedValue, cell: ShownCell | Cell) -> Number:
+def _printed(printed: Printed, cell: ShownCell | Cell) -> Number:
     """Write a number, an answer or a word as the paper prints it."""
     if isinstance(printed.value, str):
         return Number(printed.value)

@@ -30,7 +30,6 @@ from replication.plan.kinds import AnyRecipe
 from replication.plan.nodes import (
     AnyNode,
     MeasurementNode,
-    PrintedValue,
     RenderingNode,
     ReportedPaper,
     ReportNode,
@@ -720,16 +719,9 @@ def load_catalog(root: Path = Path(), **overrides: Any) -> Catalog:
 
 def _shown(cell: Cell) -> ShownCell:
     """A cell as its rendering needs it."""
-    same = ("row", "column", "metric", "unit", "key", "digits", "exact", "comparable")
-    printed = cell.printed
-    return ShownCell(
-        measurement=cell.measurement.path if cell.measurement else None,
-        printed=PrintedValue(value=printed.value, std=printed.spread or None, source=printed.source)
-        if printed
-        else None,
-        of_hardware=cell.of_hardware,
-        **{name: getattr(cell, name) for name in same},
-    )
+    fields = {name: getattr(cell, name) for name in ShownCell.model_fields}
+    path = cell.measurement.path if cell.measurement else None
+    return ShownCell(**fields | {"measurement": path})
 
 
 def _reported(paper: Paper) -> ReportedPaper:

@@ -22,6 +22,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from replication.plan.claims import Claim
 from replication.plan.datasets import DatasetInfo
 from replication.plan.kinds import AnyRecipe
+from replication.plan.paper import Printed
 from replication.plan.recipe import short_hash
 from replication.plan.schema import Strict, parse
 from replication.plan.settings import Resources
@@ -209,27 +210,6 @@ class ShownColumn(Strict):
         return f"{self.group} / {self.label}" if self.group else self.label
 
 
-class PrintedValue(Strict):
-    """What the paper prints in a cell, a number or a word, and where.
-
-    `std` is the text of the standard deviation; records of earlier plans have its number.
-    """
-
-    value: float | str
-    std: str | float | None
-    source: str
-
-    @property
-    def spread(self) -> str:
-        """The standard deviation as it is printed, "" for none."""
-        return f"{self.std:g}" if isinstance(self.std, float) else self.std or ""
-
-    @property
-    def std_number(self) -> float | None:
-        """The printed standard deviation."""
-        return None if self.std is None else float(self.std)
-
-
 class ShownCell(Strict):
     """A cell as it is rendered; `measurement` is the record whose value `key` it shows.
 
@@ -246,7 +226,7 @@ class ShownCell(Strict):
     exact: bool
     comparable: bool
     of_hardware: bool
-    printed: PrintedValue | None
+    printed: Printed | None
 
 
 class RenderingNode(Node):

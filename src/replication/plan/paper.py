@@ -10,7 +10,6 @@ import csv
 import itertools
 import string
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -286,8 +285,7 @@ class PaperScale(Strict):
     )
 
 
-@dataclass(frozen=True)
-class Printed:
+class Printed(Strict):
     """What the paper prints in a cell (a number, or a word such as "Inconsistent"), and where.
 
     `spread` is the text of the standard deviation, with every digit that is printed; "" for none.
@@ -326,7 +324,9 @@ def read_reference(path: Path) -> dict[tuple[str, str], Printed]:
                 raise VitrailError(
                     f"{path}: the std of {cell} is '{spread}'; give a number or none"
                 )
-            printed[cell] = Printed(_number_or_word(line["value"]), spread, line["source"])
+            printed[cell] = Printed(
+                value=_number_or_word(line["value"]), spread=spread, source=line["source"]
+            )
     return printed
 
 

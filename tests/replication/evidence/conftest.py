@@ -6,11 +6,11 @@ import pytest
 
 from replication.plan.nodes import (
     MeasurementNode,
-    PrintedValue,
     RenderingNode,
     ShownCell,
     ShownColumn,
 )
+from replication.plan.paper import Printed
 
 PATH = Path("runs/paper/measurements/accuracy.json")
 
@@ -32,7 +32,7 @@ class Build:
             "of_hardware": False,
         }
         if printed is not None:
-            defaults["printed"] = PrintedValue(value=printed, std=std, source="Table 1, p. 2")
+            defaults["printed"] = Printed(value=printed, spread=std or "", source="Table 1, p. 2")
         else:
             defaults["printed"] = None
         return ShownCell(row=row, column=column, **{**defaults, **fields})

@@ -136,7 +136,7 @@ def test_a_null_under_one_seed_leaves_the_others(build):
 
 
 def test_every_row_says_what_was_measured_where(build):
-    artifact = build.table(build.cell(printed=90.0, std=0.2), build.cell("B", printed=80.0))
+    artifact = build.table(build.cell(printed=90.0, std="0.2"), build.cell("B", printed=80.0))
     cells = compare(artifact, build.measured({"A/x": 91.0, "B/x": None}))
     assert list(cells.columns) == COLUMNS
     assert cells["row"].tolist() == ["A", "B"]

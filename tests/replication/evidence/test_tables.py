@@ -24,7 +24,7 @@ def small(build):
     )
     clean, shifted = (column.full_label for column in columns)
     artifact = build.table(
-        build.cell("A_1", clean, printed=93.5, std=0.25),
+        build.cell("A_1", clean, printed=93.5, std="0.25"),
         build.cell("A_1", shifted, printed=99.0),
         build.cell("B & C", clean, printed=80.0, comparable=False),
         build.cell("B & C", shifted),
@@ -137,7 +137,7 @@ def test_nothing_measured_still_shows_what_the_paper_prints(build):
     ("seeds", "cell", "opening"),
     [
         (2, {}, "Allowed with several seeds: "),
-        (1, {"std": 0.2}, "Allowed with one seed and a printed spread: "),
+        (1, {"std": "0.2"}, "Allowed with one seed and a printed spread: "),
         (1, {}, "One seed and no printed spread: compared to the last digit alone"),
         (1, {"exact": True}, "Allowed for a deterministic fact: "),
     ],
