@@ -40,11 +40,18 @@ class Record:
 
     node: AnyNode
     outcome: Mapping[str, Any]
+    written: Mapping[str, Any]
+    """The node as the file has it; a field that nodes have come to have since is not there."""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The record as plain data."""
+        return {"node": self.written, **self.outcome}
 
     @property
     def text(self) -> str:
         """The record as its file has it."""
-        return json.dumps({"node": self.node.content(), **self.outcome}, indent=1) + "\n"
+        return json.dumps(self.content, indent=1) + "\n"
 
     @property
     def sha256(self) -> str:
@@ -76,21 +83,21 @@ OF_SEED = {"sha256": str, "facts": dict}  # that of a training, for each seed
 
 def complete(node: AnyNode, outcome: Mapping[str, Any]) -> Record:
     """Write the record of a node that is done."""
-    record = Record(node, outcome)
+    record = Record(node, outcome, node.content())
     write_atomically(node.output, record.text)
     return record
 
 
-def parse_record(content: Any, place: str) -> Record:
-    """Make a record of plain data.
+def parse_record(content: Any, place: str, remedy: str = AGAIN) -> Record:
+    """Make a record of plain data; `remedy` says what to do about one that is damaged.
 
     Raises:
         VitrailError: it is none, its node was changed by hand, or its outcome is not whole.
     """
     if not isinstance(content, dict) or "node" not in content:
-        raise VitrailError(f"{place} is no record of a finished node; {AGAIN}")
+        raise VitrailError(f"{place} is no record of a finished node; {remedy}")
     outcome = {name: value for name, value in content.items() if name != "node"}
-    record = Record(parse_node(content["node"], place), outcome)
+    record = Record(parse_node(content["node"], place, remedy), outcome, content["node"])
     for name, kind in OUTCOMES[record.node.kind].items():
         found = outcome.get(name)
         whole = isinstance(found, kind)
@@ -98,7 +105,7 @@ def parse_record(content: Any, place: str) -> Record:
             whole = found.keys() == {str(seed) for seed in record.node.seeds}
             whole = whole and all(isinstance(value, OF_SEED[name]) for value in found.values())
         if not whole:
-            raise VitrailError(f"{place} does not have the {name} of what was made; {AGAIN}")
+            raise VitrailError(f"{place} does not have the {name} of what was made; {remedy}")
     return record
 
 
@@ -131,11 +138,13 @@ class Fault:
     output: Path
     remove: tuple[Path, ...] = ()
 
-    def remedy(self, target: str, scale: str) -> str:
-        """The sentence, with the commands that put it right for a target."""
+    def remedy(self, target: str, snakemake: Callable[..., str]) -> str:
+        """The sentence, with the commands that put it right for a target.
+
+        `snakemake` writes the command, as `Catalog.snakemake`.
+        """
         delete = shlex.join(["rm", "-r", *map(str, self.remove)]) + " && " if self.remove else ""
-        forced = ["snakemake", target, "--forcerun", str(self.output)]
-        return f"{self.what}: {delete}{shlex.join([*forced, '--config', f'scale={scale}'])}"
+        return f"{self.what}: {delete}{snakemake(target, '--forcerun', str(self.output))}"
 
 
 class Ledger:

@@ -78,8 +78,10 @@ def changed_files() -> list[str] | None:
     The published results are left out, as no number depends on them, and what git ignores.
     """
     places = (".", ":(top,exclude)results/published")
-    status = _git("status", "--porcelain", "--untracked-files=all", "--", *places)
-    return None if status is None else [line[3:] for line in status.splitlines()]
+    # A renamed file is one that is gone and one that is new, and no name is quoted.
+    options = ("--porcelain", "-z", "--no-renames", "--untracked-files=all")
+    status = _git("status", *options, "--", *places)
+    return None if status is None else [entry[3:] for entry in status.split("\0") if entry]
 
 
 def require_own_package(root: Path) -> None:

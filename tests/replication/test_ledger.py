@@ -16,6 +16,7 @@ from replication.plan.schema import read_yaml
 from vitrail.errors import VitrailError
 from vitrail.files import sha256
 
+ROOTS = ("data_root", "runs_root", "results_root")
 PLACE = {"device": "cpu", "commit": "a" * 40}
 
 
@@ -281,6 +282,17 @@ def test_the_digest_of_a_record_is_that_of_its_file(made):
         assert read_record(path).sha256 == sha256(path)
 
 
+def test_a_field_that_nodes_did_not_have_yet_changes_no_record(made):
+    """A new optional field must not make every table that rests on older records due."""
+    path = accuracy(made).path
+    content = json.loads(path.read_text())
+    del content["node"]["recipe_name"], content["node"]["resources"]["runtime"]
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    assert read_record(path).sha256 == sha256(path)
+    draw(made)
+    assert fault(made) is None
+
+
 def test_the_commits_of_a_record_are_those_of_its_seeds_and_of_its_attempts(made):
     record = read_record(run_of(made, "wide").record((0,)))
     facts = {"0": {**PLACE, "commit": "b" * 40 + "+" + "c" * 40 + "-dirty"}}
@@ -295,12 +307,13 @@ def test_a_remedy_deletes_what_is_wrong_and_makes_the_record_again(made):
     source = run_of(made, "wide")
     source.weights(1).write_text("others")
     found = fault(made)
-    told, _, commands = found.remedy("template_table1", "laptop").rpartition(": ")
+    told, _, commands = found.remedy("template_table1", made.snakemake).rpartition(": ")
     assert told == found.what
     delete, again = (shlex.split(command) for command in commands.split(" && "))
     assert delete == ["rm", "-r", str(source.seed_folder(1))]
     asked = ["snakemake", "template_table1", "--forcerun", str(source.record((1,)))]
-    assert again == [*asked, "--config", "scale=laptop"]
+    roots = [f"{name}={getattr(made.settings, name)}" for name in ROOTS]
+    assert again == [*asked, "--config", "scale=laptop", *roots]
 
 
 @pytest.mark.parametrize("paper", ["shift", "octic"])

@@ -8,6 +8,7 @@ import pytest
 from vitrail import provenance as module
 from vitrail.errors import VitrailError
 from vitrail.provenance import (
+    changed_files,
     commit,
     device_name,
     duration,
@@ -45,6 +46,11 @@ def test_a_changed_or_a_new_file_makes_the_commit_dirty(repository, name):
     (repository / name).parent.mkdir(exist_ok=True)
     (repository / name).write_text("two")
     assert commit() == git(repository, "rev-parse", "HEAD") + "-dirty"
+
+
+def test_a_renamed_file_is_one_that_is_gone_and_one_that_is_new(repository):
+    git(repository, "mv", "tracked", "größer name")
+    assert sorted(changed_files()) == ["größer name", "tracked"]
 
 
 def test_an_ignored_file_leaves_the_commit_clean(repository):

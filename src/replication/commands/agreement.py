@@ -1,6 +1,6 @@
 """Results made here against the published ones, cell by cell, claim by claim: `vitrail verify`.
 
-First the published files are held against their manifest, and the files here against their
+First the published files are held against their records, and the files here against their
 measurements, weights and code. Then every published number is looked for here:
 
 - An exact number (a deterministic fact) must agree to the last printed digit.
@@ -105,9 +105,13 @@ class Outcome:
 
     @property
     def lost(self) -> list[str]:
-        """The claims that held as published and are contrary here."""
-        lost = ("held", "contrary")
-        return [one["claim"] for one in self.claims if (one["published"], one["here"]) == lost]
+        """The claims that held as published and are contrary here, those on hardware left out."""
+        return [
+            claim["claim"]
+            for claim in self.claims
+            if (claim["published"], claim["here"]) == ("held", "contrary")
+            and not claim["of_hardware"]
+        ]
 
     @property
     def faults(self) -> dict[str, int]:
@@ -125,7 +129,7 @@ class Outcome:
 def compare_all(catalog: Catalog) -> Outcome:
     """Hold both results against what they hang on, and one against the other."""
     published = published_folder(catalog)
-    make = f"run snakemake all --config scale={catalog.scale.name} first"
+    make = f"run {catalog.snakemake('all')} first"
     remedies = {published: "choose a scale that was published", catalog.results: make}
     for folder, remedy in remedies.items():
         if not any(folder.glob("*/*.csv")):
@@ -153,9 +157,9 @@ def published_faults(catalog: Catalog) -> Iterator[str]:
         yield f"{folder} has no {RECORDS}, so nothing vouches for what is published"
     yield from changed_since_commit(folder)
     yield from altered_publications(folder, records)
-    known = {catalog.rendering(artifact) for artifact in catalog.artifacts}
-    for path, record in records.items():
-        if isinstance(record.node, RenderingNode) and path not in known:
+    known = {f"{artifact.paper}_{artifact.name}" for artifact in catalog.artifacts}
+    for record in records.values():
+        if isinstance(record.node, RenderingNode) and record.node.target not in known:
             yield f"{record.node.target} is published and is no artifact of this scale"
 
 
@@ -183,7 +187,7 @@ def altered_here(catalog: Catalog) -> Iterator[str]:
             fault = Fault(f"{altered[0]} is not what its measurements give", node.output)
         if fault and fault.what not in told:
             told.add(fault.what)
-            yield fault.remedy(node.target, node.scale)
+            yield fault.remedy(node.target, catalog.snakemake)
 
 
 def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[Compared]:
@@ -247,12 +251,16 @@ def _agreement(old: float, new: float, allowed: float, cell: ShownCell | None) -
 
 
 def changed_claims(published: pd.DataFrame, ours: pd.DataFrame) -> list[dict[Hashable, Any]]:
-    """The claims whose status is not what it was: `claim`, `published`, `here`, `statement`."""
+    """The claims whose status is not what it was.
+
+    `claim`, `published` and `here` (the statuses), `of_hardware` and `statement`.
+    """
     if published.empty:
         return []
     both = published.merge(ours, on="id", suffixes=("", "_here"))
     changed = both[both["status"] != both["status_here"]]
-    names = {"id": "claim", "status": "published", "status_here": "here", "statement": "statement"}
+    names = {"id": "claim", "status": "published", "status_here": "here"}
+    names |= {"of_hardware": "of_hardware", "statement": "statement"}
     return changed[[*names]].rename(columns=names).to_dict("records")
 
 

@@ -30,7 +30,7 @@ def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
         return
     cells = cells_of(artifact, catalog.results)
     if cells.empty:
-        say(f"Not made here yet: snakemake {target} --config scale={catalog.scale.name}", "")
+        say(f"Not made here yet: {catalog.snakemake(target)}", "")
     numbers = table_of(artifact, cells)
     lines = [(cell, numbers.entry(cell.row, cell.column)) for cell in artifact.cells]
     if long:

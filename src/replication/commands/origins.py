@@ -96,6 +96,7 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
         "row": cell.row,
         "column": cell.column,
         "scale": catalog.scale.name,
+        "command": catalog.snakemake(named.target),
         "unit": cell.unit,
         "printed": {name: getattr(printed, name) for name in ("value", "std", "source")}
         if printed
@@ -239,7 +240,7 @@ def _faults(named: NamedCell, catalog: Catalog) -> list[str]:
     measurement = named.cell.measurement
     paths = [measurement.path] if measurement else []
     found = {fault.output: fault for path in (*paths, node.output) if (fault := ledger.fault(path))}
-    return [fault.remedy(node.target, node.scale) for fault in found.values()]
+    return [fault.remedy(node.target, catalog.snakemake) for fault in found.values()]
 
 
 def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
@@ -282,7 +283,7 @@ def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:
 def _not_measured(named: NamedCell, origin: Mapping[str, Any]) -> str:
     if named.cell.measurement is None:
         return "nothing: no measure is named for this cell, or this scale leaves its recipe out"
-    return f"not yet: snakemake {named.target} --config scale={origin['scale']}"
+    return f"not yet: {origin['command']}"
 
 
 def _print_measurement(measurement: Mapping[str, Any]) -> None:

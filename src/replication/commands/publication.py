@@ -36,7 +36,7 @@ from replication.evidence.comparison import read_cells
 from replication.evidence.page import as_markdown
 from replication.evidence.quotes import refresh_documents
 from replication.evidence.report import results_of
-from replication.ledger import Fault, Ledger, Record
+from replication.ledger import Fault, Ledger, Record, require_record
 from replication.plan.catalog import Artifact, Catalog, Run, with_sources
 from replication.plan.nodes import RenderingNode, TrainingNode
 from replication.plan.settings import load_settings
@@ -47,6 +47,7 @@ from vitrail.provenance import DIRTY, changed_files
 # The page of HTML holds every figure once more, and is made from the rest.
 REPORT = "report.md"
 DECIDE = ("configs/", "src/", "envs/")  # where the files lie that a number can depend on
+DOCUMENT = ".md"  # no number depends on those among them, and publishing renews what they quote
 
 
 def publish(catalog: Catalog, prune: bool = False) -> None:
@@ -59,21 +60,24 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
     """
     folder = published_folder(catalog)
     require_clean(catalog)
-    scale = catalog.scale.name
     built = [artifact for artifact in catalog.artifacts if is_rendered(artifact, catalog)]
     if not built:
         raise VitrailError(
-            f"{catalog.results} has nothing to publish; run snakemake all --config scale={scale} "
-            "first"
+            f"{catalog.results} has nothing to publish; run {catalog.snakemake('all')} first"
         )
     ledger = ledger_of(catalog)
     records: dict[Path, Record] = {}
     for artifact in built:
-        records |= require_chain(catalog.rendering_node(artifact), ledger)
+        records |= require_chain(catalog.rendering_node(artifact), ledger, catalog)
     kept = {} if prune else read_published(folder)
     if altered := next(altered_publications(folder, kept), None) if kept else None:
         raise VitrailError(f"{altered}, or publish with --prune what is built here alone")
-    kept = {path: record for path, record in kept.items() if path not in records}
+    made = {artifact_of(record) for record in records.values()} - {None}
+    kept = {
+        path: record
+        for path, record in kept.items()
+        if path not in records and artifact_of(record) not in made
+    }
     records = {**_behind(kept), **records}
     files = {
         str(file.relative_to(catalog.results)): file.read_bytes()
@@ -100,7 +104,7 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
     for name in gone:
         say(f"Deleted {folder / name}.")
     # Documents quote the scale that everybody can make.
-    quoting = scale == load_settings(catalog.root).scale
+    quoting = catalog.scale.name == load_settings(catalog.root).scale
     changed = refresh_documents(catalog.root, folder) if quoting else []
     for path in changed:
         say(f"{path}: its numbers are those of these results now; read the sentences again.")
@@ -126,24 +130,27 @@ def require_clean(catalog: Catalog) -> None:
         raise VitrailError(
             f"{catalog.root.absolute()} is no git repository with a commit; publish from a clone"
         )
-    if deciding := [name for name in changed if name.startswith(DECIDE)]:
+    if deciding := [
+        name for name in changed if name.startswith(DECIDE) and not name.endswith(DOCUMENT)
+    ]:
         raise VitrailError(
             f"{deciding[0]} differs from the last commit or is not in it; commit, restore or "
             "remove it first"
         )
 
 
-def require_chain(node: RenderingNode, ledger: Ledger) -> dict[Path, Record]:
+def require_chain(node: RenderingNode, ledger: Ledger, catalog: Catalog) -> dict[Path, Record]:
     """Return the records behind a rendering, itself among them.
 
     Raises:
         VitrailError: one of them is not what it rests on, or was not made at clean commits.
     """
+    require_record(node.output)
     if fault := ledger.fault(node.output):
-        raise VitrailError(fault.remedy(node.target, node.scale))
+        raise VitrailError(fault.remedy(node.target, catalog.snakemake))
     if altered := altered_files(node):
         fault = Fault(f"{altered[0]} is not what its measurements give", node.output)
-        raise VitrailError(fault.remedy(node.target, node.scale))
+        raise VitrailError(fault.remedy(node.target, catalog.snakemake))
     records = ledger.behind(node.output)
     for path, record in records.items():
         remove: tuple[Path, ...] = ()
@@ -151,7 +158,7 @@ def require_chain(node: RenderingNode, ledger: Ledger) -> dict[Path, Record]:
             remove = tuple(record.node.folder / f"seed{seed}" for seed in record.node.seeds)
         if found := next(filter(None, map(fault_of_commit, record.commits)), None):
             fault = Fault(f"{path}: {found}", path, remove)
-            raise VitrailError(fault.remedy(node.target, node.scale))
+            raise VitrailError(fault.remedy(node.target, catalog.snakemake))
     return records
 
 
@@ -232,6 +239,11 @@ def replace_folder(
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
     return sorted(held - {*files, REPORT}) if prune else []
+
+
+def artifact_of(record: Record) -> str | None:
+    """The target that a record is the rendering of, None if it is no rendering."""
+    return record.node.target if isinstance(record.node, RenderingNode) else None
 
 
 def _target(artifact: Artifact) -> str:

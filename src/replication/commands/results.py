@@ -101,15 +101,15 @@ def read_published(folder: Path) -> dict[Path, Record]:
                 raise VitrailError(
                     f"cannot read {path}, line {number} ({error}); restore it with git checkout"
                 ) from None
-            record = parse_record(content, f"{path}, line {number}")
+            record = parse_record(content, f"{path}, line {number}", "restore it with git checkout")
             records[record.node.output] = record
     return records
 
 
 def as_lines(records: Iterable[Record]) -> str:
     """Write records as `read_published` reads them, a line each."""
-    contents = ({"node": record.node.content(), **record.outcome} for record in records)
-    return "".join(json.dumps(content, separators=(",", ":")) + "\n" for content in contents)
+    lines = (json.dumps(record.content, separators=(",", ":")) for record in records)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def altered_publications(folder: Path, records: Mapping[Path, Record]) -> Iterator[str]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import torch
 
 from replication.ledger import read_record
 from replication.plan.catalog import Catalog
 from replication.plan.nodes import MeasurementNode
 from replication.taking import take
-from vitrail.commands import count, say
+from vitrail.commands import count
 from vitrail.errors import VitrailError
 
 
-def retaken_faults(catalog: Catalog, number: int) -> list[str]:
+def retaken_faults(catalog: Catalog, number: int, tell: Callable[[str], None]) -> list[str]:
     """Take some measurements once more, drawn by chance; return what differs from their records.
+
+    Each is told as it is done.
 
     A measurement that shows times or memory is left out: other hardware changes them.
 
@@ -40,27 +45,24 @@ def retaken_faults(catalog: Catalog, number: int) -> list[str]:
     for path in drawn:
         record = comparable[path]
         assert isinstance(record.node, MeasurementNode)
+        torch.set_num_threads(record.node.resources.threads)  # as many as Snakemake gave it
         values = take(record.node)["values"]
         differing = differences(record.outcome["values"], values)
-        say(f"{path}: {'differs' if differing else 'the same bits'}")
+        tell(f"{path}: {'differs' if differing else 'the same bits'}")
         if differing:
             faults.append(
                 f"{path} does not have the values that its measurement gives: {differing[0]}"
             )
-    say(f"{count(len(drawn), 'measurement')} of {len(comparable)} repeated.")
+    tell(f"{count(len(drawn), 'measurement')} of {len(comparable)} repeated.")
     return faults
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Name the values of two measurements, by seed and key, that have not the same bits."""
+    after = json.loads(json.dumps(after))  # as a record is read back
     return [
         f"{key} of seed {seed} is {before[seed].get(key)!r}, and now {values.get(key)!r}"
         for seed, values in after.items()
         for key in sorted(values.keys() | before[seed].keys())
-        if repr(before[seed].get(key)) != repr(_as_json(values.get(key)))
+        if repr(before[seed].get(key)) != repr(values.get(key))
     ]
-
-
-def _as_json(value: Any) -> Any:
-    """A value as it is read back from JSON."""
-    return [_as_json(part) for part in value] if isinstance(value, list | tuple) else value

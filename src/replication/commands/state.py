@@ -58,8 +58,9 @@ def count_states(states: Iterable[State]) -> dict[State, int]:
 
 
 def is_rendered(artifact: Artifact, catalog: Catalog) -> bool:
-    """Whether every file of an artifact is there."""
-    return all(file.is_file() for file in catalog.files(artifact))
+    """Whether every file of an artifact is there, and the record of its rendering."""
+    made = (catalog.rendering(artifact), *catalog.files(artifact))
+    return all(file.is_file() for file in made)
 
 
 def runs_behind(artifacts: Iterable[Artifact]) -> list[Run]:

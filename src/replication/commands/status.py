@@ -28,7 +28,7 @@ def status(
     vitrail status
     vitrail status --scale smoke
     """
-    from replication.commands.results import claims_of
+    from replication.commands.results import claims_of, older_runs
     from replication.commands.state import count_states, state_of
     from replication.evidence.comparison import VERDICTS
     from replication.evidence.report import cells_of, count_evidence
@@ -48,6 +48,8 @@ def status(
             "runs": states,
             "artifacts": found,
             "claims": count_evidence(claims_of(catalog, catalog.results)),
+            "faults": _faults(catalog),
+            "trained_by_older_code": older_runs(catalog.runs.values()),
         }
         say(json.dumps(record, indent=2))
         return
@@ -63,7 +65,7 @@ def status(
     elif any(one["state"] != "missing" for one in found.values()):
         say(f"Tables and figures: {catalog.results}/<paper>/; snakemake all adds report.html")
     else:
-        say(f"No results yet: snakemake all --config scale={name}")
+        say(f"No results yet: {catalog.snakemake('all')}")
     _say_older(catalog)
     claims = claims_of(catalog, catalog.results)
     if not claims.empty:
@@ -73,19 +75,26 @@ def status(
         say(f"  {claim['status']:<9} {claim['id']}: {claim['statement']}{reason}")
 
 
-def _say_older(catalog: Catalog) -> None:
-    """Name what is not as its node says, and what is older than its code."""
-    from replication.commands.results import ledger_of, older_runs
+def _faults(catalog: Catalog) -> list[str]:
+    """What is not as its node says, each record once, with its remedy."""
+    from replication.commands.results import ledger_of
 
     ledger, told = ledger_of(catalog), dict[Path, str]()
     for artifact in catalog.artifacts:
         node = catalog.rendering_node(artifact)
         for path in (*node.inputs, node.output):
             if fault := ledger.fault(path):
-                told.setdefault(fault.output, fault.remedy(node.target, node.scale))
-    if told:
-        say(f"{count(len(told), 'record')} to make again:")
-    say(*(f"  {sentence}" for sentence in told.values()))
+                told.setdefault(fault.output, fault.remedy(node.target, catalog.snakemake))
+    return [*told.values()]
+
+
+def _say_older(catalog: Catalog) -> None:
+    """Name what is not as its node says, and what is older than its code."""
+    from replication.commands.results import older_runs
+
+    if faults := _faults(catalog):
+        say(f"{count(len(faults), 'record')} to make again:")
+    say(*(f"  {sentence}" for sentence in faults))
     if older := older_runs(catalog.runs.values()):
         say(
             f"{count(len(older), 'run')} trained by older code (measured as they are; "

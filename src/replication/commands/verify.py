@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -58,7 +59,8 @@ def verify(
         if retake:
             from replication.commands.retaking import retaken_faults
 
-            faults += retaken_faults(catalog, retake)
+            tell: Callable[[str], None] = (lambda _: None) if as_json else say
+            faults += retaken_faults(catalog, retake, tell)
         print_faults(faults, as_json)
         raise typer.Exit(bool(faults))
     outcome = compare_all(catalog)

@@ -32,7 +32,7 @@ STATUSES = ("held", "contrary", "undecided", "not run")
 WORST_FIRST = ("contrary", "undecided", "held")
 COLUMNS = [
     *("id", "statement", "source", "status", "left", "right", "margin"),
-    *("stand_in", "evidence", "detail"),
+    *("stand_in", "of_hardware", "evidence", "detail"),
 ]
 
 Tables = Mapping[str, pd.DataFrame]
@@ -58,7 +58,8 @@ def evaluate(
     """Judge claims on tidy cells, by artifact; one row for each claim, columns `COLUMNS`.
 
     Of a claim on every row, `left` and `right` are those of the row that decides. `stand_in` says
-    that a cell is not the paper's own; `evidence` is the same for claims on the same numbers.
+    that a cell is not the paper's own, `of_hardware` that one is a time or memory; `evidence` is
+    the same for claims on the same numbers.
     """
     measured = {
         (name, one["row"], one["column"]): one
@@ -104,6 +105,7 @@ def _evaluate(claim: Claim, measured: Measured, cells: Mapping[Key, ShownCell]) 
         "left": left.value,
         "right": right.value,
         "stand_in": any(not getattr(cell, "comparable", True) for cell in used),
+        "of_hardware": any(getattr(cell, "of_hardware", False) for cell in used),
         "evidence": short_hash([claim.relation, claim.margin, *map(_evidence, used)]),
         "detail": f"{decides}{text}.{left_out}",
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -380,7 +381,7 @@ class Paper(PaperAtScale):
         missing = not spec.measure or (spec.recipe and self.without(spec.recipe))
         measurement = None if missing else self.measurement(spec.measure, spec.recipe)
         comparable = False
-        if measurement and spec.comparable and measurement.as_printed:
+        if measurement and spec.comparable and not spec.hardware and measurement.as_printed:
             of_paper = self.artifacts_file.measures[measurement.name].on == "paper"
             comparable = spec.recipe is None or of_paper or self.as_printed(spec.recipe)
         same = ("metric", "unit", "key", "digits", "exact")
@@ -389,7 +390,7 @@ class Paper(PaperAtScale):
             column=column,
             measurement=measurement,
             comparable=comparable,
-            of_hardware=not spec.comparable,
+            of_hardware=spec.hardware,
             printed=printed,
             **{field: getattr(spec, field) for field in same},
         )
@@ -698,6 +699,16 @@ class Catalog:
         whole = "every table and figure of every paper, and the report"
         add("all", whole, everything, *self.reports)
         return targets
+
+    def snakemake(self, target: str, *options: str) -> str:
+        """Write the command that makes a target with the settings of this catalogue."""
+        written = load_settings(self.root)
+        settings = [
+            f"{name}={value}"
+            for name, value in self.settings.model_dump().items()
+            if name == "scale" or value != getattr(written, name)
+        ]
+        return shlex.join(["snakemake", target, *options, "--config", *settings])
 
     def target(self, name: str) -> Target:
         """Return a target by name, or raise VitrailError with the closest name."""

@@ -273,7 +273,7 @@ class RenderingNode(Node):
         """All that is written in it."""
         own = {"shape", "title", "caption", "source", "note", "row_header", "rows", "columns"}
         own |= {"cells", "measurements", "draw", "digits", "scale", "code"}
-        return self.model_dump(mode="json", include=own)
+        return self.model_dump(mode="json", include=own, exclude_defaults=True)
 
 
 class ReportedPaper(Strict):
@@ -314,7 +314,7 @@ class ReportNode(Node):
     def decided(self) -> dict[str, Any]:
         """All that is written in it."""
         own = {"description", "papers", "renderings", "trainings", "scale", "code"}
-        return self.model_dump(mode="json", include=own)
+        return self.model_dump(mode="json", include=own, exclude_defaults=True)
 
 
 AnyNode = TrainingNode | MeasurementNode | RenderingNode | ReportNode
@@ -335,24 +335,27 @@ def node_path(output: Path, scale: str) -> Path:
     return folder / "nodes" / scale / output.name
 
 
-def parse_node(content: Any, place: str) -> AnyNode:
-    """Make a node of plain data, as `Node.content` gives it.
+PLAN_AGAIN = "delete it and start snakemake again"
+
+
+def parse_node(content: Any, place: str, remedy: str = PLAN_AGAIN) -> AnyNode:
+    """Make a node of plain data, as `Node.content` gives it; `remedy` says what to do about others.
 
     Raises:
         VitrailError: it is none, of other fields than nodes have now, or its identity is not that
             of its fields.
     """
     if not isinstance(content, dict) or str(content.get("kind")) not in NODES:
-        raise VitrailError(f"{place} holds no node; start snakemake again to have it planned anew")
+        raise VitrailError(f"{place} holds no node; {remedy}")
     fields = {name: value for name, value in content.items() if name != "identity"}
     try:
         node = parse(NODES[content["kind"]], fields, place)
     except VitrailError as error:
-        raise VitrailError(f"{error}; delete it and start snakemake again") from None
+        raise VitrailError(f"{error}; {remedy}") from None
     if content.get("identity") != node.identity:
         raise VitrailError(
             f"{place} was changed by hand: its identity is {content.get('identity')!r}, and its "
-            f"fields give '{node.identity}'; delete it and start snakemake again"
+            f"fields give '{node.identity}'; {remedy}"
         )
     return node
 

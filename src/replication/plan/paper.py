@@ -180,7 +180,8 @@ class CellSpec(Strict):
     unit: str = ""
     digits: int | None = None
     exact: bool = False
-    comparable: bool = Field(True, description="false: the paper's number is of other hardware")
+    comparable: bool = Field(True, description="false: the paper's number is of something else")
+    hardware: bool = Field(False, description="a time or memory, which another machine changes")
 
 
 class ArtifactSpec(Strict):

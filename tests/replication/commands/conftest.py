@@ -251,11 +251,12 @@ def make(checkout, draw):
 
 @pytest.fixture
 def write_results(catalog):
-    """Write the rendered files of the tiny paper's Table 1, cells given by place."""
+    """Write what is rendered of the tiny paper's Table 1 and its record, cells given by place."""
 
     def write(cells, folder=None, artifact="table1"):
         here = catalog()
-        for path in here.files(here.artifact("tiny", artifact)):
+        shown = here.artifact("tiny", artifact)
+        for path in (here.rendering(shown), *here.files(shown)):
             target = (folder or here.results) / path.relative_to(here.results)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text("rendered\n")

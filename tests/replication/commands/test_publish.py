@@ -305,7 +305,17 @@ def test_every_seeds_weights_must_be_of_such_a_commit_too(made, publish, rewrite
     assert f"rm -r {' '.join(str(run.seed_folder(seed)) for seed in run.jobs[0])} " in text
 
 
-@pytest.mark.parametrize("name", ["configs/papers/new/notes.md", "src/new.py", "envs/new.txt"])
+def test_a_table_whose_record_is_gone_is_refused(both, publish):
+    """Its other files may be those of any numbers."""
+    record = both.rendering(both.artifact("tiny", "table2"))
+    record.unlink()
+    done = publish()
+    assert "tiny_table2: not built" in done.out
+    (both.results / "tiny" / "table1.json").unlink()
+    assert "has nothing to publish" in refusal(publish())
+
+
+@pytest.mark.parametrize("name", ["configs/papers/new/notes.yaml", "src/new.py", "envs/new.txt"])
 def test_changed_and_new_files_that_can_decide_a_number_are_refused(
     made, publish, git, checkout, name
 ):
@@ -318,7 +328,9 @@ def test_changed_and_new_files_that_can_decide_a_number_are_refused(
     assert publish().code == 0
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/notes.md", "tests/test_new.py"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "configs/papers/tiny/deviations.md", "tests/test_new.py"]
+)
 def test_changed_and_new_files_that_decide_no_number_do_not_matter(made, publish, checkout, name):
     (checkout / name).parent.mkdir(parents=True, exist_ok=True)
     (checkout / name).write_text("{}\n")

@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+import yaml
 
 from replication.commands.publication import replace_folder
 from replication.commands.results import RECORDS, as_lines, ledger_of, published_folder
@@ -190,6 +191,28 @@ def test_only_changed_claims_are_listed_and_a_lost_one_fails(publish, make, veri
     assert done.code == 1
     assert "Claims lost: tiny/plain-is-better." in done.out
     assert "claims lost: 1" in done.out
+
+
+def test_a_claim_about_hardware_is_never_lost(publish, make, verify, checkout):
+    """Another machine may be faster at something else."""
+    folder = checkout / "configs" / "papers" / "tiny"
+    claims, artifacts = folder / "claims.yaml", folder / "artifacts.yaml"
+    claims.write_text(claims.read_text().replace("smoke", "laptop"))
+    read = yaml.safe_load(artifacts.read_text())
+    read["artifacts"]["table1"]["columns"][0]["hardware"] = True
+    artifacts.write_text(yaml.safe_dump(read, sort_keys=False))
+    publish()
+    make({"plain": [60.0, 61.0, 62.0], "mixup": NUMBERS["mixup"]})
+    told = json.loads(verify("laptop", "--json").out)
+    assert [claim["claim"] for claim in told["claims"]] == ["tiny/plain-is-better"]
+    assert told["claims_lost"] == []
+
+
+def test_results_elsewhere_are_held_against_the_same_publication(publish, vitrail, tmp_path):
+    publish()
+    options = ["--scale", "laptop", "--published", "--results", str(tmp_path / "elsewhere")]
+    done = vitrail("verify", *options)
+    assert (done.code, done.out.strip()) == (0, "Verified.")
 
 
 def test_copies_of_a_number_count_once(publish, verify):
