@@ -9,7 +9,7 @@ are upsampled around the borders, as `F.interpolate(align_corners=False)`, and t
 So unpooling commutes with circular shifts. The encoder and decoder of Sec. A2.2, as functions of an
 image ``x`` of ``(B, H, W, C)``:
 
-    dense, phase = adaptive_merge(x, project, "paper")
+    dense, phase = PaperGrid().merge(x, project)
     offset = window_offset(dense, (7, 7))
     frame = Frame.of(x.permute(0, 3, 1, 2)).sampled(phase, 2).rolled(offset)
     y = to_pixels(frame.place(roll(dense, offset)), mode="zero_insert")

@@ -15,37 +15,34 @@ also rolled to an anchor, so that shifted images have the same bits from there o
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any
 
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
+from vitrail.shift.correlation import prepare_correlation
 from vitrail.shift.cvt import CVT_13, CVT_21, DEFAULT_CFG, ConvAttention, CvT
 from vitrail.shift.features import build
-from vitrail.shift.polyphase import roll, sample, strongest_phase
-from vitrail.shift.tokenization import Selecting, Selection, adaptive_conv, prepare_correlation
+from vitrail.shift.grids import Adaptive, FirstGrid, Selection, become, strongest_tokens
+from vitrail.shift.polyphase import roll, sample
 from vitrail.shift.torus import Frame
-from vitrail.shift.windows import window_offset
 
 
 class AdaptiveConvAttention(ConvAttention):
     """Attention to the strongest phase of the keys, or with "fast" to the first."""
 
-    selection: Selection
+    grid: FirstGrid
 
     def keys_and_values(self, grid: Tensor, padding: int) -> tuple[Tensor, Tensor]:
         """Convolve padded ``(B, H, W, C)`` at every token, sample both at the phase of the keys."""
-        if self.selection != "paper":
+        if not self.grid.per_operation:
             return super().keys_and_values(grid, padding)
-        stride = self.key.conv.stride[0]
-        key, value = (
-            projection.convolve(grid, padding, stride=1) for projection in (self.key, self.value)
-        )
-        phase = strongest_phase(key, stride)
-        return sample(key, phase, stride), sample(value, phase, stride)
+        key, phase = strongest_tokens(self.key.convolve(grid, padding, stride=1), self.key.conv)
+        value = self.value.convolve(grid, padding, stride=1)
+        return key, sample(value, phase, self.value.conv.stride[0])
 
 
-class AdaptiveCvT(Selecting, CvT):
+class AdaptiveCvT(Adaptive, CvT):
     """CvT made truly shift-equivariant, by default A-CvT-13; its arguments but `padding_mode`.
 
     Raises:
@@ -56,29 +53,26 @@ class AdaptiveCvT(Selecting, CvT):
         super().__init__(padding_mode="circular", **kwargs)
         self.make_adaptive(selection)
 
-    def make_adaptive(self, selection: Selection) -> None:
-        """Complete a model that `CvT` has built: see `Selecting`."""
+    def make_adaptive(self, selection: str) -> None:
+        """Complete a model that `CvT` has built: see `Adaptive`."""
         super().make_adaptive(selection)
         self.set_padding_mode("circular")
         prepare_correlation(self.stages[0].embed.conv)
         for block in (block for stage in self.stages for block in stage.blocks):
-            attention = cast(AdaptiveConvAttention, block.attn)
-            attention.__class__ = AdaptiveConvAttention
-            attention.selection = selection
+            become(block.attn, AdaptiveConvAttention).grid = self.grid
         # What reads a stage's tokens: its keys and values, and the next stage's embedding.
         ahead = (*self.strides[1:], 1)
         self.periods = [math.lcm(*pair) for pair in zip(self.kv_strides, ahead, strict=True)]
 
     def _embed(self, index: int, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
-        if self.selection == "paper" or (self.selection == "fast" and index == 0):
+        if index == 0 or self.grid.per_operation:
             conv = self.stages[index].embed.conv
-            tokens, phase = adaptive_conv(x.permute(0, 3, 1, 2), conv, self.selection)
+            tokens, phase = self.grid(x.permute(0, 3, 1, 2), conv)
             frame = frame.sampled(phase, self.strides[index])
-        else:  # nothing is selected, or the last stage's tokens are aligned already
+        else:  # the last stage's tokens are aligned already
             tokens, frame = super()._embed(index, x, frame)
-        if self.selection == "fast" or (self.selection == "paper" and index == 0):
-            period = 1 if self.selection == "paper" else self.periods[index]
-            offset = window_offset(tokens, (period, period), anchored=index == 0)
+        offset = self.grid.stage(tokens, self.periods[index], anchored=index == 0)
+        if offset is not None:
             tokens, frame = roll(tokens, offset), frame.rolled(offset)
         return tokens, frame
 

@@ -42,12 +42,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrail.errors import VitrailError
+from vitrail.shift.correlation import prepare_correlation
 from vitrail.shift.features import PlacedStages, build, default_cfgs_of
+from vitrail.shift.grids import Adaptive, FirstGrid, Selection, become, strongest_tokens
 from vitrail.shift.mvitv2 import BASE, SMALL, TINY, configured
-from vitrail.shift.polyphase import roll, sample, strongest_phase
-from vitrail.shift.tokenization import Selecting, Selection, adaptive_conv, prepare_correlation
+from vitrail.shift.polyphase import roll
 from vitrail.shift.torus import Frame, Size, borders, circular_pad
-from vitrail.shift.windows import window_offset
 
 AXES = ("h", "w")
 
@@ -87,9 +87,9 @@ class AdaptiveAttention(MultiScaleAttention):
     distance_w: Tensor
     key_place: Tensor
 
-    def make_adaptive(self, size: Size, selection: Selection) -> None:
+    def make_adaptive(self, size: Size, grid: FirstGrid) -> None:
         """Complete an attention over `size` tokens that timm has built, with new tables."""
-        self.selection = selection
+        self.grid = grid
         self.stride_q, self.stride_kv = self.pool_q.stride[0], self.pool_k.stride[0]
         self.size, self.step = size, min(self.stride_q, self.stride_kv)
         for axis, period in zip(AXES, size, strict=True):
@@ -109,7 +109,7 @@ class AdaptiveAttention(MultiScaleAttention):
         """Attend.
 
         Args:
-            x: tokens ``(B, H, W, C)``; the first is on all grids if `selection` is "fast".
+            x: tokens ``(B, H, W, C)``; the first is on all grids unless every operation chooses.
 
         Returns:
             ``(B, H / s, W / s, D)`` for queries of stride s, and the phase of their grid,
@@ -149,7 +149,7 @@ class AdaptiveAttention(MultiScaleAttention):
     def _pooled(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Return queries, keys and values on their grids, and the phases of the first two."""
         first = torch.zeros(1, 2, dtype=torch.int64, device=qkv.device)
-        if self.selection == "paper" and max(self.stride_q, self.stride_kv) > 1:
+        if self.grid.per_operation and max(self.stride_q, self.stride_kv) > 1:
             q, k, v = qkv.split(self.dim_out, dim=-1)
             q, q_phase = self._strongest(q, self.pool_q, first)
             k, k_phase = self._strongest(k, self.pool_k, first)
@@ -169,11 +169,8 @@ class AdaptiveAttention(MultiScaleAttention):
 
         Of stride 1 there is one grid, of phase `first`.
         """
-        dense, stride = self._convolved(x, [conv], stride=1), conv.stride[0]
-        if stride == 1:
-            return dense, first
-        phase = strongest_phase(dense, stride)
-        return sample(dense, phase, stride), phase
+        dense = self._convolved(x, [conv], stride=1)
+        return (dense, first) if conv.stride[0] == 1 else strongest_tokens(dense, conv)
 
     def _convolved(self, x: Tensor, convs: Sequence[nn.Conv2d], stride: int) -> Tensor:
         """Convolve ``(B, H, W, N)``, which holds the heads for each of `convs`, at a stride."""
@@ -208,6 +205,7 @@ class AdaptiveAttention(MultiScaleAttention):
 class AdaptiveBlock(MultiScaleBlock):
     """timm's block; its skip connection is pooled around the grid of the queries."""
 
+    attn: Any
     shortcut_pool_attn: Any
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
@@ -224,7 +222,7 @@ class AdaptiveBlock(MultiScaleBlock):
         pool = self.shortcut_pool_attn
         if pool is None:
             return x
-        if self.attn.selection == "paper":
+        if self.attn.grid.per_operation:
             x = roll(x, phase)
         x = circular_pad(x, *borders(pool, pool.stride[0])).permute(0, 3, 1, 2)
         return functional.max_pool2d(x, pool.kernel_size, pool.stride).permute(0, 2, 3, 1)
@@ -235,13 +233,12 @@ class AdaptiveStage(MultiScaleVitStage):
 
     blocks: Any
 
-    def make_adaptive(self, size: Size, selection: Selection) -> Size:
+    def make_adaptive(self, size: Size, grid: FirstGrid) -> Size:
         """Complete a stage over `size` tokens that timm has built; return its output's size."""
         stride, self.period = 1, 1
         for block in self.blocks:
-            block.__class__ = AdaptiveBlock
-            block.attn.__class__ = AdaptiveAttention
-            block.attn.make_adaptive((size[0] // stride, size[1] // stride), selection)
+            attention = become(become(block, AdaptiveBlock).attn, AdaptiveAttention)
+            attention.make_adaptive((size[0] // stride, size[1] // stride), grid)
             strides = block.attn.stride_q, block.attn.stride_kv
             self.period = math.lcm(self.period, *(stride * s for s in strides))
             stride *= block.attn.stride_q
@@ -255,7 +252,7 @@ class AdaptiveStage(MultiScaleVitStage):
         return x, frame
 
 
-class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
+class AdaptiveMultiScaleVit(Adaptive, PlacedStages, MultiScaleVit):
     """A-MViTv2.
 
     Args:
@@ -294,7 +291,7 @@ class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
         adaptive.load_state_dict(model.state_dict())
         return adaptive
 
-    def make_adaptive(self, selection: Selection, size: Size | None = None) -> None:
+    def make_adaptive(self, selection: str, size: Size | None = None) -> None:
         """Complete a model that timm has built, with new tables; by default for its own images."""
         super().make_adaptive(selection)
         attentions = (block.attn for stage in self.stages for block in stage.blocks)
@@ -313,8 +310,7 @@ class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
         self.img_size = size
         tokens = (size[0] // stride, size[1] // stride)
         for stage, info in zip(self.stages, self.feature_info, strict=True):
-            stage.__class__ = AdaptiveStage
-            tokens = stage.make_adaptive(tokens, selection)
+            tokens = become(stage, AdaptiveStage).make_adaptive(tokens, self.grid)
             multiple = math.lcm(multiple, stride * stage.period)
             stride = info["reduction"]
         self.size_multiple = multiple
@@ -335,7 +331,7 @@ class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
         """
         size, trained = cast(Size, to_2tuple(img_size)), self.state_dict()
         self._check_fit(size)
-        self.make_adaptive(self.selection, size)
+        self.make_adaptive(self.grid.name, size)
         self.load_state_dict(adaptive_filter(trained, self))
         update_model_input_size(self, size)
 
@@ -347,12 +343,11 @@ class AdaptiveMultiScaleVit(Selecting, PlacedStages, MultiScaleVit):
                 f"{self.img_size[0]}x{self.img_size[1]}: give it this img_size"
             )
         conv = self.patch_embed.proj
-        x, phase = adaptive_conv(images, conv, self.selection)
+        x, phase = self.grid(images, conv)
         frame = Frame.of(images).sampled(phase, conv.stride[0])
         for index, stage in enumerate(self.stages):
-            if self.selection == "fast" or (self.selection == "paper" and index == 0):
-                period = stage.period if self.selection == "fast" else 1
-                offset = window_offset(x, (period, period), anchored=index == 0)
+            offset = self.grid.stage(x, stage.period, anchored=index == 0)
+            if offset is not None:
                 x, frame = roll(x, offset), frame.rolled(offset)
             x, frame = stage(x, frame)
             yield x.flatten(1, 2), x, frame

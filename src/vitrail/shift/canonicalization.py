@@ -15,10 +15,10 @@ from timm.models import build_model_with_cfg, register_model
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
-from vitrail.measures.margins import note_margin
+from vitrail.shift.correlation import FLOAT64
 from vitrail.shift.features import default_cfgs_of
 from vitrail.shift.polyphase import arrangement, roll_image, settle, strongest, token_norms
-from vitrail.shift.tokenization import FLOAT64
+from vitrail.shift.rounding import gamma, places_error, settled_margin
 
 
 @torch.no_grad()
@@ -27,13 +27,35 @@ def origin(images: Tensor) -> Tensor:
 
     It is computed in float64 where the device has it, as neighbouring offsets score alike.
     """
-    energies = token_norms(images.permute(0, 2, 3, 1))
-    if images.device.type in FLOAT64:
-        energies = energies.double()
-    rows, columns = (_bumps(side, energies) for side in energies.shape[1:])
-    scores = settle(rows @ energies @ columns.mT, arrangement(energies))
-    note_margin(scores, scores.dtype)
+    energies = _energies(images)
+    scores = settle(_scores(energies), arrangement(energies))
     return strongest(scores)
+
+
+def _energies(images: Tensor) -> Tensor:
+    norms = token_norms(images.permute(0, 2, 3, 1))
+    return norms.double() if images.device.type in FLOAT64 else norms
+
+
+def _scores(energies: Tensor) -> Tensor:
+    rows, columns = (_bumps(side, energies) for side in energies.shape[1:])
+    return rows @ energies @ columns.mT
+
+
+class Origin(nn.Module):
+    """`origin`, as a module that `vitrail.measures.margins` can watch."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the offset ``(B, 2)`` of each of ``(B, C, H, W)``."""
+        return origin(images)
+
+    @torch.no_grad()
+    def margin(self, images: Tensor) -> tuple[Tensor, bool]:
+        """Return the margin ``(B,)`` of the origin; yes, nothing behind it can differ."""
+        energies = _energies(images)
+        scores = _scores(energies)
+        error = gamma(sum(energies.shape[1:]) + 2, energies.dtype) * scores.amax(dim=(1, 2))
+        return settled_margin(scores, error, arrangement(energies), places_error(energies)), True
 
 
 def _bumps(side: int, like: Tensor) -> Tensor:
@@ -51,13 +73,17 @@ def canonical(images: Tensor) -> Tensor:
 class CanonicalViT(VisionTransformer):
     """timm's ViT, which sees canonical images."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.origin = Origin()
+
     def forward_features(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Return the last tokens ``(B, N, D)`` of images ``(B, 3, height, width)``."""
-        return super().forward_features(canonical(x), *args, **kwargs)
+        return super().forward_features(roll_image(x, self.origin(x)), *args, **kwargs)
 
     def forward_intermediates(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Return what timm's does, of the canonical images."""
-        return super().forward_intermediates(canonical(x), *args, **kwargs)
+        return super().forward_intermediates(roll_image(x, self.origin(x)), *args, **kwargs)
 
 
 NAME = "canonical_vit_small_patch16_224"

@@ -23,11 +23,11 @@ from vitrail.errors import VitrailError
 from vitrail.shift.adaptive_cvt import AdaptiveCvT
 from vitrail.shift.adaptive_mvitv2 import AdaptiveMultiScaleVit
 from vitrail.shift.cvt import CvT
+from vitrail.shift.grids import Adaptive, Selection
 from vitrail.shift.polyphase import roll_image
 from vitrail.shift.swin import AdaptiveSwin, AdaptiveSwinV2
-from vitrail.shift.tokenization import Selecting, Selection
 
-FAMILIES: dict[type[nn.Module], type[Selecting]] = {
+FAMILIES: dict[type[nn.Module], type[Adaptive]] = {
     SwinTransformer: AdaptiveSwin,
     SwinTransformerV2: AdaptiveSwinV2,
     CvT: AdaptiveCvT,

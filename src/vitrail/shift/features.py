@@ -1,6 +1,7 @@
 """Backbones for dense tasks: timm's ``features_only`` and ``forward_intermediates``, with places.
 
-timm's maps are tensors; where their tokens sit in the images is beside them, in `forward_stages`.
+timm's maps are tensors in the image's own order, less than a stride off. `forward_stages` has the
+tokens as the model orders them, beside their places; its ``features.upright()`` are the maps.
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ class PlacedStages(nn.Module):
         output_fmt: str = "NCHW",
         intermediates_only: bool = False,
     ) -> Any:
-        """Return what timm's does: the tokens of `forward_stages`, without their places.
+        """Return what timm's does: maps in the image's own order, as `Features.upright` has them.
+
+        The last tokens, beside which they stand, are those of `forward_features`.
 
         Raises:
             VitrailError: `output_fmt` is unknown.
@@ -104,15 +107,14 @@ class PlacedStages(nn.Module):
         require_known("output_fmt", output_fmt, FORMATS)
         taken, max_index = feature_take_indices(len(self.stages), indices)
         last, intermediates = len(self.stages) - 1, []
-        for index, (tokens, grid, _) in enumerate(self._stages(x)):
+        for index, (tokens, grid, frame) in enumerate(self._stages(x)):
             if index == last:
                 tokens = self.norm(tokens)
             if index in taken:
                 grid = self.norm(grid) if norm and index == last else grid
+                taken_map = frame.place(grid).upright().tokens
                 is_map = output_fmt == "NCHW"
-                intermediates.append(
-                    grid.permute(0, 3, 1, 2).contiguous() if is_map else grid.flatten(1, 2)
-                )
+                intermediates.append(taken_map if is_map else taken_map.flatten(2).mT)
             if stop_early and index == max_index:
                 break
         return intermediates if intermediates_only else (tokens, intermediates)

@@ -18,8 +18,9 @@ from vitrail.images.photos import photo_centre
 from vitrail.images.transforms import normalization
 from vitrail.measures.context import Context, Trained, Values
 from vitrail.shift.adaptive_mvitv2 import circular_distance
+from vitrail.shift.correlation import correlation_energies
+from vitrail.shift.grids import PaperGrid
 from vitrail.shift.polyphase import polyphase_energies, roll, roll_image
-from vitrail.shift.tokenization import adaptive_conv, correlation_energies
 from vitrail.shift.torus import Features, circular_conv
 from vitrail.shift.windows import window_energies, window_offset
 
@@ -61,7 +62,7 @@ def tokenization_illustration(context: Context, model: str, size: int, shift: in
     values: dict[str, Any] = {"patch": conv.stride[0], "shift": shift}
     tokens: dict[str, list[Tensor]] = {"plain": [], "adaptive": []}
     for which, one in zip(SHIFTS, images, strict=True):
-        chosen, phase = adaptive_conv(one, conv, "paper")
+        chosen, phase = PaperGrid()(one, conv)
         values |= _scores(which, correlation_energies(one, conv)[0], phase[0])
         values[f"{which}/pixels"] = (one[0].permute(1, 2, 0) * 255).round().int().tolist()
         tokens["adaptive"].append(chosen)

@@ -22,9 +22,9 @@ from vitrail.errors import VitrailError
 from vitrail.measures.context import Context, Values
 from vitrail.measures.throughput import time_in_turns
 from vitrail.shift.adaptive_mvitv2 import a_mvitv2_tiny
+from vitrail.shift.grids import PaperGrid
 from vitrail.shift.polyphase import roll
 from vitrail.shift.swin import a_swin_tiny_patch4_window7_224
-from vitrail.shift.tokenization import adaptive_conv, adaptive_merge
 from vitrail.shift.torus import Size
 from vitrail.shift.windows import window_offset
 
@@ -64,17 +64,17 @@ def module_runtime(
 def _swin_calls(batch_size: int, device: str) -> dict[str, Call]:
     swin: Any = a_swin_tiny_patch4_window7_224().to(device).eval()
     images = torch.randn(batch_size, 3, *swin.patch_embed.img_size, device=device)
-    conv = swin.patch_embed.proj
+    conv, grid = swin.patch_embed.proj, PaperGrid()
     calls: dict[str, Call] = {
         f"tokenization/{PLAIN}": lambda: conv(images),
-        f"tokenization/{ADAPTIVE}": lambda: adaptive_conv(images, conv, "paper"),
+        f"tokenization/{ADAPTIVE}": lambda: grid(images, conv),
     }
     for number, stage in enumerate(swin.layers[1:], start=2):
         merge = stage.downsample
         tokens = torch.randn(batch_size, *stage.input_resolution, merge.dim, device=device)
         calls[f"merging {number}/{PLAIN}"] = functools.partial(merge, tokens)
         calls[f"merging {number}/{ADAPTIVE}"] = functools.partial(
-            adaptive_merge, tokens, swin._merging_parts(merge)[0], "paper"
+            grid.merge, tokens, swin._merging_parts(merge)[0]
         )
     first = swin.layers[0]
     tokens = torch.randn(batch_size, *first.output_resolution, swin.feature_info[0]["num_chs"])

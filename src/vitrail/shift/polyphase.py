@@ -26,8 +26,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitrail.measures.margins import note_margin
-
 FIXED_POINT = 2.0**40
 """Units of the largest energy of a sample: 2^23 energies can be summed in int64."""
 TIE = 1e-5
@@ -138,7 +136,6 @@ def strongest_grid(energies: Tensor, scores: Tensor | None = None) -> Tensor:
         scores = fixed_point(energies).sum(dim=(3, 4))
     places = arrangement(energies)
     scores = settle(scores, places.amax(dim=(3, 4)) - places.mean(dim=(3, 4)))
-    note_margin(scores, energies.dtype)
     return strongest(scores)
 
 

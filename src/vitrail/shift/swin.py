@@ -18,10 +18,9 @@ even: the grid of windows alone settles the phase of the next merging, and A-PMe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import torch
 from timm.models import checkpoint_seq, register_model
 from timm.models.swin_transformer import (
     SwinTransformer,
@@ -35,20 +34,11 @@ from timm.models.swin_transformer_v2 import checkpoint_filter_fn as checkpoint_f
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError
+from vitrail.shift.correlation import prepare_correlation
 from vitrail.shift.features import PlacedStages, build, default_cfgs_of
+from vitrail.shift.grids import MERGED, Adaptive, FirstGrid, Projection, Selection, become
 from vitrail.shift.polyphase import roll
-from vitrail.shift.tokenization import (
-    MERGED,
-    Selecting,
-    Selection,
-    adaptive_conv,
-    adaptive_merge,
-    prepare_correlation,
-)
-from vitrail.shift.torus import Frame, Size, first_phase
-from vitrail.shift.windows import window_offsets
-
-Projection = Callable[[Tensor], Tensor]
+from vitrail.shift.torus import Frame, Size
 
 
 class CircularWindows(nn.Module):
@@ -73,7 +63,7 @@ class CircularWindows(nn.Module):
         return attended.roll((down, right), (1, 2)) if down or right else attended
 
 
-class AdaptiveStages(Selecting, PlacedStages):
+class AdaptiveStages(Adaptive, PlacedStages):
     """Makes timm's Swin or SwinV2 adaptive; comes before it in the bases of a class.
 
     Source: shift, Sec. 5.7.
@@ -112,18 +102,21 @@ class AdaptiveStages(Selecting, PlacedStages):
         self.adaptive_merging, self.attention_mask = adaptive_merging, attention_mask
         self.make_adaptive(selection)
 
-    def make_adaptive(self, selection: Selection) -> None:
-        """Complete what timm has built: see `Selecting`."""
+    def make_adaptive(self, selection: str) -> None:
+        """Complete what timm has built: see `Adaptive`."""
         super().make_adaptive(selection)
-        if selection == "none":
-            self.adaptive_tokens = self.adaptive_windows = self.adaptive_merging = False
+        first, merges = FirstGrid(), self.adaptive_merging
+        self.token_grid = self.grid if self.adaptive_tokens else first
+        self.window_grid = self.grid if self.adaptive_windows else first
+        # Where not every operation chooses, the grid of windows settles that of merging.
+        chooses = merges and (self.grid.per_operation or not self.adaptive_windows)
+        self.merge_grid = self.grid if chooses else first
         # An anchor would hide what an ablation breaks.
-        modules = (self.adaptive_tokens, self.adaptive_windows, self.adaptive_merging)
+        modules = (self.adaptive_tokens, self.adaptive_windows, merges)
         self.anchored = all(modules) and not self.attention_mask
-        self.merged_by_windows = selection == "fast" and all(modules[1:])
         if not self.attention_mask:
             for block in (block for stage in self.layers for block in stage.blocks):
-                block.__class__ = self.circular_block
+                become(block, self.circular_block)
                 block.init_non_persistent_buffers()  # the mask is one of them
         prepare_correlation(self.patch_embed.proj)
         self._check_fit(self.patch_embed.img_size)
@@ -149,15 +142,21 @@ class AdaptiveStages(Selecting, PlacedStages):
         x, frame = images, Frame.of(images)
         for index, stage in enumerate(self.layers):
             if index == 0:
-                x, phase = self._tokenize(x)
+                x, phase = self.token_grid(x, self.patch_embed.proj)
                 stride, norm = self.patch_embed.proj.stride[0], self.patch_embed.norm
             else:
                 project, norm = self._merging_parts(stage.downsample)
-                x, phase = self._merge(x, project)
+                x, phase = self.merge_grid.merge(x, project)
                 stride = MERGED
             frame = frame.sampled(phase, stride)
-            if self.adaptive_windows:
-                offset = self._window_offset(index, x)
+            window, is_last = stage.blocks[0].window_size, index + 1 == len(self.layers)
+            offset = self.window_grid.windows(
+                x,
+                window,
+                merged=self.adaptive_merging and not is_last,
+                anchored=self.anchored and index == 0,
+            )
+            if offset is not None:
                 x, frame = roll(x, offset), frame.rolled(offset)
             x = norm(x)
             if stage.grad_checkpointing:
@@ -167,17 +166,6 @@ class AdaptiveStages(Selecting, PlacedStages):
                     x = block(x)
             yield x, x, frame
 
-    def _tokenize(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return tokens, before their norm, and the phase of their grid."""
-        if self.adaptive_tokens:
-            return adaptive_conv(images, self.patch_embed.proj, self.selection)
-        return self.patch_embed.proj(images).permute(0, 2, 3, 1), first_phase(images)
-
-    def _merge(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
-        """Return merged tokens, and the phase of their grid."""
-        selects = self.adaptive_merging and not self.merged_by_windows
-        return adaptive_merge(x, project, self.selection if selects else "none")
-
     @staticmethod
     def _merging_parts(merging: Any) -> tuple[Projection, Projection]:
         """Split timm's merging of stacked patches at the place where energies are taken.
@@ -185,20 +173,6 @@ class AdaptiveStages(Selecting, PlacedStages):
         That is before a norm of the output, which leaves all tokens alike; Swin has none.
         """
         return lambda patches: merging.reduction(merging.norm(patches)), nn.Identity()
-
-    def _window_offset(self, index: int, x: Tensor) -> Tensor:
-        """Choose where a stage's windows begin and, with "fast", the phase of the next merging."""
-        window, is_last = self.layers[index].blocks[0].window_size, index + 1 == len(self.layers)
-        windows = [window]
-        if self.merged_by_windows and not is_last and any(side % MERGED for side in window):
-            windows.append((MERGED, MERGED))  # patches are windows, too
-        offset, *phase = window_offsets(x, windows, anchored=self.anchored and index == 0)
-        if not phase:
-            return offset
-        # An odd window later, windows are the same and the phase is the other one.
-        other = (phase[0] - offset) % MERGED
-        steps = [side * (side % MERGED) * axis for side, axis in zip(window, other.T, strict=True)]
-        return offset + torch.stack(steps, dim=1)
 
     def _check_input(self, images: Tensor) -> None:
         size, built_for = tuple(images.shape[2:]), tuple(self.patch_embed.img_size)

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from vitrail.shift.polyphase import roll_image
+
 Size = tuple[int, int]
 
 
@@ -29,6 +31,15 @@ class Features(NamedTuple):
     tokens: Tensor
     offset: Tensor
     stride: int
+
+    def upright(self) -> Features:
+        """Roll the tokens by whole tokens into the image's own order; offsets are below the stride.
+
+        A shift of the image so shifts its map by whole tokens.
+        """
+        first = self.offset.div(self.stride, rounding_mode="floor")
+        tokens = roll_image(self.tokens, -first)
+        return Features(tokens, self.offset - self.stride * first, self.stride)
 
 
 class Frame(NamedTuple):

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from vitrail.measures.margins import note_margin
 from vitrail.shift.polyphase import (
     FIXED_POINT,
     arrangement,
@@ -26,6 +25,7 @@ from vitrail.shift.polyphase import (
     strongest,
     token_norms,
 )
+from vitrail.shift.rounding import gamma, margin, places_error, settled_margin, wide
 from vitrail.shift.torus import Size
 
 
@@ -75,19 +75,63 @@ def window_offset(tokens: Tensor, window: Size, anchored: bool = False) -> Tenso
 @torch.no_grad()
 def window_offsets(tokens: Tensor, windows: Sequence[Size], anchored: bool = False) -> list[Tensor]:
     """Return `window_offset` of windows of several sizes, whose norms are taken once."""
-    with full_precision(tokens):
-        norms = token_norms(tokens)
-        places = arrangement(norms)
+    norms, places = _norms_and_places(tokens)
     units = fixed_point(norms)
     offsets = []
     for window in windows:
-        means = _window_means(units, window, norms.dtype)
-        scores = polyphase_energies(means.square(), window)
-        by_grid = grids(places, window)
-        scores = settle(scores, by_grid.amax(dim=(3, 4)) - places.mean(dim=(1, 2))[:, None, None])
-        note_margin(scores, norms.dtype)
+        scores = settle(*_scores(norms, units, places, window))
         if anchored:
-            wins = scores == scores.amax(dim=(1, 2), keepdim=True)
-            scores = places.where(wins.repeat(1, *by_grid.shape[3:]), -torch.inf)
+            scores = _anchors(scores, places)
         offsets.append(strongest(scores))
     return offsets
+
+
+def _norms_and_places(tokens: Tensor) -> tuple[Tensor, Tensor]:
+    with full_precision(tokens):
+        norms = token_norms(tokens)
+        return norms, arrangement(norms)
+
+
+def _scores(norms: Tensor, units: Tensor, places: Tensor, window: Size) -> tuple[Tensor, Tensor]:
+    """Return the score of each grid of windows, and what orders equal ones: ``(B, *window)``."""
+    means = _window_means(units, window, norms.dtype)
+    ties = grids(places, window).amax(dim=(3, 4)) - places.mean(dim=(1, 2))[:, None, None]
+    return polyphase_energies(means.square(), window), ties
+
+
+def _anchors(scores: Tensor, places: Tensor) -> Tensor:
+    """Return the places ``(B, H, W)`` of the windows of the best grid, and -inf elsewhere."""
+    wins = scores == scores.amax(dim=(1, 2), keepdim=True)
+    by_grid = grids(places, (wins.shape[1], wins.shape[2]))
+    return places.where(wins.repeat(1, *by_grid.shape[3:]), -torch.inf)
+
+
+class WindowChoice(nn.Module):
+    """`window_offsets`, as a module that `vitrail.measures.margins` can watch."""
+
+    def forward(
+        self, tokens: Tensor, windows: Sequence[Size], anchored: bool = False
+    ) -> list[Tensor]:
+        """Return the offset ``(B, 2)`` of the grid of windows of each size."""
+        return window_offsets(tokens, windows, anchored)
+
+    @torch.no_grad()
+    def margin(
+        self, tokens: Tensor, windows: Sequence[Size], anchored: bool = False
+    ) -> tuple[Tensor, bool]:
+        """Return the smallest margin of the choices ``(B,)``, and whether tokens are anchored.
+
+        Norms are summed as integers, so rounding moves only what orders ties, and the anchor.
+        """
+        norms, places = _norms_and_places(tokens)
+        units, place_error = fixed_point(norms), places_error(norms)
+        mean = wide(places.mean(dim=(1, 2)))
+        tie_error = place_error + gamma(places[0].numel(), places.dtype) * mean
+        margins = []
+        for window in windows:
+            scores, ties = _scores(norms, units, places, window)
+            margins.append(settled_margin(scores, torch.zeros_like(mean), ties, tie_error))
+            if anchored:
+                anchors = _anchors(settle(scores, ties), places)
+                margins.append(margin(anchors.flatten(1), place_error))
+        return torch.stack(margins).amin(dim=0), anchored

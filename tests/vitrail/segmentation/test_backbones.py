@@ -61,8 +61,8 @@ def test_features_of_a_shifted_image_are_the_images_at_other_places(backbone):
 
 @adaptive
 def test_selection_and_other_arguments_go_to_our_model(backbone):
-    assert micro(backbone).model.selection == "paper"
-    assert micro(backbone, selection="fast").model.selection == "fast"
+    assert micro(backbone).model.grid.name == "paper"
+    assert micro(backbone, selection="fast").model.grid.name == "fast"
     with pytest.raises(VitrailError, match="did you mean 'fast'"):
         micro(backbone, selection="fats")
 

@@ -23,7 +23,7 @@ from vitrail.errors import VitrailError
 from vitrail.segmentation import heads
 from vitrail.segmentation.backbones import Stages
 from vitrail.segmentation.heads import AdaptiveUPerHead
-from vitrail.shift import swin
+from vitrail.shift import windows
 from vitrail.shift.polyphase import roll_image
 from vitrail.shift.torus import Features
 from vitrail.shift.windows import window_offsets
@@ -107,9 +107,7 @@ def interpolated(features, *grid):
 @pytest.fixture
 def not_anchored(monkeypatch):
     """Leave tokens in the order of their image, which the anchor would hide."""
-    monkeypatch.setattr(
-        swin, "window_offsets", lambda tokens, windows, anchored: window_offsets(tokens, windows)
-    )
+    monkeypatch.setattr(windows, "window_offsets", lambda x, sizes, _: window_offsets(x, sizes))
 
 
 @pytest.mark.parametrize("name", ["unpool", "to_pixels"])

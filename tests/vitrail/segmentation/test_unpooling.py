@@ -4,8 +4,8 @@ from torch import nn
 from torch.nn import functional
 
 from vitrail.segmentation.unpooling import to_pixels, unpool
+from vitrail.shift.grids import PaperGrid
 from vitrail.shift.polyphase import roll, roll_image
-from vitrail.shift.tokenization import adaptive_merge
 from vitrail.shift.torus import Features, Frame
 from vitrail.shift.windows import window_offset
 
@@ -93,7 +93,7 @@ class EncDec(nn.Module):
         self.window = window, window
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        merged, phase = adaptive_merge(x.permute(0, 2, 3, 1), self.project, "paper")
+        merged, phase = PaperGrid().merge(x.permute(0, 2, 3, 1), self.project)
         offset = window_offset(merged, self.window)
         frame = Frame.of(x).sampled(phase, 2).rolled(offset)
         return to_pixels(frame.place(roll(merged, offset)), "zero_insert")

@@ -1,6 +1,5 @@
 """CvT and A-CvT, at full size for what the paper prints, else of a few channels."""
 
-import functools
 import itertools
 
 import pytest
@@ -9,17 +8,13 @@ import torch
 from torch import nn
 
 from vitrail.errors import VitrailError
-from vitrail.shift import adaptive_cvt
-from vitrail.shift.adaptive_cvt import (
-    AdaptiveConvAttention,
-    AdaptiveCvT,
-    strongest_phase,
-)
+from vitrail.shift import windows
+from vitrail.shift.adaptive_cvt import AdaptiveConvAttention, AdaptiveCvT
 from vitrail.shift.cvt import ConvAttention, CvT, Mlp
 from vitrail.shift.equivariance import invariance_error
-from vitrail.shift.polyphase import roll_image, sample
+from vitrail.shift.polyphase import roll_image, sample, strongest_phase
 from vitrail.shift.torus import wrap
-from vitrail.shift.windows import window_offset
+from vitrail.shift.windows import window_offsets
 
 PARAMETERS = 19_997_480
 SELECTIONS = ["paper", "fast"]
@@ -122,10 +117,7 @@ class NotAligned(AdaptiveCvT):
 @pytest.fixture
 def not_anchored(monkeypatch):
     """Leave tokens in the order of their image: beyond their modules, all models depend on it."""
-    offset = functools.partial(window_offset, anchored=False)
-    monkeypatch.setattr(
-        adaptive_cvt, "window_offset", lambda tokens, window, anchored: offset(tokens, window)
-    )
+    monkeypatch.setattr(windows, "window_offsets", lambda x, sizes, _: window_offsets(x, sizes))
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)

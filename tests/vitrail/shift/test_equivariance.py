@@ -12,7 +12,7 @@ import vitrail.models  # noqa: F401
 from tests.vitrail.shift.conftest import NoFloat64
 from vitrail.errors import VitrailError
 from vitrail.measures.margins import selection_margins
-from vitrail.shift import tokenization
+from vitrail.shift import correlation
 from vitrail.shift.adaptive_mvitv2 import AdaptiveMultiScaleVit
 from vitrail.shift.equivariance import FAMILIES, invariance_error, make_shift_equivariant
 
@@ -63,7 +63,7 @@ def test_weights_are_kept(plain):
     kept = adaptive.state_dict()
     for name, weight in plain.state_dict().items():
         assert "rel_pos_" in name or torch.equal(weight, kept[name])
-    assert adaptive.selection == "paper"
+    assert adaptive.grid.name == "paper"
 
 
 def test_weights_of_another_selection_are_refused_in_a_sentence(plain):
@@ -76,6 +76,13 @@ def test_weights_of_another_selection_are_refused_in_a_sentence(plain):
                     with pytest.raises(VitrailError, match=sentence):
                         model.load_state_dict(weights.state_dict(), strict=strict)
             model.load_state_dict(plain.state_dict())  # a plain model's fit any
+
+
+def test_weights_that_record_the_selection_as_a_number_are_refused_in_a_sentence(plain):
+    model = make_shift_equivariant(plain)
+    weights = {**model.state_dict(), "_extra_state": torch.tensor(0)}
+    with pytest.raises(VitrailError, match=r"no selection that is known: .* train them anew"):
+        model.load_state_dict(weights)
 
 
 def test_the_selection_is_saved_and_averaged_with_the_weights(plain, tmp_path):
@@ -201,7 +208,7 @@ def test_each_images_gradient_is_that_of_vmap(plain):
 def test_it_needs_no_float64(plain, selection, monkeypatch):
     model, images = make_shift_equivariant(plain, selection).float(), pixels(plain).float()
     expected = model(images)
-    monkeypatch.setattr(tokenization, "FLOAT64", ())
+    monkeypatch.setattr(correlation, "FLOAT64", ())
     with NoFloat64(), torch.no_grad():
         torch.testing.assert_close(model(images), expected)
 

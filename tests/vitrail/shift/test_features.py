@@ -1,9 +1,11 @@
 import pytest
 import timm
 import torch
+from torch import nn
 
 import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
+from vitrail.shift.polyphase import roll_image, strongest
 
 SWIN = {"img_size": 12, "patch_size": 2, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2)}
 MODELS = {
@@ -38,7 +40,53 @@ def test_stages_are_counted_as_timm_counts_them(name, out_indices, taken):
     assert [stage.stride for stage in stages] == model.feature_info.reduction()
     assert [stage.tokens.shape[1] for stage in stages] == model.feature_info.channels()
     for tokens, stage in zip(model(images), stages, strict=True):
-        assert torch.equal(tokens, stage.tokens)
+        assert torch.equal(tokens, stage.upright().tokens)
+
+
+@families
+@pytest.mark.parametrize("selection", ["paper", "fast"])
+@pytest.mark.parametrize("output_fmt", ["NCHW", "NLC"])
+def test_the_maps_of_a_shifted_image_are_shifted_by_whole_tokens(name, selection, output_fmt):
+    torch.manual_seed(0)
+    model = timm.create_model(name, selection=selection, **MODELS[name]).double().eval()
+    side = MODELS[name]["img_size"]
+    images = torch.randn(4, 3, side, side, dtype=torch.float64)
+    shift = torch.tensor([[1, 0], [5, 2], [7, side - 1], [0, 0]])
+    options = {"intermediates_only": True, "output_fmt": output_fmt}
+    before = model.forward_intermediates(images, **options)
+    after = model.forward_intermediates(roll_image(images, shift), **options)
+    places = [stage.upright() for stage in model.forward_stages(images)]
+    moved = [stage.upright() for stage in model.forward_stages(roll_image(images, shift))]
+    for here, there, place, move in zip(before, after, places, moved, strict=True):
+        assert (place.offset < place.stride).all()
+        tokens = (move.offset + shift - place.offset) // place.stride  # of whole strides
+        if output_fmt == "NLC":
+            sides = place.tokens.shape[2:]
+            here, there = here.mT.unflatten(2, sides), there.mT.unflatten(2, sides)
+        torch.testing.assert_close(there, roll_image(here, tokens), rtol=0, atol=1e-12)
+
+
+class Nothing(nn.Module):
+    def forward(self, x):
+        return torch.zeros_like(x)
+
+
+@families
+def test_a_bright_pixel_is_bright_in_the_map_where_it_is_in_the_image(name):
+    torch.manual_seed(0)
+    model = timm.create_model(name, **MODELS[name]).double().eval()
+    side = MODELS[name]["img_size"]
+    images = 1e-3 * torch.randn(16, 3, side, side, dtype=torch.float64)
+    place = torch.randint(side, (16, 2))
+    images[torch.arange(16), :, place[:, 0], place[:, 1]] = 100
+    for block in model.stages[0].blocks:
+        block.drop_path1 = block.drop_path2 = Nothing()  # or tokens are mixed
+    features = model.forward_intermediates(images, indices=[0], intermediates_only=True)[0]
+    stride = side // features.shape[2]
+    background = features.flatten(2).median(dim=2).values[..., None, None]
+    brightest = strongest((features - background).square().sum(dim=1)) * stride
+    distance = (brightest - place + side // 2) % side - side // 2
+    assert distance.abs().max() <= 2 * stride
 
 
 @families

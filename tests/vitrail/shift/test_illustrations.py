@@ -6,6 +6,7 @@ from torch import nn
 
 import vitrail.models  # noqa: F401
 from vitrail.measures.context import Context
+from vitrail.shift.grids import PaperGrid
 from vitrail.shift.illustrations import (
     photo,
     relative_distances,
@@ -13,7 +14,6 @@ from vitrail.shift.illustrations import (
     tokenization_illustration,
     window_illustration,
 )
-from vitrail.shift.tokenization import adaptive_conv
 from vitrail.shift.torus import Frame, circular_conv
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
@@ -88,7 +88,7 @@ class Tokenizer(nn.Module):
             phase = torch.zeros(len(images), 2, dtype=torch.long)
             tokens = circular_conv(images, self.conv).permute(0, 2, 3, 1)
         else:
-            tokens, phase = adaptive_conv(images, self.conv, "paper")
+            tokens, phase = PaperGrid()(images, self.conv)
         return [frame.sampled(phase, 4).place(tokens)]
 
 

@@ -61,8 +61,8 @@ def test_consistency_tells_how_surely_grids_are_chosen(trained_on_digits):
         for model in (AdaptiveCvT(**sizes), CvT(**sizes))
     )
     assert 0 <= adaptive["margin/smallest"] < adaptive["margin/median"]
-    assert 0 < adaptive["margin/clear"] <= 100
-    assert (adaptive["margin/smallest"] > 1) == (adaptive["margin/clear"] == 100)
+    assert 0 < adaptive["margin/certified"] <= 100
+    assert (adaptive["margin/smallest"] > 1) == (adaptive["margin/certified"] == 100)
     assert [plain[key] for key in plain if key.startswith("margin/")] == [None] * 3
     assert {"consistency", "top1"} < adaptive.keys()
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from vitrail.errors import VitrailError
-from vitrail.shift import adaptive_mvitv2
+from vitrail.shift import adaptive_mvitv2, windows
 from vitrail.shift.adaptive_mvitv2 import (
     AdaptiveAttention,
     AdaptiveBlock,
@@ -24,10 +24,10 @@ from vitrail.shift.adaptive_mvitv2 import (
     fold,
 )
 from vitrail.shift.equivariance import invariance_error
+from vitrail.shift.grids import PaperGrid
 from vitrail.shift.polyphase import roll_image, sample, strongest, strongest_phase, token_norms
-from vitrail.shift.tokenization import adaptive_conv
 from vitrail.shift.torus import Frame
-from vitrail.shift.windows import window_offset
+from vitrail.shift.windows import window_offsets
 
 SELECTIONS = ["paper", "fast"]
 MICRO = {
@@ -128,7 +128,7 @@ def test_the_offset_of_features_is_where_they_are_computed():
     images = noise(8, 3, 32, 32) * 1e-3
     place = offsets(8, (32, 32))
     images[torch.arange(8), :, place[:, 0], place[:, 1]] = 100
-    tokens, phase = adaptive_conv(images, model.patch_embed.proj, "paper")
+    tokens, phase = PaperGrid()(images, model.patch_embed.proj)
     frame = Frame.of(images).sampled(phase, 4)
     brightest = strongest(token_norms(tokens))
     distance = (frame.rolled(brightest).offset - place + 16) % 32 - 16
@@ -152,8 +152,9 @@ def test_intermediates_are_the_stages():
     final, taken = model.forward_intermediates(images, indices=2, norm=True)
     stages = model.forward_stages(images)
     assert torch.equal(final, model.forward_features(images))
-    assert torch.equal(taken[0], stages[-2].tokens)
-    assert torch.equal(taken[1].flatten(2).mT, final)
+    last = stages[-1]._replace(tokens=final.mT.unflatten(2, (2, 2)))
+    assert torch.equal(taken[0], stages[-2].upright().tokens)
+    assert torch.equal(taken[1], last.upright().tokens)
 
 
 def attention(size, stride_q, stride_kv, **options):
@@ -166,7 +167,7 @@ def attention(size, stride_q, stride_kv, **options):
     plain = randomised(plain.double())
     adaptive = copy.deepcopy(plain)
     adaptive.__class__ = AdaptiveAttention
-    adaptive.make_adaptive((size, size), "paper")
+    adaptive.make_adaptive((size, size), PaperGrid())
     adaptive.load_state_dict(plain.state_dict())
     return plain, randomised(adaptive)
 
@@ -234,7 +235,7 @@ def test_near_tokens_keep_the_position_embedding_of_the_plain_model(stride_q, st
     plain, _ = attention(16, stride_q, stride_kv)
     adaptive = copy.deepcopy(plain)
     adaptive.__class__ = AdaptiveAttention
-    adaptive.make_adaptive((16, 16), "paper")
+    adaptive.make_adaptive((16, 16), PaperGrid())
     adaptive.load_state_dict(plain.state_dict())
     queries, keys = 16 // stride_q, 16 // stride_kv
     q = noise(1, 1, queries**2, 4)
@@ -267,8 +268,8 @@ def shortcut_on_its_own_grid(self, x, phase):
     return pooled_shortcut(self, x, phase)
 
 
-def not_anchored(tokens, window, anchored):
-    return window_offset(tokens, window)
+def not_anchored(tokens, sizes, anchored):
+    return window_offsets(tokens, sizes)
 
 
 def linear_distance(queries, keys, period):
@@ -290,7 +291,7 @@ pooled_shortcut = AdaptiveBlock._pooled_shortcut
 )
 def test_what_breaks_equivariance_is_seen(monkeypatch, owner, name, wrong, selections):
     images = noise(4, 3, 32, 32)
-    monkeypatch.setattr(adaptive_mvitv2, "window_offset", not_anchored)
+    monkeypatch.setattr(windows, "window_offsets", not_anchored)
     assert all(0 < invariance_error(made(selection=one), images) <= 1e-12 for one in selections)
     monkeypatch.setattr(owner, name, wrong)
     for selection in selections:

@@ -1,9 +1,6 @@
 import pytest
 import torch
-from torch import nn
 
-from vitrail.errors import VitrailError
-from vitrail.measures.margins import selection_margins
 from vitrail.shift.polyphase import (
     arrangement,
     polyphase_energies,
@@ -12,7 +9,6 @@ from vitrail.shift.polyphase import (
     sample,
     strongest,
     strongest_grid,
-    strongest_phase,
 )
 
 OFFSETS = torch.tensor([[0, 0], [1, 5], [7, 3], [-2, 9]])
@@ -85,36 +81,3 @@ def test_grids_of_equal_tokens_are_told_apart_by_their_arrangement(case):
         assert torch.equal(
             strongest_grid(energies.flip(2).roll(shift, (3, 4)))[:, 1], 1 - chosen[:, 1]
         )
-
-
-class TwoPhases(nn.Module):
-    def forward(self, tokens):
-        return strongest_phase(tokens, 2)
-
-
-def test_the_smallest_margin_of_each_image_is_recorded():
-    """Of an image, of one of a period of 2 tokens, which no phase can tell apart, and of both."""
-    x = torch.rand(2, 8, 8, 3, dtype=torch.float64)
-    x[1] = x[1, :1, :1]
-    model = TwoPhases()
-    with selection_margins(model) as margins:
-        with pytest.raises(VitrailError, match="run the model inside"):
-            margins.smallest()
-        model(x)
-        clear, tied = margins.smallest()
-        assert clear > 1e6
-        assert tied < 1
-        model(x.flip(0))
-        assert (margins.smallest() < 1).all()
-        margins.clear()
-        model(x[:1])
-        assert torch.equal(margins.smallest(), clear[None])
-    model(x)  # not recorded any more
-    assert torch.equal(margins.smallest(), clear[None])
-
-
-def test_a_model_that_selects_nothing_has_an_infinite_margin():
-    model = nn.Identity()
-    with selection_margins(model) as margins:
-        model(torch.zeros(3, 2, 2, 1))
-    assert margins.smallest().tolist() == [torch.inf] * 3

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from vitrail.errors import VitrailError
-from vitrail.shift import polyphase, swin
+from vitrail.shift import polyphase, swin, windows
 from vitrail.shift.equivariance import invariance_error
 from vitrail.shift.features import StageFeatures
 from vitrail.shift.polyphase import roll, roll_image
@@ -67,9 +67,7 @@ def micro_noise(family: str, count: int = 8, dtype: torch.dtype = torch.float64)
 @pytest.fixture
 def not_anchored(monkeypatch):
     """Leave tokens in the order of their image: beyond their modules, all models depend on it."""
-    monkeypatch.setattr(
-        swin, "window_offsets", lambda tokens, windows, anchored: window_offsets(tokens, windows)
-    )
+    monkeypatch.setattr(windows, "window_offsets", lambda x, sizes, _: window_offsets(x, sizes))
 
 
 @both_selections
@@ -158,15 +156,15 @@ def test_without_a_rule_for_ties_a_single_window_breaks_invariance(
 def test_windows_are_chosen_by_tokens_that_no_norm_has_made_alike(family, monkeypatch):
     spreads = []
 
-    def spy(tokens, windows, anchored):
+    def spy(tokens, sizes, anchored):
         norms = tokens.norm(dim=-1)
         spreads.append((norms.std() / norms.mean()).item())
-        return window_offsets(tokens, windows, anchored)
+        return window_offsets(tokens, sizes, anchored)
 
     torch.manual_seed(0)
     size = {"img_size": MICRO_SIDE[family], "window_size": MICRO_WINDOW[family]}
     model = timm.create_model(f"a_{NAMES[family]}", **{**NARROW, **MICRO, **size})
-    monkeypatch.setattr(swin, "window_offsets", spy)
+    monkeypatch.setattr(windows, "window_offsets", spy)
     model(micro_noise(family, dtype=torch.float32))
     assert len(spreads) == 3
     assert min(spreads) > 0.02
@@ -271,7 +269,7 @@ def test_any_configuration_of_timms_can_be_adapted(family, options, selection):
     rows, columns = model.patch_embed.img_size
     images = noise(4, 3, rows, columns)
     assert invariance_error(adapted, images, shifts=2) <= 1e-12
-    assert adapted.selection == selection
+    assert adapted.grid.name == selection
     adapted_weights = adapted.state_dict()
     del adapted_weights["_extra_state"]
     torch.testing.assert_close(adapted_weights, weights, rtol=0, atol=0)
@@ -337,8 +335,10 @@ def test_intermediates_are_the_stages(family):
     model, images = micro(family), micro_noise(family, 2, torch.float32)
     final, intermediates = model.forward_intermediates(images, indices=2, norm=True)
     assert torch.equal(final, model.forward_features(images))
-    assert torch.equal(intermediates[0], model.forward_stages(images)[1].tokens)
-    assert torch.equal(intermediates[1], final.permute(0, 3, 1, 2))
+    stages = model.forward_stages(images)
+    last = stages[2]._replace(tokens=final.permute(0, 3, 1, 2))
+    assert torch.equal(intermediates[0], stages[1].upright().tokens)
+    assert torch.equal(intermediates[1], last.upright().tokens)
 
 
 def gradients(model: nn.Module, images: torch.Tensor) -> dict[str, torch.Tensor]:

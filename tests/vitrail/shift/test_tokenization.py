@@ -3,11 +3,9 @@ import torch
 from timm.models.swin_transformer import PatchMerging
 from torch import nn
 
+from vitrail.shift.grids import GRIDS, PaperGrid
 from vitrail.shift.polyphase import strongest
 from vitrail.shift.tokenization import (
-    adaptive_conv,
-    adaptive_merge,
-    correlation_energies,
     direction,
     merged_patches,
     overlapping_patches,
@@ -48,16 +46,6 @@ def test_a_circular_convolution_reads_a_periodic_image(shape):
 
 
 @pytest.mark.parametrize("shape", TOKENIZERS)
-@pytest.mark.parametrize("bias", [True, False])
-def test_correlation_scores_equal_those_of_every_tokenisation(shape, bias):
-    """shift, Eq. 14."""
-    conv, x = tokenizer(*shape, bias=bias), image(shape[0])
-    torch.testing.assert_close(
-        correlation_energies(x, conv), phase_energies(x, conv), rtol=1e-13, atol=0
-    )
-
-
-@pytest.mark.parametrize("shape", TOKENIZERS)
 def test_projection_scores_are_the_tokens_energy_along_one_direction(shape):
     conv, x = tokenizer(*shape), image(shape[0])
     energies, stride, a = projection_energies(x, conv), conv.stride[0], direction(12, conv.weight)
@@ -79,7 +67,7 @@ def test_the_direction_survives_a_norm():
 def test_the_chosen_grid_has_the_most_energy(shape):
     """shift, Eq. 13-14."""
     conv, x = tokenizer(*shape), image(shape[0])
-    tokens, phase = adaptive_conv(x, conv, "paper")
+    tokens, phase = PaperGrid()(x, conv)
     energies = phase_energies(x, conv)
     assert torch.equal(phase, strongest(energies))
     torch.testing.assert_close(
@@ -93,9 +81,9 @@ def test_tokens_of_a_shifted_image_are_the_same_tokens_shifted(shape, selection)
     """shift, Claim 1, Eq. 16."""
     conv, x = tokenizer(*shape), image(shape[0])
     stride = conv.stride[0]
-    tokens, phase = adaptive_conv(x, conv, selection)
+    tokens, phase = GRIDS[selection]()(x, conv)
     for shift in [(1, 0), (0, 3), (7, 10), (15, 23)]:
-        shifted, moved = adaptive_conv(x.roll((-shift[0], -shift[1]), (2, 3)), conv, selection)
+        shifted, moved = GRIDS[selection]()(x.roll((-shift[0], -shift[1]), (2, 3)), conv)
         for b in range(len(x)):
             # Token n of the shifted image sits at pixel moved + stride n + shift of the image.
             row, column = ((moved[b] + torch.tensor(shift) - phase[b]) // stride).tolist()
@@ -106,7 +94,7 @@ def test_tokens_of_a_shifted_image_are_the_same_tokens_shifted(shape, selection)
 @pytest.mark.parametrize("selection", ["paper", "fast", "none"])
 def test_tokens_are_channels_last_in_memory(selection):
     """Those that only look so are several times slower to roll and to score."""
-    tokens, _ = adaptive_conv(image(3).float(), tokenizer(3, 4, 4, 0).float(), selection)
+    tokens, _ = GRIDS[selection]()(image(3).float(), tokenizer(3, 4, 4, 0).float())
     assert tokens.is_contiguous()
 
 
@@ -129,7 +117,7 @@ def test_scores_in_half_precision_are_those_of_the_full_one():
 @pytest.mark.parametrize("shape", [(3, 4, 4, 0), (5, 3, 2, 1)])
 def test_the_tokeniser_learns_through_the_choice(shape):
     conv, x = tokenizer(*shape), image(shape[0]).requires_grad_()
-    adaptive_conv(x, conv, "paper")[0].square().sum().backward()
+    PaperGrid()(x, conv)[0].square().sum().backward()
     assert conv.weight.grad.abs().min() > 0
     assert x.grad.abs().sum() > 0
 
@@ -165,7 +153,7 @@ def test_dense_merging_holds_the_merging_of_every_phase():
 def test_the_merged_phase_has_the_most_energy():
     """shift, Eq. 23."""
     x, project = tokens(), projection()
-    merged, phase = adaptive_merge(x, project, "paper")
+    merged, phase = PaperGrid().merge(x, project)
     energies = torch.stack(
         [
             project(merged_patches(x.roll((-i, -j), (1, 2)))).square().sum(dim=(1, 2, 3))
@@ -182,9 +170,9 @@ def test_the_merged_phase_has_the_most_energy():
 def test_merged_tokens_of_shifted_tokens_are_the_same_shifted(selection):
     """shift, Eq. 23, Sec. A2.1."""
     x, project = tokens(), projection()
-    merged, phase = adaptive_merge(x, project, selection)
+    merged, phase = GRIDS[selection]().merge(x, project)
     for shift in [(1, 0), (3, 5), (7, 11)]:
-        moved, other = adaptive_merge(x.roll((-shift[0], -shift[1]), (1, 2)), project, selection)
+        moved, other = GRIDS[selection]().merge(x.roll((-shift[0], -shift[1]), (1, 2)), project)
         for b in range(3):
             row, column = ((other[b] + torch.tensor(shift) - phase[b]) // 2).tolist()
             expected = merged[b].roll((-row, -column), (0, 1))

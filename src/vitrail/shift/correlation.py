@@ -1,0 +1,136 @@
+"""The energy of every grid of tokens, from the image's circular autocorrelation (shift, Eq. 14).
+
+`dense_energies` is the definition: tokenise at every pixel, and sum the squares of each grid.
+`correlation_energies` are the same numbers without tokenising. With G = E E^T, the energy of a grid
+is the sum over pairs of taps t, t' of G[t, t'] times the sum over its patches of x[t] x[t']; the
+latter takes few distinct values, which serve all grids.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrail.shift.polyphase import grids
+from vitrail.shift.torus import circular_conv
+
+FLOAT64 = ("cpu", "cuda", "xpu", "meta")  # devices that have it, unlike MPS
+
+
+def dense_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
+    """Score every grid by its tokens' energy (shift, Eq. 14): ``(B, stride, stride)``."""
+    tokens = circular_conv(x, conv, stride=1)
+    energies = tokens.square().sum(dim=1)
+    return grids(energies, (conv.stride[0], conv.stride[0])).sum(dim=(3, 4))
+
+
+@torch.no_grad()
+def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
+    """Return `dense_energies` of images ``(B, C, H, W)``, in float64."""
+    if not hasattr(conv, "pairs"):
+        prepare_correlation(conv)
+    stride, reach = conv.stride[0], _reach(conv)
+    pairs, taps = cast(Tensor, conv.pairs), cast(Tensor, conv.taps)
+    # Rows of both are as wide, so that a lag is a distance in memory, which costs no copy. Beyond
+    # the image one holds its other side, and the other zeros.
+    margin = reach * stride
+    around = _components(functional.pad(x, (margin, margin, 0, margin), mode="circular"), stride)
+    still = _components(functional.pad(x, (0, 2 * margin)), stride)
+    width, length = x.shape[3] // stride + 2 * reach, still.shape[2] - 2 * reach
+    products = []
+    for row, column in _lags(reach):
+        start = row * width + column + reach
+        apart = max(0, stride * row - conv.kernel_size[0] + 1)  # rows that no kernel holds with it
+        apart *= stride * conv.in_channels
+        first = around[:, : around.shape[1] - apart, start : start + length]
+        product = first @ still[:, apart:, :length].mT
+        products.append(functional.pad(product, (apart, 0, 0, apart)).flatten(1))
+    correlation = torch.cat(products, dim=1)  # (B, lags R R)
+
+    weight = conv.weight.double().flatten(1)  # (D, T)
+    gram = (weight.mT @ weight).flatten()
+    quadratic = gram.new_zeros(stride**2, correlation.shape[1])
+    quadratic.scatter_add_(1, pairs, gram.expand(stride**2, -1))
+    energies = correlation @ quadratic.mT
+    if conv.bias is not None:
+        bias, tokens = conv.bias.double(), x.shape[2] * x.shape[3] // stride**2
+        sums = still.sum(dim=2)  # (B, R)
+        energies = energies + 2 * sums[:, taps] @ (bias @ weight) + tokens * bias.square().sum()
+    return energies.unflatten(1, (stride, stride))
+
+
+def _components(x: Tensor, stride: int) -> Tensor:
+    """Return the polyphase components of ``(B, C, H, W)``: float64 ``(B, s^2 C, H W / s^2)``.
+
+    Their rows vary slowest, then columns, then channels.
+    """
+    split = x.unflatten(3, (-1, stride)).unflatten(2, (-1, stride)).permute(0, 3, 5, 1, 2, 4)
+    wide = split.to(torch.float64, memory_format=torch.contiguous_format)
+    return wide.flatten(4).flatten(1, 3)
+
+
+def prepare_correlation(conv: nn.Conv2d) -> None:
+    """Give a tokeniser the tables of `correlation_energies`, which compiled code cannot make."""
+    pairs, taps = _pair_taps(conv)
+    conv.register_buffer("pairs", pairs.to(conv.weight.device), persistent=False)
+    conv.register_buffer("taps", taps.to(conv.weight.device), persistent=False)
+
+
+def _reach(conv: nn.Conv2d) -> int:
+    """Return the largest distance, in patches, of two taps of a kernel."""
+    kernel, stride, padding = conv.kernel_size[0], conv.stride[0], int(conv.padding[0])
+    return (stride + kernel - 2 - padding) // stride - (-padding // stride)
+
+
+def _lags(reach: int) -> list[tuple[int, int]]:
+    """Return the distances of patches, one of each pair of opposite sign, (0, 0) first."""
+    steps = range(-reach, reach + 1)
+    lags = [(down, right) for down in steps for right in steps]
+    return lags[len(lags) // 2 :]
+
+
+def _pair_taps(conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
+    """Say which entry of the autocorrelation each pair of taps reads, for each grid.
+
+    Tap t of grid m reads pixel ``stride * n + m + t - padding``, which is entry ``n + carry`` of
+    polyphase component r. A pair of taps so needs the correlation of two components at the
+    difference of their carries, the lag; lags come in pairs of opposite sign, which differ by an
+    exchange of the components, so half of them suffice.
+
+    Returns ``(stride^2, T^2)`` places in the flat ``(lags, R, R)`` correlation, and
+    ``(stride^2, T)`` components of the single taps, on the CPU.
+    """
+    kernel, stride, channels = conv.kernel_size[0], conv.stride[0], conv.in_channels
+    sides = (stride, stride, channels, kernel, kernel)
+    arange = functools.partial(torch.arange, device="cpu")  # a meta device has no values
+    row, column, channel, down, right = torch.meshgrid(*map(arange, sides), indexing="ij")
+    pixel = torch.stack([row + down, column + right]) - int(conv.padding[0])
+    pixel, channel = pixel.reshape(2, stride**2, -1), channel.reshape(stride**2, -1)  # (.., T)
+    carry, (row, column) = pixel.div(stride, rounding_mode="floor"), pixel % stride
+    component = (row * stride + column) * channels + channel  # as `_components` orders them
+
+    lag = carry[..., :, None] - carry[..., None, :]
+    swapped = (lag[0] < 0) | ((lag[0] == 0) & (lag[1] < 0))
+    i, j = torch.where(swapped, -lag, lag)
+    one, other = component[:, :, None], component[:, None, :]
+    first, second = torch.where(swapped, other, one), torch.where(swapped, one, other)
+    # In `_lags`, which begins at the middle of all (2 reach + 1)^2 lags, at (0, 0).
+    index = i * (2 * _reach(conv) + 1) + j
+    count = channels * stride**2
+    pairs = (index * count + first) * count + second
+    return pairs.flatten(1), component
+
+
+def correlation_is_cheaper(x: Tensor, conv: nn.Conv2d) -> bool:
+    """Compare multiplications with those of the dense convolution; a float64 one counts twice."""
+    if x.device.type not in FLOAT64:
+        return False
+    pixels, grids = x.numel() // x.shape[1], conv.stride[0] ** 2
+    correlation = len(_lags(_reach(conv))) * (conv.in_channels * grids) ** 2
+    by_correlation = 2 * correlation * (pixels // grids + x.shape[0] * grids)
+    dense = pixels * conv.out_channels * conv.in_channels * conv.kernel_size[0] ** 2
+    return by_correlation < dense

@@ -1,0 +1,110 @@
+"""By how much rounding can move the scores that choose a grid: a certificate of the choice.
+
+A circular shift of an image permutes the exact scores of its grids. Computed ones are summed in
+another order, so each is off by at most a bound e. If the best computed score is ahead of the next
+by more than 4 e, the exact one is by more than 2 e, and every shift of the image chooses the same
+grid. The margin is that gap over 4 e: above 1 the choice is certain. The bounds are those of any
+order of n roundings, ``gamma(n) = n u / (1 - n u)`` of the sum of the terms' magnitudes (Higham,
+Accuracy and Stability of Numerical Algorithms, 2002, Sec. 3.1).
+
+They count the roundings that the place of a token changes. A convolution is taken to give a token
+the same bits wherever it lies, as it does in float32 on all devices that we know; whether a model's
+logits have the same bits is measured beside.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.shift.correlation import FLOAT64
+from vitrail.shift.polyphase import FIXED_POINT, TIE, arrangement, fixed_point, settle
+
+
+def gamma(count: int, dtype: torch.dtype) -> float:
+    """Return the relative error of `count` roundings of `dtype` at most."""
+    part = count * torch.finfo(dtype).eps / 2
+    return part / (1 - part)
+
+
+def wide(x: Tensor) -> Tensor:
+    """Return `x` in float64, or in float32 on a device that lacks it."""
+    return x.double() if x.device.type in FLOAT64 else x.float()
+
+
+def margin(scores: Tensor, error: Tensor) -> Tensor:
+    """Return the gap of the best two of ``(B, N)`` over 4 `error`, ``(B,)``; of one it is inf."""
+    if scores.shape[1] < 2:
+        return torch.full_like(error, torch.inf)
+    first, second = scores.topk(2, dim=1).values.unbind(dim=1)
+    return wide(first - second) / (4 * error).clamp_min(torch.finfo(torch.float32).tiny)
+
+
+def places_error(energies: Tensor, error: Tensor | None = None) -> Tensor:
+    """Bound the error of `arrangement` of ``(B, ..., H, W)`` that are not negative: ``(B,)``.
+
+    `error`, of the same shape, is that of the energies.
+    """
+    count = energies.shape[-2] + energies.shape[-1] + 2
+    bound = gamma(count, energies.dtype) * wide(arrangement(energies).flatten(1).amax(dim=1))
+    if error is not None:
+        bound = bound + 2 * wide(arrangement(error).flatten(1).amax(dim=1))
+    return bound
+
+
+def settled_margin(scores: Tensor, error: Tensor, ties: Tensor, tie_error: Tensor) -> Tensor:
+    """Return the `margin` of `settle` of scores and ties ``(B, P, Q)`` with errors ``(B,)``."""
+    unit = torch.finfo(ties.dtype).eps
+    largest = wide(ties.abs().amax(dim=(1, 2)))
+    rest = (largest - tie_error).clamp_min(torch.finfo(torch.float32).tiny)
+    turn = (2 * tie_error / rest + 4 * unit).clamp_max(2)  # ties over the largest are within 1
+    step = TIE * wide(scores.amax(dim=(1, 2)))
+    rounding = 2 if scores.dtype == torch.int64 else step * unit
+    total = error * (1 + TIE) + step * turn + rounding
+    return margin(settle(scores, ties).flatten(1), total)
+
+
+def grid_margin(
+    energies: Tensor,
+    error: Tensor | None = None,
+    scores: Tensor | None = None,
+    score_error: Tensor | None = None,
+) -> Tensor:
+    """Return the margin of `strongest_grid` of the same energies and scores, ``(B,)``.
+
+    Args:
+        energies: ``(B, P, Q, H, W)``.
+        error: of the energies, of their shape; None where they have the same bits in any shift.
+        scores: ``(B, P, Q)``, by default the sums of the energies.
+        score_error: of the scores, ``(B,)``.
+    """
+    unit = torch.finfo(energies.dtype).eps
+    if scores is None:
+        scores = fixed_point(energies).sum(dim=(3, 4))
+        score_error = wide(torch.zeros(len(scores), device=scores.device))
+        if error is not None:  # a common factor of all scores changes no order
+            largest = wide(energies.flatten(1).amax(dim=1)).clamp_min(torch.finfo().tiny)
+            moved = wide(error).sum(dim=(3, 4)).flatten(1).amax(dim=1) / largest * FIXED_POINT
+            rounded = unit * scores.flatten(1).amax(dim=1) + energies[0, 0, 0].numel()
+            score_error = 2 * moved + rounded
+    assert score_error is not None
+    places = arrangement(energies)
+    means = places.mean(dim=(3, 4))
+    tie_error = 2 * places_error(energies, error)
+    tie_error += gamma(places[0, 0, 0].numel(), energies.dtype) * means.flatten(1).amax(dim=1)
+    return settled_margin(scores, score_error, places.amax(dim=(3, 4)) - means, tie_error)
+
+
+def correlation_error(x: Tensor, conv: nn.Conv2d) -> Tensor:
+    """Bound the error of `correlation_energies` of ``(B, C, H, W)``: ``(B,)``.
+
+    The magnitudes of all terms of a grid sum to at most ``(k ||W|| ||x|| + sqrt(N) ||b||)^2``, by
+    the inequalities of Cauchy and Minkowski: N is the number of tokens, and k^2 that of the tokens
+    of a grid that read one pixel.
+    """
+    stride, kernel, taps = conv.stride[0], conv.kernel_size[0], conv.weight[0].numel()
+    tokens = x.shape[2] * x.shape[3] // stride**2
+    weight, pixels = conv.weight.double().norm(), x.double().flatten(1).norm(dim=1)
+    bias = 0.0 if conv.bias is None else conv.bias.double().norm() * tokens**0.5
+    magnitude = (-(-kernel // stride) * weight * pixels + bias).square()
+    return gamma(tokens + conv.out_channels + 3 * taps**2 + 16, torch.float64) * magnitude
