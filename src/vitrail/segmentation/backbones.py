@@ -38,7 +38,7 @@ def create(model_name: str, **kwargs: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Stages:
+class Pyramid:
     """What adaptive heads are given: each stage's features, of images of `size` pixels.
 
     The tokens may cover more than the image, below and to the right.

@@ -22,7 +22,7 @@ from mmseg.registry import MODELS
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError
-from vitrail.segmentation.backbones import Stages
+from vitrail.segmentation.backbones import Pyramid
 from vitrail.segmentation.unpooling import to_pixels, unpool
 from vitrail.shift.torus import Features
 
@@ -36,7 +36,7 @@ class AdaptiveUPerHead(UPerHead):
     def __init__(self, conv_cfg: dict[str, Any] = CIRCULAR, **kwargs: Any) -> None:
         super().__init__(conv_cfg=conv_cfg, **kwargs)
 
-    def forward(self, inputs: Stages) -> Tensor:
+    def forward(self, inputs: Pyramid) -> Tensor:
         """Return logits ``(B, classes, height, width)``, one a pixel.
 
         Raises VitrailError where the backbone does not say where its features sit.
@@ -76,7 +76,7 @@ class AdaptiveFCNHead(FCNHead):
     def __init__(self, conv_cfg: dict[str, Any] = CIRCULAR, **kwargs: Any) -> None:
         super().__init__(conv_cfg=conv_cfg, **kwargs)
 
-    def forward(self, inputs: Stages) -> Tensor:
+    def forward(self, inputs: Pyramid) -> Tensor:
         """Return logits ``(B, classes, height, width)``, one a pixel.
 
         Raises:
@@ -88,7 +88,7 @@ class AdaptiveFCNHead(FCNHead):
 
 
 def _placed(inputs: Any) -> tuple[Features, ...]:
-    if not isinstance(inputs, Stages):
+    if not isinstance(inputs, Pyramid):
         raise VitrailError(
             "an adaptive head needs features that say where they sit: use AdaptiveSwin or "
             "AdaptiveSwinV2 for model.backbone, without a neck, or mmseg's own heads for this one"
@@ -96,7 +96,7 @@ def _placed(inputs: Any) -> tuple[Features, ...]:
     return inputs.features
 
 
-def _shown(features: Features, inputs: Stages) -> Tensor:
+def _shown(features: Features, inputs: Pyramid) -> Tensor:
     """Put features on the pixels of the image, without what was padded."""
     height, width = inputs.size
     return to_pixels(features)[:, :, :height, :width]

@@ -43,7 +43,7 @@ from torch.nn import functional
 
 from vitrail.errors import VitrailError
 from vitrail.shift.correlation import prepare_correlation
-from vitrail.shift.features import PlacedStages, build, default_cfgs_of
+from vitrail.shift.features import PlacedModel, build, default_cfgs_of
 from vitrail.shift.grids import Adaptive, FirstGrid, Selection, become, strongest_tokens
 from vitrail.shift.mvitv2 import BASE, SMALL, TINY, configured
 from vitrail.shift.polyphase import roll
@@ -252,7 +252,7 @@ class AdaptiveStage(MultiScaleVitStage):
         return x, frame
 
 
-class AdaptiveMultiScaleVit(Adaptive, PlacedStages, MultiScaleVit):
+class AdaptiveMultiScaleVit(Adaptive, PlacedModel, MultiScaleVit):
     """A-MViTv2.
 
     Args:

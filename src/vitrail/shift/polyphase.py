@@ -80,15 +80,19 @@ def fixed_point(energies: Tensor) -> Tensor:
     return (energies * scale).to(torch.int64)
 
 
-def arrangement(energies: Tensor) -> Tensor:
+def arrangement(energies: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Correlate ``(..., H, W)`` circularly with a fixed template of that size: same shape.
+
+    The products are of `dtype`, by default that of the energies; the template is always of theirs.
 
     Entry ``[i, j]`` is the inner product with the template that begins at row i and column j. For
     almost any template the largest differs between any two maps that are no shifts of each other.
     This one is an outer product, so two small matrix products make all of them.
     """
     height, width = energies.shape[-2:]
-    return _template(height, energies, 1) @ energies @ _template(width, energies, 2).mT
+    dtype = energies.dtype if dtype is None else dtype
+    rows, columns = _template(height, energies, 1), _template(width, energies, 2)
+    return rows.to(dtype) @ energies.to(dtype) @ columns.to(dtype).mT
 
 
 def _template(length: int, like: Tensor, first: int) -> Tensor:

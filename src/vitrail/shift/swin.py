@@ -2,12 +2,11 @@
 
 The one idea: a stage begins with a strided operation (tokenisation, later merging) and then lays a
 grid of windows over its tokens. Both choose where by the energy of the tokens, once, and roll them
-there. What follows is timm's blocks, on a circle: a window that wraps around the border is one like
-the others, so nothing is masked.
+there. What follows is timm's blocks, on a circle (`circular_blocks`).
 
     model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="fast")
 
-With ``"fast"`` (see `tokenization`) a stage's tokens are rolled to its windows and to the strongest
+With ``"fast"`` (see `grids`) a stage's tokens are rolled to its windows and to the strongest
 phase of the next merging at once. In the first stage one window of the grid is chosen, too, so that
 from there on tokens of shifted images are in the same order and have the same bits: those of a
 matrix product may depend on where it lies in memory.
@@ -21,49 +20,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from timm.models import checkpoint_seq, register_model
-from timm.models.swin_transformer import (
-    SwinTransformer,
-    SwinTransformerBlock,
-    checkpoint_filter_fn,
-    window_partition,
-    window_reverse,
-)
-from timm.models.swin_transformer_v2 import SwinTransformerV2, SwinTransformerV2Block
-from timm.models.swin_transformer_v2 import checkpoint_filter_fn as checkpoint_filter_fn_v2
+from timm.models import checkpoint_seq
+from timm.models.swin_transformer import SwinTransformer
+from timm.models.swin_transformer_v2 import SwinTransformerV2
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError
+from vitrail.shift.circular_blocks import CircularBlock, CircularBlockV2
 from vitrail.shift.correlation import prepare_correlation
-from vitrail.shift.features import PlacedStages, build, default_cfgs_of
+from vitrail.shift.features import PlacedModel
 from vitrail.shift.grids import MERGED, Adaptive, FirstGrid, Projection, Selection, become
 from vitrail.shift.polyphase import roll
 from vitrail.shift.torus import Frame, Size
 
 
-class CircularWindows(nn.Module):
-    """Makes timm's block of Swin or SwinV2 circular; comes before it in the bases of a class.
-
-    Source: shift, Eq. 9.
-    """
-
-    window_size: Size
-    shift_size: Size
-    attn: Any
-
-    def get_attn_mask(self, *_: Any, **__: Any) -> None:
-        """Mask nothing."""
-
-    def _attn(self, x: Tensor) -> Tensor:
-        height, width = x.shape[1:3]
-        down, right = self.shift_size
-        shifted = x.roll((-down, -right), (1, 2)) if down or right else x
-        windows = self.attn(window_partition(shifted, self.window_size).flatten(1, 2))
-        attended: Tensor = window_reverse(windows, self.window_size, height, width)
-        return attended.roll((down, right), (1, 2)) if down or right else attended
-
-
-class AdaptiveStages(Adaptive, PlacedStages):
+class AdaptiveSwinBase(Adaptive, PlacedModel):
     """Makes timm's Swin or SwinV2 adaptive; comes before it in the bases of a class.
 
     Source: shift, Sec. 5.7.
@@ -81,7 +52,7 @@ class AdaptiveStages(Adaptive, PlacedStages):
         VitrailError: the windows do not divide the image, or `selection` is unknown.
     """
 
-    circular_block: type[CircularWindows]
+    circular_block: type[nn.Module]
     adaptive_tokens = adaptive_windows = adaptive_merging = True
     attention_mask = False
     layers: Any
@@ -121,6 +92,59 @@ class AdaptiveStages(Adaptive, PlacedStages):
         prepare_correlation(self.patch_embed.proj)
         self._check_fit(self.patch_embed.img_size)
 
+    def _tokenize(self, images: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
+        """A-token: tokenise the chosen grid (shift, Eq. 13)."""
+        conv = self.patch_embed.proj
+        x, phase = self.token_grid(images, conv)
+        return x, frame.sampled(phase, conv.stride[0])
+
+    def _lay_windows(self, x: Tensor, frame: Frame, index: int) -> tuple[Tensor, Frame]:
+        """A-WSA: roll the tokens of a stage to where its windows begin (shift, Eq. 19-20)."""
+        offset = self.window_grid.windows(
+            x,
+            self.layers[index].blocks[0].window_size,
+            merged=self.adaptive_merging and index + 1 < len(self.layers),
+            anchored=self.anchored and index == 0,
+        )
+        return (x, frame) if offset is None else (roll(x, offset), frame.rolled(offset))
+
+    def _merge(self, x: Tensor, frame: Frame, project: Projection) -> tuple[Tensor, Frame]:
+        """A-PMerge: merge the chosen grid of patches (shift, Eq. 23)."""
+        x, phase = self.merge_grid.merge(x, project)
+        return x, frame.sampled(phase, MERGED)
+
+    @staticmethod
+    def _merging_parts(merging: Any) -> tuple[Projection, Projection]:
+        """Split timm's merging of stacked patches at the place where energies are taken.
+
+        That is before a norm of the output, which leaves all tokens alike; Swin has none.
+        """
+        return lambda patches: merging.reduction(merging.norm(patches)), nn.Identity()
+
+    def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
+        """Run stage by stage; yield the tokens ``(B, H, W, C)`` of each, twice, and their grid."""
+        self._check_input(images)
+        for index, stage in enumerate(self.layers):
+            if index == 0:
+                norm = self.patch_embed.norm
+                x, frame = self._tokenize(images, Frame.of(images))
+            else:
+                project, norm = self._merging_parts(stage.downsample)
+                x, frame = self._merge(x, frame, project)
+            x, frame = self._lay_windows(x, frame, index)
+            x = norm(x)
+            if stage.grad_checkpointing:
+                x = checkpoint_seq(stage.blocks, x)
+            else:
+                for block in stage.blocks:
+                    x = block(x)
+            yield x, x, frame
+
+    @property
+    def stages(self) -> Any:
+        """What timm calls the layers."""
+        return self.layers
+
     def set_input_size(self, *args: Any, **kwargs: Any) -> None:
         """Change the size of images, patches or windows, by timm's rules.
 
@@ -130,49 +154,6 @@ class AdaptiveStages(Adaptive, PlacedStages):
         super().set_input_size(*args, **kwargs)  # type: ignore[misc]
         prepare_correlation(self.patch_embed.proj)
         self._check_fit(self.patch_embed.img_size)
-
-    @property
-    def stages(self) -> Any:
-        """What timm calls the layers."""
-        return self.layers
-
-    def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
-        """Run stage by stage; yield the tokens ``(B, H, W, C)`` of each, twice, and their grid."""
-        self._check_input(images)
-        x, frame = images, Frame.of(images)
-        for index, stage in enumerate(self.layers):
-            if index == 0:
-                x, phase = self.token_grid(x, self.patch_embed.proj)
-                stride, norm = self.patch_embed.proj.stride[0], self.patch_embed.norm
-            else:
-                project, norm = self._merging_parts(stage.downsample)
-                x, phase = self.merge_grid.merge(x, project)
-                stride = MERGED
-            frame = frame.sampled(phase, stride)
-            window, is_last = stage.blocks[0].window_size, index + 1 == len(self.layers)
-            offset = self.window_grid.windows(
-                x,
-                window,
-                merged=self.adaptive_merging and not is_last,
-                anchored=self.anchored and index == 0,
-            )
-            if offset is not None:
-                x, frame = roll(x, offset), frame.rolled(offset)
-            x = norm(x)
-            if stage.grad_checkpointing:
-                x = checkpoint_seq(stage.blocks, x)
-            else:
-                for block in stage.blocks:
-                    x = block(x)
-            yield x, x, frame
-
-    @staticmethod
-    def _merging_parts(merging: Any) -> tuple[Projection, Projection]:
-        """Split timm's merging of stacked patches at the place where energies are taken.
-
-        That is before a norm of the output, which leaves all tokens alike; Swin has none.
-        """
-        return lambda patches: merging.reduction(merging.norm(patches)), nn.Identity()
 
     def _check_input(self, images: Tensor) -> None:
         size, built_for = tuple(images.shape[2:]), tuple(self.patch_embed.img_size)
@@ -202,89 +183,17 @@ class AdaptiveStages(Adaptive, PlacedStages):
         )
 
 
-class CircularBlock(CircularWindows, SwinTransformerBlock):
-    """timm's block of Swin, on a circle."""
-
-
-class AdaptiveSwin(AdaptiveStages, SwinTransformer):
-    """A-Swin: see `AdaptiveStages` for the arguments."""
+class AdaptiveSwin(AdaptiveSwinBase, SwinTransformer):
+    """A-Swin: see `AdaptiveSwinBase` for the arguments."""
 
     circular_block = CircularBlock
 
 
-def _swin(size: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    name = f"a_swin_{size}_patch4_window7_224"
-    options = {"patch_size": 4, "window_size": 7, "pretrained_filter_fn": checkpoint_filter_fn}
-    return build(AdaptiveSwin, name, pretrained, **{**options, **kwargs})
-
-
-_SWIN = [f"swin_{size}_patch4_window7_224" for size in ("tiny", "small", "base", "large")]
-_SWINV2 = [f"swinv2_{size}_window8_256" for size in ("tiny", "small", "base")]
-default_cfgs = default_cfgs_of({f"a_{plain}": plain for plain in (*_SWIN, *_SWINV2)})
-
-TINY = {"embed_dim": 96, "depths": (2, 2, 6, 2), "num_heads": (3, 6, 12, 24)}
-SMALL = {"embed_dim": 96, "depths": (2, 2, 18, 2), "num_heads": (3, 6, 12, 24)}
-BASE = {"embed_dim": 128, "depths": (2, 2, 18, 2), "num_heads": (4, 8, 16, 32)}
-LARGE = {"embed_dim": 192, "depths": (2, 2, 18, 2), "num_heads": (6, 12, 24, 48)}
-
-
-@register_model
-def a_swin_tiny_patch4_window7_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """A-Swin-T, the paper's."""
-    return _swin("tiny", pretrained, **{**TINY, **kwargs})
-
-
-@register_model
-def a_swin_small_patch4_window7_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """A-Swin-S."""
-    return _swin("small", pretrained, **{**SMALL, **kwargs})
-
-
-@register_model
-def a_swin_base_patch4_window7_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """A-Swin-B."""
-    return _swin("base", pretrained, **{**BASE, **kwargs})
-
-
-@register_model
-def a_swin_large_patch4_window7_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """A-Swin-L."""
-    return _swin("large", pretrained, **{**LARGE, **kwargs})
-
-
-class CircularBlockV2(CircularWindows, SwinTransformerV2Block):
-    """timm's block of SwinV2, on a circle."""
-
-
-class AdaptiveSwinV2(AdaptiveStages, SwinTransformerV2):
-    """A-SwinV2: see `AdaptiveStages` for the arguments."""
+class AdaptiveSwinV2(AdaptiveSwinBase, SwinTransformerV2):
+    """A-SwinV2: see `AdaptiveSwinBase` for the arguments."""
 
     circular_block = CircularBlockV2
 
     @staticmethod
     def _merging_parts(merging: Any) -> tuple[Projection, Projection]:
         return merging.reduction, merging.norm
-
-
-def _swinv2(size: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    name = f"a_swinv2_{size}_window8_256"
-    options = {"window_size": 8, "pretrained_filter_fn": checkpoint_filter_fn_v2}
-    return build(AdaptiveSwinV2, name, pretrained, **{**options, **kwargs})
-
-
-@register_model
-def a_swinv2_tiny_window8_256(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """A-SwinV2-T, the paper's."""
-    return _swinv2("tiny", pretrained, **{**TINY, **kwargs})
-
-
-@register_model
-def a_swinv2_small_window8_256(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """A-SwinV2-S."""
-    return _swinv2("small", pretrained, **{**SMALL, **kwargs})
-
-
-@register_model
-def a_swinv2_base_window8_256(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """A-SwinV2-B."""
-    return _swinv2("base", pretrained, **{**BASE, **kwargs})

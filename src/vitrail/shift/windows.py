@@ -132,6 +132,9 @@ class WindowChoice(nn.Module):
             scores, ties = _scores(norms, units, places, window)
             margins.append(settled_margin(scores, torch.zeros_like(mean), ties, tie_error))
             if anchored:
-                anchors = _anchors(settle(scores, ties), places)
-                margins.append(margin(anchors.flatten(1), place_error))
+                # Scores without rounding need half of the lead that computed ones need.
+                exact = arrangement(norms, place_error.dtype)
+                error = place_error if exact.dtype == norms.dtype else place_error / 2
+                anchors = _anchors(settle(scores, ties), exact)
+                margins.append(margin(anchors.flatten(1), error))
         return torch.stack(margins).amin(dim=0), anchored

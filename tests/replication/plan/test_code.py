@@ -168,7 +168,7 @@ def test_every_registered_model_and_type_is_found_where_it_is_registered():
 
 def test_a_model_of_a_hub_may_be_any_of_ours():
     found = code._named_in({"model": "local-dir:runs/mine"})
-    assert {"vitrail.octic.vit", "vitrail.shift.swin", "vitrail.position.vit"} <= found
+    assert {"vitrail.octic.vit", "vitrail.shift.swin_sizes", "vitrail.position.vit"} <= found
     assert code._named_in({"model": "vit_tiny_patch16_224"}) == set()
 
 

@@ -10,7 +10,7 @@ from mmseg.models.backbones import SwinTransformer
 from tests.vitrail.segmentation.segmenters import SIDE, WIDTHS, WINDOW, noise, offsets, spread
 from vitrail.errors import VitrailError
 from vitrail.segmentation.adaptive import AdaptiveSwinBackbone, AdaptiveSwinV2Backbone
-from vitrail.segmentation.backbones import Stages, TimmSwinV2
+from vitrail.segmentation.backbones import Pyramid, TimmSwinV2
 from vitrail.shift.polyphase import roll_image
 
 NAMES = {
@@ -40,7 +40,7 @@ def micro(backbone, **options):
 
 
 def maps(output):
-    return [one.tokens for one in output.features] if isinstance(output, Stages) else output
+    return [one.tokens for one in output.features] if isinstance(output, Pyramid) else output
 
 
 @adaptive

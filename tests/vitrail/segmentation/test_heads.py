@@ -21,7 +21,7 @@ from tests.vitrail.segmentation.segmenters import (
 )
 from vitrail.errors import VitrailError
 from vitrail.segmentation import heads
-from vitrail.segmentation.backbones import Stages
+from vitrail.segmentation.backbones import Pyramid
 from vitrail.segmentation.heads import AdaptiveUPerHead
 from vitrail.shift import windows
 from vitrail.shift.polyphase import roll_image
@@ -166,7 +166,7 @@ def test_far_from_borders_it_is_mmsegs_head():
     features = [Features(x, origin, 4 * 2**level) for level, x in enumerate(maps)]
     with torch.inference_mode():
         expected = functional.interpolate(theirs(maps), scale_factor=4, mode="bilinear")
-        logits = ours(Stages(tuple(features), (256, 256)))
+        logits = ours(Pyramid(tuple(features), (256, 256)))
     inside = slice(96, 160)  # of 256 pixels: three tokens of the coarsest stage from each border
     torch.testing.assert_close(
         logits[:, :, inside, inside], expected[:, :, inside, inside], rtol=0, atol=1e-10
