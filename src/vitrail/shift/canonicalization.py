@@ -42,22 +42,6 @@ def _scores(energies: Tensor) -> Tensor:
     return rows @ energies @ columns.mT
 
 
-class Origin(nn.Module):
-    """`origin`, as a module that `vitrail.measures.margins` can watch."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the offset ``(B, 2)`` of each of ``(B, C, H, W)``."""
-        return origin(images)
-
-    @torch.no_grad()
-    def margin(self, images: Tensor) -> tuple[Tensor, bool]:
-        """Return the margin ``(B,)`` of the origin; yes, nothing behind it can differ."""
-        energies = _energies(images)
-        scores = _scores(energies)
-        error = gamma(sum(energies.shape[1:]) + 2, energies.dtype) * scores.amax(dim=(1, 2))
-        return settled_margin(scores, error, arrangement(energies), places_error(energies)), True
-
-
 def _bumps(side: int, like: Tensor) -> Tensor:
     """Return for each offset a bump from 0 there to 2 half way around the circle: (N, N)."""
     place = torch.arange(side, device=like.device)
@@ -70,20 +54,36 @@ def canonical(images: Tensor) -> Tensor:
     return roll_image(images, origin(images))
 
 
+class Canonical(nn.Module):
+    """`canonical`, as a module that `vitrail.measures.margins` can watch."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Roll each of ``(B, C, H, W)`` to its origin."""
+        return canonical(images)
+
+    @torch.no_grad()
+    def margin(self, images: Tensor) -> tuple[Tensor, bool]:
+        """Return the margin ``(B,)`` of the origin; yes, nothing behind it can differ."""
+        energies = _energies(images)
+        scores = _scores(energies)
+        error = gamma(sum(energies.shape[1:]) + 2, energies.dtype) * scores.amax(dim=(1, 2))
+        return settled_margin(scores, error, arrangement(energies), places_error(energies)), True
+
+
 class CanonicalViT(VisionTransformer):
     """timm's ViT, which sees canonical images."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.origin = Origin()
+        self.canonical = Canonical()
 
     def forward_features(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Return the last tokens ``(B, N, D)`` of images ``(B, 3, height, width)``."""
-        return super().forward_features(roll_image(x, self.origin(x)), *args, **kwargs)
+        return super().forward_features(self.canonical(x), *args, **kwargs)
 
     def forward_intermediates(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Return what timm's does, of the canonical images."""
-        return super().forward_intermediates(roll_image(x, self.origin(x)), *args, **kwargs)
+        return super().forward_intermediates(self.canonical(x), *args, **kwargs)
 
 
 NAME = "canonical_vit_small_patch16_224"
