@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vitrail.shift.cvt import ConvAttention, ConvProjection, CvT
 
-TIE = 1e-9  # grids whose scores differ by less than about this part are ordered by `arrangement`
+TIE = 1e-7  # scores, in float64, that differ by less than about this part count as equal
 
 
 def shift(x: Tensor, m: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from timm.models.swin_transformer_v2 import SwinTransformerV2
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 
-TIE = 1e-9  # grids whose scores differ by less than about this part are ordered by `arrangement`
+TIE = 1e-7  # scores, in float64, that differ by less than about this part count as equal
 
 
 def shift(x: Tensor, m: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ class ASwin(nn.Module):
         super().__init__()
         self.swin = copy.deepcopy(swin)
         self.train(swin.training)
-        # Norms come after all shifts, as they leave tokens of equal energy.
+        # Norms come after the shifts: normed tokens have nearly equal energies.
         self.norms = nn.ModuleList([self.swin.patch_embed.norm])
         for stage in self.swin.layers:
             for block in stage.blocks:
