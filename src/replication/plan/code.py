@@ -1,7 +1,7 @@
 """What a number depends on in the code, as one digest.
 
 Counted are the modules that measure, build the model, register what it is made of by name and open
-the dataset, and all that these import, without comments, docstrings and the messages of errors. The
+the dataset, and all that these import, as `replication.plan.source.code_of` gives their code. The
 imports are read from the source (by grimp), so nothing is imported. A package decides whether a
 module counts (`COUNTS`): planning, rendering and talking to people decide no number, and neither
 does `PLUMBING`.
