@@ -46,6 +46,7 @@ from vitrail.provenance import DIRTY, changed_files
 # The page of HTML holds every figure once more, and is made from the rest.
 REPORT = "report.md"
 DECIDE = ("configs/", "src/", "envs/")  # where the files lie that a number can depend on
+DOCUMENT = ".md"  # which quotes numbers and decides none
 
 
 def publish(catalog: Catalog, prune: bool = False) -> None:
@@ -125,7 +126,8 @@ def require_clean(catalog: Catalog) -> None:
         raise VitrailError(
             f"{catalog.root.absolute()} is no git repository with a commit; publish from a clone"
         )
-    if deciding := [name for name in changed if name.startswith(DECIDE)]:
+    deciding = [name for name in changed if name.startswith(DECIDE) and not name.endswith(DOCUMENT)]
+    if deciding:
         raise VitrailError(
             f"{deciding[0]} differs from the last commit or is not in it; commit, restore or "
             "remove it first"

@@ -305,7 +305,13 @@ def test_every_seeds_weights_must_be_of_such_a_commit_too(made, publish, rewrite
     assert f"rm -r {' '.join(str(run.seed_folder(seed)) for seed in run.jobs[0])} " in text
 
 
-@pytest.mark.parametrize("name", ["configs/papers/new/notes.md", "src/new.py", "envs/new.txt"])
+def test_a_document_below_the_configuration_may_have_changes(made, publish, checkout):
+    """Publishing itself rewrites the numbers that it quotes."""
+    (checkout / "configs" / "papers" / "tiny" / "deviations.md").write_text("# Deviations\n")
+    assert publish().code == 0
+
+
+@pytest.mark.parametrize("name", ["configs/papers/new/notes.yaml", "src/new.py", "envs/new.txt"])
 def test_changed_and_new_files_that_can_decide_a_number_are_refused(
     made, publish, git, checkout, name
 ):
