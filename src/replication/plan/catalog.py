@@ -56,6 +56,8 @@ from replication.plan.settings import Resources, Settings, load_scale, load_sett
 from vitrail.errors import VitrailError, require_known
 from vitrail.provenance import DIRTY, changed_files, checkout, head
 
+COPYING = Resources(mem_mb=16000, runtime=60)  # at most, of a training of no steps
+
 
 @dataclass(frozen=True)
 class Run(SeedFolders):
@@ -507,7 +509,7 @@ class Catalog:
     def resources(self, job: Run | Measurement) -> Resources:
         """What the training of a run, or a measurement, asks for.
 
-        A training of no epochs only copies weights, and a measurement on the CPU needs no GPU.
+        A training of no steps only copies weights, and a measurement on the CPU needs no GPU.
         """
         run = job if isinstance(job, Run) else job.on
         jobs = self.paper(job.paper).jobs(run.name if run else None)
@@ -518,6 +520,9 @@ class Catalog:
             asked = jobs.resources_of("evaluate" if job.run else "benchmark")
             on_cpu = job.device == "cpu"
         update = {"nodes": 1, "gpus": 0, "threads": 1} if on_cpu else {}
+        if on_cpu and isinstance(job, Run):
+            most = {"mem_mb": COPYING.mem_mb, "runtime": COPYING.runtime}
+            update |= {name: min(most[name], getattr(asked, name)) for name in most}
         return asked.model_copy(update=update)
 
     def _training_device(self, run: Run) -> str:

@@ -499,6 +499,9 @@ def test_a_job_asks_for_no_gpu_that_it_does_not_use(small_checkout, edit):
     paper = catalog.paper("template")
     assert catalog.resources(paper.run("narrow")).gpus == 8
     assert catalog.resources(paper.run("wide")).gpus == 0
+    trained, copied = (catalog.resources(paper.run(name)) for name in ("narrow", "wide"))
+    assert copied.mem_mb < trained.mem_mb
+    assert copied.runtime < trained.runtime
     assert catalog.resources(paper.measurement("accuracy", "wide")).gpus == 1
     assert catalog.resources(paper.measurement("parameters", "wide")).gpus == 0
 
