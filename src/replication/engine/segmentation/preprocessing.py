@@ -81,7 +81,8 @@ def _describe_step(step: object) -> dict[str, float]:
             return {"distortion": 1}
     raise VitrailError(
         f"the training uses {type(step).__name__}, which 'segmentation_preprocessing' has no key "
-        "for; add it to replication/engine/segmentation/preprocessing.py, or take the recipe from the table"
+        "for; add it to replication/engine/segmentation/preprocessing.py, or take the recipe from "
+        "the table"
     )
 
 
