@@ -112,7 +112,8 @@ def fetch(
     images = (verify if check else get)(info, data)
     print(f"{info.title}: {images['train']} training and {images['val']} validation images")
     if receipt:
-        told = {"dataset": info.name, "version": info.version, "images": images}
+        told = {"dataset": info.name, "version": info.version}
+        told |= {"verified": ["layout", "counts"], "images": images}
         write_atomically(receipt, json.dumps(told, indent=2) + "\n")
 
 

@@ -24,6 +24,7 @@ def test_a_bundled_dataset_leaves_a_receipt_at_once(tmp_path):
     assert json.loads(receipt.read_text()) == {
         "dataset": "digits",
         "version": 1,
+        "verified": ["layout", "counts"],
         "images": {"train": 1198, "val": 599},
     }
 
