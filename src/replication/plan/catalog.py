@@ -8,6 +8,7 @@ graph stays fast, and knows no paper, dataset or scale by name.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +22,7 @@ from replication.plan.code import (
     digest,
     file_of,
     modules_of_measurement,
+    modules_of_preparation,
     modules_of_rendering,
     modules_of_report,
     modules_of_training,
@@ -674,6 +676,12 @@ class Catalog:
     def receipt_of(self, dataset: str) -> Path:
         """The file that says that a dataset is there and sound."""
         return self.data_root / ".verified" / f"{dataset}.json"
+
+    def made_of(self, dataset: str) -> str:
+        """What decides the files of a dataset, as JSON: its entry, and the code that makes them."""
+        info = find(dataset, self.datasets)
+        modules = modules_of_preparation(info)
+        return json.dumps({"entry": info.decisive, "code": digest(modules) if modules else None})
 
     def weights_of(self, published: str) -> Path:
         """The file that holds published weights: those of a timm model, or at a URL."""

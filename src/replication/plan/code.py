@@ -74,6 +74,11 @@ def modules_of_training(recipe: AnyRecipe, dataset: DatasetInfo) -> frozenset[st
     return closure({*recipe.code, *_named_in(recipe), *_openers([dataset])})
 
 
+def modules_of_preparation(info: DatasetInfo) -> frozenset[str]:
+    """The modules that decide what is made for a dataset, if something is."""
+    return closure([_module(info.prepare)]) if info.prepare else frozenset()
+
+
 def modules_of_rendering(draw: str | None) -> frozenset[str]:
     """The modules that render: what all artifacts share, and a figure's own function."""
     return frozenset(RENDERING) | (closure([_module(draw)]) if draw else frozenset())
