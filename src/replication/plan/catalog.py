@@ -8,6 +8,7 @@ graph stays fast, and knows no paper, dataset or scale by name.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import shlex
@@ -22,6 +23,7 @@ from replication.plan.code import (
     digest,
     file_of,
     modules_of_measurement,
+    modules_of_preparation,
     modules_of_rendering,
     modules_of_report,
     modules_of_training,
@@ -55,6 +57,8 @@ from replication.plan.schema import Delta, load
 from replication.plan.settings import Resources, Settings, load_scale, load_settings
 from vitrail.errors import VitrailError, require_known
 from vitrail.provenance import DIRTY, changed_files, checkout, head
+
+COPYING = Resources(mem_mb=16000, runtime=60)  # at most, of a training of no steps
 
 
 @dataclass(frozen=True)
@@ -507,7 +511,7 @@ class Catalog:
     def resources(self, job: Run | Measurement) -> Resources:
         """What the training of a run, or a measurement, asks for.
 
-        A training of no epochs only copies weights, and a measurement on the CPU needs no GPU.
+        A training of no steps only copies weights, and a measurement on the CPU needs no GPU.
         """
         run = job if isinstance(job, Run) else job.on
         jobs = self.paper(job.paper).jobs(run.name if run else None)
@@ -518,6 +522,9 @@ class Catalog:
             asked = jobs.resources_of("evaluate" if job.run else "benchmark")
             on_cpu = job.device == "cpu"
         update = {"nodes": 1, "gpus": 0, "threads": 1} if on_cpu else {}
+        if on_cpu and isinstance(job, Run):
+            most = {"mem_mb": COPYING.mem_mb, "runtime": COPYING.runtime}
+            update |= {name: min(most[name], getattr(asked, name)) for name in most}
         return asked.model_copy(update=update)
 
     def _training_device(self, run: Run) -> str:
@@ -669,6 +676,12 @@ class Catalog:
     def receipt_of(self, dataset: str) -> Path:
         """The file that says that a dataset is there and sound."""
         return self.data_root / ".verified" / f"{dataset}.json"
+
+    def made_of(self, dataset: str) -> str:
+        """What decides the files of a dataset, as JSON: its entry, and the code that makes them."""
+        info = find(dataset, self.datasets)
+        modules = modules_of_preparation(info)
+        return json.dumps({"entry": info.decisive, "code": digest(modules) if modules else None})
 
     def weights_of(self, published: str) -> Path:
         """The file that holds published weights: those of a timm model, or at a URL."""

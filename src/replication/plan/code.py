@@ -1,7 +1,7 @@
 """What a number depends on in the code, as one digest.
 
 Counted are the modules that measure, build the model, register what it is made of by name and open
-the dataset, and all that these import, without comments, docstrings and the messages of errors. The
+the dataset, and all that these import, as `replication.plan.source.code_of` gives their code. The
 imports are read from the source (by grimp), so nothing is imported. A package decides whether a
 module counts (`COUNTS`): planning, rendering and talking to people decide no number, and neither
 does `PLUMBING`.
@@ -73,6 +73,11 @@ def training_digest(recipe: AnyRecipe, dataset: DatasetInfo) -> str:
 def modules_of_training(recipe: AnyRecipe, dataset: DatasetInfo) -> frozenset[str]:
     """The modules that decide what a recipe is trained to on a dataset."""
     return closure({*recipe.code, *_named_in(recipe), *_openers([dataset])})
+
+
+def modules_of_preparation(info: DatasetInfo) -> frozenset[str]:
+    """The modules that decide what is made for a dataset, if something is."""
+    return closure([_module(info.prepare)]) if info.prepare else frozenset()
 
 
 def modules_of_rendering(draw: str | None) -> frozenset[str]:

@@ -212,6 +212,21 @@ def test_the_words_of_an_error_do_not_count_and_when_it_is_raised_does(one_modul
     assert one_module("def f(x):\n    assert x > 0\n") != before
 
 
+def test_types_of_functions_do_not_count_and_those_of_classes_do(one_module):
+    before = one_module("def f(x, *more, y=1):\n    return 2 * x\n")
+    typed = (
+        "from collections.abc import Iterable\nfrom typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from torch import Tensor\n"
+        "def f(x: Tensor, *more: Iterable[int], y: int = 1) -> Tensor:\n    return 2 * x\n"
+    )
+    assert one_module(typed) == before
+    assert one_module(typed.replace("int = 1", "int = 2")) != before
+    assert one_module(f"import torch\n{typed}") != before
+    chosen = "if TYPE_CHECKING:\n    A = int\nelse:\n    A = float\n"
+    assert one_module(chosen) == one_module("A = float\n") != one_module("A = int\n")
+    assert one_module("class A:\n    x: int\n") != one_module("class A:\n    x: float\n")
+
+
 def test_a_module_that_is_not_python_is_one_sentence(one_module):
     with pytest.raises(VitrailError, match=r"module\.py is not valid Python .*correct it"):
         one_module("def f(:\n")
