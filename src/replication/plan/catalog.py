@@ -27,6 +27,7 @@ from replication.plan.code import (
     modules_of_rendering,
     modules_of_report,
     modules_of_training,
+    require_function,
 )
 from replication.plan.datasets import DatasetInfo, find, load_registry
 from replication.plan.kinds import AnyRecipe
@@ -55,6 +56,7 @@ from replication.plan.recipe import short_hash
 from replication.plan.resolution import PaperAtScale
 from replication.plan.schema import Delta, load
 from replication.plan.settings import Resources, Settings, load_scale, load_settings
+from replication.plan.weights import REGISTRY, find_weights, load_weights_registry
 from vitrail.errors import VitrailError, require_known
 from vitrail.provenance import DIRTY, changed_files, checkout, head
 
@@ -712,6 +714,27 @@ class Catalog:
         whole = "every table and figure of every paper, and the report"
         add("all", whole, everything, *self.reports)
         return targets
+
+    def require_code(self) -> None:
+        """Raise a `VitrailError` where a measure or a drawing names code that is not ours.
+
+        So a misspelt function or argument is told before anything is trained. Loading a catalogue
+        does not ask for it, since it takes the time of reading the sources.
+        """
+        for measurement in self.measurements.values():
+            where = f"{measurement.paper}: measure '{measurement.name}'"
+            require_function(measurement.function, measurement.args, where)
+        for artifact in self.artifacts:
+            if artifact.draw:
+                where = f"{artifact.paper}: artifact '{artifact.name}'"
+                require_function(artifact.draw, (), where)
+
+    def require_weights(self) -> None:
+        """Raise a `VitrailError` where published weights are not in the registry."""
+        names = {run.recipe.model.published for run in self.runs.values()} - {None}
+        registry = load_weights_registry(self.root / REGISTRY) if names else {}
+        for name in sorted(names):
+            find_weights(self.weights_of(name).stem, registry)
 
     def snakemake(self, target: str, *options: str) -> str:
         """Write the command that makes a target with the settings of this catalogue."""

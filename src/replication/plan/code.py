@@ -23,6 +23,7 @@ from replication.plan.datasets import DatasetInfo
 from replication.plan.kinds import RECIPES, AnyRecipe
 from replication.plan.recipe import Training
 from replication.plan.source import code_of, syntax_tree
+from vitrail.errors import VitrailError, did_you_mean
 from vitrail.naming import HUBS
 
 SOURCES = Path(vitrail.__file__).parents[1]
@@ -102,6 +103,44 @@ def modules_of_measurement(
     if recipe is not None:
         roots |= {recipe.builder, *_named_in(recipe)}
     return closure(roots)
+
+
+def require_function(function: str, arguments: Iterable[str], where: str) -> None:
+    """Raise a `VitrailError` unless a module of ours defines a function that takes `arguments`.
+
+    The source is read, nothing is imported. `function` is ``module:function``; what it is called
+    with first is not among the `arguments`; `where` says what names it.
+    """
+    module, _, name = function.partition(":")
+    if module not in _graph().modules:
+        hint = did_you_mean(module, _graph().modules)
+        raise VitrailError(f"{where}: there is no module '{module}' in src/{hint}")
+    defined = _defined_in(module)
+    if name not in defined:
+        hint = did_you_mean(name, defined)
+        raise VitrailError(f"{where}: {module} does not define a function '{name}'{hint}")
+    if (written := defined[name]) is None:
+        return
+    taken = [argument.arg for argument in (*written.args, *written.kwonlyargs)][1:]
+    for argument in arguments:
+        if argument not in taken and not written.kwarg:
+            hint = did_you_mean(argument, taken)
+            raise VitrailError(f"{where}: {function} takes no argument '{argument}'{hint}")
+
+
+@functools.cache
+def _defined_in(module: str) -> dict[str, ast.arguments | None]:
+    """The functions at the top level of a module, with their arguments.
+
+    Of a function that is assigned, as what another one makes, they are not known: None.
+    """
+    defined: dict[str, ast.arguments | None] = {}
+    for node in syntax_tree(file_of(module)).body:
+        if isinstance(node, ast.FunctionDef):
+            defined[node.name] = node.args
+        elif isinstance(node, ast.Assign):
+            defined |= dict.fromkeys(map(ast.unparse, node.targets))
+    return defined
 
 
 def closure(roots: Iterable[str]) -> frozenset[str]:

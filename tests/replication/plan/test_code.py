@@ -230,3 +230,28 @@ def test_types_of_functions_do_not_count_and_those_of_classes_do(one_module):
 def test_a_module_that_is_not_python_is_one_sentence(one_module):
     with pytest.raises(VitrailError, match=r"module\.py is not valid Python .*correct it"):
         one_module("def f(:\n")
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "sentence"),
+    [
+        ("vitrail.measures.acuracy:accuracy", (), "did you mean 'vitrail.measures.accuracy'?"),
+        ("os.path:join", (), "there is no module 'os.path' in src/"),
+        ("vitrail.measures.accuracy:acuracy", (), "did you mean 'accuracy'?"),
+        ("vitrail.measures.accuracy:accuracy", ["batchsize"], "did you mean 'batch_size'?"),
+        ("vitrail.measures.accuracy:accuracy", ["trained"], "takes no argument 'trained'"),
+    ],
+)
+def test_code_that_does_not_exist_is_told_from_the_source(function, arguments, sentence):
+    with pytest.raises(VitrailError) as refused:
+        code.require_function(function, arguments, "x: measure 'y'")
+    assert sentence in str(refused.value)
+    assert str(refused.value).startswith("x: measure 'y': ")
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "full"])
+def test_all_code_that_the_papers_name_exists(root, scale):
+    catalog = load_catalog(root, scale=scale)
+    catalog.require_code()
+    catalog.require_weights()
+    assert len(catalog.measurements) > 200
