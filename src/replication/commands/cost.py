@@ -29,7 +29,7 @@ from typing import Any
 
 from pydantic import PositiveFloat
 
-from replication.engine.checkpoint import KEPT
+from replication.engine import CHECKPOINTS_KEPT
 from replication.engine.engine import builder_of
 from replication.ledger import read_record
 from replication.plan.catalog import Catalog, Measurement, Run, load_catalog
@@ -157,7 +157,7 @@ class Costs:
     def checkpoints_bytes(self, run: Run) -> int:
         """At most what the checkpoints of a training under way take."""
         copies = 3 + run.recipe.averages_weights  # weights, two moments, maybe a moving average
-        return KEPT * copies * self.weights_bytes(run) if training_images(run) else 0
+        return CHECKPOINTS_KEPT * copies * self.weights_bytes(run) if training_images(run) else 0
 
 
 def model_key(recipe: Training, classes: int) -> str:

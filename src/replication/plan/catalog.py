@@ -132,6 +132,17 @@ class Run(SeedFolders):
                 }
         return found
 
+    def planned_code(self, seeds: tuple[int, ...]) -> str:
+        """The digest of the code that the training of a job's seeds is planned with.
+
+        It is that of their record, while their weights are there, else that of the code now.
+        """
+        with suppress(VitrailError):
+            record = read_record(self.record(seeds))
+            if record and all(self.weights(seed).is_file() for seed in seeds):
+                return record.node.code
+        return self.code
+
 
 def trained_run(run: Run) -> TrainedRun:
     """Where the trained models of a run lie, as jobs are told it."""
@@ -548,12 +559,10 @@ class Catalog:
         if start:
             inputs += [start.records[seed] for seed in seeds]
         retrain = self.settings.retrain == "changed"
-        # Of one that other code has resumed, the last planned it.
-        last = {one.rpartition("+")[2] for one in run.trained_by(seeds)}
         return TrainingNode(
             **self._common(run, run.record(seeds), inputs),
             **self._where,
-            code="+".join(sorted(last)) if last and not retrain else run.code,
+            code=run.code if retrain else run.planned_code(seeds),
             commit=self.commit(modules_of_training(run.recipe, run.info)),
             device=self._training_device(run),
             recipe=run.recipe,
