@@ -227,7 +227,7 @@ def judge(cell: ShownCell, summary: Summary) -> Verdict:
 
 
 def _tidy_row(artifact: RenderingNode, cell: ShownCell, measurements: Measured) -> dict[str, Any]:
-    """A cell as `COLUMNS` have it, without what the whole artifact shares."""
+    """Return a cell's row of the CSV, without the columns that all rows of an artifact share."""
     known = measurements.get(cell.measurement) if cell.measurement else None
     summary = summarize(numbers_of(artifact, cell, known) if known else [])
     row = {name: getattr(cell, name) for name in ("row", "column", "metric", "unit")}
