@@ -40,15 +40,20 @@ Process = multiprocessing.get_context("fork").Process
 REQUEST_BYTES = 2**20  # more than the kernel lets a caller send at once
 
 
-def start() -> subprocess.Popen[bytes]:
+def start() -> subprocess.Popen[bytes] | None:
     """Start a server, named in `os.environ` for the commands that this process starts.
 
-    It ends with this process, or when the `stdin` of what is returned is closed.
+    It ends with this process, or when the `stdin` of what is returned is closed. None where no
+    socket can be made, as below a TMPDIR of more than about 80 characters: commands run without it.
     """
     os.environ.pop(ADDRESS, None)
     address = Path(tempfile.mkdtemp(prefix="vitrail-")) / "socket"  # in this user's own folder
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(str(address))
+        try:
+            listener.bind(str(address))
+        except OSError:
+            address.parent.rmdir()
+            return None
         listener.listen(128)  # commands wait here while the server imports
         server = subprocess.Popen(
             [sys.executable, "-m", "vitrail", "serve", str(listener.fileno())],
@@ -92,13 +97,13 @@ def serve(listener: socket.socket, command: Callable[[], None]) -> None:
             if not module.name.startswith(NOT_IMPORTED):
                 with suppress(Exception):  # the command that needs it says why it cannot
                     importlib.import_module(module.name)
-    imported = _changed_last()
+    imported = _modules()
     gc.collect()
     gc.freeze()  # a child that collects garbage must not touch, and so copy, what was imported
     while sys.stdin.fileno() not in wait([listener, sys.stdin.fileno()]):
         caller, _ = listener.accept()
         # A job notes the digest of the code as it lies on the disk: of other code it runs itself.
-        if _changed_last() == imported:
+        if _modules() == imported:
             Process(target=_answer, args=(caller, command)).start()  # also waits for the ended
         caller.close()
     address = Path(listener.getsockname())
@@ -106,10 +111,10 @@ def serve(listener: socket.socket, command: Callable[[], None]) -> None:
     address.parent.rmdir()
 
 
-def _changed_last() -> int:
-    """When the newest module of the packages was written, in nanoseconds."""
+def _modules() -> dict[Path, tuple[int, int]]:
+    """Size in bytes and time in nanoseconds of each module of the packages."""
     files = [file for package in PACKAGES for file in Path(package.__path__[0]).rglob("*.py")]
-    return max(file.stat().st_mtime_ns for file in files)
+    return {file: ((stat := file.stat()).st_size, stat.st_mtime_ns) for file in files}
 
 
 def _answer(caller: socket.socket, command: Callable[[], None]) -> None:

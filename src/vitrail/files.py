@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, whatever happens while they are written; locks."""
+"""Write files atomically (a reader finds the whole file or none), lock them, and digest them."""
 
 from __future__ import annotations
 

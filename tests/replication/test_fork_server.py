@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
@@ -127,6 +128,32 @@ def test_a_measurement_has_the_bits_of_one_without_a_server(interrupted, by_itse
     for outcome in (ours, theirs):
         del outcome["provenance"]["wall_seconds"]
     assert ours == theirs
+
+
+def test_without_a_socket_there_is_no_server(tmp_path, monkeypatch):
+    folder = tmp_path / ("a" * 100)
+    folder.mkdir()
+    monkeypatch.setattr(fork_server.tempfile, "tempdir", str(folder))
+    monkeypatch.setenv(fork_server.ADDRESS, "")
+    assert fork_server.start() is None
+    assert fork_server.ADDRESS not in os.environ
+    assert not list(folder.iterdir())
+
+
+def test_a_module_that_becomes_older_code_counts_as_changed(tmp_path, monkeypatch):
+    """As `rsync -t` puts it there, or a module is removed."""
+    package = types.SimpleNamespace(__path__=[str(tmp_path)])
+    monkeypatch.setattr(fork_server, "PACKAGES", (package,))
+    for name in ("old.py", "new.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    os.utime(tmp_path / "old.py", ns=(2000, 2000))
+    before = fork_server._modules()
+    assert fork_server._modules() == before
+    os.utime(tmp_path / "old.py", ns=(1000, 1000))
+    changed = fork_server._modules()
+    assert changed != before
+    (tmp_path / "old.py").unlink()
+    assert fork_server._modules() not in (before, changed)
 
 
 def test_an_error_is_one_sentence_and_status_two(address, tmp_path):

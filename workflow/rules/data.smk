@@ -16,8 +16,8 @@ rule fetch_dataset:
         "../../envs/environment.yml"
     params:
         data=lambda wildcards, output: Path(output[0]).parents[1],
-        version=lambda wildcards: CATALOG.datasets[wildcards.dataset].version,
-    # A download tells of its progress on the terminal, too.
+        made_of=lambda wildcards: CATALOG.made_of(wildcards.dataset),
+    # A download tells on the terminal, too, which mirror failed and how long it waits.
     shell:
         "python -m vitrail fetch {wildcards.dataset} --data {params.data:q} --receipt {output:q}"
         " 2>&1 | tee {log:q}"

@@ -12,6 +12,8 @@ try:
     require_own_package(Path())
     CATALOG = load_catalog(**config)
     TARGETS = CATALOG.targets
+    CATALOG.require_code()
+    CATALOG.require_weights()
 except VitrailError as error:
     stop(error)
 

@@ -48,7 +48,7 @@ from vitrail.errors import VitrailError
 
 Agreement = Literal["same", "within", "differs", "not compared", "missing here", "new here"]
 AGREEMENTS: tuple[Agreement, ...] = get_args(Agreement)
-# A number that stands in several cells counts as the first of these that any of them is.
+# Of a number that several cells show, the agreement that comes first here among theirs counts.
 WORSE: tuple[Agreement, ...] = (
     "differs", "missing here", "within", "same", "new here", "not compared"
 )  # fmt: skip

@@ -29,6 +29,7 @@ from typing import Any
 
 from pydantic import PositiveFloat
 
+from replication.engine import CHECKPOINTS_KEPT
 from replication.engine.engine import builder_of
 from replication.ledger import read_record
 from replication.plan.catalog import Catalog, Measurement, Run, load_catalog
@@ -40,7 +41,6 @@ from vitrail.errors import VitrailError, exit_on_error, require_known
 from vitrail.naming import import_function
 
 BYTES_OF_FLOAT = 4
-CHECKPOINTS_KEPT = 2
 BACKWARD = 3  # forward passes that a forward and a backward pass cost
 ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}  # the papers trained on A100s
 SEGMENTERS = Path("configs") / "segmentation" / "costs.csv"

@@ -154,6 +154,11 @@ def _data(catalog: Catalog) -> list[dict[str, Any]]:
 def _missing(record: dict[str, Any], catalog: Catalog) -> Iterator[str]:
     """Yield a sentence for each thing that the scale needs and that is not there."""
     software = record["software"]["other_versions"]
+    for check in (catalog.require_code, catalog.require_weights):
+        try:
+            check()
+        except VitrailError as error:
+            yield str(error)
     absent = [f"{one['package']}=={one['locked']}" for one in software if not one["installed"]]
     if absent:
         pinned = ", ".join(absent)

@@ -274,7 +274,7 @@ class Estimate:
 
     def _rate(self) -> str:
         low, high = self.costs.device.sustained
-        text = f"3 x forward over {low / 1e12:.3g} to {high / 1e12:.3g} TFLOP/s"
+        text = f"those of the passes of a step over {low / 1e12:.3g} to {high / 1e12:.3g} TFLOP/s"
         if peak := self.costs.device.peak:
             share = f"{100 * low / peak:.2g} to {100 * high / peak:.2g} %"
             text += f" ({share} of the {peak / 1e12:.0f} TFLOP/s of the data sheet)"

@@ -87,7 +87,7 @@ def _new_folder(to: Path | None) -> Iterator[Path]:
 
 def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
     from replication.engine.engine import builder_of
-    from replication.engine.hub import model_card, write_config
+    from replication.engine.hub import model_card
     from replication.engine.model import load_weights
     from replication.plan.datasets import find, load_registry
     from replication.plan.kinds import parse_recipe
@@ -106,7 +106,8 @@ def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
     if not recipe.exported:
         model = builder_of(recipe).build_model(recipe, info.classes)
         load_weights(model, weights, recipe)
-        write_config(model, recipe, info, folder)
+        if (config := trained / "config.json").is_file():  # of no registered module without timm's
+            shutil.copyfile(config, folder / config.name)
         shutil.copyfile(weights, folder / "model.safetensors")
     digest = sha256(weights)
     card = model_card(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,8 @@ DIGITS = "%.6g"
 
 def logs_of(run: Path) -> Iterator[pd.DataFrame]:
     """Yield what `by_epoch` makes of the log of each seed that has one, with a column ``seed``."""
-    folders = {int(folder.name[4:]): folder for folder in run.glob("seed*") if folder.is_dir()}
+    named = ((re.fullmatch(r"seed(0|[1-9]\d*)", file.name), file) for file in run.glob("seed*/"))
+    folders = {int(match[1]): folder for match, folder in named if match}
     for seed, folder in sorted(folders.items()):
         if (log := folder / "log.jsonl").is_file() and len(table := by_epoch(log)):
             table.insert(0, "seed", seed)

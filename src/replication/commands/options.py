@@ -12,12 +12,6 @@ if TYPE_CHECKING:
 SETTING = "as in configs/default.yaml"
 SCALE = "A scale of configs/scales/: smoke, laptop, workstation, full, ..."
 
-Target = Annotated[
-    str,
-    typer.Argument(
-        metavar="TARGET", help="A table or figure (variance_table5), a paper (variance), or all."
-    ),
-]
 Scale = Annotated[
     str | None,
     typer.Option(metavar="NAME", show_default=SETTING, help=SCALE),

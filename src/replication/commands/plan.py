@@ -10,6 +10,7 @@ import typer
 from replication.commands.options import Data, PricedDevice, Results, Runs, Scale, open_catalog
 from vitrail.commands import say
 from vitrail.commands.app import Json, command
+from vitrail.errors import VitrailError
 
 
 @command()
@@ -44,6 +45,11 @@ def plan(
     catalog = open_catalog(scale, runs, results, data)
     named = [one for target in targets for one in catalog.target(target).artifacts]
     artifacts = list({(one.paper, one.name): one for one in named}.values())
+    if not artifacts:
+        raise VitrailError(
+            f"{', '.join(targets)} has no table or figure at scale '{catalog.scale.name}'; choose "
+            "another target or another --scale"
+        )
     name, costs = costs_on(catalog, device)
     estimate = Estimate(catalog, artifacts, runs_behind(artifacts), costs)
     if as_json:

@@ -29,10 +29,10 @@ def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> 
     paper, _, recipe = name.rpartition("/")
     papers = {one.paper for one in catalog.target(target).artifacts} if target else catalog.papers
     known = {
-        (one, known): catalog.paper(one).run(known)
-        for one in sorted(papers)
-        for known in catalog.paper(one).recipes
-        if not paper or one == paper
+        (of_paper, name): catalog.paper(of_paper).run(name)
+        for of_paper in sorted(papers)
+        for name in catalog.paper(of_paper).recipes
+        if not paper or of_paper == paper
     }
     # Recipes that share a run are found by their own names, and by the one of its folder.
     found = {

@@ -7,19 +7,21 @@ whole, and an interrupted fetch is repeated without harm.
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 import tarfile
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from replication.data.download import alone, download, writing
 from replication.data.layout import verify
 from vitrail.errors import VitrailError
+from vitrail.files import write_atomically
 from vitrail.naming import import_function
 
 if TYPE_CHECKING:
@@ -31,22 +33,32 @@ DAMAGED = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, E
 def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
     """Find a dataset below the data root, or download or make it; return each split's images.
 
-    Files placed by hand where the download would put them are used. What is made is made anew:
-    that takes seconds, and leaves no other version. Raises VitrailError if it must be placed by
-    hand and is not there, no mirror serves it, what is there is damaged, or the disk is full or not
-    writable.
+    Files placed by hand where the download would put them are used. What was downloaded by other
+    digests than the entry has now is fetched again; the folder holds a note of them. What is made
+    is made anew: that takes seconds, and leaves no other version. Raises VitrailError if it must be
+    placed by hand and is not there, no mirror serves it, what is there is damaged, or the disk is
+    full or not writable.
     """
-    if info.source != "made":
+    folder = root / info.folder
+    digests, note = {file.name: list(file.checksum) for file in info.files}, _note(folder, info)
+    before = json.loads(note.read_text()) if info.files and note.is_file() else digests
+    if info.source != "made" and before == digests:
         try:
-            return verify(info, root)
+            found = verify(info, root)
         except VitrailError:
             if info.source != "download":
                 raise
-    folder = root / info.folder
+        else:
+            if info.files and not note.is_file():
+                with suppress(OSError):  # a folder of others may be read only
+                    note.write_text(json.dumps(digests))
+            return found
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with alone(folder / ".fetching", f"into {folder}"):
         for file in info.files:
+            if before.get(file.name) != digests[file.name]:
+                (folder / file.name).unlink(missing_ok=True)
             try:
                 download(file, folder / file.name)
             except VitrailError as error:
@@ -60,7 +72,15 @@ def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
         if info.prepare:
             with _replacing(folder) as made:
                 import_function(info.prepare, "configs/datasets.yaml")(info, folder, made)
+        if info.files:
+            with writing(note):
+                write_atomically(note, json.dumps(digests))
     return verify(info, root)
+
+
+def _note(folder: Path, info: DatasetInfo) -> Path:
+    """Where the digests stand by which a dataset's files were downloaded or first verified."""
+    return folder / f".fetched-{info.name}.json"
 
 
 def _unpack(archive: Path) -> None:

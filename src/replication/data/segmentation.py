@@ -19,10 +19,8 @@ from vitrail.images.decoding import IGNORED, read_image, read_mask
 from vitrail.images.opening import stems
 
 if TYPE_CHECKING:
-    from vitrail.images.opening import Split
-
-if TYPE_CHECKING:
     from replication.plan.datasets import DatasetInfo
+    from vitrail.images.opening import Split
 
 ADE_FOLDERS: dict[Split, str] = {"train": "training", "val": "validation"}
 

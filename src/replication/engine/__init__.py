@@ -6,3 +6,6 @@ loss under the same loop), `optimizer`, `model`, `vitrail.seeding` (why no gener
 saved), `team`, then what a long run needs: `run_folder`, `checkpoint`, `journal`, `weights`.
 Importing this package imports none of them.
 """
+
+CHECKPOINTS_KEPT = 2
+"""So many of a run's newest checkpoints stay: the last one may turn out to be damaged."""

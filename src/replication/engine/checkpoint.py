@@ -18,10 +18,9 @@ from typing import Any, cast
 
 import torch
 
+from replication.engine import CHECKPOINTS_KEPT
 from vitrail.errors import VitrailError, first_line
 from vitrail.files import atomic_path, clear_temporaries, sha256, write_atomically
-
-KEPT = 2
 
 
 class Checkpoints:
@@ -46,7 +45,7 @@ class Checkpoints:
                 size, digest = file.tell(), file.sha256.hexdigest()
             seal = {**self._owner, "step": step, "bytes": size, "sha256": digest}
             write_atomically(path.with_suffix(".json"), json.dumps(seal))
-        for old in self._paths()[KEPT:]:
+        for old in self._paths()[CHECKPOINTS_KEPT:]:
             self._delete(old)
         return path
 

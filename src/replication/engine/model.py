@@ -58,8 +58,7 @@ def load_weights(model: nn.Module, path: Path, recipe: AnyRecipe) -> None:
     Raises VitrailError if the file is missing, damaged, of another recipe or architecture.
     """
     require_recipe(path, recipe.hash)
-    remedy = "the code of the model has changed since; delete the run folder and train again"
-    _fill(model, path, recipe, remedy)
+    _fill(model, path, recipe, f"the code of the model has changed since; {again(path)}")
 
 
 def require_recipe(path: Path, recipe_hash: str) -> None:
@@ -78,8 +77,17 @@ def require_recipe(path: Path, recipe_hash: str) -> None:
     if owner.get("recipe_hash") != recipe_hash:
         raise VitrailError(
             f"{path} holds weights of recipe {owner.get('recipe_hash')}, not of recipe "
-            f"{recipe_hash}: train again, or point to this recipe's run folder"
+            f"{recipe_hash}: {again(path)}, or point to this recipe's run folder"
         )
+
+
+def again(path: Path) -> str:
+    """Say how the weights of a seed are trained again, in the folder of their run."""
+    # Snakemake goes by the records, and a training keeps what it finds in its folder.
+    return (
+        f"delete {path.parent} and run snakemake TARGET --forcerun RECORD to train this seed "
+        f"again, where RECORD is the file {path.parent.parent}/trained-*.json of this seed"
+    )
 
 
 def _fill(model: nn.Module, path: Path, recipe: AnyRecipe, remedy: str) -> None:
@@ -102,16 +110,14 @@ def weights_owner(path: Path) -> dict[str, Any]:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
     except (SafetensorError, OSError) as error:
-        raise VitrailError(
-            f"{path} is damaged ({first_line(error)}): delete it and make it again"
-        ) from None
+        raise VitrailError(f"{path} is damaged ({first_line(error)}): {again(path)}") from None
     try:
         owner = json.loads(metadata.get("run", "{}"))
     except ValueError:
         owner = None
     if not isinstance(owner, dict):
         raise VitrailError(
-            f"{path} names no run as its own (its metadata 'run' is {metadata['run']!r}): delete "
-            "it and make it again"
+            f"{path} names no run as its own (its metadata 'run' is {metadata['run']!r}): "
+            f"{again(path)}"
         )
     return owner

@@ -227,7 +227,7 @@ def judge(cell: ShownCell, summary: Summary) -> Verdict:
 
 
 def _tidy_row(artifact: RenderingNode, cell: ShownCell, measurements: Measured) -> dict[str, Any]:
-    """A cell as `COLUMNS` have it, without what the whole artifact shares."""
+    """Return a cell's row of the CSV, without the columns that all rows of an artifact share."""
     known = measurements.get(cell.measurement) if cell.measurement else None
     summary = summarize(numbers_of(artifact, cell, known) if known else [])
     row = {name: getattr(cell, name) for name in ("row", "column", "metric", "unit")}
@@ -251,7 +251,7 @@ def numbers_of(artifact: RenderingNode, cell: ShownCell, known: Mapping[str, Any
     """The number of a cell under each seed that has one.
 
     Raises:
-        VitrailError: the measurement lacks the cell's key, or holds an array there.
+        VitrailError: the measurement lacks the cell's key, or holds no number there.
     """
     place = f"{artifact.paper} {artifact.name}, cell ({cell.row}, {cell.column})"
     of_seeds = known["values"].values()
@@ -261,9 +261,10 @@ def numbers_of(artifact: RenderingNode, cell: ShownCell, known: Mapping[str, Any
                 f"{place}: the measurement '{known['name']}' has no value '{cell.key}'"
                 f"{did_you_mean(cell.key, values)}"
             )
-        if isinstance(values[cell.key], list):
+        if isinstance(value := values[cell.key], list | str | dict):
+            held = "an array" if isinstance(value, list) else f"of type {type(value).__name__}"
             raise VitrailError(
-                f"{place}: '{cell.key}' of the measurement '{known['name']}' is an array; "
+                f"{place}: '{cell.key}' of the measurement '{known['name']}' is {held}; "
                 "name a key that holds one number"
             )
     numbers = [values[cell.key] for values in of_seeds]

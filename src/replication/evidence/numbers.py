@@ -294,7 +294,7 @@ def _notes(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> list[str]
 
 
 def _allowed(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> str:
-    """What may differ, for the kinds of cells that this table judges by a difference."""
+    """Say how far numbers may differ, for each kind of cell that this table judges."""
     facts = {(cell.row, cell.column) for cell in artifact.cells if cell.exact}
     found = set()
     for cell in cells[cells["verdict"].isin(["within", "outside"])].to_dict("records"):

@@ -71,7 +71,7 @@ def refreshed(text: str, results: Path, where: str) -> str:
 def _evaluate(expression: str, results: Path, where: str) -> float:
     try:
         return float(_value(ast.parse(" ".join(expression.split()), mode="eval").body, results))
-    except (SyntaxError, TypeError, ArithmeticError, LookupError) as error:
+    except (SyntaxError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         raise VitrailError(f"{where}: the comment '{expression}' says no number: {error}") from None
     except VitrailError as error:
         raise VitrailError(f"{where}: the comment '{expression}': {error}") from None
@@ -103,8 +103,11 @@ def _count(target: str, verdict: str, results: Path) -> int:
 
 
 def _cells(target: str, results: Path) -> pd.DataFrame:
-    paper, _, artifact = target.partition("_")
-    return read_cells(results / paper / f"{artifact}.csv")
+    papers = [file.name for file in results.glob("*/") if target.startswith(f"{file.name}_")]
+    if not papers:
+        raise VitrailError(f"{results} has no results of the paper of '{target}'")
+    paper = max(papers, key=len)  # one may be called as another begins: octic, octic_more
+    return read_cells(results / paper / f"{target.removeprefix(paper)[1:]}.csv")
 
 
 def _cell(target: str, field: str, place: Sequence[ast.expr], results: Path) -> float:

@@ -8,6 +8,7 @@ graph stays fast, and knows no paper, dataset or scale by name.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import shlex
@@ -22,9 +23,11 @@ from replication.plan.code import (
     digest,
     file_of,
     modules_of_measurement,
+    modules_of_preparation,
     modules_of_rendering,
     modules_of_report,
     modules_of_training,
+    require_function,
 )
 from replication.plan.datasets import DatasetInfo, find, load_registry
 from replication.plan.kinds import AnyRecipe
@@ -53,8 +56,11 @@ from replication.plan.recipe import short_hash
 from replication.plan.resolution import PaperAtScale
 from replication.plan.schema import Delta, load
 from replication.plan.settings import Resources, Settings, load_scale, load_settings
+from replication.plan.weights import REGISTRY, find_weights, load_weights_registry
 from vitrail.errors import VitrailError, require_known
 from vitrail.provenance import DIRTY, changed_files, checkout, head
+
+COPYING = Resources(mem_mb=16000, runtime=60)  # at most, of a training of no steps
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,17 @@ class Run(SeedFolders):
                     if str(seed) in facts
                 }
         return found
+
+    def planned_code(self, seeds: tuple[int, ...]) -> str:
+        """The digest of the code that the training of a job's seeds is planned with.
+
+        It is that of their record, while their weights are there, else that of the code now.
+        """
+        with suppress(VitrailError):
+            record = read_record(self.record(seeds))
+            if record and all(self.weights(seed).is_file() for seed in seeds):
+                return record.node.code
+        return self.code
 
 
 def trained_run(run: Run) -> TrainedRun:
@@ -507,7 +524,7 @@ class Catalog:
     def resources(self, job: Run | Measurement) -> Resources:
         """What the training of a run, or a measurement, asks for.
 
-        A training of no epochs only copies weights, and a measurement on the CPU needs no GPU.
+        A training of no steps only copies weights, and a measurement on the CPU needs no GPU.
         """
         run = job if isinstance(job, Run) else job.on
         jobs = self.paper(job.paper).jobs(run.name if run else None)
@@ -518,6 +535,9 @@ class Catalog:
             asked = jobs.resources_of("evaluate" if job.run else "benchmark")
             on_cpu = job.device == "cpu"
         update = {"nodes": 1, "gpus": 0, "threads": 1} if on_cpu else {}
+        if on_cpu and isinstance(job, Run):
+            most = {"mem_mb": COPYING.mem_mb, "runtime": COPYING.runtime}
+            update |= {name: min(most[name], getattr(asked, name)) for name in most}
         return asked.model_copy(update=update)
 
     def _training_device(self, run: Run) -> str:
@@ -539,12 +559,10 @@ class Catalog:
         if start:
             inputs += [start.records[seed] for seed in seeds]
         retrain = self.settings.retrain == "changed"
-        # Of one that other code has resumed, the last planned it.
-        last = {one.rpartition("+")[2] for one in run.trained_by(seeds)}
         return TrainingNode(
             **self._common(run, run.record(seeds), inputs),
             **self._where,
-            code="+".join(sorted(last)) if last and not retrain else run.code,
+            code=run.code if retrain else run.planned_code(seeds),
             commit=self.commit(modules_of_training(run.recipe, run.info)),
             device=self._training_device(run),
             recipe=run.recipe,
@@ -670,6 +688,12 @@ class Catalog:
         """The file that says that a dataset is there and sound."""
         return self.data_root / ".verified" / f"{dataset}.json"
 
+    def made_of(self, dataset: str) -> str:
+        """What decides the files of a dataset, as JSON: its entry, and the code that makes them."""
+        info = find(dataset, self.datasets)
+        modules = modules_of_preparation(info)
+        return json.dumps({"entry": info.decisive, "code": digest(modules) if modules else None})
+
     def weights_of(self, published: str) -> Path:
         """The file that holds published weights: those of a timm model, or at a URL."""
         name = Path(published.rpartition("/")[2]).stem if "://" in published else published
@@ -699,6 +723,27 @@ class Catalog:
         whole = "every table and figure of every paper, and the report"
         add("all", whole, everything, *self.reports)
         return targets
+
+    def require_code(self) -> None:
+        """Raise a `VitrailError` where a measure or a drawing names code that is not ours.
+
+        So a misspelt function or argument is told before anything is trained. Loading a catalogue
+        does not ask for it, since it takes the time of reading the sources.
+        """
+        for measurement in self.measurements.values():
+            where = f"{measurement.paper}: measure '{measurement.name}'"
+            require_function(measurement.function, measurement.args, where)
+        for artifact in self.artifacts:
+            if artifact.draw:
+                where = f"{artifact.paper}: artifact '{artifact.name}'"
+                require_function(artifact.draw, (), where)
+
+    def require_weights(self) -> None:
+        """Raise a `VitrailError` where published weights are not in the registry."""
+        names = {run.recipe.model.published for run in self.runs.values()} - {None}
+        registry = load_weights_registry(self.root / REGISTRY) if names else {}
+        for name in sorted(names):
+            find_weights(self.weights_of(name).stem, registry)
 
     def snakemake(self, target: str, *options: str) -> str:
         """Write the command that makes a target with the settings of this catalogue."""

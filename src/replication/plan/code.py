@@ -1,7 +1,7 @@
 """What a number depends on in the code, as one digest.
 
 Counted are the modules that measure, build the model, register what it is made of by name and open
-the dataset, and all that these import, without comments, docstrings and the messages of errors. The
+the dataset, and all that these import, as `replication.plan.source.code_of` gives their code. The
 imports are read from the source (by grimp), so nothing is imported. A package decides whether a
 module counts (`COUNTS`): planning, rendering and talking to people decide no number, and neither
 does `PLUMBING`.
@@ -23,6 +23,7 @@ from replication.plan.datasets import DatasetInfo
 from replication.plan.kinds import RECIPES, AnyRecipe
 from replication.plan.recipe import Training
 from replication.plan.source import code_of, syntax_tree
+from vitrail.errors import VitrailError, did_you_mean
 from vitrail.naming import HUBS
 
 SOURCES = Path(vitrail.__file__).parents[1]
@@ -75,6 +76,11 @@ def modules_of_training(recipe: AnyRecipe, dataset: DatasetInfo) -> frozenset[st
     return closure({*recipe.code, *_named_in(recipe), *_openers([dataset])})
 
 
+def modules_of_preparation(info: DatasetInfo) -> frozenset[str]:
+    """The modules that decide what is made for a dataset, if something is."""
+    return closure([_module(info.prepare)]) if info.prepare else frozenset()
+
+
 def modules_of_rendering(draw: str | None) -> frozenset[str]:
     """The modules that render: what all artifacts share, and a figure's own function."""
     return frozenset(RENDERING) | (closure([_module(draw)]) if draw else frozenset())
@@ -97,6 +103,44 @@ def modules_of_measurement(
     if recipe is not None:
         roots |= {recipe.builder, *_named_in(recipe)}
     return closure(roots)
+
+
+def require_function(function: str, arguments: Iterable[str], where: str) -> None:
+    """Raise a `VitrailError` unless a module of ours defines a function that takes `arguments`.
+
+    The source is read, nothing is imported. `function` is ``module:function``; what it is called
+    with first is not among the `arguments`; `where` says what names it.
+    """
+    module, _, name = function.partition(":")
+    if module not in _graph().modules:
+        hint = did_you_mean(module, _graph().modules)
+        raise VitrailError(f"{where}: there is no module '{module}' in src/{hint}")
+    defined = _defined_in(module)
+    if name not in defined:
+        hint = did_you_mean(name, defined)
+        raise VitrailError(f"{where}: {module} does not define a function '{name}'{hint}")
+    if (written := defined[name]) is None:
+        return
+    taken = [argument.arg for argument in (*written.args, *written.kwonlyargs)][1:]
+    for argument in arguments:
+        if argument not in taken and not written.kwarg:
+            hint = did_you_mean(argument, taken)
+            raise VitrailError(f"{where}: {function} takes no argument '{argument}'{hint}")
+
+
+@functools.cache
+def _defined_in(module: str) -> dict[str, ast.arguments | None]:
+    """The functions at the top level of a module, with their arguments.
+
+    Of a function that is assigned, as what another one makes, they are not known: None.
+    """
+    defined: dict[str, ast.arguments | None] = {}
+    for node in syntax_tree(file_of(module)).body:
+        if isinstance(node, ast.FunctionDef):
+            defined[node.name] = node.args
+        elif isinstance(node, ast.Assign):
+            defined |= dict.fromkeys(map(ast.unparse, node.targets))
+    return defined
 
 
 def closure(roots: Iterable[str]) -> frozenset[str]:

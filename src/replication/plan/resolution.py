@@ -28,7 +28,7 @@ from replication.plan.schema import (
     refuse_unmatched,
 )
 from replication.plan.settings import Jobs, Scale, known_scales
-from vitrail.errors import VitrailError, did_you_mean
+from vitrail.errors import VitrailError, did_you_mean, require_known
 
 
 class PaperAtScale:
@@ -76,11 +76,11 @@ class PaperAtScale:
         """What is written of a recipe at this scale, with the origin of each value."""
         self.require(name)
         written = merge(self.recipes[name], *self._matching("recipes", name))
-        dataset, stand_ins = written.get("data", {}).get("dataset"), self.stand_ins
-        if dataset in stand_ins:
+        dataset, stand_ins = self._dataset(name, written), self.stand_ins
+        if dataset is not None and dataset in stand_ins:
             place = place_of(stand_ins, dataset) or ""
             written = merge(written, {"data": _placed("dataset", stand_ins[dataset], place)})
-        return self._completed(written)
+        return self._completed(name, written)
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def as_printed(self, name: str) -> bool:
@@ -98,7 +98,7 @@ class PaperAtScale:
     def printed_values(self, name: str) -> Placed:
         """What is written of a recipe before any scale, with the origin of each value."""
         self.require(name)
-        return self._completed(self.recipes[name])
+        return self._completed(name, self.recipes[name])
 
     def changes(self, name: str) -> dict[str, str]:
         """What this scale changes of a recipe, as ``15 (paper: 100)`` by field.
@@ -190,13 +190,26 @@ class PaperAtScale:
         ]
 
     def _recipe(self, name: str, values: Delta) -> AnyRecipe:
-        where = f"{self.recipes_path}, recipe '{name}' at scale '{self.scale.name}'"
-        return parse_recipe(values, where)
+        return parse_recipe(values, self._where(name))
 
-    def _completed(self, written: Delta) -> Placed:
+    def _where(self, name: str) -> str:
+        return f"{self.recipes_path}, recipe '{name}' at scale '{self.scale.name}'"
+
+    def _dataset(self, name: str, written: Delta) -> str | None:
+        """The dataset that is written for a recipe; VitrailError if it is no name."""
+        data = written.get("data")
+        dataset = data.get("dataset") if isinstance(data, dict) else None
+        if dataset is not None and not isinstance(dataset, str):
+            raise VitrailError(
+                f"{self._where(name)}: data.dataset is {dataset!r}; give the name of one dataset"
+            )
+        return dataset
+
+    def _completed(self, name: str, written: Delta) -> Placed:
         """Add what nobody writes: the dataset's version, and what the kind derives."""
+        require_known(f"{self._where(name)}: task", str(written["task"]), KINDS)
         more: dict[str, Placed] = {}
-        if (dataset := written.get("data", {}).get("dataset")) is not None:
+        if (dataset := self._dataset(name, written)) is not None:
             version = find(dataset, self.datasets).version
             place = f"configs/datasets.yaml: the version of {dataset}"
             more["data"] = _placed("version", version, place)

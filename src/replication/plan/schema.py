@@ -186,9 +186,10 @@ def load(model: type[Model], path: Path) -> Model:
 
 
 def load_entries(model: type[Model], path: Path, kind: str) -> dict[str, Model]:
-    """Read a registry: names, which `model` is told too, to its other fields.
+    """Read a registry: a mapping from the name of each entry to its fields, without the name.
 
-    Raises VitrailError where the file is missing, or an entry (of this `kind`) is wrong.
+    Each entry becomes a `model`, whose field `name` is that name. Raises VitrailError where the
+    file is missing, or an entry (of this `kind`) is wrong.
     """
     entries: Any = read_yaml(path)
     if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):

@@ -74,7 +74,7 @@ class Jobs(Strict):
     resources: dict[Step, Resources] = {}
 
     def with_deltas(self, deltas: Iterable[Jobs]) -> Jobs:
-        """Lay what each of the others sets over this."""
+        """Return these settings with what `deltas` set laid over them, in their order."""
         own = set(Jobs.model_fields)
         written = (one.model_dump(include=own, exclude_unset=True) for one in (self, *deltas))
         return Jobs.model_validate(merge({}, *written))

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import posixpath
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from vitrail.errors import VitrailError, require_known
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _WITH_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
+_TYPES = ("typing", "collections.abc")  # modules of types, which compute nothing
 
 
 def syntax_tree(path: Path) -> ast.Module:
@@ -26,22 +28,40 @@ def syntax_tree(path: Path) -> ast.Module:
 
 
 def code_of(path: Path) -> str:
-    """Return a Python file's code, without comments, docstrings and the messages of errors.
+    """Return a Python file's code, without what decides no number.
 
-    Raises VitrailError as `syntax_tree`.
+    Left out are comments, docstrings, the messages of errors, annotations of arguments and returns,
+    ``if TYPE_CHECKING`` blocks and imports of types. Annotations in classes stay: dataclasses read
+    them. Raises VitrailError as `syntax_tree`.
     """
     tree = syntax_tree(path)
     waiting: list[ast.AST] = [tree]
     while waiting:  # through statements alone: no expression holds a docstring
         node = waiting.pop()
         if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
+            node.body = node.body[1:]
+        if isinstance(body := getattr(node, "body", None), list):
+            node.body = [*_deciding(body)] or [ast.Pass()]  # type: ignore[attr-defined]
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.returns = None
+            for argument in ast.walk(node.args):
+                if isinstance(argument, ast.arg):
+                    argument.annotation = None
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             node.exc.args, node.exc.keywords = [], []
         if isinstance(node, ast.Assert):
             node.msg = None
         waiting += (one for one in ast.iter_child_nodes(node) if isinstance(one, _WITH_STATEMENTS))
     return ast.unparse(tree)
+
+
+def _deciding(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that run and are no imports of types."""
+    for statement in statements:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+            yield from _deciding(statement.orelse)
+        elif not (isinstance(statement, ast.ImportFrom) and statement.module in _TYPES):
+            yield statement
 
 
 FOLDER = Path("configs") / "segmentation"

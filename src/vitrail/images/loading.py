@@ -128,7 +128,10 @@ class EvaluationSamples(Dataset[tuple[Tensor, int]]):
 
 
 def evenly_spread(total: int, count: int | None) -> list[int]:
-    """So many of the indices below `total`, at equal distances from 0 on; None or too many: all."""
+    """Return `count` indices spread evenly over ``range(total)``, the first of them 0.
+
+    All of them where `count` is None or larger than `total`.
+    """
     count = total if count is None else min(count, total)
     return [index * total // count for index in range(count)]
 

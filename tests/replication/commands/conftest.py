@@ -55,7 +55,7 @@ SMOKE = {
 ARTIFACTS = {
     "measures": {
         "accuracy": {"function": "vitrail.measures.accuracy:accuracy", "on": "run"},
-        "facts": {"function": "vitrail.nothing:facts"},
+        "facts": {"function": "vitrail.measures.architecture:count"},
     },
     "artifacts": {
         "table1": {

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from replication.commands.curves import draw
-from replication.commands.logs import by_epoch
+from replication.commands.logs import by_epoch, logs_of
 from vitrail.errors import VitrailError
 
 
@@ -57,6 +57,12 @@ def test_each_seed_is_a_line_of_each_panel(tmp_path):
     for words in ("training loss", "learning rate", "top1 on validation", "seed 2", "seed 10"):
         assert words in drawn
     assert (tmp_path / "run" / "curves.png").stat().st_size > 10_000
+
+
+def test_a_folder_that_is_no_seed_is_passed_over(tmp_path):
+    for name in ("seed0", "seed0.bak", "seeds", "seed01"):
+        write_log(tmp_path / name, [entry(100, 2.0), entry(200, 1.0)])
+    assert [set(table["seed"]) for table in logs_of(tmp_path)] == [{0}]
 
 
 def test_a_run_that_is_not_validated_has_two_panels(tmp_path):

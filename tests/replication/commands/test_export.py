@@ -1,6 +1,7 @@
 """A run leaves as timm takes it, and comes back with the same bits."""
 
 import errno
+import json
 import re
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import yaml
 
 from replication.commands.export import export
+from replication.engine.hub import write_config
 from replication.engine.model import save_weights
 from replication.engine.recipes.classification import ClassificationRecipe
 from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
@@ -43,7 +45,9 @@ def run(tmp_path, root, registry, monkeypatch):
     )
     seed = tmp_path / "run" / "seed0"
     seed.mkdir(parents=True)
-    save_weights(build_model(recipe, 10).state_dict(), seed / "weights.safetensors", recipe, 0)
+    model = build_model(recipe, 10)
+    save_weights(model.state_dict(), seed / "weights.safetensors", recipe, 0)
+    write_config(model, recipe, registry["digits"], seed)
     (seed / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     for name, digest in (("accuracy", sha256(seed / "weights.safetensors")), ("stale", "0" * 64)):
         node = MeasurementNode(
@@ -110,13 +114,26 @@ def test_the_model_card_has_recipe_data_licence_and_the_numbers_of_these_weights
         assert part in card
 
 
-def test_a_backbone_of_self_supervision_is_one_without_a_head(tmp_path, root, monkeypatch):
+def test_the_configuration_is_that_of_the_training(run, tmp_path):
+    """The registry's mean and standard deviation may have changed since."""
+    path = run / "seed0" / "config.json"
+    config = json.loads(path.read_text())
+    config["pretrained_cfg"]["mean"] = [0.125, 0.25, 0.5]
+    path.write_text(json.dumps(config))
+    export(run, tmp_path / "mine", 0, None)
+    assert (tmp_path / "mine" / "config.json").read_text() == path.read_text()
+
+
+def test_a_backbone_of_self_supervision_is_one_without_a_head(
+    tmp_path, root, registry, monkeypatch
+):
     monkeypatch.chdir(root)
     recipe = SelfSupervisionRecipe.model_validate(SELF_SUPERVISION)
     seed = tmp_path / "run" / "seed0"
     seed.mkdir(parents=True)
     model = build_backbone(recipe, 0).eval()
     save_weights(model.state_dict(), seed / "weights.safetensors", recipe, 0)
+    write_config(model, recipe, registry[recipe.data.dataset], seed)
     (seed / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     export(seed.parent, tmp_path / "mine", 0, None)
     taken = timm.create_model(f"local-dir:{tmp_path / 'mine'}", pretrained=True).eval()

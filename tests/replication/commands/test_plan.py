@@ -160,3 +160,12 @@ def test_what_is_evaluated_on_imagenet_is_published_and_not_trained(root):
         assert run.info.name == "imagenet"
         assert run.recipe.model.published
         assert training_images(run) == 0
+
+
+def test_a_target_of_nothing_at_a_scale_is_refused_in_a_sentence(vitrail, catalog, checkout):
+    folder = checkout / "configs" / "papers" / "tiny" / "scales"
+    folder.mkdir(exist_ok=True)
+    (folder / "full.yaml").write_text("artifacts: []\n")
+    done = vitrail("plan", "tiny", "--scale", "full")
+    assert done.code == 2
+    assert "tiny has no table or figure at scale 'full'; choose another target" in done.err

@@ -47,10 +47,29 @@ def complaint(info, root) -> str:
 
 
 def leftovers(root):
-    return {file.name for file in (root / "cifar10").iterdir()} - {".fetching"}
+    names = {file.name for file in (root / "cifar10").iterdir()}
+    return names - {".fetching", ".fetched-cifar10.json"}
 
 
 WHOLE = {"cifar-10-python.tar.gz", "cifar-10-batches-py"}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_files_of_other_digests_are_fetched_again(cifar10, tmp_path, server, kept):
+    """Also where the archive of the older files was deleted."""
+    fetch(cifar10("good"), tmp_path)
+    folder = tmp_path / "cifar10" / "cifar-10-batches-py"
+    if not kept:
+        (tmp_path / "cifar10" / "cifar-10-python.tar.gz").unlink()
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        tar.add(folder, "cifar-10-batches-py")
+        added = tarfile.TarInfo("cifar-10-batches-py/added")
+        added.size = 3
+        tar.addfile(added, io.BytesIO(b"new"))
+    server.content = archive.getvalue()
+    fetch(cifar10("good", content=server.content), tmp_path)
+    assert (folder / "added").read_bytes() == b"new"
 
 
 def test_a_dataset_is_downloaded_unpacked_and_verified(cifar10, tmp_path, server):

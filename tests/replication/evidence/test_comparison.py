@@ -176,6 +176,11 @@ def test_a_cell_cannot_show_an_array(build):
         compare(build.table(build.cell()), build.measured({"A/x": [1.0]}))
 
 
+def test_a_cell_cannot_show_a_text(build):
+    with pytest.raises(VitrailError, match=r"'A/x' of the measurement 'accuracy' is of type str;"):
+        compare(build.table(build.cell()), build.measured({"A/x": "AAEC"}))
+
+
 def test_cells_come_back_from_their_file_as_they_were(build, tmp_path):
     artifact = build.table(build.cell("none", printed="NA"), build.cell("B", printed=80.0))
     cells = compare(artifact, build.measured({"none/x": 91.0, "B/x": None}))

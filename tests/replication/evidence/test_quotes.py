@@ -52,6 +52,13 @@ def test_a_quoted_number_becomes_that_of_its_cells(results, written, now):
     assert refreshed(written, results, "README.md") == now
 
 
+def test_a_paper_may_be_called_as_another_begins(results):
+    (results / "shift").rename(results / "my_paper")
+    (results / "my").mkdir()
+    comment = SWIN.replace("shift", "my_paper")
+    assert refreshed(f"9<!-- {comment} -->", results, "README.md") == f"82<!-- {comment} -->"
+
+
 @pytest.mark.parametrize(
     ("comment", "said"),
     [
@@ -63,6 +70,9 @@ def test_a_quoted_number_becomes_that_of_its_cells(results, written, now):
         ("exec(1)", "exec"),
         ('shift_table1["Swin", "C / Acc."] / 0', "division by zero"),
         ('shift_table9["Swin", "C / Acc."]', "table9.csv"),
+        ('shitf_table1["Swin", "C / Acc."]', "no results of the paper of 'shitf_table1'"),
+        ("shift_table1[row, column]", "says no number"),
+        ("mean()", "says no number"),
     ],
 )
 def test_a_comment_that_names_no_number_is_refused_with_its_document(results, comment, said):

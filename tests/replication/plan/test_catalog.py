@@ -289,9 +289,10 @@ def test_a_training_is_planned_with_the_code_that_its_record_names(small_checkou
         run.seed_folder(seed).mkdir(parents=True)
         run.weights(seed).write_text("weights")
     facts = {str(seed): {"code": "0123456789abcdef+fedcba9876543210"} for seed in seeds}
-    complete(new, {"sha256": dict.fromkeys(facts, ""), "facts": facts})
+    old = new.model_copy(update={"code": "fedcba9876543210"})
+    complete(old, {"sha256": dict.fromkeys(facts, ""), "facts": facts})
     assert run.trained_by(seeds) == {"0123456789abcdef+fedcba9876543210"}
-    assert planned().code == "fedcba9876543210"  # which has resumed it
+    assert planned() == old  # so nothing is due, whatever code its seeds began with
     again = planned(retrain="changed")
     assert (again.code, again.retrain, planned().retrain) == (run.code, True, False)
     record = run.record(seeds).read_text()
@@ -499,6 +500,9 @@ def test_a_job_asks_for_no_gpu_that_it_does_not_use(small_checkout, edit):
     paper = catalog.paper("template")
     assert catalog.resources(paper.run("narrow")).gpus == 8
     assert catalog.resources(paper.run("wide")).gpus == 0
+    trained, copied = (catalog.resources(paper.run(name)) for name in ("narrow", "wide"))
+    assert copied.mem_mb < trained.mem_mb
+    assert copied.runtime < trained.runtime
     assert catalog.resources(paper.measurement("accuracy", "wide")).gpus == 1
     assert catalog.resources(paper.measurement("parameters", "wide")).gpus == 0
 
@@ -528,3 +532,14 @@ def test_unknown_names_get_a_suggestion(small_checkout, ask, sentence):
 def test_outside_a_checkout_one_is_told_where_to_go(tmp_path):
     with pytest.raises(VitrailError, match="run this from the project's root"):
         load_catalog(tmp_path)
+
+
+def test_a_dataset_is_fetched_anew_where_its_files_or_their_code_change(root, monkeypatch):
+    catalog = load_catalog(root)
+    info = catalog.datasets["cifar10"]
+    file = info.files[0].model_copy(update={"sha256": "0" * 64, "md5": None})
+    before = catalog.made_of("cifar10"), catalog.made_of("scenes")
+    catalog.datasets["cifar10"] = info.model_copy(update={"files": [file]})
+    assert catalog.made_of("cifar10") != before[0]
+    monkeypatch.setattr("replication.plan.catalog.digest", lambda modules: "other code")
+    assert catalog.made_of("scenes") != before[1]

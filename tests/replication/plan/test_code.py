@@ -212,6 +212,46 @@ def test_the_words_of_an_error_do_not_count_and_when_it_is_raised_does(one_modul
     assert one_module("def f(x):\n    assert x > 0\n") != before
 
 
+def test_types_of_functions_do_not_count_and_those_of_classes_do(one_module):
+    before = one_module("def f(x, *more, y=1):\n    return 2 * x\n")
+    typed = (
+        "from collections.abc import Iterable\nfrom typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from torch import Tensor\n"
+        "def f(x: Tensor, *more: Iterable[int], y: int = 1) -> Tensor:\n    return 2 * x\n"
+    )
+    assert one_module(typed) == before
+    assert one_module(typed.replace("int = 1", "int = 2")) != before
+    assert one_module(f"import torch\n{typed}") != before
+    chosen = "if TYPE_CHECKING:\n    A = int\nelse:\n    A = float\n"
+    assert one_module(chosen) == one_module("A = float\n") != one_module("A = int\n")
+    assert one_module("class A:\n    x: int\n") != one_module("class A:\n    x: float\n")
+
+
 def test_a_module_that_is_not_python_is_one_sentence(one_module):
     with pytest.raises(VitrailError, match=r"module\.py is not valid Python .*correct it"):
         one_module("def f(:\n")
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "sentence"),
+    [
+        ("vitrail.measures.acuracy:accuracy", (), "did you mean 'vitrail.measures.accuracy'?"),
+        ("os.path:join", (), "there is no module 'os.path' in src/"),
+        ("vitrail.measures.accuracy:acuracy", (), "did you mean 'accuracy'?"),
+        ("vitrail.measures.accuracy:accuracy", ["batchsize"], "did you mean 'batch_size'?"),
+        ("vitrail.measures.accuracy:accuracy", ["trained"], "takes no argument 'trained'"),
+    ],
+)
+def test_code_that_does_not_exist_is_told_from_the_source(function, arguments, sentence):
+    with pytest.raises(VitrailError) as refused:
+        code.require_function(function, arguments, "x: measure 'y'")
+    assert sentence in str(refused.value)
+    assert str(refused.value).startswith("x: measure 'y': ")
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "full"])
+def test_all_code_that_the_papers_name_exists(root, scale):
+    catalog = load_catalog(root, scale=scale)
+    catalog.require_code()
+    catalog.require_weights()
+    assert len(catalog.measurements) > 200

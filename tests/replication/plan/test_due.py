@@ -121,6 +121,12 @@ def catalog(root):
             id="docstring",
         ),
         pytest.param(
+            "src/vitrail/shift/polyphase.py",
+            "def roll(x: Tensor, offset: Tensor) -> Tensor:",
+            'def roll(x: "Tensor", offset: "Tensor") -> "Tensor":',
+            id="types of a function",
+        ),
+        pytest.param(
             "src/replication/plan/recipe.py",
             "    hflip: float = Field(0.5, ge=0, le=1)\n    vflip",
             "    sharpness: float = Field(0.0, ge=0)\n"

@@ -109,7 +109,7 @@ def test_no_delta_of_a_papers_recipes_is_dead(file):
         file = parse(RecipesFile, {**written, "deltas": deltas}, "recipes.yaml")
         return lambda paper: replaced(paper, recipes=file.expand("recipes.yaml"))
 
-    lines, cases = without_each_line(written["deltas"]), [(paper, resolved(paper))]
+    lines, cases = without_each_line(written.get("deltas", {})), [(paper, resolved(paper))]
     assert [line for line, deltas in lines if is_dead(with_deltas(deltas), cases)] == []
 
 
@@ -240,3 +240,16 @@ def test_a_table_says_what_the_scale_changes_where_the_scale_asks_for_it(small_c
     of_all = note("lists_changes: true\nrecipes: {'*': {schedule: {epochs: 4}}}")
     assert of_all.endswith("Changed at this scale: schedule.epochs 4 (paper: 1).")
     assert "Changed" not in note("lists_changes: true")
+
+
+@pytest.mark.parametrize(
+    ("delta", "said"),
+    [
+        ("task: clasification", "'clasification' is unknown; did you mean 'classification'"),
+        ("data: {dataset: [digits]}", r"data\.dataset is \['digits'\]; give the name of one"),
+    ],
+)
+def test_a_task_or_a_dataset_that_is_none_is_one_sentence(small_checkout, delta, said):
+    write(small_checkout, "laptop", f"recipes: {{wide: {{{delta}}}}}")
+    with pytest.raises(VitrailError, match=rf"recipe 'wide' at scale 'laptop'.*{said}"):
+        load_catalog(small_checkout).paper("template").recipe("wide")

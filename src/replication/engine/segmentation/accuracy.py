@@ -30,7 +30,6 @@ from vitrail.measures.context import passes
 from vitrail.segmentation.vit import TimmViT
 
 if TYPE_CHECKING:
-    from replication.engine.recipes.segmentation import SegmentationRecipe
     from vitrail.measures.context import Described, Trained, Values
 
 

@@ -217,7 +217,7 @@ def _with_tuples(value: Any) -> Any:
 
 
 def _listed(value: Any) -> list[Any]:
-    """What mmengine takes as one, several or none."""
+    """Return as a list what a configuration writes alone, as a list, or as None."""
     return value if isinstance(value, list) else [value] if value else []
 
 

@@ -22,7 +22,6 @@ from vitrail.images.shifts import circular_shift, draws, integers, zero_padded_s
 from vitrail.measures.context import passes
 
 if TYPE_CHECKING:
-    from replication.engine.recipes.segmentation import SegmentationRecipe
     from vitrail.measures.context import Trained, Values
 
 Mode = Literal["circular", "standard"]

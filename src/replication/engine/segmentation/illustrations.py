@@ -19,7 +19,6 @@ from vitrail.images.decoding import IGNORED, UNSEEN
 from vitrail.images.shifts import draws, integers
 
 if TYPE_CHECKING:
-    from replication.engine.recipes.segmentation import SegmentationRecipe
     from vitrail.measures.context import Trained, Values
 
 EVERYWHERE = np.ones((3, 3))  # pixels that touch at a corner belong together

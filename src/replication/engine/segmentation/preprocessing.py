@@ -20,7 +20,6 @@ from replication.engine.segmentation.config import SCOPE, test_config
 from vitrail.errors import VitrailError
 
 if TYPE_CHECKING:
-    from replication.engine.recipes.segmentation import SegmentationRecipe
     from vitrail.measures.context import Described, Values
 
 KEYS = ("resize/long", "resize/short", "crop", "multiple", "padding", "hflip", "distortion")
@@ -82,7 +81,8 @@ def _describe_step(step: object) -> dict[str, float]:
             return {"distortion": 1}
     raise VitrailError(
         f"the training uses {type(step).__name__}, which 'segmentation_preprocessing' has no key "
-        "for; add it to vitrail/segmentation/preprocessing.py, or take the recipe from the table"
+        "for; add it to replication/engine/segmentation/preprocessing.py, or take the recipe from "
+        "the table"
     )
 
 

@@ -1,9 +1,12 @@
 """Tables A6 to A8 print what the transforms that run are."""
 
+import re
+
 import vitrail.segmentation  # noqa: F401  # isort: skip
 import pytest
 
 from replication.engine.segmentation.preprocessing import segmentation_preprocessing
+from tests.conftest import ROOT
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Described
 
@@ -62,5 +65,8 @@ def test_padding_is_the_preprocessors(describe):
 
 def test_a_transform_without_a_key_is_named(describe):
     pipeline = [{"type": "LoadImageFromFile"}, {"type": "CLAHE"}]
-    with pytest.raises(VitrailError, match="uses CLAHE, which 'segmentation_preprocessing' has no"):
+    expected = "uses CLAHE, which 'segmentation_preprocessing' has no"
+    with pytest.raises(VitrailError, match=expected) as error:
         describe({"options": {"train_dataloader": {"dataset": {"pipeline": pipeline}}}})
+    place = re.search(r"add it to (\S+\.py)", str(error.value))
+    assert (ROOT / "src" / place[1]).is_file()

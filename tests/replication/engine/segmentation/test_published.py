@@ -15,7 +15,9 @@ from replication.engine.segmentation import training as engine
 from replication.engine.segmentation.accuracy import calibrated_accuracy, segmentation_accuracy
 from replication.engine.segmentation.config import build_model
 from replication.engine.weights import fetch
+from replication.plan.source import config_files
 from replication.plan.weights import PublishedWeights
+from tests.conftest import ROOT
 from tests.vitrail.segmentation.segmenters import CLASSES, noise, spread
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Trained
@@ -160,6 +162,7 @@ def test_a_published_segmenter_is_evaluated_as_it_comes(info, data_root, tmp_pat
             {
                 "model": {
                     "name": name,
+                    "files": config_files(name, ROOT),
                     "args": {**AROUND, "backbone": {**TINY, **backbone}},
                     "pretrained": "published",
                 },
