@@ -32,7 +32,7 @@ from torch import Tensor
 
 from vitrail.images.photos import photo_centre
 from vitrail.provenance import provenance
-from vitrail.shift.polyphase import roll_image
+from vitrail.shift.torus import roll_image
 
 SWIN = {"embed_dim": 24, "depths": (2, 2, 2, 2), "num_heads": (1, 2, 4, 8)}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from vitrail.shift.correlation import FLOAT64
 from vitrail.shift.features import default_cfgs_of
-from vitrail.shift.polyphase import arrangement, roll_image, settle, strongest, token_norms
+from vitrail.shift.polyphase import arrangement, settle, strongest, token_norms
 from vitrail.shift.rounding import gamma, places_error, settled_margin
+from vitrail.shift.torus import roll_image
 
 
 @torch.no_grad()

@@ -24,8 +24,8 @@ from vitrail.shift.adaptive_cvt import AdaptiveCvT
 from vitrail.shift.adaptive_mvitv2 import AdaptiveMultiScaleVit
 from vitrail.shift.cvt import CvT
 from vitrail.shift.grids import Adaptive, Selection
-from vitrail.shift.polyphase import roll_image
 from vitrail.shift.swin import AdaptiveSwin, AdaptiveSwinV2
+from vitrail.shift.torus import roll_image
 
 FAMILIES: dict[type[nn.Module], type[Adaptive]] = {
     SwinTransformer: AdaptiveSwin,

@@ -30,7 +30,6 @@ from vitrail.shift.polyphase import (
     full_precision,
     grids,
     roll,
-    roll_image,
     sample,
     strongest_grid,
     strongest_phase,
@@ -43,7 +42,7 @@ from vitrail.shift.tokenization import (
     projection_energies,
     projection_errors,
 )
-from vitrail.shift.torus import Size, circular_conv, first_phase
+from vitrail.shift.torus import Size, circular_conv, first_phase, roll_image
 from vitrail.shift.windows import WindowChoice
 
 Selection = Literal["paper", "fast", "none"]

@@ -20,8 +20,8 @@ from vitrail.measures.context import Context, Trained, Values
 from vitrail.shift.adaptive_mvitv2 import circular_distance
 from vitrail.shift.correlation import correlation_energies
 from vitrail.shift.grids import PaperGrid
-from vitrail.shift.polyphase import polyphase_energies, roll, roll_image
-from vitrail.shift.torus import Features, circular_conv
+from vitrail.shift.polyphase import polyphase_energies, roll
+from vitrail.shift.torus import Features, circular_conv, roll_image
 from vitrail.shift.windows import window_energies, window_offset
 
 SHIFTS = ("image", "shifted")

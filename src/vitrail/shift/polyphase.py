@@ -26,6 +26,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vitrail.shift.torus import rolled_index
+
 FIXED_POINT = 2.0**40
 """Units of the largest energy of a sample: 2^23 energies can be summed in int64."""
 TIE = 1e-5
@@ -36,22 +38,9 @@ def roll(x: Tensor, offset: Tensor) -> Tensor:
     """Roll each sample of ``(B, H, W, ...)`` by its own `offset` (shift, Eq. 1)."""
     batch, height, width = x.shape[:3]
     first = torch.arange(batch, device=x.device)[:, None] * (height * width)
-    index = (first + _rolled_index(height, width, offset)).flatten()
+    index = (first + rolled_index(height, width, offset)).flatten()
     # Each row is read once, so the gradient is a plain copy too.
     return x.reshape(batch * height * width, -1).index_select(0, index).view(x.shape)
-
-
-def roll_image(x: Tensor, offset: Tensor) -> Tensor:
-    """Roll each sample of ``(B, C, H, W)`` by its own `offset` (shift, Eq. 1)."""
-    batch, channels, height, width = x.shape
-    index = _rolled_index(height, width, offset)[:, None].expand(batch, channels, height * width)
-    return x.flatten(2).gather(2, index).view(x.shape)
-
-
-def _rolled_index(height: int, width: int, offset: Tensor) -> Tensor:
-    rows = (torch.arange(height, device=offset.device) + offset[:, :1]) % height
-    columns = (torch.arange(width, device=offset.device) + offset[:, 1:]) % width
-    return (rows[:, :, None] * width + columns[:, None, :]).flatten(1)  # (B, H W)
 
 
 def full_precision(x: Tensor) -> torch.autocast:

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from vitrail.shift.polyphase import roll_image
-
 Size = tuple[int, int]
 
 
@@ -66,6 +64,20 @@ class Frame(NamedTuple):
     def place(self, tokens: Tensor) -> Features:
         """Return channels-last tokens ``(B, H, W, C)`` with the place where they sit."""
         return Features(tokens.permute(0, 3, 1, 2).contiguous(), self.offset, self.stride)
+
+
+def roll_image(x: Tensor, offset: Tensor) -> Tensor:
+    """Roll each sample of ``(B, C, H, W)`` by its own `offset` (shift, Eq. 1)."""
+    batch, channels, height, width = x.shape
+    index = rolled_index(height, width, offset)[:, None].expand(batch, channels, height * width)
+    return x.flatten(2).gather(2, index).view(x.shape)
+
+
+def rolled_index(height: int, width: int, offset: Tensor) -> Tensor:
+    """Return which of H W places each takes, rolled by `offset` ``(B, 2)``: ``(B, H W)``."""
+    rows = (torch.arange(height, device=offset.device) + offset[:, :1]) % height
+    columns = (torch.arange(width, device=offset.device) + offset[:, 1:]) % width
+    return (rows[:, :, None] * width + columns[:, None, :]).flatten(1)  # (B, H W)
 
 
 def first_phase(x: Tensor) -> Tensor:

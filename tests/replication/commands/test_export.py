@@ -99,7 +99,7 @@ def test_timm_makes_the_model_again_with_the_same_bits(run, tmp_path):
     model = timm.create_model(f"local-dir:{tmp_path / 'mine'}", pretrained=True)
     weights = read_weights(run / "seed0" / "weights.safetensors")
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
-    assert model.selection == "fast"
+    assert model.grid.name == "fast"
     config = timm.data.resolve_model_data_config(model)
     assert (config["input_size"], config["crop_pct"]) == ((3, 16, 16), 1.0)
 

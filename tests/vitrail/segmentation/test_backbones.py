@@ -11,7 +11,7 @@ from tests.vitrail.segmentation.segmenters import SIDE, WIDTHS, WINDOW, noise, o
 from vitrail.errors import VitrailError
 from vitrail.segmentation.adaptive import AdaptiveSwinBackbone, AdaptiveSwinV2Backbone
 from vitrail.segmentation.backbones import Pyramid, TimmSwinV2
-from vitrail.shift.polyphase import roll_image
+from vitrail.shift.torus import roll_image
 
 NAMES = {
     AdaptiveSwinBackbone: "swin_tiny_patch4_window7_224",

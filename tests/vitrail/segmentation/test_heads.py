@@ -24,8 +24,7 @@ from vitrail.segmentation import heads
 from vitrail.segmentation.backbones import Pyramid
 from vitrail.segmentation.heads import AdaptiveUPerHead
 from vitrail.shift import windows
-from vitrail.shift.polyphase import roll_image
-from vitrail.shift.torus import Features
+from vitrail.shift.torus import Features, roll_image
 from vitrail.shift.windows import window_offsets
 
 pytestmark = pytest.mark.filterwarnings("ignore:Default ``avg_non_ignore``")  # mmseg's own

@@ -7,7 +7,7 @@ from vitrail.measures.margins import selection_margins
 from vitrail.shift import canonicalization
 from vitrail.shift.canonicalization import CanonicalViT, canonical
 from vitrail.shift.equivariance import invariance_error
-from vitrail.shift.polyphase import roll_image
+from vitrail.shift.torus import roll_image
 
 SIZE = {"img_size": 16, "patch_size": 4, "embed_dim": 12, "depth": 2, "num_heads": 2}
 

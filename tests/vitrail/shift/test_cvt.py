@@ -12,8 +12,8 @@ from vitrail.shift import windows
 from vitrail.shift.adaptive_cvt import AdaptiveConvAttention, AdaptiveCvT
 from vitrail.shift.cvt import ConvAttention, CvT, Mlp
 from vitrail.shift.equivariance import invariance_error
-from vitrail.shift.polyphase import roll_image, sample, strongest_phase
-from vitrail.shift.torus import wrap
+from vitrail.shift.polyphase import sample, strongest_phase
+from vitrail.shift.torus import roll_image, wrap
 from vitrail.shift.windows import window_offsets
 
 PARAMETERS = 19_997_480

@@ -5,7 +5,8 @@ from torch import nn
 
 import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
-from vitrail.shift.polyphase import roll_image, strongest
+from vitrail.shift.polyphase import strongest
+from vitrail.shift.torus import roll_image
 
 SWIN = {"img_size": 12, "patch_size": 2, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2)}
 MODELS = {

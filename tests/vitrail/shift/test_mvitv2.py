@@ -25,8 +25,8 @@ from vitrail.shift.adaptive_mvitv2 import (
 )
 from vitrail.shift.equivariance import invariance_error
 from vitrail.shift.grids import PaperGrid
-from vitrail.shift.polyphase import roll_image, sample, strongest, strongest_phase, token_norms
-from vitrail.shift.torus import Frame
+from vitrail.shift.polyphase import sample, strongest, strongest_phase, token_norms
+from vitrail.shift.torus import Frame, roll_image
 from vitrail.shift.windows import window_offsets
 
 SELECTIONS = ["paper", "fast"]

@@ -5,11 +5,11 @@ from vitrail.shift.polyphase import (
     arrangement,
     polyphase_energies,
     roll,
-    roll_image,
     sample,
     strongest,
     strongest_grid,
 )
+from vitrail.shift.torus import roll_image
 
 OFFSETS = torch.tensor([[0, 0], [1, 5], [7, 3], [-2, 9]])
 

@@ -9,9 +9,10 @@ from tests.vitrail.shift.test_tokenization import TOKENIZERS, image, tokenizer
 from vitrail.images.photos import photo_centre
 from vitrail.measures.margins import selection_margins
 from vitrail.shift.correlation import correlation_energies, dense_energies
-from vitrail.shift.polyphase import arrangement, roll_image
+from vitrail.shift.polyphase import arrangement
 from vitrail.shift.rounding import correlation_error, gamma, margin, places_error
 from vitrail.shift.tokenization import projection_energies, projection_errors
+from vitrail.shift.torus import roll_image
 
 SWIN = {"swin": ("a_swin_tiny_patch4_window7_224", 7), "swinv2": ("a_swinv2_tiny_window8_256", 8)}
 

@@ -14,7 +14,8 @@ from vitrail.errors import VitrailError
 from vitrail.shift import polyphase, swin, windows
 from vitrail.shift.equivariance import invariance_error
 from vitrail.shift.features import StageFeatures
-from vitrail.shift.polyphase import roll, roll_image
+from vitrail.shift.polyphase import roll
+from vitrail.shift.torus import roll_image
 from vitrail.shift.windows import window_offsets
 
 NAMES = {"swin": "swin_tiny_patch4_window7_224", "swinv2": "swinv2_tiny_window8_256"}
