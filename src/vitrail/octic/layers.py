@@ -582,9 +582,13 @@ class SteerablePatchEmbed(nn.Module):
         self.weight = nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(shape[1]).uniform_(-bound, bound))
 
+    def dynamic_feat_size(self, img_size: tuple[int, int]) -> tuple[int, int]:
+        """Count the patches (down, across) of an image of (height, width) pixels."""
+        return img_size[0] // self.patch_size[0], img_size[1] // self.patch_size[1]
+
     def set_input_size(self, img_size: tuple[int, int]) -> None:
         """Change the size of the usual image."""
-        self.grid_size = (img_size[0] // self.patch_size[0], img_size[1] // self.patch_size[1])
+        self.grid_size = self.dynamic_feat_size(img_size)
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed images whose sides are multiples of the patch's."""

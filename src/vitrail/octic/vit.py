@@ -178,6 +178,11 @@ class SteerableVisionTransformer(Intermediates):
         if self.mask_token is not None:
             nn.init.zeros_(self.mask_token)
 
+    @property
+    def positions(self) -> int:
+        """Count the positions that a permutation permutes, those of the patches."""
+        return self.grid_size[0] * self.grid_size[1]
+
     def no_weight_decay(self) -> set[str]:
         """Return the parameters that are not decayed: positions, tokens, references, scales.
 
