@@ -11,7 +11,7 @@ places stays. The model itself is not changed.
 from __future__ import annotations
 
 from inspect import signature
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from timm.models.beit import Beit
@@ -56,7 +56,7 @@ class PermutablePositions(nn.Module):
 
     def __init__(self, model: nn.Module):
         super().__init__()
-        self.model: Any = model
+        self.model = cast(Any, model)
         self.training = model.training
         self.naflex = isinstance(model, NaFlexVit)
         if self.naflex:

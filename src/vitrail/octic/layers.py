@@ -33,6 +33,7 @@ from vitrail.octic.group import (
     fourier,
     from_channels,
     inverse_fourier,
+    to_channels,
 )
 
 TOKEN_STD = 8 * 0.02
@@ -671,9 +672,20 @@ class SteerablePositionEmbedding(nn.Module):
     def set_grid(self, grid: int) -> None:
         """Change the grid of the weights; errors as `resampled`."""
         if (grid, grid) != self.grid:
-            weight = self.resampled(self.weight.detach(), grid)
-            self.weight = nn.Parameter(weight, requires_grad=self.weight.requires_grad)
+            self._set_weight(self.resampled(self.weight.detach(), grid))
             self.grid = (grid, grid)
+
+    def table(self) -> Tensor:
+        """Return the encoding as a dense table ``(1, N, C)``, channels plane by plane."""
+        return to_channels(self())
+
+    def set_table(self, table: Tensor) -> None:
+        """Take the weights that make a dense table ``(1, N, C)`` of the same symmetry and grid."""
+        planes = from_channels(table, len(self.unfold(self.weight)))
+        self._set_weight(self.fold(planes.squeeze(1).mT.unflatten(2, self.grid)))
+
+    def _set_weight(self, weight: Tensor) -> None:
+        self.weight = nn.Parameter(weight, requires_grad=self.weight.requires_grad)
 
 
 def _resized(planes: Tensor, grid: tuple[int, int]) -> Tensor:
