@@ -24,7 +24,7 @@ SIDE, LARGER, CLASSES = 16, 32, 5
 SWIN = {"patch_size": 2, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2), "window_size": 4}
 CVT = {
     "embed_dims": (8, 12),
-    "depths": (1, 1),
+    "depths": (1, 2),
     "num_heads": (1, 2),
     "kernels": (3, 3),
     "strides": (2, 2),
@@ -122,6 +122,39 @@ def classifier(name):
     assert torch.equal(model(x), pooled)
     model.reset_classifier(3)
     assert model(x).shape == (2, 3)
+
+
+def widths(name):
+    model, x = micro(name), noise()
+    tokens = model.forward_features(x)
+    assert tokens.shape[-1] == model.num_features
+    assert model.forward_head(tokens, pre_logits=True).shape[-1] == model.head_hidden_size
+
+
+def pool_size(name):
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    cfg, reduction = model.default_cfg, model.feature_info[-1]["reduction"]
+    assert cfg["pool_size"] == tuple(side // reduction for side in cfg["input_size"][1:])
+
+
+def drop_path(name):
+    """Equal images differ in training, where a branch is left out of some of them alone."""
+    model = micro(name, drop_path_rate=0.5, drop_rate=0.0).double()
+    for parameter in model.parameters():  # SwinV2's branches begin as zero
+        parameter.data += 0.1 * (parameter.ndim == 1)
+    same = noise()[:1].expand(32, -1, -1, -1).double()
+    for training in (True, False):
+        logits = model.train(training)(same)
+        assert ((logits - logits[0]).abs().max() > 1e-9) == training
+
+
+def channels_last(name):
+    model, x = micro(name), noise()
+    expected = model(x)
+    model.to(memory_format=torch.channels_last)
+    x = x.to(memory_format=torch.channels_last)
+    torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
 
 
 def pooling(name):
@@ -243,8 +276,9 @@ def hub(name):
 
 
 PROBES = (
-    forward, backward, default_cfg, classifier, pooling, intermediates, features, pruning,
-    checkpointing, groups, input_size, other_size, any_size, oblong, channels, export, hub,
+    forward, backward, default_cfg, widths, pool_size, classifier, pooling, intermediates, features,
+    pruning, checkpointing, drop_path, channels_last, groups, input_size, other_size, any_size,
+    oblong, channels, export, hub,
 )  # fmt: skip
 
 

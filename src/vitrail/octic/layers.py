@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import torch
 from timm.layers import DropPath, PatchEmbed
@@ -582,6 +582,14 @@ class SteerablePatchEmbed(nn.Module):
         bound = 1 / math.sqrt(fan_in)
         self.weight = nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(shape[1]).uniform_(-bound, bound))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Convert the weight as that of a convolution, which may be channels-last in memory."""
+
+        def apply(x: Tensor) -> Tensor:
+            return fn(x.flatten(0, 1)).unflatten(0, x.shape[:2]) if x.ndim == 5 else fn(x)
+
+        return super()._apply(apply, recurse)
 
     def dynamic_feat_size(self, img_size: tuple[int, int]) -> tuple[int, int]:
         """Count the patches (down, across) of an image of (height, width) pixels."""

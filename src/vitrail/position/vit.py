@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
-from timm.layers import Mlp, global_pool_nlc, to_2tuple
+from timm.layers import DropPath, Mlp, calculate_drop_path_rates, global_pool_nlc, to_2tuple
 from timm.models import build_model_with_cfg, checkpoint, generate_default_cfgs, register_model
 from timm.models._input import get_pretrained_grid_size, update_model_input_size
 from torch import Tensor, nn
@@ -57,13 +57,22 @@ class PositionBlock(nn.Module):
     """A pre-norm layer: attention and MLP, each beside a residual connection."""
 
     def __init__(
-        self, dim: int, num_heads: int, hidden: int, layer: int, qkv_bias: bool, drop_rate: float
+        self,
+        dim: int,
+        num_heads: int,
+        hidden: int,
+        layer: int,
+        qkv_bias: bool,
+        drop_rate: float,
+        drop_path: float,
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=NORM_EPS)
         self.attn = PositionAttention(dim, num_heads, layer, qkv_bias, drop_rate)
+        self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
         self.norm2 = nn.LayerNorm(dim, eps=NORM_EPS)
         self.mlp = Mlp(dim, hidden, drop=drop_rate)
+        self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
         for name in ("fc1", "fc2"):
             nn.init.xavier_uniform_(self.mlp.get_parameter(f"{name}.weight"))
             nn.init.normal_(self.mlp.get_parameter(f"{name}.bias"), std=MLP_BIAS_STD)
@@ -72,8 +81,8 @@ class PositionBlock(nn.Module):
         self, x: Tensor, pos_embed: PositionEmbedding, permutation: Tensor | None
     ) -> Tensor:
         """Apply the layer to tokens ``(B, T, D)``."""
-        x = x + self.attn(self.norm1(x), pos_embed, permutation)
-        output: Tensor = x + self.mlp(self.norm2(x))
+        x = x + self.drop_path1(self.attn(self.norm1(x), pos_embed, permutation))
+        output: Tensor = x + self.drop_path2(self.mlp(self.norm2(x)))
         return output
 
 
@@ -100,6 +109,7 @@ class PositionViT(Intermediates):
         num_heads: int = 12,
         mlp_ratio: float = 2.0,
         drop_rate: float = 0.1,
+        drop_path_rate: float = 0.0,
     ) -> None:
         """Build it with random weights. Arguments that timm's ViT has too mean the same here.
 
@@ -118,6 +128,7 @@ class PositionViT(Intermediates):
             mlp_ratio: hidden channels of an MLP over D.
             drop_rate: dropout after the embedding, of the attention, of its output and twice in the
                 MLP.
+            drop_path_rate: stochastic depth of the last layer, rising from 0 as timm's.
 
         Raises:
             VitrailError: an argument is impossible.
@@ -146,9 +157,10 @@ class PositionViT(Intermediates):
         self.positions = self.pos_embed.positions
         self.pos_drop = nn.Dropout(drop_rate)
         hidden, qkv_bias = int(embed_dim * mlp_ratio), self.pos_embed.qkv_bias
+        drop_paths = cast(list[float], calculate_drop_path_rates(drop_path_rate, depth))
         self.blocks = nn.ModuleList(
-            PositionBlock(embed_dim, num_heads, hidden, layer, qkv_bias, drop_rate)
-            for layer in range(depth)
+            PositionBlock(embed_dim, num_heads, hidden, layer, qkv_bias, drop_rate, drop_path)
+            for layer, drop_path in enumerate(drop_paths)
         )
         self.norm: nn.Module = nn.LayerNorm(embed_dim, eps=NORM_EPS)
         if global_pool is None:

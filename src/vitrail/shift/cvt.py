@@ -384,7 +384,11 @@ class CvT(PlacedStages):
 
 
 # What timm records of a model, where it differs from timm's defaults.
-DEFAULT_CFG = {"first_conv": "stages.0.embed.conv", "classifier": "head"}
+DEFAULT_CFG = {
+    "pool_size": (14, 14),
+    "first_conv": "stages.0.embed.conv",
+    "classifier": "head",
+}
 
 default_cfgs = generate_default_cfgs({"cvt_13": DEFAULT_CFG, "cvt_21": DEFAULT_CFG})
 

@@ -147,7 +147,7 @@ def rescale_pos_embed(
         return cast(nn.Module, resized)
     resized.set_input_size(img_size=size)
     if isinstance(resized.pos_embed, nn.Module):
-        resized.pos_embed.set_table(table)
+        cast(Any, resized.pos_embed).set_table(table)
     else:
         resized.pos_embed = nn.Parameter(table, requires_grad=pos_embed.requires_grad)
     return cast(nn.Module, resized)
