@@ -12,7 +12,13 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 from timm.layers import DropPath, Mlp, calculate_drop_path_rates, global_pool_nlc, to_2tuple
-from timm.models import build_model_with_cfg, checkpoint, generate_default_cfgs, register_model
+from timm.models import (
+    build_model_with_cfg,
+    checkpoint,
+    generate_default_cfgs,
+    register_model,
+    register_notrace_module,
+)
 from timm.models._input import get_pretrained_grid_size, update_model_input_size
 from torch import Tensor, nn
 from torch.nn import functional
@@ -53,6 +59,7 @@ class PositionAttention(nn.Module):
         return output
 
 
+@register_notrace_module  # in a traced graph it is not known whether positions permute
 class PositionBlock(nn.Module):
     """A pre-norm layer: attention and MLP, each beside a residual connection."""
 
@@ -84,6 +91,28 @@ class PositionBlock(nn.Module):
         x = x + self.drop_path1(self.attn(self.norm1(x), pos_embed, permutation))
         output: Tensor = x + self.drop_path2(self.mlp(self.norm2(x)))
         return output
+
+
+@torch.fx.wrap
+def _embedded(x: Tensor, pos_embed: PositionEmbedding, permutation: Tensor | None) -> Tensor:
+    """Embed tokens ``(B, T, D)`` before the first layer."""
+    return pos_embed.add(x, permutation)
+
+
+@torch.fx.wrap
+def _check(
+    images: Tensor, permutation: Tensor | None, img_size: tuple[int, int], positions: int
+) -> None:
+    """Refuse images, or a permutation, of another shape than the model's."""
+    if (size := tuple(images.shape[2:])) != img_size:
+        taken, given = (f"{height} x {width}" for height, width in (img_size, size))
+        raise VitrailError(f"the model takes images of {taken} pixels, not {given}; set img_size")
+    expected = (len(images), positions)
+    if permutation is not None and permutation.shape != expected:
+        raise VitrailError(
+            f"permutation has the shape {tuple(permutation.shape)}; give {expected}, one row "
+            "of the model's positions for each image"
+        )
 
 
 class PositionViT(Intermediates):
@@ -232,19 +261,6 @@ class PositionViT(Intermediates):
         self.img_size, self.grid_size = size, grid
         update_model_input_size(self, size)
 
-    def _check(self, images: Tensor, permutation: Tensor | None) -> None:
-        if (size := tuple(images.shape[2:])) != self.img_size:
-            taken, given = (f"{height} x {width}" for height, width in (self.img_size, size))
-            raise VitrailError(
-                f"the model takes images of {taken} pixels, not {given}; set img_size"
-            )
-        expected = (len(images), self.positions)
-        if permutation is not None and permutation.shape != expected:
-            raise VitrailError(
-                f"permutation has the shape {tuple(permutation.shape)}; give {expected}, one row "
-                "of the model's positions for each image"
-            )
-
     def forward_features(self, images: Tensor, permutation: Tensor | None = None) -> Tensor:
         """Return the normalised tokens ``(B, T, D)``, the CLS token first; as `forward`."""
         for x in self._outputs(images, permutation):
@@ -256,11 +272,11 @@ class PositionViT(Intermediates):
 
     def _outputs(self, images: Tensor, permutation: Tensor | None = None) -> Iterator[Tensor]:
         """Yield the tokens ``(B, T, D)`` that each layer makes."""
-        self._check(images, permutation)
+        _check(images, permutation, self.img_size, self.positions)
         x = self.patch_embed(images).flatten(2).mT
         if self.cls_token is not None:
-            x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
-        x = self.pos_drop(self.pos_embed.add(x, permutation))
+            x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
+        x = self.pos_drop(_embedded(x, self.pos_embed, permutation))
         for block in self.blocks:
             if self.grad_checkpointing and self.training:
                 x = checkpoint(block, x, self.pos_embed, permutation)

@@ -18,7 +18,7 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 from timm.layers import DropPath, global_pool_nlc, to_2tuple
-from timm.models import generate_default_cfgs, register_model
+from timm.models import generate_default_cfgs, register_model, register_notrace_module
 from timm.models._features import feature_take_indices
 from timm.models._input import update_model_input_size
 from torch import Tensor, nn
@@ -78,6 +78,7 @@ class ConvProjection(nn.Module):
         return self.linear(x)
 
 
+@register_notrace_module
 class ConvAttention(nn.Module):
     """Attention whose keys and values are sparser than its queries (CvT, Sec. 3.3).
 
