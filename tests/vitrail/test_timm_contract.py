@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from timm.models import save_for_hf
+from timm.models import get_notrace_functions, get_notrace_modules, save_for_hf
 from timm.models._manipulate import group_parameters
+from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
 import vitrail.models
 from tests.vitrail.test_models import registered
@@ -211,6 +212,36 @@ def checkpointing(name):
     assert all(map(torch.equal, *gradients))
 
 
+def traced(name, training):
+    """A model's graph by timm's options, which ends where the model does."""
+    options = {
+        "leaf_modules": get_notrace_modules(),
+        "autowrap_functions": get_notrace_functions(),
+        "param_shapes_constant": True,
+    }
+    model = micro(name, drop_path_rate=0.1).train(training)
+    nodes = get_graph_node_names(model, tracer_kwargs=options)
+    assert any(re.match(r"(stages|layers|blocks)\.0\b", node) for node in nodes[0])
+    graph = create_feature_extractor(
+        model,
+        train_return_nodes={nodes[0][-1]: "logits"},
+        eval_return_nodes={nodes[1][-1]: "logits"},
+        tracer_kwargs=options,
+    )
+    return model, graph.train(training)
+
+
+def fxforward(name):
+    (model, graph), x = traced(name, training=False), noise()
+    assert torch.equal(graph(x)["logits"], model(x))
+
+
+def fxbackward(name):
+    _, graph = traced(name, training=True)
+    graph(noise())["logits"].square().sum().backward()
+    assert unlearned(graph) == []
+
+
 def groups(name):
     model = micro(name)
     layers = group_parameters(model, model.group_matcher(coarse=False))
@@ -277,8 +308,8 @@ def hub(name):
 
 PROBES = (
     forward, backward, default_cfg, widths, pool_size, classifier, pooling, intermediates, features,
-    pruning, checkpointing, drop_path, channels_last, groups, input_size, other_size, any_size,
-    oblong, channels, export, hub,
+    pruning, checkpointing, drop_path, channels_last, fxforward, fxbackward, groups, input_size,
+    other_size, any_size, oblong, channels, export, hub,
 )  # fmt: skip
 
 

@@ -29,6 +29,8 @@ from vitrail.errors import VitrailError, require_known
 from vitrail.shift.features import PlacedStages, build
 from vitrail.shift.torus import Frame, Size, borders, circular_pad
 
+torch.fx.wrap("circular_pad")  # one node of a traced graph
+
 PaddingMode = Literal["zeros", "circular"]
 
 EPS = 1e-5  # of LayerNorm
@@ -114,6 +116,15 @@ class ConvAttention(nn.Module):
     def keys_and_values(self, grid: Tensor, padding: int) -> tuple[Tensor, Tensor]:
         """Convolve ``(B, H, W, C)`` for keys and for values."""
         return self.key.convolve(grid, padding), self.value.convolve(grid, padding)
+
+
+@torch.fx.wrap
+def _require_multiples(size: Size, multiple: int) -> None:
+    if size[0] % multiple or size[1] % multiple:
+        raise VitrailError(
+            f"images of {size[0]} x {size[1]} pixels do not fit a circular CvT of these"
+            f" strides: resize or crop both sides to multiples of {multiple}"
+        )
 
 
 class Mlp(nn.Module):
@@ -281,11 +292,8 @@ class CvT(PlacedStages):
                 module.circular = padding_mode == "circular"
 
     def _check_size(self, size: Size) -> None:
-        if self.padding_mode == "circular" and any(side % self.size_multiple for side in size):
-            raise VitrailError(
-                f"images of {size[0]} x {size[1]} pixels do not fit a circular CvT of these"
-                f" strides: resize or crop both sides to multiples of {self.size_multiple}"
-            )
+        if self.padding_mode == "circular":
+            _require_multiples(size, self.size_multiple)
 
     def set_input_size(self, img_size: int | Size) -> None:
         """Check another size of images, which the weights suit as they are.
