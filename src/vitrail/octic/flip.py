@@ -11,7 +11,7 @@ import math
 from typing import Any, Literal, get_args
 
 import torch
-from timm.models import generate_default_cfgs, register_model
+from timm.models import generate_default_cfgs, register_model, register_notrace_module
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -70,6 +70,7 @@ class FlipLinear(nn.Module):
         return y.unflatten(1, x.shape[1:3])
 
 
+@register_notrace_module
 class FlipLayerNorm(nn.Module):
     """Equivariant layer norm of ``(2, B, N, c)``: a mean for each plane, one norm for both."""
 

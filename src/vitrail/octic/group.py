@@ -139,10 +139,10 @@ def act(x: Tensor, element: str, grid: tuple[int, int], prefix: int = 0) -> Tens
 
 
 def to_channels(x: Tensor) -> Tensor:
-    """Concatenate the planes of ``(8, B, N, c)`` as channels ``(B, N, 8c)``."""
+    """Concatenate the planes of ``(planes, B, N, c)`` as channels ``(B, N, C)``."""
     return x.movedim(0, 2).flatten(2)
 
 
-def from_channels(x: Tensor) -> Tensor:
-    """Split channels ``(B, N, 8c)`` into planes ``(8, B, N, c)``."""
-    return x.unflatten(2, (8, -1)).movedim(2, 0).contiguous()
+def from_channels(x: Tensor, planes: int = 8) -> Tensor:
+    """Split channels ``(B, N, C)`` into planes ``(planes, B, N, c)``."""
+    return x.unflatten(2, (planes, -1)).movedim(2, 0).contiguous()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import torch
 from timm.layers import DropPath, PatchEmbed
@@ -33,6 +33,7 @@ from vitrail.octic.group import (
     fourier,
     from_channels,
     inverse_fourier,
+    to_channels,
 )
 
 TOKEN_STD = 8 * 0.02
@@ -582,9 +583,21 @@ class SteerablePatchEmbed(nn.Module):
         self.weight = nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(shape[1]).uniform_(-bound, bound))
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Convert the weight as that of a convolution, which may be channels-last in memory."""
+
+        def apply(x: Tensor) -> Tensor:
+            return fn(x.flatten(0, 1)).unflatten(0, x.shape[:2]) if x.ndim == 5 else fn(x)
+
+        return super()._apply(apply, recurse)
+
+    def dynamic_feat_size(self, img_size: tuple[int, int]) -> tuple[int, int]:
+        """Count the patches (down, across) of an image of (height, width) pixels."""
+        return img_size[0] // self.patch_size[0], img_size[1] // self.patch_size[1]
+
     def set_input_size(self, img_size: tuple[int, int]) -> None:
         """Change the size of the usual image."""
-        self.grid_size = (img_size[0] // self.patch_size[0], img_size[1] // self.patch_size[1])
+        self.grid_size = self.dynamic_feat_size(img_size)
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed images whose sides are multiples of the patch's."""
@@ -667,9 +680,20 @@ class SteerablePositionEmbedding(nn.Module):
     def set_grid(self, grid: int) -> None:
         """Change the grid of the weights; errors as `resampled`."""
         if (grid, grid) != self.grid:
-            weight = self.resampled(self.weight.detach(), grid)
-            self.weight = nn.Parameter(weight, requires_grad=self.weight.requires_grad)
+            self._set_weight(self.resampled(self.weight.detach(), grid))
             self.grid = (grid, grid)
+
+    def table(self) -> Tensor:
+        """Return the encoding as a dense table ``(1, N, C)``, channels plane by plane."""
+        return to_channels(self())
+
+    def set_table(self, table: Tensor) -> None:
+        """Take the weights that make a dense table ``(1, N, C)`` of the same symmetry and grid."""
+        planes = from_channels(table, len(self.unfold(self.weight)))
+        self._set_weight(self.fold(planes.squeeze(1).mT.unflatten(2, self.grid)))
+
+    def _set_weight(self, weight: Tensor) -> None:
+        self.weight = nn.Parameter(weight, requires_grad=self.weight.requires_grad)
 
 
 def _resized(planes: Tensor, grid: tuple[int, int]) -> Tensor:

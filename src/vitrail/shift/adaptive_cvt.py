@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from typing import Any, cast
 
+import torch
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
@@ -26,6 +27,9 @@ from vitrail.shift.polyphase import roll, sample, strongest_phase
 from vitrail.shift.tokenization import Selecting, Selection, adaptive_conv, prepare_correlation
 from vitrail.shift.torus import Frame
 from vitrail.shift.windows import window_offset
+
+for _node in ("adaptive_conv", "roll", "window_offset"):  # of a traced graph
+    torch.fx.wrap(_node)
 
 
 class AdaptiveConvAttention(ConvAttention):

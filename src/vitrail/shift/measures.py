@@ -23,7 +23,7 @@ from vitrail.measures.context import Context, Values
 from vitrail.measures.throughput import time_in_turns
 from vitrail.shift.adaptive_mvitv2 import a_mvitv2_tiny
 from vitrail.shift.polyphase import roll
-from vitrail.shift.swin import a_swin_tiny_patch4_window7_224
+from vitrail.shift.swin import a_swin_tiny_patch4_window7_224, merging_parts
 from vitrail.shift.tokenization import adaptive_conv, adaptive_merge
 from vitrail.shift.torus import Size
 from vitrail.shift.windows import window_offset
@@ -74,7 +74,7 @@ def _swin_calls(batch_size: int, device: str) -> dict[str, Call]:
         tokens = torch.randn(batch_size, *stage.input_resolution, merge.dim, device=device)
         calls[f"merging {number}/{PLAIN}"] = functools.partial(merge, tokens)
         calls[f"merging {number}/{ADAPTIVE}"] = functools.partial(
-            adaptive_merge, tokens, swin._merging_parts(merge)[0], "paper"
+            adaptive_merge, tokens, merging_parts(merge)[0], "paper"
         )
     first = swin.layers[0]
     tokens = torch.randn(batch_size, *first.output_resolution, swin.feature_info[0]["num_chs"])

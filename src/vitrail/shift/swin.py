@@ -30,6 +30,7 @@ from timm.models.swin_transformer import (
     window_partition,
     window_reverse,
 )
+from timm.models.swin_transformer_v2 import PatchMerging as PatchMergingV2
 from timm.models.swin_transformer_v2 import SwinTransformerV2, SwinTransformerV2Block
 from timm.models.swin_transformer_v2 import checkpoint_filter_fn as checkpoint_filter_fn_v2
 from torch import Tensor, nn
@@ -48,7 +49,37 @@ from vitrail.shift.tokenization import (
 from vitrail.shift.torus import Frame, Size, first_phase
 from vitrail.shift.windows import window_offsets
 
-Projection = Callable[[Tensor], Tensor]
+for _node in ("adaptive_conv", "roll", "window_partition", "window_reverse"):  # of a traced graph
+    torch.fx.wrap(_node)
+
+
+def merging_parts(merging: Any) -> tuple[Callable[[Tensor], Tensor], nn.Module | None]:
+    """Split timm's merging of stacked patches at the place where energies are taken.
+
+    That is before a norm of the output, as SwinV2 has, which leaves all tokens alike.
+    """
+    if isinstance(merging, PatchMergingV2):
+        return merging.reduction, merging.norm
+    return lambda patches: merging.reduction(merging.norm(patches)), None
+
+
+@torch.fx.wrap
+def _merge(x: Tensor, merging: nn.Module, selection: Selection) -> tuple[Tensor, Tensor]:
+    """Return merged tokens, before a norm of them, and the phase of their grid."""
+    return adaptive_merge(x, merging_parts(merging)[0], selection)
+
+
+@torch.fx.wrap
+def _window_offset(x: Tensor, window: Size, merges: bool, anchored: bool) -> Tensor:
+    """Choose where windows begin and, if asked, the phase of the next merging by windows, too."""
+    windows = [window, (MERGED, MERGED)] if merges else [window]
+    offset, *phase = window_offsets(x, windows, anchored=anchored)
+    if not phase:
+        return offset
+    # An odd window later, windows are the same and the phase is the other one.
+    other = (phase[0] - offset) % MERGED
+    steps = [side * (side % MERGED) * axis for side, axis in zip(window, other.T, strict=True)]
+    return offset + torch.stack(steps, dim=1)
 
 
 class CircularWindows(nn.Module):
@@ -126,7 +157,7 @@ class AdaptiveStages(Selecting, PlacedStages):
                 block.__class__ = self.circular_block
                 block.init_non_persistent_buffers()  # the mask is one of them
         prepare_correlation(self.patch_embed.proj)
-        self._check_fit(self.patch_embed.img_size)
+        self._check_fit()
 
     def set_input_size(self, *args: Any, **kwargs: Any) -> None:
         """Change the size of images, patches or windows, by timm's rules.
@@ -136,7 +167,11 @@ class AdaptiveStages(Selecting, PlacedStages):
         """
         super().set_input_size(*args, **kwargs)  # type: ignore[misc]
         prepare_correlation(self.patch_embed.proj)
-        self._check_fit(self.patch_embed.img_size)
+        self._check_fit()
+
+    def _check_fit(self) -> None:
+        size, stride = self.patch_embed.img_size, self.patch_embed.proj.stride[0]
+        _require_fit(size, stride, self._windows())
 
     @property
     def stages(self) -> Any:
@@ -145,21 +180,24 @@ class AdaptiveStages(Selecting, PlacedStages):
 
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
         """Run stage by stage; yield the tokens ``(B, H, W, C)`` of each, twice, and their grid."""
-        self._check_input(images)
+        _require_size(images, self.patch_embed.img_size, self.patch_embed.strict_img_size)
+        _require_fit(
+            (images.shape[2], images.shape[3]), self.patch_embed.proj.stride[0], self._windows()
+        )
         x, frame = images, Frame.of(images)
         for index, stage in enumerate(self.layers):
             if index == 0:
                 x, phase = self._tokenize(x)
                 stride, norm = self.patch_embed.proj.stride[0], self.patch_embed.norm
             else:
-                project, norm = self._merging_parts(stage.downsample)
-                x, phase = self._merge(x, project)
-                stride = MERGED
+                selects = self.adaptive_merging and not self.merged_by_windows
+                x, phase = _merge(x, stage.downsample, self.selection if selects else "none")
+                stride, norm = MERGED, merging_parts(stage.downsample)[1]
             frame = frame.sampled(phase, stride)
             if self.adaptive_windows:
                 offset = self._window_offset(index, x)
                 x, frame = roll(x, offset), frame.rolled(offset)
-            x = norm(x)
+            x = x if norm is None else norm(x)
             if stage.grad_checkpointing:
                 x = checkpoint_seq(stage.blocks, x)
             else:
@@ -173,59 +211,42 @@ class AdaptiveStages(Selecting, PlacedStages):
             return adaptive_conv(images, self.patch_embed.proj, self.selection)
         return self.patch_embed.proj(images).permute(0, 2, 3, 1), first_phase(images)
 
-    def _merge(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
-        """Return merged tokens, and the phase of their grid."""
-        selects = self.adaptive_merging and not self.merged_by_windows
-        return adaptive_merge(x, project, self.selection if selects else "none")
-
-    @staticmethod
-    def _merging_parts(merging: Any) -> tuple[Projection, Projection]:
-        """Split timm's merging of stacked patches at the place where energies are taken.
-
-        That is before a norm of the output, which leaves all tokens alike; Swin has none.
-        """
-        return lambda patches: merging.reduction(merging.norm(patches)), nn.Identity()
-
     def _window_offset(self, index: int, x: Tensor) -> Tensor:
         """Choose where a stage's windows begin and, with "fast", the phase of the next merging."""
         window, is_last = self.layers[index].blocks[0].window_size, index + 1 == len(self.layers)
-        windows = [window]
-        if self.merged_by_windows and not is_last and any(side % MERGED for side in window):
-            windows.append((MERGED, MERGED))  # patches are windows, too
-        offset, *phase = window_offsets(x, windows, anchored=self.anchored and index == 0)
-        if not phase:
-            return offset
-        # An odd window later, windows are the same and the phase is the other one.
-        other = (phase[0] - offset) % MERGED
-        steps = [side * (side % MERGED) * axis for side, axis in zip(window, other.T, strict=True)]
-        return offset + torch.stack(steps, dim=1)
+        merges = self.merged_by_windows and not is_last and any(side % MERGED for side in window)
+        return _window_offset(x, window, merges, self.anchored and index == 0)
 
-    def _check_input(self, images: Tensor) -> None:
-        size, built_for = tuple(images.shape[2:]), tuple(self.patch_embed.img_size)
-        if self.patch_embed.strict_img_size and size != built_for:
-            raise VitrailError(
-                f"images of {size[0]}x{size[1]} pixels do not fit the model, which is built for "
-                f"{built_for[0]}x{built_for[1]}: give it this img_size, or dynamic_img_size=True"
-            )
-        self._check_fit((size[0], size[1]))
+    def _windows(self) -> list[Size]:
+        return [stage.blocks[0].window_size for stage in self.layers]
 
-    def _check_fit(self, size: Size) -> None:
-        """Refuse images that the windows of a stage do not divide."""
-        patch = self.patch_embed.proj.stride[0]
-        windows = [stage.blocks[0].window_size for stage in self.layers]
-        strides = [patch * MERGED**index for index in range(len(windows))]
-        if not any(
-            pixels % (stride * side)
-            for stride, window in zip(strides, windows, strict=True)
-            for pixels, side in zip(size, window, strict=True)
-        ):
-            return
-        rows, columns = (max(sides) for sides in zip(*windows, strict=True))
+
+@torch.fx.wrap
+def _require_size(images: Tensor, built_for: Size, strict: bool) -> None:
+    size = tuple(images.shape[2:])
+    if strict and size != tuple(built_for):
         raise VitrailError(
-            f"images of {size[0]}x{size[1]} pixels do not fit windows of {rows}x{columns} tokens: "
-            f"use multiples of {strides[-1] * rows}x{strides[-1] * columns} pixels "
-            f"(stride {strides[-1]} of the last stage, times its window)"
+            f"images of {size[0]}x{size[1]} pixels do not fit the model, which is built for "
+            f"{built_for[0]}x{built_for[1]}: give it this img_size, or dynamic_img_size=True"
         )
+
+
+@torch.fx.wrap
+def _require_fit(size: Size, patch: int, windows: list[Size]) -> None:
+    """Refuse images that the windows of a stage do not divide."""
+    strides = [patch * MERGED**index for index in range(len(windows))]
+    if not any(
+        pixels % (stride * side)
+        for stride, window in zip(strides, windows, strict=True)
+        for pixels, side in zip(size, window, strict=True)
+    ):
+        return
+    rows, columns = (max(sides) for sides in zip(*windows, strict=True))
+    raise VitrailError(
+        f"images of {size[0]}x{size[1]} pixels do not fit windows of {rows}x{columns} tokens: "
+        f"use multiples of {strides[-1] * rows}x{strides[-1] * columns} pixels "
+        f"(stride {strides[-1]} of the last stage, times its window)"
+    )
 
 
 class CircularBlock(CircularWindows, SwinTransformerBlock):
@@ -286,10 +307,6 @@ class AdaptiveSwinV2(AdaptiveStages, SwinTransformerV2):
     """A-SwinV2: see `AdaptiveStages` for the arguments."""
 
     circular_block = CircularBlockV2
-
-    @staticmethod
-    def _merging_parts(merging: Any) -> tuple[Projection, Projection]:
-        return merging.reduction, merging.norm
 
 
 def _swinv2(size: str, pretrained: bool, **kwargs: Any) -> nn.Module:

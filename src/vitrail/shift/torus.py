@@ -59,7 +59,7 @@ class Frame(NamedTuple):
 
 def first_phase(x: Tensor) -> Tensor:
     """Return the phase ``(B, 2)`` of grids that begin at the first pixel or token."""
-    return torch.zeros(x.shape[0], 2, dtype=torch.int64, device=x.device)
+    return x.new_zeros((x.shape[0], 2), dtype=torch.int64)
 
 
 def wrap(offset: Tensor, size: Size) -> Tensor:
