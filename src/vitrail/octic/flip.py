@@ -21,10 +21,9 @@ from vitrail.octic.layers import (
     SteerableAttention,
     SteerableBlock,
     SteerableMlp,
-    SteerablePatchEmbed,
-    SteerablePositionEmbedding,
     channels_of_plane,
 )
+from vitrail.octic.quarters import SteerablePatchEmbed, SteerablePositionEmbedding
 from vitrail.octic.shapes import CFG, TRAINED, build
 from vitrail.octic.vit import SteerableVisionTransformer, checkpoint_filter_fn
 

@@ -15,7 +15,8 @@ from vitrail.images.photos import photo_centre
 from vitrail.measures.architecture import architectures, count
 from vitrail.measures.context import Context, Trained, Values
 from vitrail.octic.group import ELEMENTS, INVERSE_FOURIER, act, isotypic, on_planes, transform
-from vitrail.octic.layers import Irreps, OcticBlock, OcticLinear, OcticPatchEmbed
+from vitrail.octic.layers import Irreps, OcticBlock, OcticLinear
+from vitrail.octic.quarters import OcticPatchEmbed
 
 # E row by row: its two rows share a matrix, which then stands twice on the diagonal.
 BY_ROWS = torch.eye(8, dtype=torch.float64)[[0, 1, 2, 3, 4, 6, 5, 7]]

@@ -28,12 +28,10 @@ from vitrail.intermediates import Intermediates
 from vitrail.octic.checkpoint import load_published
 from vitrail.octic.group import to_channels
 from vitrail.octic.invariants import INVARIANTS, Invariant
-from vitrail.octic.layers import (
+from vitrail.octic.layers import NormConvention, OcticBlock, OcticLayerNorm
+from vitrail.octic.quarters import (
     TOKEN_STD,
     ArbitraryPatchEmbed,
-    NormConvention,
-    OcticBlock,
-    OcticLayerNorm,
     OcticPatchEmbed,
     OcticPositionEmbedding,
     SteerablePatchEmbed,
