@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from vitrail.errors import VitrailError
 from vitrail.octic.group import from_channels
-from vitrail.octic.layers import channels_of_plane
+from vitrail.octic.layers import channels_of_plane, in_first_plane
 
 TOKEN_STD = 8 * 0.02
 """Of the CLS token, as published: an A1 plane alone carries what all channels would."""
@@ -104,7 +104,7 @@ class SteerablePatchEmbed(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Embed images whose sides are multiples of the patch's."""
         filters = self.filters()
-        bias = functional.pad(self.bias, (0, (len(filters) - 1) * len(self.bias)))
+        bias = in_first_plane(self.bias, len(filters)).flatten()
         x = functional.conv2d(images, filters.flatten(0, 1), bias, self.patch_size)
         return x.unflatten(1, (len(filters), -1)).flatten(3).permute(1, 0, 3, 2)
 

@@ -1,26 +1,21 @@
-import re
 from functools import partial
 
 import pytest
 import torch
-from torch._inductor.utils import run_and_get_code
 from torch.func import functional_call
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitrail.errors import VitrailError
-from vitrail.octic import layers
 from vitrail.octic.group import (
     ELEMENTS,
     FOURIER,
     INVERSE_FOURIER,
     act,
     isotypic,
-    on_planes,
     to_channels,
 )
 from vitrail.octic.layers import (
-    Irreps,
     OcticAttention,
     OcticBlock,
     OcticDropout,
@@ -30,7 +25,6 @@ from vitrail.octic.layers import (
     OcticLinear,
     OcticMlp,
     SteerableDropPath,
-    octic_gelu,
 )
 
 GRID = (2, 3)
@@ -185,32 +179,19 @@ def test_layer_scale_begins_at_its_initial_value():
     torch.testing.assert_close(OcticLayerScale(32, 1e-4).double()(x), 1e-4 * x)
 
 
-@pytest.mark.parametrize("grad", [True, False])
-@pytest.mark.parametrize("tokens", [0, 4, 1000])  # at a time
-def test_the_activation_is_a_gelu_between_the_transforms(monkeypatch, tokens, grad):
+def test_the_activation_is_a_gelu_between_the_transforms():
     """octic, Sec. 3.3.3."""
-    monkeypatch.setattr(layers, "GELU_PART", tokens * 4 * 8)
     x = torch.randn(8, 2, 7, 4, dtype=torch.float64)
-    expected = on_planes(FOURIER, functional.gelu(on_planes(INVERSE_FOURIER, x)))
-    with torch.set_grad_enabled(grad):
-        torch.testing.assert_close(OcticGELU()(x), expected, rtol=0, atol=1e-13)
-
-
-def test_a_compiler_makes_one_kernel_of_the_activation():
-    """It reads eight planes, activates eight times and writes; nothing else is stored."""
-    layer, x = OcticGELU(), torch.randn(8, 2, 5, 64)
-    with torch.inference_mode():
-        y, (code,) = run_and_get_code(torch.compile(lambda x: layer(Irreps.of(x))), x)
-    torch.testing.assert_close(y.joined(), octic_gelu(x))
-    kernels = set(re.findall(r"\bcpp_fused_\w+(?=\()", code))
-    assert len(kernels) == 1
-    assert len(re.findall(r"\.erf\(\)", code)) == 8
+    y = functional.gelu(torch.einsum("gi,ibnc->gbnc", INVERSE_FOURIER, x))
+    expected = torch.einsum("ig,gbnc->ibnc", FOURIER, y)
+    torch.testing.assert_close(OcticGELU()(x), expected, rtol=0, atol=1e-13)
 
 
 def test_under_autocast_the_activation_keeps_the_inputs_precision():
     x = torch.randn(8, 2, 3, 5)
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        torch.testing.assert_close(OcticGELU()(x), octic_gelu(x.double()).float())
+    with torch.autocast("cpu", torch.bfloat16):
+        y = OcticGELU()(x)
+    torch.testing.assert_close(y, OcticGELU()(x.double()).float())
 
 
 DROPS = pytest.mark.parametrize("layer", [OcticDropout(0.5), SteerableDropPath(0.5)])
@@ -262,49 +243,12 @@ def test_a_head_attends_with_its_share_of_every_plane(scrambled):
     torch.testing.assert_close(attention(x), attention.proj(y.contiguous()))
 
 
-@pytest.mark.parametrize("grad", [True, False])
-@pytest.mark.parametrize(("dtype", "channels"), [(torch.float32, 16), (torch.float64, 6)])
-def test_heads_are_split_and_merged_back(dtype, channels, grad):
-    attention = OcticAttention(8 * channels, 2)
-    x = Irreps.of(torch.randn(8, 2, 5, 3 * channels, dtype=dtype))
-    with torch.set_grad_enabled(grad):
-        heads = attention.split_heads(x)
-        merged = attention.merge_heads(heads[1]).joined()
-    assert heads.shape == (3, 2, 2, 5, 4 * channels)
-    assert torch.equal(merged, x.joined()[..., channels : 2 * channels])
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("std", [1, 4, 25])  # of the scores
-def test_attention_in_half_precision_errs_no_more_than_torchs(dtype, std):
-    heads = torch.randn(3, 2, 2, 50, 64) * torch.tensor([std**0.5, std**0.5, 1]).view(3, 1, 1, 1, 1)
-    heads = heads.to(dtype)
-    expected, torchs = (
-        functional.scaled_dot_product_attention(*qkv) for qkv in (heads.double(), heads)
-    )
-    attention = OcticAttention(128, 2)
-    parts = [attention.merge_heads(part) for part in heads]
-    qkv = Irreps(*(torch.cat(tensors, -1) for tensors in zip(*parts, strict=True)))
-    attention.qkv, attention.proj = Given(qkv), torch.nn.Identity()
-    y = attention(torch.empty(8, 2, 50, 16))
-    found = attention.split_heads(Irreps.of(torch.cat([y, y, y], -1)))[0]
-
-    def error(y):
-        return (y - expected).square().mean().sqrt()
-
-    assert found.dtype == dtype
-    assert error(found) <= 1.1 * error(torchs)
-
-
-class Given(torch.nn.Module):
-    """Whatever it is given, it returns `y`."""
-
-    def __init__(self, y):
-        super().__init__()
-        self.y = y
-
-    def forward(self, x):
-        return self.y
+def test_heads_are_split_and_merged_back():
+    attention = OcticAttention(48, 2)
+    x = torch.randn(8, 2, 5, 18)
+    heads = attention.split_heads(x)
+    assert heads.shape == (3, 2, 2, 5, 24)
+    assert torch.equal(attention.merge_heads(heads[1]), x[..., 6:12])
 
 
 def test_heads_that_cannot_share_the_planes_are_refused():
@@ -338,17 +282,6 @@ def test_a_block_computes_in_evaluation_what_it_does_in_training(block):
 def test_all_parameters_of_a_block_learn(block):
     block(features()).square().sum().backward()
     assert all(parameter.grad.abs().sum() > 0 for parameter in block.parameters())
-
-
-def test_a_compiled_block_computes_the_same(block):
-    x = features()
-    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
-    y = compiled(x)
-    torch.testing.assert_close(y, block(x), rtol=0, atol=1e-12)
-    gradients = torch.autograd.grad(y.square().sum(), list(block.parameters()))
-    expected = torch.autograd.grad(block(x).square().sum(), list(block.parameters()))
-    for gradient, wanted in zip(gradients, expected, strict=True):
-        torch.testing.assert_close(gradient, wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_a_block_without_layer_scale_has_no_parameters_of_one():
