@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Self
 
 import torch
 from timm.layers import PatchEmbed
@@ -96,6 +97,17 @@ class SteerablePatchEmbed(nn.Module):
         bound = 1 / math.sqrt(fan_in)
         self.weight = nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(shape[1]).uniform_(-bound, bound))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Convert the filters as one bank ``(planes c, I, ...)`` of four axes.
+
+        `Module.to(memory_format=torch.channels_last)` refuses tensors of five.
+        """
+
+        def convert(x: Tensor) -> Tensor:
+            return fn(x.flatten(0, 1)).unflatten(0, x.shape[:2]) if x.ndim == 5 else fn(x)
+
+        return super()._apply(convert, recurse)
 
     def set_input_size(self, img_size: tuple[int, int]) -> None:
         """Change the size of the usual image."""
