@@ -1,25 +1,33 @@
 """The octic layers (octic, Sec. 3.3), each in a few lines on features ``(8, B, N, c)``.
 
-**The layout.** C channels are eight planes of c = C / 8 channels, of B images with N tokens. A
-plane has the coordinates of one vector of the isotypic basis (octic, Example 3.3):
+**The group** D8 is made of a quarter turn r and a mirroring m. Its irreducible representations are
+four on numbers and one on the plane (octic, Eq. 1):
+
+          A1    A2    B1    B2    E
+    r      1     1    -1    -1    [[0, -1], [1, 0]]
+    m      1    -1     1    -1    [[-1, 0], [0, 1]]
+
+The regular representation permutes eight numbers y, one for each element (octic, Eq. 3-4). In the
+isotypic basis it is the sum of all irreps, E twice, along the diagonal of a matrix (octic, Eq. 2,
+Eq. 5): ``regular(g) = INVERSE_FOURIER @ isotypic(g) @ FOURIER``. The Fourier transform between the
+two is orthogonal (octic, Eq. 11). `group` computes these matrices.
+
+**The layout.** C channels are eight planes of c = C / 8, the isotypic coordinates of c vectors y,
+for N tokens of B images:
 
     plane    0     1     2     3     4       5       6       7
     irrep    A1    A2    B1    B2    E, copy 1       E, copy 2
                                      row 0   row 1   row 0   row 1
 
-**The group.** An element of D8 multiplies the planes by an 8 x 8 matrix, the sum of its irreps A1,
-A2, B1, B2 and twice E (octic, Eq. 1-2), and permutes the tokens (octic, Eq. 6). The Fourier
-transform leads to these planes from the regular representation, where an element permutes eight
-planes (octic, Eq. 3-5); it is orthogonal. All these matrices are in `group`.
+The group multiplies the planes by `isotypic` and permutes the tokens (octic, Eq. 6, `group.act`).
 
-**The layers** commute with the group, and with any permutation of the tokens (octic, Eq. 7-8):
+**The layers** commute with any permutation of the tokens and with `isotypic` (octic, Eq. 7-8):
 
 - By Schur's lemma a linear map takes each irrep to itself. Planes 0 to 3 have a matrix each; the
   two rows of E, of 2c columns [copy 1 | copy 2], share one (`OcticLinear`). Weights are kept by
   irrep.
 - The group leaves only A1 as it is, so only plane 0 can have a bias.
-- A pointwise function commutes with permutations, so it acts between the inverse Fourier transform
-  and the transform (`OcticGELU`).
+- A pointwise function commutes with permutations, so it acts on y (`OcticGELU`).
 - Orthogonal matrices change no inner product, so no norm (`OcticLayerNorm`) and no score of
   attention (`SteerableAttention`).
 
@@ -90,8 +98,9 @@ class OcticLinear(nn.Module):
         nn.init.trunc_normal_(self.weight_e, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Multiply the four lines by their matrices and both rows of E by one."""
-        lines, rows = x[:4].flatten(1, 2), torch.cat([x[4:6], x[6:8]], dim=-1)
+        """Multiply A1, A2, B1 and B2 by a matrix each, and both rows of E by one."""
+        lines = x[:4].flatten(1, 2)  # (4, B N, c)
+        rows = torch.cat([x[4:6], x[6:8]], dim=-1)  # (2, B, N, 2c)
         if self.bias is None:
             lines = torch.bmm(lines, self.weight.mT)
         else:
@@ -144,7 +153,7 @@ class OcticLayerNorm(nn.Module):
         if dtype in (torch.bfloat16, torch.float16):
             x = x.float()
         means = x.mean(-1, keepdim=True)
-        of_rows = (means[4:6] + means[6:8]) / 2
+        of_rows = (means[4:6] + means[6:8]) / 2  # both copies of E
         x = x - torch.cat([means[:4], of_rows, of_rows])
         variances = torch.linalg.vector_norm(x, dim=-1).square() / x.shape[-1]
         variance = variances[:4].sum(0) + SHARE_OF_E[self.convention] * variances[4:].sum(0)
@@ -179,10 +188,13 @@ class OcticLayerScale(nn.Module):
 
 
 class OcticGELU(nn.Module):
-    """The exact GELU of ``(8, ...)`` in the regular representation (octic, Sec. 3.3.3)."""
+    """The exact GELU of ``(8, ...)`` in the regular representation.
+
+    Source: octic, Sec. 3.3.3, App. A.1.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Transform, activate and transform back."""
+        """Transform to the regular representation, activate and transform back."""
         return on_planes(FOURIER, functional.gelu(on_planes(INVERSE_FOURIER, x)))
 
     def operations(self, x: Tensor) -> int:
@@ -359,7 +371,7 @@ class SteerableBlock(nn.Module):
         self.drop_path2 = SteerableDropPath(drop_path)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it to ``(planes, B, N, c)``."""
+        """Add attention, then the MLP, each of normalised ``(planes, B, N, c)`` (octic, Eq. 9)."""
         x = x + self.drop_path1(self.ls1(self.attn(self.norm1(x))))
         return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))
 
