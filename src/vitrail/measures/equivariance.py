@@ -1,11 +1,13 @@
-"""How far a module is from commuting with a group; any module, and any group.
+"""How far a module is from commuting with a group: any module, any group.
 
-from vitrail.octic.group import ELEMENTS, act, transform
+With the octic group, of features ``(8, B, 196, c)`` and of images::
 
-act = partial(act, grid=(14, 14))  # on features (8, B, 196, c)
-equivariance_error(OcticLinear(768, 768), Group(ELEMENTS, act, act), features)
-equivariance_error(OcticPatchEmbed(), Group(ELEMENTS, transform, act), images)
-equivariance_error(model, Group(ELEMENTS, transform), images)  # is it invariant?
+    from vitrail.octic.group import ELEMENTS, act, transform
+
+    act = partial(act, grid=(14, 14))
+    equivariance_error(OcticLinear(768, 768), Group(ELEMENTS, act, act), features)
+    equivariance_error(OcticPatchEmbed(), Group(ELEMENTS, transform, act), images)
+    equivariance_error(model, Group(ELEMENTS, transform), images)  # is it invariant?
 """
 
 from __future__ import annotations
@@ -53,8 +55,10 @@ def equivariance_error(module: nn.Module, group: Group, x: Tensor) -> float:
         about 1e-14 times the largest output for an equivariant f in float64, 1e-6 in float32.
 
     Raises:
-        VitrailError: the shapes of f(g x) and g f(x) differ.
+        VitrailError: there are no elements, or the shapes of f(g x) and g f(x) differ.
     """
+    if not group.elements:
+        raise VitrailError("the group has no elements; give at least one")
     modes = [(part, part.training) for part in module.modules()]
     errors: list[float] = []
     try:

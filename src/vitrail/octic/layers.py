@@ -1,7 +1,7 @@
 """The octic layers (octic, Sec. 3.3), each in a few lines on features ``(8, B, N, c)``.
 
 **The group** D8 is made of a quarter turn r and a mirroring m. Its irreducible representations are
-four on numbers and one on the plane (octic, Eq. 1):
+four on numbers and one on the plane (octic, Eq. 1)::
 
           A1    A2    B1    B2    E
     r      1     1    -1    -1    [[0, -1], [1, 0]]
@@ -13,7 +13,7 @@ Eq. 5): ``regular(g) = INVERSE_FOURIER @ isotypic(g) @ FOURIER``. The Fourier tr
 two is orthogonal (octic, Eq. 11). `group` computes these matrices.
 
 **The layout.** C channels are eight planes of c = C / 8, the isotypic coordinates of c vectors y,
-for N tokens of B images:
+for N tokens of B images::
 
     plane    0     1     2     3     4       5       6       7
     irrep    A1    A2    B1    B2    E, copy 1       E, copy 2

@@ -57,6 +57,11 @@ def test_a_module_is_judged_in_evaluation_mode_and_each_part_left_as_it_was():
     assert [part.training for part in model.modules()] == [True, True, False]
 
 
+def test_a_group_without_elements_is_refused():
+    with pytest.raises(VitrailError, match="the group has no elements"):
+        equivariance_error(nn.Identity(), SHIFTS._replace(elements=[]), noise())
+
+
 def test_outputs_of_other_shapes_are_told_in_a_sentence():
     group = Group(["half"], lambda x, _: x[..., :3])
     model = nn.Dropout()
