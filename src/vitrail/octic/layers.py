@@ -195,7 +195,9 @@ class OcticGELU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform to the regular representation, activate and transform back."""
-        return on_planes(FOURIER, functional.gelu(on_planes(INVERSE_FOURIER, x)))
+        # Two of y's planes at a time: on a CPU, memory for all eight at once is slow to get.
+        y = [functional.gelu(on_planes(rows, x)) for rows in INVERSE_FOURIER.to(x).split(2)]
+        return on_planes(FOURIER, torch.cat(y))
 
     def operations(self, x: Tensor) -> int:
         """Count GELU as 8, and of either fast transform 24 additions and 8 products of 8 planes."""
