@@ -26,23 +26,19 @@ from timm.models._input import update_model_input_size
 from timm.models._manipulate import adapt_input_conv
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
-from torch.nn import functional
 
 from vitrail.errors import VitrailError, require_known
 from vitrail.intermediates import Intermediates
 from vitrail.octic.checkpoint import load_published
+from vitrail.octic.fast import FastBlock
 from vitrail.octic.group import to_channels
 from vitrail.octic.invariants import INVARIANTS, Invariant
-from vitrail.octic.layers import (
+from vitrail.octic.layers import NormConvention, OcticLayerNorm, SteerableBlock, in_first_plane
+from vitrail.octic.quarters import (
     TOKEN_STD,
     ArbitraryPatchEmbed,
-    NormConvention,
-    OcticBlock,
-    OcticLayer,
-    OcticLayerNorm,
     OcticPatchEmbed,
     OcticPositionEmbedding,
-    SteerableBlock,
     SteerablePatchEmbed,
     SteerablePositionEmbedding,
     require_even,
@@ -53,7 +49,7 @@ from vitrail.octic.shapes import CFG, TRAINED, WIDEST, build
 for _layer in (
     ArbitraryPatchEmbed,
     Invariant,
-    OcticLayer,
+    OcticLayerNorm,
     SteerableBlock,
     SteerablePatchEmbed,
     SteerablePositionEmbedding,
@@ -269,10 +265,6 @@ class SteerableVisionTransformer(Intermediates):
         side = None if self.dynamic_img_size else self.grid_size[0] * self.patch_size
         return _grid_of(images, self.patch_size, side)
 
-    def _in_first_plane(self, tokens: Tensor) -> Tensor:
-        """Make ``(1, T, c)`` features ``(planes, 1, T, c)`` that are zero in all other planes."""
-        return functional.pad(tokens.unsqueeze(0), (0, 0, 0, 0, 0, 0, 0, self.planes - 1))
-
     def embed(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
         """Make features of images: patches, positions, class and register tokens.
 
@@ -291,10 +283,11 @@ class SteerableVisionTransformer(Intermediates):
         if mask is not None:
             if self.mask_token is None:
                 raise VitrailError("the model has no mask token; build it with mask_token true")
-            x = torch.where(mask.unsqueeze(-1), self._in_first_plane(self.mask_token).to(x), x)
+            token = in_first_plane(self.mask_token, self.planes).to(x)
+            x = torch.where(mask.unsqueeze(-1), token, x)
         x = x + self.pos_embed(grid)
         tokens: list[Tensor] = [t for t in (self.cls_token, self.reg_token) if t is not None]
-        prefix = self._in_first_plane(torch.cat(tokens, dim=1)).to(x)
+        prefix = in_first_plane(torch.cat(tokens, dim=1), self.planes).to(x)
         return torch.cat([prefix.expand(-1, x.shape[1], -1, -1), x], dim=2).contiguous()
 
     def _outputs(self, images: Tensor, mask: Tensor | None = None) -> Iterator[Tensor]:
@@ -432,7 +425,7 @@ class OcticVisionTransformer(SteerableVisionTransformer):
         VitrailError: an argument is impossible.
     """
 
-    block_layer = OcticBlock
+    block_layer = FastBlock
     patch_embed_layer = OcticPatchEmbed
     pos_embed_layer = OcticPositionEmbedding
 
