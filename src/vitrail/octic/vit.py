@@ -55,6 +55,7 @@ for _layer in (
     SteerablePositionEmbedding,
 ):
     register_notrace_module(_layer)
+torch.fx.wrap("in_first_plane")
 
 Family = Literal["d8", "h8", "i8"]
 Pool = Literal["token", "avg", ""]
