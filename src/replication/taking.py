@@ -16,6 +16,7 @@ from replication.plan.code import measuring_digest
 from replication.plan.nodes import MeasurementNode
 from replication.plan.recipe import EpochTraining
 from replication.trained import require_own_weights
+from vitrail import recipes
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Context, Described, Trained, without_tf32
 from vitrail.naming import import_function
@@ -72,14 +73,20 @@ def _require_wanted(function: Callable[..., Any], given: Context, job: Measureme
     wanted, _, kind = str(getattr(first, "__name__", first)).rstrip("]").partition("[")
     if wanted not in ON:
         return
-    if wanted not in {one.__name__ for one in type(given).__mro__}:
+    if wanted not in {parent.__name__ for parent in type(given).__mro__}:
         raise VitrailError(
             f"{job.function} takes a {wanted} and measure '{job.name}' gives it a "
             f"{type(given).__name__}: write 'on: {ON[wanted]}' for it in artifacts.yaml"
         )
     recipe = getattr(given, "recipe", None)
     wanted = kind or EpochTraining.__name__
-    if wanted not in {one.__name__ for one in type(recipe).__mro__}:
+    declared = getattr(recipes, wanted, None)  # of a measure of the library: by its attributes
+    fits = (
+        isinstance(recipe, declared)
+        if declared
+        else wanted in {parent.__name__ for parent in type(recipe).__mro__}
+    )
+    if not fits:
         raise VitrailError(
             f"{job.function} measures a {wanted} and '{job.name}' is taken on a "
             f"{type(recipe).__name__}: correct the cell's measure or recipe in artifacts.yaml"

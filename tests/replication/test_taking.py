@@ -95,6 +95,22 @@ def test_a_measure_of_segmenters_is_not_given_a_classifier(trained, monkeypatch)
         take(trained)
 
 
+def test_a_measure_of_the_library_is_given_recipes_with_the_attributes_that_it_declares(
+    trained, monkeypatch
+):
+    def of_backbones(trained: "Trained[DINOv2Recipe]"):
+        return {}
+
+    def of_views(trained: "Trained[ViewRecipe]"):
+        return {"top1": 1.0}
+
+    monkeypatch.setattr(taking, "import_function", lambda *_: of_backbones)
+    with pytest.raises(VitrailError, match=r"measures a DINOv2Recipe and .* on a Classification"):
+        take(trained)
+    monkeypatch.setattr(taking, "import_function", lambda *_: of_views)
+    assert take(trained)["values"]["0"] == {"top1": 1.0}
+
+
 def test_weights_of_another_seed_are_refused(trained):
     record_of(trained).unlink()
     write_weights(trained, 1)
