@@ -18,6 +18,7 @@ from vitrail.factory import build_model
 from vitrail.files import sha256
 from vitrail.measures.context import Context, Described, Trained
 from vitrail.naming import import_function
+from vitrail.recipes import DINOv2Recipe, ViewRecipe
 
 
 @pytest.fixture
