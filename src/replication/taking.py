@@ -23,6 +23,15 @@ from vitrail.naming import import_function
 from vitrail.provenance import provenance
 
 ON = {Described.__name__: "recipe", Trained.__name__: "run"}
+PROTOCOLS: dict[str, Any] = {
+    protocol.__name__: protocol
+    for protocol in (
+        recipes.AugmentedRecipe,
+        recipes.DINOv2Recipe,
+        recipes.ModelRecipe,
+        recipes.ViewRecipe,
+    )
+}
 
 
 def take(job: MeasurementNode) -> dict[str, Any]:
@@ -80,13 +89,9 @@ def _require_wanted(function: Callable[..., Any], given: Context, job: Measureme
         )
     recipe = getattr(given, "recipe", None)
     wanted = kind or EpochTraining.__name__
-    declared = getattr(recipes, wanted, None)  # of a measure of the library: by its attributes
-    fits = (
-        isinstance(recipe, declared)
-        if declared
-        else wanted in {parent.__name__ for parent in type(recipe).__mro__}
-    )
-    if not fits:
+    declared = PROTOCOLS.get(wanted)  # by a measure of the library, which asks for attributes
+    named = wanted in {parent.__name__ for parent in type(recipe).__mro__}
+    if not (isinstance(recipe, declared) if declared else named):
         raise VitrailError(
             f"{job.function} measures a {wanted} and '{job.name}' is taken on a "
             f"{type(recipe).__name__}: correct the cell's measure or recipe in artifacts.yaml"

@@ -120,5 +120,8 @@ def _bases(path: Path) -> list[str]:
                 value = ast.literal_eval(node.value)
             except ValueError:
                 raise VitrailError(f"{path}: write the files of _base_ as plain strings") from None
-            return [value] if isinstance(value, str) else list(value)
+            listed = [value] if isinstance(value, str) else value
+            if not isinstance(listed, list | tuple) or not all(isinstance(f, str) for f in listed):
+                raise VitrailError(f"{path}: write the files of _base_ as plain strings")
+            return list(listed)
     return []

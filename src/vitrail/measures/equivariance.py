@@ -60,7 +60,7 @@ def equivariance_error(module: nn.Module, group: Group, x: Tensor) -> float:
     if not group.elements:
         raise VitrailError("the group has no elements; give at least one")
     modes = [(part, part.training) for part in module.modules()]
-    errors: list[float] = []
+    errors = []
     try:
         y = module.eval()(x)
         for element in group.elements:
@@ -70,8 +70,8 @@ def equivariance_error(module: nn.Module, group: Group, x: Tensor) -> float:
                     f"for the element {element} the module returns {tuple(found.shape)}, and its "
                     f"moved output is {tuple(expected.shape)}; give the group's on_output"
                 )
-            errors.append((found - expected).abs().max().item())
+            errors.append((found - expected).abs().max())
     finally:
         for part, training in modes:
             part.training = training
-    return max(errors)
+    return torch.stack(errors).max().item()  # NaN where one is

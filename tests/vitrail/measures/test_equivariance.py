@@ -1,5 +1,7 @@
 """The error of a matrix under permutations is the largest entry of a commutator's product."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -68,3 +70,8 @@ def test_outputs_of_other_shapes_are_told_in_a_sentence():
     with pytest.raises(VitrailError, match=r"element half .* \(3, 3\).* \(3, 6\); give the group"):
         equivariance_error(model, group, noise())
     assert model.training
+
+
+def test_an_error_that_is_no_number_is_not_hidden():
+    group = Group((0, 1), on_input=lambda x, shift: x / (1 - shift) * (1 - shift))
+    assert math.isnan(equivariance_error(nn.Identity(), group, torch.randn(1, 3)))
