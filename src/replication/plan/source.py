@@ -69,11 +69,11 @@ THEIRS = "mmseg::"  # mmengine's prefix of MMSegmentation's own files
 
 
 def config_files(name: str, root: Path = Path()) -> dict[str, str]:
-    """Return the code of a configuration of ours behind that of those of ours that it inherits.
+    """Return the code of a configuration and of our files that it inherits, by path in `FOLDER`.
 
-    The most basic comes first; each goes by its path in `FOLDER`. MMSegmentation's own files are
-    pinned by its version: they are left out. Raises VitrailError where there is no such file among
-    ours, or one is no configuration, inherits itself or lies outside `FOLDER`.
+    The files that it inherits come before it. MMSegmentation's own files are left out, since its
+    version decides them. Raises VitrailError where there is no such file among ours, or one is no
+    configuration, inherits itself or lies outside `FOLDER`.
     """
     if name.startswith(THEIRS):
         return {}
