@@ -19,7 +19,9 @@ for name in ("octic_d8_vit_small_patch16_224", "octic_h8_vit_small_patch16_224")
     model = timm.create_model(name, depth=4, init_values=1).eval().double()
     with torch.inference_mode():
         logits = model(image)
-        changes = {one: (model(transform(image, one)) - logits).abs().max() for one in ELEMENTS}
+        changes = {
+            element: (model(transform(image, element)) - logits).abs().max() for element in ELEMENTS
+        }
     told = ", ".join(f"{element} {change:.0e}" for element, change in changes.items())
     print(f"{name}: largest change of a logit by {told}")
 

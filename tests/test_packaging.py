@@ -74,9 +74,12 @@ def test_a_checkout_imports_the_apparatus_and_the_plugin_that_the_wheel_leaves_o
 def test_the_snippets_of_the_page_run(built):
     page = metadata(built).get_payload()
     snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(snippets) == 2
+    assert len(snippets) == 3
     code = "\n".join(snippets).replace("pretrained=True", "pretrained=False")
     blocked = ["pydantic", "typer", "snakemake", "sklearn", "pandas", "matplotlib", "scipy"]
     code = f"import sys; sys.modules |= dict.fromkeys({blocked})\n{code}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "0.0\n", done.stderr
+    assert done.returncode == 0, done.stderr
+    of_shifts, of_turns = map(float, done.stdout.split())
+    assert of_shifts == 0
+    assert of_turns < 1e-5

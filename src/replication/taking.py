@@ -16,12 +16,22 @@ from replication.plan.code import measuring_digest
 from replication.plan.nodes import MeasurementNode
 from replication.plan.recipe import EpochTraining
 from replication.trained import require_own_weights
+from vitrail import recipes
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Context, Described, Trained, without_tf32
 from vitrail.naming import import_function
 from vitrail.provenance import provenance
 
 ON = {Described.__name__: "recipe", Trained.__name__: "run"}
+PROTOCOLS: dict[str, Any] = {
+    protocol.__name__: protocol
+    for protocol in (
+        recipes.AugmentedRecipe,
+        recipes.DINOv2Recipe,
+        recipes.ModelRecipe,
+        recipes.ViewRecipe,
+    )
+}
 
 
 def take(job: MeasurementNode) -> dict[str, Any]:
@@ -72,14 +82,16 @@ def _require_wanted(function: Callable[..., Any], given: Context, job: Measureme
     wanted, _, kind = str(getattr(first, "__name__", first)).rstrip("]").partition("[")
     if wanted not in ON:
         return
-    if wanted not in {one.__name__ for one in type(given).__mro__}:
+    if wanted not in {parent.__name__ for parent in type(given).__mro__}:
         raise VitrailError(
             f"{job.function} takes a {wanted} and measure '{job.name}' gives it a "
             f"{type(given).__name__}: write 'on: {ON[wanted]}' for it in artifacts.yaml"
         )
     recipe = getattr(given, "recipe", None)
     wanted = kind or EpochTraining.__name__
-    if wanted not in {one.__name__ for one in type(recipe).__mro__}:
+    declared = PROTOCOLS.get(wanted)  # by a measure of the library, which asks for attributes
+    named = wanted in {parent.__name__ for parent in type(recipe).__mro__}
+    if not (isinstance(recipe, declared) if declared else named):
         raise VitrailError(
             f"{job.function} measures a {wanted} and '{job.name}' is taken on a "
             f"{type(recipe).__name__}: correct the cell's measure or recipe in artifacts.yaml"

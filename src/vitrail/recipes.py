@@ -8,7 +8,7 @@ type checker, so no number depends on this one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 Channels = tuple[float, float, float]
 """A number for red, for green and for blue."""
@@ -161,6 +161,7 @@ class AugmentationFields(Protocol):
         """Pixels by which an image is rolled, at most, on each axis; 0 is off."""
 
 
+@runtime_checkable
 class ViewRecipe(Protocol):
     """A recipe of which images are shown as in evaluation."""
 
@@ -169,6 +170,7 @@ class ViewRecipe(Protocol):
         """How an image is shown."""
 
 
+@runtime_checkable
 class AugmentedRecipe(ViewRecipe, Protocol):
     """A recipe of which images are also shown as in training."""
 
@@ -177,6 +179,7 @@ class AugmentedRecipe(ViewRecipe, Protocol):
         """How training images are changed."""
 
 
+@runtime_checkable
 class ModelRecipe(ViewRecipe, Protocol):
     """A recipe of which the model is made, for images of its size."""
 
@@ -345,6 +348,7 @@ class ScheduleFields(Protocol):
         """Steps from one teacher that is kept to the next."""
 
 
+@runtime_checkable
 class DINOv2Recipe(ModelRecipe, Protocol):
     """A recipe of which a backbone learns by DINOv2."""
 

@@ -18,6 +18,7 @@ from vitrail.factory import build_model
 from vitrail.files import sha256
 from vitrail.measures.context import Context, Described, Trained
 from vitrail.naming import import_function
+from vitrail.recipes import DINOv2Recipe, ViewRecipe
 
 
 @pytest.fixture
@@ -93,6 +94,22 @@ def test_a_measure_of_segmenters_is_not_given_a_classifier(trained, monkeypatch)
         VitrailError, match=r"measures a SegmentationRecipe and .* on a ClassificationRecipe:"
     ):
         take(trained)
+
+
+def test_a_measure_of_the_library_is_given_recipes_with_the_attributes_that_it_declares(
+    trained, monkeypatch
+):
+    def of_backbones(trained: "Trained[DINOv2Recipe]"):
+        return {}
+
+    def of_views(trained: "Trained[ViewRecipe]"):
+        return {"top1": 1.0}
+
+    monkeypatch.setattr(taking, "import_function", lambda *_: of_backbones)
+    with pytest.raises(VitrailError, match=r"measures a DINOv2Recipe and .* on a Classification"):
+        take(trained)
+    monkeypatch.setattr(taking, "import_function", lambda *_: of_views)
+    assert take(trained)["values"]["0"] == {"top1": 1.0}
 
 
 def test_weights_of_another_seed_are_refused(trained):

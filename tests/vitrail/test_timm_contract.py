@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from timm.models import save_for_hf
+from timm.models import get_notrace_functions, get_notrace_modules, save_for_hf
 from timm.models._manipulate import group_parameters
+from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
 import vitrail.models
 from tests.vitrail.test_models import registered
@@ -24,7 +25,7 @@ SIDE, LARGER, CLASSES = 16, 32, 5
 SWIN = {"patch_size": 2, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2), "window_size": 4}
 CVT = {
     "embed_dims": (8, 12),
-    "depths": (1, 1),
+    "depths": (1, 2),
     "num_heads": (1, 2),
     "kernels": (3, 3),
     "strides": (2, 2),
@@ -124,6 +125,39 @@ def classifier(name):
     assert model(x).shape == (2, 3)
 
 
+def widths(name):
+    model, x = micro(name), noise()
+    tokens = model.forward_features(x)
+    assert tokens.shape[-1] == model.num_features
+    assert model.forward_head(tokens, pre_logits=True).shape[-1] == model.head_hidden_size
+
+
+def pool_size(name):
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    cfg, reduction = model.default_cfg, model.feature_info[-1]["reduction"]
+    assert cfg["pool_size"] == tuple(side // reduction for side in cfg["input_size"][1:])
+
+
+def drop_path(name):
+    """Equal images differ in training, where a branch is left out of some of them alone."""
+    model = micro(name, drop_path_rate=0.5, drop_rate=0.0).double()
+    for parameter in model.parameters():  # SwinV2's branches begin as zero
+        parameter.data += 0.1 * (parameter.ndim == 1)
+    same = noise()[:1].expand(32, -1, -1, -1).double()
+    for training in (True, False):
+        logits = model.train(training)(same)
+        assert ((logits - logits[0]).abs().max() > 1e-9) == training
+
+
+def channels_last(name):
+    model, x = micro(name), noise()
+    expected = model(x)
+    model.to(memory_format=torch.channels_last)
+    x = x.to(memory_format=torch.channels_last)
+    torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
+
+
 def pooling(name):
     model, x = micro(name, num_classes=0, global_pool=""), noise()
     unpooled = model(x)
@@ -176,6 +210,36 @@ def checkpointing(name):
         model(noise()).square().sum().backward()
         gradients.append([parameter.grad for parameter in model.parameters()])
     assert all(map(torch.equal, *gradients))
+
+
+def traced(name, training):
+    """A model's graph by timm's options, which ends where the model does."""
+    options = {
+        "leaf_modules": get_notrace_modules(),
+        "autowrap_functions": get_notrace_functions(),
+        "param_shapes_constant": True,
+    }
+    model = micro(name, drop_path_rate=0.1).train(training)
+    nodes = get_graph_node_names(model, tracer_kwargs=options)
+    assert any(re.match(r"(stages|layers|blocks)\.0\b", node) for node in nodes[0])
+    graph = create_feature_extractor(
+        model,
+        train_return_nodes={nodes[0][-1]: "logits"},
+        eval_return_nodes={nodes[1][-1]: "logits"},
+        tracer_kwargs=options,
+    )
+    return model, graph.train(training)
+
+
+def fxforward(name):
+    (model, graph), x = traced(name, training=False), noise()
+    assert torch.equal(graph(x)["logits"], model(x))
+
+
+def fxbackward(name):
+    _, graph = traced(name, training=True)
+    graph(noise())["logits"].square().sum().backward()
+    assert unlearned(graph) == []
 
 
 def groups(name):
@@ -243,8 +307,9 @@ def hub(name):
 
 
 PROBES = (
-    forward, backward, default_cfg, classifier, pooling, intermediates, features, pruning,
-    checkpointing, groups, input_size, other_size, any_size, oblong, channels, export, hub,
+    forward, backward, default_cfg, widths, pool_size, classifier, pooling, intermediates, features,
+    pruning, checkpointing, drop_path, channels_last, fxforward, fxbackward, groups, input_size,
+    other_size, any_size, oblong, channels, export, hub,
 )  # fmt: skip
 
 

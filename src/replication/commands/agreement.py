@@ -302,8 +302,9 @@ def print_outcome(outcome: Outcome) -> None:
         title = "Numbers that differ or are missing"
         table(columns, lines, ["published", "here", "allowed"], title)
     if outcome.claims:
-        rows = [[*one.values()] for one in outcome.claims]
-        table([*map(str, outcome.claims[0])], rows, title="Claims that come out otherwise")
+        columns = ["claim", "published", "here", "statement"]
+        rows = [[claim[name] for name in columns] for claim in outcome.claims]
+        table(columns, rows, title="Claims that come out otherwise")
     compared = outcome.counted(*JUDGED)
     wanted = compared + outcome.counted("missing here")
     say(

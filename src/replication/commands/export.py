@@ -106,7 +106,7 @@ def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
     if not recipe.exported:
         model = builder_of(recipe).build_model(recipe, info.classes)
         load_weights(model, weights, recipe)
-        if (config := trained / "config.json").is_file():  # of no registered module without timm's
+        if (config := trained / "config.json").is_file():  # models of timm's kind have one
             shutil.copyfile(config, folder / config.name)
         shutil.copyfile(weights, folder / "model.safetensors")
     digest = sha256(weights)

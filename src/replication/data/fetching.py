@@ -13,12 +13,12 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from replication.data.download import alone, download, writing
+from replication.data.download import alone, download, writing, wrong
 from replication.data.layout import verify
 from vitrail.errors import VitrailError
 from vitrail.files import write_atomically
@@ -41,7 +41,7 @@ def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
     """
     folder = root / info.folder
     digests, note = {file.name: list(file.checksum) for file in info.files}, _note(folder, info)
-    before = json.loads(note.read_text()) if info.files and note.is_file() else digests
+    before = _noted(note, digests) if info.files else digests
     if info.source != "made" and before == digests:
         try:
             found = verify(info, root)
@@ -51,14 +51,16 @@ def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
         else:
             if info.files and not note.is_file():
                 with suppress(OSError):  # a folder of others may be read only
-                    note.write_text(json.dumps(digests))
+                    write_atomically(note, json.dumps(digests))
             return found
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with alone(folder / ".fetching", f"into {folder}"):
         for file in info.files:
-            if before.get(file.name) != digests[file.name]:
-                (folder / file.name).unlink(missing_ok=True)
+            archive = folder / file.name
+            changed = before.get(file.name) != digests[file.name] and archive.is_file()
+            if changed and wrong(archive, file):
+                archive.unlink()
             try:
                 download(file, folder / file.name)
             except VitrailError as error:
@@ -81,6 +83,17 @@ def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
 def _note(folder: Path, info: DatasetInfo) -> Path:
     """Where the digests stand by which a dataset's files were downloaded or first verified."""
     return folder / f".fetched-{info.name}.json"
+
+
+def _noted(note: Path, digests: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Read such a note; without one it would be `digests`, and a damaged one says nothing."""
+    try:
+        found: Any = json.loads(note.read_text())
+    except FileNotFoundError:
+        return dict(digests)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _unpack(archive: Path) -> None:

@@ -84,7 +84,8 @@ def _evaluate(claim: Claim, measured: Measured, cells: Mapping[Key, ShownCell]) 
     missing = [row for row in sides if row not in tested]
     if not tested:
         detail = f"Not run: {', '.join(missing) or claim.left.artifact}."
-        return {**common, "status": "not run", "detail": detail}
+        flags = {"stand_in": False, "of_hardware": False}
+        return {**common, "status": "not run", "detail": detail, **flags}
     ranks = {
         row: (WORST_FIRST.index(_status(claim, *pair)), _slack(claim, *pair))
         for row, pair in tested.items()

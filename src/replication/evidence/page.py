@@ -150,7 +150,7 @@ def _entry(artifact: ArtifactResults) -> str:
         f"> {markdown_escape(node.caption)} ({node.source})",
     ]
     if not artifact.files:
-        return "\n\n".join([*parts, f"Not built: `snakemake {node.target}`"])
+        return "\n\n".join([*parts, f"Not built: `{node.command}`"])
     parts += [markdown_escape(node.note)] if node.note else []
     stem = f"{node.paper}/{node.name}"
     links = " ".join(f"[{suffix[1:]}]({stem}{suffix})" for suffix in node.suffixes)

@@ -209,9 +209,7 @@ def render(artifact: RenderingNode, folder: Path, measured: Measured) -> tuple[P
         from vitrail import style  # matplotlib only where something is drawn
 
         if missing := [path for path in artifact.measurements if path not in measured]:
-            raise VitrailError(
-                f"{artifact.target} needs {missing[0]}; run snakemake {artifact.target}"
-            )
+            raise VitrailError(f"{artifact.target} needs {missing[0]}; run {artifact.command}")
         draw = import_function(artifact.draw, "artifacts.yaml")
         figure = draw(cells, [measured[path] for path in artifact.measurements])
         if len(cells):

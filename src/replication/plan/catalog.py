@@ -231,7 +231,7 @@ class Artifact:
     @property
     def suffixes(self) -> tuple[str, ...]:
         """The files that it is rendered to."""
-        return (".csv", ".md", ".tex") if self.kind == "table" else (".csv", ".svg", ".png")
+        return RenderingNode.SUFFIXES[self.kind]
 
     @property
     def runs(self) -> tuple[Run, ...]:

@@ -121,7 +121,8 @@ def require_function(function: str, arguments: Iterable[str], where: str) -> Non
         raise VitrailError(f"{where}: {module} does not define a function '{name}'{hint}")
     if (written := defined[name]) is None:
         return
-    taken = [argument.arg for argument in (*written.args, *written.kwonlyargs)][1:]
+    named = [*written.args, *written.kwonlyargs]
+    taken = [argument.arg for argument in (named if written.posonlyargs else named[1:])]
     for argument in arguments:
         if argument not in taken and not written.kwarg:
             hint = did_you_mean(argument, taken)
@@ -140,6 +141,8 @@ def _defined_in(module: str) -> dict[str, ast.arguments | None]:
             defined[node.name] = node.args
         elif isinstance(node, ast.Assign):
             defined |= dict.fromkeys(map(ast.unparse, node.targets))
+        elif isinstance(node, ast.AnnAssign):
+            defined[ast.unparse(node.target)] = None
     return defined
 
 

@@ -259,6 +259,11 @@ class RenderingNode(Node):
         return f"{self.paper}_{self.name}"
 
     @property
+    def command(self) -> str:
+        """The command that makes it at its scale."""
+        return f"snakemake {self.target} --config scale={self.scale}"
+
+    @property
     def suffixes(self) -> tuple[str, ...]:
         """The kinds of files that it is rendered to."""
         return self.SUFFIXES[self.shape]

@@ -69,11 +69,11 @@ THEIRS = "mmseg::"  # mmengine's prefix of MMSegmentation's own files
 
 
 def config_files(name: str, root: Path = Path()) -> dict[str, str]:
-    """Return the code of a configuration of ours behind that of those of ours that it inherits.
+    """Return the code of a configuration and of our files that it inherits, by path in `FOLDER`.
 
-    The most basic comes first; each goes by its path in `FOLDER`. MMSegmentation's own files are
-    pinned by its version: they are left out. Raises VitrailError where there is no such file among
-    ours, or one is no configuration, inherits itself or lies outside `FOLDER`.
+    The files that it inherits come before it. MMSegmentation's own files are left out, since its
+    version decides them. Raises VitrailError where there is no such file among ours, or one is no
+    configuration, inherits itself or lies outside `FOLDER`.
     """
     if name.startswith(THEIRS):
         return {}
@@ -120,5 +120,8 @@ def _bases(path: Path) -> list[str]:
                 value = ast.literal_eval(node.value)
             except ValueError:
                 raise VitrailError(f"{path}: write the files of _base_ as plain strings") from None
-            return [value] if isinstance(value, str) else list(value)
+            listed = [value] if isinstance(value, str) else value
+            if not isinstance(listed, list | tuple) or not all(isinstance(f, str) for f in listed):
+                raise VitrailError(f"{path}: write the files of _base_ as plain strings")
+            return list(listed)
     return []

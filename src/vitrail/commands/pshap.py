@@ -68,10 +68,10 @@ def pshap(
 ) -> None:
     """Measure the share of position in a ViT's predictions (P-SHAP).
 
-    Prints the model's P-SHAP, between 0 and 1, with its 95 % interval. The model may have additive
-    or rotary position embeddings. Each image takes one forward pass and one more for each
-    permutation of its positions. Where the folder has no labels of the model's classes, the class
-    that the model predicts is explained.
+    Prints the model's P-SHAP, between 0 and 1, with its 95 % interval. The model may have additive,
+    rotary or relative position embeddings, or those of octic and flip models. Each image takes one
+    forward pass and one more for each permutation of its positions. Where the folder has no labels
+    of the model's classes, the class that the model predicts is explained.
 
     \b
     vitrail pshap --model vit_tiny_patch16_224 --data data/imagenette2-320/val

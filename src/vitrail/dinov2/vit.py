@@ -63,10 +63,10 @@ class MaskedVisionTransformer(_Timms):
     def _pos_embed(self, x: Tensor) -> Tensor:
         """Put the class token before patches ``(B, h, w, C)``, or ``(B, N, C)``; add positions."""
         positions = self.pos_embed
-        if x.ndim == 4:
+        if self.dynamic_img_size:
             positions = self.positions((x.shape[1], x.shape[2]))
             x = x.flatten(1, 2)
-        return torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1) + positions
+        return torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], dim=1) + positions
 
     def positions(self, grid: tuple[int, int]) -> Tensor:
         """Return the position encoding ``(1, 1 + h w, C)`` of a grid of patches."""

@@ -41,7 +41,7 @@ def passes(count: int | PassesOf) -> Callable[[Measure], Measure]:
     """Say how many forward passes of the model a measure takes for each image, for its price.
 
         @passes(lambda given: 1 + given["permutations"])
-        def position_bias(trained: Trained, permutations: int = 16, ...) -> Values: ...
+        def position_bias(trained: Trained, permutations: int = 4, ...) -> Values: ...
 
     A function of the measure's arguments, defaults included, gives the number, or numbers by the
     side of the images. Judged are `images` of the validation split where there is such an argument

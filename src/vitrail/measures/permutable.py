@@ -1,22 +1,30 @@
-"""Vision Transformers of timm whose positions can be permuted, as Position-SHAP asks.
+"""Vision Transformers whose positions can be permuted, as Position-SHAP asks.
 
-The one idea: what a token knows of its place comes from a table with a row for each place, so to
-permute positions is to gather that table's rows, a set of rows for each image. An additive table
-takes the place of the parameter ``pos_embed`` during the call, a rotary one that of the angles
-which every block is handed. The model itself is not changed.
+The one idea: a Vision Transformer takes its patches for a set, but for what tells it their places.
+An additive embedding tells it by a table with a row for each place, so to permute positions is to
+gather that table's rows, a set of rows for each image. Rotary and relative positions, and those of
+NaFlex, tell it deeper in the model. But token n has the position of token p[n] also if patch n
+stands in place p[n]: there the patches change places after their embedding, and all that knows of
+places stays. The model itself is not changed.
 """
 
 from __future__ import annotations
 
 from inspect import signature
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
+from timm.models.beit import Beit
 from timm.models.eva import Eva
+from timm.models.naflexvit import NaFlexVit
 from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError
+
+SETS_OF_PATCHES = (VisionTransformer, Eva, VisionTransformerRelPos, Beit)
+"""timm's models that see patches as a set, but for position embeddings, after `patch_embed`."""
 
 
 class Permutable(Protocol):
@@ -34,12 +42,13 @@ class Permutable(Protocol):
 
 
 class PermutablePositions(nn.Module):
-    """A timm ViT with additive or rotary position embeddings, as a `Permutable`.
+    """A Vision Transformer as a `Permutable`.
 
     Class and register tokens permute with the patches where the additive table has rows for them
-    (as the authors of P-SHAP do). A rotary embedding has no place for them; where a model has both
-    kinds, only the patches' positions permute, in both alike. A model without position embeddings
-    ignores the permutation. The parameters of `model` are shared, and its mode is taken over.
+    (as the authors of P-SHAP do). A rotary or relative embedding has no place for them; where a
+    model has both kinds, only the patches' positions permute, in both alike. A model without
+    position embeddings ignores the permutation. The parameters of `model` are shared, and its mode
+    is taken over.
 
     Raises:
         VitrailError: the model is of another family.
@@ -47,20 +56,29 @@ class PermutablePositions(nn.Module):
 
     def __init__(self, model: nn.Module):
         super().__init__()
-        if not isinstance(model, VisionTransformer | Eva):
+        self.model = cast(Any, model)
+        self.training = model.training
+        self.naflex = isinstance(model, NaFlexVit)
+        if self.naflex:
+            self.patches: Any = self.model.embeds
+            size = self.patches.default_img_size or self.model.pretrained_cfg["input_size"][1:]
+            self.grid: tuple[int, int] = self.patches.dynamic_feat_size(size)
+        elif isinstance(model, SETS_OF_PATCHES) or _has_table_of_planes(model):
+            self.patches = self.model.patch_embed
+            self.grid = self.patches.grid_size
+        else:
             raise VitrailError(
                 f"the positions of a {type(model).__name__} cannot be permuted: give one of timm's "
-                "VisionTransformer or Eva models, or a model with 'positions' whose forward takes "
-                "a permutation"
+                "ViT, EVA, BEiT, relative-position or NaFlex models, an octic or flip model, or a "
+                "model with 'positions' whose forward takes a permutation"
             )
-        self.model: Any = model
-        self.training = model.training
-        self.rotary = getattr(model, "rope", None) is not None
-        self.positions: int = (
-            model.patch_embed.num_patches
-            if self.rotary or model.pos_embed is None
-            else len(model.pos_embed[0])
-        )
+        rotary = getattr(model, "rope", None) is not None
+        of_table = isinstance(model, VisionTransformer | Eva) and not rotary
+        self.additive = of_table or _has_table_of_planes(model)
+        self.positions: int = self.grid[0] * self.grid[1]
+        table = getattr(model, "pos_embed", None)
+        if self.additive and isinstance(table, Tensor):
+            self.positions = table.shape[1]
 
     def forward(self, images: Tensor, permutation: Tensor | None = None) -> Tensor:
         """Classify; see `Permutable`.
@@ -71,33 +89,51 @@ class PermutablePositions(nn.Module):
         """
         if permutation is None:
             return self.model(images)
-        patches = self.model.patch_embed
-        if patches.dynamic_feat_size(images.shape[-2:]) != patches.grid_size:
+        if self.patches.dynamic_feat_size(images.shape[-2:]) != self.grid:
             raise VitrailError(
                 f"images of {tuple(images.shape[-2:])} pixels need interpolated positions, which "
                 f"cannot be permuted: create the model with img_size={tuple(images.shape[-2:])}"
             )
-        replaced = {}
-        if self.model.pos_embed is not None:
-            table = self.model.pos_embed[0]  # (rows, C)
-            kept = len(table) - self.positions
-            first = torch.arange(kept, device=permutation.device).expand(len(permutation), kept)
-            replaced["pos_embed"] = table[torch.cat([first, permutation + kept], dim=1)]
-
-        def gather_angles(_block: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
-            angles = kwargs["rope"]  # (N, D) for all heads, or (heads, N, D)
-            angles = angles[None] if angles.ndim == 2 else angles
-            return args, kwargs | {"rope": angles[:, permutation].transpose(0, 1)}  # (B, heads, ..)
-
-        hooks = [
-            block.register_forward_pre_hook(gather_angles, with_kwargs=True)
-            for block in (self.model.blocks if self.rotary else ())
-        ]
+        if not self.additive:
+            module = self.patches.proj if self.naflex else self.patches
+            rows = permutation.argsort(dim=1)  # place p[n] gets patch n
+        elif isinstance(self.model.pos_embed, nn.Module):
+            module, rows = self.model.pos_embed, permutation
+        else:
+            table = self.model.pos_embed
+            replaced = {} if table is None else {"pos_embed": table[0][permutation]}
+            logits: Tensor = torch.func.functional_call(self.model, replaced, (images,))
+            return logits
+        hook = module.register_forward_hook(lambda _module, _args, tokens: _gather(tokens, rows))
         try:
-            return torch.func.functional_call(self.model, replaced, (images,))
+            logits = self.model(images)
         finally:
-            for hook in hooks:
-                hook.remove()
+            hook.remove()
+        return logits
+
+
+def _has_table_of_planes(model: Any) -> bool:
+    """Say whether a module makes the table, as of octic and flip models, ``(planes, 1, N, c)``."""
+    return hasattr(model, "positions") and isinstance(getattr(model, "pos_embed", None), nn.Module)
+
+
+def _gather(x: Tensor, rows: Tensor) -> Tensor:
+    """Gather tokens, a row of ``(B, N)`` for each image.
+
+    Args:
+        x: ``(..., B or 1, N, C)``, or a map, ``(B, h, w, C)`` or ``(B, C, h, w)``, of N tokens.
+        rows: ``(B, N)`` int64.
+
+    Returns:
+        a tensor of the shape of `x`, but of B images.
+    """
+    count = rows.shape[1]
+    if x.shape[-2] == count:
+        tokens = x.expand(*x.shape[:-3], len(rows), -1, -1)
+        return tokens.take_along_dim(rows.unsqueeze(-1).expand(tokens.shape), -2)
+    if x.shape[1] * x.shape[2] == count:
+        return _gather(x.flatten(1, 2), rows).reshape(x.shape)
+    return _gather(x.flatten(2).mT, rows).mT.reshape(x.shape)
 
 
 def permutable(model: nn.Module) -> Permutable:

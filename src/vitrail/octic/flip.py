@@ -11,7 +11,7 @@ import math
 from typing import Any, Literal, get_args
 
 import torch
-from timm.models import generate_default_cfgs, register_model
+from timm.models import generate_default_cfgs, register_model, register_notrace_module
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -21,10 +21,10 @@ from vitrail.octic.layers import (
     SteerableAttention,
     SteerableBlock,
     SteerableMlp,
-    SteerablePatchEmbed,
-    SteerablePositionEmbedding,
     channels_of_plane,
+    in_first_plane,
 )
+from vitrail.octic.quarters import SteerablePatchEmbed, SteerablePositionEmbedding
 from vitrail.octic.shapes import CFG, TRAINED, build
 from vitrail.octic.vit import SteerableVisionTransformer, checkpoint_filter_fn
 
@@ -65,11 +65,11 @@ class FlipLinear(nn.Module):
         if self.bias is None:
             y = torch.bmm(planes, weight)
         else:
-            bias = torch.stack([self.bias, torch.zeros_like(self.bias)]).unsqueeze(1)
-            y = torch.baddbmm(bias, planes, weight)
+            y = torch.baddbmm(in_first_plane(self.bias[None], 2), planes, weight)
         return y.unflatten(1, x.shape[1:3])
 
 
+@register_notrace_module
 class FlipLayerNorm(nn.Module):
     """Equivariant layer norm of ``(2, B, N, c)``: a mean for each plane, one norm for both."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -114,8 +115,11 @@ def transform(x: Tensor, element: str) -> Tensor:
 
 
 def on_planes(matrix: Tensor, x: Tensor) -> Tensor:
-    """Apply ``(8, 8)`` to the first axis of ``(8, ...)``."""
-    return (matrix.to(x) @ x.flatten(1)).view_as(x)
+    """Apply ``(k, 8)`` to the first axis of ``(8, ...)``, in the precision of `x`."""
+    device = x.device.type
+    autocasts = torch.amp.is_autocast_available(device)
+    with torch.autocast(device, enabled=False) if autocasts else nullcontext():
+        return (matrix.to(x) @ x.flatten(1)).unflatten(1, x.shape[1:])
 
 
 def act(x: Tensor, element: str, grid: tuple[int, int], prefix: int = 0) -> Tensor:
@@ -139,10 +143,10 @@ def act(x: Tensor, element: str, grid: tuple[int, int], prefix: int = 0) -> Tens
 
 
 def to_channels(x: Tensor) -> Tensor:
-    """Concatenate the planes of ``(8, B, N, c)`` as channels ``(B, N, 8c)``."""
+    """Concatenate the planes of ``(planes, B, N, c)`` as channels ``(B, N, C)``."""
     return x.movedim(0, 2).flatten(2)
 
 
-def from_channels(x: Tensor) -> Tensor:
-    """Split channels ``(B, N, 8c)`` into planes ``(8, B, N, c)``."""
-    return x.unflatten(2, (8, -1)).movedim(2, 0).contiguous()
+def from_channels(x: Tensor, planes: int = 8) -> Tensor:
+    """Split channels ``(B, N, C)`` into planes ``(planes, B, N, c)``."""
+    return x.unflatten(2, (planes, -1)).movedim(2, 0).contiguous()

@@ -15,7 +15,8 @@ from vitrail.images.photos import photo_centre
 from vitrail.measures.architecture import architectures, count
 from vitrail.measures.context import Context, Trained, Values
 from vitrail.octic.group import ELEMENTS, INVERSE_FOURIER, act, isotypic, on_planes, transform
-from vitrail.octic.layers import Irreps, OcticBlock, OcticLinear, OcticPatchEmbed
+from vitrail.octic.layers import OcticBlock, OcticLinear
+from vitrail.octic.quarters import OcticPatchEmbed
 
 # E row by row: its two rows share a matrix, which then stands twice on the diagonal.
 BY_ROWS = torch.eye(8, dtype=torch.float64)[[0, 1, 2, 3, 4, 6, 5, 7]]
@@ -112,8 +113,7 @@ def block_planes(
         shapes: dict[Any, list[int]] = {}
 
         def keep_shape(part: Any, _: Any, output: Any, shapes: Any = shapes) -> None:
-            x = output.joined() if isinstance(output, Irreps) else output
-            shapes[part] = list(x.shape)
+            shapes[part] = list(output.shape)
 
         with torch.device("meta"), torch.no_grad():
             model: Any = architecture.build(context.seed).eval()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vitrail.measures.equivariance import Group, equivariance_error
 from vitrail.octic.group import ELEMENTS, isotypic, transform
 from vitrail.octic.layers import channels_of_plane
 
@@ -188,7 +189,6 @@ INVARIANTS: dict[str, Callable[[int], Invariant]] = {
 """By name; each is built with C."""
 
 
-@torch.inference_mode()
 def invariance_error(model: nn.Module, images: Tensor) -> float:
     """Return the largest change of any logit under the octic group.
 
@@ -199,8 +199,4 @@ def invariance_error(model: nn.Module, images: Tensor) -> float:
     Returns:
         about 1e-14 for an invariant model in float64, about 1e-5 in float32.
     """
-    was_training = model.training
-    logits = model.eval()(images)
-    changes = [(model(transform(images, element)) - logits).abs().max() for element in ELEMENTS]
-    model.train(was_training)
-    return torch.stack(changes).max().item()
+    return equivariance_error(model, Group(ELEMENTS, transform), images)

@@ -13,7 +13,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from vitrail.octic import group
 
@@ -120,21 +119,63 @@ class OcticGELUFunction(torch.autograd.Function):
     """The exact GELU of ``(8, ...)`` in the regular representation, computed in float32."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(x: Tensor) -> Tensor:
         """Activate `x`."""
-        x = x.contiguous()
-        ctx.save_for_backward(x)
         return _launch(_forward, x)
 
     @staticmethod
-    @once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        """Keep `x` for either derivative."""
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         """Return the gradient of `x`."""
-        (x,) = ctx.saved_tensors
-        return _launch(_backward, x, gradients[0].contiguous())
+        return _derivative(*ctx.saved_tensors, *gradients)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        """Return the tangent of the output; the matrix of derivatives is symmetric."""
+        return _derivative(*ctx.saved_tensors, *tangents)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int], x: Tensor) -> tuple[Tensor, int]:
+        """Activate a batch of `x`: any axis but the first may be one."""
+        return octic_gelu(x.movedim(in_dims[0], 1)), 1
+
+
+class OcticGELUDerivative(torch.autograd.Function):
+    """What a gradient, or a tangent, ``(8, ...)`` becomes at `x`."""
+
+    @staticmethod
+    def forward(x: Tensor, direction: Tensor) -> Tensor:
+        """Multiply by the derivatives."""
+        return _launch(_backward, x, direction)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        """Keep nothing: there is no second derivative."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[Tensor, int]:
+        """Multiply a batch."""
+        batches = [
+            x.unsqueeze(1).expand(-1, info.batch_size, *x.shape[1:])
+            if axis is None
+            else x.movedim(axis, 1)
+            for x, axis in zip(tensors, in_dims, strict=True)
+        ]
+        return _derivative(*batches), 1
+
+
+def _derivative(x: Tensor, direction: Tensor) -> Tensor:
+    y: Tensor = OcticGELUDerivative.apply(x, direction)
+    return y
 
 
 def _launch(kernel: Any, *tensors: Tensor) -> Tensor:
+    tensors = tuple(tensor.contiguous() for tensor in tensors)
     out = torch.empty_like(tensors[0])
     size = out[0].numel()
     if size:
@@ -144,6 +185,6 @@ def _launch(kernel: Any, *tensors: Tensor) -> Tensor:
 
 
 def octic_gelu(x: Tensor) -> Tensor:
-    """Apply the exact GELU to ``(8, ...)``, as `vitrail.octic.layers.octic_gelu`."""
+    """Apply the exact GELU to ``(8, ...)``, as `vitrail.octic.layers.OcticGELU`."""
     y: Tensor = OcticGELUFunction.apply(x)
     return y

@@ -16,30 +16,46 @@ from typing import Any, Literal, get_args
 
 import torch
 from timm.layers import LayerNorm, global_pool_nlc, to_2tuple
-from timm.models import checkpoint, generate_default_cfgs, register_model
+from timm.models import (
+    checkpoint,
+    generate_default_cfgs,
+    register_model,
+    register_notrace_module,
+)
 from timm.models._input import update_model_input_size
 from timm.models._manipulate import adapt_input_conv
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
-from torch.nn import functional
 
 from vitrail.errors import VitrailError, require_known
 from vitrail.intermediates import Intermediates
 from vitrail.octic.checkpoint import load_published
+from vitrail.octic.fast import FastBlock
 from vitrail.octic.group import to_channels
 from vitrail.octic.invariants import INVARIANTS, Invariant
-from vitrail.octic.layers import (
+from vitrail.octic.layers import NormConvention, OcticLayerNorm, SteerableBlock, in_first_plane
+from vitrail.octic.quarters import (
     TOKEN_STD,
     ArbitraryPatchEmbed,
-    NormConvention,
-    OcticBlock,
-    OcticLayerNorm,
     OcticPatchEmbed,
     OcticPositionEmbedding,
     SteerablePatchEmbed,
+    SteerablePositionEmbedding,
     require_even,
 )
 from vitrail.octic.shapes import CFG, TRAINED, WIDEST, build
+
+# Each is one node of a graph that `torch.fx` traces, as its forward depends on values of features.
+for _layer in (
+    ArbitraryPatchEmbed,
+    Invariant,
+    OcticLayerNorm,
+    SteerableBlock,
+    SteerablePatchEmbed,
+    SteerablePositionEmbedding,
+):
+    register_notrace_module(_layer)
+torch.fx.wrap("in_first_plane")
 
 Family = Literal["d8", "h8", "i8"]
 Pool = Literal["token", "avg", ""]
@@ -178,6 +194,11 @@ class SteerableVisionTransformer(Intermediates):
         if self.mask_token is not None:
             nn.init.zeros_(self.mask_token)
 
+    @property
+    def positions(self) -> int:
+        """Count the positions that a permutation permutes, those of the patches."""
+        return self.grid_size[0] * self.grid_size[1]
+
     def no_weight_decay(self) -> set[str]:
         """Return the parameters that are not decayed: positions, tokens, references, scales.
 
@@ -242,25 +263,8 @@ class SteerableVisionTransformer(Intermediates):
 
     def _grid(self, images: Tensor) -> tuple[int, int]:
         """Return the tokens down and across, or refuse images of this size."""
-        height, width = images.shape[2:]
-        patch, side = self.patch_size, self.grid_size[0] * self.patch_size
-        if not self.dynamic_img_size and (height, width) != (side, side):
-            raise VitrailError(
-                f"the model takes images of {side} x {side} pixels, not {height} x {width}; "
-                "set img_size, or dynamic_img_size to true"
-            )
-        if height % patch or width % patch:
-            raise VitrailError(
-                f"an image of {height} x {width} pixels has no whole number of {patch}-pixel "
-                f"patches; give sides that are multiples of {2 * patch}"
-            )
-        grid = (height // patch, width // patch)
-        require_even(grid)
-        return grid
-
-    def _in_first_plane(self, tokens: Tensor) -> Tensor:
-        """Make ``(1, T, c)`` features ``(planes, 1, T, c)`` that are zero in all other planes."""
-        return functional.pad(tokens.unsqueeze(0), (0, 0, 0, 0, 0, 0, 0, self.planes - 1))
+        side = None if self.dynamic_img_size else self.grid_size[0] * self.patch_size
+        return _grid_of(images, self.patch_size, side)
 
     def embed(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
         """Make features of images: patches, positions, class and register tokens.
@@ -280,10 +284,11 @@ class SteerableVisionTransformer(Intermediates):
         if mask is not None:
             if self.mask_token is None:
                 raise VitrailError("the model has no mask token; build it with mask_token true")
-            x = torch.where(mask.unsqueeze(-1), self._in_first_plane(self.mask_token).to(x), x)
+            token = in_first_plane(self.mask_token, self.planes).to(x)
+            x = torch.where(mask.unsqueeze(-1), token, x)
         x = x + self.pos_embed(grid)
         tokens: list[Tensor] = [t for t in (self.cls_token, self.reg_token) if t is not None]
-        prefix = self._in_first_plane(torch.cat(tokens, dim=1)).to(x)
+        prefix = in_first_plane(torch.cat(tokens, dim=1), self.planes).to(x)
         return torch.cat([prefix.expand(-1, x.shape[1], -1, -1), x], dim=2).contiguous()
 
     def _outputs(self, images: Tensor, mask: Tensor | None = None) -> Iterator[Tensor]:
@@ -299,6 +304,10 @@ class SteerableVisionTransformer(Intermediates):
         """Make tokens ``(B, N, C)`` of any block's output."""
         if x.ndim == 4 and not self.equivariant:
             x = self._break_symmetry(x)
+        return self._normalised(x, norm)
+
+    def _normalised(self, x: Tensor, norm: bool) -> Tensor:
+        """Make tokens ``(B, N, C)`` of what the norm takes."""
         x = self.norm(x) if norm else x
         return to_channels(x) if self.equivariant else x
 
@@ -310,7 +319,9 @@ class SteerableVisionTransformer(Intermediates):
         """
         for x in self._outputs(images, mask):
             last = x
-        return self._tokens(last, norm=True)
+        if not self.equivariant and len(self.blocks) <= self.octic_depth:
+            last = self._break_symmetry(last)
+        return self._normalised(last, norm=True)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Return the logits of tokens ``(B, N, C)``, or what the last layer takes."""
@@ -323,6 +334,25 @@ class SteerableVisionTransformer(Intermediates):
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits ``(B, classes)`` of images ``(B, I, H, W)``."""
         return self.forward_head(self.forward_features(images))
+
+
+@torch.fx.wrap
+def _grid_of(images: Tensor, patch: int, side: int | None) -> tuple[int, int]:
+    """Return the patches down and across of images, which must have this side, if one is given."""
+    height, width = images.shape[2:]
+    if side is not None and (height, width) != (side, side):
+        raise VitrailError(
+            f"the model takes images of {side} x {side} pixels, not {height} x {width}; "
+            "set img_size, or dynamic_img_size to true"
+        )
+    if height % patch or width % patch:
+        raise VitrailError(
+            f"an image of {height} x {width} pixels has no whole number of {patch}-pixel "
+            f"patches; give sides that are multiples of {2 * patch}"
+        )
+    grid = (height // patch, width // patch)
+    require_even(grid)
+    return grid
 
 
 def _square_side(img_size: int | tuple[int, int], patch_size: int) -> int:
@@ -396,7 +426,7 @@ class OcticVisionTransformer(SteerableVisionTransformer):
         VitrailError: an argument is impossible.
     """
 
-    block_layer = OcticBlock
+    block_layer = FastBlock
     patch_embed_layer = OcticPatchEmbed
     pos_embed_layer = OcticPositionEmbedding
 

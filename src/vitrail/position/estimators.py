@@ -17,7 +17,12 @@ from vitrail.measures.position_shap.shapley import (
     position_share,
     shapley,
 )
-from vitrail.measures.position_shap.sweep import draws_of, logits_of, require_measurable
+from vitrail.measures.position_shap.sweep import (
+    draws_of,
+    logits_of,
+    require_halves,
+    require_measurable,
+)
 
 
 def bias_of_few(
@@ -44,8 +49,14 @@ def bias_of_few(
         VitrailError: as `sweep`, or a K is above `reference`.
     """
     count = require_measurable(model, samples)
-    if not 1 <= min(permutations) <= max(permutations) <= reference:
-        raise VitrailError(f"permutations are {[*permutations]}; give 1 to reference = {reference}")
+    for size in (*permutations, reference):
+        require_halves(size)
+    if not permutations:
+        raise VitrailError("permutations is empty; give K of at least one sweep, such as [4]")
+    if max(permutations) > reference:
+        raise VitrailError(
+            f"permutations are {[*permutations]}; give at most reference = {reference}"
+        )
     cleans, labelled, images_of = [], [], []
     total = torch.zeros((), dtype=torch.float64)  # (reference, classes), over samples
     loader = DataLoader(samples, batch_size, num_workers=workers, generator=torch.Generator())

@@ -257,7 +257,10 @@ def estimator_spread(
             )
         means = [result.mean for result in results]
         mean = statistics.fmean(means)
-        plain, mended = bias_of_sweeps.get(name, (mean - truth, mean - truth))
+        uncorrected = statistics.fmean(
+            result.values[result.correct].mean().item() for result in results
+        )
+        plain, mended = bias_of_sweeps.get(name, (uncorrected - truth, mean - truth))
         taken = statistics.fmean(len(result.samples) for result in results)
         rate = statistics.median(result.samples_per_second for result in results)
         values |= {

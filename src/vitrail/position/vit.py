@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
-from timm.layers import Mlp, global_pool_nlc, to_2tuple
-from timm.models import build_model_with_cfg, checkpoint, generate_default_cfgs, register_model
+from timm.layers import DropPath, Mlp, calculate_drop_path_rates, global_pool_nlc, to_2tuple
+from timm.models import (
+    build_model_with_cfg,
+    checkpoint,
+    generate_default_cfgs,
+    register_model,
+    register_notrace_module,
+)
 from timm.models._input import get_pretrained_grid_size, update_model_input_size
 from torch import Tensor, nn
 from torch.nn import functional
@@ -53,17 +59,27 @@ class PositionAttention(nn.Module):
         return output
 
 
+@register_notrace_module  # in a traced graph it is not known whether positions permute
 class PositionBlock(nn.Module):
     """A pre-norm layer: attention and MLP, each beside a residual connection."""
 
     def __init__(
-        self, dim: int, num_heads: int, hidden: int, layer: int, qkv_bias: bool, drop_rate: float
+        self,
+        dim: int,
+        num_heads: int,
+        hidden: int,
+        layer: int,
+        qkv_bias: bool,
+        drop_rate: float,
+        drop_path: float,
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=NORM_EPS)
         self.attn = PositionAttention(dim, num_heads, layer, qkv_bias, drop_rate)
+        self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
         self.norm2 = nn.LayerNorm(dim, eps=NORM_EPS)
         self.mlp = Mlp(dim, hidden, drop=drop_rate)
+        self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
         for name in ("fc1", "fc2"):
             nn.init.xavier_uniform_(self.mlp.get_parameter(f"{name}.weight"))
             nn.init.normal_(self.mlp.get_parameter(f"{name}.bias"), std=MLP_BIAS_STD)
@@ -72,9 +88,31 @@ class PositionBlock(nn.Module):
         self, x: Tensor, pos_embed: PositionEmbedding, permutation: Tensor | None
     ) -> Tensor:
         """Apply the layer to tokens ``(B, T, D)``."""
-        x = x + self.attn(self.norm1(x), pos_embed, permutation)
-        output: Tensor = x + self.mlp(self.norm2(x))
+        x = x + self.drop_path1(self.attn(self.norm1(x), pos_embed, permutation))
+        output: Tensor = x + self.drop_path2(self.mlp(self.norm2(x)))
         return output
+
+
+@torch.fx.wrap
+def _embedded(x: Tensor, pos_embed: PositionEmbedding, permutation: Tensor | None) -> Tensor:
+    """Embed tokens ``(B, T, D)`` before the first layer."""
+    return pos_embed.add(x, permutation)
+
+
+@torch.fx.wrap
+def _check(
+    images: Tensor, permutation: Tensor | None, img_size: tuple[int, int], positions: int
+) -> None:
+    """Refuse images, or a permutation, of another shape than the model's."""
+    if (size := tuple(images.shape[2:])) != img_size:
+        taken, given = (f"{height} x {width}" for height, width in (img_size, size))
+        raise VitrailError(f"the model takes images of {taken} pixels, not {given}; set img_size")
+    expected = (len(images), positions)
+    if permutation is not None and permutation.shape != expected:
+        raise VitrailError(
+            f"permutation has the shape {tuple(permutation.shape)}; give {expected}, one row "
+            "of the model's positions for each image"
+        )
 
 
 class PositionViT(Intermediates):
@@ -100,6 +138,7 @@ class PositionViT(Intermediates):
         num_heads: int = 12,
         mlp_ratio: float = 2.0,
         drop_rate: float = 0.1,
+        drop_path_rate: float = 0.0,
     ) -> None:
         """Build it with random weights. Arguments that timm's ViT has too mean the same here.
 
@@ -118,6 +157,7 @@ class PositionViT(Intermediates):
             mlp_ratio: hidden channels of an MLP over D.
             drop_rate: dropout after the embedding, of the attention, of its output and twice in the
                 MLP.
+            drop_path_rate: stochastic depth of the last layer, rising from 0 as timm's.
 
         Raises:
             VitrailError: an argument is impossible.
@@ -146,9 +186,10 @@ class PositionViT(Intermediates):
         self.positions = self.pos_embed.positions
         self.pos_drop = nn.Dropout(drop_rate)
         hidden, qkv_bias = int(embed_dim * mlp_ratio), self.pos_embed.qkv_bias
+        drop_paths = cast(list[float], calculate_drop_path_rates(drop_path_rate, depth))
         self.blocks = nn.ModuleList(
-            PositionBlock(embed_dim, num_heads, hidden, layer, qkv_bias, drop_rate)
-            for layer in range(depth)
+            PositionBlock(embed_dim, num_heads, hidden, layer, qkv_bias, drop_rate, drop_path)
+            for layer, drop_path in enumerate(drop_paths)
         )
         self.norm: nn.Module = nn.LayerNorm(embed_dim, eps=NORM_EPS)
         if global_pool is None:
@@ -220,19 +261,6 @@ class PositionViT(Intermediates):
         self.img_size, self.grid_size = size, grid
         update_model_input_size(self, size)
 
-    def _check(self, images: Tensor, permutation: Tensor | None) -> None:
-        if (size := tuple(images.shape[2:])) != self.img_size:
-            taken, given = (f"{height} x {width}" for height, width in (self.img_size, size))
-            raise VitrailError(
-                f"the model takes images of {taken} pixels, not {given}; set img_size"
-            )
-        expected = (len(images), self.positions)
-        if permutation is not None and permutation.shape != expected:
-            raise VitrailError(
-                f"permutation has the shape {tuple(permutation.shape)}; give {expected}, one row "
-                "of the model's positions for each image"
-            )
-
     def forward_features(self, images: Tensor, permutation: Tensor | None = None) -> Tensor:
         """Return the normalised tokens ``(B, T, D)``, the CLS token first; as `forward`."""
         for x in self._outputs(images, permutation):
@@ -244,11 +272,11 @@ class PositionViT(Intermediates):
 
     def _outputs(self, images: Tensor, permutation: Tensor | None = None) -> Iterator[Tensor]:
         """Yield the tokens ``(B, T, D)`` that each layer makes."""
-        self._check(images, permutation)
+        _check(images, permutation, self.img_size, self.positions)
         x = self.patch_embed(images).flatten(2).mT
         if self.cls_token is not None:
-            x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
-        x = self.pos_drop(self.pos_embed.add(x, permutation))
+            x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
+        x = self.pos_drop(_embedded(x, self.pos_embed, permutation))
         for block in self.blocks:
             if self.grad_checkpointing and self.training:
                 x = checkpoint(block, x, self.pos_embed, permutation)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
@@ -26,6 +27,9 @@ from vitrail.shift.features import build
 from vitrail.shift.grids import Adaptive, FirstGrid, Selection, become, strongest_tokens
 from vitrail.shift.polyphase import roll, sample
 from vitrail.shift.torus import Frame
+
+for _node in ("adaptive_conv", "roll", "window_offset"):  # of a traced graph
+    torch.fx.wrap(_node)
 
 
 class AdaptiveConvAttention(ConvAttention):

@@ -28,7 +28,7 @@ from typing import Any, Self, cast
 
 import torch
 from timm.layers import to_2tuple, trunc_normal_tf_
-from timm.models import checkpoint, register_model
+from timm.models import checkpoint, register_model, register_notrace_module
 from timm.models._input import update_model_input_size
 from timm.models.mvitv2 import (
     MultiScaleAttention,
@@ -228,6 +228,21 @@ class AdaptiveBlock(MultiScaleBlock):
         return functional.max_pool2d(x, pool.kernel_size, pool.stride).permute(0, 2, 3, 1)
 
 
+for _node in ("adaptive_conv", "roll", "window_offset"):  # of a traced graph
+    torch.fx.wrap(_node)
+
+
+@torch.fx.wrap
+def _require_size(images: Tensor, built_for: Size) -> None:
+    size = tuple(images.shape[2:])
+    if size != built_for:
+        raise VitrailError(
+            f"images of {size[0]}x{size[1]} pixels do not fit the model, which is built for "
+            f"{built_for[0]}x{built_for[1]}: give it this img_size"
+        )
+
+
+@register_notrace_module
 class AdaptiveStage(MultiScaleVitStage):
     """timm's stage; its `period` is a multiple of all its strides, in tokens of its input."""
 
@@ -336,12 +351,7 @@ class AdaptiveMultiScaleVit(Adaptive, PlacedModel, MultiScaleVit):
         update_model_input_size(self, size)
 
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
-        size = tuple(images.shape[2:])
-        if size != self.img_size:
-            raise VitrailError(
-                f"images of {size[0]}x{size[1]} pixels do not fit the model, which is built for "
-                f"{self.img_size[0]}x{self.img_size[1]}: give it this img_size"
-            )
+        _require_size(images, self.img_size)
         conv = self.patch_embed.proj
         x, phase = self.grid(images, conv)
         frame = Frame.of(images).sampled(phase, conv.stride[0])

@@ -50,6 +50,7 @@ def _bumps(side: int, like: Tensor) -> Tensor:
     return 1 - torch.cos(2 * math.pi * turn)
 
 
+@torch.fx.wrap  # one node of a traced graph
 def canonical(images: Tensor) -> Tensor:
     """Roll each of ``(B, C, H, W)`` to its origin."""
     return roll_image(images, origin(images))

@@ -18,7 +18,7 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 from timm.layers import DropPath, global_pool_nlc, to_2tuple
-from timm.models import generate_default_cfgs, register_model
+from timm.models import generate_default_cfgs, register_model, register_notrace_module
 from timm.models._features import feature_take_indices
 from timm.models._input import update_model_input_size
 from torch import Tensor, nn
@@ -28,6 +28,8 @@ from torch.utils.checkpoint import checkpoint
 from vitrail.errors import VitrailError, require_known
 from vitrail.shift.features import PlacedModel, build
 from vitrail.shift.torus import Frame, Size, borders, circular_pad
+
+torch.fx.wrap("circular_pad")  # one node of a traced graph
 
 PaddingMode = Literal["zeros", "circular"]
 
@@ -78,6 +80,7 @@ class ConvProjection(nn.Module):
         return self.linear(x)
 
 
+@register_notrace_module
 class ConvAttention(nn.Module):
     """Attention whose keys and values are sparser than its queries (CvT, Sec. 3.3).
 
@@ -113,6 +116,15 @@ class ConvAttention(nn.Module):
     def keys_and_values(self, grid: Tensor, padding: int) -> tuple[Tensor, Tensor]:
         """Convolve ``(B, H, W, C)`` for keys and for values."""
         return self.key.convolve(grid, padding), self.value.convolve(grid, padding)
+
+
+@torch.fx.wrap
+def _require_multiples(size: Size, multiple: int) -> None:
+    if size[0] % multiple or size[1] % multiple:
+        raise VitrailError(
+            f"images of {size[0]} x {size[1]} pixels do not fit a circular CvT of these"
+            f" strides: resize or crop both sides to multiples of {multiple}"
+        )
 
 
 class Mlp(nn.Module):
@@ -280,11 +292,8 @@ class CvT(PlacedModel):
                 module.circular = padding_mode == "circular"
 
     def _check_size(self, size: Size) -> None:
-        if self.padding_mode == "circular" and any(side % self.size_multiple for side in size):
-            raise VitrailError(
-                f"images of {size[0]} x {size[1]} pixels do not fit a circular CvT of these"
-                f" strides: resize or crop both sides to multiples of {self.size_multiple}"
-            )
+        if self.padding_mode == "circular":
+            _require_multiples(size, self.size_multiple)
 
     def set_input_size(self, img_size: int | Size) -> None:
         """Check another size of images, which the weights suit as they are.
@@ -384,7 +393,11 @@ class CvT(PlacedModel):
 
 
 # What timm records of a model, where it differs from timm's defaults.
-DEFAULT_CFG = {"first_conv": "stages.0.embed.conv", "classifier": "head"}
+DEFAULT_CFG = {
+    "pool_size": (14, 14),
+    "first_conv": "stages.0.embed.conv",
+    "classifier": "head",
+}
 
 default_cfgs = generate_default_cfgs({"cvt_13": DEFAULT_CFG, "cvt_21": DEFAULT_CFG})
 

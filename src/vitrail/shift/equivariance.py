@@ -20,6 +20,7 @@ from timm.models.swin_transformer_v2 import SwinTransformerV2
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError
+from vitrail.measures.equivariance import Group, equivariance_error
 from vitrail.shift.adaptive_cvt import AdaptiveCvT
 from vitrail.shift.adaptive_mvitv2 import AdaptiveMultiScaleVit
 from vitrail.shift.cvt import CvT
@@ -72,7 +73,6 @@ def _rename(adaptive: Any, selection: Selection) -> None:
     update_model_args(adaptive, selection=selection)
 
 
-@torch.inference_mode()
 def invariance_error(model: nn.Module, images: Tensor, shifts: int = 4, seed: int = 0) -> float:
     """Return the largest change of any logit under random circular shifts of the images.
 
@@ -87,15 +87,8 @@ def invariance_error(model: nn.Module, images: Tensor, shifts: int = 4, seed: in
     Returns:
         about 1e-13 for an equivariant model in float64, about 1e-5 in float32.
     """
-    was_training = model.training
     generator = torch.Generator().manual_seed(seed)
     sides = torch.tensor(images.shape[2:])
-    logits = model.eval()(images)
-    error = 0.0
-    for _ in range(shifts):
-        draws = torch.rand(len(images), 2, generator=generator, dtype=torch.float64)
-        offset = (draws * sides).long().to(images.device)
-        change = model(roll_image(images, offset)) - logits
-        error = max(error, change.abs().max().item())
-    model.train(was_training)
-    return error
+    draws = torch.rand(shifts, len(images), 2, generator=generator, dtype=torch.float64)
+    offsets = (draws * sides).long().to(images.device)
+    return equivariance_error(model, Group(offsets.unbind(), roll_image), images)

@@ -82,7 +82,7 @@ def rolled_index(height: int, width: int, offset: Tensor) -> Tensor:
 
 def first_phase(x: Tensor) -> Tensor:
     """Return the phase ``(B, 2)`` of grids that begin at the first pixel or token."""
-    return torch.zeros(x.shape[0], 2, dtype=torch.int64, device=x.device)
+    return x.new_zeros((x.shape[0], 2), dtype=torch.int64)
 
 
 def wrap(offset: Tensor, size: Size) -> Tensor:

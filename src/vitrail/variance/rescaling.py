@@ -20,6 +20,7 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 from timm.layers import to_2tuple
+from timm.models.naflexvit import NaFlexVit
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError, require_known
@@ -119,7 +120,9 @@ def rescale_pos_embed(
     hardly any memory; further calls start from the original table and do not add up.
 
     Args:
-        model: a timm Vision Transformer, of a fixed or a dynamic image size.
+        model: a Vision Transformer of timm, of a fixed or a dynamic image size, or NaFlex with a
+            learned table; or an octic or flip model, whose free weights are those of a rescaled
+            dense table again, as interpolation commutes with the group.
         image_size: pixels of the test image, (height, width) or both at once.
         mode: of interpolation.
         **options: `antialias`, `calibration` and the others of `rescaled_table`; by default the
@@ -127,17 +130,26 @@ def rescale_pos_embed(
 
     Raises:
         VitrailError: the model adds no table of absolute position embeddings to its patches, or
-            `image_size` is not a multiple of its patch size.
+            `image_size` is not a multiple of its patch size, or not of those that the model takes.
     """
     size: Size = to_2tuple(image_size)
     pos_embed, old = _absolute_table(model)
-    _check_divisible(size, model)
+    _check_divisible(size, _patches(model).patch_size)
     # A deep copy whose memo holds every parameter: new modules that share the weights.
     shared = {id(parameter): parameter for parameter in model.parameters()}
     resized: Any = copy.deepcopy(model, shared)
+    new: Size = _patches(model).dynamic_feat_size(size)
+    table = rescaled_table(pos_embed, old, new, mode, **options)
+    if isinstance(model, NaFlexVit):  # of any image size
+        planes = table.unflatten(1, new)
+        resized.embeds.pos_embed = nn.Parameter(planes, requires_grad=pos_embed.requires_grad)
+        resized.embeds.pos_embed_grid_size = new
+        return cast(nn.Module, resized)
     resized.set_input_size(img_size=size)
-    table = rescaled_table(pos_embed, old, resized.patch_embed.grid_size, mode, **options)
-    resized.pos_embed = nn.Parameter(table, requires_grad=pos_embed.requires_grad)
+    if isinstance(resized.pos_embed, nn.Module):
+        cast(Any, resized.pos_embed).set_table(table)
+    else:
+        resized.pos_embed = nn.Parameter(table, requires_grad=pos_embed.requires_grad)
     return cast(nn.Module, resized)
 
 
@@ -148,15 +160,26 @@ def patch_positions(model: nn.Module) -> Tensor:
     return grid.detach().transpose(1, 2).unflatten(2, (rows, columns))
 
 
+def _patches(model: Any) -> Any:
+    """Return the module that embeds the patches, or None."""
+    return model.embeds if isinstance(model, NaFlexVit) else getattr(model, "patch_embed", None)
+
+
 def _absolute_table(model: nn.Module) -> tuple[Tensor, Size]:
     """Return the table and the rows and columns of its grid, or refuse the model."""
-    table = getattr(model, "pos_embed", None)
-    grid = getattr(getattr(model, "patch_embed", None), "grid_size", None)
+    patches = _patches(model)
+    grid = getattr(patches, "grid_size", None)
+    table = cast(Any, getattr(model, "pos_embed", None))
+    if isinstance(model, NaFlexVit):
+        grid, planes = patches.pos_embed_grid_size, patches.pos_embed
+        table = None if planes is None else planes.flatten(1, 2)
+    elif hasattr(table, "table"):  # made of free weights
+        table = table.table()
     if not isinstance(table, Tensor):
         lack = "it adds no table of absolute position embeddings (`pos_embed`) to its patches"
     elif table.ndim != 3 or grid is None:
         lack = f"its `pos_embed` has shape {tuple(table.shape)} instead of (1, positions, channels)"
-    elif not hasattr(model, "set_input_size"):
+    elif not hasattr(model, "set_input_size") and not isinstance(model, NaFlexVit):
         lack = "it cannot change its image size (no `set_input_size`)"
     else:
         return table, (grid[0], grid[1])
@@ -167,8 +190,8 @@ def _absolute_table(model: nn.Module) -> tuple[Tensor, Size]:
     )
 
 
-def _check_divisible(image_size: Size, model: Any) -> None:
-    for pixels, patch in zip(image_size, model.patch_embed.patch_size, strict=True):
+def _check_divisible(image_size: Size, patch_size: Size) -> None:
+    for pixels, patch in zip(image_size, patch_size, strict=True):
         if pixels < patch or pixels % patch:
             below = max(pixels // patch, 1) * patch
             raise VitrailError(

@@ -2,9 +2,13 @@ import pytest
 import timm
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
+import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
 from vitrail.measures.permutable import PermutablePositions, permutable
+from vitrail.measures.position_shap.paired import draw_folds, paired
+from vitrail.measures.position_shap.sweep import sweep
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "num_heads": 2, "num_classes": 5}
 ADDITIVE = {
@@ -22,7 +26,51 @@ ROTARY = {
     "registers": ("vit_medium_patch16_rope_reg1_gap_256", {}),
     "DINOv3": ("vit_small_patch16_dinov3", {}),
 }
-MODELS = ADDITIVE | ROTARY
+RELATIVE = {
+    "relative, a network of each block": ("vit_relpos_small_patch16_224", {}),
+    "relative, a shared network": ("vit_srelpos_small_patch16_224", {}),
+    "relative, a table and a class token": (
+        "vit_relpos_base_patch16_cls_224",
+        {"rel_pos_type": "bias", "init_values": 1.0},
+    ),
+    "BEiT": ("beit_base_patch16_224", {}),
+    "BEiT, a shared table": (
+        "beit_base_patch16_224",
+        {"use_rel_pos_bias": False, "use_shared_rel_pos_bias": True},
+    ),
+}
+OF_THE_IMAGE = {
+    "pos_embed_grid_size": (4, 4),
+    "pretrained_cfg_overlay": {"input_size": (3, 32, 32)},
+}
+NAFLEX = {
+    "NaFlex": ("naflexvit_base_patch16_gap", OF_THE_IMAGE),
+    "NaFlex, a convolution": (
+        "naflexvit_base_patch16_gap",
+        {**OF_THE_IMAGE, "embed_proj_type": "conv"},
+    ),
+    "NaFlex, factorised": ("naflexvit_base_patch16_parfac_gap", OF_THE_IMAGE),
+    "NaFlex, rotary": (
+        "naflexvit_base_patch16_gap",
+        {**OF_THE_IMAGE, "pos_embed": "none", "rope_type": "axial"},
+    ),
+    "NaFlex, interpolated": (
+        "naflexvit_base_patch16_gap",
+        {**OF_THE_IMAGE, "pos_embed_grid_size": (5, 6)},
+    ),
+    "NaFlex of a ViT": ("vit_tiny_patch16_224", {"use_naflex": True}),
+}
+STEERABLE = {
+    family: (name, {"embed_dim": 48, "octic_depth": depth, "init_values": 1.0})
+    for family, name, depth in [
+        ("D8", "octic_d8_vit_small_patch16_224", 2),
+        ("H8", "octic_h8_vit_small_patch16_224", 1),
+        ("I8", "octic_i8_vit_small_patch16_224", 1),
+        ("D2", "d2_vit_small_patch16_224", 2),
+        ("H2", "h2_vit_small_patch16_224", 1),
+    ]
+}
+MODELS = ADDITIVE | ROTARY | RELATIVE | NAFLEX | STEERABLE
 
 
 def small(name, **changes):
@@ -92,6 +140,55 @@ def test_the_model_is_left_as_it_was(model, images):
     assert torch.equal(model(images), before)
 
 
+@pytest.mark.parametrize("kind", RELATIVE)
+def test_a_permutation_of_relative_positions_permutes_both_sides_of_the_bias(kind, images):
+    name, changes = RELATIVE[kind]
+    model = small(name, **changes)
+    wrapped = PermutablePositions(model)
+    patches, _ = permutations_of_patches(wrapped, torch.Generator().manual_seed(2))
+    expected = wrapped(images, patches)
+    kept = model.num_prefix_tokens
+    first = torch.arange(kept).expand(3, kept)
+    places = torch.cat([first, patches + kept], dim=1)
+    for module in model.modules():
+        for method in ("get_bias", "_get_rel_pos_bias"):
+            if hasattr(module, method) and module.relative_position_index is not None:
+                bias = getattr(module, method)()[0]  # (heads, N, N)
+                permuted = bias[:, places[:, :, None], places[:, None]].transpose(0, 1)
+                setattr(module, method, lambda permuted=permuted: permuted)
+    shared = getattr(model, "rel_pos_bias", None)
+    if shared is not None:
+        permuted = shared()[:, places[:, :, None], places[:, None]].transpose(0, 1)
+        shared.forward = lambda: permuted
+    torch.testing.assert_close(model(images), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", STEERABLE)
+def test_a_steerable_model_without_an_embedding_scores_zero(family, images):
+    name, changes = STEERABLE[family]
+    model = small(name, **changes)
+    torch.nn.init.zeros_(model.pos_embed.weight)
+    data = TensorDataset(images, torch.tensor([0, 1, 2]))
+    assert sweep(permutable(model), data, permutations=4).values.tolist() == [0] * 3
+
+
+@pytest.mark.parametrize("kind", ["D8", "I8", "D2", "H2", "BEiT", "NaFlex"])
+def test_the_players_share_what_the_background_lacks(kind, images):
+    """position, Eq. 4: phi_P + phi_I = v(N) - v(0)."""
+    name, changes = MODELS[kind]
+    model = permutable(small(name, **changes))
+    labels = torch.tensor([0, 1, 2])
+    folds = draw_folds(3, model.positions, batch_size=3)
+    result = paired(model, TensorDataset(images, labels), folds=folds)
+    assert (result.values > 1e-3).all()
+    for fold in folds:
+        none = model(images[fold.background], fold.permutations).mean(dim=0)
+        for sample in fold.samples:
+            shared = result.phi_position[sample] + result.phi_image[sample]
+            lacking = model(images[sample : sample + 1])[0] - none
+            torch.testing.assert_close(shared, lacking[labels[sample]], rtol=0, atol=1e-5)
+
+
 def test_the_class_tokens_position_permutes_where_it_has_a_row():
     assert PermutablePositions(small("vit_tiny_patch16_224")).positions == 17
     assert PermutablePositions(small("vit_tiny_patch16_224", no_embed_class=True)).positions == 16
@@ -103,6 +200,14 @@ def test_a_model_without_position_embeddings_ignores_the_permutation(images):
     model = small("vit_tiny_patch16_224", pos_embed="none")
     wrapped = PermutablePositions(model)
     assert torch.equal(wrapped(images, torch.arange(16).flip(0).expand(3, -1)), model(images))
+
+
+def test_the_stem_of_a_hybrid_may_be_of_convolutions(images):
+    model = small("vit_tiny_r_s16_p8_224", img_size=32, patch_size=1)
+    wrapped = PermutablePositions(model)
+    assert wrapped.positions == model.pos_embed.shape[1]
+    identity = torch.arange(wrapped.positions).expand(3, -1)
+    torch.testing.assert_close(wrapped(images, identity), model(images), rtol=0, atol=1e-12)
 
 
 def test_a_model_that_takes_permutations_is_taken_as_it_is():

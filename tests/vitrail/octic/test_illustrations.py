@@ -20,7 +20,8 @@ from vitrail.octic.illustrations import (
     learned_filters,
     matrix_of,
 )
-from vitrail.octic.layers import OcticLinear, OcticPatchEmbed
+from vitrail.octic.layers import OcticLinear
+from vitrail.octic.quarters import OcticPatchEmbed
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
 

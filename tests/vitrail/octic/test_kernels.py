@@ -37,6 +37,27 @@ def test_the_kernels_gradient_is_the_references():
     torch.testing.assert_close(gradient, expected, rtol=0, atol=2e-6)
 
 
+def test_a_forward_derivative_is_the_references():
+    x, direction = torch.randn(2, 8, COLUMNS, device=DEVICE)
+    found = torch.func.jvp(kernels.octic_gelu, (x,), (direction,))
+    expected = torch.func.jvp(eager, (x,), (direction,))
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_gradients_of_single_samples_are_the_references(axis):
+    """Of a batch whose samples share an upstream gradient."""
+    x = torch.randn(8, 8, 3, 5, device=DEVICE)
+    upstream = torch.randn(8, 3, 5, device=DEVICE)
+    found, expected = (
+        torch.func.vmap(
+            torch.func.grad(lambda x, function=function: (function(x) * upstream).sum()), axis
+        )(x)
+        for function in (kernels.octic_gelu, eager)
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
+
+
 def test_the_kernel_computes_half_precision_in_float32():
     x = torch.randn(8, 64, device=DEVICE).half()
     expected = eager(x.float()).half()

@@ -1,28 +1,21 @@
-import re
 from functools import partial
 
 import pytest
 import torch
-from torch._inductor.utils import run_and_get_code
 from torch.func import functional_call
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitrail.errors import VitrailError
-from vitrail.octic import layers
 from vitrail.octic.group import (
     ELEMENTS,
     FOURIER,
     INVERSE_FOURIER,
     act,
-    irrep,
     isotypic,
-    on_planes,
     to_channels,
-    transform,
 )
 from vitrail.octic.layers import (
-    Irreps,
     OcticAttention,
     OcticBlock,
     OcticDropout,
@@ -31,11 +24,7 @@ from vitrail.octic.layers import (
     OcticLayerScale,
     OcticLinear,
     OcticMlp,
-    OcticPatchEmbed,
-    OcticPositionEmbedding,
     SteerableDropPath,
-    octic_gelu,
-    unfold_quarters,
 )
 
 GRID = (2, 3)
@@ -72,8 +61,6 @@ def test_a_layer_commutes_with_the_group(scrambled, element, name):
         lambda: OcticLinear(16, 12),
         lambda: OcticLayerNorm(12),
         lambda: OcticLayerScale(12),
-        lambda: OcticPatchEmbed(embed_dim=12),
-        lambda: OcticPositionEmbedding(grid=6, dim=12),
     ],
 )
 def test_channels_that_are_no_multiple_of_eight_are_refused(build):
@@ -192,32 +179,19 @@ def test_layer_scale_begins_at_its_initial_value():
     torch.testing.assert_close(OcticLayerScale(32, 1e-4).double()(x), 1e-4 * x)
 
 
-@pytest.mark.parametrize("grad", [True, False])
-@pytest.mark.parametrize("tokens", [0, 4, 1000])  # at a time
-def test_the_activation_is_a_gelu_between_the_transforms(monkeypatch, tokens, grad):
+def test_the_activation_is_a_gelu_between_the_transforms():
     """octic, Sec. 3.3.3."""
-    monkeypatch.setattr(layers, "GELU_PART", tokens * 4 * 8)
     x = torch.randn(8, 2, 7, 4, dtype=torch.float64)
-    expected = on_planes(FOURIER, functional.gelu(on_planes(INVERSE_FOURIER, x)))
-    with torch.set_grad_enabled(grad):
-        torch.testing.assert_close(OcticGELU()(x), expected, rtol=0, atol=1e-13)
-
-
-def test_a_compiler_makes_one_kernel_of_the_activation():
-    """It reads eight planes, activates eight times and writes; nothing else is stored."""
-    layer, x = OcticGELU(), torch.randn(8, 2, 5, 64)
-    with torch.inference_mode():
-        y, (code,) = run_and_get_code(torch.compile(lambda x: layer(Irreps.of(x))), x)
-    torch.testing.assert_close(y.joined(), octic_gelu(x))
-    kernels = set(re.findall(r"\bcpp_fused_\w+(?=\()", code))
-    assert len(kernels) == 1
-    assert len(re.findall(r"\.erf\(\)", code)) == 8
+    y = functional.gelu(torch.einsum("gi,ibnc->gbnc", INVERSE_FOURIER, x))
+    expected = torch.einsum("ig,gbnc->ibnc", FOURIER, y)
+    torch.testing.assert_close(OcticGELU()(x), expected, rtol=0, atol=1e-13)
 
 
 def test_under_autocast_the_activation_keeps_the_inputs_precision():
     x = torch.randn(8, 2, 3, 5)
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        torch.testing.assert_close(OcticGELU()(x), octic_gelu(x.double()).float())
+    with torch.autocast("cpu", torch.bfloat16):
+        y = OcticGELU()(x)
+    torch.testing.assert_close(y, OcticGELU()(x.double()).float())
 
 
 DROPS = pytest.mark.parametrize("layer", [OcticDropout(0.5), SteerableDropPath(0.5)])
@@ -269,49 +243,12 @@ def test_a_head_attends_with_its_share_of_every_plane(scrambled):
     torch.testing.assert_close(attention(x), attention.proj(y.contiguous()))
 
 
-@pytest.mark.parametrize("grad", [True, False])
-@pytest.mark.parametrize(("dtype", "channels"), [(torch.float32, 16), (torch.float64, 6)])
-def test_heads_are_split_and_merged_back(dtype, channels, grad):
-    attention = OcticAttention(8 * channels, 2)
-    x = Irreps.of(torch.randn(8, 2, 5, 3 * channels, dtype=dtype))
-    with torch.set_grad_enabled(grad):
-        heads = attention.split_heads(x)
-        merged = attention.merge_heads(heads[1]).joined()
-    assert heads.shape == (3, 2, 2, 5, 4 * channels)
-    assert torch.equal(merged, x.joined()[..., channels : 2 * channels])
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("std", [1, 4, 25])  # of the scores
-def test_attention_in_half_precision_errs_no_more_than_torchs(dtype, std):
-    heads = torch.randn(3, 2, 2, 50, 64) * torch.tensor([std**0.5, std**0.5, 1]).view(3, 1, 1, 1, 1)
-    heads = heads.to(dtype)
-    expected, torchs = (
-        functional.scaled_dot_product_attention(*qkv) for qkv in (heads.double(), heads)
-    )
-    attention = OcticAttention(128, 2)
-    parts = [attention.merge_heads(part) for part in heads]
-    qkv = Irreps(*(torch.cat(tensors, -1) for tensors in zip(*parts, strict=True)))
-    attention.qkv, attention.proj = Given(qkv), torch.nn.Identity()
-    y = attention(torch.empty(8, 2, 50, 16))
-    found = attention.split_heads(Irreps.of(torch.cat([y, y, y], -1)))[0]
-
-    def error(y):
-        return (y - expected).square().mean().sqrt()
-
-    assert found.dtype == dtype
-    assert error(found) <= 1.1 * error(torchs)
-
-
-class Given(torch.nn.Module):
-    """Whatever it is given, it returns `y`."""
-
-    def __init__(self, y):
-        super().__init__()
-        self.y = y
-
-    def forward(self, x):
-        return self.y
+def test_heads_are_split_and_merged_back():
+    attention = OcticAttention(48, 2)
+    x = torch.randn(8, 2, 5, 18)
+    heads = attention.split_heads(x)
+    assert heads.shape == (3, 2, 2, 5, 24)
+    assert torch.equal(attention.merge_heads(heads[1]), x[..., 6:12])
 
 
 def test_heads_that_cannot_share_the_planes_are_refused():
@@ -347,115 +284,5 @@ def test_all_parameters_of_a_block_learn(block):
     assert all(parameter.grad.abs().sum() > 0 for parameter in block.parameters())
 
 
-def test_a_compiled_block_computes_the_same(block):
-    x = features()
-    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
-    y = compiled(x)
-    torch.testing.assert_close(y, block(x), rtol=0, atol=1e-12)
-    gradients = torch.autograd.grad(y.square().sum(), list(block.parameters()))
-    expected = torch.autograd.grad(block(x).square().sum(), list(block.parameters()))
-    for gradient, wanted in zip(gradients, expected, strict=True):
-        torch.testing.assert_close(gradient, wanted, rtol=1e-9, atol=1e-9)
-
-
 def test_a_block_without_layer_scale_has_no_parameters_of_one():
     assert not [name for name in OcticBlock(32, 2).state_dict() if name.startswith("ls")]
-
-
-def quarters():
-    return torch.randn(6, 2, 3, 3, dtype=torch.float64)
-
-
-def test_unfolded_planes_turn_as_the_isotypic_matrix_says(element):
-    planes = unfold_quarters(quarters())
-    assert planes.shape == (8, 2, 6, 6)
-    turned = on_planes(isotypic(element), transform(planes, element))
-    assert torch.equal(turned, planes)
-
-
-def test_a_plane_sums_the_images_of_its_quarter_weighed_by_the_irrep():
-    free = quarters()
-    planes = unfold_quarters(free)
-    corner = torch.nn.functional.pad(free, (0, 3, 0, 3))
-    for index, name in enumerate(("A1", "A2", "B1", "B2")):
-        images = [irrep(name, g)[0, 0] * transform(corner[index], g) for g in ELEMENTS]
-        torch.testing.assert_close(planes[index], sum(images))
-    for copy in (0, 1):
-        images = [irrep("E", g)[0, 0] * transform(corner[4 + copy], g) for g in ELEMENTS]
-        torch.testing.assert_close(planes[4 + 2 * copy], sum(images))
-
-
-@pytest.fixture
-def embed(scrambled):
-    return scrambled(OcticPatchEmbed(img_size=16, patch_size=4, in_chans=3, embed_dim=24))
-
-
-def images(height=16, width=24):
-    return torch.randn(2, 3, height, width, dtype=torch.float64)
-
-
-def test_patch_features_turn_with_the_image(embed, element):
-    """octic, Example 3.7, Sec. 3.3.1."""
-    x = images()
-    features = embed(x)
-    assert features.shape == (8, 2, 4 * 6, 3)
-    torch.testing.assert_close(
-        embed(transform(x, element)), act(features, element, (4, 6)), rtol=0, atol=1e-12
-    )
-
-
-def test_filters_of_all_irreps_have_the_length_of_the_quarters():
-    embed = OcticPatchEmbed(patch_size=32, embed_dim=256)
-    torch.nn.init.normal_(embed.weight)
-    # A2's and B1's quarters cancel on their diagonals.
-    lengths = embed.filters().square().mean(dim=(1, 2, 3, 4))
-    torch.testing.assert_close(lengths, torch.full((8,), 0.25), rtol=0.1, atol=0)
-
-
-def test_gradients_reach_the_quarters(embed):
-    embed.eval()
-    embed(images()).square().sum().backward()
-    assert embed.weight.grad.abs().flatten(1).sum(1).amin() > 1
-
-
-def test_odd_patches_are_refused():
-    with pytest.raises(VitrailError, match="15 pixels; give an even patch_size"):
-        OcticPatchEmbed(patch_size=15)
-
-
-@pytest.fixture
-def position(scrambled):
-    return scrambled(OcticPositionEmbedding(grid=6, dim=16))
-
-
-@pytest.mark.parametrize("grid", [(6, 6), (4, 4), (10, 10), (4, 8)])
-def test_the_encoding_turns_with_the_grid(position, grid, element):
-    """octic, Sec. 3.3.1, Eq. 10."""
-    turned = grid[::-1] if element.count("r") % 2 else grid
-    assert position(grid).shape == (8, 1, grid[0] * grid[1], 2)
-    torch.testing.assert_close(
-        act(position(grid), element, grid), position(turned), rtol=0, atol=1e-12
-    )
-
-
-def test_the_grid_of_the_weights_is_the_usual_one(position):
-    assert torch.equal(position(), position((6, 6)))
-
-
-def test_no_two_tokens_have_one_encoding(position):
-    tokens = position().flatten(1, 2).movedim(1, 0).flatten(1)[:, :16]
-    everywhere = position().squeeze(1).transpose(0, 1).flatten(1)
-    assert len(tokens) == 36
-    assert torch.pdist(everywhere).min() > 0.1
-
-
-@pytest.mark.parametrize("grid", [(5, 6), (6, 5), (7, 7)])
-def test_an_odd_grid_is_refused_in_a_sentence(position, grid):
-    message = f"a grid of {grid[0]} x {grid[1]} patches has an odd side; give images of an even"
-    with pytest.raises(VitrailError, match=message):
-        position(grid)
-
-
-def test_weights_of_an_odd_grid_are_refused():
-    with pytest.raises(VitrailError, match="7 x 7"):
-        OcticPositionEmbedding(grid=7, dim=16)

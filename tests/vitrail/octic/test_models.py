@@ -1,3 +1,4 @@
+import copy
 import math
 
 import onnxruntime
@@ -129,6 +130,21 @@ def test_gradients_of_single_images_are_those_of_batches_of_one(micro):
     micro(x[1:]).square().sum().backward()
     for name, parameter in parameters.items():
         torch.testing.assert_close(gradients[name][1], parameter.grad)
+
+
+@with_families
+def test_in_channels_last_a_model_has_the_same_logits_weights_and_gradients(micro):
+    x, other = noise(), copy.deepcopy(micro).to(memory_format=torch.channels_last)
+    embed = other.patch_embed.weight
+    assert embed.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
+    logits, expected = other(x.to(memory_format=torch.channels_last)), micro(x)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-12)
+    for result in (logits, expected):
+        result.square().sum().backward()
+    for name, parameter in micro.named_parameters():
+        twin = other.get_parameter(name)
+        assert torch.equal(twin, parameter)
+        torch.testing.assert_close(twin.grad, parameter.grad)
 
 
 @with_families

@@ -12,5 +12,9 @@ def test_groups_of_many_permutations_tell_the_bias_of_few():
     for k, (plain, mended) in biases.items():
         assert plain == pytest.approx(biases[1][0] / k, rel=0.3)
         assert mended == plain if k == 1 else abs(mended) < plain / 2
-    with pytest.raises(VitrailError, match=r"permutations are \[9\]; give 1 to reference = 8"):
-        bias_of_few(model, data, [9], reference=8)
+    with pytest.raises(VitrailError, match=r"permutations are \[10\]; give at most reference = 8"):
+        bias_of_few(model, data, [10], reference=8)
+    with pytest.raises(VitrailError, match="permutations is 3; give 1 or an even number"):
+        bias_of_few(model, data, [3], reference=8)
+    with pytest.raises(VitrailError, match="permutations is empty"):
+        bias_of_few(model, data, [], reference=8)

@@ -3,6 +3,7 @@ import timm
 import torch
 from torch import nn
 
+import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
 from vitrail.variance.rescaling import (
     empirical_scale,
@@ -185,6 +186,82 @@ def test_the_empirical_scale_is_a_ratio_of_deviations():
     assert empirical_scale(constant, constant / 2).item() == 1
 
 
+STEERABLE = {
+    "D8": "octic_d8_vit_small_patch16_224",
+    "H8": "octic_h8_vit_small_patch16_224",
+    "D2": "d2_vit_small_patch16_224",
+    "H2": "h2_vit_small_patch16_224",
+}
+
+
+def steerable(family: str, **options: object) -> nn.Module:
+    torch.manual_seed(0)
+    model = timm.create_model(
+        STEERABLE[family], num_classes=5, **{**SMALL, "embed_dim": 48, "depth": 2, **options}
+    )
+    return model.double().eval()
+
+
+@pytest.mark.parametrize("calibration", ["none", "iid", "exact", "empirical"])
+@pytest.mark.parametrize("family", STEERABLE)
+def test_the_table_of_a_steerable_model_is_rescaled_as_the_dense_one(family, calibration):
+    """Interpolation commutes with the group: the free weights make the rescaled dense table."""
+    model = steerable(family)
+    dense = model.pos_embed().movedim(0, 2).flatten(2)  # (1, 16, 48)
+    expected = rescaled_table(dense, (4, 4), (6, 6), calibration=calibration)
+    ours = rescale_pos_embed(model, 48, calibration=calibration)
+    torch.testing.assert_close(ours.pos_embed().movedim(0, 2).flatten(2), expected)
+    by_hand = steerable(family, img_size=48)
+    weights = {**model.state_dict(), "pos_embed.weight": ours.pos_embed.weight}
+    by_hand.load_state_dict(weights)
+    images = torch.randn(2, 3, 48, 48).double()
+    torch.testing.assert_close(ours(images), by_hand(images))
+    assert model.grid_size == (4, 4)
+    assert ours.blocks[0].attn.qkv.weight is model.blocks[0].attn.qkv.weight
+
+
+@pytest.mark.parametrize("family", STEERABLE)
+def test_without_antialiasing_a_steerable_models_table_is_its_own_resampling(family):
+    model, resized = steerable(family), steerable(family)
+    resized.set_input_size(48)
+    ours = rescale_pos_embed(model, 48, antialias=False)
+    torch.testing.assert_close(ours.pos_embed.weight, resized.pos_embed.weight)
+    torch.testing.assert_close(
+        patch_positions(ours)[0].unflatten(0, (model.planes, -1)),
+        resized.pos_embed()[:, 0].mT.unflatten(2, (6, 6)),
+    )
+
+
+def test_a_steerable_model_keeps_its_squares_of_an_even_number_of_patches():
+    with pytest.raises(VitrailError, match=r"img_size \(48, 64\) is no square"):
+        rescale_pos_embed(steerable("D8"), (48, 64))
+    with pytest.raises(VitrailError, match="give images of an even number of patches"):
+        rescale_pos_embed(steerable("D2"), 40)
+
+
+def naflex(grid: tuple[int, int], **options: object) -> nn.Module:
+    torch.manual_seed(0)
+    small = {name: value for name, value in SMALL.items() if name != "img_size"}
+    options = {**small, "pos_embed_grid_size": grid, "num_classes": 5, **options}
+    return timm.create_model("naflexvit_base_patch16_gap", **options).eval()
+
+
+@pytest.mark.parametrize("size", [56, (48, 72)])
+def test_a_learned_table_of_naflex_is_rescaled_as_timm_does(size):
+    model = naflex((4, 4))
+    pixels = (size, size) if isinstance(size, int) else size
+    images = torch.randn(2, 3, *pixels)
+    torch.testing.assert_close(rescale_pos_embed(model, size)(images), model(images))
+    ours = rescale_pos_embed(model, size, antialias=False, calibration="iid")
+    grid = (pixels[0] // 8, pixels[1] // 8)
+    by_hand = naflex(grid)
+    by_hand.load_state_dict({**model.state_dict(), "embeds.pos_embed": ours.embeds.pos_embed})
+    torch.testing.assert_close(ours(images), by_hand(images))
+    plain = patch_positions(rescale_pos_embed(model, size, antialias=False))
+    torch.testing.assert_close(patch_positions(ours), 1.1707977 * plain)
+    assert model.embeds.pos_embed.shape == (1, 4, 4, 24)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "reason"),
     [
@@ -194,6 +271,9 @@ def test_the_empirical_scale_is_a_ratio_of_deviations():
             "adds no",
         ),
         ("vit_base_patch16_rope_224", {"embed_dim": 24, "depth": 1, "num_heads": 2}, "adds no"),
+        ("beit_base_patch16_224", {"embed_dim": 24, "depth": 1, "num_heads": 2}, "adds no"),
+        ("vit_relpos_small_patch16_224", {"embed_dim": 24, "depth": 1, "num_heads": 2}, "adds no"),
+        ("naflexvit_base_patch16_parfac_gap", {"depth": 1}, "adds no"),
         ("pit_ti_224", {}, "has shape"),
         ("cait_xxs24_224", {"depth": 1}, "cannot change its image size"),
     ],

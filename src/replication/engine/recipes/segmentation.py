@@ -116,8 +116,9 @@ class SegmentationRecipe(Training):
     @classmethod
     def derived(cls, written: Delta, root: Path) -> Placed:
         """The files of the configuration, where it is ours."""
-        files = config_files(written.get("model", {}).get("name", ""), root)
-        if not files:
+        model = written.get("model")
+        name = model.get("name") if isinstance(model, dict) else None
+        if not isinstance(name, str) or not (files := config_files(name, root)):
             return Placed({}, {})
         placed = Placed(files, {name: str(FOLDER / name) for name in files})
         return Placed({"model": Placed({"files": placed}, {})}, {})

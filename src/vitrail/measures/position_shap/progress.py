@@ -31,7 +31,7 @@ class Progress:
         self.parts = 1 + min(2, identity["permutations"])
         if path is not None:
             with self._writable():
-                path.open("ab").close()  # before it is needed
+                path.open("ab").close()  # refuse one that cannot be written before any pass
                 self._load(path)
 
     def __len__(self) -> int:

@@ -31,7 +31,7 @@ from vitrail.errors import VitrailError
 UNKNOWN = -1
 """The label of a sample whose predicted class is explained in the place of its true one."""
 QUANTILE = 1.959964
-"""The normal distribution lies within so many standard deviations of its mean in 95 %."""
+"""The 97.5 % quantile of the standard normal distribution."""
 
 
 @dataclass(frozen=True)

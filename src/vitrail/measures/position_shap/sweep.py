@@ -35,7 +35,7 @@ FEWEST = 100  # samples from which on an interval is trusted to stop a sweep
 
 
 def default_permutations(samples: int) -> int:
-    """Return K for so many samples: its noise then is below that of the samples' own number."""
+    """Return K for so many samples: permutations then add less variance than sampling does."""
     return PERMUTATIONS[samples > MANY]
 
 
@@ -78,8 +78,7 @@ def sweep(
     """
     count = require_measurable(model, samples)
     permutations = default_permutations(count) if permutations is None else permutations
-    if permutations < 1 or (permutations % 2 and permutations != 1):
-        raise VitrailError(f"permutations is {permutations}; give 1 or an even number")
+    require_halves(permutations)
     if until is not None and until <= 0:
         raise VitrailError(f"the half width to stop at is {until:g}; give one above 0")
     order = torch.arange(count) if until is None else draw_order(count, seed)
@@ -127,6 +126,12 @@ def sweep(
         passes_per_sample=1 + permutations,
         samples_per_second=speed,
     )
+
+
+def require_halves(permutations: int) -> None:
+    """Raise a VitrailError unless so many permutations are 1 or have two equal halves."""
+    if permutations < 1 or (permutations % 2 and permutations != 1):
+        raise VitrailError(f"permutations is {permutations}; give 1 or an even number")
 
 
 def draw_order(samples: int, seed: int) -> Tensor:

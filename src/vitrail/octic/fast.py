@@ -1,0 +1,210 @@
+"""The octic block as models run it: the layers of `layers`, so that they are fast.
+
+`torch.compile` makes one kernel of what lies between two products of matrices, if these take their
+factors as they are. So a compiled block keeps its features as `Irreps`, in which one product serves
+the four lines and one serves E, without copies between them. Under eager torch the block is that of
+`layers`, but for the GELU on a GPU: one Triton kernel (`kernels`).
+
+Weights and results are those of `layers`, but for rounding. A compiled block does not call its
+modules, so it runs no hooks on them; a module of another type it calls with features
+``(8, B, N, c)``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrail.octic.group import SCALE, fourier, inverse_fourier
+from vitrail.octic.layers import (
+    SHARE_OF_E,
+    OcticAttention,
+    OcticBlock,
+    OcticDropout,
+    OcticGELU,
+    OcticLayerNorm,
+    OcticLayerScale,
+    OcticLinear,
+    OcticMlp,
+    SteerableDropPath,
+    in_first_plane,
+)
+
+TRITON = importlib.util.find_spec("triton") is not None
+
+
+class Irreps(NamedTuple):
+    """Octic features irrep by irrep.
+
+    Attributes:
+        lines: ``(4, B, N, c)`` of A1, A2, B1, B2.
+        pairs: ``(B, N, 2, 2, c)``, the rows of E with their columns of copy 1 and copy 2.
+    """
+
+    lines: Tensor
+    pairs: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor) -> Irreps:
+        """View features ``(8, B, N, c)`` irrep by irrep."""
+        return cls(x[:4], x[4:].unflatten(0, (2, 2)).permute(2, 3, 1, 0, 4))
+
+    def planes(self) -> list[Tensor]:
+        """Return the eight planes ``(B, N, c)``."""
+        return [*self.lines, *(self.pairs[:, :, k % 2, k // 2] for k in range(4))]
+
+    def joined(self) -> Tensor:
+        """Copy them into one tensor ``(8, B, N, c)``."""
+        return torch.stack(self.planes())
+
+
+class FastGELU(OcticGELU):
+    """`OcticGELU` as one kernel where a compiler or Triton makes one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to ``(8, B, N, c)``."""
+        if torch.compiler.is_compiling():
+            return _gelu(self, Irreps.of(x)).joined()
+        if TRITON and x.is_cuda and x.dtype != torch.float64:
+            from vitrail.octic import kernels
+
+            return kernels.octic_gelu(x)
+        return super().forward(x)
+
+
+class FastMlp(OcticMlp):
+    """`OcticMlp` with `FastGELU`, laid out for a compiler when there is one."""
+
+    act_layer = FastGELU
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to ``(8, B, N, c)``."""
+        if not torch.compiler.is_compiling():
+            return super().forward(x)
+        return _mlp(self, Irreps.of(x)).joined()
+
+
+class FastBlock(OcticBlock):
+    """`OcticBlock`, laid out for a compiler when there is one."""
+
+    mlp_layer = FastMlp
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to ``(8, B, N, c)``."""
+        if not torch.compiler.is_compiling():
+            return super().forward(x)
+        y = Irreps.of(x)
+        y = _sum(y, _through([self.norm1, self.attn, self.ls1, self.drop_path1], y))
+        y = _sum(y, _through([self.norm2, self.mlp, self.ls2, self.drop_path2], y))
+        return y.joined()
+
+
+def _through(modules: list[nn.Module], x: Irreps) -> Irreps:
+    """Apply modules one after the other."""
+    for module in modules:
+        function = LAID_OUT.get(type(module))
+        x = function(module, x) if function else Irreps.of(module(x.joined()))
+    return x
+
+
+def _sum(x: Irreps, branch: Irreps) -> Irreps:
+    """Add them in the branch's order in memory."""
+    return Irreps(branch.lines + x.lines, branch.pairs + x.pairs)
+
+
+def _same(module: nn.Module, x: Irreps) -> Irreps:
+    return x
+
+
+def _linear(layer: OcticLinear, x: Irreps) -> Irreps:
+    lines = torch.bmm(x.lines.flatten(1, 2), layer.weight.mT)
+    if layer.bias is not None:
+        lines[0] += layer.bias  # as a part of the next kernel
+    pairs = (x.pairs.flatten(-2) @ layer.weight_e.T).unflatten(-1, (2, -1))
+    return Irreps(lines.unflatten(1, x.lines.shape[1:3]), pairs)
+
+
+def _norm(layer: OcticLayerNorm, x: Irreps) -> Irreps:
+    dtype = x.lines.dtype
+    if dtype in (torch.bfloat16, torch.float16):
+        x = Irreps(x.lines.float(), x.pairs.float())
+    lines = x.lines - x.lines.mean(-1, keepdim=True)
+    pairs = x.pairs - x.pairs.mean((-2, -1), keepdim=True)
+    of_lines = torch.linalg.vector_norm(lines, dim=-1).square().sum(0)
+    of_pairs = torch.linalg.vector_norm(pairs, dim=(2, 3, 4)).square()
+    variance = (of_lines + SHARE_OF_E[layer.convention] * of_pairs) / lines.shape[-1]
+    scale = ((variance + layer.eps) / 8).rsqrt()[..., None]
+    shift = in_first_plane(layer.bias, 4)[:, None, None]
+    lines = torch.addcmul(shift, lines * scale, layer.weight[:4, None, None])
+    pairs = pairs * scale[..., None, None] * layer.weight[4:]
+    return Irreps(lines.to(dtype), pairs.to(dtype))
+
+
+def _scale(layer: OcticLayerScale, x: Irreps) -> Irreps:
+    return Irreps(x.lines * layer.gamma[:4, None, None], x.pairs * layer.gamma[4:])
+
+
+def _gelu(layer: OcticGELU, x: Irreps) -> Irreps:
+    """Transform by additions, of which a compiler makes one kernel.
+
+    The planes of a token stand side by side in what it writes: one loop over them all.
+    """
+    regular = [SCALE * functional.gelu(SCALE * plane) for plane in inverse_fourier(x.planes())]
+    y = fourier(regular)
+    c = y[0].shape[-1]
+    lines = torch.cat(y[:4], -1).unflatten(-1, (4, c)).movedim(-2, 0)
+    pairs = torch.cat([y[4], y[6], y[5], y[7]], -1).unflatten(-1, (2, 2, c))
+    return Irreps(lines, pairs)
+
+
+def _attention(layer: OcticAttention, x: Irreps) -> Irreps:
+    x = _through([layer.qkv], x)
+    heads = (3, layer.num_heads, -1)
+    lines = x.lines.unflatten(3, heads).permute(3, 1, 4, 2, 0, 5)
+    pairs = x.pairs.flatten(2, 3).unflatten(3, heads).permute(3, 0, 4, 1, 2, 5)
+    q, k, v = torch.cat([lines, pairs], 4).flatten(4).unbind()  # (B, H, N, 8 d)
+    dropout = layer.attn_drop.p if layer.training else 0.0
+    y = functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+    planes = y.transpose(1, 2).contiguous().unflatten(3, (8, -1))  # (B, N, H, 8, d)
+    lines = planes[:, :, :, :4].permute(3, 0, 1, 2, 4).contiguous().flatten(3)
+    pairs = planes[:, :, :, 4:].transpose(2, 3).contiguous().unflatten(2, (2, 2)).flatten(4)
+    return _through([layer.proj, layer.proj_drop], Irreps(lines, pairs))
+
+
+def _mlp(layer: OcticMlp, x: Irreps) -> Irreps:
+    return _through([layer.fc1, layer.act, layer.drop1, layer.fc2, layer.drop2], x)
+
+
+def _dropout(layer: OcticDropout, x: Irreps) -> Irreps:
+    return _masked(layer, x, x.lines.shape[1:])
+
+
+def _drop_path(layer: SteerableDropPath, x: Irreps) -> Irreps:
+    return _masked(layer, x, (x.lines.shape[1], 1, 1))
+
+
+def _masked(layer: nn.Module, x: Irreps, shape: tuple[int, ...]) -> Irreps:
+    """Multiply by what the layer makes of ones ``(8, *shape)``, in training."""
+    if not layer.training:
+        return x
+    mask = Irreps.of(layer(x.lines.new_ones(8, *shape)))
+    return Irreps(x.lines * mask.lines, x.pairs * mask.pairs)
+
+
+LAID_OUT: dict[type[nn.Module], Callable[[Any, Irreps], Irreps]] = {
+    OcticLinear: _linear,
+    OcticLayerNorm: _norm,
+    OcticLayerScale: _scale,
+    FastGELU: _gelu,
+    OcticAttention: _attention,
+    FastMlp: _mlp,
+    OcticDropout: _dropout,
+    SteerableDropPath: _drop_path,
+    nn.Identity: _same,
+}
+"""What a compiled block does for each type of module."""

@@ -1,0 +1,254 @@
+"""Patches and positions: how an image becomes octic features (octic, Sec. 3.3.1).
+
+A grid of numbers that transforms like an irrep is given by one quarter of it: the group's eight
+images of that quarter fill the square, each times what the irrep says of the element. Filters of
+patches and position encodings are such grids, so their weights are quarters.
+
+`Steerable*` are what an octic layer has in common with a flip-equivariant one (`flip`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from timm.layers import PatchEmbed
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitrail.errors import VitrailError
+from vitrail.octic.group import from_channels, to_channels
+from vitrail.octic.layers import channels_of_plane, in_first_plane
+
+TOKEN_STD = 8 * 0.02
+"""Of the CLS token, as published: an A1 plane alone carries what all channels would."""
+
+# Of A1, A2, B1, B2: the factors of a quarter turn and of a mirroring.
+_TURN = (1, 1, -1, -1)
+_MIRROR = (1, -1, 1, -1)
+
+
+def unfold_quarters(quarters: Tensor) -> Tensor:
+    """Unfold square grids that transform like the irreps from one free quarter each.
+
+    The group's eight images of the top-left quarter fill the square. A plane of A1 to B2 has a
+    quarter of its own, the two rows of a copy of E share one.
+
+    Args:
+        quarters: ``(6, ..., q, q)`` of A1, A2, B1, B2 and E's two copies.
+
+    Returns:
+        ``(8, ..., 2q, 2q)``: plane i is what the group turns into its isotypic matrix's row i.
+    """
+    lines = map(_unfold_line, quarters[:4], _TURN, _MIRROR)
+    pairs = [row for quarter in quarters[4:] for row in _unfold_pair(quarter)]
+    return torch.stack([*lines, *pairs])
+
+
+def _unfold_line(quarter: Tensor, turn: int, mirror: int) -> Tensor:
+    turned = [quarter.rot90(k, (-2, -1)) for k in range(4)]
+    left = torch.cat([turned[0], turn * turned[1]], dim=-2)
+    right = torch.cat([turn * turned[3], turned[2]], dim=-2)
+    grid = torch.cat([left, right], dim=-1)
+    return grid + mirror * grid.flip(-1)
+
+
+def fold_quarters(planes: Tensor) -> Tensor:
+    """Return quarters ``(6, ..., q, q)`` that `unfold_quarters` makes ``(8, ..., 2q, 2q)`` of."""
+    side = planes.shape[-1] // 2
+    corners = planes[[0, 1, 2, 3, 4, 6], ..., :side, :side]
+    return torch.cat([corners[:4] / 2, corners[4:]])
+
+
+def _unfold_pair(quarter: Tensor) -> tuple[Tensor, Tensor]:
+    left = torch.cat([quarter, quarter.flip(-2)], dim=-2)
+    row = torch.cat([left, -left.flip(-1)], dim=-1)
+    return row, row.rot90(1, (-2, -1))
+
+
+class SteerablePatchEmbed(nn.Module):
+    """Patch embedding ``(B, I, H, W)`` to ``(planes, B, N, c)``, whose first plane has a bias.
+
+    Source: octic, Example 3.7.
+
+    A subclass makes `filters`, ``(planes, c, I, p, p)``, of their free part, `weight`. `grid_size`
+    counts the patches (down, across) of an image of the usual size.
+
+    Args:
+        img_size: side of the usual image.
+        patch_size: p, even.
+        shape: of `weight`.
+        fan_in: of a filter, for torch's initial values of a convolution.
+
+    Raises:
+        VitrailError: `patch_size` is odd.
+    """
+
+    filters: Callable[[], Tensor]
+
+    def __init__(self, img_size: int, patch_size: int, shape: tuple[int, ...], fan_in: int) -> None:
+        super().__init__()
+        if patch_size % 2:
+            raise VitrailError(f"patches have {patch_size} pixels; give an even patch_size")
+        self.patch_size = (patch_size, patch_size)
+        self.grid_size = (img_size // patch_size, img_size // patch_size)
+        bound = 1 / math.sqrt(fan_in)
+        self.weight = nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(shape[1]).uniform_(-bound, bound))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Convert the filters as one bank ``(planes c, I, ...)`` of four axes.
+
+        `Module.to(memory_format=torch.channels_last)` refuses tensors of five.
+        """
+
+        def convert(x: Tensor) -> Tensor:
+            return fn(x.flatten(0, 1)).unflatten(0, x.shape[:2]) if x.ndim == 5 else fn(x)
+
+        return super()._apply(convert, recurse)
+
+    def dynamic_feat_size(self, img_size: tuple[int, int]) -> tuple[int, int]:
+        """Count the patches (down, across) of an image of (height, width) pixels."""
+        return img_size[0] // self.patch_size[0], img_size[1] // self.patch_size[1]
+
+    def set_input_size(self, img_size: tuple[int, int]) -> None:
+        """Change the size of the usual image."""
+        self.grid_size = self.dynamic_feat_size(img_size)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed images whose sides are multiples of the patch's."""
+        filters = self.filters()
+        bias = in_first_plane(self.bias, len(filters)).flatten()
+        x = functional.conv2d(images, filters.flatten(0, 1), bias, self.patch_size)
+        return x.unflatten(1, (len(filters), -1)).flatten(3).permute(1, 0, 3, 2)
+
+
+# They keep the filters of all irreps at the length that the quarters have.
+_FILTER_SCALES = [math.sqrt(2) / 4] * 4 + [1 / 2] * 4
+
+
+class OcticPatchEmbed(SteerablePatchEmbed):
+    """Equivariant patch embedding (octic, Sec. 3.3.1), ``(B, I, H, W)`` to ``(8, B, N, c)``.
+
+    Its initial weights are those of a convolution by one quarter: `weight` is
+    ``(6, c, I, p/2, p/2)`` of A1, A2, B1, B2 and E's two copies, `bias` ``(c)`` of A1.
+
+    Raises:
+        VitrailError: `patch_size` is odd, or `embed_dim` is no multiple of 8.
+    """
+
+    def __init__(
+        self, img_size: int = 224, patch_size: int = 16, in_chans: int = 3, embed_dim: int = 768
+    ) -> None:
+        c, q = channels_of_plane(embed_dim), patch_size // 2
+        super().__init__(img_size, patch_size, (6, c, in_chans, q, q), fan_in=in_chans * q * q)
+
+    def filters(self) -> Tensor:
+        """Return the filters of the eight planes ``(8, c, I, p, p)`` (Fig. 6)."""
+        scales = self.weight.new_tensor(_FILTER_SCALES).view(8, 1, 1, 1, 1)
+        return scales * unfold_quarters(self.weight)
+
+
+class SteerablePositionEmbedding(nn.Module):
+    """Position encoding ``(planes, 1, N, c)`` that transforms with the grid of tokens.
+
+    Another grid than that of the weights is sampled from it by bicubic interpolation about the
+    centre, which the group does not move; an offset as DINOv2's would break the equivariance.
+
+    `weight` is the free part of each plane's `grid`, (G, G); a subclass says how to `unfold` it to
+    ``(planes, c, G, G)`` and to `fold` that again.
+
+    Raises:
+        VitrailError: `grid`, G, is odd.
+    """
+
+    unfold: Callable[[Tensor], Tensor]
+    fold: Callable[[Tensor], Tensor]
+
+    def __init__(self, grid: int, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.grid = (grid, grid)
+        require_even(self.grid)
+        self.weight = nn.Parameter(torch.empty(shape))
+        nn.init.trunc_normal_(self.weight, std=TOKEN_STD / math.sqrt(2))
+
+    def forward(self, grid: tuple[int, int] | None = None) -> Tensor:
+        """Return the encoding of a grid of tokens, by default that of the weights.
+
+        Raises:
+            VitrailError: a side of `grid` is odd.
+        """
+        planes = self.unfold(self.weight)
+        if grid is not None and grid != self.grid:
+            require_even(grid)
+            planes = _resized(planes, grid)
+        return planes.flatten(2).mT.unsqueeze(1)
+
+    def resampled(self, weight: Tensor, grid: int) -> Tensor:
+        """Make of the `weight` of any grid that of `grid` x `grid` tokens, with the same encoding.
+
+        Raises:
+            VitrailError: `grid` is odd.
+        """
+        require_even((grid, grid))
+        return self.fold(_resized(self.unfold(weight), (grid, grid)))
+
+    def set_grid(self, grid: int) -> None:
+        """Change the grid of the weights; errors as `resampled`."""
+        if (grid, grid) != self.grid:
+            self._set_weight(self.resampled(self.weight.detach(), grid))
+            self.grid = (grid, grid)
+
+    def table(self) -> Tensor:
+        """Return the encoding as a dense table ``(1, N, C)``, channels plane by plane."""
+        return to_channels(self())
+
+    def set_table(self, table: Tensor) -> None:
+        """Take the weights that make a dense table ``(1, N, C)`` of the same symmetry and grid."""
+        planes = from_channels(table, len(self.unfold(self.weight)))
+        self._set_weight(self.fold(planes.squeeze(1).mT.unflatten(2, self.grid)))
+
+    def _set_weight(self, weight: Tensor) -> None:
+        self.weight = nn.Parameter(weight, requires_grad=self.weight.requires_grad)
+
+
+def _resized(planes: Tensor, grid: tuple[int, int]) -> Tensor:
+    return functional.interpolate(planes, size=grid, mode="bicubic", align_corners=False)
+
+
+class ArbitraryPatchEmbed(PatchEmbed):
+    """Patch embedding by any linear map, ``(B, I, H, W)`` to ``(8, B, N, c)`` (octic, Sec. 4.3).
+
+    The group does not act on its features; arguments are those of timm's.
+    """
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed images whose sides are multiples of the patch's."""
+        return from_channels(super().forward(images))
+
+
+class OcticPositionEmbedding(SteerablePositionEmbedding):
+    """Equivariant position encoding ``(8, 1, N, c)`` (octic, Sec. 3.3.1, Eq. 10).
+
+    `weight` is ``(6, c, G/2, G/2)`` of A1, A2, B1, B2 and E's two copies.
+
+    Raises:
+        VitrailError: `grid`, G, is odd, or eight planes cannot share `dim`, C.
+    """
+
+    unfold = staticmethod(unfold_quarters)
+    fold = staticmethod(fold_quarters)
+
+    def __init__(self, grid: int, dim: int) -> None:
+        super().__init__(grid, (6, channels_of_plane(dim), grid // 2, grid // 2))
+
+
+def require_even(grid: tuple[int, int]) -> None:
+    """Raise a VitrailError if a grid of tokens has a middle row or column."""
+    if grid[0] % 2 or grid[1] % 2:
+        raise VitrailError(
+            f"a grid of {grid[0]} x {grid[1]} patches has an odd side; "
+            "give images of an even number of patches"
+        )
