@@ -127,7 +127,7 @@ def test_what_reproduce_is_said_to_end_with_is_what_is_published(root):
         published_papers,
         read_published,
     )
-    from replication.evidence.report import count_evidence
+    from replication.evidence.report import count_evidence, told_evidence
 
     catalog = load_catalog(root, scale="laptop")
     folder, papers = published_folder(catalog), published_papers(catalog)
@@ -135,7 +135,7 @@ def test_what_reproduce_is_said_to_end_with_is_what_is_published(root):
     runs = sum(len(node.seeds) for node in nodes if node.kind == "training")
     claims = claims_of(catalog, folder)
     claims = claims[claims["id"].str.partition("/")[0].isin(papers)]
-    counts = ", ".join(f"{number} {word}" for word, number in count_evidence(claims).items())
+    counts = told_evidence(count_evidence(claims))
     text = (root / "README.md").read_text()
     assert f"Runs at scale laptop: {runs} done" in text
     assert f"Claims, those on the same numbers counted once: {counts}" in text

@@ -43,7 +43,7 @@ At laptop scale each dataset of the papers is replaced by a stand-in: a small da
 composed, from a fixed seed, of two things that scikit-learn bundles: 1,797 scans of handwritten
 digits (8x8 pixels) and two photographs (640x427). Labels are exact. A stand-in has, by
 construction, the property that the paper's claims are about. Its numbers are not the paper's:
-what holds on a stand-in shows that the method does what it says, and no more.
+a verdict on a stand-in is about it and the small models that are trained on it.
 
 Each picture shows eight test images.
 """

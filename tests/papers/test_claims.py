@@ -1,5 +1,6 @@
 """Every paper's claims hold in print, and rest on three trainings."""
 
+from collections import Counter
 from fnmatch import fnmatch
 
 import pytest
@@ -51,7 +52,6 @@ def printed(paper, side):
 
 # Claims of one run: on any weights, on one drawn example, on the spread of an estimator.
 OF_ONE_RUN = {
-    "position": ["spread"],
     "shift": ["default-tokens-change-*", "tokens-stay-*"],
     "variance": ["rescaling-restores", "up-loses"],
 }
@@ -81,3 +81,46 @@ def test_what_a_claim_rests_on_is_trained_three_times_at_laptop_scale(name):
     }
     assert all(excused.values())
     assert fewer == {one for ones in excused.values() for one in ones}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_claim_is_of_the_kind_of_its_numbers(name):
+    """Closed forms and counts are exact, times are timing, and only times are."""
+    paper = load_catalog(scale="laptop").paper(name)
+    cells = {
+        (artifact.name, cell.row, cell.column): cell
+        for artifact in paper.artifacts.values()
+        for cell in artifact.cells
+    }
+    kinds = Counter()
+    for claim in paper.claims:
+        sides = [
+            cell
+            for place in (claim.left, claim.right)
+            if isinstance(place, Place)
+            for key, cell in cells.items()
+            if key == place.key(key[1])
+        ]
+        if all(cell.exact for cell in sides):
+            assert claim.kind == "exact", claim.id
+        timed = any(cell.of_hardware and "memory" not in cell.metric for cell in sides)
+        assert (claim.kind == "timing") == timed, claim.id
+        trained = any(cell.measurement and cell.measurement.run for cell in sides)
+        assert not (claim.kind == "exact" and trained), claim.id
+        kinds[claim.kind] += 1
+    assert kinds["empirical"] >= 20
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_time_that_a_claim_rests_on_is_taken_five_times(name):
+    paper = load_catalog(scale="laptop").paper(name)
+    for claim in paper.claims:
+        for place in (claim.left, claim.right):
+            if claim.kind == "timing" and isinstance(place, Place):
+                artifact = paper.artifacts[place.artifact]
+                cell = next(
+                    cell
+                    for cell in artifact.cells
+                    if (cell.row, cell.column) == (place.row, place.column)
+                )
+                assert len(cell.measurement.seeds) >= 5, claim.id

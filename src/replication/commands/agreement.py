@@ -38,7 +38,7 @@ from replication.commands.results import (
 )
 from replication.commands.state import is_rendered
 from replication.evidence.claims import Side
-from replication.evidence.comparison import CONFIDENCE, difference_half_width, rounding_of
+from replication.evidence.comparison import CONFIDENCE, difference_of_means, rounding_of
 from replication.evidence.report import cells_of
 from replication.ledger import Fault
 from replication.plan.catalog import Artifact, Catalog
@@ -233,8 +233,8 @@ def _allowed(old: Side, new: Side, cell: ShownCell | None) -> float:
     if not spreads:
         return ONE_RUN * abs(old.value)
     if len(spreads) == 1:
-        return difference_half_width(spreads[0].n_seeds, spreads[0].std, 1, None)
-    return difference_half_width(old.n_seeds, old.std, new.n_seeds, new.std)
+        return difference_of_means(spreads[0].n_seeds, spreads[0].std, 1, None).half_width
+    return difference_of_means(old.n_seeds, old.std, new.n_seeds, new.std).half_width
 
 
 def _agreement(old: float, new: float, allowed: float, cell: ShownCell | None) -> Agreement:

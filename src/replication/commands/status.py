@@ -31,7 +31,7 @@ def status(
     from replication.commands.results import claims_of, older_runs
     from replication.commands.state import count_states, state_of
     from replication.evidence.comparison import VERDICTS
-    from replication.evidence.report import cells_of, count_evidence
+    from replication.evidence.report import cells_of, count_evidence, told_evidence
 
     catalog = open_catalog(scale, runs, results)
     name = catalog.scale.name
@@ -69,7 +69,8 @@ def status(
     _say_older(catalog)
     claims = claims_of(catalog, catalog.results)
     if not claims.empty:
-        say(f"Claims, those on the same numbers counted once: {_listed(count_evidence(claims))}")
+        counts = told_evidence(count_evidence(claims))
+        say(f"Claims, those on the same numbers counted once: {counts}")
     for claim in claims[claims["status"] != "not run"].to_dict("records"):
         reason = "" if claim["status"] == "held" else f" {claim['detail']}"
         say(f"  {claim['status']:<9} {claim['id']}: {claim['statement']}{reason}")

@@ -2,13 +2,19 @@
 
 A claim is judged on what was measured here, never on what was printed. It is held or contrary if
 the difference is larger than its 95 % interval, else undecided; without its cells it is "not run".
+A difference without an interval decides a claim on an exact number or a construction, where
+nothing varies, and leaves an empirical claim or one on times undecided.
+
+Of many effects that are not there one in twenty would be decided by chance. So an empirical claim
+is decided only if its q-value, too, is below 5 %: its p-value, adjusted by Benjamini and Hochberg
+(1995) over the empirical claims of its paper, those on the same numbers counted once.
 
 Cells that score the same images under as many seeds are paired: the variance of the difference is
 that over seeds of its mean over images, plus that over images of its mean over seeds, each by the
 number of its means, with the degrees of freedom of Welch and Satterthwaite. The sum counts what is
 particular to one seed and one image twice. Images are taken as independent; where several are
 composed of one scan or photograph the interval is too narrow. Other cells have Welch's interval
-over seeds alone, and a single run without scores knows none, so there the sign decides.
+over seeds alone, and a single run without scores has none.
 """
 
 from __future__ import annotations
@@ -20,7 +26,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from replication.evidence.comparison import difference_half_width, paired_half_width
+from replication.evidence.comparison import (
+    CONFIDENCE,
+    Uncertainty,
+    difference_of_means,
+    mean_of_pairs,
+)
 from replication.plan.claims import EVERY_ROW, Claim, Key, Place
 from replication.plan.recipe import short_hash
 from vitrail.scores import unpack
@@ -31,7 +42,7 @@ if TYPE_CHECKING:
 STATUSES = ("held", "contrary", "undecided", "not run")
 WORST_FIRST = ("contrary", "undecided", "held")
 COLUMNS = [
-    *("id", "statement", "source", "status", "left", "right", "margin"),
+    *("id", "kind", "statement", "source", "status", "left", "right", "margin", "p", "q"),
     *("stand_in", "of_hardware", "evidence", "detail"),
 ]
 
@@ -43,6 +54,8 @@ class Side(NamedTuple):
     """One side of a relation: a measured number with its spread over seeds, or a constant.
 
     `scores`, (seeds, images), are those of the images of `dataset`; a constant has a single 0.
+    `number` says what was measured: of trained models the recipe, the images and the quantity,
+    which several measurements may take; else the measurement and what it calls the value.
     """
 
     value: float
@@ -50,6 +63,7 @@ class Side(NamedTuple):
     n_seeds: int
     scores: np.ndarray | None = None
     dataset: str = ""
+    number: str = ""
 
 
 def evaluate(
@@ -59,7 +73,7 @@ def evaluate(
 
     Of a claim on every row, `left` and `right` are those of the row that decides. `stand_in` says
     that a cell is not the paper's own, `of_hardware` that one is a time or memory; `evidence` is
-    the same for claims on the same numbers.
+    the same for claims on the same numbers; `p` and `q` are known of empirical claims.
     """
     measured = {
         (name, one["row"], one["column"]): one
@@ -71,14 +85,37 @@ def evaluate(
         for name, artifact in artifacts.items()
         for cell in artifact.cells
     }
-    return pd.DataFrame([_evaluate(claim, measured, cells) for claim in claims], columns=COLUMNS)
+    judged = [_evaluate(claim, measured, cells) for claim in claims]
+    return _counting_chance(pd.DataFrame(judged, columns=COLUMNS))
+
+
+def _counting_chance(claims: pd.DataFrame) -> pd.DataFrame:
+    """Fill `q`, and leave undecided what many comparisons decide by chance."""
+    distinct = claims.dropna(subset="p").groupby("evidence")["p"].max()
+    if distinct.empty:
+        return claims
+    q = claims["evidence"].map(adjusted(distinct)).where(claims["p"].notna())
+    by_chance = (q >= 1 - CONFIDENCE) & claims["status"].isin(["held", "contrary"])
+    told = claims["detail"] + [f" q = {known:.2g}." for known in q]
+    return claims.assign(
+        q=q,
+        status=claims["status"].mask(by_chance, "undecided"),
+        detail=claims["detail"].mask(by_chance, told),
+    )
+
+
+def adjusted(p: pd.Series) -> pd.Series:
+    """q-values of p-values: the false discovery rate of Benjamini and Hochberg (1995)."""
+    falling = p.sort_values(ascending=False)
+    return (falling * len(p) / np.arange(len(p), 0, -1)).cummin()
 
 
 def _evaluate(claim: Claim, measured: Measured, cells: Mapping[Key, ShownCell]) -> dict[str, Any]:
-    common = claim.model_dump(include={"id", "statement", "source", "margin"})
+    common = claim.model_dump(include={"id", "kind", "statement", "source", "margin"})
     places = (claim.left, claim.right)
     sides = {
-        row: [_side(place, row, measured) for place in places] for row in _rows(claim, measured)
+        row: [_side(place, row, measured, cells) for place in places]
+        for row in _rows(claim, measured)
     }
     tested = {row: (left, right) for row, (left, right) in sides.items() if left and right}
     missing = [row for row in sides if row not in tested]
@@ -107,7 +144,8 @@ def _evaluate(claim: Claim, measured: Measured, cells: Mapping[Key, ShownCell]) 
         "right": right.value,
         "stand_in": any(not getattr(cell, "comparable", True) for cell in used),
         "of_hardware": any(getattr(cell, "of_hardware", False) for cell in used),
-        "evidence": short_hash([claim.relation, claim.margin, *map(_evidence, used)]),
+        "p": _p_value(claim, left, right),
+        "evidence": short_hash([_numbers(pair) for pair in tested.values()]),
         "detail": f"{decides}{text}.{left_out}",
     }
 
@@ -123,31 +161,44 @@ def _rows(claim: Claim, measured: Measured) -> list[str]:
     return [row for row in rows if all(row in of_side for of_side in labels)]
 
 
-def _side(place: Place | float, row: str, measured: Measured) -> Side | None:
+def _side(
+    place: Place | float, row: str, measured: Measured, cells: Mapping[Key, ShownCell]
+) -> Side | None:
     """One side of a claim in a row; None where the cell was not run."""
     if not isinstance(place, Place):
         return Side(place, std=0.0, n_seeds=1, scores=np.zeros((1, 1)))
-    cell = measured.get(place.key(row))
-    if cell is None or math.isnan(cell["measured"]):
+    found = measured.get(place.key(row))
+    if found is None or math.isnan(found["measured"]):
         return None
-    scores = unpack(cell["by_image"]) if cell["by_image"] else None
-    return Side(cell["measured"], cell["std"], cell["n_seeds"], scores, cell["dataset"])
+    scores = unpack(found["by_image"]) if found["by_image"] else None
+    shown = cells.get(place.key(row))
+    trained = (found["recipe_hash"], found["dataset"], found["metric"])
+    untrained = (found["measurement"], shown.key if shown else "")
+    number = " ".join(map(str, trained if found["recipe_hash"] else untrained))
+    return Side(found["measured"], found["std"], found["n_seeds"], scores, found["dataset"], number)
 
 
-def _evidence(cell: Any) -> Any:
-    """What a cell or a constant shows, the same for every cell that shows it."""
-    measurement = getattr(cell, "measurement", None)
-    return [str(measurement), cell.key] if measurement else cell
+def _numbers(sides: tuple[Side, Side]) -> list[Any]:
+    """What two sides show, the same for every claim on the same numbers, in whatever order."""
+    return sorted([side.number, side.value] for side in sides)
 
 
 def _status(claim: Claim, left: Side, right: Side) -> str:
-    slack, known = _slack(claim, left, right), half_width(left, right)
-    half = known or 0.0
+    slack, known = _slack(claim, left, right), uncertainty(left, right)
+    if known is None and claim.kind in ("empirical", "timing"):
+        return "undecided"
+    half = known.half_width if known else 0.0
     rounding = 1e-9 * max(1.0, abs(right.value))
     inclusive = claim.relation in ("equal", "at least")
     if slack > half or (inclusive and slack >= half - rounding):
         return "held"
     return "contrary" if slack < -half or known is None else "undecided"
+
+
+def _p_value(claim: Claim, left: Side, right: Side) -> float:
+    """How probable it is by chance that the relation holds, or fails, this clearly; or NaN."""
+    known = uncertainty(left, right) if claim.kind == "empirical" else None
+    return known.p_value(_slack(claim, left, right)) if known else math.nan
 
 
 def _slack(claim: Claim, left: Side, right: Side) -> float:
@@ -164,27 +215,27 @@ def _difference(left: Side, right: Side) -> str:
     """What was compared, and how sure seeds and images make the difference."""
     difference = left.value - right.value
     text = f"{left.value:.6g} against {right.value:.6g}, a difference of {difference:+.3g}"
-    if (half := half_width(left, right)) is None:
+    if (known := uncertainty(left, right)) is None:
         return text
     paired = image_differences(left, right)
     over = ["seeds"] * (paired is None or len(paired) > 1) + ["images"] * (paired is not None)
-    return f"{text} ± {half:.2g} (95 % over {' and '.join(over)})"
+    return f"{text} ± {known.half_width:.2g} (95 % over {' and '.join(over)})"
 
 
-def half_width(left: Side, right: Side) -> float | None:
-    """Half the 95 % interval of the difference, as the module explains it; None if unknown.
+def uncertainty(left: Side, right: Side) -> Uncertainty | None:
+    """What is known of the difference, as the module explains it; None if nothing is.
 
     With scores by image it is in points of percent, also of single runs. Without, a single run
     shares the other side's spread, and a constant has none.
     """
     if (paired := image_differences(left, right)) is not None:
-        return 100 * paired_half_width(paired)
+        return mean_of_pairs(100 * paired)
     several, other = (left, right) if left.n_seeds > 1 else (right, left)
     if several.n_seeds < 2:
         return None
     if other.n_seeds < 2 and math.isnan(other.std):
-        return difference_half_width(several.n_seeds, several.std, 1, None)
-    return difference_half_width(several.n_seeds, several.std, max(other.n_seeds, 2), other.std)
+        return difference_of_means(several.n_seeds, several.std, 1, None)
+    return difference_of_means(several.n_seeds, several.std, max(other.n_seeds, 2), other.std)
 
 
 def image_differences(left: Side, right: Side) -> np.ndarray | None:

@@ -13,11 +13,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri, stdtrit  # as scipy.stats, which takes a second to import
+from scipy.special import ndtri, stdtr, stdtrit  # as scipy.stats, which takes a second to import
 
 from replication.ledger import AGAIN, Record, read_record
 from replication.plan.nodes import MeasurementNode
@@ -32,6 +32,7 @@ COLUMNS = [
     *("measured", "std", "n_seeds", "ci_low", "ci_high"),
     *("paper_value", "paper_std", "difference", "verdict"),
     *("scale", "dataset", "device", "recipe_hash", "commit", "measurement", "source"),
+    "by_seed",  # the number under each seed that has one, separated by spaces
     "by_image",  # what `vitrail.scores` unpacks; empty where nothing is known of single images
 ]
 NUMBERS = ["measured", "std", "ci_low", "ci_high", "paper_std", "difference"]
@@ -150,39 +151,57 @@ def tolerance(n_seeds: int, std: float | None, paper_std: float | None, decimals
     """
     half_unit = 0.5 * 10.0**-decimals
     if n_seeds > 1 and std is not None:
-        return difference_half_width(n_seeds, std, n_seeds, paper_std) + half_unit
+        return difference_of_means(n_seeds, std, n_seeds, paper_std).half_width + half_unit
     if paper_std is not None:
         return float(ndtri((1 + CONFIDENCE) / 2)) * paper_std + half_unit
     return 2 * half_unit
 
 
-def difference_half_width(
+class Uncertainty(NamedTuple):
+    """The variance of an estimated difference, and the degrees of freedom that it is known with."""
+
+    variance: float
+    freedom: float
+
+    @property
+    def half_width(self) -> float:
+        """Half the 95 % interval of the difference."""
+        return t_quantile(self.freedom) * math.sqrt(self.variance) if self.variance else 0.0
+
+    def p_value(self, difference: float) -> float:
+        """How probable a difference at least as far from 0 is if the true one is 0 (two-sided)."""
+        if not self.variance:
+            return float(difference == 0)
+        return float(2 * stdtr(self.freedom, -abs(difference) / math.sqrt(self.variance)))
+
+
+def difference_of_means(
     n_left: int, std_left: float, n_right: int, std_right: float | None
-) -> float:
-    """Half the 95 % interval of the difference of two means (Welch).
+) -> Uncertainty:
+    """What is known of the difference of two means (Welch).
 
     With `std_right` None, the right side is a single value that shares the left side's spread.
     """
     if std_right is None:
-        return t_quantile(n_left - 1) * std_left * math.sqrt(1 + 1 / n_left)
-    return _half_width((std_left**2 / n_left, n_left - 1), (std_right**2 / n_right, n_right - 1))
+        return Uncertainty(std_left**2 * (1 + 1 / n_left), n_left - 1)
+    return _sum((std_left**2 / n_left, n_left - 1), (std_right**2 / n_right, n_right - 1))
 
 
-def paired_half_width(differences: np.ndarray) -> float:
-    """Half the 95 % interval of the mean of differences (seeds, images), as `claims` explains it.
+def mean_of_pairs(differences: np.ndarray) -> Uncertainty:
+    """What is known of the mean of differences (seeds, images), as `claims` explains it.
 
     A single seed tells of the spread over images alone.
     """
     means = [differences.mean(axis=axis) for axis in (0, 1)]  # of each image, of each seed
-    return _half_width(*((m.var(ddof=1) / len(m), len(m) - 1) for m in means if len(m) > 1))
+    return _sum(*((m.var(ddof=1) / len(m), len(m) - 1) for m in means if len(m) > 1))
 
 
-def _half_width(*parts: tuple[float, int]) -> float:
-    """Half the 95 % interval of a sum of variances, each with its degrees of freedom."""
+def _sum(*parts: tuple[float, int]) -> Uncertainty:
+    """A sum of variances, each with its degrees of freedom (Satterthwaite)."""
     if not (variance := sum(part for part, _ in parts)):
-        return 0.0
+        return Uncertainty(0.0, 1.0)
     freedom = variance**2 / sum(part**2 / own for part, own in parts)
-    return t_quantile(freedom) * math.sqrt(variance)
+    return Uncertainty(variance, freedom)
 
 
 def t_quantile(freedom: float) -> float:
@@ -229,8 +248,10 @@ def judge(cell: ShownCell, summary: Summary) -> Verdict:
 def _tidy_row(artifact: RenderingNode, cell: ShownCell, measurements: Measured) -> dict[str, Any]:
     """Return a cell's row of the CSV, without the columns that all rows of an artifact share."""
     known = measurements.get(cell.measurement) if cell.measurement else None
-    summary = summarize(numbers_of(artifact, cell, known) if known else [])
+    numbers = numbers_of(artifact, cell, known) if known else []
+    summary = summarize(numbers)
     row = {name: getattr(cell, name) for name in ("row", "column", "metric", "unit")}
+    row["by_seed"] = " ".join(map(repr, numbers))
     row |= {"verdict": judge(cell, summary), **asdict(summary)}
     if known:
         row |= {name: known.get(name) for name in ("dataset", "recipe_hash")}

@@ -21,6 +21,7 @@ from replication.evidence.numbers import spans
 from replication.evidence.report import results_of
 from replication.evidence.tables import markdown_escape, pipe_table
 from replication.ledger import require_record
+from replication.plan.claims import KINDS
 from replication.plan.nodes import RenderingNode
 from vitrail.files import write_atomically
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 ICONS = {"held": "✓", "contrary": "✗", "undecided": "?", "not run": "–"}
 BANNER = (
     "These numbers come from small models on stand-ins: small datasets that replace the papers' "
-    "data. What holds here shows that a method does what its paper says, and no more."
+    "data. A verdict on an empirical claim is about these models and data, not the paper's own."
 )
 LEGEND = """\
 A cell is judged only where recipe and arguments are the paper's own. **exact**: a deterministic
@@ -43,7 +44,12 @@ without printed numbers. Claims are relations between our own numbers, judged wh
 measured: **held** or **contrary** where the difference is larger than its 95 % interval,
 **undecided** where it is not. The interval covers the spread over seeds and, where both numbers
 judge the same images, that over images, both paired. Images are taken as independent, which those
-composed of one scan or photograph are not. Several claims on the same numbers count once."""
+composed of one scan or photograph are not. Several claims on the same numbers count once, by the
+worst of them. Claims are counted by kind. **empirical**: an effect of trained models or of the
+statistics of images; only these can fail in every way, and they are decided only if their q-value
+(Benjamini and Hochberg, over the empirical claims of the paper) is below 5 %. **exact**: a closed
+form or a count, which needs no data. **construction**: what holds for any weights; it shows that
+the program is right, and is no evidence on training. **timing**: a measured time."""
 
 
 def write_report(node: ReportNode) -> None:
@@ -78,6 +84,7 @@ def as_html(results: Results) -> str:
             if claim["status"] == "contrary"
         ],
         statuses=STATUSES,
+        kinds=KINDS,
         verdicts=VERDICTS,
         icons=ICONS,
     )
@@ -117,15 +124,25 @@ def as_markdown(results: Results) -> str:
 
 
 def _overview(results: Results) -> str:
-    """A line for each paper: its cells by verdict, its claims by status."""
-    head = ["paper", *VERDICTS.values(), *(f"claims {status}" for status in STATUSES)]
-    rows = []
-    for paper in results.papers:
-        counts = [paper.verdicts[verdict] for verdict in VERDICTS]
-        counts += [paper.statuses[status] for status in STATUSES]
-        name = paper.about.name
-        rows.append([f"[{name}](#{name})", *map(str, counts)])
-    return pipe_table(head, rows)
+    """Claims by kind and status, then cells by verdict, a line for each paper."""
+    kinds = [kind for kind in KINDS if any(paper.statuses[kind] for paper in results.papers)]
+    claims = [
+        [f"[{paper.about.name}](#{paper.about.name})", kind]
+        + [str(paper.statuses[kind][status]) for status in STATUSES]
+        for kind in kinds
+        for paper in results.papers
+        if paper.statuses[kind]
+    ]
+    cells = [
+        [paper.about.name, *(str(paper.verdicts[verdict]) for verdict in VERDICTS)]
+        for paper in results.papers
+    ]
+    return "\n\n".join(
+        [
+            pipe_table(["paper", "claims", *STATUSES], claims),
+            pipe_table(["paper's cells", *VERDICTS.values()], cells),
+        ]
+    )
 
 
 def _claims_table(paper: PaperResults) -> str:
@@ -133,7 +150,7 @@ def _claims_table(paper: PaperResults) -> str:
     rows = []
     for claim in paper.claims:
         where = " on a stand-in" if claim["stand_in"] else ""
-        standing = f"**{claim['status']}**{where}"
+        standing = f"**{claim['status']}**{where} ({claim['kind']})"
         statement = markdown_escape(f"{claim['statement']} ({claim['source']})")
         not_run = claim["status"] == "not run"
         rows.append(

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from replication.evidence.claims import evaluate
+from replication.evidence.claims import STATUSES, WORST_FIRST, evaluate
 from replication.evidence.comparison import COLUMNS, read_cells
 from replication.evidence.numbers import Table, short_commit, table_of
 from replication.ledger import Record, read_record
+from replication.plan.claims import KINDS
 from replication.plan.nodes import RenderingNode, ReportedPaper, ReportNode, TrainingNode
 from vitrail.provenance import duration
 
@@ -50,15 +51,15 @@ class ArtifactResults:
 
 @dataclass(frozen=True)
 class PaperResults:
-    """A paper with its artifacts and its judged claims, and how many have each status.
+    """A paper with its artifacts and its judged claims, and how many of a kind have each status.
 
-    Of claims on the same numbers `statuses` counts one.
+    `statuses` is what `count_evidence` gives.
     """
 
     about: ReportedPaper
     artifacts: Sequence[ArtifactResults]
     claims: Sequence[Mapping[str, Any]]
-    statuses: Counter[str]
+    statuses: Mapping[str, Counter[str]]
 
     @property
     def verdicts(self) -> Counter[str]:
@@ -114,12 +115,29 @@ def cells_of(artifact: RenderingNode | Artifact, folder: Path) -> pd.DataFrame:
     return read_cells(path) if path.is_file() else pd.DataFrame(columns=COLUMNS)
 
 
-def count_evidence(claims: pd.DataFrame) -> Counter[str]:
-    """Count claims by status, those on the same numbers once."""
+def count_evidence(claims: pd.DataFrame) -> dict[str, Counter[str]]:
+    """Count the claims of each kind by status, those on the same numbers once, by the worst one."""
+    return {kind: _count(claims[claims["kind"] == kind]) for kind in KINDS}
+
+
+def _count(claims: pd.DataFrame) -> Counter[str]:
     judged = claims["evidence"].notna()
-    return Counter(
-        [*claims[judged].drop_duplicates("evidence")["status"], *claims[~judged]["status"]]
+    ranked = claims[judged].sort_values(
+        "status", key=lambda status: status.map(WORST_FIRST.index), kind="stable"
     )
+    distinct = ranked.drop_duplicates("evidence")["status"]
+    found = Counter([*distinct, *claims[~judged]["status"]])
+    return Counter({status: found[status] for status in STATUSES if found[status]})
+
+
+def told_evidence(counts: Mapping[str, Counter[str]]) -> str:
+    """What `count_evidence` counted, in words: the empirical effects first."""
+    of_kinds = (
+        f"{kind} {', '.join(f'{number} {status}' for status, number in statuses.items())}"
+        for kind, statuses in counts.items()
+        if statuses
+    )
+    return "; ".join(of_kinds) or "none"
 
 
 def cost_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> Cost:

@@ -9,7 +9,7 @@ import itertools
 from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
@@ -20,6 +20,8 @@ from vitrail.errors import VitrailError, require_known
 EVERY_ROW = "*"
 
 Key = tuple[str, str, str]  # artifact, row and column
+Kind = Literal["empirical", "exact", "construction", "timing"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Place(Strict):
@@ -39,9 +41,14 @@ class Claim(Strict):
 
     `above` and `below` ask for more than `margin` between them, `equal` allows up to it, and
     `at least` ("matches or improves") lets `left` be lower by up to it.
+
+    Its `kind` says what it rests on, and thus how it is judged and counted: `empirical` is an
+    effect of trained models or of image statistics, `exact` a closed form or a count, which needs
+    no data, `construction` what holds for any weights, `timing` a measured time.
     """
 
     id: str
+    kind: Kind = "empirical"
     statement: str = Field(description="the paper's own words, in short")
     source: str = Field(description="where the paper says it")
     left: Place

@@ -4,6 +4,7 @@ The one idea: every number comes from a process of its own, which does nothing e
 what the paper reports, the peak that torch's allocator has handed out (allocated) and has taken
 from the device (reserved). On a CPU torch does not count, so it is the growth of the process's
 resident memory above what Python and torch take themselves: another quantity, of its own key.
+`vitrail.measures.live_tensors` counts what a GPU would hand out, without one.
 """
 
 from __future__ import annotations
@@ -128,11 +129,12 @@ def peak(
 def run(model: nn.Module, images: Tensor, phase: Phase) -> None:
     """Take `STEPS` training steps with AdamW, or one forward pass."""
     if phase == "inference":
-        with torch.inference_mode():
+        with torch.no_grad():
             model.eval()(images)
         return
     model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)  # as training does
+    fused = not images.is_meta  # as training does; the meta device has no fused AdamW
+    optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
     for _ in range(STEPS):
         optimizer.zero_grad()
         logits = model(images)

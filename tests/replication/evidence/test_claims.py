@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from replication.evidence.claims import Side, evaluate, half_width
+from replication.evidence.claims import Side, adjusted, evaluate, uncertainty
 from replication.evidence.comparison import compare, read_cells
 from replication.plan.claims import Claim
 from vitrail.errors import VitrailError
@@ -15,6 +15,7 @@ from vitrail.scores import pack, unpack
 
 CLAIM = {
     "id": "better",
+    "kind": "exact",
     "statement": "Ours is better.",
     "source": "Sec. 4",
     "left": {"artifact": "table1", "row": "A", "column": "ours"},
@@ -35,6 +36,11 @@ def table(build):
         return {"table1": compare(build.table(*cells), measured)}
 
     return make
+
+
+def half_width(left, right):
+    known = uncertainty(left, right)
+    return known and known.half_width
 
 
 def judge(tables, artifacts=None, **changes):
@@ -118,11 +124,32 @@ def test_claims_on_the_same_numbers_have_the_same_evidence_and_say_if_a_stand_in
     tables = table(A=([92.0], [90.0]), B=([92.0], [90.0]))
     first, other = judge(tables, artifacts), judge(tables, artifacts, id="again")
     assert first["evidence"] == other["evidence"]
-    assert first["evidence"] != judge(tables, artifacts, margin=1)["evidence"]
+    turned = {"left": CLAIM["right"], "right": CLAIM["left"], "relation": "below"}
+    assert first["evidence"] == judge(tables, artifacts, **turned)["evidence"]
     there = {side: {**CLAIM[side], "row": "B"} for side in ("left", "right")}
     on_b = judge(tables, artifacts, **there)
-    assert first["evidence"] != on_b["evidence"]
     assert (first["stand_in"], on_b["stand_in"]) == (False, True)
+
+
+def test_evidence_is_the_recipe_the_images_and_the_quantity_or_what_an_untrained_one_is_called(
+    build, table
+):
+    cells = [build.cell(row, column) for row in "AB" for column in ("ours", "base")]
+    artifacts = {"table1": build.table(*cells)}
+    there = {side: {**CLAIM[side], "row": "B"} for side in ("left", "right")}
+
+    def evidence(changes, rows, **claim):
+        tables = table(**rows)
+        frame = tables["table1"].assign(measurement="digest", **changes)
+        return judge({"table1": frame}, artifacts, **claim)["evidence"]
+
+    same = {"A": ([92.0], [90.0]), "B": ([92.0], [90.0])}
+    assert evidence({}, same) == evidence({}, same, **there)  # one recipe, shown in two rows
+    assert evidence({}, same) != evidence({"dataset": "others"}, same)
+    assert evidence({}, same) != evidence({"metric": "another"}, same)
+    assert evidence({}, same) != evidence({}, {**same, "A": ([92.5], [90.0])})
+    untrained = {"recipe_hash": None}
+    assert evidence(untrained, same) != evidence(untrained, same, **there)
 
 
 def test_every_row_must_hold_and_the_one_that_decides_is_shown(table):
@@ -205,6 +232,51 @@ def test_a_single_run_is_judged_by_its_images(build):
     assert "(95 % over images)" in clear["detail"]
     assert judge(paired(build, many, few), right=50)["status"] == "held"
     assert judge(paired(build, many, many))["status"] == "undecided"
+
+
+@pytest.mark.parametrize("kind", ["exact", "construction", "timing", "empirical"])
+def test_without_an_interval_only_what_cannot_vary_is_decided(table, kind):
+    result = judge(table(A=([92.0], [90.0])), kind=kind)
+    assert result["status"] == ("held" if kind in ("exact", "construction") else "undecided")
+
+
+def test_of_many_empirical_claims_those_that_chance_decides_are_undecided(table):
+    """Twenty effects that are not there, of which one is beyond its interval."""
+    rows = {f"R{number}": ([90.0, 90.2], [90.0, 90.1]) for number in range(19)}
+    tables = table(lucky=([90.9, 91.1], [90.0, 90.1]), **rows)
+    claims = [
+        Claim.model_validate(
+            {
+                **CLAIM,
+                "id": row,
+                "kind": "empirical",
+                "left": {**CLAIM["left"], "row": row},
+                "right": {**CLAIM["right"], "row": row},
+            }
+        )
+        for row in ("lucky", *rows)
+    ]
+    alone = evaluate(claims[:1], tables, {}).iloc[0]
+    assert (alone["status"], alone["q"]) == ("held", alone["p"])
+    among_many = evaluate(claims, tables, {}).set_index("id").loc["lucky"]
+    assert (among_many["p"], among_many["status"]) == (alone["p"], "undecided")
+    assert among_many["q"] > 0.05
+    assert "q = " in among_many["detail"]
+
+
+def test_q_values_are_those_of_scipy():
+    p = pd.Series(np.random.RandomState(0).rand(30) ** 3)
+    expected = scipy.stats.false_discovery_control(p)
+    assert adjusted(p)[p.index].to_numpy() == pytest.approx(expected)
+
+
+def test_a_p_value_below_five_percent_is_a_difference_beyond_its_interval():
+    known = uncertainty(Side(92.0, 0.5, 4), Side(90.0, 0.8, 3))
+    assert known.p_value(known.half_width) == pytest.approx(0.05)
+    left, right = np.array([91.5, 92.0, 92.9]), np.array([90.0, 90.1, 91.2, 89.9])
+    sides = (Side(one.mean(), one.std(ddof=1), len(one)) for one in (left, right))
+    expected = scipy.stats.ttest_ind(left, right, equal_var=False).pvalue
+    assert uncertainty(*sides).p_value(left.mean() - right.mean()) == pytest.approx(expected)
 
 
 def test_only_scores_of_the_same_images_are_paired():

@@ -12,7 +12,7 @@ from replication.evidence.comparison import (
     Summary,
     compare,
     decimals_of,
-    difference_half_width,
+    difference_of_means,
     read_cells,
     read_measurement,
     summarize,
@@ -56,7 +56,7 @@ def test_equal_seeds_have_no_spread_at_all():
 def test_the_difference_of_two_means_is_welchs():
     left, right = [1.0, 2.0, 4.0], [2.0, 2.5, 2.0, 3.5]
     interval = stats.ttest_ind(left, right, equal_var=False).confidence_interval(0.95)
-    half = difference_half_width(3, np.std(left, ddof=1), 4, np.std(right, ddof=1))
+    half = difference_of_means(3, np.std(left, ddof=1), 4, np.std(right, ddof=1)).half_width
     assert half == pytest.approx((interval.high - interval.low) / 2)
 
 
@@ -160,6 +160,7 @@ def test_every_row_says_what_was_measured_where(build):
         "commit": "0123456789abcdef",
         "measurement": "fedcba9876543210",
         "source": "Table 1, p. 2",
+        "by_seed": "91.0",
         "by_image": "",
     }
 

@@ -16,6 +16,7 @@ from replication.plan.nodes import read_node
 from replication.plan.schema import read_yaml
 from vitrail.errors import VitrailError
 from vitrail.files import sha256
+from vitrail.scores import pack
 
 DEVICE = "cpu: a processor, 1 thread"
 
@@ -71,9 +72,14 @@ def draw(catalog, name):
     return render(node, node.output.parent, read_measured(node))
 
 
+def right(images):
+    """The accuracy of a model that is right on the first `images` of 100."""
+    return {"top1": float(images), "top1 by image": pack([1] * images + [0] * (100 - images))}
+
+
 NUMBERS = {
-    "narrow": {"top1": 60.0, "parameters": 1634},
-    "wide": {"top1": 91.0, "parameters": 13002},
+    "narrow": {**right(60), "parameters": 1634},
+    "wide": {**right(91), "parameters": 13002},
 }
 
 
@@ -195,7 +201,10 @@ def test_the_report_links_every_file_and_judges_every_claim(catalog):
     page = as_markdown(results(catalog))
     assert "[csv](template/table1.csv) [md](template/table1.md) [tex](template/table1.tex)" in page
     assert "2 exact" in page
-    assert "| **held** | A wider network reads digits better. (Abstract) | 91 against 60" in page
+    assert (
+        "| **held** (empirical) | A wider network reads digits better. (Abstract) | 91 against 60"
+        in page
+    )
     assert f"- compute: 2 min on {DEVICE}\n" in page
     assert "- commit: 01234567\n" in page
     for link in catalog.files(catalog.artifact("template", "table1")):
@@ -203,10 +212,13 @@ def test_the_report_links_every_file_and_judges_every_claim(catalog):
 
 
 def test_the_templates_claim_fails_where_the_narrow_network_reads_better(catalog):
-    measure(catalog, {**NUMBERS, "wide": {**NUMBERS["wide"], "top1": 40.0}})
+    measure(catalog, {**NUMBERS, "wide": {**NUMBERS["wide"], **right(40)}})
     draw(catalog, "table1")
     page = as_markdown(results(catalog))
-    assert "| **contrary** | A wider network reads digits better. (Abstract) | 40 against" in page
+    assert (
+        "| **contrary** (empirical) | A wider network reads digits better. (Abstract) | 40 against"
+        in page
+    )
 
 
 def test_the_report_of_nothing_says_what_to_build(catalog):
