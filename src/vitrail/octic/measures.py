@@ -18,11 +18,12 @@ from vitrail.errors import VitrailError
 from vitrail.factory import Precision, autocast
 from vitrail.measures.architecture import architectures
 from vitrail.measures.context import Context, Trained, Values
+from vitrail.measures.equivariance import Group
 from vitrail.measures.flops import count
+from vitrail.measures.invariance import Dtype, logits_under
 from vitrail.measures.throughput import every_one_compiled, time_in_turns
 from vitrail.octic.fast import FastGELU, FastMlp
-from vitrail.octic.group import from_channels
-from vitrail.octic.invariants import invariance_error
+from vitrail.octic.group import ELEMENTS, from_channels, transform
 from vitrail.octic.layers import OcticBlock
 
 PATCHES, CLS = 196, 1
@@ -77,31 +78,19 @@ def block_operations(
 
 
 def invariance(
-    context: Context, models: Mapping[str, Mapping[str, Any]], images: int = 2
+    context: Context,
+    models: Mapping[str, Mapping[str, Any]],
+    images: int = 2,
+    dtype: Dtype = "float64",
 ) -> Values:
-    """Turn and mirror noise before untrained models in float64: is invariance exact?
+    """Turn and mirror photographs before untrained models (octic, Sec. 3.2).
 
-    Args:
-        context: where to measure; its seed makes weights and noise.
-        models: fields of `vitrail.measures.architecture.Architecture` by label.
-        images: how many, each under all eight elements.
-
-    Returns:
-        ``"<label>/error"``, the largest change of a logit, and ``"<label>/relative"``, the same
-        over the largest logit: about 1e-15 for an invariant model.
-
-    Raises:
-        VitrailError: a model does not exist or refuses its arguments.
+    Each of `images` crops is moved by all elements but the identity. Arguments, values and
+    errors are those of `vitrail.measures.invariance.logits_under`; "relative" is about 1e-15 for an
+    invariant model in float64.
     """
-    values: dict[str, float] = {}
-    for label, architecture in architectures(models).items():
-        model = architecture.build(context.seed).double().eval().to(context.device)
-        noise = architecture.images(images, model, context.seed).double().to(context.device)
-        with torch.inference_mode():
-            largest = model(noise).abs().max().item()
-        error = invariance_error(model, noise)
-        values |= {f"{label}/error": error, f"{label}/relative": error / largest}
-    return values
+    group = Group(ELEMENTS[1:], transform)
+    return logits_under(context, models, lambda _: group, images, dtype)
 
 
 def module_runtime(

@@ -1,6 +1,6 @@
-"""Table 4: what each module costs.
+"""Table 4: what each module costs; and the invariance of full-size models with any weights.
 
-Every module is timed alone, on tokens of the size that it meets in the paper's models: the
+For Table 4 every module is timed alone, on tokens of the size that it meets in the paper's models: the
 tokenisation and merging of A-Swin-T and its window selection at the first stage, and the attention
 scores of A-MViTv2-T's first block with their relative position embedding, which the adaptive model
 computes in one product.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import timm
@@ -20,8 +20,10 @@ from torch import Tensor
 
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Context, Values
+from vitrail.measures.invariance import Dtype, logits_under
 from vitrail.measures.throughput import time_in_turns
 from vitrail.shift.adaptive_mvitv2 import a_mvitv2_tiny
+from vitrail.shift.equivariance import random_shifts
 from vitrail.shift.grids import PaperGrid
 from vitrail.shift.polyphase import roll
 from vitrail.shift.swin import merging_parts
@@ -114,3 +116,19 @@ def _rpe_calls(batch_size: int, device: str) -> dict[str, Call]:
         return extended @ torch.cat([keys, place], dim=-1).mT
 
     return {f"rpe/{PLAIN}": linear, f"rpe/{ADAPTIVE}": circular}
+
+
+def invariance(
+    context: Context,
+    models: Mapping[str, Mapping[str, Any]],
+    images: int = 4,
+    shifts: int = 2,
+    dtype: Dtype = "float32",
+) -> Values:
+    """Shift photographs circularly before untrained models (shift, Eq. 3).
+
+    Each of `images` crops is moved by `shifts` random offsets of its own. The other arguments, the
+    values and the errors are those of `vitrail.measures.invariance.logits_under`.
+    """
+    group_on = functools.partial(random_shifts, shifts=shifts, seed=context.seed)
+    return logits_under(context, models, group_on, images, dtype)
