@@ -67,7 +67,7 @@ def record(artifact: Artifact, catalog: Catalog) -> dict[str, Any]:
         "title": artifact.title,
         "source": artifact.source,
         "files": [str(path) for path in catalog.files(artifact)],
-        "cells": [_cell(one, found.get((one.row, one.column), {})) for one in artifact.cells],
+        "cells": [_cell(cell, found.get((cell.row, cell.column), {})) for cell in artifact.cells],
     }
 
 

@@ -114,7 +114,7 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
 def _behind(records: Mapping[Path, Record]) -> dict[Path, Record]:
     """The renderings among some published records, and what they rest on."""
     needed: dict[Path, Record] = {}
-    waiting = [path for path, one in records.items() if isinstance(one.node, RenderingNode)]
+    waiting = [path for path, record in records.items() if isinstance(record.node, RenderingNode)]
     while waiting:
         path = waiting.pop()
         if path in records and path not in needed:
@@ -193,7 +193,7 @@ def training_logs(
     for paper, behind in runs.items():
         name = f"{paper}/{LOGS}"
         new = dict.fromkeys(run.folder for run in behind)
-        tables = [one.assign(run=run.name) for run in new for one in logs_of(run)]
+        tables = [table.assign(run=run.name) for run in new for table in logs_of(run)]
         if (path := folder / name).is_file():
             old = pd.read_csv(path)
             tables.append(old[old["run"].isin(named - {run.name for run in new})])

@@ -86,7 +86,7 @@ def _value(node: ast.AST, results: Path) -> float:
         case ast.UnaryOp(op=op, operand=operand):
             return OPERATORS[type(op)](_value(operand, results))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-            return FUNCTIONS[name](*(_value(one, results) for one in arguments))
+            return FUNCTIONS[name](*(_value(argument, results) for argument in arguments))
         case ast.Subscript(ast.Name(target), ast.Tuple([_, _] as place)):
             return _cell(target, "measured", place, results)
         case ast.Subscript(ast.Attribute(ast.Name(target), "count"), ast.Constant(str(verdict))):

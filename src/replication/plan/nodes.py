@@ -1,11 +1,11 @@
-"""A node is one job: what is to be done, to what, and with what; one JSON file each.
+"""A node is one piece of work: what is to be done, to what, and with what; one JSON file each.
 
-The rules take inputs and resources from it, and the job reads nothing else: it can be repeated from
+The rules take inputs and resources from it, and the work reads nothing else: it is repeated from
 its node alone, whatever the YAML has come to say since. When it is done, the same node with its
 outcome is the record of the result (`replication.ledger`).
 
 `identity` is the digest of what decides the result (not where the data lie, or how many workers
-read them), and where it changes the job is due again. It is computed from the node's own fields
+read them), and where it changes the node is due again. It is computed from the node's own fields
 wherever a node is read, so a file that was edited by hand is refused.
 """
 
@@ -45,7 +45,7 @@ class SeedFolders:
 
 
 class TrainedRun(SeedFolders, Strict):
-    """A trained run, for the jobs that use its weights: where they lie, and the records of them.
+    """A trained run, for the nodes that use its weights: where they lie, and the records of them.
 
     `records` are those of the training nodes, by seed.
     """
@@ -59,7 +59,7 @@ class TrainedRun(SeedFolders, Strict):
 class Node(Strict, ABC):
     """What the kinds of nodes have in common.
 
-    `inputs` are the files that must be there before the job starts; `output` is the record that it
+    `inputs` are the files that must be there before it starts; `output` is the record that it
     writes. `code` is the digest of the code that decides the result, and `commit` the commit that
     the plan was made at, with "-dirty" where a file behind `code` differs from it.
     """

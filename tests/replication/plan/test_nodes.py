@@ -19,7 +19,7 @@ def nodes(small_checkout):
     paper = catalog.paper("template")
     run = paper.run("wide")
     return {
-        "training": catalog.training_node(run, run.jobs[0]),
+        "training": catalog.training_node(run, run.trainings[0]),
         "measurement": catalog.measurement_node(paper.measurement("accuracy", "wide")),
         "rendering": catalog.rendering_node(paper.artifacts["table1"]),
         "report": catalog.report_node,
@@ -179,7 +179,7 @@ def test_an_unknown_field_is_refused(nodes):
 def test_a_segmenters_configuration_that_was_edited_is_refused(root):
     catalog = load_catalog(root, scale="laptop")
     run = catalog.paper("shift").run("a_swin_upernet-ade20k-circular")
-    node = catalog.training_node(run, run.jobs[0])
+    node = catalog.training_node(run, run.trainings[0])
     files = node.recipe.model.files
     assert len(files) == 2
     for name, code in files.items():
