@@ -161,7 +161,7 @@ def published_faults(catalog: Catalog) -> Iterator[str]:
         yield f"{folder} has no {RECORDS}, so nothing vouches for what is published"
     yield from changed_since_commit(folder)
     yield from altered_publications(folder, records)
-    known = {f"{artifact.paper}_{artifact.name}" for artifact in catalog.artifacts}
+    known = {artifact.target for artifact in catalog.artifacts}
     for record in records.values():
         if isinstance(record.node, RenderingNode) and record.node.target not in known:
             yield f"{record.node.target} is published and is no artifact of this scale"
@@ -208,7 +208,7 @@ def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[C
         shown = (cell.measurement, cell.key) if cell and cell.measurement else None
         allowed = _allowed(old, new, cell)
         yield Compared(
-            artifact=f"{artifact.paper}_{artifact.name}",
+            artifact=artifact.target,
             row=place[0],
             column=place[1],
             evidence=shown or (artifact.paper, artifact.name, *place),

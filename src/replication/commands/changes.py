@@ -56,7 +56,7 @@ def price_changes(
     new = changed.measurements.keys() - catalog.measurements.keys()
     measurements = [changed.measurements[path] for path in sorted(new) if not path.is_file()]
     artifacts = [
-        f"{artifact.paper}_{artifact.name}"
+        artifact.target
         for path, artifact in changed.renderings.items()
         if path not in catalog.renderings
         or changed.node(path).identity != catalog.node(path).identity

@@ -211,9 +211,7 @@ class Estimate:
     def _print_hours(self) -> None:
         if len(self.artifacts) > 1:
             first = "artifact"
-            parts = [
-                (f"{artifact.paper}_{artifact.name}", artifact.runs) for artifact in self.artifacts
-            ]
+            parts = [(artifact.target, artifact.runs) for artifact in self.artifacts]
         else:
             (artifact,) = self.artifacts
             first = artifact.row_header or "row"

@@ -42,7 +42,7 @@ class NamedCell:
     @property
     def target(self) -> str:
         """The name by which one asks for the artifact."""
-        return f"{self.artifact.paper}_{self.artifact.name}"
+        return self.artifact.target
 
 
 def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell:
@@ -54,7 +54,7 @@ def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell
     """
     artifacts = catalog.target(target).artifacts
     if len(artifacts) != 1:
-        names = [f"{artifact.paper}_{artifact.name}" for artifact in artifacts]
+        names = [artifact.target for artifact in artifacts]
         raise VitrailError(f"'{target}' is several tables and figures: name one of {names}")
     (artifact,) = artifacts
     paper = catalog.paper(artifact.paper)

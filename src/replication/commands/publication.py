@@ -95,10 +95,10 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
     for artifact in built:
         verdicts = read_cells(catalog.files(artifact)[0])["verdict"]
         if not_run := int((verdicts == "not_run").sum()):
-            say(f"{_target(artifact)}: {count(not_run, 'cell')} not run.")
+            say(f"{artifact.target}: {count(not_run, 'cell')} not run.")
     for artifact in catalog.artifacts:
         if artifact not in built:
-            say(f"{_target(artifact)}: not built, so what was published of it stays.")
+            say(f"{artifact.target}: not built, so what was published of it stays.")
     for name in older_runs(with_sources(run for artifact in built for run in artifact.runs)):
         say(f"{name} was trained by older code (--config retrain=changed trains it anew).")
     for name in gone:
@@ -244,7 +244,3 @@ def replace_folder(
 def artifact_of(record: Record) -> str | None:
     """The target that a record is the rendering of, None if it is no rendering."""
     return record.node.target if isinstance(record.node, RenderingNode) else None
-
-
-def _target(artifact: Artifact) -> str:
-    return f"{artifact.paper}_{artifact.name}"

@@ -147,5 +147,5 @@ def _users(needs: Iterable[tuple[str | None, Artifact]]) -> list[tuple[str, str]
     users: dict[str, dict[str, None]] = {}
     for name, artifact in needs:
         if name:
-            users.setdefault(name, {})[f"{artifact.paper}_{artifact.name}"] = None
+            users.setdefault(name, {})[artifact.target] = None
     return [(name, ", ".join(targets)) for name, targets in sorted(users.items())]

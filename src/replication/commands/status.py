@@ -42,7 +42,7 @@ def status(
     for artifact in catalog.artifacts:
         verdicts = Counter(cells_of(artifact, catalog.results)["verdict"])
         state = artifact_state(artifact, verdicts, catalog)
-        found[f"{artifact.paper}_{artifact.name}"] = {"state": state, "verdicts": verdicts}
+        found[artifact.target] = {"state": state, "verdicts": verdicts}
     if as_json:
         record = {
             "scale": name,

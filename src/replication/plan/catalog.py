@@ -42,6 +42,7 @@ from replication.plan.nodes import (
     ShownColumn,
     TrainedRun,
     TrainingNode,
+    target_of,
 )
 from replication.plan.paper import (
     ArtifactSpec,
@@ -227,6 +228,11 @@ class Artifact:
     measurements: tuple[Measurement, ...]
     draw: str | None
     digits: int | None
+
+    @property
+    def target(self) -> str:
+        """The name by which one asks for it."""
+        return target_of(self.paper, self.name)
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -716,7 +722,7 @@ class Catalog:
         everything = list(self.artifacts)
         for artifact in everything:
             summary = f"{artifact.source}: {artifact.caption}"
-            add(f"{artifact.paper}_{artifact.name}", summary, [artifact])
+            add(artifact.target, summary, [artifact])
             if artifact.paper == self.settings.lead_paper:
                 add(artifact.name, summary, [artifact])
         for name, paper in self.papers.items():

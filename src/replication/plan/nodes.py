@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -28,6 +28,23 @@ from replication.plan.schema import Strict, parse
 from replication.plan.settings import Resources
 from vitrail.errors import VitrailError
 from vitrail.files import atomic_path
+
+
+def target_of(paper: str, artifact: str) -> str:
+    """Return the name by which one asks for an artifact; `parse_target` takes it apart."""
+    return f"{paper}_{artifact}"
+
+
+def parse_target(target: str, papers: Iterable[str]) -> tuple[str, str] | None:
+    """Return the paper among `papers` and the artifact that a target names, None if there is none.
+
+    The longest paper counts, as one may be called as another begins: octic, octic_more.
+    """
+    named = [paper for paper in papers if target.startswith(target_of(paper, ""))]
+    if not named:
+        return None
+    paper = max(named, key=len)
+    return paper, target.removeprefix(target_of(paper, ""))
 
 
 class SeedFolders:
@@ -256,7 +273,7 @@ class RenderingNode(Node):
     @property
     def target(self) -> str:
         """The name by which one asks for it."""
-        return f"{self.paper}_{self.name}"
+        return target_of(self.paper, self.name)
 
     @property
     def command(self) -> str:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from replication.plan.catalog import load_catalog
-from replication.plan.nodes import parse_node, read_needs, read_node
+from replication.plan.nodes import parse_node, parse_target, read_needs, read_node, target_of
 from vitrail.errors import VitrailError
 
 KINDS = ("training", "measurement", "rendering", "report")
@@ -196,3 +196,11 @@ def test_the_rules_read_inputs_identity_and_resources(nodes):
         "identity": node.identity,
         **node.resources.model_dump(),
     }
+
+
+def test_the_name_of_a_target_is_taken_apart_at_the_longest_paper():
+    papers = ("octic", "octic_more", "shift")
+    for paper in papers:
+        assert parse_target(target_of(paper, "table_1"), papers) == (paper, "table_1")
+    assert parse_target("octics_table1", papers) is None
+    assert parse_target("table1", papers) is None
