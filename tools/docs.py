@@ -87,8 +87,12 @@ def targets_page(catalog: Catalog) -> str:
     parts = [ABOUT_TARGETS.rstrip()]
     for name, paper in catalog.papers.items():
         rows = [
-            [f"`{name}_{one.name}`", markdown_escape(one.title), markdown_escape(one.source)]
-            for one in paper.artifacts.values()
+            [
+                f"`{artifact.target}`",
+                markdown_escape(artifact.title),
+                markdown_escape(artifact.source),
+            ]
+            for artifact in paper.artifacts.values()
         ]
         table = pipe_table(["target", "what it is", "in the paper"], rows, numbers=False)
         parts += [f"## {name}: {paper.info.title}", table]

@@ -1,7 +1,7 @@
 """A process that has imported everything once, and forks a child for each command.
 
-Imports take a job three CPU seconds and more, as much as a micro training does. So on one machine
-Snakemake starts a server (workflow/rules/report.smk), and ``vitrail COMMAND`` asks it
+Imports take a command three CPU seconds and more, as much as a micro training does. So on one
+machine Snakemake starts a server (workflow/rules/report.smk), and ``vitrail COMMAND`` asks it
 over a Unix socket to run the command in a child process with the caller's folder, arguments,
 environment, standard streams and signals, and exits with the child's status. The server does
 nothing but import, so a child computes the same bits as a fresh process. It has one thread, as
@@ -102,7 +102,7 @@ def serve(listener: socket.socket, command: Callable[[], None]) -> None:
     gc.freeze()  # a child that collects garbage must not touch, and so copy, what was imported
     while sys.stdin.fileno() not in wait([listener, sys.stdin.fileno()]):
         caller, _ = listener.accept()
-        # A job notes the digest of the code as it lies on the disk: of other code it runs itself.
+        # Records have the digest of the code on the disk; a caller runs other code by itself.
         if _modules() == imported:
             Process(target=_answer, args=(caller, command)).start()  # also waits for the ended
         caller.close()

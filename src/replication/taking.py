@@ -34,7 +34,7 @@ PROTOCOLS: dict[str, Any] = {
 }
 
 
-def take(job: MeasurementNode) -> dict[str, Any]:
+def take(node: MeasurementNode) -> dict[str, Any]:
     """Take a measurement on all its seeds; return the outcome of its node.
 
     That is ``values`` of each seed, the digest of the ``code``, the SHA-256 of the ``weights`` of
@@ -44,26 +44,26 @@ def take(job: MeasurementNode) -> dict[str, Any]:
         VitrailError: the function does not exist, or a run is not trained or not as its record
             says.
     """
-    if job.device == "cuda" and not torch.cuda.is_available():
+    if node.device == "cuda" and not torch.cuda.is_available():
         raise VitrailError(
-            f"'{job.name}' is measured on a CUDA device, and this machine has none; choose another "
-            "scale"
+            f"'{node.name}' is measured on a CUDA device, and this machine has none; choose "
+            "another scale"
         )
-    function = import_function(job.function, "artifacts.yaml")
-    for info in job.reads:
-        check_layout(info, job.data_root)
+    function = import_function(node.function, "artifacts.yaml")
+    for info in node.reads:
+        check_layout(info, node.data_root)
     without_tf32()
     # Before measuring: files may change meanwhile.
-    origin = provenance(job.device, commit=job.commit)
-    code = measuring_digest(job.function, job.args, job.recipe, job.reads)
+    origin = provenance(node.device, commit=node.commit)
+    code = measuring_digest(node.function, node.args, node.recipe, node.reads)
     start = time.monotonic()
     values, weights = {}, {}
-    for seed in job.seeds:
-        given = subject(job, seed)
-        _require_wanted(function, given, job)
-        values[str(seed)] = dict(function(given, **job.args))
-        if job.run is not None:
-            trained = require_own_weights(job.run, seed)
+    for seed in node.seeds:
+        given = subject(node, seed)
+        _require_wanted(function, given, node)
+        values[str(seed)] = dict(function(given, **node.args))
+        if node.run is not None:
+            trained = require_own_weights(node.run, seed)
             weights[str(seed)] = trained.outcome["sha256"][str(seed)]
     return {
         "values": values,
@@ -73,7 +73,7 @@ def take(job: MeasurementNode) -> dict[str, Any]:
     }
 
 
-def _require_wanted(function: Callable[..., Any], given: Context, job: MeasurementNode) -> None:
+def _require_wanted(function: Callable[..., Any], given: Context, node: MeasurementNode) -> None:
     """Refuse to hand a recipe to a function that is written for a trained model, and the like.
 
     A function that names no kind of recipe measures what is trained over epochs by timm's parts.
@@ -84,7 +84,7 @@ def _require_wanted(function: Callable[..., Any], given: Context, job: Measureme
         return
     if wanted not in {parent.__name__ for parent in type(given).__mro__}:
         raise VitrailError(
-            f"{job.function} takes a {wanted} and measure '{job.name}' gives it a "
+            f"{node.function} takes a {wanted} and measure '{node.name}' gives it a "
             f"{type(given).__name__}: write 'on: {ON[wanted]}' for it in artifacts.yaml"
         )
     recipe = getattr(given, "recipe", None)
@@ -93,27 +93,27 @@ def _require_wanted(function: Callable[..., Any], given: Context, job: Measureme
     named = wanted in {parent.__name__ for parent in type(recipe).__mro__}
     if not (isinstance(recipe, declared) if declared else named):
         raise VitrailError(
-            f"{job.function} measures a {wanted} and '{job.name}' is taken on a "
+            f"{node.function} measures a {wanted} and '{node.name}' is taken on a "
             f"{type(recipe).__name__}: correct the cell's measure or recipe in artifacts.yaml"
         )
 
 
-def subject(job: MeasurementNode, seed: int) -> Context:
+def subject(node: MeasurementNode, seed: int) -> Context:
     """What the function is given: a trained model of one seed, a recipe, or only where it runs.
 
     Raises:
         VitrailError: the run is not trained, or its weights are not those that it was trained to.
     """
-    where = (job.device, job.data_root, seed)
-    context = Context(*where, workers=job.workers, datasets=job.datasets)
-    if job.recipe is None or job.dataset is None:
+    where = (node.device, node.data_root, seed)
+    context = Context(*where, workers=node.workers, datasets=node.datasets)
+    if node.recipe is None or node.dataset is None:
         return context
-    described = Described(**vars(context), recipe=job.recipe, info=job.dataset)
-    if job.run is None:
+    described = Described(**vars(context), recipe=node.recipe, info=node.dataset)
+    if node.run is None:
         return described
-    model = builder_of(job.recipe).build_model(job.recipe, job.dataset.classes)
-    load_weights(model, job.run.weights(seed), job.recipe)
-    facts = require_own_weights(job.run, seed).outcome["facts"][str(seed)]
+    model = builder_of(node.recipe).build_model(node.recipe, node.dataset.classes)
+    load_weights(model, node.run.weights(seed), node.recipe)
+    facts = require_own_weights(node.run, seed).outcome["facts"][str(seed)]
     model = model.to(context.device).eval()
-    folder = job.run.seed_folder(seed)
+    folder = node.run.seed_folder(seed)
     return Trained(**vars(described), model=model, folder=folder, facts=facts)

@@ -1,4 +1,4 @@
-"""Weights of trained runs that other jobs use, as the records of the trainings vouch for them."""
+"""Weights of trained runs that other nodes use, as the records of the trainings vouch for them."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def starting_weights(start: TrainedRun, seed: int) -> Path:
     return weights
 
 
-def run_of_seed(job: TrainingNode, seed: int, views: Views) -> TrainingRun[AnyRecipe]:
-    """The run of one seed, which starts where the job says; its seeds share `views`.
+def run_of_seed(node: TrainingNode, seed: int, views: Views) -> TrainingRun[AnyRecipe]:
+    """The run of one seed, which starts where the node says; its seeds share `views`.
 
     Raises:
         VitrailError: the run that it starts from is not trained, or its weights are not its own.
     """
     return TrainingRun(
-        recipe=job.recipe,
+        recipe=node.recipe,
         seed=seed,
-        folder=job.folder / f"seed{seed}",
-        dataset=job.dataset,
-        data_root=job.data_root,
-        device=job.device,
-        workers=job.workers,
-        checkpoint_seconds=job.checkpoint_seconds,
-        initial=job.published or (starting_weights(job.start, seed) if job.start else None),
-        retrain=job.retrain,
-        validate_every=job.validate_every,
-        tensorboard=job.tensorboard,
-        commit=job.commit,
+        folder=node.folder / f"seed{seed}",
+        dataset=node.dataset,
+        data_root=node.data_root,
+        device=node.device,
+        workers=node.workers,
+        checkpoint_seconds=node.checkpoint_seconds,
+        initial=node.published or (starting_weights(node.start, seed) if node.start else None),
+        retrain=node.retrain,
+        validate_every=node.validate_every,
+        tensorboard=node.tensorboard,
+        commit=node.commit,
         views=views,
     )
 

@@ -34,7 +34,7 @@ def catalog(small_checkout):
     (folder / "artifacts.yaml").write_text(yaml.safe_dump(artifacts, sort_keys=False))
     (folder / "reference" / "table1.csv").unlink()
     (folder / "claims.yaml").unlink()
-    (folder / "scales" / "laptop.yaml").write_text('runs: {"*": {seeds: 2, seeds_per_job: 1}}')
+    (folder / "scales" / "laptop.yaml").write_text('runs: {"*": {seeds: 2, seeds_per_training: 1}}')
     digest_once.cache_clear()
     places = {name: str(small_checkout / name) for name in ("runs", "results", "data")}
     return load_catalog(small_checkout, **{f"{name}_root": at for name, at in places.items()})
@@ -77,7 +77,7 @@ def made(catalog):
     """The table, and all records behind it; the catalogue."""
     for name in ("wide", "tuned"):
         run = catalog.paper("template").run(name)
-        for seeds in run.jobs:
+        for seeds in run.trainings:
             train(catalog, run, seeds)
     for measurement in catalog.measurements.values():
         measure(catalog, measurement)

@@ -28,7 +28,7 @@ def tuned(small_checkout):
     }
     path.write_text(yaml.safe_dump(recipes))
     scale = path.parent / "scales" / "laptop.yaml"
-    scale.write_text('runs: {"*": {seeds: 2, seeds_per_job: 1}}')
+    scale.write_text('runs: {"*": {seeds: 2, seeds_per_training: 1}}')
     catalog = load_catalog(
         small_checkout,
         runs_root=str(small_checkout / "runs"),

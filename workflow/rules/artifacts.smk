@@ -1,6 +1,7 @@
 # Artifacts: measurements set beside the paper's printed values, as tables and figures.
 
 RENDERING = str(RESULTS / "{paper}" / "{artifact}.json")
+TARGET = target_of("{paper}", "{artifact}")
 
 
 for kind, suffixes in RenderingNode.SUFFIXES.items():
@@ -14,9 +15,9 @@ for kind, suffixes in RenderingNode.SUFFIXES.items():
             RENDERING,
             [str(RESULTS / "{paper}" / f"{{artifact}}{suffix}") for suffix in suffixes],
         log:
-            str(RUNS / "logs" / CATALOG.scale.name / "{paper}_{artifact}.log"),
+            str(RUNS / "logs" / CATALOG.scale.name / f"{TARGET}.log"),
         benchmark:
-            str(RUNS / "logs" / CATALOG.scale.name / "{paper}_{artifact}.tsv")
+            str(RUNS / "logs" / CATALOG.scale.name / f"{TARGET}.tsv")
         wildcard_constraints:
             artifact=names_of(kind),
         priority: 2

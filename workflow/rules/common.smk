@@ -1,4 +1,4 @@
-# What the rules of jobs share: a node's file, and what it says of inputs and resources.
+# What the rules of nodes share: their file, and what it says of inputs and resources.
 
 from replication.plan.nodes import node_path, read_needs
 
@@ -7,7 +7,7 @@ NEEDS = {}
 
 
 def needs(output):
-    """What the file of the job that makes `output` says; the process that plans writes it first."""
+    """What the node that makes `output` says; the process that plans writes it first."""
     if output not in NEEDS:
         try:
             file = Path(output)

@@ -4,7 +4,7 @@
 from replication import evidence, fork_server
 from replication.plan.catalog import is_target_name, load_catalog
 from replication.plan.datasets import fetched_with
-from replication.plan.nodes import RenderingNode
+from replication.plan.nodes import RenderingNode, target_of
 from replication.plan.weights import find_weights, load_weights_registry
 from vitrail.provenance import require_own_package
 

@@ -37,7 +37,7 @@ onstart:
     from replication.data.layout import verify
     from vitrail.provenance import DIRTY
 
-    wanted = {path for job in NEEDS.values() for path in job["inputs"]}
+    wanted = {path for node in NEEDS.values() for path in node["inputs"]}
     try:
         for name, info in CATALOG.datasets.items():
             receipt = CATALOG.receipt_of(name)

@@ -1,4 +1,4 @@
-# Training: one job trains some seeds of one recipe, in turn, and writes its record.
+# Training: one node trains some seeds of one recipe, in turn, and writes its record.
 # Checkpoints, logs and weights lie beside the record, undeclared: Snakemake deletes the declared
 # outputs of a failed job, and a job that was cut off must find its checkpoints again.
 
@@ -9,11 +9,11 @@ def allocation(what):
     """How SLURM is asked for the GPUs of one node, or of several with a task on each; or None."""
 
     def asked(wildcards):
-        job = needs(RECORD.format(**wildcards))
-        if job["nodes"] == 1:
-            return {"gpu": job["gpus"]}.get(what)
-        gpus = f"gpu:{job['gpus']}" if job["gpus"] else None  # of each node
-        return {"gres": gpus, "mpi": "srun", "tasks": job["nodes"], "tasks_per_gpu": 0}.get(what)
+        node = needs(RECORD.format(**wildcards))
+        if node["nodes"] == 1:
+            return {"gpu": node["gpus"]}.get(what)
+        gpus = f"gpu:{node['gpus']}" if node["gpus"] else None  # of each node
+        return {"gres": gpus, "mpi": "srun", "tasks": node["nodes"], "tasks_per_gpu": 0}.get(what)
 
     return asked
 

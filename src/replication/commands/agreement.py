@@ -89,8 +89,8 @@ class Outcome:
 
     def counted(self, *agreements: Agreement, exact: bool | None = None) -> int:
         """How many numbers agree so; of all, or only of exact ones or others."""
-        counted = [one for one in self.numbers if exact in (None, one.exact)]
-        return sum(one.agreement in agreements for one in counted)
+        counted = [number for number in self.numbers if exact in (None, number.exact)]
+        return sum(number.agreement in agreements for number in counted)
 
     @property
     def allowed(self) -> int:
@@ -101,7 +101,9 @@ class Outcome:
     @property
     def odd(self) -> list[Compared]:
         """The numbers that differ or are missing here."""
-        return [one for one in self.numbers if one.agreement in ("differs", "missing here")]
+        return [
+            number for number in self.numbers if number.agreement in ("differs", "missing here")
+        ]
 
     @property
     def lost(self) -> list[str]:
@@ -135,12 +137,14 @@ def compare_all(catalog: Catalog) -> Outcome:
         if not any(folder.glob("*/*.csv")):
             raise VitrailError(f"{folder} holds no results to compare; {remedy}")
     altered = [*published_faults(catalog), *altered_here(catalog)]
-    cells = [one for artifact in catalog.artifacts for one in compare(artifact, catalog, published)]
+    cells = [
+        cell for artifact in catalog.artifacts for cell in compare(artifact, catalog, published)
+    ]
     worst: dict[tuple[object, ...], Compared] = {}
-    for one in cells:
-        known = worst.setdefault(one.evidence, one)
-        if WORSE.index(one.agreement) < WORSE.index(known.agreement):
-            worst[one.evidence] = one
+    for cell in cells:
+        known = worst.setdefault(cell.evidence, cell)
+        if WORSE.index(cell.agreement) < WORSE.index(known.agreement):
+            worst[cell.evidence] = cell
     claims = changed_claims(claims_of(catalog, published), claims_of(catalog, catalog.results))
     return Outcome(altered, cells, list(worst.values()), claims)
 
@@ -157,7 +161,7 @@ def published_faults(catalog: Catalog) -> Iterator[str]:
         yield f"{folder} has no {RECORDS}, so nothing vouches for what is published"
     yield from changed_since_commit(folder)
     yield from altered_publications(folder, records)
-    known = {f"{artifact.paper}_{artifact.name}" for artifact in catalog.artifacts}
+    known = {artifact.target for artifact in catalog.artifacts}
     for record in records.values():
         if isinstance(record.node, RenderingNode) and record.node.target not in known:
             yield f"{record.node.target} is published and is no artifact of this scale"
@@ -204,7 +208,7 @@ def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[C
         shown = (cell.measurement, cell.key) if cell and cell.measurement else None
         allowed = _allowed(old, new, cell)
         yield Compared(
-            artifact=f"{artifact.paper}_{artifact.name}",
+            artifact=artifact.target,
             row=place[0],
             column=place[1],
             evidence=shown or (artifact.paper, artifact.name, *place),
@@ -269,10 +273,10 @@ def record(outcome: Outcome) -> dict[str, Any]:
     return {
         "verified": not outcome.faults,
         "faults": outcome.faults,
-        "numbers": {one: outcome.counted(one) for one in AGREEMENTS},
+        "numbers": {kind: outcome.counted(kind) for kind in AGREEMENTS},
         "allowed_by_chance": outcome.allowed,
         "altered": outcome.altered,
-        "odd": [one.told() for one in outcome.odd],
+        "odd": [number.told() for number in outcome.odd],
         "claims": outcome.claims,
         "claims_lost": outcome.lost,
     }
@@ -292,13 +296,13 @@ def print_outcome(outcome: Outcome) -> None:
     if outcome.altered:
         heading("Altered")
         say(*(f"  {sentence}" for sentence in outcome.altered))
-    counts = Counter((one.artifact, one.agreement) for one in outcome.cells)
+    counts = Counter((cell.artifact, cell.agreement) for cell in outcome.cells)
     names = dict.fromkeys(name for name, _ in counts)
-    rows = [[name, *(counts[name, one] or None for one in AGREEMENTS)] for name in names]
+    rows = [[name, *(counts[name, kind] or None for kind in AGREEMENTS)] for name in names]
     table(["artifact", *AGREEMENTS], rows, AGREEMENTS, "Cells, here against published")
     if outcome.odd:
         columns = ["artifact", "row", "column", "published", "here", "allowed", ""]
-        lines = [_line(one) for one in outcome.odd]
+        lines = [_line(number) for number in outcome.odd]
         title = "Numbers that differ or are missing"
         table(columns, lines, ["published", "here", "allowed"], title)
     if outcome.claims:
@@ -321,7 +325,7 @@ def print_outcome(outcome: Outcome) -> None:
         say("Verified.")
 
 
-def _line(one: Compared) -> list[str]:
-    numbers = (f"{one.published:.6g}", f"{one.ours:.6g}", f"{one.allowed:.2g}")
-    failed = "EXACT, FAILED" if one.exact and one.agreement == "differs" else one.agreement
-    return [one.artifact, one.row, one.column, *numbers, failed]
+def _line(number: Compared) -> list[str]:
+    numbers = (f"{number.published:.6g}", f"{number.ours:.6g}", f"{number.allowed:.2g}")
+    failed = "EXACT, FAILED" if number.exact and number.agreement == "differs" else number.agreement
+    return [number.artifact, number.row, number.column, *numbers, failed]

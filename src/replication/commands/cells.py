@@ -21,7 +21,7 @@ def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
 
     With `long` each cell has two lines instead: its numbers, and where they come from.
     """
-    target = f"{artifact.paper}_{artifact.name}"
+    target = artifact.target
     heading(f"{target}: {artifact.title} ({artifact.source})")
     say(artifact.caption, *filter(None, [artifact.note]))
     say(f"Files: {', '.join(map(str, catalog.files(artifact)))}", "")
@@ -63,11 +63,11 @@ def record(artifact: Artifact, catalog: Catalog) -> dict[str, Any]:
     cells = cells_of(artifact, catalog.results).to_dict("records")
     found = {(cell["row"], cell["column"]): cell for cell in cells}
     return {
-        "target": f"{artifact.paper}_{artifact.name}",
+        "target": artifact.target,
         "title": artifact.title,
         "source": artifact.source,
         "files": [str(path) for path in catalog.files(artifact)],
-        "cells": [_cell(one, found.get((one.row, one.column), {})) for one in artifact.cells],
+        "cells": [_cell(cell, found.get((cell.row, cell.column), {})) for cell in artifact.cells],
     }
 
 

@@ -14,7 +14,7 @@ from replication.commands.estimate import (
 )
 from replication.commands.origins import NamedCell, tell
 from replication.commands.recipes import places
-from replication.commands.state import job_state
+from replication.commands.state import training_state
 from replication.plan.catalog import Catalog, Run
 from replication.plan.kinds import parse_recipe
 from replication.plan.schema import Placed, merge, parse_yaml
@@ -56,16 +56,20 @@ def price_changes(
     new = changed.measurements.keys() - catalog.measurements.keys()
     measurements = [changed.measurements[path] for path in sorted(new) if not path.is_file()]
     artifacts = [
-        f"{one.paper}_{one.name}"
-        for path, one in changed.renderings.items()
+        artifact.target
+        for path, artifact in changed.renderings.items()
         if path not in catalog.renderings
         or changed.node(path).identity != catalog.node(path).identity
     ]
     name, costs = costs_on(catalog, device)
     priced, others = price_evaluations(measurements, costs)
-    others += dict.fromkeys(f"{one.paper}/{one.name}" for one in measurements if not one.run)
+    others += dict.fromkeys(
+        f"{measurement.paper}/{measurement.name}"
+        for measurement in measurements
+        if not measurement.run
+    )
     was, becomes = (
-        one.paper(measurement.paper).recipe(named.recipe).shown() for one in (catalog, changed)
+        plan.paper(measurement.paper).recipe(named.recipe).shown() for plan in (catalog, changed)
     )
     return {
         "recipe": named.recipe,
@@ -133,4 +137,4 @@ def _value_at(keys: Iterable[str], values: Any) -> Any:
 
 
 def _is_due(run: Run) -> bool:
-    return any(job_state(run, seeds) != "done" for seeds in run.jobs)
+    return any(training_state(run, seeds) != "done" for seeds in run.trainings)

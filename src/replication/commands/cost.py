@@ -91,7 +91,7 @@ def load_devices(root: Path) -> dict[str, Device]:
     """Read ``configs/hardware.yaml``."""
     path = root / "configs" / "hardware.yaml"
     entries = read_mapping(path).items()
-    return {name: parse(Device, one, f"{path}, device '{name}'") for name, one in entries}
+    return {name: parse(Device, entry, f"{path}, device '{name}'") for name, entry in entries}
 
 
 def costs_on(catalog: Catalog, device: str | None) -> tuple[str, Costs]:
@@ -178,7 +178,7 @@ def read_segmenters(root: Path) -> dict[str, ModelCost]:
     try:
         rows = csv.DictReader(path.read_text().splitlines())
         return {
-            one["key"]: ModelCost(int(one["parameters"]), int(one["forward_flops"])) for one in rows
+            row["key"]: ModelCost(int(row["parameters"]), int(row["forward_flops"])) for row in rows
         }
     except (KeyError, TypeError, ValueError) as error:
         raise VitrailError(
@@ -225,7 +225,9 @@ def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
     for folder, facts in trained.items():
         try:
             entries = map(json.loads, (folder / "log.jsonl").read_text().splitlines())
-            logged = [one["images_per_second"] for one in entries if "images_per_second" in one]
+            logged = [
+                entry["images_per_second"] for entry in entries if "images_per_second" in entry
+            ]
         except (OSError, ValueError):
             continue
         if device.match in facts.get("device", ""):
@@ -250,7 +252,11 @@ def passes_of(function: str, given: Mapping[str, Any]) -> Mapping[float, int] | 
     except ValueError:  # a function of the arguments
         measure: Any = import_function(function, "artifacts.yaml")
         parameters = inspect.signature(measure).parameters.values()
-        defaults = {one.name: one.default for one in parameters if one.default is not one.empty}
+        defaults = {
+            parameter.name: parameter.default
+            for parameter in parameters
+            if parameter.default is not parameter.empty
+        }
         count = measure.passes({**defaults, **given})
     return count if isinstance(count, Mapping) else {1: count}
 

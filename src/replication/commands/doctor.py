@@ -138,16 +138,16 @@ def _data(catalog: Catalog) -> list[dict[str, Any]]:
     from replication.commands.state import datasets_needed, weights_needed
 
     found = []
-    one: dict[str, Any]
+    entry: dict[str, Any]
     for need in datasets_needed(catalog.artifacts, catalog, counts=True):
         fault = need.fault if need.state == "missing" else None
-        one = {"name": need.info.name, "licence": need.info.licence, "state": need.state}
-        one |= {"download_bytes": need.download_bytes, "needed_by": need.users, "fault": fault}
-        found.append(one)
+        entry = {"name": need.info.name, "licence": need.info.licence, "state": need.state}
+        entry |= {"download_bytes": need.download_bytes, "needed_by": need.users, "fault": fault}
+        found.append(entry)
     for file in weights_needed(catalog.artifacts, catalog):
         licence = file.entry.licence if file.entry else "unknown"
-        one = {"name": file.path.stem, "licence": licence, "state": file.state}
-        found.append(one | {"needed_by": file.users})
+        entry = {"name": file.path.stem, "licence": licence, "state": file.state}
+        found.append(entry | {"needed_by": file.users})
     return found
 
 
@@ -159,16 +159,20 @@ def _missing(record: dict[str, Any], catalog: Catalog) -> Iterator[str]:
             check()
         except VitrailError as error:
             yield str(error)
-    absent = [f"{one['package']}=={one['locked']}" for one in software if not one["installed"]]
+    absent = [
+        f"{package['package']}=={package['locked']}"
+        for package in software
+        if not package["installed"]
+    ]
     if absent:
         pinned = ", ".join(absent)
         yield f"packages of the lock: {pinned}; install them with envs/install.sh"
     found = record["hardware"]
     if catalog.scale.device != "cpu" and not (found["cuda_devices"] or found["slurm"]["reachable"]):
         yield "a CUDA device, or a SLURM cluster that has some; choose another scale with --scale"
-    for one in record["data"]:
-        if one.get("fault"):
-            yield f"dataset {one['name']}; it blocks {one['needed_by']}"
+    for entry in record["data"]:
+        if entry.get("fault"):
+            yield f"dataset {entry['name']}; it blocks {entry['needed_by']}"
 
 
 def _print_software(found: dict[str, Any]) -> None:
@@ -176,9 +180,9 @@ def _print_software(found: dict[str, Any]) -> None:
     say(f"Python {found['python']} on {found['platform']}")
     if not found["other_versions"]:
         say(f"Every package is as {found['lock']} pins it.")
-    for one in found["other_versions"]:
-        if one["installed"] is not None:
-            say(f"{one['package']} is {one['installed']}, the lock has {one['locked']}")
+    for package in found["other_versions"]:
+        if package["installed"] is not None:
+            say(f"{package['package']} is {package['installed']}, the lock has {package['locked']}")
     say("")
 
 
@@ -195,13 +199,13 @@ def _print_hardware(found: dict[str, Any]) -> None:
 
 def _print_data(found: list[dict[str, Any]], catalog: Catalog) -> None:
     rows = []
-    for one in found:
-        download = one.get("download_bytes")
-        state = f"Snakemake downloads {size(download)}" if download else one["state"]
-        rows.append([one["name"], one["licence"], state, one["needed_by"]])
+    for entry in found:
+        download = entry.get("download_bytes")
+        state = f"Snakemake downloads {size(download)}" if download else entry["state"]
+        rows.append([entry["name"], entry["licence"], state, entry["needed_by"]])
     title = f"Data in {catalog.data_root}/"
     table(["what", "licence", "state", "needed by"], rows, title=title)
-    for one in found:
-        if one.get("fault"):
-            heading(f"How to get {one['name']}")
-            say(one["fault"], "")
+    for entry in found:
+        if entry.get("fault"):
+            heading(f"How to get {entry['name']}")
+            say(entry["fault"], "")

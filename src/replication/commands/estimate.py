@@ -1,4 +1,4 @@
-"""What `vitrail plan` prints of some artifacts: jobs, device hours, disk, and missing data."""
+"""What `vitrail plan` prints of some artifacts: nodes, device hours, disk, and missing data."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from replication.commands.state import (
     count_states,
     datasets_needed,
     is_rendered,
-    job_state,
     share_left,
     state_of,
+    training_state,
     weights_needed,
 )
 from replication.plan.catalog import Artifact, Catalog, Measurement, Run, with_sources
@@ -33,7 +33,7 @@ from replication.plan.settings import Resources
 from vitrail.commands import count, say, table
 from vitrail.provenance import duration
 
-LONG = 86400  # seconds: a job that takes longer may rather take several nodes
+LONG = 86400  # seconds: a training that takes longer may rather take several nodes
 NODES = (1, 2, 4)
 
 
@@ -57,13 +57,16 @@ def price_evaluations(
     """What trained models' measures take, by name, and the names of those that have no price."""
     priced: dict[str, Evaluations] = {}
     others: dict[str, None] = {}
-    for one in measurements:
-        name, seconds = f"{one.paper}/{one.name}", evaluation_seconds(one, costs)
+    for measurement in measurements:
+        name, seconds = (
+            f"{measurement.paper}/{measurement.name}",
+            evaluation_seconds(measurement, costs),
+        )
         if seconds is not None:
             number, whole, left = priced.get(name, (0, ZERO, ZERO))
-            to_do = ZERO if one.path.is_file() else seconds
+            to_do = ZERO if measurement.path.is_file() else seconds
             priced[name] = number + 1, whole + seconds, left + to_do
-        elif one.run:
+        elif measurement.run:
             others[name] = None
     return priced, list(others)
 
@@ -93,7 +96,9 @@ class Estimate:
     @cached_property
     def measurements(self) -> list[Measurement]:
         """The measurements behind the artifacts, each once."""
-        return list({m.path: m for one in self.artifacts for m in one.measurements}.values())
+        return list(
+            {m.path: m for artifact in self.artifacts for m in artifact.measurements}.values()
+        )
 
     @cached_property
     def datasets(self) -> list[DatasetNeed]:
@@ -105,17 +110,17 @@ class Estimate:
         """The evaluations behind the artifacts, as `price_evaluations` gives them."""
         return price_evaluations(self.measurements, self.costs)
 
-    def jobs(self) -> dict[str, dict[State, int]]:
-        """How many jobs of each step are in which state."""
+    def nodes(self) -> dict[str, dict[State, int]]:
+        """How many nodes of each step are in which state."""
 
         def states(done: Iterable[bool]) -> list[State]:
-            return ["done" if one else "missing" for one in done]
+            return ["done" if finished else "missing" for finished in done]
 
         steps: dict[str, list[State]] = {
-            "train": [job_state(run, seeds) for run in self.runs for seeds in run.jobs],
+            "train": [training_state(run, seeds) for run in self.runs for seeds in run.trainings],
             "evaluate": states(m.path.is_file() for m in self.measurements if m.run),
             "benchmark": states(m.path.is_file() for m in self.measurements if not m.run),
-            "render": states(is_rendered(one, self.catalog) for one in self.artifacts),
+            "render": states(is_rendered(artifact, self.catalog) for artifact in self.artifacts),
         }
         return {step: count_states(found) for step, found in steps.items()}
 
@@ -127,24 +132,24 @@ class Estimate:
 
         evaluation_hours = hours(*sum_evaluations(self.evaluations[0].values())[1:])
         return {
-            "jobs": self.jobs(),
+            "nodes": self.nodes(),
             "training_hours": hours(*device_seconds(self.runs, self.costs)),
             "evaluation_hours": {**evaluation_hours, "not_priced": self.evaluations[1]},
             "datasets": {need.info.name: need.state for need in self.datasets},
         }
 
     def print_all(self) -> None:
-        """Print jobs, trainings, days on several nodes, hours, evaluations, and disk."""
-        self._print_jobs()
-        self._print_trainings()
+        """Print nodes, trainings, days on several machines, hours, evaluations, and disk."""
         self._print_nodes()
+        self._print_trainings()
+        self._print_days()
         self._print_hours()
         self._print_evaluations()
         self._print_disk()
 
-    def _print_jobs(self) -> None:
-        title = "Jobs (by the files that exist; snakemake -n says which of them are out of date)"
-        rows = [[step, *states.values()] for step, states in self.jobs().items()]
+    def _print_nodes(self) -> None:
+        title = "Nodes (by the files that exist; snakemake -n says which of them are out of date)"
+        rows = [[step, *states.values()] for step, states in self.nodes().items()]
         table(["step", *STATES], rows, STATES, title)
 
     def _print_trainings(self) -> None:
@@ -159,7 +164,7 @@ class Estimate:
         for run in trained:
             speed, source = costs.speed(run)
             gpus = _gpus(self.catalog.resources(run))
-            job = self._seconds_of_a_job(run).times(1 / gpus)
+            seconds = self._seconds_of_a_training(run).times(1 / gpus)
             states = count_states(state_of(run, seed) for seed in run.seeds)
             row = {
                 "recipe": run.name,
@@ -168,7 +173,7 @@ class Estimate:
                 "GFLOPs/image": f"{costs.training_flops(run) / 1e9:.3g}",
                 "images/s": between(speed),
                 "from": source,
-                "time of a job": f"{between(job, duration)} on {gpus}",
+                "time of a training": f"{between(seconds, duration)} on {gpus}",
             }
             rows.append([*row.values()])
             sources.add(source)
@@ -180,8 +185,8 @@ class Estimate:
             say("its logs: the median in log.jsonl of the recipe's own runs on such a device.")
         say("")
 
-    def _print_nodes(self) -> None:
-        """Print what several nodes would make of the jobs that take longer than a day on one."""
+    def _print_days(self) -> None:
+        """Print what several machines would make of trainings that take over a day on one."""
         rows = []
         for run in self.runs:
             batch, resources = run.recipe.batch, self.catalog.resources(run)
@@ -189,24 +194,24 @@ class Estimate:
             for nodes in NODES:
                 gpus = _gpus(resources.model_copy(update={"nodes": nodes}))
                 shared = batch.size // getattr(batch, "micro", 1) % gpus == 0
-                times.append(self._seconds_of_a_job(run).times(1 / gpus) if shared else None)
+                times.append(self._seconds_of_a_training(run).times(1 / gpus) if shared else None)
             if times[0] and times[0].high > LONG:
-                days = [between(one.times(1 / 86400)) if one else "-" for one in times]
+                days = [between(time.times(1 / 86400)) if time else "-" for time in times]
                 rows.append([run.name, max(1, resources.gpus), *days])
         if rows:
-            title = "Days of a job on several nodes (resources: {train: {nodes: N}})"
+            title = "Days of a training on several machines (resources: {train: {nodes: N}})"
             columns = ["GPUs each", *(count(nodes, "node") for nodes in NODES)]
             table(["recipe", *columns], rows, columns, title)
             say("As the speed of one GPU has it: what they tell each other takes time, too.", "")
 
-    def _seconds_of_a_job(self, run: Run) -> Range:
-        """Seconds of one device for the job of a run that trains most seeds."""
-        return self.costs.seconds(run).times(max(map(len, run.jobs)))
+    def _seconds_of_a_training(self, run: Run) -> Range:
+        """Seconds of one device for the training of a run that has most seeds."""
+        return self.costs.seconds(run).times(max(map(len, run.trainings)))
 
     def _print_hours(self) -> None:
         if len(self.artifacts) > 1:
             first = "artifact"
-            parts = [(f"{one.paper}_{one.name}", one.runs) for one in self.artifacts]
+            parts = [(artifact.target, artifact.runs) for artifact in self.artifacts]
         else:
             (artifact,) = self.artifacts
             first = artifact.row_header or "row"
@@ -220,10 +225,10 @@ class Estimate:
     def _print_evaluations(self) -> None:
         priced, others = self.evaluations
         if priced:
-            rows = [(name, *one) for name, one in priced.items()]
+            rows = [(name, *hours) for name, hours in priced.items()]
             rows.append(("total", *sum_evaluations(priced.values())))
             title = "Evaluation {} of one {} (benchmarks not counted)"
-            self._print_times(title, ("measure", "jobs"), rows)
+            self._print_times(title, ("measure", "nodes"), rows)
             say(
                 "Forward passes over the validation images: from their FLOPs at the device's "
                 "fastest rate, to the time of a training on as many images at its slowest."
@@ -239,7 +244,7 @@ class Estimate:
         """Print what parts take in all and what is still to do; the last row has the sums."""
         unit, seconds = ("hours", 3600) if rows[-1][2].high >= 2 * 3600 else ("minutes", 60)
         lines = [
-            [name, number, *(between(one.times(1 / seconds)) for one in both)]
+            [name, number, *(between(bounds.times(1 / seconds)) for bounds in both)]
             for name, number, *both in rows
         ]
         columns = [*header, unit, "still to do"]
@@ -256,7 +261,9 @@ class Estimate:
             [under_way, runs_root, size(checkpoints)],
         ]
         # Two datasets of one folder are made of the same files.
-        downloads = {one.info.folder: one for one in self.datasets if one.state == "to download"}
+        downloads = {
+            need.info.folder: need for need in self.datasets if need.state == "to download"
+        }
         for folder, need in downloads.items():
             where = self.catalog.data_root / folder
             rows.append([f"download of {need.info.name}", where, size(need.download_bytes)])

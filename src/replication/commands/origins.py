@@ -42,7 +42,7 @@ class NamedCell:
     @property
     def target(self) -> str:
         """The name by which one asks for the artifact."""
-        return f"{self.artifact.paper}_{self.artifact.name}"
+        return self.artifact.target
 
 
 def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell:
@@ -54,7 +54,7 @@ def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell
     """
     artifacts = catalog.target(target).artifacts
     if len(artifacts) != 1:
-        names = [f"{one.paper}_{one.name}" for one in artifacts]
+        names = [artifact.target for artifact in artifacts]
         raise VitrailError(f"'{target}' is several tables and figures: name one of {names}")
     (artifact,) = artifacts
     paper = catalog.paper(artifact.paper)
@@ -64,20 +64,20 @@ def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell
     at_row = _labelled(f"{target}: row", row, spec.rows)
     at_column = _labelled(f"{target}: column", column, spec.columns)
     place = (at_row.full_label, at_column.full_label)
-    cell = next(one for one in artifact.cells if (one.row, one.column) == place)
+    cell = next(cell for cell in artifact.cells if (cell.row, cell.column) == place)
     recipe = spec.cell_at(at_row, at_column, f"{paper.artifacts_path}, {artifact.name}").recipe
     return NamedCell(artifact, cell, recipe if cell.measurement else None)
 
 
 def _labelled(what: str, label: str, known: Sequence[Labelled]) -> Labelled:
     """The one row or column of a label, which may lack the group where that leaves one only."""
-    by_label = {one.full_label: one for one in known}
-    require_known(what, label, {*by_label, *(one.label for one in known)})
+    by_label = {line.full_label: line for line in known}
+    require_known(what, label, {*by_label, *(line.label for line in known)})
     if label in by_label:
         return by_label[label]
-    found = [one for one in known if one.label == label]
+    found = [line for line in known if line.label == label]
     if len(found) > 1:
-        names = " or ".join(f"'{one.full_label}'" for one in found)
+        names = " or ".join(f"'{line.full_label}'" for line in found)
         raise VitrailError(f"{what} '{label}' is in several groups: name {names}")
     return found[0]
 
@@ -119,7 +119,9 @@ def _measured(named: NamedCell, catalog: Catalog) -> dict[str, Any] | None:
     node = catalog.rendering_node(named.artifact)
     path = cell.measurement.path
     tidy = compare(node, {path: as_measured(record, path)}).to_dict("records")
-    found = next(one for one in tidy if (one["row"], one["column"]) == (cell.row, cell.column))
+    found = next(
+        entry for entry in tidy if (entry["row"], entry["column"]) == (cell.row, cell.column)
+    )
     names = ("measured", "std", "n_seeds", "ci_low", "ci_high", "verdict")
     numbers = {name: None if pd.isna(found[name]) else found[name] for name in names}
     return {**numbers, "text": entry_of(cell, found).measured.text}
@@ -267,8 +269,8 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
         if not origin["trainings"]:  # which end with an empty line
             say("")
         heading(f"Recipe {recipe['name']}: {recipe['folder']}")
-        for one in recipe["values"]:
-            say(f"{as_yaml(one['field'], one['value']):<40}  # {one['place']}")
+        for value in recipe["values"]:
+            say(f"{as_yaml(value['field'], value['value']):<40}  # {value['place']}")
         say("The other fields have their defaults.")
 
 
@@ -306,12 +308,12 @@ def _print_measurement(measurement: Mapping[str, Any]) -> None:
 def _print_trainings(trainings: Sequence[Mapping[str, Any]]) -> None:
     say("")
     rows = []
-    for one in trainings:
-        made = one["sha256"] is not None
-        commit = "+".join(map(short_commit, (one["commit"] or "").split("+")))
-        told = [commit or "unknown", one["code"] or "unknown", _time(one["seconds"])]
-        seeds = ", ".join(map(str, one["seeds"]))
-        rows.append([one["record"], seeds, *(told if made else ["not trained", None, None])])
+    for training in trainings:
+        made = training["sha256"] is not None
+        commit = "+".join(map(short_commit, (training["commit"] or "").split("+")))
+        told = [commit or "unknown", training["code"] or "unknown", _time(training["seconds"])]
+        seeds = ", ".join(map(str, training["seeds"]))
+        rows.append([training["record"], seeds, *(told if made else ["not trained", None, None])])
     table(["record", "seeds", "commit", "code", "time"], rows, ["time"], title="Trainings")
 
 

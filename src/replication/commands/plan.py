@@ -29,7 +29,7 @@ def plan(
     runs: Runs = None,
     results: Results = None,
 ) -> None:
-    """Estimate jobs, GPU hours, disk and downloads of targets.
+    """Estimate nodes, GPU hours, disk and downloads of targets.
 
     Nothing is launched.
 
@@ -43,8 +43,8 @@ def plan(
     from replication.commands.state import runs_behind
 
     catalog = open_catalog(scale, runs, results, data)
-    named = [one for target in targets for one in catalog.target(target).artifacts]
-    artifacts = list({(one.paper, one.name): one for one in named}.values())
+    named = [artifact for target in targets for artifact in catalog.target(target).artifacts]
+    artifacts = list({(artifact.paper, artifact.name): artifact for artifact in named}.values())
     if not artifacts:
         raise VitrailError(
             f"{', '.join(targets)} has no table or figure at scale '{catalog.scale.name}'; choose "

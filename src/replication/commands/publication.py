@@ -95,10 +95,10 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
     for artifact in built:
         verdicts = read_cells(catalog.files(artifact)[0])["verdict"]
         if not_run := int((verdicts == "not_run").sum()):
-            say(f"{_target(artifact)}: {count(not_run, 'cell')} not run.")
+            say(f"{artifact.target}: {count(not_run, 'cell')} not run.")
     for artifact in catalog.artifacts:
         if artifact not in built:
-            say(f"{_target(artifact)}: not built, so what was published of it stays.")
+            say(f"{artifact.target}: not built, so what was published of it stays.")
     for name in older_runs(with_sources(run for artifact in built for run in artifact.runs)):
         say(f"{name} was trained by older code (--config retrain=changed trains it anew).")
     for name in gone:
@@ -114,7 +114,7 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
 def _behind(records: Mapping[Path, Record]) -> dict[Path, Record]:
     """The renderings among some published records, and what they rest on."""
     needed: dict[Path, Record] = {}
-    waiting = [path for path, one in records.items() if isinstance(one.node, RenderingNode)]
+    waiting = [path for path, record in records.items() if isinstance(record.node, RenderingNode)]
     while waiting:
         path = waiting.pop()
         if path in records and path not in needed:
@@ -193,7 +193,7 @@ def training_logs(
     for paper, behind in runs.items():
         name = f"{paper}/{LOGS}"
         new = dict.fromkeys(run.folder for run in behind)
-        tables = [one.assign(run=run.name) for run in new for one in logs_of(run)]
+        tables = [table.assign(run=run.name) for run in new for table in logs_of(run)]
         if (path := folder / name).is_file():
             old = pd.read_csv(path)
             tables.append(old[old["run"].isin(named - {run.name for run in new})])
@@ -244,7 +244,3 @@ def replace_folder(
 def artifact_of(record: Record) -> str | None:
     """The target that a record is the rendering of, None if it is no rendering."""
     return record.node.target if isinstance(record.node, RenderingNode) else None
-
-
-def _target(artifact: Artifact) -> str:
-    return f"{artifact.paper}_{artifact.name}"

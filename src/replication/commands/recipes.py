@@ -27,7 +27,11 @@ def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> 
         VitrailError: there is no such recipe, or several papers have one.
     """
     paper, _, recipe = name.rpartition("/")
-    papers = {one.paper for one in catalog.target(target).artifacts} if target else catalog.papers
+    papers = (
+        {artifact.paper for artifact in catalog.target(target).artifacts}
+        if target
+        else catalog.papers
+    )
     known = {
         (of_paper, name): catalog.paper(of_paper).run(name)
         for of_paper in sorted(papers)
@@ -36,16 +40,16 @@ def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> 
     }
     # Recipes that share a run are found by their own names, and by the one of its folder.
     found = {
-        one: (called if recipe == called else run.name, run)
-        for (one, called), run in known.items()
+        other: (called if recipe == called else run.name, run)
+        for (other, called), run in known.items()
         if recipe in (called, run.folder.name)
     }
     if not found:
         where = f"'{target}'" if target else f"scale '{catalog.scale.name}'"
-        names = [f"{one}/{called}" if paper else called for one, called in known]
+        names = [f"{other}/{called}" if paper else called for other, called in known]
         raise VitrailError(f"{where} has no recipe '{name}'{did_you_mean(name, names)}")
     if len(found) > 1:
-        names = [f"{one}/{called}" for one, (called, _) in found.items()]
+        names = [f"{name}/{called}" for name, (called, _) in found.items()]
         raise VitrailError(f"several papers have a recipe '{name}': name {' or '.join(names)}")
     called, run = next(iter(found.values()))
     say(f"# {run.paper}, recipe {called} at scale {catalog.scale.name}: {run.folder}")
@@ -57,7 +61,7 @@ def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> 
     say(*(f"{line:<40}  # {place}" if place else line for line, place in lines), "")
     recipes = _recipes_by_line(catalog, run.paper)
     for place in dict.fromkeys(place for _, place in lines if place in recipes):
-        if others := [one for one in recipes[place] if one != called]:
+        if others := [recipe for recipe in recipes[place] if recipe != called]:
             named = ", ".join(others[:NAMED]) + (", ..." if len(others) > NAMED else "")
             say(f"# {place} also sets {count(len(others), 'other recipe')}: {named}")
 
@@ -65,10 +69,10 @@ def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> 
 def _recipes_by_line(catalog: Catalog, paper: str) -> dict[str, list[str]]:
     """Which recipes each line of the configuration sets a value of; other papers' as PAPER/NAME."""
     found: dict[str, list[str]] = {}
-    for one in sorted(catalog.papers, key=lambda name: (name != paper, name)):
-        for name in catalog.paper(one).recipes:
-            called = name if one == paper else f"{one}/{name}"
-            written = catalog.paper(one).values(name)
+    for other in sorted(catalog.papers, key=lambda name: (name != paper, name)):
+        for name in catalog.paper(other).recipes:
+            called = name if other == paper else f"{other}/{name}"
+            written = catalog.paper(other).values(name)
             for place in dict.fromkeys(place for _, _, place in places(written, written)):
                 if place != DEFAULT:
                     found.setdefault(place, []).append(called)

@@ -66,7 +66,7 @@ def claims_of(catalog: Catalog, folder: Path) -> pd.DataFrame:
 
 def claims_of_paper(catalog: Catalog, paper: Paper, folder: Path) -> pd.DataFrame:
     """A paper's claims, judged on the results of one folder."""
-    nodes = {name: catalog.rendering_node(one) for name, one in paper.artifacts.items()}
+    nodes = {name: catalog.rendering_node(artifact) for name, artifact in paper.artifacts.items()}
     tables = {name: cells_of(node, folder) for name, node in nodes.items()}
     return evaluate(paper.claims, tables, nodes)
 

@@ -43,8 +43,8 @@ def share_left(run: Run, seed: int) -> float:
     return max(0.0, 1 - (_last_checkpoint(run, seed) or 0) / total) if total else 1.0
 
 
-def job_state(run: Run, seeds: tuple[int, ...]) -> State:
-    """The state of a training job: done when its record and the weights of all its seeds exist."""
+def training_state(run: Run, seeds: tuple[int, ...]) -> State:
+    """The state of a training: done when its record and the weights of all its seeds exist."""
     states = {state_of(run, seed) for seed in seeds}
     if run.record(seeds).is_file() and states == {"done"}:
         return "done"
@@ -117,7 +117,7 @@ def datasets_needed(
     names: list[tuple[str, Artifact]] = []
     for artifact in artifacts:
         names += [(run.recipe.data.dataset, artifact) for run in artifact.runs]
-        names += [(name, artifact) for one in artifact.measurements for name in one.datasets]
+        names += [(name, artifact) for taken in artifact.measurements for name in taken.datasets]
     needs = []
     for name, users in _users(names):
         info, fault = find(name, catalog.datasets), None
@@ -131,7 +131,9 @@ def datasets_needed(
 
 def weights_needed(artifacts: Iterable[Artifact], catalog: Catalog) -> list[WeightsNeed]:
     """The published weights that runs of some artifacts start from."""
-    users = _users((run.recipe.model.published, one) for one in artifacts for run in one.runs)
+    users = _users(
+        (run.recipe.model.published, artifact) for artifact in artifacts for run in artifact.runs
+    )
     registry = load_weights_registry(catalog.root / REGISTRY) if users else {}
     paths = [catalog.weights_of(name) for name, _ in users]
     return [
@@ -145,5 +147,5 @@ def _users(needs: Iterable[tuple[str | None, Artifact]]) -> list[tuple[str, str]
     users: dict[str, dict[str, None]] = {}
     for name, artifact in needs:
         if name:
-            users.setdefault(name, {})[f"{artifact.paper}_{artifact.name}"] = None
+            users.setdefault(name, {})[artifact.target] = None
     return [(name, ", ".join(targets)) for name, targets in sorted(users.items())]

@@ -35,12 +35,14 @@ def status(
 
     catalog = open_catalog(scale, runs, results)
     name = catalog.scale.name
-    states = count_states(state_of(run, one) for run in catalog.runs.values() for one in run.seeds)
+    states = count_states(
+        state_of(run, seed) for run in catalog.runs.values() for seed in run.seeds
+    )
     found: dict[str, dict[str, Any]] = {}
     for artifact in catalog.artifacts:
         verdicts = Counter(cells_of(artifact, catalog.results)["verdict"])
         state = artifact_state(artifact, verdicts, catalog)
-        found[f"{artifact.paper}_{artifact.name}"] = {"state": state, "verdicts": verdicts}
+        found[artifact.target] = {"state": state, "verdicts": verdicts}
     if as_json:
         record = {
             "scale": name,
@@ -54,15 +56,15 @@ def status(
         say(json.dumps(record, indent=2))
         return
     rows = [
-        [target, one["state"], *(one["verdicts"][verdict] or None for verdict in VERDICTS)]
-        for target, one in found.items()
+        [target, entry["state"], *(entry["verdicts"][verdict] or None for verdict in VERDICTS)]
+        for target, entry in found.items()
     ]
     table(["artifact", "state", *VERDICTS.values()], rows, right=VERDICTS.values())
     say(f"Runs at scale {name}: {_listed(states)} (in {catalog.runs_root}/)")
     _, page = catalog.reports
     if page.is_file():
         say(f"Tables and figures: {catalog.results}/<paper>/; all on one page: {page}")
-    elif any(one["state"] != "missing" for one in found.values()):
+    elif any(entry["state"] != "missing" for entry in found.values()):
         say(f"Tables and figures: {catalog.results}/<paper>/; snakemake all adds report.html")
     else:
         say(f"No results yet: {catalog.snakemake('all')}")

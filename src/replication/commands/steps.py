@@ -1,6 +1,6 @@
 """The steps of the graph, hidden commands: what the rules of Snakemake call, and anyone may repeat.
 
-A job needs nothing but its node, and a training that was cut off goes on from its checkpoint.
+A command needs nothing but its node, and a training that was cut off goes on from its checkpoint.
 """
 
 from __future__ import annotations

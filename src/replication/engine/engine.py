@@ -68,7 +68,7 @@ class TrainingRun(Generic[R]):
 class Engine(Protocol):
     """What the module offers that a recipe names as its `engine`."""
 
-    def train(self, job: TrainingRun[Training]) -> Path:
+    def train(self, run: TrainingRun[Training]) -> Path:
         """Train as `replication.engine.loop.train` does; return the path of the weights."""
 
 

@@ -1,6 +1,6 @@
 """What a training tells: losses and validations, in log.jsonl and in one line of progress.
 
-On a terminal the line renews itself; elsewhere (a job's log file) a line comes every half minute,
+On a terminal the line renews itself; elsewhere (in a log file) a line comes every half minute,
 and always the last one.
 """
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from vitrail.images.loading import MicroBatch
 
 
-def train(job: TrainingRun) -> Path:
+def train(run: TrainingRun) -> Path:
     """Train a run, or go on where an earlier attempt ended.
 
     Started by torchrun, its processes share each step. A finished run is left as it is. With zero
@@ -54,15 +54,15 @@ def train(job: TrainingRun) -> Path:
     not writable or of another run, or the training has diverged. After SIGTERM, SIGUSR1 or SIGINT
     and a checkpoint it exits with 128 + the signal's number.
     """
-    require_start(job)
-    return TrainingLoop(job, Team.assemble(job.device)).complete()
+    require_start(run)
+    return TrainingLoop(run, Team.assemble(run.device)).complete()
 
 
-def require_start(job: TrainingRun[TimmTraining]) -> None:
+def require_start(run: TrainingRun[TimmTraining]) -> None:
     """Refuse to train from other weights than those that the recipe names."""
-    if job.recipe.model.weights_from and job.initial is None:
+    if run.recipe.model.weights_from and run.initial is None:
         raise VitrailError(
-            f"the recipe starts from the weights of {job.recipe.model.weights_from} and was given "
+            f"the recipe starts from the weights of {run.recipe.model.weights_from} and was given "
             "none: pass their file as `initial`"
         )
 
@@ -70,7 +70,7 @@ def require_start(job: TrainingRun[TimmTraining]) -> None:
 class TrainingLoop(RunFolder):
     """One classifier in training; another kind has its own model, samples and trainer."""
 
-    job: TrainingRun[Any]
+    run: TrainingRun[Any]
     remedy = "lower optimizer.lr, lengthen schedule.warmup_epochs or set optimizer.clip_grad"
     last_checkpoint: Path | None = None
     _validation: EvaluationSamples | None = None
@@ -78,7 +78,7 @@ class TrainingLoop(RunFolder):
     def complete(self) -> Path:
         """Train the run unless it is finished; return the path of the weights."""
         with self.held() as unfinished:
-            if unfinished and self.job.recipe.schedule.epochs:
+            if unfinished and self.run.recipe.schedule.epochs:
                 self.train()
             elif unfinished:
                 self.keep_initial_weights()
@@ -91,13 +91,13 @@ class TrainingLoop(RunFolder):
 
     def _keep_result(self, model: nn.Module, steps: int) -> None:
         """Write the results, for timm's `create_model`, too."""
-        write_config(model, self.job.recipe, self.job.dataset, self.job.folder)
+        write_config(model, self.run.recipe, self.run.dataset, self.run.folder)
         self.finish(model.state_dict(), steps)
 
     def _initial_model(self) -> nn.Module:
         """Build the model that training starts from; the seed decides what no file does."""
-        recipe, classes, initial = self.job.recipe, self.job.dataset.classes, self.job.initial
-        seed_everything("initial weights", self.job.seed)
+        recipe, classes, initial = self.run.recipe, self.run.dataset.classes, self.run.initial
+        seed_everything("initial weights", self.run.seed)
         if recipe.model.pretrained:
             model = build_pretrained(recipe, classes, initial)
         elif initial is not None:
@@ -109,14 +109,14 @@ class TrainingLoop(RunFolder):
 
     def train(self) -> None:
         """Take the steps that remain, and save the weights after the last."""
-        job, recipe, team, batch = self.job, self.job.recipe, self.team, self.job.recipe.batch
+        run, recipe, team, batch = self.run, self.run.recipe, self.team, self.run.recipe.batch
         share = team.together(lambda: accumulation(recipe, team.world))
         samples = team.together(self._samples)
         counts = len(samples), batch.size, batch.micro, batch.drop_last
         team.together(lambda: require_batches(*counts))
         per_epoch = steps_per_epoch(len(samples), batch.size, batch.drop_last)
         steps = recipe.steps(len(samples))
-        end = min(steps, job.stop_after or steps)
+        end = min(steps, run.stop_after or steps)
         model = team.together(self._initial_model)
         self.trainer = self._trainer(model, per_epoch)
         first = self._resume()
@@ -131,7 +131,7 @@ class TrainingLoop(RunFolder):
                 stop=end,
                 rank=team.rank,
                 world=team.world,
-                workers=job.workers,
+                workers=run.workers,
                 pin_memory=team.device.type == "cuda",
             )
         saved_at = time.monotonic()
@@ -139,18 +139,18 @@ class TrainingLoop(RunFolder):
             closing(stream),  # however it ends: workers that are shielded outlive its process
             Interruption() as interruption,
             Journal(
-                job.folder,
+                run.folder,
                 first,
                 steps,
                 per_epoch,
                 batch.size,
                 silent=not team.leads,
-                tensorboard=job.tensorboard,
+                tensorboard=run.tensorboard,
             ) as journal,
         ):
             for done in range(first + 1, end + 1):
                 self._step(done - 1, islice(stream, share))
-                due = done == end or time.monotonic() - saved_at >= job.checkpoint_seconds
+                due = done == end or time.monotonic() - saved_at >= run.checkpoint_seconds
                 signal, save = team.largest(interruption.signal, due or interruption.signal > 0)
                 log = done % LOG_STEPS == 0 or done % per_epoch == 0 or done == steps
                 # On a GPU, reading a loss waits for all that is queued there: not at every step.
@@ -160,7 +160,7 @@ class TrainingLoop(RunFolder):
                 if log:
                     mean, lr = self.losses.mean(), self.trainer.lr
                     journal.record(done, mean, lr, **self._signs(journal))
-                if is_due(done, job.validate_every, per_epoch, steps) and not signal:
+                if is_due(done, run.validate_every, per_epoch, steps) and not signal:
                     journal.validated(done, self._validate())
                 if log or save:
                     team.from_lead(partial(self.attempts.note, done))
@@ -177,28 +177,28 @@ class TrainingLoop(RunFolder):
         Raises VitrailError if it has not as many images as the dataset's entry says, by which the
         training was planned.
         """
-        dataset = self.job.dataset
-        samples = self._augmented(build(dataset, "train", self.job.data_root))
+        dataset = self.run.dataset
+        samples = self._augmented(build(dataset, "train", self.run.data_root))
         if len(samples) != dataset.train_images:
             raise VitrailError(
                 f"dataset '{dataset.name}' has {len(samples)} training images in "
-                f"{self.job.data_root / dataset.folder}, and configs/datasets.yaml says "
+                f"{self.run.data_root / dataset.folder}, and configs/datasets.yaml says "
                 f"{dataset.train_images}: complete it, or correct train_images"
             )
         return samples
 
     def _augmented(self, images: Any) -> TrainingSamples:
-        recipe, dataset, seed = self.job.recipe, self.job.dataset, self.job.seed
+        recipe, dataset, seed = self.run.recipe, self.run.dataset, self.run.seed
         transform, spec = train_transform(recipe, dataset), recipe.augmentation
         drawn = draws(spec) or getattr(images, "redraws", False)
         fits = dataset.source == "bundled"  # into memory
-        kept = self.job.views if fits and not drawn else None
+        kept = self.run.views if fits and not drawn else None
         return TrainingSamples(images, transform, seed, spec.repeats, kept)
 
     def _trainer(self, model: nn.Module, steps_per_epoch: int) -> Any:
-        classes = self.job.dataset.classes
+        classes = self.run.dataset.classes
         return ClassifierTrainer(
-            model, self.job.recipe, self.job.seed, classes, steps_per_epoch, self.team
+            model, self.run.recipe, self.run.seed, classes, steps_per_epoch, self.team
         )
 
     def _keep(self, step: int) -> None:
@@ -210,13 +210,13 @@ class TrainingLoop(RunFolder):
 
     def _validate(self) -> dict[str, float]:
         """How well what the run would save now does on the validation split."""
-        job = self.job
+        run = self.run
         if self._validation is None:
-            images = self.team.together(lambda: build(job.dataset, "val", job.data_root))
-            transform = eval_transform(job.recipe, job.dataset)
+            images = self.team.together(lambda: build(run.dataset, "val", run.data_root))
+            transform = eval_transform(run.recipe, run.dataset)
             self._validation = EvaluationSamples(images, transform)
-        samples, size = self._validation, job.recipe.batch.micro
-        return validate(self.trainer.result, samples, self.team, size, job.workers)
+        samples, size = self._validation, run.recipe.batch.micro
+        return validate(self.trainer.result, samples, self.team, size, run.workers)
 
     def _resume(self) -> int:
         """Go back to the newest sound checkpoint; return the number of steps taken."""
@@ -236,7 +236,7 @@ class TrainingLoop(RunFolder):
             self.trainer.restore(state)
         except (RuntimeError, ValueError, KeyError) as error:
             raise VitrailError(
-                f"{checkpoint} does not fit model '{self.job.recipe.model.name}' and its optimiser "
+                f"{checkpoint} does not fit model '{self.run.recipe.model.name}' and its optimiser "
                 f"({first_line(error)}): their code has changed since; delete {checkpoint.parent} "
                 "to train from the start"
             ) from None
@@ -247,7 +247,7 @@ class TrainingLoop(RunFolder):
         except torch.OutOfMemoryError:
             raise VitrailError(
                 f"{self.team.device} has too little memory for micro-batches of "
-                f"{self.job.recipe.batch.micro} images: set grad_checkpointing or lower batch.micro"
+                f"{self.run.recipe.batch.micro} images: set grad_checkpointing or lower batch.micro"
             ) from None
 
     def _require(self, fault: str | None, step: int) -> None:
@@ -255,7 +255,7 @@ class TrainingLoop(RunFolder):
         if fault:
             self.trainer.scheduler.step_update(step - 1)  # on a GPU, later steps are taken already
             raise VitrailError(
-                f"{self.job.folder}: {fault} (lr {self.trainer.lr:.3g}), the last good checkpoint "
+                f"{self.run.folder}: {fault} (lr {self.trainer.lr:.3g}), the last good checkpoint "
                 f"is {self.last_checkpoint}: {self.remedy}"
             )
 

@@ -2,7 +2,7 @@
 
 Weights are safetensors with the recipe's hash and the seed in their metadata: a file that strayed
 into another run's folder is refused. `replication.trained` vouches for
-weights that other jobs use.
+weights that other nodes use.
 """
 
 from __future__ import annotations

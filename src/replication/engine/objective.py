@@ -33,25 +33,25 @@ if TYPE_CHECKING:
     from vitrail.images.loading import MicroBatch
 
 
-def train(job: TrainingRun[PaperTraining]) -> Path:
+def train(run: TrainingRun[PaperTraining]) -> Path:
     """Train a run, or go on where an earlier attempt ended.
 
     As `replication.engine.loop.train`, whose errors these are; or the paper has no `Objective`.
     """
-    require_start(job)
-    return _ObjectiveLoop(job, Team.assemble(job.device)).complete()
+    require_start(run)
+    return _ObjectiveLoop(run, Team.assemble(run.device)).complete()
 
 
 class _ObjectiveLoop(TrainingLoop):
     """One model in training by the objective of its paper."""
 
-    job: TrainingRun[PaperTraining]
+    run: TrainingRun[PaperTraining]
 
     def _trainer(self, model: nn.Module, steps_per_epoch: int) -> ObjectiveTrainer:
-        job, module = self.job, self.job.recipe.objective
+        run, module = self.run, self.run.recipe.objective
         objective = import_function(f"{module}:Objective", f"{module.replace('.', '/')}.py")
         return ObjectiveTrainer(
-            objective, model, job.recipe, job.seed, job.dataset.classes, steps_per_epoch, self.team
+            objective, model, run.recipe, run.seed, run.dataset.classes, steps_per_epoch, self.team
         )
 
     def _validate(self) -> dict[str, float]:

@@ -1,13 +1,13 @@
 """The folder of a run: its lock, what lies in it when training begins and has ended, and its cost.
 
 Beside the lock lies a note of who holds it: a workflow manager that was killed and unlocked can
-start a job while the first one still runs, and the person must know which to cancel. Each start of
-a training is an attempt, noted beside the checkpoints; their sum goes into the run's facts.
+start a training while the first one still runs, and the person must know which to cancel. Each
+start of a training is an attempt, noted beside the checkpoints; their sum is among the facts.
 
 ``finished.json`` notes that the run is finished, with its facts. It is for the engine and for the
-job that completes the training's record; everything else reads that record. It stays beside the
-weights, because Snakemake deletes the record before it starts the job that writes it again, and
-without the note that job would have to train finished seeds once more.
+step that completes the training's record; everything else reads that record. It stays beside the
+weights, because Snakemake deletes the record before it starts the step that writes it again, and
+without the note that step would have to train finished seeds once more.
 """
 
 from __future__ import annotations
@@ -71,24 +71,24 @@ def read_finished(folder: Path) -> dict[str, Any] | None:
 class RunFolder:
     """One run in its folder, where only the team's lead writes.
 
-    Raises VitrailError if the recipe wants another dataset than the job has, or that is not there.
+    Raises VitrailError if the recipe wants another dataset than the run has, or that is not there.
     """
 
-    def __init__(self, job: TrainingRun[AnyRecipe], team: Team) -> None:
-        wanted, given = job.recipe.data, job.dataset
+    def __init__(self, run: TrainingRun[AnyRecipe], team: Team) -> None:
+        wanted, given = run.recipe.data, run.dataset
         if (given.name, given.version) != (wanted.dataset, wanted.version):
             raise VitrailError(
                 f"the recipe wants dataset {wanted.dataset} version {wanted.version} and was given "
                 f"{given.name} version {given.version}: correct data.dataset or data.version"
             )
-        check_layout(given, job.data_root)
-        self.job, self.team = job, team
-        self.weights = job.folder / "weights.safetensors"
-        self.finished = job.folder / FINISHED
-        self.code = training_digest(job.recipe, job.dataset)
-        self.data, self.checkpoints = data_digest(job), checkpoints_of(job)
+        check_layout(given, run.data_root)
+        self.run, self.team = run, team
+        self.weights = run.folder / "weights.safetensors"
+        self.finished = run.folder / FINISHED
+        self.code = training_digest(run.recipe, run.dataset)
+        self.data, self.checkpoints = data_digest(run), checkpoints_of(run)
         attempts = self.checkpoints.folder / "attempts.json"
-        self.attempts = Attempts(attempts, job.recipe.batch.size, job.commit, self.code)
+        self.attempts = Attempts(attempts, run.recipe.batch.size, run.commit, self.code)
 
     @contextmanager
     def held(self) -> Iterator[bool]:
@@ -98,7 +98,7 @@ class RunFolder:
         others than it starts from now, or if another process trains in it.
         """
         with ExitStack() as lock:
-            self.team.from_lead(lambda: lock.enter_context(exclusive(self.job.folder)))
+            self.team.from_lead(lambda: lock.enter_context(exclusive(self.run.folder)))
             yield not self.team.from_lead(self._is_finished)
 
     def _is_finished(self) -> bool:
@@ -106,9 +106,9 @@ class RunFolder:
 
         What was trained on datasets whose entries have changed since is not finished.
         """
-        clear_temporaries(self.job.folder)
+        clear_temporaries(self.run.folder)
         if self.weights.exists():
-            recipe, seed = self.job.recipe.hash, self.job.seed
+            recipe, seed = self.run.recipe.hash, self.run.seed
             owner = weights_owner(self.weights)
             if owner != {"recipe_hash": recipe, "seed": seed}:
                 raise VitrailError(
@@ -116,53 +116,53 @@ class RunFolder:
                     f"{owner.get('seed')}, not of recipe {recipe}, seed {seed}: delete it or train "
                     "in another folder"
                 )
-            if (facts := read_finished(self.job.folder)) is not None:
+            if (facts := read_finished(self.run.folder)) is not None:
                 self.checkpoints.clear()  # a kill may have come between writing and clearing
                 made_by = facts.get("code"), facts.get("initial_sha256")
-                as_now = not self.job.retrain or made_by == (self.code, self.digest_of_start)
+                as_now = not self.run.retrain or made_by == (self.code, self.digest_of_start)
                 if as_now and facts.get("data") == self.data:
                     self.require_same_start(facts.get("initial_sha256"), self.weights)
                     return True
                 self.finished.unlink()  # what it is about begins anew
-        resolved = yaml.safe_dump(self.job.recipe.model_dump(mode="json"), sort_keys=False)
-        write_atomically(self.job.folder / "recipe.yaml", resolved)
+        resolved = yaml.safe_dump(self.run.recipe.model_dump(mode="json"), sort_keys=False)
+        write_atomically(self.run.folder / "recipe.yaml", resolved)
         return False
 
     def require_same_start(self, started: str | None, trained: Path) -> None:
         """Refuse what was trained from weights that another training has replaced since."""
         if started != self.digest_of_start:
             raise VitrailError(
-                f"{trained} was trained from other weights than {self.job.initial} holds now: "
-                f"delete {self.job.folder} to train it again"
+                f"{trained} was trained from other weights than {self.run.initial} holds now: "
+                f"delete {self.run.folder} to train it again"
             )
 
     @cached_property
     def digest_of_start(self) -> str | None:
         """The digest of the weights of another run that this one starts from, if it does."""
-        initial = self.job.initial
-        return sha256(initial) if initial and self.job.recipe.model.weights_from else None
+        initial = self.run.initial
+        return sha256(initial) if initial and self.run.recipe.model.weights_from else None
 
     def finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
         """Write the results, then drop the checkpoints, which they make worthless."""
-        job, device = self.job, str(self.team.device)
+        run, device = self.run, str(self.team.device)
         self.attempts.note(steps)
         summary = self.attempts.summary()
         card = model_card(
-            job.recipe,
-            job.dataset,
-            name=job.folder.parent.name,
-            source=f"local-dir:{job.folder}",
-            seed=job.seed,
+            run.recipe,
+            run.dataset,
+            name=run.folder.parent.name,
+            source=f"local-dir:{run.folder}",
+            seed=run.seed,
             commit=summary["commit"],
         )
-        write_atomically(job.folder / "README.md", card)
-        save_weights(weights, self.weights, job.recipe, job.seed)
+        write_atomically(run.folder / "README.md", card)
+        save_weights(weights, self.weights, run.recipe, run.seed)
         facts = provenance(
             device,
-            recipe_hash=job.recipe.hash,
-            seed=job.seed,
-            dataset=job.dataset.name,
-            dataset_version=job.dataset.version,
+            recipe_hash=run.recipe.hash,
+            seed=run.seed,
+            dataset=run.dataset.name,
+            dataset_version=run.dataset.version,
             data=self.data,
             steps=steps,
             processes=self.team.world,
@@ -174,21 +174,21 @@ class RunFolder:
         self.checkpoints.clear()
 
 
-def data_digest(job: TrainingRun[AnyRecipe]) -> str:
+def data_digest(run: TrainingRun[AnyRecipe]) -> str:
     """Return the digest of the datasets' entries that decide a run's weights (`decisive`).
 
     They are its own dataset's and, as the run that it starts from has noted them, that run's.
     """
-    initial, start = job.initial, None
-    if initial is not None and job.recipe.model.weights_from:
+    initial, start = run.initial, None
+    if initial is not None and run.recipe.model.weights_from:
         start = (read_finished(initial.parent) or {}).get("data")
-    return short_hash([job.dataset.decisive, start])
+    return short_hash([run.dataset.decisive, start])
 
 
-def checkpoints_of(job: TrainingRun[AnyRecipe]) -> Checkpoints:
+def checkpoints_of(run: TrainingRun[AnyRecipe]) -> Checkpoints:
     """The checkpoints of a run."""
-    folder = job.folder / "checkpoints"
-    return Checkpoints(folder, job.recipe.hash, job.seed, data_digest(job))
+    folder = run.folder / "checkpoints"
+    return Checkpoints(folder, run.recipe.hash, run.seed, data_digest(run))
 
 
 UNKNOWN = "unknown"  # the commit or the code of an attempt that did not note it

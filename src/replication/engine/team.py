@@ -3,7 +3,7 @@
 Process 0, the lead, alone writes in the run folder. What it finds out there it tells the others,
 its errors included, so that all go on or all stop. SIGTERM, SIGUSR1 and Ctrl-C, which a cluster
 sends before it takes a node away, are only noted: the loop finishes its step, saves a checkpoint
-and leaves with 128 + signal, so that the job counts as failed and is started again, to resume.
+and leaves with 128 + signal, so that the training counts as failed and is started again, to resume.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class Interruption(ExitStack):
 def shielded() -> Iterator[None]:
     """Let processes that start within the block never see these signals.
 
-    A cluster signals the whole job. A loader's worker that died of it would take the training down
-    in the middle of a step; it is the training that ends its workers.
+    A cluster signals every process of a training. A loader's worker that died of it would take the
+    training down in the middle of a step; it is the training that ends its workers.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:

@@ -76,9 +76,9 @@ def evaluate(
     the same for claims on the same numbers; `p` and `q` are known of empirical claims.
     """
     measured = {
-        (name, one["row"], one["column"]): one
+        (name, cell["row"], cell["column"]): cell
         for name, table in tables.items()
-        for one in table.to_dict("records")
+        for cell in table.to_dict("records")
     }
     cells = {
         (name, cell.row, cell.column): cell

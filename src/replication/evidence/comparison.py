@@ -95,7 +95,7 @@ def as_measured(record: Record, path: Path) -> dict[str, Any]:
     node, values = record.node, record.outcome.get("values")
     if not isinstance(node, MeasurementNode) or not isinstance(values, dict):
         raise VitrailError(f"{path} is no record of a measurement; {AGAIN}")
-    own = all(isinstance(one, dict) for one in values.values())
+    own = all(isinstance(value, dict) for value in values.values())
     if not own or {str(seed) for seed in node.seeds} != values.keys():
         raise VitrailError(f"cannot read {path} (no values of each of its seeds); {AGAIN}")
     return {
@@ -257,7 +257,9 @@ def _tidy_row(artifact: RenderingNode, cell: ShownCell, measurements: Measured) 
         row |= {name: known.get(name) for name in ("dataset", "recipe_hash")}
         row |= {name: known.get("provenance", {}).get(name) for name in ("device", "commit")}
         scores = [values.get(cell.key + BY_IMAGE) for values in known["values"].values()]
-        row["by_image"] = " ".join(scores) if all(isinstance(one, str) for one in scores) else ""
+        row["by_image"] = (
+            " ".join(scores) if all(isinstance(score, str) for score in scores) else ""
+        )
         row["measurement"] = known.get("sha256")
     if cell.printed:
         value = cell.printed.value
@@ -290,4 +292,4 @@ def numbers_of(artifact: RenderingNode, cell: ShownCell, known: Mapping[str, Any
             )
     numbers = [values[cell.key] for values in of_seeds]
     # A null, or a NaN that some writers put for it, was not measured.
-    return [float(one) for one in numbers if one is not None and not math.isnan(one)]
+    return [float(number) for number in numbers if number is not None and not math.isnan(number)]

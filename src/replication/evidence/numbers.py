@@ -119,7 +119,7 @@ class Table:
     def entry(self, row: str, column: str) -> Entry:
         """The entry of a cell, by the full labels of its row and column."""
         labels = [column.full_label for column in self.artifact.columns]
-        entries = next(one.entries for one in self.rows if one.label == row)
+        entries = next(shown.entries for shown in self.rows if shown.label == row)
         return entries[labels.index(column)]
 
 

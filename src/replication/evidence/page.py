@@ -55,7 +55,9 @@ the program is right, and is no evidence on training. **timing**: a measured tim
 def write_report(node: ReportNode) -> None:
     """Write the report from the records of all artifacts; VitrailError where one is missing."""
     renderings = (require_record(path).node for path in node.renderings)
-    results = results_of(node, (one for one in renderings if isinstance(one, RenderingNode)))
+    results = results_of(
+        node, (rendering for rendering in renderings if isinstance(rendering, RenderingNode))
+    )
     for file, text in zip(node.files, (as_markdown(results), as_html(results)), strict=True):
         write_atomically(file, text)
 

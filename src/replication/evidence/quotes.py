@@ -24,6 +24,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from replication.evidence.comparison import Verdict, read_cells
+from replication.plan.nodes import parse_target
 from vitrail.errors import VitrailError, did_you_mean
 
 QUOTE = re.compile(
@@ -86,7 +87,7 @@ def _value(node: ast.AST, results: Path) -> float:
         case ast.UnaryOp(op=op, operand=operand):
             return OPERATORS[type(op)](_value(operand, results))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-            return FUNCTIONS[name](*(_value(one, results) for one in arguments))
+            return FUNCTIONS[name](*(_value(argument, results) for argument in arguments))
         case ast.Subscript(ast.Name(target), ast.Tuple([_, _] as place)):
             return _cell(target, "measured", place, results)
         case ast.Subscript(ast.Attribute(ast.Name(target), "count"), ast.Constant(str(verdict))):
@@ -103,11 +104,11 @@ def _count(target: str, verdict: str, results: Path) -> int:
 
 
 def _cells(target: str, results: Path) -> pd.DataFrame:
-    papers = [file.name for file in results.glob("*/") if target.startswith(f"{file.name}_")]
-    if not papers:
+    named = parse_target(target, (file.name for file in results.glob("*/")))
+    if named is None:
         raise VitrailError(f"{results} has no results of the paper of '{target}'")
-    paper = max(papers, key=len)  # one may be called as another begins: octic, octic_more
-    return read_cells(results / paper / f"{target.removeprefix(paper)[1:]}.csv")
+    paper, artifact = named
+    return read_cells(results / paper / f"{artifact}.csv")
 
 
 def _cell(target: str, field: str, place: Sequence[ast.expr], results: Path) -> float:

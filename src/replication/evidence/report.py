@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Cost:
-    """What runs and measurements took: seconds of one device, by its name; jobs that do not say."""
+    """What runs and measurements took, in seconds of one device by its name.
+
+    `counted` are runs and measurements, `silent` those of them that do not say their time.
+    """
 
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    jobs: int = 0
+    counted: int = 0
     silent: int = 0
 
 
@@ -104,7 +107,9 @@ def results_of(
         judged = [{str(name): claim[name] for name in claim} for claim in claims.to_dict("records")]
         papers.append(PaperResults(paper, artifacts, judged, count_evidence(claims)))
         tables += cells.values()
-    measured = (path for own in nodes.values() for one in own.values() for path in one.measurements)
+    measured = (
+        path for own in nodes.values() for node in own.values() for path in node.measurements
+    )
     cost = cost_of(dict.fromkeys((*node.trainings, *measured)), record)
     return Results(node, papers, cost, _circumstances(tables, cost))
 
@@ -153,8 +158,8 @@ def cost_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> C
         training = isinstance(found.node, TrainingNode)
         outcome = found.outcome
         for facts in outcome["facts"].values() if training else [outcome["provenance"]]:
-            cost.jobs += 1
-            if "wall_seconds" in facts:  # each process of a job had a device of its own
+            cost.counted += 1
+            if "wall_seconds" in facts:  # each process had a device of its own
                 cost.seconds[facts["device"]] += facts["wall_seconds"] * facts.get("processes", 1)
             else:
                 cost.silent += 1
@@ -179,6 +184,6 @@ def _circumstances(tables: Sequence[pd.DataFrame], cost: Cost) -> dict[str, str]
         "commit": [short_commit(commit) for commit in each["commit"]],
         "seeds of a cell": [str(count) for count in sorted(run["n_seeds"].unique())],
         "compute": [f"{duration(took)} on {device}" for device, took in cost.seconds.items()],
-        "jobs (runs and measurements)": [f"{cost.jobs}{silent}"],
+        "runs and measurements": [f"{cost.counted}{silent}"],
     }
     return {name: ", ".join(found) for name, found in facts.items() if found}

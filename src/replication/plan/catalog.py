@@ -42,6 +42,7 @@ from replication.plan.nodes import (
     ShownColumn,
     TrainedRun,
     TrainingNode,
+    target_of,
 )
 from replication.plan.paper import (
     ArtifactSpec,
@@ -76,14 +77,14 @@ class Run(SeedFolders):
     recipe: AnyRecipe
     info: DatasetInfo
     seeds: tuple[int, ...]
-    seeds_per_job: int
+    seeds_per_training: int
     folder: Path
     source: Run | None
 
     @property
-    def jobs(self) -> tuple[tuple[int, ...], ...]:
-        """The seeds that each training job does in turn."""
-        step = self.seeds_per_job
+    def trainings(self) -> tuple[tuple[int, ...], ...]:
+        """The seeds that each training does in turn."""
+        step = self.seeds_per_training
         return tuple(self.seeds[i : i + step] for i in range(0, len(self.seeds), step))
 
     def record(self, seeds: tuple[int, ...]) -> Path:
@@ -91,12 +92,12 @@ class Run(SeedFolders):
         return self.folder / f"trained-{'-'.join(map(str, seeds))}.json"
 
     def records_of(self, seeds: Iterable[int]) -> tuple[Path, ...]:
-        """The records of the jobs that train these seeds."""
-        return tuple(self.record(job) for job in self.jobs if not set(job).isdisjoint(seeds))
+        """The records of the trainings of these seeds."""
+        return tuple(self.record(own) for own in self.trainings if not set(own).isdisjoint(seeds))
 
     @property
     def records(self) -> tuple[Path, ...]:
-        """One record for each training job."""
+        """One record for each training."""
         return self.records_of(self.seeds)
 
     @property
@@ -117,8 +118,8 @@ class Run(SeedFolders):
     def trained_by(self, seeds: Iterable[int]) -> set[str]:
         """The digests of the code that has trained these seeds, joined by "+" if several did.
 
-        A seed whose weights are gone, or whose record cannot be read, is not trained: the job that
-        makes either again is planned without it.
+        A seed whose weights are gone, or whose record cannot be read, is not trained: the node
+        that makes either again is planned without it.
         """
         there, found = {seed for seed in seeds if self.weights(seed).is_file()}, set()
         for path in self.records_of(there):
@@ -133,7 +134,7 @@ class Run(SeedFolders):
         return found
 
     def planned_code(self, seeds: tuple[int, ...]) -> str:
-        """The digest of the code that the training of a job's seeds is planned with.
+        """The digest of the code that the training of these seeds is planned with.
 
         It is that of their record, while their weights are there, else that of the code now.
         """
@@ -145,8 +146,8 @@ class Run(SeedFolders):
 
 
 def trained_run(run: Run) -> TrainedRun:
-    """Where the trained models of a run lie, as jobs are told it."""
-    records = {seed: run.record(job) for job in run.jobs for seed in job}
+    """Where the trained models of a run lie, as nodes are told it."""
+    records = {seed: run.record(seeds) for seeds in run.trainings for seed in seeds}
     return TrainedRun(
         name=run.name, recipe_hash=run.recipe.hash, folder=run.folder, records=records
     )
@@ -154,7 +155,7 @@ def trained_run(run: Run) -> TrainedRun:
 
 def with_sources(runs: Iterable[Run]) -> tuple[Run, ...]:
     """Some runs and those that they start from, each once."""
-    return tuple({one.folder: one for run in runs for one in run.lineage}.values())
+    return tuple({each.folder: each for run in runs for each in run.lineage}.values())
 
 
 @dataclass(frozen=True)
@@ -229,6 +230,11 @@ class Artifact:
     digits: int | None
 
     @property
+    def target(self) -> str:
+        """The name by which one asks for it."""
+        return target_of(self.paper, self.name)
+
+    @property
     def suffixes(self) -> tuple[str, ...]:
         """The files that it is rendered to."""
         return RenderingNode.SUFFIXES[self.kind]
@@ -264,7 +270,7 @@ class Paper(PaperAtScale):
         """The artifacts that exist at this scale."""
         specs = self.artifacts_file.artifacts
         made = (self._artifact(name, specs[name]) for name in self.artifact_names)
-        return {one.name: one for one in made if one.measurements}
+        return {artifact.name: artifact for artifact in made if artifact.measurements}
 
     def run(self, name: str) -> Run:
         """The run of a recipe; raises VitrailError if it is unknown, or a recipe is not valid."""
@@ -299,7 +305,7 @@ class Paper(PaperAtScale):
             "args": spec.args,
             "seeds": seeds,
             "device": "cpu" if spec.device == "cpu" else self.scale.device,
-            "datasets": tuple(self.stand_ins.get(one, one) for one in spec.datasets),
+            "datasets": tuple(self.stand_ins.get(dataset, dataset) for dataset in spec.datasets),
         }
         folder = run.folder if run else self._runs_root / self.name
         subject = f"{name}-{described.folder.name}" if described else name
@@ -320,29 +326,31 @@ class Paper(PaperAtScale):
         shared: dict[tuple[str, tuple[int, ...]], Run] = {}
         # Sources come first. Equal recipes have as many, so among them the file's order is kept.
         for name in sorted(self.recipes, key=lambda name: len(self.sources(name))):
-            run = self._run(name, next((runs[one] for one in self.sources(name)), None))
+            run = self._run(
+                name, next((runs[source_name] for source_name in self.sources(name)), None)
+            )
             runs[name] = shared.setdefault((run.recipe.canonical_json(), run.seeds), run)
         return runs
 
     def _run(self, name: str, source: Run | None) -> Run:
-        recipe, jobs = self.recipe(name), self.jobs(name)
-        if source and jobs.seeds > len(source.seeds):
+        recipe, wanted = self.recipe(name), self.run_settings(name)
+        if source and wanted.seeds > len(source.seeds):
             raise VitrailError(
-                f"{self.recipes_path}: recipe '{name}' has {jobs.seeds} seeds at scale "
+                f"{self.recipes_path}: recipe '{name}' has {wanted.seeds} seeds at scale "
                 f"'{self.scale.name}', and '{source.folder.name}', whose weights it "
                 f"starts from, has {len(source.seeds)}; give it no more"
             )
         if source:
             model = recipe.model.model_copy(update={"weights_from": source.folder.name})
             recipe = recipe.model_copy(update={"model": model})
-        return self._as_run(name, recipe, jobs.seeds, jobs.seeds_per_job, source)
+        return self._as_run(name, recipe, wanted.seeds, wanted.seeds_per_training, source)
 
     def _as_run(
         self,
         name: str,
         recipe: AnyRecipe,
         seeds: int = 1,
-        seeds_per_job: int = 1,
+        seeds_per_training: int = 1,
         source: Run | None = None,
     ) -> Run:
         return Run(
@@ -351,7 +359,7 @@ class Paper(PaperAtScale):
             recipe=recipe,
             info=find(recipe.data.dataset, self.datasets),
             seeds=tuple(range(seeds)),
-            seeds_per_job=seeds_per_job,
+            seeds_per_training=seeds_per_training,
             folder=self._runs_root / self.name / f"{name}-{recipe.hash}",
             source=source,
         )
@@ -388,7 +396,9 @@ class Paper(PaperAtScale):
         if not self.lists_changes:
             return []
         found: dict[str, dict[str, None]] = {}  # the changes of each field, each once
-        for name in dict.fromkeys(one.run.name for one in measurements if one.run):
+        for name in dict.fromkeys(
+            measurement.run.name for measurement in measurements if measurement.run
+        ):
             for field, change in self.changes(name).items():
                 found.setdefault(field, {})[change] = None
         changes = [f"{name} {', '.join(values)}" for name, values in found.items()]
@@ -504,7 +514,7 @@ class Catalog:
         if output == self.report:
             return self.report_node
         run = self.runs.get(output.parent)
-        for seeds in run.jobs if run else ():
+        for seeds in run.trainings if run else ():
             if run and run.record(seeds) == output:
                 return self.training_node(run, seeds)
         raise VitrailError(
@@ -521,39 +531,39 @@ class Catalog:
         """The record of an artifact's rendering."""
         return self.results / artifact.paper / f"{artifact.name}.json"
 
-    def resources(self, job: Run | Measurement) -> Resources:
+    def resources(self, of: Run | Measurement) -> Resources:
         """What the training of a run, or a measurement, asks for.
 
         A training of no steps only copies weights, and a measurement on the CPU needs no GPU.
         """
-        run = job if isinstance(job, Run) else job.on
-        jobs = self.paper(job.paper).jobs(run.name if run else None)
-        if isinstance(job, Run):
-            asked = jobs.resources_of("train")
-            on_cpu = not job.recipe.steps(job.info.train_images)
+        run = of if isinstance(of, Run) else of.on
+        settings = self.paper(of.paper).run_settings(run.name if run else None)
+        if isinstance(of, Run):
+            asked = settings.resources_of("train")
+            on_cpu = not of.recipe.steps(of.info.train_images)
         else:
-            asked = jobs.resources_of("evaluate" if job.run else "benchmark")
-            on_cpu = job.device == "cpu"
+            asked = settings.resources_of("evaluate" if of.run else "benchmark")
+            on_cpu = of.device == "cpu"
         update = {"nodes": 1, "gpus": 0, "threads": 1} if on_cpu else {}
-        if on_cpu and isinstance(job, Run):
+        if on_cpu and isinstance(of, Run):
             most = {"mem_mb": COPYING.mem_mb, "runtime": COPYING.runtime}
             update |= {name: min(most[name], getattr(asked, name)) for name in most}
         return asked.model_copy(update=update)
 
     def _training_device(self, run: Run) -> str:
-        """The scale's; but a training of no epochs only copies weights, in a job without a GPU."""
+        """The scale's; but a training of no epochs only copies weights, without a GPU."""
         return self.scale.device if run.recipe.steps(run.info.train_images) else "cpu"
 
     def training_node(self, run: Run, seeds: tuple[int, ...]) -> TrainingNode:
         """The node that trains some seeds of a run.
 
         The code counts in its identity as it was when the run was trained, for trainings are not
-        repeated because code has changed, unless `retrain` asks for it. Then the job itself finds
+        repeated because code has changed, unless `retrain` asks for it. Then the engine finds
         which of its seeds the present code has trained: its record may be gone.
         """
         published = run.recipe.model.published
         weights = self.weights_of(published) if published else None
-        jobs = self.paper(run.paper).jobs(run.name)
+        settings = self.paper(run.paper).run_settings(run.name)
         start = trained_run(run.source) if run.source else None
         inputs = [self.receipt_of(run.recipe.data.dataset), *([weights] if weights else [])]
         if start:
@@ -573,8 +583,8 @@ class Catalog:
             published=weights,
             start=start,
             retrain=retrain,
-            validate_every=jobs.validate_every,
-            tensorboard=jobs.tensorboard,
+            validate_every=settings.validate_every,
+            tensorboard=settings.tensorboard,
         )
 
     def measurement_node(self, measurement: Measurement) -> MeasurementNode:
@@ -608,7 +618,7 @@ class Catalog:
 
     def rendering_node(self, artifact: Artifact) -> RenderingNode:
         """The node that renders an artifact."""
-        measurements = tuple(one.path for one in artifact.measurements)
+        measurements = tuple(measurement.path for measurement in artifact.measurements)
         modules = modules_of_rendering(artifact.draw)
         same = ("title", "caption", "source", "note", "row_header", "rows", "draw", "digits")
         return RenderingNode(
@@ -710,15 +720,15 @@ class Catalog:
             targets[name] = Target(name, caption, (*files, *more), chosen)
 
         everything = list(self.artifacts)
-        for one in everything:
-            summary = f"{one.source}: {one.caption}"
-            add(f"{one.paper}_{one.name}", summary, [one])
-            if one.paper == self.settings.lead_paper:
-                add(one.name, summary, [one])
+        for artifact in everything:
+            summary = f"{artifact.source}: {artifact.caption}"
+            add(artifact.target, summary, [artifact])
+            if artifact.paper == self.settings.lead_paper:
+                add(artifact.name, summary, [artifact])
         for name, paper in self.papers.items():
             add(name, f"every table and figure of: {paper.info.title}", paper.artifacts.values())
         for kind in ("table", "figure"):
-            chosen = (one for one in everything if one.kind == kind)
+            chosen = (artifact for artifact in everything if artifact.kind == kind)
             add(f"{kind}s", f"every {kind} of every paper", chosen)
         whole = "every table and figure of every paper, and the report"
         add("all", whole, everything, *self.reports)

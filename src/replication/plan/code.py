@@ -226,18 +226,18 @@ def _named_in(value: Any) -> set[str]:
     if isinstance(value, Training):
         strings.update(value.names_elsewhere())
     known = registering_modules()
-    if any(one.startswith(HUBS) for one in strings):  # a model of a hub may be any of ours
+    if any(text.startswith(HUBS) for text in strings):  # a model of a hub may be any of ours
         return set(known.values())
     # A name may carry the tag of its weights, as timm's do.
-    return {known[name] for name in (one.partition(".")[0] for one in strings) if name in known}
+    return {known[name] for name in (text.partition(".")[0] for text in strings) if name in known}
 
 
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list | tuple):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _strings(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
 
 
 def _openers(datasets: Iterable[DatasetInfo]) -> set[str]:

@@ -174,7 +174,7 @@ def load_registry(path: Path = Path("configs/datasets.yaml")) -> dict[str, Datas
     """
     entries = load_entries(DatasetInfo, path, "dataset")
     of_files = [info for info in entries.values() if info.source in ("download", "manual")]
-    return entries | {one.name: one for one in map(miniature_of, of_files)}
+    return entries | {info.name: info for info in map(miniature_of, of_files)}
 
 
 def find(name: str, registry: Mapping[str, DatasetInfo]) -> DatasetInfo:

@@ -83,10 +83,10 @@ def kind_of_paper(hyperparameters: type) -> type[PaperTraining]:
 def _kinds() -> Iterator[type[Training]]:
     for file in sorted(Path(importlib.import_module(RECIPES).__path__[0]).glob("[!_]*.py")):
         module = importlib.import_module(f"{RECIPES}.{file.stem}")
-        yield from (one for one in _defined_in(module) if issubclass(one, Training))
+        yield from (kind for kind in _defined_in(module) if issubclass(kind, Training))
     for file in sorted(Path(vitrail.__path__[0]).glob("*/recipe.py")):
         module = importlib.import_module(f"vitrail.{file.parent.name}.recipe")
-        own = [one for one in _defined_in(module) if hasattr(one, "task")]
+        own = [kind for kind in _defined_in(module) if hasattr(kind, "task")]
         if not own:
             raise VitrailError(
                 f"{file} has no dataclass with a `task`, the name of a kind of training; give it "
@@ -97,7 +97,9 @@ def _kinds() -> Iterator[type[Training]]:
 
 def _defined_in(module: ModuleType) -> list[type]:
     values = vars(module).values()
-    return [one for one in values if isinstance(one, type) and one.__module__ == module.__name__]
+    return [
+        value for value in values if isinstance(value, type) and value.__module__ == module.__name__
+    ]
 
 
 def _by_task() -> dict[str, type[Training]]:

@@ -1,11 +1,11 @@
-"""A node is one job: what is to be done, to what, and with what; one JSON file each.
+"""A node is one piece of work: what is to be done, to what, and with what; one JSON file each.
 
-The rules take inputs and resources from it, and the job reads nothing else: it can be repeated from
+The rules take inputs and resources from it, and the work reads nothing else: it is repeated from
 its node alone, whatever the YAML has come to say since. When it is done, the same node with its
 outcome is the record of the result (`replication.ledger`).
 
 `identity` is the digest of what decides the result (not where the data lie, or how many workers
-read them), and where it changes the job is due again. It is computed from the node's own fields
+read them), and where it changes the node is due again. It is computed from the node's own fields
 wherever a node is read, so a file that was edited by hand is refused.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -28,6 +28,23 @@ from replication.plan.schema import Strict, parse
 from replication.plan.settings import Resources
 from vitrail.errors import VitrailError
 from vitrail.files import atomic_path
+
+
+def target_of(paper: str, artifact: str) -> str:
+    """Return the name by which one asks for an artifact; `parse_target` takes it apart."""
+    return f"{paper}_{artifact}"
+
+
+def parse_target(target: str, papers: Iterable[str]) -> tuple[str, str] | None:
+    """Return the paper among `papers` and the artifact that a target names, None if there is none.
+
+    The longest paper counts, as one may be called as another begins: octic, octic_more.
+    """
+    named = [paper for paper in papers if target.startswith(target_of(paper, ""))]
+    if not named:
+        return None
+    paper = max(named, key=len)
+    return paper, target.removeprefix(target_of(paper, ""))
 
 
 class SeedFolders:
@@ -45,7 +62,7 @@ class SeedFolders:
 
 
 class TrainedRun(SeedFolders, Strict):
-    """A trained run, for the jobs that use its weights: where they lie, and the records of them.
+    """A trained run, for the nodes that use its weights: where they lie, and the records of them.
 
     `records` are those of the training nodes, by seed.
     """
@@ -59,7 +76,7 @@ class TrainedRun(SeedFolders, Strict):
 class Node(Strict, ABC):
     """What the kinds of nodes have in common.
 
-    `inputs` are the files that must be there before the job starts; `output` is the record that it
+    `inputs` are the files that must be there before it starts; `output` is the record that it
     writes. `code` is the digest of the code that decides the result, and `commit` the commit that
     the plan was made at, with "-dirty" where a file behind `code` differs from it.
     """
@@ -256,7 +273,7 @@ class RenderingNode(Node):
     @property
     def target(self) -> str:
         """The name by which one asks for it."""
-        return f"{self.paper}_{self.name}"
+        return target_of(self.paper, self.name)
 
     @property
     def command(self) -> str:

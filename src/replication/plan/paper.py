@@ -30,7 +30,7 @@ from replication.plan.schema import (
     refuse_unmatched,
     with_bases,
 )
-from replication.plan.settings import Jobs
+from replication.plan.settings import RunSettings
 from vitrail.errors import VitrailError, did_you_mean, require_known
 
 
@@ -113,9 +113,9 @@ class Families(Strict):
     def _choice(self, axis: str, name: str, where: str) -> Delta:
         choices = self.axes[axis]
         names = with_bases(
-            name, lambda one: choices[one].get("extends"), choices, f"{where}: axis '{axis}'"
+            name, lambda choice: choices[choice].get("extends"), choices, f"{where}: axis '{axis}'"
         )
-        merged = merge({}, *(choices[one] for one in names))
+        merged = merge({}, *(choices[choice] for choice in names))
         merged.pop("extends", None)
         return merged
 
@@ -274,7 +274,7 @@ class PaperScale(Strict):
         {}, description="dataset -> the one that stands in for it in this paper"
     )
     recipes: dict[str, Delta] = Field({}, description="recipes -> what is laid over them")
-    runs: dict[str, Jobs] = Field({}, description="recipes -> their seeds and resources")
+    runs: dict[str, RunSettings] = Field({}, description="recipes -> their seeds and resources")
     measures: dict[str, MeasureDelta] = Field({}, description="measures -> what changes of them")
     artifacts: tuple[str, ...] | None = Field(None, description="those that exist; else all")
     without: tuple[str, ...] = Field(

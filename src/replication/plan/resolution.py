@@ -27,7 +27,7 @@ from replication.plan.schema import (
     read_with_bases,
     refuse_unmatched,
 )
-from replication.plan.settings import Jobs, Scale, known_scales
+from replication.plan.settings import RunSettings, Scale, known_scales
 from vitrail.errors import VitrailError, did_you_mean, require_known
 
 
@@ -89,7 +89,9 @@ class PaperAtScale:
         It is asked of a recipe and not of its run: of two that come out equal at a scale, one may
         be printed so. Errors as `recipe`.
         """
-        return all(self.recipe(one) == self.printed(one) for one in (name, *self.sources(name)))
+        return all(
+            self.recipe(recipe) == self.printed(recipe) for recipe in (name, *self.sources(name))
+        )
 
     def printed(self, name: str) -> AnyRecipe:
         """A recipe as the paper has it, before any scale; errors as `recipe`."""
@@ -107,7 +109,7 @@ class PaperAtScale:
             VitrailError: no such recipe, or it is not valid.
         """
         recipes = (self.recipe(name), self.printed(name))
-        here, printed = (dict(_leaves(one.shown())) for one in recipes)
+        here, printed = (dict(_leaves(recipe.shown())) for recipe in recipes)
         return {
             field: f"{here.get(field, 'none')} (paper: {printed.get(field, 'none')})"
             for field in {**printed, **here}
@@ -139,21 +141,23 @@ class PaperAtScale:
                 f"{did_you_mean(name, self.recipes)}"
             )
 
-    def jobs(self, recipe: str | None = None) -> Jobs:
-        """How often a recipe is run and what its jobs ask for; those of no recipe match ``*``."""
+    def run_settings(self, recipe: str | None = None) -> RunSettings:
+        """How often a recipe is run and what its nodes ask for; no recipe matches ``*``."""
         return self.scale.with_deltas(self._matching("runs", recipe or ""))
 
     def measure(self, name: str) -> MeasureSpec:
         """A measure with its arguments and seeds at this scale."""
         spec = self.artifacts_file.measures[name]
         deltas = self._matching("measures", name)
-        seeds = [one.seeds for one in (spec, *deltas) if one.seeds]
+        seeds = [layer.seeds for layer in (spec, *deltas) if layer.seeds]
         args = merge(spec.args, *(delta.args for delta in deltas))
         return spec.model_copy(update={"args": args, "seeds": seeds[-1] if seeds else None})
 
     def without(self, recipe: str) -> bool:
         """Whether this scale leaves a recipe out."""
-        return any(match(recipe, one) for layer in self.layers.values() for one in layer.without)
+        return any(
+            match(recipe, patterns) for layer in self.layers.values() for patterns in layer.without
+        )
 
     @property
     def lists_changes(self) -> bool:

@@ -288,7 +288,7 @@ def refuse_unmatched(what: str, patterns: str, names: Iterable[str]) -> None:
 
 def _sentence(model: type[BaseModel], error: ValidationError, where: str, data: Any) -> str:
     # A misspelt key also makes the right one missing: the misspelling says more.
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    first = min(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")
     place = [str(part) for part in first["loc"]]
     field = ".".join(place)
     if first["type"] == "missing":

@@ -49,7 +49,7 @@ class Settings(Strict):
 
 
 class Resources(Strict):
-    """What one job asks of the scheduler: so many nodes, and so much of each."""
+    """What one node of the plan asks of the scheduler: so many machines, and so much of each."""
 
     nodes: PositiveInt = Field(1, description="of a training, which shares its steps among them")
     gpus: NonNegativeInt = 0
@@ -58,11 +58,11 @@ class Resources(Strict):
     runtime: PositiveInt = Field(30, description="minutes, at most what the partition allows")
 
 
-class Jobs(Strict):
-    """How often a recipe is run, how its trainings are watched, and what its jobs ask for."""
+class RunSettings(Strict):
+    """How often a recipe is run, how its trainings are watched, and what its nodes ask for."""
 
     seeds: PositiveInt = Field(1, description="runs of each recipe, seeded 0, 1, ...")
-    seeds_per_job: PositiveInt = Field(1, description="runs that one training job does in turn")
+    seeds_per_training: PositiveInt = Field(1, description="runs that one training does in turn")
     validate_every: PositiveInt | None = Field(
         None,
         description="epochs between validations of a classifier or a segmenter in training; they "
@@ -73,18 +73,20 @@ class Jobs(Strict):
     )
     resources: dict[Step, Resources] = {}
 
-    def with_deltas(self, deltas: Iterable[Jobs]) -> Jobs:
+    def with_deltas(self, deltas: Iterable[RunSettings]) -> RunSettings:
         """Return these settings with what `deltas` set laid over them, in their order."""
-        own = set(Jobs.model_fields)
-        written = (one.model_dump(include=own, exclude_unset=True) for one in (self, *deltas))
-        return Jobs.model_validate(merge({}, *written))
+        own = set(RunSettings.model_fields)
+        written = (
+            settings.model_dump(include=own, exclude_unset=True) for settings in (self, *deltas)
+        )
+        return RunSettings.model_validate(merge({}, *written))
 
     def resources_of(self, step: Step) -> Resources:
-        """Return what a job of this step asks for."""
+        """Return what a node of this step asks for."""
         return self.resources.get(step, Resources())
 
 
-class Scale(Jobs):
+class Scale(RunSettings):
     """``configs/scales/<name>.yaml``: what a scale is for every paper."""
 
     extends: str | None = Field(None, description="the scale whose values these are laid over")

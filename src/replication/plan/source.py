@@ -51,7 +51,9 @@ def code_of(path: Path) -> str:
             node.exc.args, node.exc.keywords = [], []
         if isinstance(node, ast.Assert):
             node.msg = None
-        waiting += (one for one in ast.iter_child_nodes(node) if isinstance(one, _WITH_STATEMENTS))
+        waiting += (
+            child for child in ast.iter_child_nodes(node) if isinstance(child, _WITH_STATEMENTS)
+        )
     return ast.unparse(tree)
 
 

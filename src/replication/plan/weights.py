@@ -1,6 +1,6 @@
 """The registry of published weights, ``configs/weights.yaml``, as typed objects.
 
-Jobs read the weights from one safetensors file, see `replication.engine.weights`.
+What runs reads the weights from one safetensors file, see `replication.engine.weights`.
 """
 
 from __future__ import annotations

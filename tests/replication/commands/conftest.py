@@ -233,7 +233,7 @@ def make(checkout, draw):
             run.seed_folder(seed).mkdir(parents=True, exist_ok=True)
             run.weights(seed).write_text(f"{run.name} {seed} {number}")
             digests[str(seed)] = sha256(run.weights(seed))
-        for seeds in run.jobs:
+        for seeds in run.trainings:
             own = {str(seed): digests[str(seed)] for seed in seeds}
             outcome = {"sha256": own, "facts": dict.fromkeys(own, facts)}
             complete(catalog.training_node(run, seeds).model_copy(update={"code": code}), outcome)

@@ -111,7 +111,7 @@ def test_a_plan_of_several_targets_counts_what_they_share_once(vitrail, catalog,
     ]
     one, other, both = figures
     assert both["targets"] == ["tiny_table1", "tiny_table2"]
-    assert both["jobs"]["train"]["missing"] == 3  # plain, mixup, tuned
+    assert both["nodes"]["train"]["missing"] == 3  # plain, mixup, tuned
     sums = [one[key]["all"][0] + other[key]["all"][0] for key in HOURS]
     assert all(0 < both[key]["all"][0] < total for key, total in zip(HOURS, sums, strict=True))
     assert both["evaluation_hours"]["not_priced"] == []

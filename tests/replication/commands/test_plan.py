@@ -22,7 +22,7 @@ def checkpoint(run, seed, step):
     path.touch()
 
 
-def test_jobs_are_done_resumable_or_missing_by_their_files(vitrail, catalog):
+def test_trainings_are_done_resumable_or_missing_by_their_files(vitrail, catalog):
     here = catalog()
     plain, mixup = (here.paper("tiny").run(name) for name in ("plain", "mixup"))
     weights = plain.seed_folder(0) / "weights.safetensors"
@@ -81,7 +81,7 @@ def test_a_job_of_more_than_a_day_is_told_for_several_nodes(vitrail, checkout):
         json.dumps({"recipes": {"mixup": delta}, "runs": {"mixup": {"resources": resources}}})
     )
     out = vitrail("plan", "tiny_table1", "--scale", "full").out
-    trainings, days = out.split("Days of a job on several nodes")
+    trainings, days = out.split("Days of a training on several machines")
     assert line(trainings, "mixup")[-2:] == ["on", "2"]
     gpus, low, _, high, half, _, _, none = line(days.split("Training")[0], "mixup")[1:]
     assert (gpus, none) == ("1", "-")
@@ -150,8 +150,8 @@ def test_a_weekend_on_one_gpu_takes_the_hours_that_its_page_says(root, monkeypat
 @pytest.mark.parametrize("scale", ["workstation", "workstation-imagenet"])
 def test_a_job_of_a_workstation_takes_one_gpu_at_most_and_is_on_one_node(root, scale):
     here = load_catalog(root, scale=scale)
-    jobs = [here.resources(one) for one in (*here.runs.values(), *here.measurements.values())]
-    assert {(one.nodes, one.gpus) for one in jobs} == {(1, 0), (1, 1)}
+    asked = [here.resources(node) for node in (*here.runs.values(), *here.measurements.values())]
+    assert {(each.nodes, each.gpus) for each in asked} == {(1, 0), (1, 1)}
 
 
 def test_what_is_evaluated_on_imagenet_is_published_and_not_trained(root):

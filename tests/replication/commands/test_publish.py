@@ -302,7 +302,7 @@ def test_every_seeds_weights_must_be_of_such_a_commit_too(made, publish, rewrite
     text = refusal(publish())
     assert f"{record}: it " in text
     assert fault in text
-    assert f"rm -r {' '.join(str(run.seed_folder(seed)) for seed in run.jobs[0])} " in text
+    assert f"rm -r {' '.join(str(run.seed_folder(seed)) for seed in run.trainings[0])} " in text
 
 
 def test_a_table_whose_record_is_gone_is_refused(both, publish):

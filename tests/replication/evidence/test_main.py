@@ -52,7 +52,7 @@ def measure(catalog, numbers):
 
 def train(catalog, run, **facts):
     """Leave the records of a run's trainings, which say `facts` of each seed."""
-    for seeds in run.jobs:
+    for seeds in run.trainings:
         outcome = {
             "sha256": {str(seed): f"{seed:064x}" for seed in seeds},
             "facts": {str(seed): {"device": DEVICE, **facts} for seed in seeds},
@@ -226,13 +226,13 @@ def test_the_report_of_nothing_says_what_to_build(catalog):
     assert "Not built: `snakemake template_table1 --config scale=laptop`" in page
 
 
-def test_the_cost_counts_jobs_that_did_not_note_their_time(catalog):
+def test_the_cost_counts_nodes_that_did_not_note_their_time(catalog):
     assert results(catalog).cost == Cost()
     measure(catalog, NUMBERS)
     cost = results(catalog).cost
     runs = sum(len(run.seeds) for run in catalog.runs.values())
     assert dict(cost.seconds) == {DEVICE: 30.0 * len(catalog.measurements)}
-    assert (cost.jobs, cost.silent) == (runs + len(catalog.measurements), runs)
+    assert (cost.counted, cost.silent) == (runs + len(catalog.measurements), runs)
 
 
 def test_the_cost_is_the_time_of_every_device(catalog):

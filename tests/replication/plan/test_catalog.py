@@ -135,10 +135,10 @@ def test_deltas_are_laid_in_order_with_the_most_particular_last(small_checkout, 
     assert template(small_checkout, scale="full").run("wide").recipe.schedule.epochs == 300
 
 
-def test_seeds_are_shared_out_among_jobs(small_checkout, edit):
-    edit(LAPTOP, {"runs": {"*": {"seeds": 5, "seeds_per_job": 2}}})
+def test_seeds_are_shared_out_among_trainings(small_checkout, edit):
+    edit(LAPTOP, {"runs": {"*": {"seeds": 5, "seeds_per_training": 2}}})
     run = template(small_checkout).run("wide")
-    assert run.jobs == ((0, 1), (2, 3), (4,))
+    assert run.trainings == ((0, 1), (2, 3), (4,))
     assert run.records[0].name == "trained-0-1.json"
 
 
@@ -166,9 +166,9 @@ def test_what_an_artifact_trains_are_its_runs_behind_their_sources(small_checkou
     assert list(catalog.runs.values()) == list(runs)
 
 
-def test_a_fine_tuning_waits_for_the_jobs_that_train_its_seeds(small_checkout, edit):
+def test_a_fine_tuning_waits_for_those_that_train_its_seeds(small_checkout, edit):
     edit("recipes.yaml", widths(tuned=FROM_WIDE))
-    edit(LAPTOP, runs(wide={"seeds": 5, "seeds_per_job": 2}, tuned={"seeds": 3}))
+    edit(LAPTOP, runs(wide={"seeds": 5, "seeds_per_training": 2}, tuned={"seeds": 3}))
     run = template(small_checkout).run("tuned")
     assert [path.name for path in run.source.records_of((1, 2))] == [
         "trained-0-1.json", "trained-2-3.json"
@@ -243,15 +243,15 @@ def test_a_fine_tuning_of_a_stand_in_is_a_stand_in(small_checkout, edit):
 def test_a_pattern_of_recipes_has_seeds_and_resources_of_its_own(small_checkout, edit):
     train = {"gpus": 2, "threads": 20, "mem_mb": 90000}
     patterns = {
-        "*": {"seeds": 2, "seeds_per_job": 2},
+        "*": {"seeds": 2, "seeds_per_training": 2},
         "wi*": {"seeds": 5, "resources": {"train": train}},
     }
     edit(FULL, runs(**patterns))
     catalog = load_catalog(small_checkout, scale="full")
     paper = catalog.paper("template")
     narrow, wide = paper.run("narrow"), paper.run("wide")
-    assert (narrow.seeds, narrow.jobs) == ((0, 1), ((0, 1),))
-    assert (len(wide.seeds), len(wide.jobs)) == (5, 3)
+    assert (narrow.seeds, narrow.trainings) == ((0, 1), ((0, 1),))
+    assert (len(wide.seeds), len(wide.trainings)) == (5, 3)
     runtime = catalog.scale.resources_of("train").runtime
     assert catalog.resources(wide).model_dump() == {**train, "nodes": 1, "runtime": runtime}
     assert catalog.resources(narrow) == catalog.scale.resources_of("train")
@@ -278,7 +278,7 @@ def test_a_training_is_planned_with_the_code_that_its_record_names(small_checkou
     places = {"runs_root": str(small_checkout / "runs")}
     here = load_catalog(small_checkout, **places)
     run = here.paper("template").run("wide")
-    (seeds,) = run.jobs
+    (seeds,) = run.trainings
 
     def planned(**options):
         return load_catalog(small_checkout, **places, **options).training_node(run, seeds)
@@ -479,7 +479,7 @@ def test_every_record_of_a_scale_has_its_node_and_no_other_file_has_one(small_ch
 
 def test_the_inputs_of_a_node_are_the_records_that_it_reads(small_checkout, edit):
     edit("recipes.yaml", widths(tuned=FROM_WIDE))
-    edit(LAPTOP, runs(**{"*": {"seeds": 2, "seeds_per_job": 1}}))
+    edit(LAPTOP, runs(**{"*": {"seeds": 2, "seeds_per_training": 1}}))
     catalog = load_catalog(small_checkout)
     paper = catalog.paper("template")
     tuned, digits = paper.run("tuned"), catalog.receipt_of("digits")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from replication.plan.catalog import load_catalog
-from replication.plan.nodes import parse_node, read_needs, read_node
+from replication.plan.nodes import parse_node, parse_target, read_needs, read_node, target_of
 from vitrail.errors import VitrailError
 
 KINDS = ("training", "measurement", "rendering", "report")
@@ -19,7 +19,7 @@ def nodes(small_checkout):
     paper = catalog.paper("template")
     run = paper.run("wide")
     return {
-        "training": catalog.training_node(run, run.jobs[0]),
+        "training": catalog.training_node(run, run.trainings[0]),
         "measurement": catalog.measurement_node(paper.measurement("accuracy", "wide")),
         "rendering": catalog.rendering_node(paper.artifacts["table1"]),
         "report": catalog.report_node,
@@ -179,7 +179,7 @@ def test_an_unknown_field_is_refused(nodes):
 def test_a_segmenters_configuration_that_was_edited_is_refused(root):
     catalog = load_catalog(root, scale="laptop")
     run = catalog.paper("shift").run("a_swin_upernet-ade20k-circular")
-    node = catalog.training_node(run, run.jobs[0])
+    node = catalog.training_node(run, run.trainings[0])
     files = node.recipe.model.files
     assert len(files) == 2
     for name, code in files.items():
@@ -196,3 +196,11 @@ def test_the_rules_read_inputs_identity_and_resources(nodes):
         "identity": node.identity,
         **node.resources.model_dump(),
     }
+
+
+def test_the_name_of_a_target_is_taken_apart_at_the_longest_paper():
+    papers = ("octic", "octic_more", "shift")
+    for paper in papers:
+        assert parse_target(target_of(paper, "table_1"), papers) == (paper, "table_1")
+    assert parse_target("octics_table1", papers) is None
+    assert parse_target("table1", papers) is None

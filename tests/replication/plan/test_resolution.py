@@ -43,11 +43,11 @@ def without_each_line(written):
 
 
 def resolved(paper):
-    """All that a scale decides of a paper's jobs."""
+    """All that a scale decides of a paper's nodes."""
     measures = {name: paper.measure(name) for name in paper.artifacts_file.measures}
     return {
         "recipes": {name: paper.recipe(name).canonical_json() for name in paper.recipes},
-        "jobs": [paper.jobs(name) for name in (*paper.recipes, None)],
+        "runs": [paper.run_settings(name) for name in (*paper.recipes, None)],
         "measures": {name: (spec.args, spec.seeds) for name, spec in measures.items()},
         "datasets": [
             [paper.stand_ins.get(dataset, dataset) for dataset in spec.datasets]
@@ -158,9 +158,15 @@ def test_seeds_resources_and_arguments_are_merged_pattern_by_pattern(small_check
         "measures: {'*': {args: {a: {b: 1}}}, accuracy: {args: {a: {c: 2}}, seeds: 1}}",
     )
     paper = load_catalog(small_checkout, scale="laptop").paper("template")
-    assert (paper.jobs("narrow").seeds, paper.jobs("wide").seeds, paper.jobs().seeds) == (2, 5, 2)
-    assert paper.jobs("wide").resources_of("train").mem_mb == 7
-    assert paper.jobs("wide").resources_of("evaluate") == paper.scale.resources_of("evaluate")
+    assert (
+        paper.run_settings("narrow").seeds,
+        paper.run_settings("wide").seeds,
+        paper.run_settings().seeds,
+    ) == (2, 5, 2)
+    assert paper.run_settings("wide").resources_of("train").mem_mb == 7
+    assert paper.run_settings("wide").resources_of("evaluate") == paper.scale.resources_of(
+        "evaluate"
+    )
     assert (paper.measure("accuracy").args, paper.measure("accuracy").seeds) == (
         {"a": {"b": 1, "c": 2}}, 1
     )  # fmt: skip

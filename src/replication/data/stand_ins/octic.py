@@ -100,7 +100,10 @@ def places(folder: Path, split: Split) -> Pictures:
 
     Features of `shapes` are judged on them in Table 7, as Places365 shows scenes and no things.
     """
-    random, regions = stream("places", split), [one for found in REGIONS.values() for one in found]
+    random, regions = (
+        stream("places", split),
+        [region for found in REGIONS.values() for region in found],
+    )
     labels = np.arange(IMAGES[split] // 4) % len(regions)
     pixels = [_crop([regions[label]], split, random) for label in labels]
     return _pictures([np.stack(pixels)], [labels])

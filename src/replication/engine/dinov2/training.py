@@ -38,47 +38,47 @@ if TYPE_CHECKING:
 SAVED = ("student", "teacher", "targets", "optimizer")  # all else follows from the step's number
 
 
-def train(job: TrainingRun[SelfSupervisionRecipe]) -> Path:
+def train(run: TrainingRun[SelfSupervisionRecipe]) -> Path:
     """Train a run, or go on where an earlier attempt ended (octic, Sec. 4.2).
 
     As `replication.engine.loop.train`, whose errors these are. The weights are those of the
     teacher's backbone; earlier teachers are kept as `teacher_file` says.
     """
-    require_start(job)
-    run = _SelfSupervisionLoop(job, Team.assemble(job.device))
-    with run.held() as unfinished:
+    require_start(run)
+    loop = _SelfSupervisionLoop(run, Team.assemble(run.device))
+    with loop.held() as unfinished:
         if unfinished:
-            run.train()
-    return run.weights
+            loop.train()
+    return loop.weights
 
 
 class _SelfSupervisionLoop(TrainingLoop):
     """One backbone in training."""
 
-    job: TrainingRun[SelfSupervisionRecipe]
+    run: TrainingRun[SelfSupervisionRecipe]
     trainer: SelfSupervisionTrainer
     remedy = "lower optimizer.lr or lengthen schedule.warmup_steps"
 
     def _initial_model(self) -> nn.Module:
-        recipe, initial = self.job.recipe, self.job.initial
-        seed_everything("initial weights", self.job.seed)
+        recipe, initial = self.run.recipe, self.run.initial
+        seed_everything("initial weights", self.run.seed)
         backbone = build_from(recipe, 0, initial) if initial else build_model(recipe, 0)
         check_image_size(backbone.to(self.team.device), recipe, self.team.device)
         return Network(recipe, backbone)
 
     def _augmented(self, images: Any) -> TrainingSamples:
-        transform: Any = MultiCrop(self.job.recipe, self.job.dataset)
-        return TrainingSamples(images, transform, self.job.seed)
+        transform: Any = MultiCrop(self.run.recipe, self.run.dataset)
+        return TrainingSamples(images, transform, self.run.seed)
 
     def _trainer(self, model: nn.Module, steps_per_epoch: int) -> SelfSupervisionTrainer:
         assert isinstance(model, Network)
-        return SelfSupervisionTrainer(model, self.job.recipe, self.job.seed, self.team)
+        return SelfSupervisionTrainer(model, self.run.recipe, self.run.seed, self.team)
 
     def _keep(self, step: int) -> None:
-        schedule, file = self.job.recipe.schedule, teacher_file(self.job.folder, step)
+        schedule, file = self.run.recipe.schedule, teacher_file(self.run.folder, step)
         if step % schedule.save_teacher_steps == 0 and self.team.leads:
             teacher = self.trainer.result.state_dict()
-            save_weights(teacher, file, self.job.recipe, self.job.seed)
+            save_weights(teacher, file, self.run.recipe, self.run.seed)
 
     def _validate(self) -> dict[str, float]:
         """Nothing: teachers are kept on the way, for `probes.progress` to judge."""
@@ -86,8 +86,8 @@ class _SelfSupervisionLoop(TrainingLoop):
 
     def _signs(self, journal: Journal) -> dict[str, float]:
         signs = self.trainer.signs()
-        past_warmup = self.losses.step > self.job.recipe.schedule.warmup_steps
-        if past_warmup and (fault := collapse(signs, self.job.recipe.head.prototypes)):
+        past_warmup = self.losses.step > self.run.recipe.schedule.warmup_steps
+        if past_warmup and (fault := collapse(signs, self.run.recipe.head.prototypes)):
             journal.say(f"the features collapse: {fault}; raise koleo_weight, lower optimizer.lr")
         return signs
 
@@ -111,7 +111,7 @@ class SelfSupervisionTrainer:
         self.scheduler = Schedules(recipe, self.optimizer)
         named = list(self.student.named_parameters())
         self.clipped = [  # apart: the backbone, and the heads
-            [one for name, one in named if name.startswith("backbone.") == of_backbone]
+            [parameter for name, parameter in named if name.startswith("backbone.") == of_backbone]
             for of_backbone in (True, False)
         ]
         self.parallel = DistributedDataParallel(self.student) if team.world > 1 else self.student
@@ -143,7 +143,7 @@ class SelfSupervisionTrainer:
     def _seen(self, step: int, batch: MicroBatch) -> tuple[int, list[Tensor], Tensor]:
         """A micro-batch's number, its crops view by view, and the masks of the global ones."""
         device, spec = self.team.device, self.recipe.masks
-        crops = [by_view(one.to(device, non_blocking=True)) for one in batch.images]
+        crops = [by_view(crop.to(device, non_blocking=True)) for crop in batch.images]
         patch = self.student.backbone.patch_embed.patch_size
         grid = (crops[0].shape[-2] // patch[0], crops[0].shape[-1] // patch[1])
         seed_everything("masks", self.seed, step, batch.index)
@@ -158,9 +158,11 @@ class SelfSupervisionTrainer:
         with autocast(self.team.device.type, self.recipe.precision):
             seen = [self.teacher(crops[:1], [None], mask) for _, crops, mask in micros]
         temperature = self.scheduler.teacher_temperature(step)
-        of_cls = self.targets["cls"]([one.logits[0] for one in seen], temperature, self.team)
-        of_patch = self.targets["patch"]([one.patch_logits for one in seen], temperature, self.team)
-        self.last = torch.cat(of_cls), torch.cat([one.features.chunk(2)[0] for one in seen])
+        of_cls = self.targets["cls"]([view.logits[0] for view in seen], temperature, self.team)
+        of_patch = self.targets["patch"](
+            [view.patch_logits for view in seen], temperature, self.team
+        )
+        self.last = torch.cat(of_cls), torch.cat([view.features.chunk(2)[0] for view in seen])
         return of_cls, of_patch
 
     def _losses(self, seen: Any, of_cls: Tensor, of_patch: Tensor, mask: Tensor) -> Tensor:

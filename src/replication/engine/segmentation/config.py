@@ -103,29 +103,29 @@ def build_model(recipe: SegmentationRecipe, classes: int) -> nn.Module:
     return model.to(torch.get_default_device())
 
 
-def initial_segmenter(job: TrainingRun[SegmentationRecipe]) -> nn.Module:
+def initial_segmenter(run: TrainingRun[SegmentationRecipe]) -> nn.Module:
     """Make the segmenter of a recipe without steps: with published weights of all of it, if any.
 
     Errors as `build_model`; or the weights are missing, changed, or of another segmenter.
     """
-    initial = _published(job)
-    seed_everything("initial weights", job.seed)
-    model = build_model(job.recipe, job.dataset.classes)
+    initial = _published(run)
+    seed_everything("initial weights", run.seed)
+    model = build_model(run.recipe, run.dataset.classes)
     if initial is not None:
         load_segmenter(model, initial)
     return model
 
 
-def _published(job: TrainingRun[SegmentationRecipe]) -> Path | None:
+def _published(run: TrainingRun[SegmentationRecipe]) -> Path | None:
     """The published weights that a run starts from, if it does."""
-    if job.initial is not None:
-        require_as_noted(job.initial)
-    elif job.recipe.model.pretrained:
+    if run.initial is not None:
+        require_as_noted(run.initial)
+    elif run.recipe.model.pretrained:
         raise VitrailError(
-            f"the recipe starts from the published weights {job.recipe.model.pretrained} and was "
+            f"the recipe starts from the published weights {run.recipe.model.pretrained} and was "
             "given none: pass their file as `initial`"
         )
-    return job.initial
+    return run.initial
 
 
 def image_shape(recipe: SegmentationRecipe) -> tuple[int, int, int]:
@@ -134,26 +134,26 @@ def image_shape(recipe: SegmentationRecipe) -> tuple[int, int, int]:
     return 3, height, width
 
 
-def training_config(job: TrainingRun[SegmentationRecipe], world: int, on_gpu: bool) -> Config:
+def training_config(run: TrainingRun[SegmentationRecipe], world: int, on_gpu: bool) -> Config:
     """Make the configuration that mmengine's Runner trains by, in one of `world` processes.
 
     Errors as `load_config`; or the processes cannot share the batch, published weights are missing
     or changed, or the configuration accumulates gradients.
     """
-    recipe, size = job.recipe, job.recipe.batch.size
+    recipe, size = run.recipe, run.recipe.batch.size
     if size % world:
         raise VitrailError(
             f"batch.size {size} cannot be shared by {world} processes: start a divisor of it"
         )
-    initial = _published(job)
-    config = load_config(recipe, job.dataset.classes, synchronised=world > 1 and on_gpu)
+    initial = _published(run)
+    config = load_config(recipe, run.dataset.classes, synchronised=world > 1 and on_gpu)
     if config.optim_wrapper.get("accumulative_counts", 1) != 1:
         raise VitrailError(
             "optim_wrapper.accumulative_counts is "
             f"{config.optim_wrapper.accumulative_counts}, and a resumed training would lose what "
             "is accumulated: set it to 1 and lower batch.size, or start more processes"
         )
-    _place_data(config, job.dataset, job.data_root)
+    _place_data(config, run.dataset, run.data_root)
     if initial is not None:
         config.model.backbone.init_cfg = {"type": "Pretrained", "checkpoint": str(initial)}
     config.model_wrapper_cfg = {
@@ -162,8 +162,8 @@ def training_config(job: TrainingRun[SegmentationRecipe], world: int, on_gpu: bo
         "device_ids": None,  # where the parameters are: the default is wrong on a CPU
     }
     _stretch(config, recipe.schedule.steps)
-    _count_samples(config, job.seed, size // world, job.workers)
-    for split in ("val", "test"):  # evaluation is a job of its own
+    _count_samples(config, run.seed, size // world, run.workers)
+    for split in ("val", "test"):  # evaluation is a node of its own
         for part in ("cfg", "dataloader", "evaluator"):
             config[f"{split}_{part}"] = None
     config.default_hooks = {
@@ -173,7 +173,7 @@ def training_config(job: TrainingRun[SegmentationRecipe], world: int, on_gpu: bo
         **dict.fromkeys(("runtime_info", "logger", "checkpoint", "sampler_seed")),
     }
     config.visualizer = None
-    config.randomness = {"seed": job.seed}
+    config.randomness = {"seed": run.seed}
     config.launcher = "pytorch" if world > 1 else "none"
     config.log_level = "ERROR"  # the journal tells of progress
     return config
@@ -208,12 +208,12 @@ def _refuse_unknown(options: dict[str, Any], config: Config) -> None:
 def _with_tuples(value: Any) -> Any:
     """Make pairs of numbers tuples: MMSegmentation insists on them for sizes; YAML has none."""
     if isinstance(value, dict):
-        return {key: _with_tuples(one) for key, one in value.items()}
+        return {key: _with_tuples(item) for key, item in value.items()}
     if not isinstance(value, list):
         return value
-    if len(value) == 2 and all(isinstance(one, int | float) for one in value):
+    if len(value) == 2 and all(isinstance(item, int | float) for item in value):
         return tuple(value)
-    return [_with_tuples(one) for one in value]
+    return [_with_tuples(item) for item in value]
 
 
 def _listed(value: Any) -> list[Any]:

@@ -42,23 +42,23 @@ if TYPE_CHECKING:
     from replication.engine.recipes.segmentation import SegmentationRecipe
 
 
-def train(job: TrainingRun[SegmentationRecipe]) -> Path:
+def train(run: TrainingRun[SegmentationRecipe]) -> Path:
     """Train a run, or go on where an earlier attempt ended.
 
-    As `replication.engine.loop.train`, whose errors these are; `job.initial` holds the published
+    As `replication.engine.loop.train`, whose errors these are; `run.initial` holds the published
     weights of the backbone, without which the seed decides its weights, too, or those of the whole
     segmenter where the recipe has no steps.
 
     The run folder also gets training_config.py, as mmengine resolved it, and what mmseg's tools and
     `init_model` open: config.py and mmseg.pth, the weights as a checkpoint of mmengine's.
     """
-    run = _SegmentationLoop(job, Team.assemble(job.device))
-    with run.held() as unfinished:
-        if unfinished and job.recipe.schedule.steps:
-            run.train()
+    loop = _SegmentationLoop(run, Team.assemble(run.device))
+    with loop.held() as unfinished:
+        if unfinished and run.recipe.schedule.steps:
+            loop.train()
         elif unfinished:
-            run.keep_initial_weights()
-    return run.weights
+            loop.keep_initial_weights()
+    return loop.weights
 
 
 class _SegmentationLoop(RunFolder, Hook):
@@ -67,45 +67,45 @@ class _SegmentationLoop(RunFolder, Hook):
     Before a step it sets the randomness; after it, it logs, judges, saves and stops.
     """
 
-    job: TrainingRun[SegmentationRecipe]
+    run: TrainingRun[SegmentationRecipe]
     state: dict[str, Any] | None  # of a checkpoint, until it is restored
     samples: ValidationSamples | None = None
     signal, done, lr = 0, 0, 0.0
 
     def keep_initial_weights(self) -> None:
         """Save the weights that training would start from as the run's result."""
-        model = self.team.together(lambda: initial_segmenter(self.job))
+        model = self.team.together(lambda: initial_segmenter(self.run))
         self.team.from_lead(lambda: self.finish(model.state_dict(), 0))
 
     def finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
         """Write the results for mmseg's tools, too."""
-        job = self.job
-        config = test_config(job.recipe, job.dataset, job.data_root)
+        run = self.run
+        config = test_config(run.recipe, run.dataset, run.data_root)
         known = DATASETS.get(config.test_dataloader.dataset.type).METAINFO
-        meta = {"iter": steps, "seed": job.seed, "dataset_meta": known, "cfg": config.pretty_text}
+        meta = {"iter": steps, "seed": run.seed, "dataset_meta": known, "cfg": config.pretty_text}
         content = io.BytesIO()
         state = {name: value.detach().cpu() for name, value in weights.items()}
         torch.save({"meta": meta, "state_dict": state}, content)
-        with atomic_path(job.folder / "mmseg.pth") as partial_file:
+        with atomic_path(run.folder / "mmseg.pth") as partial_file:
             partial_file.write_bytes(content.getvalue())
-        write_atomically(job.folder / "config.py", config.pretty_text)
+        write_atomically(run.folder / "config.py", config.pretty_text)
         super().finish(weights, steps)
 
     def train(self) -> None:
         """Take the steps that remain, and save the weights after the last."""
-        job, team = self.job, self.team
-        config = team.together(lambda: training_config(job, team.world, team.device.type == "cuda"))
-        steps, size = job.recipe.steps(job.dataset.train_images), job.recipe.batch.size
-        self.per_epoch = max(1, job.dataset.train_images // size)
+        run, team = self.run, self.team
+        config = team.together(lambda: training_config(run, team.world, team.device.type == "cuda"))
+        steps, size = run.recipe.steps(run.dataset.train_images), run.recipe.batch.size
+        self.per_epoch = max(1, run.dataset.train_images // size)
         self.checkpoint = team.from_lead(self.checkpoints.latest)
         first, self.state = self.checkpoints.load(self.checkpoint) if self.checkpoint else (0, None)
-        told = {"silent": not team.leads, "tensorboard": job.tensorboard}
+        told = {"silent": not team.leads, "tensorboard": run.tensorboard}
         with (
             tempfile.TemporaryDirectory(prefix="vitrail-") as config.work_dir,
             Interruption() as self.interruption,
-            Journal(job.folder, first, steps, self.per_epoch, size, **told) as self.journal,
+            Journal(run.folder, first, steps, self.per_epoch, size, **told) as self.journal,
         ):
-            team.together(lambda: check_layout(job.dataset, job.data_root))
+            team.together(lambda: check_layout(run.dataset, run.data_root))
             runner = self._runner(config)
             runner.register_hook(self, "LOWEST")
             try:
@@ -126,7 +126,7 @@ class _SegmentationLoop(RunFolder, Hook):
     def _runner(self, config: Any) -> Runner:
         """Build all that trains; processes talk to each other meanwhile."""
         if self.team.leads:
-            write_atomically(self.job.folder / "training_config.py", config.pretty_text)
+            write_atomically(self.run.folder / "training_config.py", config.pretty_text)
         mmengine.device.utils.DEVICE = self.team.device.type  # else a GPU wherever there is one
         # Else runs that begin in one second, in one process, share the Runner's global objects.
         config.experiment_name = Path(config.work_dir).name
@@ -138,7 +138,7 @@ class _SegmentationLoop(RunFolder, Hook):
             runner.param_schedulers = runner.build_param_scheduler(runner.param_schedulers)
         except Exception as error:  # the configuration's parts may raise anything
             raise VitrailError(
-                f"configuration '{self.job.recipe.model.name}' cannot be trained "
+                f"configuration '{self.run.recipe.model.name}' cannot be trained "
                 f"({first_line(error)}): correct the file, or model.args and options of the recipe"
             ) from None
         return runner
@@ -154,12 +154,12 @@ class _SegmentationLoop(RunFolder, Hook):
         self.losses = Losses(self.team, self.done, losses)
         self.team.from_lead(partial(self.attempts.begin, self.done))
         self.saved_at = time.monotonic()
-        stop_after = self.job.stop_after
+        stop_after = self.run.stop_after
         runner.train_loop.stop_training = stop_after is not None and self.done >= stop_after
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         """Let the step's randomness follow from its number."""
-        seed_everything("step", self.job.seed, batch_idx, self.team.rank)
+        seed_everything("step", self.run.seed, batch_idx, self.team.rank)
         self.lr = runner.optim_wrapper.get_lr()["lr"][0]
 
     def after_train_iter(
@@ -168,8 +168,8 @@ class _SegmentationLoop(RunFolder, Hook):
         """Note the loss; log, save and stop where it is time to."""
         self.done, steps = batch_idx + 1, runner.max_iters
         self.losses.add(outputs["loss"].detach().float())
-        end = self.done in (steps, self.job.stop_after)
-        due = end or time.monotonic() - self.saved_at >= self.job.checkpoint_seconds
+        end = self.done in (steps, self.run.stop_after)
+        due = end or time.monotonic() - self.saved_at >= self.run.checkpoint_seconds
         signal = self.interruption.signal
         self.signal, save = self.team.largest(signal, due or signal > 0)
         log = self.done % LOG_STEPS == 0 or self.done == steps
@@ -177,7 +177,7 @@ class _SegmentationLoop(RunFolder, Hook):
             self._require(self.losses.read())
         if log:
             self.journal.record(self.done, self.losses.mean(), self.lr)
-        if is_due(self.done, self.job.validate_every, self.per_epoch, steps) and not self.signal:
+        if is_due(self.done, self.run.validate_every, self.per_epoch, steps) and not self.signal:
             self.journal.validated(self.done, self._validate(_model_of(runner)))
         if log or save:
             self.team.from_lead(partial(self.attempts.note, self.done))
@@ -187,9 +187,9 @@ class _SegmentationLoop(RunFolder, Hook):
 
     def _validate(self, model: nn.Module) -> dict[str, float]:
         """mIoU, mAcc and aAcc on the validation split, of which each process judges its share."""
-        team, job = self.team, self.job
+        team, run = self.team, self.run
         device = str(team.device)
-        trained = Trained(device, job.data_root, job.seed, job.recipe, job.dataset, model)
+        trained = Trained(device, run.data_root, run.seed, run.recipe, run.dataset, model)
         model.eval()
         areas = team.together(partial(self._judge_share, trained))
         model.train()
@@ -211,7 +211,7 @@ class _SegmentationLoop(RunFolder, Hook):
                 scheduler.load_state_dict(own)
         except (RuntimeError, ValueError, KeyError) as error:
             raise VitrailError(
-                f"{self.checkpoint} does not fit configuration '{self.job.recipe.model.name}' "
+                f"{self.checkpoint} does not fit configuration '{self.run.recipe.model.name}' "
                 f"({first_line(error)}): the code has changed since; delete "
                 f"{self.checkpoints.folder} to train from the start"
             ) from None
@@ -227,10 +227,10 @@ class _SegmentationLoop(RunFolder, Hook):
             self.team.from_lead(lambda: self.finish(weights, self.done))
             return
         state = {
-            "meta": {"iter": self.done, "epoch": 0, "seed": self.job.seed},
+            "meta": {"iter": self.done, "epoch": 0, "seed": self.run.seed},
             "state_dict": weights,
             "optimizer": runner.optim_wrapper.state_dict(),
-            "param_schedulers": [one.state_dict() for one in runner.param_schedulers],
+            "param_schedulers": [scheduler.state_dict() for scheduler in runner.param_schedulers],
             "message_hub": {"log_scalars": {}, "runtime_info": {}, "resumed_keys": {}},
             "losses": self.losses.unlogged,
         }
@@ -241,7 +241,7 @@ class _SegmentationLoop(RunFolder, Hook):
         """Stop a training that has diverged; what it saved before then stays."""
         if fault:
             raise VitrailError(
-                f"{self.job.folder}: {fault} (lr {self.lr:.3g}), the last good checkpoint is "
+                f"{self.run.folder}: {fault} (lr {self.lr:.3g}), the last good checkpoint is "
                 f"{self.checkpoint}: lower options.optim_wrapper.optimizer.lr, or lengthen the "
                 "warm-up in options.param_scheduler"
             )
