@@ -730,6 +730,9 @@ class Catalog:
         for kind in ("table", "figure"):
             chosen = (artifact for artifact in everything if artifact.kind == kind)
             add(f"{kind}s", f"every {kind} of every paper", chosen)
+        # After the lead paper's short names, of which this would be one.
+        proofs = (artifact for artifact in everything if artifact.name == "proofs")
+        add("proofs", "what holds for any weights, at full size, with negative controls", proofs)
         whole = "every table and figure of every paper, and the report"
         add("all", whole, everything, *self.reports)
         return targets

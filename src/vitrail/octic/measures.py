@@ -16,7 +16,6 @@ from torch import nn
 
 from vitrail.errors import VitrailError
 from vitrail.factory import Precision, autocast
-from vitrail.measures.architecture import architectures
 from vitrail.measures.context import Context, Trained, Values
 from vitrail.measures.equivariance import Group
 from vitrail.measures.flops import count

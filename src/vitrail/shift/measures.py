@@ -1,9 +1,9 @@
 """Table 4: what each module costs; and the invariance of full-size models with any weights.
 
-For Table 4 every module is timed alone, on tokens of the size that it meets in the paper's models: the
-tokenisation and merging of A-Swin-T and its window selection at the first stage, and the attention
-scores of A-MViTv2-T's first block with their relative position embedding, which the adaptive model
-computes in one product.
+For Table 4 every module is timed alone, on tokens of the size that it meets in the paper's models:
+the tokenisation and merging of A-Swin-T and its window selection at the first stage, and the
+attention scores of A-MViTv2-T's first block with their relative position embedding, which the
+adaptive model computes in one product.
 """
 
 from __future__ import annotations
