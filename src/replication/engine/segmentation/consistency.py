@@ -1,7 +1,7 @@
 """mASCC: how many pixels keep their predicted class when the image is shifted (shift, Eq. 26).
 
 A circular shift only moves pixels, so a truly shift-equivariant segmenter agrees on all, unless the
-image repeats itself (`vitrail.segmentation.heads`). Of a standard shift, only pixels that both
+image repeats itself (`vitrail.shift.upernet`). Of a standard shift, only pixels that both
 views show are compared. As in `vitrail.measures.consistency`, draws follow from the seed and the
 image's index alone, and an offset o is the exponent of S: shifted[i] = x[(i + o) mod M].
 """
