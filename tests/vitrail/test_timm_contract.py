@@ -212,21 +212,21 @@ def checkpointing(name):
     assert all(map(torch.equal, *gradients))
 
 
-def traced(name, training):
+def traced(name, training, **options):
     """A model's graph by timm's options, which ends where the model does."""
-    options = {
+    tracer = {
         "leaf_modules": get_notrace_modules(),
         "autowrap_functions": get_notrace_functions(),
         "param_shapes_constant": True,
     }
-    model = micro(name, drop_path_rate=0.1).train(training)
-    nodes = get_graph_node_names(model, tracer_kwargs=options)
+    model = micro(name, drop_path_rate=0.1, **options).train(training)
+    nodes = get_graph_node_names(model, tracer_kwargs=tracer)
     assert any(re.match(r"(stages|layers|blocks)\.0\b", node) for node in nodes[0])
     graph = create_feature_extractor(
         model,
         train_return_nodes={nodes[0][-1]: "logits"},
         eval_return_nodes={nodes[1][-1]: "logits"},
-        tracer_kwargs=options,
+        tracer_kwargs=tracer,
     )
     return model, graph.train(training)
 
@@ -358,6 +358,25 @@ def test_every_registered_name_comes_back_from_a_hub(name):
 @pytest.mark.parametrize("embedding", EMBEDDINGS)
 def test_every_position_embedding_comes_back_from_a_hub(embedding):
     comes_back(micro("position_vit", embedding=embedding, class_token=True), noise())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((FAMILIES["A-Swin"], {"window_size": window, "img_size": 24}) for window in (3, 6)),
+        (FAMILIES["A-SwinV2"], {}),
+        (FAMILIES["A-CvT"], {}),
+        (FAMILIES["A-MViTv2"], {}),
+    ],
+)
+@pytest.mark.parametrize("selection", ["fast", "none"])
+def test_a_traced_model_chooses_grids_for_each_image(name, options, selection):
+    options = {**options, "selection": selection}
+    (model, graph), side = traced(name, False, **options), options.get("img_size", SIDE)
+    for _ in range(4):
+        x = noise(side, side)
+        assert torch.equal(graph(x)["logits"], model(x))
 
 
 @pytest.mark.parametrize("family", ["A-Swin", "A-SwinV2", "A-CvT", "A-MViTv2"])

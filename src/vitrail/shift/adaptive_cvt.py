@@ -28,8 +28,7 @@ from vitrail.shift.grids import Adaptive, FirstGrid, Selection, become, stronges
 from vitrail.shift.polyphase import roll, sample
 from vitrail.shift.torus import Frame
 
-for _node in ("adaptive_conv", "roll", "window_offset"):  # of a traced graph
-    torch.fx.wrap(_node)
+torch.fx.wrap("roll")  # one node of a traced graph
 
 
 class AdaptiveConvAttention(ConvAttention):

@@ -49,6 +49,8 @@ from vitrail.shift.mvitv2 import BASE, SMALL, TINY, configured
 from vitrail.shift.polyphase import roll
 from vitrail.shift.torus import Frame, Size, borders, circular_pad
 
+torch.fx.wrap("roll")  # one node of a traced graph
+
 AXES = ("h", "w")
 
 
@@ -226,10 +228,6 @@ class AdaptiveBlock(MultiScaleBlock):
             x = roll(x, phase)
         x = circular_pad(x, *borders(pool, pool.stride[0])).permute(0, 3, 1, 2)
         return functional.max_pool2d(x, pool.kernel_size, pool.stride).permute(0, 2, 3, 1)
-
-
-for _node in ("adaptive_conv", "roll", "window_offset"):  # of a traced graph
-    torch.fx.wrap(_node)
 
 
 @torch.fx.wrap

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from timm.models.swin_transformer import SwinTransformerBlock, window_partition, window_reverse
 from timm.models.swin_transformer_v2 import SwinTransformerV2Block
 from torch import Tensor, nn
 
 from vitrail.shift.torus import Size
+
+for _node in ("window_partition", "window_reverse"):  # of a traced graph
+    torch.fx.wrap(_node)
 
 
 class CircularWindows(nn.Module):

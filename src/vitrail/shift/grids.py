@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Self, TypeVar, cast
 
 import torch
+from timm.models import register_notrace_module
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError, require_known
@@ -50,7 +51,11 @@ Projection = Callable[[Tensor], Tensor]
 Module = TypeVar("Module", bound=nn.Module)
 MERGED = 2  # tokens of each axis that are merged into one
 
+for _node in ("roll", "sample", "strongest_phase"):  # of a traced graph, as each call of a grid
+    torch.fx.wrap(_node)
 
+
+@register_notrace_module
 class FirstGrid(nn.Module):
     """Grids that begin at the first pixel and token; the interface of all choices."""
 
@@ -163,13 +168,14 @@ class FastGrid(FirstGrid):
         sizes = [window]
         if merged and any(side % MERGED for side in window):
             sizes.append((MERGED, MERGED))  # patches are windows, too
-        offset, *phase = self.choose(x, sizes, anchored)
-        if not phase:
-            return cast(Tensor, offset)
+        offsets = self.choose(x, sizes, anchored)
+        if len(sizes) == 1:
+            return cast(Tensor, offsets[0])
+        offset, phase = offsets
         # An odd window later, windows are the same and the phase is the other one.
-        other = (phase[0] - offset) % MERGED
-        steps = [side * (side % MERGED) * axis for side, axis in zip(window, other.T, strict=True)]
-        return cast(Tensor, offset + torch.stack(steps, dim=1))
+        down, right = ((phase - offset) % MERGED).unbind(dim=1)
+        rows, columns = (side * (side % MERGED) for side in window)
+        return cast(Tensor, offset + torch.stack([rows * down, columns * right], dim=1))
 
     def stage(self, x: Tensor, period: int, anchored: bool) -> Tensor:
         """Choose where a stage begins by windows of its period: see `FirstGrid`."""

@@ -24,6 +24,7 @@ from vitrail.measures.throughput import time_in_turns
 from vitrail.shift.adaptive_mvitv2 import a_mvitv2_tiny
 from vitrail.shift.grids import PaperGrid
 from vitrail.shift.polyphase import roll
+from vitrail.shift.swin import merging_parts
 from vitrail.shift.swin_sizes import a_swin_tiny_patch4_window7_224
 from vitrail.shift.torus import Size
 from vitrail.shift.windows import window_offset
@@ -74,7 +75,7 @@ def _swin_calls(batch_size: int, device: str) -> dict[str, Call]:
         tokens = torch.randn(batch_size, *stage.input_resolution, merge.dim, device=device)
         calls[f"merging {number}/{PLAIN}"] = functools.partial(merge, tokens)
         calls[f"merging {number}/{ADAPTIVE}"] = functools.partial(
-            grid.merge, tokens, swin._merging_parts(merge)[0]
+            grid.merge, tokens, merging_parts(merge)[0]
         )
     first = swin.layers[0]
     tokens = torch.randn(batch_size, *first.output_resolution, swin.feature_info[0]["num_chs"])

@@ -20,8 +20,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from timm.models import checkpoint_seq
 from timm.models.swin_transformer import SwinTransformer
+from timm.models.swin_transformer_v2 import PatchMerging as PatchMergingV2
 from timm.models.swin_transformer_v2 import SwinTransformerV2
 from torch import Tensor, nn
 
@@ -32,6 +34,8 @@ from vitrail.shift.features import PlacedModel
 from vitrail.shift.grids import MERGED, Adaptive, FirstGrid, Projection, Selection, become
 from vitrail.shift.polyphase import roll
 from vitrail.shift.torus import Frame, Size
+
+torch.fx.wrap("roll")  # one node of a traced graph
 
 
 class AdaptiveSwinBase(Adaptive, PlacedModel):
@@ -90,7 +94,7 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
                 become(block, self.circular_block)
                 block.init_non_persistent_buffers()  # the mask is one of them
         prepare_correlation(self.patch_embed.proj)
-        self._check_fit(self.patch_embed.img_size)
+        self._check_fit()
 
     def _tokenize(self, images: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
         """A-token: tokenise the chosen grid (shift, Eq. 13)."""
@@ -113,26 +117,20 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
         x, phase = self.merge_grid.merge(x, project)
         return x, frame.sampled(phase, MERGED)
 
-    @staticmethod
-    def _merging_parts(merging: Any) -> tuple[Projection, Projection]:
-        """Split timm's merging of stacked patches at the place where energies are taken.
-
-        That is before a norm of the output, which leaves all tokens alike; Swin has none.
-        """
-        return lambda patches: merging.reduction(merging.norm(patches)), nn.Identity()
-
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
         """Run stage by stage; yield the tokens ``(B, H, W, C)`` of each, twice, and their grid."""
-        self._check_input(images)
+        embed, windows = self.patch_embed, self._windows()
+        require_size(images, embed.img_size, embed.strict_img_size)
+        require_windows((images.shape[2], images.shape[3]), embed.proj.stride[0], windows)
         for index, stage in enumerate(self.layers):
             if index == 0:
-                norm = self.patch_embed.norm
+                norm = embed.norm
                 x, frame = self._tokenize(images, Frame.of(images))
             else:
-                project, norm = self._merging_parts(stage.downsample)
+                project, norm = merging_parts(stage.downsample)
                 x, frame = self._merge(x, frame, project)
             x, frame = self._lay_windows(x, frame, index)
-            x = norm(x)
+            x = x if norm is None else norm(x)
             if stage.grad_checkpointing:
                 x = checkpoint_seq(stage.blocks, x)
             else:
@@ -153,34 +151,14 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
         """
         super().set_input_size(*args, **kwargs)  # type: ignore[misc]
         prepare_correlation(self.patch_embed.proj)
-        self._check_fit(self.patch_embed.img_size)
+        self._check_fit()
 
-    def _check_input(self, images: Tensor) -> None:
-        size, built_for = tuple(images.shape[2:]), tuple(self.patch_embed.img_size)
-        if self.patch_embed.strict_img_size and size != built_for:
-            raise VitrailError(
-                f"images of {size[0]}x{size[1]} pixels do not fit the model, which is built for "
-                f"{built_for[0]}x{built_for[1]}: give it this img_size, or dynamic_img_size=True"
-            )
-        self._check_fit((size[0], size[1]))
+    def _check_fit(self) -> None:
+        embed = self.patch_embed
+        require_windows(embed.img_size, embed.proj.stride[0], self._windows())
 
-    def _check_fit(self, size: Size) -> None:
-        """Refuse images that the windows of a stage do not divide."""
-        patch = self.patch_embed.proj.stride[0]
-        windows = [stage.blocks[0].window_size for stage in self.layers]
-        strides = [patch * MERGED**index for index in range(len(windows))]
-        if not any(
-            pixels % (stride * side)
-            for stride, window in zip(strides, windows, strict=True)
-            for pixels, side in zip(size, window, strict=True)
-        ):
-            return
-        rows, columns = (max(sides) for sides in zip(*windows, strict=True))
-        raise VitrailError(
-            f"images of {size[0]}x{size[1]} pixels do not fit windows of {rows}x{columns} tokens: "
-            f"use multiples of {strides[-1] * rows}x{strides[-1] * columns} pixels "
-            f"(stride {strides[-1]} of the last stage, times its window)"
-        )
+    def _windows(self) -> list[Size]:
+        return [stage.blocks[0].window_size for stage in self.layers]
 
 
 class AdaptiveSwin(AdaptiveSwinBase, SwinTransformer):
@@ -194,6 +172,41 @@ class AdaptiveSwinV2(AdaptiveSwinBase, SwinTransformerV2):
 
     circular_block = CircularBlockV2
 
-    @staticmethod
-    def _merging_parts(merging: Any) -> tuple[Projection, Projection]:
+
+def merging_parts(merging: Any) -> tuple[Projection, nn.Module | None]:
+    """Split timm's merging of stacked patches at the place where energies are taken.
+
+    That is before a norm of the output, as SwinV2 has, which leaves all tokens alike.
+    """
+    if isinstance(merging, PatchMergingV2):
         return merging.reduction, merging.norm
+    return lambda patches: merging.reduction(merging.norm(patches)), None
+
+
+@torch.fx.wrap
+def require_size(images: Tensor, built_for: Size, strict: bool) -> None:
+    """Refuse images of another size than `built_for`, if it is `strict`."""
+    size = tuple(images.shape[2:])
+    if strict and size != tuple(built_for):
+        raise VitrailError(
+            f"images of {size[0]}x{size[1]} pixels do not fit the model, which is built for "
+            f"{built_for[0]}x{built_for[1]}: give it this img_size, or dynamic_img_size=True"
+        )
+
+
+@torch.fx.wrap
+def require_windows(size: Size, patch: int, windows: list[Size]) -> None:
+    """Refuse images that the windows of a stage do not divide."""
+    strides = [patch * MERGED**index for index in range(len(windows))]
+    if not any(
+        pixels % (stride * side)
+        for stride, window in zip(strides, windows, strict=True)
+        for pixels, side in zip(size, window, strict=True)
+    ):
+        return
+    rows, columns = (max(sides) for sides in zip(*windows, strict=True))
+    raise VitrailError(
+        f"images of {size[0]}x{size[1]} pixels do not fit windows of {rows}x{columns} tokens: "
+        f"use multiples of {strides[-1] * rows}x{strides[-1] * columns} pixels "
+        f"(stride {strides[-1]} of the last stage, times its window)"
+    )

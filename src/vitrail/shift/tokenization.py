@@ -14,6 +14,8 @@ from vitrail.shift.polyphase import full_precision
 from vitrail.shift.rounding import gamma, wide
 from vitrail.shift.torus import circular_pad
 
+torch.fx.wrap("circular_pad")  # one node of a traced graph
+
 
 @torch.no_grad()
 def projection_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from timm.models import register_notrace_module
 from torch import Tensor, nn
 
 from vitrail.shift.polyphase import (
@@ -106,6 +107,7 @@ def _anchors(scores: Tensor, places: Tensor) -> Tensor:
     return places.where(wins.repeat(1, *by_grid.shape[3:]), -torch.inf)
 
 
+@register_notrace_module
 class WindowChoice(nn.Module):
     """`window_offsets`, as a module that `vitrail.measures.margins` can watch."""
 
