@@ -6,6 +6,7 @@ import vitrail.segmentation  # noqa: F401  # isort: skip
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 from replication.engine.segmentation import accuracy, config
 from replication.engine.segmentation.accuracy import (
@@ -14,7 +15,7 @@ from replication.engine.segmentation.accuracy import (
     segmentation_accuracy,
 )
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Trained
+from vitrail.measures.context import Described, Trained
 
 IGNORED = 255
 SMALL = [
@@ -78,6 +79,45 @@ def test_predictions_are_judged_at_the_original_size(trained):
     values = segmentation_accuracy(trained)
     assert values.pop("images") == len(pairs)
     assert values == pytest.approx(by_the_definition(pairs, trained.info.classes), rel=1e-5)
+
+
+RESIZED = [*SMALL[:2], {"type": "ResizeToMultiple", "size_divisor": 24}, *SMALL[2:]]
+PADDED = {"data_preprocessor": {"test_cfg": {"size_divisor": 24}}}
+
+
+@pytest.fixture
+def first_image(make_recipe, info, data_root):
+    """The first image under a test pipeline, whose multiples `fit` brings it to."""
+
+    def read(pipeline, args, fit=None):
+        test = {"test_dataloader": {"dataset": {"pipeline": pipeline}}}
+        recipe = make_recipe({"options": test, "model": {"args": args}})
+        described = Described("cpu", data_root, 0, recipe=recipe, info=info)
+        return accuracy.ValidationSamples(described, fit)[0].image
+
+    return read
+
+
+@pytest.mark.parametrize("own", [(RESIZED, {}), (SMALL, PADDED)])
+def test_images_come_to_the_same_multiples_by_padding_or_by_resizing(first_image, own):
+    plain = first_image(SMALL, {})
+    assert plain.shape[1:] == (32, 43)
+    padded = first_image(*own, fit="pad")
+    assert torch.equal(padded, functional.pad(plain, (0, 5, 0, 16)))
+    resized = first_image(*own, fit="resize")
+    assert resized.shape == padded.shape == (3, 48, 48)
+    assert torch.equal(resized, first_image(RESIZED, {}))
+    assert resized[:, 32:].any()
+
+
+@pytest.mark.parametrize("fit", ["pad", "resize"])
+def test_without_multiples_images_stay_as_they_are(first_image, fit):
+    assert torch.equal(first_image(SMALL, {}, fit), first_image(SMALL, {}))
+
+
+def test_another_way_to_fit_is_refused(trained):
+    with pytest.raises(VitrailError, match="fit 'crop' is unknown"):
+        segmentation_accuracy(trained, fit="crop")
 
 
 def test_a_backbone_without_positions_cannot_be_calibrated(trained):
