@@ -64,11 +64,11 @@ class ValidationSamples:
 
     def __getitem__(self, index: int) -> Sample:
         item = read_sample(self._images, index)
-        told = item["data_samples"]
-        batch = {"inputs": [item["inputs"]], "data_samples": [told]}
-        image = self._preprocessor(batch, training=False)["inputs"][0]
+        batch = {"inputs": [item["inputs"]], "data_samples": [item["data_samples"]]}
+        batch = self._preprocessor(batch, training=False)
+        (told,) = batch["data_samples"]  # a copy of the item's, which knows what was padded
         mask = told.gt_sem_seg.data[0].long()
-        return Sample(image, mask, Path(told.img_path).stem, told)
+        return Sample(batch["inputs"][0], mask, Path(told.img_path).stem, told)
 
 
 class Areas:
