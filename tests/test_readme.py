@@ -16,13 +16,18 @@ CHECKS = {
     "make_shift_equivariant": (
         "assert equivariance.invariance_error(model, torch.randn(1, 3, 224, 224)) < 1e-4"
     ),
+    "UPerNet": (
+        "assert logits.shape == (1, 150, 224, 448)\n"
+        "assert logits.std() > 1e-3\n"
+        "torch.testing.assert_close(shifted, logits.roll((7, 30), (2, 3)))"
+    ),
     "octic_d8_vit": "assert change < 1e-5 * model(image).abs().max()",
     "rescale_pos_embed": "assert larger.pos_embed.shape == (1, 34 * 34 + 1, 768)",
 }
 
 OF_EXTRAS = [
     *("typer", "rich", "pydantic", "filelock", "scipy", "sklearn", "pandas", "matplotlib"),
-    *("seaborn", "grimp", "snakemake", "mmengine", "mmseg", "cv2"),
+    *("seaborn", "grimp", "snakemake", "mmcv", "mmengine", "mmseg", "cv2"),
 ]
 """What the extras install, as it is imported; yaml comes with timm."""
 

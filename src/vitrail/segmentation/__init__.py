@@ -4,7 +4,7 @@ Importing this package registers everything with mmseg, so that a config of mmse
 ``custom_imports = dict(imports=["vitrail.segmentation"])`` and works with mmseg's own tools:
 
 - `backbones`, `vit`: timm's SwinV2 and ViT; `adaptive`: Swin and SwinV2, shift-equivariant;
-- `heads`: UperNet's heads, shift-equivariant; `unpooling`: how they put features back.
+- `heads`: UperNet's heads, shift-equivariant, on the decoder of `vitrail.shift.upernet`.
 """
 
 import contextlib

@@ -15,15 +15,13 @@ import timm
 from mmengine.model import BaseModule
 from mmengine.registry import MODELS as CONVOLUTIONS
 from mmseg.registry import MODELS
-from timm.layers import LayerNorm2d
 from timm.models import swin_transformer_v2
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError, first_line
 from vitrail.segmentation.weights import load_weights, renamed
 from vitrail.shift.torus import Features
-
-EPS = 1e-5  # of the norms, as in mmseg's SwinTransformer
+from vitrail.shift.upernet import stage_norm
 
 
 def create(model_name: str, **kwargs: Any) -> Any:
@@ -104,7 +102,7 @@ class TimmStages(TimmBackbone):
         every = range(len(stages))
         super().__init__(model, every if out_indices is None else out_indices, init_cfg)
         for index in self.out_indices:
-            self.add_module(f"norm{index}", LayerNorm2d(stages[index]["num_chs"], eps=EPS))
+            self.add_module(f"norm{index}", stage_norm(stages[index]["num_chs"]))
 
     def normalise(self, index: int, tokens: Tensor) -> Tensor:
         """Apply the norm of a stage to its tokens ``(B, C, H, W)``."""

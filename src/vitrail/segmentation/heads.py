@@ -1,72 +1,71 @@
-"""UperNet's heads, truly shift-equivariant (shift, Sec. 4, "Segmentation").
+"""UperNet's heads of mmseg, truly shift-equivariant (shift, Sec. 4, "Segmentation").
 
-They are mmseg's, with the same parameters, but their convolutions are circular, and where a head
-resizes features they are unpooled to the place that the backbone says (`unpooling`).
-
-UperNet's pyramid pooling averages the coarsest features over bins that are fixed to the map: a
-shift would move features from bin to bin. The paper does not say how it avoids this. The adaptive
-backbones roll the tokens of their first stage to an anchor, so the bins always begin at the same.
-
-Anchors and windows begin at what stands out in an image. In one that repeats itself (tiles,
-stripes, halves of one colour) several places do, so there no choice is equivariant.
+`AdaptiveUPerHead` is `vitrail.shift.upernet.AdaptiveUPerNetDecoder` with mmseg's losses and
+configuration, `AdaptiveFCNHead` mmseg's own on a circle. Both have the parameters of mmseg's heads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import torch
-from mmseg.models.decode_heads import FCNHead, UPerHead
+from mmcv.cnn import build_activation_layer, build_conv_layer, build_norm_layer
+from mmseg.models.decode_heads import FCNHead
+from mmseg.models.decode_heads.decode_head import BaseDecodeHead
 from mmseg.registry import MODELS
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError
 from vitrail.segmentation.backbones import Pyramid
-from vitrail.segmentation.unpooling import to_pixels, unpool
 from vitrail.shift.torus import Features
+from vitrail.shift.unpooling import to_pixels
+from vitrail.shift.upernet import AdaptiveUPerNetDecoder
 
 CIRCULAR = {"type": "CircularConv2d"}
+BATCH_NORM = {"type": "BN"}
 
 
 @MODELS.register_module()
-class AdaptiveUPerHead(UPerHead):
-    """mmseg's `UPerHead`, shift-equivariant."""
+class AdaptiveUPerHead(BaseDecodeHead):
+    """mmseg's `UPerHead`, shift-equivariant; `kwargs` are those of all heads of mmseg's."""
 
-    def __init__(self, conv_cfg: dict[str, Any] = CIRCULAR, **kwargs: Any) -> None:
-        super().__init__(conv_cfg=conv_cfg, **kwargs)
+    def __init__(
+        self,
+        pool_scales: Sequence[int] = (1, 2, 3, 6),
+        conv_cfg: dict[str, Any] = CIRCULAR,
+        norm_cfg: dict[str, Any] = BATCH_NORM,
+        **kwargs: Any,
+    ) -> None:
+        options = {"conv_cfg": conv_cfg, "norm_cfg": norm_cfg, **kwargs}
+        super().__init__(input_transform="multiple_select", **options)
+        decoder = AdaptiveUPerNetDecoder(
+            self.in_channels,
+            self.channels,
+            classes=0,
+            bins=pool_scales,
+            conv_layer=partial(build_conv_layer, conv_cfg),
+            norm_layer=lambda channels: build_norm_layer(norm_cfg, channels)[1],
+            act_layer=partial(build_activation_layer, self.act_cfg),
+        )
+        decoder.conv_seg, decoder.dropout = self.conv_seg, self.dropout or nn.Identity()
+        # The head holds its parts, not the decoder itself, so weights keep the names of mmseg's.
+        for name, part in decoder.named_children():
+            setattr(self, name, part)
+        object.__setattr__(self, "decoder", decoder)
 
     def forward(self, inputs: Pyramid) -> Tensor:
         """Return logits ``(B, classes, height, width)``, one a pixel.
 
         Raises VitrailError where the backbone does not say where its features sit.
         """
-        features = self._forward_feature(_placed(inputs))
-        return _shown(features._replace(tokens=self.cls_seg(features.tokens)), inputs)
+        features = _placed(inputs)
+        logits: Tensor = self.decoder([features[index] for index in self.in_index], inputs.size)
+        return logits
 
     def predict_by_feat(self, seg_logits: Tensor, batch_img_metas: list[dict[str, Any]]) -> Tensor:
         """Return the logits, which need no resizing to the image."""
         return seg_logits
-
-    def _forward_feature(self, inputs: Sequence[Features]) -> Features:
-        """Return the fused features, on the grid of the finest stage."""
-        stages = self._transform_inputs(inputs)
-        finest, coarsest = stages[0], len(stages) - 1
-        tokens = [
-            conv(stage.tokens) for conv, stage in zip(self.lateral_convs, stages, strict=False)
-        ]
-        tokens.append(self.psp_forward([stage.tokens for stage in stages]))
-        for index in range(coarsest, 0, -1):  # from coarse to fine
-            above = stages[index]._replace(tokens=tokens[index])
-            below = stages[index - 1]
-            tokens[index - 1] = tokens[index - 1] + unpool(above, below.offset, below.stride)
-
-        convs = [*self.fpn_convs, nn.Identity()]
-        outputs = [conv(x) for conv, x in zip(convs, tokens, strict=True)]
-        for index in range(1, coarsest + 1):
-            above = stages[index]._replace(tokens=outputs[index])
-            outputs[index] = unpool(above, finest.offset, finest.stride)
-        return finest._replace(tokens=self.fpn_bottleneck(torch.cat(outputs, dim=1)))
 
 
 @MODELS.register_module()
@@ -84,7 +83,9 @@ class AdaptiveFCNHead(FCNHead):
         """
         features = _placed(inputs)
         logits = super().forward([stage.tokens for stage in features])
-        return _shown(features[self.in_index]._replace(tokens=logits), inputs)
+        height, width = inputs.size
+        pixels = to_pixels(features[self.in_index]._replace(tokens=logits))
+        return pixels[:, :, :height, :width]
 
 
 def _placed(inputs: Any) -> tuple[Features, ...]:
@@ -94,9 +95,3 @@ def _placed(inputs: Any) -> tuple[Features, ...]:
             "AdaptiveSwinV2 for model.backbone, without a neck, or mmseg's own heads for this one"
         )
     return inputs.features
-
-
-def _shown(features: Features, inputs: Pyramid) -> Tensor:
-    """Put features on the pixels of the image, without what was padded."""
-    height, width = inputs.size
-    return to_pixels(features)[:, :, :height, :width]

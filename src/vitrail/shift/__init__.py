@@ -11,6 +11,7 @@ energy of the input is largest, so that a circular shift of the input moves the 
 - `swin` (on `circular_blocks`; `swin_sizes` registers it), `adaptive_cvt`, `adaptive_mvitv2`: the
   adaptive ones, the last with A-RPE;
 - `features`: their stages for dense tasks;
+- `unpooling`, `upernet`: a decoder that puts features back, for segmentation;
 - `canonicalization`: a baseline that the paper lacks;
 - `equivariance`: from a plain model to its adaptive one, and a check that it is invariant.
 """

@@ -1,7 +1,7 @@
 """Backbones for dense tasks: timm's ``features_only`` and ``forward_intermediates``, with places.
 
-timm's maps are tensors in the image's own order, less than a stride off. `forward_stages` has the
-tokens as the model orders them, beside their places; its ``features.upright()`` are the maps.
+timm's maps are tensors in the image's own order, at most half a stride off. `forward_stages` has
+the tokens as the model orders them, beside their places; its ``features.upright()`` are the maps.
 """
 
 from __future__ import annotations

@@ -31,11 +31,13 @@ class Features(NamedTuple):
     stride: int
 
     def upright(self) -> Features:
-        """Roll the tokens by whole tokens into the image's own order; offsets are below the stride.
+        """Roll the tokens by whole tokens into the image's own order, at most half a stride off.
 
-        A shift of the image so shifts its map by whole tokens.
+        Offsets are from ``-stride / 2`` to below ``stride / 2``. A shift of the image so shifts its
+        map by whole tokens.
         """
-        first = self.offset.div(self.stride, rounding_mode="floor")
+        nearest = self.offset + self.stride // 2
+        first = nearest.div(self.stride, rounding_mode="floor")
         tokens = roll_image(self.tokens, -first)
         return Features(tokens, self.offset - self.stride * first, self.stride)
 

@@ -61,19 +61,23 @@ def build(name: str, **model: object) -> nn.Module:
         return spread(revert_sync_batchnorm(MODELS.build(settings.model)))
 
 
+def sizes(family: str) -> dict[str, object]:
+    """Return the arguments of a tiny backbone."""
+    return {
+        "img_size": SIDE[family],
+        "patch_size": 2,
+        "window_size": WINDOW[family],
+        "embed_dim": WIDTHS[0],
+        "depths": (2, 2, 2, 2),
+        "num_heads": (1, 2, 2, 4),
+    }
+
+
 def micro(family: str, *, backbone: dict | None = None) -> nn.Module:
     """Build a tiny adaptive segmenter."""
     return build(
         f"a_{PLAIN[family]}",
-        backbone={
-            "img_size": SIDE[family],
-            "patch_size": 2,
-            "window_size": WINDOW[family],
-            "embed_dim": WIDTHS[0],
-            "depths": (2, 2, 2, 2),
-            "num_heads": (1, 2, 2, 4),
-            **(backbone or {}),
-        },
+        backbone={**sizes(family), **(backbone or {})},
         decode_head={"in_channels": WIDTHS, "channels": 16, "num_classes": CLASSES},
         auxiliary_head={"in_channels": WIDTHS[2], "channels": 8, "num_classes": CLASSES},
     )

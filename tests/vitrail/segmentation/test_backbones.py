@@ -7,6 +7,7 @@ import timm
 from mmcv.cnn import ConvModule
 from mmseg.models.backbones import SwinTransformer
 
+from tests.vitrail.segmentation import segmenters
 from tests.vitrail.segmentation.segmenters import SIDE, WIDTHS, WINDOW, noise, offsets, spread
 from vitrail.errors import VitrailError
 from vitrail.segmentation.adaptive import AdaptiveSwinBackbone, AdaptiveSwinV2Backbone
@@ -24,14 +25,7 @@ adaptive = pytest.mark.parametrize("backbone", [AdaptiveSwinBackbone, AdaptiveSw
 
 
 def sizes(backbone):
-    return {
-        "img_size": SIDE[FAMILY[backbone]],
-        "patch_size": 2,
-        "window_size": WINDOW[FAMILY[backbone]],
-        "embed_dim": WIDTHS[0],
-        "depths": (2, 2, 2, 2),
-        "num_heads": (1, 2, 2, 4),
-    }
+    return segmenters.sizes(FAMILY[backbone])
 
 
 def micro(backbone, **options):

@@ -1,4 +1,8 @@
+import copy
+from types import MethodType
+
 import pytest
+import timm
 import torch
 
 import vitrail.segmentation  # noqa: F401  # isort: skip  # imports mmseg quietly
@@ -18,13 +22,15 @@ from tests.vitrail.segmentation.segmenters import (
     micro,
     noise,
     offsets,
+    sizes,
+    spread,
 )
 from vitrail.errors import VitrailError
-from vitrail.segmentation import heads
 from vitrail.segmentation.backbones import Pyramid
 from vitrail.segmentation.heads import AdaptiveUPerHead
 from vitrail.shift import windows
 from vitrail.shift.torus import Features, roll_image
+from vitrail.shift.upernet import UPerNet, UPerNetDecoder
 from vitrail.shift.windows import window_offsets
 
 pytestmark = pytest.mark.filterwarnings("ignore:Default ``avg_non_ignore``")  # mmseg's own
@@ -96,26 +102,20 @@ def test_float32_labels_of_every_pixel_shift_with_the_image(family):
     assert agree.double().mean() == 1
 
 
-def interpolated(features, *grid):
-    stride = grid[1] if grid else 1
-    return functional.interpolate(
-        features.tokens, scale_factor=features.stride // stride, mode="bilinear"
-    )
-
-
 @pytest.fixture
 def not_anchored(monkeypatch):
     """Leave tokens in the order of their image, which the anchor would hide."""
     monkeypatch.setattr(windows, "window_offsets", lambda x, sizes, _: window_offsets(x, sizes))
 
 
-@pytest.mark.parametrize("name", ["unpool", "to_pixels"])
+@pytest.mark.parametrize("name", ["upsample", "put_on_pixels"])
 @both_families
 def test_unpooling_is_needed(family, name, not_anchored, monkeypatch):
     """The last stage has one window, so the bins of the pyramid begin where that does."""
     model, images = micro(family).double(), noise(8, 3, SIDE[family], SIDE[family])
     assert equivariance_error(model, images) <= 1e-10
-    monkeypatch.setattr(heads, name, interpolated)
+    decoder = model.decode_head.decoder
+    monkeypatch.setattr(decoder, name, MethodType(getattr(UPerNetDecoder, name), decoder))
     assert equivariance_error(model, images) > 1e-3
 
 
@@ -150,6 +150,63 @@ def test_parameters_are_those_of_mmsegs_head():
     assert [name for name, _ in ours.named_parameters()] == [
         name for name, _ in theirs.named_parameters()
     ]
+
+
+def test_the_plain_decoder_is_mmsegs_head():
+    torch.manual_seed(0)
+    theirs = spread(UPerHead(**arguments()))
+    ours = UPerNetDecoder(WIDTHS, channels=16, classes=CLASSES).eval()
+    ours.load_state_dict(theirs.state_dict())
+    sides = [(17, 24), (9, 12), (5, 6), (3, 3)]  # of an image of 65 x 95 pixels
+    maps = [
+        noise(2, width, *side, dtype=torch.float32)
+        for width, side in zip(WIDTHS, sides, strict=True)
+    ]
+    stages = [Features(x, torch.zeros(2, 2), 4 * 2**level) for level, x in enumerate(maps)]
+    logits = theirs(maps)
+    expected = functional.interpolate(logits, (65, 95), mode="bilinear")
+    assert torch.equal(ours(stages, (65, 95)), expected)
+
+
+@both_families
+def test_the_segmenter_in_plain_pytorch_has_the_same_names_and_bits(family):
+    theirs = micro(family)
+    name = {"swin": "a_swin_tiny_patch4_window7_224", "swinv2": "a_swinv2_tiny_window8_256"}[family]
+    backbone = timm.create_model(name, dynamic_img_size=True, **sizes(family))
+    ours = UPerNet(backbone, classes=CLASSES, channels=16).eval()
+    unfit = ours.load_state_dict(theirs.state_dict(), strict=False)
+    assert unfit.missing_keys == []
+    assert {name.split(".")[0] for name in unfit.unexpected_keys} == {"auxiliary_head"}
+    images = noise(2, 3, SIDE[family], 2 * SIDE[family], dtype=torch.float32)
+    with torch.inference_mode():
+        assert torch.equal(ours(images), theirs(images))
+
+
+def test_the_plain_segmenter_in_plain_pytorch_is_mmsegs():
+    theirs = build(
+        "swinv2_t_upernet_ade20k",
+        backbone=sizes("swinv2"),
+        decode_head={"in_channels": WIDTHS, "channels": 16, "num_classes": CLASSES},
+        auxiliary_head={"in_channels": WIDTHS[2], "channels": 8, "num_classes": CLASSES},
+    )
+    swin = timm.create_model("swinv2_tiny_window8_256", dynamic_img_size=True, **sizes("swinv2"))
+    ours = UPerNet(swin, classes=CLASSES, channels=16).eval()
+    assert ours.load_state_dict(theirs.state_dict(), strict=False).missing_keys == []
+    images = noise(2, 3, 64, 128, dtype=torch.float32)
+    with torch.inference_mode():
+        expected = functional.interpolate(theirs(images), (64, 128), mode="bilinear")
+        assert torch.equal(ours(images), expected)
+
+
+def test_a_copy_of_a_head_has_its_own_weights():
+    model = micro("swin")
+    copied, images = copy.deepcopy(model), noise(1, 3, 48, 48, dtype=torch.float32)
+    with torch.inference_mode():
+        logits = model(images)
+        for parameter in model.decode_head.parameters():
+            parameter.zero_()
+        assert torch.equal(copied(images), logits)
+        assert not model(images).any()
 
 
 def test_far_from_borders_it_is_mmsegs_head():

@@ -10,6 +10,7 @@ from timm.models.swin_transformer_v2 import SwinTransformerV2
 from torch import nn
 from torch.nn import functional
 
+import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
 from vitrail.shift import polyphase, swin, windows
 from vitrail.shift.equivariance import invariance_error

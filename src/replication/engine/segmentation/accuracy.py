@@ -21,7 +21,7 @@ from torch import Tensor
 
 from replication.data.layout import check_layout
 from replication.engine.recipes.segmentation import SegmentationRecipe
-from replication.engine.segmentation.config import SCOPE, test_config
+from replication.engine.segmentation.config import SCOPE, Fit, refit, test_config
 from replication.engine.segmentation.sampling import read_sample
 from vitrail.errors import VitrailError
 from vitrail.images.decoding import IGNORED
@@ -46,12 +46,15 @@ class Sample:
 class ValidationSamples:
     """The validation split under the recipe's test pipeline, in the order of file names.
 
+    With `fit`, images come to the multiples that the pipeline names in this way: see `refit`.
     Raises VitrailError where the dataset is not there, or the configuration cannot be used.
     """
 
-    def __init__(self, of: Described[SegmentationRecipe]) -> None:
+    def __init__(self, of: Described[SegmentationRecipe], fit: Fit | None = None) -> None:
         check_layout(of.info, of.data_root)
         config = test_config(of.recipe, of.info, of.data_root)
+        if fit is not None:
+            refit(config, fit)
         with DefaultScope.overwrite_default_scope(SCOPE):
             self._images: Any = DATASETS.build(config.test_dataloader.dataset)
             self._preprocessor: Any = MODELS.build(config.model.data_preprocessor)
@@ -61,11 +64,11 @@ class ValidationSamples:
 
     def __getitem__(self, index: int) -> Sample:
         item = read_sample(self._images, index)
-        told = item["data_samples"]
-        batch = {"inputs": [item["inputs"]], "data_samples": [told]}
-        image = self._preprocessor(batch, training=False)["inputs"][0]
+        batch = {"inputs": [item["inputs"]], "data_samples": [item["data_samples"]]}
+        batch = self._preprocessor(batch, training=False)
+        (told,) = batch["data_samples"]  # a copy of the item's, which knows what was padded
         mask = told.gt_sem_seg.data[0].long()
-        return Sample(image, mask, Path(told.img_path).stem, told)
+        return Sample(batch["inputs"][0], mask, Path(told.img_path).stem, told)
 
 
 class Areas:
@@ -90,14 +93,16 @@ class Areas:
 
 @passes(1)
 def segmentation_accuracy(
-    trained: Trained[SegmentationRecipe], images: int | None = None
+    trained: Trained[SegmentationRecipe], images: int | None = None, fit: Fit | None = None
 ) -> Values:
     """Judge the predictions on the validation split, or on `images` spread evenly over it.
+
+    Images come to multiples as the recipe says, or by `fit`, ``pad`` or ``resize``.
 
     Returns:
         ``mIoU``, ``mAcc`` and ``aAcc`` (percent), ``images``.
     """
-    samples = ValidationSamples(trained)
+    samples = ValidationSamples(trained, fit)
     chosen = evenly_spread(len(samples), images)
     return {**judge(trained, samples, chosen).values(), "images": len(chosen)}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from mmengine.config import Config
@@ -19,7 +19,7 @@ from mmseg.registry import DATASETS, MODELS
 from torch import nn
 
 from replication.engine.segmentation import datasets, sampling  # noqa: F401 - register types
-from vitrail.errors import VitrailError, did_you_mean, first_line
+from vitrail.errors import VitrailError, did_you_mean, first_line, require_known
 from vitrail.seeding import seed_everything
 from vitrail.segmentation.weights import load_segmenter
 from vitrail.weights_file import require_as_noted
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from replication.engine.recipes.segmentation import SegmentationRecipe, Segmenter
     from replication.plan.datasets import DatasetInfo
 
+Fit = Literal["pad", "resize"]
 SCOPE = "mmseg"
+RESIZING = "ResizeToMultiple"
 STAND_INS = datasets.__name__
 LOADERS = {"train_dataloader": "train", "val_dataloader": "val", "test_dataloader": "val"}
 SET_HERE = {
@@ -191,6 +193,27 @@ def test_config(recipe: SegmentationRecipe, info: DatasetInfo, data_root: Path) 
     config.test_pipeline = config.test_dataloader.dataset.pipeline
     config.data_preprocessor = config.model.data_preprocessor
     return config
+
+
+def refit(config: Config, fit: Fit) -> None:
+    """Bring test images to the multiples that a configuration names by padding, or by resizing.
+
+    They are padded below and to the right, or resized upwards, each side to its next multiple. A
+    configuration that names no multiple stays as it is.
+
+    Raises:
+        VitrailError: there is no such `fit`.
+    """
+    require_known("fit", fit, get_args(Fit))
+    pipeline, preprocessor = config.test_dataloader.dataset.pipeline, config.model.data_preprocessor
+    types = [step.type for step in pipeline]
+    if fit == "pad" and RESIZING in types:
+        step = pipeline.pop(types.index(RESIZING))
+        preprocessor.test_cfg = {"size_divisor": step.size_divisor}
+    divisor = (preprocessor.get("test_cfg") or {}).get("size_divisor")
+    if fit == "resize" and divisor:
+        pipeline.insert(types.index("LoadAnnotations"), {"type": RESIZING, "size_divisor": divisor})
+        preprocessor.test_cfg = None
 
 
 def _refuse_unknown(options: dict[str, Any], config: Config) -> None:

@@ -1,8 +1,8 @@
 """mASCC: how many pixels keep their predicted class when the image is shifted (shift, Eq. 26).
 
 A circular shift only moves pixels, so a truly shift-equivariant segmenter agrees on all, unless the
-image repeats itself (`vitrail.segmentation.heads`). Of a standard shift, only pixels that both
-views show are compared. As in `vitrail.measures.consistency`, draws follow from the seed and the
+image repeats itself (`vitrail.shift.upernet`). Of a standard shift, only pixels that both views
+show are compared. As in `vitrail.measures.consistency`, draws follow from the seed and the
 image's index alone, and an offset o is the exponent of S: shifted[i] = x[(i + o) mod M].
 """
 
@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.engine.segmentation.accuracy import Sample, ValidationSamples
+from replication.engine.segmentation.config import Fit
 from vitrail.errors import VitrailError, did_you_mean
 from vitrail.images.loading import evenly_spread
 from vitrail.images.shifts import circular_shift, draws, integers, zero_padded_shift
@@ -35,6 +36,7 @@ def segmentation_consistency(
     mode: Mode,
     max_shift: int = 32,
     images: int | None = None,
+    fit: Fit | None = None,
 ) -> Values:
     """Compare the predictions of two shifted views of each image, at the network's resolution.
 
@@ -44,6 +46,7 @@ def segmentation_consistency(
     where the mode is ``circular``. Where it is ``standard`` they are up to `max_shift` either way,
     on each axis, in pixels of an image whose short side is 512 (others shift by the same part of
     theirs, rounded down), and pixels left empty have the colour that MMSegmentation pads with.
+    Images come to multiples as the recipe says, or by `fit`, ``pad`` or ``resize``.
 
     Returns:
         ``mascc`` (percent: the mean over images of the share of pixels that agree), ``identical``
@@ -55,7 +58,7 @@ def segmentation_consistency(
     """
     if mode not in get_args(Mode):
         raise VitrailError(f"there is no mode '{mode}'{did_you_mean(mode, get_args(Mode))}")
-    samples = ValidationSamples(trained)
+    samples = ValidationSamples(trained, fit)
     chosen = evenly_spread(len(samples), images)
     shares, bitwise, limits = [], [], [0]
     for index in chosen:

@@ -6,6 +6,7 @@ import vitrail.segmentation  # noqa: F401  # isort: skip
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 from replication.engine.segmentation import accuracy, config
 from replication.engine.segmentation.accuracy import (
@@ -14,7 +15,7 @@ from replication.engine.segmentation.accuracy import (
     segmentation_accuracy,
 )
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Trained
+from vitrail.measures.context import Described, Trained
 
 IGNORED = 255
 SMALL = [
@@ -78,6 +79,53 @@ def test_predictions_are_judged_at_the_original_size(trained):
     values = segmentation_accuracy(trained)
     assert values.pop("images") == len(pairs)
     assert values == pytest.approx(by_the_definition(pairs, trained.info.classes), rel=1e-5)
+
+
+RESIZED = [*SMALL[:2], {"type": "ResizeToMultiple", "size_divisor": 24}, *SMALL[2:]]
+PADDED = {"data_preprocessor": {"test_cfg": {"size_divisor": 24}}}
+
+
+@pytest.fixture
+def first_sample(make_recipe, info, data_root):
+    """The first image under a test pipeline, whose multiples `fit` brings it to."""
+
+    def read(pipeline, args, fit=None):
+        test = {"test_dataloader": {"dataset": {"pipeline": pipeline}}}
+        recipe = make_recipe({"options": test, "model": {"args": args}})
+        described = Described("cpu", data_root, 0, recipe=recipe, info=info)
+        return accuracy.ValidationSamples(described, fit)[0]
+
+    return read
+
+
+@pytest.mark.parametrize("own", [(RESIZED, {}), (SMALL, PADDED)])
+def test_images_come_to_the_same_multiples_by_padding_or_by_resizing(first_sample, own):
+    plain = first_sample(SMALL, {}).image
+    assert plain.shape[1:] == (32, 43)
+    padded = first_sample(*own, fit="pad").image
+    assert torch.equal(padded, functional.pad(plain, (0, 5, 0, 16)))
+    resized = first_sample(*own, fit="resize").image
+    assert resized.shape == padded.shape == (3, 48, 48)
+    assert torch.equal(resized, first_sample(RESIZED, {}).image)
+    assert resized[:, 32:].any()
+
+
+def test_what_is_padded_is_not_judged(first_sample, trained, monkeypatch):
+    """Of a segmenter that sees classes by colour."""
+    monkeypatch.setattr(trained.model, "encode_decode", lambda images, told: images)
+    plain = accuracy.predict(trained, first_sample(SMALL, {}))
+    assert len(plain.unique()) > 1
+    assert torch.equal(accuracy.predict(trained, first_sample(SMALL, PADDED)), plain)
+
+
+@pytest.mark.parametrize("fit", ["pad", "resize"])
+def test_without_multiples_images_stay_as_they_are(first_sample, fit):
+    assert torch.equal(first_sample(SMALL, {}, fit).image, first_sample(SMALL, {}).image)
+
+
+def test_another_way_to_fit_is_refused(trained):
+    with pytest.raises(VitrailError, match="fit 'crop' is unknown"):
+        segmentation_accuracy(trained, fit="crop")
 
 
 def test_a_backbone_without_positions_cannot_be_calibrated(trained):

@@ -3,10 +3,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from vitrail.segmentation.unpooling import to_pixels, unpool
 from vitrail.shift.grids import PaperGrid
 from vitrail.shift.polyphase import roll
 from vitrail.shift.torus import Features, Frame, roll_image
+from vitrail.shift.unpooling import to_pixels, unpool
 from vitrail.shift.windows import window_offset
 
 

@@ -58,7 +58,7 @@ def to_pixels(features: Features, mode: Mode = "bilinear") -> Tensor:
 
 
 def _rolled(x: Tensor, offset: Tensor, margin: int) -> Tensor:
-    """Roll what the margin encloses, as `vitrail.shift.polyphase.roll_image`, in one copy."""
+    """Roll what the margin encloses, as `vitrail.shift.torus.roll_image`, in one copy."""
     batch, channels, *padded = x.shape
     height, width = (side - 2 * margin for side in padded)
     rows = (torch.arange(height, device=x.device) + offset[:, :1]) % height + margin
