@@ -18,6 +18,7 @@ from replication.plan.recipe import EpochTraining
 from replication.trained import require_own_weights
 from vitrail import recipes
 from vitrail.errors import VitrailError
+from vitrail.images.opening import opened_once
 from vitrail.measures.context import Context, Described, Trained, without_tf32
 from vitrail.naming import import_function
 from vitrail.provenance import provenance
@@ -58,13 +59,14 @@ def take(node: MeasurementNode) -> dict[str, Any]:
     code = measuring_digest(node.function, node.args, node.recipe, node.reads)
     start = time.monotonic()
     values, weights = {}, {}
-    for seed in node.seeds:
-        given = subject(node, seed)
-        _require_wanted(function, given, node)
-        values[str(seed)] = dict(function(given, **node.args))
-        if node.run is not None:
-            trained = require_own_weights(node.run, seed)
-            weights[str(seed)] = trained.outcome["sha256"][str(seed)]
+    with opened_once():
+        for seed in node.seeds:
+            given = subject(node, seed)
+            _require_wanted(function, given, node)
+            values[str(seed)] = dict(function(given, **node.args))
+            if node.run is not None:
+                trained = require_own_weights(node.run, seed)
+                weights[str(seed)] = trained.outcome["sha256"][str(seed)]
     return {
         "values": values,
         "code": code,

@@ -14,7 +14,7 @@ from vitrail.files import sha256
 if TYPE_CHECKING:
     from replication.plan.kinds import AnyRecipe
     from replication.plan.nodes import TrainedRun, TrainingNode
-    from vitrail.images.loading import Views
+    from vitrail.images.keeping import Kept
 
 
 def starting_weights(start: TrainedRun, seed: int) -> Path:
@@ -28,8 +28,8 @@ def starting_weights(start: TrainedRun, seed: int) -> Path:
     return weights
 
 
-def run_of_seed(node: TrainingNode, seed: int, views: Views) -> TrainingRun[AnyRecipe]:
-    """The run of one seed, which starts where the node says; its seeds share `views`.
+def run_of_seed(node: TrainingNode, seed: int, kept: Kept) -> TrainingRun[AnyRecipe]:
+    """The run of one seed, which starts where the node says; its seeds share `kept`.
 
     Raises:
         VitrailError: the run that it starts from is not trained, or its weights are not its own.
@@ -48,7 +48,7 @@ def run_of_seed(node: TrainingNode, seed: int, views: Views) -> TrainingRun[AnyR
         validate_every=node.validate_every,
         tensorboard=node.tensorboard,
         commit=node.commit,
-        views=views,
+        kept=kept,
     )
 
 

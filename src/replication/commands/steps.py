@@ -70,11 +70,13 @@ def train(node: TrainingNode) -> dict[str, Any]:
     from replication.engine.engine import engine_of
     from replication.engine.run_folder import read_finished
     from replication.trained import run_of_seed
-    from vitrail.images.loading import Views
+    from vitrail.images.keeping import Kept
+    from vitrail.images.opening import opened_once
 
     engine = engine_of(node.recipe)
-    views: Views = {}
-    weights = {seed: engine.train(run_of_seed(node, seed, views)) for seed in node.seeds}
+    kept: Kept = {}
+    with opened_once():
+        weights = {seed: engine.train(run_of_seed(node, seed, kept)) for seed in node.seeds}
     return {
         "sha256": {str(seed): sha256(file) for seed, file in weights.items()},
         "facts": {str(seed): read_finished(file.parent) for seed, file in weights.items()},

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from replication.engine.recipes.classification import ClassificationRecipe
     from replication.plan.datasets import DatasetInfo
     from replication.plan.recipe import Training
-    from vitrail.images.loading import Views
+    from vitrail.images.keeping import Kept
 
 R = TypeVar("R", bound="Training", default="ClassificationRecipe", covariant=True)
 
@@ -44,8 +44,8 @@ class TrainingRun(Generic[R]):
             no bit of the weights.
         tensorboard: write TensorBoard's events beside the log, if it is installed.
         commit: the commit that the training is planned at.
-        views: the training images as the model sees them, where no seed changes them: filled in by
-            the first of the runs that share it.
+        kept: the training images, as far as no seed changes them: filled in by the first of the
+            runs that share it.
     """
 
     recipe: R
@@ -62,7 +62,7 @@ class TrainingRun(Generic[R]):
     validate_every: int | None = None
     tensorboard: bool = False
     commit: str | None = None
-    views: Views = field(default_factory=dict, repr=False)
+    kept: Kept = field(default_factory=dict, repr=False)
 
 
 class Engine(Protocol):

@@ -28,13 +28,14 @@ from replication.engine.validation import is_due, validate
 from vitrail.errors import VitrailError, first_line
 from vitrail.factory import build_model, build_pretrained, check_image_size
 from vitrail.images.counting import require_batches, steps_per_epoch
+from vitrail.images.keeping import KeptSamples
 from vitrail.images.loading import (
     EvaluationSamples,
     TrainingSamples,
     micro_batches,
 )
 from vitrail.images.opening import build
-from vitrail.images.transforms import draws, eval_transform, train_transform
+from vitrail.images.transforms import eval_transform, train_transform
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
@@ -188,12 +189,11 @@ class TrainingLoop(RunFolder):
         return samples
 
     def _augmented(self, images: Any) -> TrainingSamples:
-        recipe, dataset, seed = self.run.recipe, self.run.dataset, self.run.seed
-        transform, spec = train_transform(recipe, dataset), recipe.augmentation
-        drawn = draws(spec) or getattr(images, "redraws", False)
-        fits = dataset.source == "bundled"  # into memory
-        kept = self.run.views if fits and not drawn else None
-        return TrainingSamples(images, transform, seed, spec.repeats, kept)
+        recipe, seed = self.run.recipe, self.run.seed
+        transform, repeats = train_transform(recipe, self.run.dataset), recipe.augmentation.repeats
+        if getattr(images, "redraws", False):
+            return TrainingSamples(images, transform, seed, repeats)
+        return KeptSamples(images, transform, seed, repeats, self.run.kept)
 
     def _trainer(self, model: nn.Module, steps_per_epoch: int) -> Any:
         classes = self.run.dataset.classes

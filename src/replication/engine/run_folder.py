@@ -34,7 +34,7 @@ from replication.engine.model import save_weights, weights_owner
 from replication.plan.code import training_digest
 from replication.plan.recipe import short_hash
 from vitrail.errors import VitrailError
-from vitrail.files import Locked, clear_temporaries, lock, sha256, write_atomically
+from vitrail.files import Locked, atomic_path, clear_temporaries, lock, sha256, write_atomically
 from vitrail.provenance import peak_memory_bytes, provenance
 
 if TYPE_CHECKING:
@@ -231,7 +231,9 @@ class Attempts:
         """Write down that the present attempt has come to `step`."""
         self._all[-1].last_step = step
         self._all[-1].seconds = round(time.monotonic() - self._start, 3)
-        write_atomically(self._path, json.dumps([asdict(attempt) for attempt in self._all]))
+        text = json.dumps([asdict(attempt) for attempt in self._all])
+        with atomic_path(self._path, durable=False) as temporary:  # a cost, at each line of the log
+            temporary.write_text(text, encoding="utf-8")
 
     def summary(self) -> dict[str, Any]:
         """Return the cost of the run so far, all attempts added up.

@@ -21,7 +21,8 @@ from torch.nn import functional
 
 from vitrail.dinov2.neighbours import logistic_regression, nearest, vote
 from vitrail.dinov2.network import teacher_file
-from vitrail.images.loading import EvaluationSamples, TrainingSamples, eval_loader, micro_batches
+from vitrail.images.keeping import KeptSamples
+from vitrail.images.loading import EvaluationSamples, eval_loader, micro_batches
 from vitrail.images.opening import Split, build
 from vitrail.images.transforms import eval_transform, normalization
 from vitrail.measures.context import Trained, Values
@@ -191,7 +192,7 @@ def linear(
         mean=mean,
         std=std,
     )
-    samples = TrainingSamples(images, crop, trained.seed)
+    samples = KeptSamples(images, crop, trained.seed)
     size = min(batch_size, len(samples))
     for batch in micro_batches(
         samples, size=size, micro=size, start=0, stop=steps, workers=trained.workers

@@ -13,6 +13,7 @@ import itertools
 import random
 import struct
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 Key = tuple[int, ...]
 """What a training sample's randomness depends on: (epoch, index in the dataset), and under repeated
 augmentation also which view of the image it is."""
-
-Views = dict[int, tuple[Tensor, int]]
-"""Transformed images with their labels, by index in the dataset."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,6 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
 
     With `repeats` an epoch shows that many views of each image it takes, in one batch, and so only
     its share of the images: the repeated augmentation of Hoffer et al. (2020) as DeiT samples it.
-    Where neither images nor transform draw anything, `kept` keeps each view; seeds can share it.
 
     The global generators of Python, NumPy and torch are seeded for each sample and put back as
     they were afterwards, once for all samples fetched together: saving NumPy's state takes longer
@@ -79,10 +76,9 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
         transform: Transform,
         seed: int,
         repeats: int = 1,
-        kept: Views | None = None,
     ) -> None:
         self.dataset, self.transform, self.seed = dataset, transform, seed
-        self.repeats, self.kept = repeats, kept
+        self.repeats = repeats
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]  # torch's Dataset declares no length
@@ -92,23 +88,11 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
 
     def __getitems__(self, keys: Sequence[Key]) -> list[tuple[Tensor, int]]:
         """Fetch several samples; `DataLoader` prefers this to one call for each."""
-        if self.kept is None:
-            return self._drawn(keys)
-        new = [key for key in keys if key[1] not in self.kept]
-        self.kept.update(zip((key[1] for key in new), self._drawn(new), strict=True))
-        return [self.kept[key[1]] for key in keys]
-
-    def _drawn(self, keys: Sequence[Key]) -> list[tuple[Tensor, int]]:
-        states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-        try:
+        with preserved_generators():
             return [self._sample(key) for key in keys]
-        finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])
-            torch.set_rng_state(states[2])
 
     def _sample(self, key: Key) -> tuple[Tensor, int]:
-        _seed_generators(self.seed, *key)  # first, as a dataset may draw too
+        seed_for(self.seed, *key)  # first, as a dataset may draw too
         image, label = self.dataset[key[1]]
         return self.transform(image), label
 
@@ -223,7 +207,20 @@ def _digest(purpose: bytes, *counters: int) -> bytes:
     return hashlib.blake2b(packed, digest_size=16, person=purpose).digest()
 
 
-def _seed_generators(*counters: int) -> None:
+@contextmanager
+def preserved_generators() -> Iterator[None]:
+    """Put the global generators of Python, NumPy and torch back as they were before the block."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+
+
+def seed_for(*counters: int) -> None:
+    """Seed the global generators for one sample: a seed and the numbers of a `Key`."""
     for_python, for_numpy, for_torch = struct.unpack("<IIQ", _digest(b"sample", *counters))
     random.seed(for_python)
     np.random.seed(for_numpy)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,13 +24,39 @@ Split = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = ("train", "val")
 
 
+_opened: ContextVar[dict[tuple[str, Path, Split], Dataset[Any]] | None] = ContextVar(
+    "opened", default=None
+)
+
+
+@contextmanager
+def opened_once() -> Iterator[None]:
+    """Open each split of a dataset once while the block runs: the seeds of a job share it."""
+    token = _opened.set({})
+    try:
+        yield
+    finally:
+        _opened.reset(token)
+
+
 def build(info: DatasetFiles, split: Split, root: Path) -> Dataset[Any]:
     """Open a split of the dataset in ``root / info.folder``: (`PIL.Image` in RGB, int label).
 
+    Within `opened_once` it is the one that was opened before, if it was.
+
     Raises VitrailError if it is not there, or its files cannot be read.
     """
+    folder, opened = root / info.folder, _opened.get()
+    if opened is None:
+        return _open(info, split, folder)
+    key = info.loader, folder, split
+    if key not in opened:
+        opened[key] = _open(info, split, folder)
+    return opened[key]
+
+
+def _open(info: DatasetFiles, split: Split, folder: Path) -> Dataset[Any]:
     open_split = import_function(info.loader, "configs/datasets.yaml")
-    folder = root / info.folder
     try:
         dataset: Dataset[Any] = open_split(folder, split)
     except Exception as error:

@@ -17,13 +17,12 @@ from PIL import Image
 from timm.data import auto_augment, create_transform
 from timm.data.random_erasing import RandomErasing
 from torch import Tensor
-from torchvision.transforms import CenterCrop, Compose, RandomCrop
+from torchvision.transforms import CenterCrop, Compose, Pad, functional
 
 from vitrail.errors import VitrailError
 
 if TYPE_CHECKING:
     from vitrail.recipes import (
-        AugmentationFields,
         AugmentedRecipe,
         Channels,
         ChannelStatistics,
@@ -60,21 +59,30 @@ class CircularShift:
         return image.roll(offset, (-2, -1))
 
 
-class SteppedCrop(RandomCrop):
-    """A random crop whose places are `step` pixels apart."""
+class SteppedCrop:
+    """A random crop whose places are `step` pixels apart: `pad`, then `cut`."""
 
     def __init__(self, size: int, padding: int, step: int):
-        super().__init__(size, padding=padding)
-        self.step = step
+        self.pad, self.cut = Pad(padding), Cut(size, step)
 
-    def get_params(  # torchvision's is static
-        self, img: Image.Image, output_size: tuple[int, int]
-    ) -> tuple[int, int, int, int]:
-        """Draw row and column of torch's global generator."""
-        height, width = output_size
-        places = [(img.height - height) // self.step + 1, (img.width - width) // self.step + 1]
-        top, left = (self.step * int(torch.randint(count, ())) for count in places)
-        return top, left, height, width
+    def __call__(self, image: Image.Image) -> Image.Image:
+        """Return the crop; the draw is of torch's global generator."""
+        return self.cut(self.pad(image))
+
+
+@dataclass
+class Cut:
+    """Cuts a square of `size` pixels at a random place; places are `step` pixels apart."""
+
+    size: int
+    step: int
+
+    def __call__(self, image: Any) -> Any:
+        """Return the part of a PIL image or of ``(C, H, W)``; row and column are torch's draws."""
+        sides = functional.get_dimensions(image)[1:]
+        counts = ((side - self.size) // self.step + 1 for side in sides)
+        top, left = (self.step * int(torch.randint(count, ())) for count in counts)
+        return functional.crop(image, top, left, self.size, self.size)
 
 
 def normalization(
@@ -123,18 +131,6 @@ def train_transform(recipe: AugmentedRecipe, info: ChannelStatistics) -> Compose
         crop.append(SteppedCrop(recipe.data.image_size, padding, step))
     shift = [CircularShift(augmentation.circular_shift)] if augmentation.circular_shift else []
     return Compose([*crop, *steps, *shift])
-
-
-def draws(augmentation: AugmentationFields) -> bool:
-    """Return whether two training views of one image may differ; Mixup and CutMix come after."""
-    chances = (
-        augmentation.hflip,
-        augmentation.vflip,
-        augmentation.color_jitter,
-        augmentation.erase_prob,
-        augmentation.circular_shift,
-    )
-    return augmentation.crop != "center" or augmentation.auto_augment is not None or any(chances)
 
 
 def eval_transform(

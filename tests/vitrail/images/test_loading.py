@@ -15,7 +15,7 @@ from vitrail.images.loading import (
     micro_batches,
 )
 from vitrail.images.opening import build
-from vitrail.images.transforms import draws, eval_transform, train_transform
+from vitrail.images.transforms import eval_transform, train_transform
 
 STEPS = 4
 LOUD = {
@@ -46,18 +46,6 @@ def assert_same(left, right):
 
 def test_workers_give_bitwise_the_samples_of_one_process(samples):
     assert_same(draw(samples, workers=2), draw(samples, workers=0))
-
-
-def test_kept_images_are_those_of_a_fixed_transform_and_made_once_for_all_seeds(recipe, digits):
-    spec, made = recipe(crop="center", hflip=0.0), []
-    view, images = train_transform(spec, digits), build(digits, "train", Path("nowhere"))
-    assert (draws(spec.augmentation), draws(recipe(**LOUD).augmentation)) == (False, True)
-    few = torch.utils.data.Subset(images, range(24))  # three batches
-    shared = {}
-    for seed in (5, 6):
-        samples = TrainingSamples(few, lambda one: made.append(one) or view(one), seed, kept=shared)
-        assert_same(draw(samples, stop=5), draw(TrainingSamples(few, view, seed), stop=5))
-    assert len(made) == 24
 
 
 def test_starting_at_a_step_equals_skipping_to_it(samples):

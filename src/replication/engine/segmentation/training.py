@@ -61,6 +61,16 @@ def train(run: TrainingRun[SegmentationRecipe]) -> Path:
     return loop.weights
 
 
+class _Runner(Runner):
+    """mmengine's, silent on configuration and software: config.py and the run's facts tell them."""
+
+    def dump_config(self) -> None:
+        """Write nothing into the working directory, which is temporary."""
+
+    def _log_env(self, env_cfg: dict[str, Any]) -> None:
+        """Ask no compiler for its version."""
+
+
 class _SegmentationLoop(RunFolder, Hook):
     """One segmenter in training: a hook around each step of the Runner.
 
@@ -82,13 +92,14 @@ class _SegmentationLoop(RunFolder, Hook):
         run = self.run
         config = test_config(run.recipe, run.dataset, run.data_root)
         known = DATASETS.get(config.test_dataloader.dataset.type).METAINFO
-        meta = {"iter": steps, "seed": run.seed, "dataset_meta": known, "cfg": config.pretty_text}
+        text = config.pretty_text  # formatted anew, in a quarter of a second, whenever it is read
+        meta = {"iter": steps, "seed": run.seed, "dataset_meta": known, "cfg": text}
         content = io.BytesIO()
         state = {name: value.detach().cpu() for name, value in weights.items()}
         torch.save({"meta": meta, "state_dict": state}, content)
         with atomic_path(run.folder / "mmseg.pth") as partial_file:
             partial_file.write_bytes(content.getvalue())
-        write_atomically(run.folder / "config.py", config.pretty_text)
+        write_atomically(run.folder / "config.py", text)
         super().finish(weights, steps)
 
     def train(self) -> None:
@@ -131,7 +142,7 @@ class _SegmentationLoop(RunFolder, Hook):
         # Else runs that begin in one second, in one process, share the Runner's global objects.
         config.experiment_name = Path(config.work_dir).name
         try:
-            runner = Runner.from_cfg(config)
+            runner = _Runner.from_cfg(config)
             # What the Runner would build when it trains may be as wrong as what it builds now.
             runner.train_loop  # noqa: B018 - a property that builds
             runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
