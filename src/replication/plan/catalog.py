@@ -39,7 +39,6 @@ from replication.plan.nodes import (
     ReportNode,
     SeedFolders,
     ShownCell,
-    ShownColumn,
     TrainedRun,
     TrainingNode,
     target_of,
@@ -51,6 +50,7 @@ from replication.plan.paper import (
     PaperInfo,
     PaperScale,
     Printed,
+    ShownColumn,
     read_reference,
 )
 from replication.plan.recipe import short_hash
@@ -191,6 +191,8 @@ class Measurement:
 @dataclass(frozen=True)
 class Cell:
     """One number of an artifact: where it stands, what measures it, what the paper printed.
+
+    It is linked to the plan; as it is written in a node, it is a `ShownCell`.
 
     `exact` marks a deterministic fact; `digits` are the decimals that the paper prints;
     `comparable` says that nothing stands in for the paper's recipe, arguments and hardware;

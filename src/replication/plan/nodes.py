@@ -22,7 +22,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from replication.plan.claims import Claim
 from replication.plan.datasets import DatasetInfo
 from replication.plan.kinds import AnyRecipe
-from replication.plan.paper import Printed
+from replication.plan.paper import Printed, ShownColumn
 from replication.plan.recipe import short_hash
 from replication.plan.schema import Strict, parse
 from replication.plan.settings import Resources
@@ -215,22 +215,12 @@ class MeasurementNode(Node):
         }
 
 
-class ShownColumn(Strict):
-    """A column of a table as it is rendered."""
-
-    label: str
-    group: str | None = None
-
-    @property
-    def full_label(self) -> str:
-        """The label under its group, as reference files write it."""
-        return f"{self.group} / {self.label}" if self.group else self.label
-
-
 class ShownCell(Strict):
     """A cell as it is rendered; `measurement` is the record whose value `key` it shows.
 
-    The other fields are those of `replication.plan.catalog.Cell`.
+    The other fields are those of `replication.plan.catalog.Cell`. That one has the measurement
+    itself, with its run, which is needed to plan and to price it; this one is written in a node and
+    read where there is no plan, and so has a path only.
     """
 
     row: str
