@@ -155,7 +155,7 @@ def require_chain(node: RenderingNode, ledger: Ledger, catalog: Catalog) -> dict
     for path, record in records.items():
         remove: tuple[Path, ...] = ()
         if isinstance(record.node, TrainingNode):
-            remove = tuple(record.node.folder / f"seed{seed}" for seed in record.node.seeds)
+            remove = tuple(map(record.node.seed_folder, record.node.seeds))
         if found := next(filter(None, map(fault_of_commit, record.commits)), None):
             fault = Fault(f"{path}: {found}", path, remove)
             raise VitrailError(fault.remedy(node.target, catalog.snakemake))

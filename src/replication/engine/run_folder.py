@@ -32,6 +32,7 @@ from replication.engine.checkpoint import Checkpoints
 from replication.engine.hub import model_card
 from replication.engine.model import save_weights, weights_owner
 from replication.plan.code import training_digest
+from replication.plan.nodes import WEIGHTS
 from replication.plan.recipe import short_hash
 from vitrail.errors import VitrailError
 from vitrail.files import Locked, clear_temporaries, lock, sha256, write_atomically
@@ -83,7 +84,7 @@ class RunFolder:
             )
         check_layout(given, run.data_root)
         self.run, self.team = run, team
-        self.weights = run.folder / "weights.safetensors"
+        self.weights = run.folder / WEIGHTS
         self.finished = run.folder / FINISHED
         self.code = training_digest(run.recipe, run.dataset)
         self.data, self.checkpoints = data_digest(run), checkpoints_of(run)

@@ -15,7 +15,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -47,18 +47,30 @@ def parse_target(target: str, papers: Iterable[str]) -> tuple[str, str] | None:
     return paper, target.removeprefix(target_of(paper, ""))
 
 
+WEIGHTS = "weights.safetensors"  # in the folder of each seed
+
+
+def seed_folder(folder: Path, seed: int | str) -> Path:
+    """Return where one seed of the run in a folder keeps its weights and log."""
+    return folder / f"seed{seed}"
+
+
 class SeedFolders:
     """The folder of a run, with one in it for each seed."""
 
-    folder: Path
+    if TYPE_CHECKING:  # a field of some, computed by others
+
+        @property
+        def folder(self) -> Path:
+            """The folder of the run."""
 
     def seed_folder(self, seed: int) -> Path:
         """Where the run of one seed keeps its weights and log."""
-        return self.folder / f"seed{seed}"
+        return seed_folder(self.folder, seed)
 
     def weights(self, seed: int) -> Path:
         """The file that a seed is trained to."""
-        return self.seed_folder(seed) / "weights.safetensors"
+        return self.seed_folder(seed) / WEIGHTS
 
 
 class TrainedRun(SeedFolders, Strict):
@@ -129,7 +141,7 @@ class Node(Strict, ABC):
         return self.path
 
 
-class TrainingNode(Node):
+class TrainingNode(SeedFolders, Node):
     """Some seeds of one recipe, trained in turn.
 
     `published` is the file of the published weights that training starts from, `start` the run from
