@@ -13,7 +13,6 @@ import functools
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -42,7 +41,7 @@ from replication.plan.nodes import RenderingNode, TrainingNode
 from replication.plan.settings import load_settings
 from vitrail.commands import count, say
 from vitrail.errors import VitrailError
-from vitrail.provenance import DIRTY, changed_files
+from vitrail.provenance import DIRTY, changed_files, is_ancestor
 
 # The page of HTML holds every figure once more, and is made from the rest.
 REPORT = "report.md"
@@ -171,8 +170,7 @@ def fault_of_commit(commit: str) -> str | None:
         return f"it was made at {commit}, with uncommitted changes"
     if not re.fullmatch("[0-9a-f]{40}", commit):
         return f"'{commit}' is no commit"
-    is_ancestor = ["git", "merge-base", "--is-ancestor", commit, "HEAD"]
-    if subprocess.run(is_ancestor, capture_output=True, check=False).returncode:
+    if not is_ancestor(commit):
         return f"its commit {commit} is not in the history of HEAD"
     return None
 

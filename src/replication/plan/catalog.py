@@ -444,6 +444,7 @@ class Catalog:
         self.reports = (self.report.with_suffix(".md"), self.report.with_suffix(".html"))
         self.datasets = load_registry(root / "configs" / "datasets.yaml")
         folders = sorted(file.parent for file in (root / "configs" / "papers").glob("*/paper.yaml"))
+        require_known("lead_paper", settings.lead_paper, [folder.name for folder in folders])
         self.papers = {folder.name: Paper(folder, self) for folder in folders}
         self._refuse_ambiguous_names()
 
