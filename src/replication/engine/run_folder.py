@@ -118,13 +118,17 @@ class RunFolder:
                     "in another folder"
                 )
             if (facts := read_finished(self.run.folder)) is not None:
-                self.checkpoints.clear()  # a kill may have come between writing and clearing
                 made_by = facts.get("code"), facts.get("initial_sha256")
                 as_now = not self.run.retrain or made_by == (self.code, self.digest_of_start)
                 if as_now and facts.get("data") == self.data:
                     self.require_same_start(facts.get("initial_sha256"), self.weights)
+                    self.checkpoints.clear()  # a kill may have come between writing and clearing
                     return True
-                self.finished.unlink()  # what it is about begins anew
+                # It begins anew. A kill between the two steps leaves a finished run, not one that
+                # goes on from checkpoints of what other code or data have trained.
+                self.checkpoints.clear()
+                self.attempts.forget()
+                self.finished.unlink()
         resolved = yaml.safe_dump(self.run.recipe.model_dump(mode="json"), sort_keys=False)
         write_atomically(self.run.folder / "recipe.yaml", resolved)
         return False
@@ -222,6 +226,10 @@ class Attempts:
         except (OSError, ValueError, TypeError):
             before = []
         self._all = [*before, Attempt(now(), 0, 0, 0.0, commit or UNKNOWN, code)]
+
+    def forget(self) -> None:
+        """Leave out what was trained before: the present attempt begins the run anew."""
+        del self._all[:-1]
 
     def begin(self, step: int) -> None:
         """Write down where the present attempt starts."""
