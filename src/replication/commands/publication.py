@@ -33,7 +33,7 @@ from replication.commands.results import (
 from replication.commands.state import is_rendered
 from replication.evidence.comparison import read_cells
 from replication.evidence.page import as_markdown
-from replication.evidence.quotes import refresh_documents
+from replication.evidence.quotes import changed_documents
 from replication.evidence.report import results_of
 from replication.ledger import Fault, Ledger, Record, require_record
 from replication.plan.catalog import Artifact, Catalog, Run, with_sources
@@ -87,7 +87,7 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
     for paper in {record.node.paper for record in records.values()}:
         own = [record for _, record in sorted(records.items()) if record.node.paper == paper]
         files[f"{paper}/{RECORDS}"] = as_lines(own).encode()
-    gone = replace_folder(folder, files, records, catalog, prune)
+    gone, quoting = replace_folder(folder, files, records, catalog, prune)
 
     rendered = sum(len(catalog.files(artifact)) for artifact in built)
     say(f"{count(rendered, 'file')} of {count(len(built), 'artifact')} are now in {folder}/.")
@@ -102,12 +102,9 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
         say(f"{name} was trained by older code (--config retrain=changed trains it anew).")
     for name in gone:
         say(f"Deleted {folder / name}.")
-    # Documents quote the scale that everybody can make.
-    quoting = catalog.scale.name == load_settings(catalog.root).scale
-    changed = refresh_documents(catalog.root, folder) if quoting else []
-    for path in changed:
+    for path in quoting:
         say(f"{path}: its numbers are those of these results now; read the sentences again.")
-    say(f"Now: git add {' '.join(map(str, [folder, *changed]))} && git commit")
+    say(f"Now: git add {' '.join(map(str, [folder, *quoting]))} && git commit")
 
 
 def _behind(records: Mapping[Path, Record]) -> dict[Path, Record]:
@@ -208,11 +205,14 @@ def replace_folder(
     records: Mapping[Path, Record],
     catalog: Catalog,
     prune: bool,
-) -> list[str]:
-    """Lay files over a folder, with its report, in one rename; return what is gone.
+) -> tuple[list[str], list[Path]]:
+    """Lay files over a folder, with its report, in one rename, and renew what documents quote.
+
+    Returns what is gone, and the documents that have changed.
 
     Raises:
-        VitrailError: it cannot be written.
+        VitrailError: it cannot be written, or a document quotes a number that there is not; then
+            nothing is changed.
     """
     new, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("new", "old"))
     held = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
@@ -225,9 +225,14 @@ def replace_folder(
         nodes = map(catalog.rendering_node, catalog.artifacts)
         results = results_of(catalog.report_node, nodes, new, records.get)
         (new / REPORT).write_text(as_markdown(results), encoding="utf-8")
+        # Documents quote the scale that everybody can make.
+        quoting = catalog.scale.name == load_settings(catalog.root).scale
+        texts = changed_documents(catalog.root, new) if quoting else {}
         if folder.exists():
             folder.rename(old)
         new.rename(folder)
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8")
     except OSError as error:
         what = f"cannot write {folder}: {error.strerror or error}"
         raise VitrailError(f"{what}; make room or correct the permissions") from None
@@ -236,7 +241,7 @@ def replace_folder(
             old.rename(folder)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-    return sorted(held - {*files, REPORT}) if prune else []
+    return sorted(held - {*files, REPORT}) if prune else [], list(texts)
 
 
 def artifact_of(record: Record) -> str | None:
