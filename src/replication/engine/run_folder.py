@@ -24,7 +24,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from torch import Tensor
 
 from replication.data.layout import check_layout
@@ -34,6 +33,7 @@ from replication.engine.model import save_weights, weights_owner
 from replication.plan.code import training_digest
 from replication.plan.nodes import WEIGHTS
 from replication.plan.recipe import short_hash
+from replication.plan.schema import as_yaml
 from vitrail.errors import VitrailError
 from vitrail.files import Locked, clear_temporaries, lock, sha256, write_atomically
 from vitrail.provenance import peak_memory_bytes, provenance
@@ -129,7 +129,7 @@ class RunFolder:
                 self.checkpoints.clear()
                 self.attempts.forget()
                 self.finished.unlink()
-        resolved = yaml.safe_dump(self.run.recipe.model_dump(mode="json"), sort_keys=False)
+        resolved = as_yaml(self.run.recipe.model_dump(mode="json"))
         write_atomically(self.run.folder / "recipe.yaml", resolved)
         return False
 
