@@ -177,7 +177,7 @@ class Ledger:
                 return fault
         remove: tuple[Path, ...] = ()
         if isinstance(node, TrainingNode):
-            remove = tuple(node.folder / f"seed{seed}" for seed in node.seeds)
+            remove = tuple(map(node.seed_folder, node.seeds))
         found = next(_faults_of(record, node), None)
         return Fault(f"{output} {found}", output, remove) if found else None
 
@@ -207,7 +207,7 @@ def _faults_of(record: Record, node: AnyNode) -> Iterator[str]:
     match node:
         case TrainingNode():
             for seed in node.seeds:
-                weights = node.folder / f"seed{seed}" / "weights.safetensors"
+                weights = node.weights(seed)
                 if not weights.is_file():
                     yield f"names weights that are gone, {weights}"
                 elif digest_once(weights) != record.outcome["sha256"].get(str(seed)):

@@ -37,7 +37,7 @@ def run_of_seed(node: TrainingNode, seed: int, kept: Kept) -> TrainingRun[AnyRec
     return TrainingRun(
         recipe=node.recipe,
         seed=seed,
-        folder=node.folder / f"seed{seed}",
+        folder=node.seed_folder(seed),
         dataset=node.dataset,
         data_root=node.data_root,
         device=node.device,

@@ -77,11 +77,24 @@ def changed_files() -> list[str] | None:
 
     The published results are left out, as no number depends on them, and what git ignores.
     """
-    places = (".", ":(top,exclude)results/published")
+    return _status(".", ":(top,exclude)results/published")
+
+
+def _status(*places: str) -> list[str] | None:
     # A renamed file is one that is gone and one that is new, and no name is quoted.
     options = ("--porcelain", "-z", "--no-renames", "--untracked-files=all")
     status = _git("status", *options, "--", *places)
     return None if status is None else [entry[3:] for entry in status.split("\0") if entry]
+
+
+def is_ancestor(commit: str) -> bool:
+    """Whether a commit is in the history of the checkout's HEAD."""
+    return _git("merge-base", "--is-ancestor", commit, "HEAD") is not None
+
+
+def uncommitted(folder: Path) -> list[str]:
+    """Return the files of a folder that are not as HEAD has them, none where git cannot tell."""
+    return _status(str(folder.absolute())) or []
 
 
 def require_own_package(root: Path) -> None:

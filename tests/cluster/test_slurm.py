@@ -21,11 +21,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 
 from replication.engine.run_folder import exclusive
 from replication.ledger import read_record
-from replication.plan.schema import read_yaml
+from replication.plan.schema import as_yaml, read_yaml
 from tests.checkout import Checkout
 from tests.cluster.conftest import until
 
@@ -47,7 +46,7 @@ def edited(path):
     """Change a YAML file as plain data."""
     content = read_yaml(path)
     yield content
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    path.write_text(as_yaml(content))
 
 
 @pytest.fixture(scope="module")

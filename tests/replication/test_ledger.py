@@ -4,7 +4,6 @@ import json
 import shlex
 
 import pytest
-import yaml
 
 from replication.commands.results import ledger_of
 from replication.evidence.comparison import read_measurement
@@ -12,7 +11,7 @@ from replication.evidence.tables import read_measured, render
 from replication.ledger import complete, digest_once, parse_record, read_record, require_record
 from replication.plan.catalog import load_catalog
 from replication.plan.nodes import parse_node
-from replication.plan.schema import read_yaml
+from replication.plan.schema import as_yaml, read_yaml
 from vitrail.errors import VitrailError
 from vitrail.files import sha256
 
@@ -27,11 +26,11 @@ def catalog(small_checkout):
     recipes = read_yaml(folder / "recipes.yaml")
     tuned = {"model": {"args": {"width": 64}, "weights_from": "wide"}}
     recipes["axes"]["width"] = {"wide": {"model": {"args": {"width": 64}}}, "tuned": tuned}
-    (folder / "recipes.yaml").write_text(yaml.safe_dump(recipes, sort_keys=False))
+    (folder / "recipes.yaml").write_text(as_yaml(recipes))
     artifacts = read_yaml(folder / "artifacts.yaml")
     table = artifacts["artifacts"]["table1"]
     table["rows"] = [{"label": name, "width": name} for name in ("wide", "tuned")]
-    (folder / "artifacts.yaml").write_text(yaml.safe_dump(artifacts, sort_keys=False))
+    (folder / "artifacts.yaml").write_text(as_yaml(artifacts))
     (folder / "reference" / "table1.csv").unlink()
     (folder / "claims.yaml").unlink()
     (folder / "scales" / "laptop.yaml").write_text('runs: {"*": {seeds: 2, seeds_per_training: 1}}')

@@ -3,12 +3,11 @@
 import shutil
 
 import pytest
-import yaml
 
 from replication.engine.model import save_weights
 from replication.ledger import complete, read_record
 from replication.plan.catalog import load_catalog
-from replication.plan.schema import read_yaml
+from replication.plan.schema import as_yaml, read_yaml
 from replication.trained import starting_weights
 from vitrail.errors import VitrailError
 from vitrail.factory import build_model
@@ -26,7 +25,7 @@ def tuned(small_checkout):
         "wide": {},
         "tuned": {"model": {"weights_from": "wide"}, "schedule": {"epochs": 0}},
     }
-    path.write_text(yaml.safe_dump(recipes))
+    path.write_text(as_yaml(recipes))
     scale = path.parent / "scales" / "laptop.yaml"
     scale.write_text('runs: {"*": {seeds: 2, seeds_per_training: 1}}')
     catalog = load_catalog(

@@ -12,9 +12,11 @@ from vitrail.provenance import (
     commit,
     device_name,
     duration,
+    is_ancestor,
     peak_memory_bytes,
     provenance,
     require_own_package,
+    uncommitted,
 )
 
 
@@ -143,3 +145,22 @@ def test_peak_memory_grows_with_what_is_allocated():
 )
 def test_durations_are_written_for_people(seconds, text):
     assert duration(seconds) == text
+
+
+def test_an_ancestor_of_the_head_is_told_from_another_commit(repository):
+    first = git(repository, "rev-parse", "HEAD")
+    git(repository, "checkout", "-q", "-b", "side")
+    git(repository, "commit", "-q", "--allow-empty", "-m", "side")
+    side = git(repository, "rev-parse", "HEAD")
+    git(repository, "checkout", "-q", "-")
+    git(repository, "commit", "-q", "--allow-empty", "-m", "second")
+    assert is_ancestor(first)
+    assert not is_ancestor(side)
+    assert not is_ancestor("0" * 40)
+
+
+def test_the_uncommitted_files_of_a_folder_are_named(repository):
+    (repository / "results").mkdir()
+    (repository / "results" / "größer.csv").write_text("x")
+    (repository / "tracked").write_text("two")
+    assert uncommitted(repository / "results") == ["results/größer.csv"]

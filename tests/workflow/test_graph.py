@@ -13,7 +13,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from replication.plan.schema import read_yaml
+from replication.plan.schema import as_yaml, read_yaml
 from tests.checkout import Checkout
 from tests.conftest import FIFTH_PAPER
 
@@ -135,7 +135,7 @@ def faster(text):
     """The template's recipes, one with another learning rate."""
     recipes = yaml.safe_load(text)
     recipes["axes"]["width"]["wide"]["optimizer"] = {"lr": 0.02}
-    return yaml.safe_dump(recipes)
+    return as_yaml(recipes)
 
 
 def test_a_changed_learning_rate_reruns_that_run_and_its_artifacts_only(made):
@@ -185,12 +185,12 @@ def tuned(tmp_path_factory, add_paper):
         "tuned": start,
     }
     recipes["axes"]["width"] = widths
-    (folder / "recipes.yaml").write_text(yaml.safe_dump(recipes, sort_keys=False))
+    (folder / "recipes.yaml").write_text(as_yaml(recipes))
     artifacts = read_yaml(folder / "artifacts.yaml")
     table = artifacts["artifacts"]["table1"]
     table["rows"] = [{"label": name, "width": name} for name in widths]
     table["columns"] = table["columns"][:1]
-    (folder / "artifacts.yaml").write_text(yaml.safe_dump(artifacts, sort_keys=False))
+    (folder / "artifacts.yaml").write_text(as_yaml(artifacts))
     (folder / "claims.yaml").unlink()
     checkout.planned_first = checkout.planned("template_table1", *AT_LAPTOP)
     done = checkout.snakemake("template_table1", *AT_LAPTOP)

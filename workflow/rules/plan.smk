@@ -2,7 +2,7 @@
 # by name (artifact, paper, collection).
 
 from replication import evidence, fork_server
-from replication.plan.catalog import is_target_name, load_catalog
+from replication.plan.catalog import Catalog, is_target_name
 from replication.plan.datasets import fetched_with
 from replication.plan.nodes import RenderingNode, target_of
 from replication.plan.weights import find_weights, load_weights_registry
@@ -10,7 +10,7 @@ from vitrail.provenance import require_own_package
 
 try:
     require_own_package(Path())
-    CATALOG = load_catalog(**config)
+    CATALOG = Catalog(Path(), SETTINGS)
     TARGETS = CATALOG.targets
     CATALOG.require_code()
     CATALOG.require_weights()

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,6 +44,7 @@ from replication.plan.catalog import Artifact, Catalog
 from replication.plan.nodes import RenderingNode, ShownCell
 from vitrail.commands import count, heading, say, table
 from vitrail.errors import VitrailError
+from vitrail.provenance import uncommitted
 
 Agreement = Literal["same", "within", "differs", "not compared", "missing here", "new here"]
 AGREEMENTS: tuple[Agreement, ...] = get_args(Agreement)
@@ -169,14 +169,8 @@ def published_faults(catalog: Catalog) -> Iterator[str]:
 
 def changed_since_commit(folder: Path) -> Iterator[str]:
     """The published files that are not as the last commit has them, where git can tell."""
-    done = subprocess.run(
-        ["git", "status", "--porcelain", "--untracked-files=all", "--", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    for line in done.stdout.splitlines() if not done.returncode else ():
-        yield f"{line[3:]} is not as it was committed; restore it with git checkout, or commit it"
+    for name in uncommitted(folder):
+        yield f"{name} is not as it was committed; restore it with git checkout, or commit it"
 
 
 def altered_here(catalog: Catalog) -> Iterator[str]:

@@ -34,6 +34,7 @@ from replication.engine.engine import builder_of
 from replication.ledger import read_record
 from replication.plan.catalog import Catalog, Measurement, Run, load_catalog
 from replication.plan.code import file_of
+from replication.plan.nodes import seed_folder
 from replication.plan.recipe import Training, short_hash
 from replication.plan.schema import Strict, parse, read_mapping
 from replication.plan.source import syntax_tree
@@ -221,7 +222,7 @@ def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
     for path in runs_root.glob(f"*/*-{run.recipe.hash}/trained-*.json"):
         with suppress(VitrailError):  # a damaged record tells no speed
             facts = record.outcome["facts"] if (record := read_record(path)) else {}
-            trained |= {path.parent / f"seed{seed}": facts[seed] for seed in facts}
+            trained |= {seed_folder(path.parent, seed): facts[seed] for seed in facts}
     for folder, facts in trained.items():
         try:
             entries = map(json.loads, (folder / "log.jsonl").read_text().splitlines())

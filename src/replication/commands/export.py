@@ -16,6 +16,7 @@ from typing import Annotated
 
 import typer
 
+from replication.plan.nodes import WEIGHTS, seed_folder
 from vitrail.commands import say
 from vitrail.commands.app import command
 from vitrail.errors import VitrailError, first_line, os_errors
@@ -56,7 +57,7 @@ def export(
     if push is not None and (not push.startswith(HUB) or push.count("/") != 1):
         raise VitrailError(f"--push '{push}' is no place of a hub: give hf-hub:USER/NAME")
     with _new_folder(to) as folder:
-        _write(run / f"seed{seed}", folder, seed, push or f"local-dir:{to}")
+        _write(seed_folder(run, seed), folder, seed, push or f"local-dir:{to}")
         if push is not None:
             say(f"{run.name}, seed {seed}: {_push(folder, push.removeprefix(HUB))}")
     if to is not None:
@@ -94,7 +95,7 @@ def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
     from replication.plan.schema import read_mapping
     from vitrail.files import sha256
 
-    weights, path = trained / "weights.safetensors", trained / "recipe.yaml"
+    weights, path = trained / WEIGHTS, trained / "recipe.yaml"
     if not weights.is_file():
         raise VitrailError(f"{trained} has no trained weights: give the folder of a finished run")
     recipe = parse_recipe(read_mapping(path), str(path))

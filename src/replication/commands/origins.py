@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from replication.commands.cells import with_unit
-from replication.commands.recipes import DEFAULT, as_yaml, places
+from replication.commands.recipes import DEFAULT, line_of_yaml, places
 from replication.commands.results import claims_of_paper, ledger_of
 from replication.evidence.comparison import VERDICTS, as_measured, compare
 from replication.evidence.numbers import entry_of, format_interval, short_commit
@@ -270,7 +270,7 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
             say("")
         heading(f"Recipe {recipe['name']}: {recipe['folder']}")
         for value in recipe["values"]:
-            say(f"{as_yaml(value['field'], value['value']):<40}  # {value['place']}")
+            say(f"{line_of_yaml(value['field'], value['value']):<40}  # {value['place']}")
         say("The other fields have their defaults.")
 
 

@@ -13,7 +13,6 @@ import functools
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -34,7 +33,7 @@ from replication.commands.results import (
 from replication.commands.state import is_rendered
 from replication.evidence.comparison import read_cells
 from replication.evidence.page import as_markdown
-from replication.evidence.quotes import refresh_documents
+from replication.evidence.quotes import changed_documents
 from replication.evidence.report import results_of
 from replication.ledger import Fault, Ledger, Record, require_record
 from replication.plan.catalog import Artifact, Catalog, Run, with_sources
@@ -42,7 +41,7 @@ from replication.plan.nodes import RenderingNode, TrainingNode
 from replication.plan.settings import load_settings
 from vitrail.commands import count, say
 from vitrail.errors import VitrailError
-from vitrail.provenance import DIRTY, changed_files
+from vitrail.provenance import DIRTY, changed_files, is_ancestor
 
 # The page of HTML holds every figure once more, and is made from the rest.
 REPORT = "report.md"
@@ -88,7 +87,7 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
     for paper in {record.node.paper for record in records.values()}:
         own = [record for _, record in sorted(records.items()) if record.node.paper == paper]
         files[f"{paper}/{RECORDS}"] = as_lines(own).encode()
-    gone = replace_folder(folder, files, records, catalog, prune)
+    gone, quoting = replace_folder(folder, files, records, catalog, prune)
 
     rendered = sum(len(catalog.files(artifact)) for artifact in built)
     say(f"{count(rendered, 'file')} of {count(len(built), 'artifact')} are now in {folder}/.")
@@ -103,12 +102,9 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
         say(f"{name} was trained by older code (--config retrain=changed trains it anew).")
     for name in gone:
         say(f"Deleted {folder / name}.")
-    # Documents quote the scale that everybody can make.
-    quoting = catalog.scale.name == load_settings(catalog.root).scale
-    changed = refresh_documents(catalog.root, folder) if quoting else []
-    for path in changed:
+    for path in quoting:
         say(f"{path}: its numbers are those of these results now; read the sentences again.")
-    say(f"Now: git add {' '.join(map(str, [folder, *changed]))} && git commit")
+    say(f"Now: git add {' '.join(map(str, [folder, *quoting]))} && git commit")
 
 
 def _behind(records: Mapping[Path, Record]) -> dict[Path, Record]:
@@ -155,7 +151,7 @@ def require_chain(node: RenderingNode, ledger: Ledger, catalog: Catalog) -> dict
     for path, record in records.items():
         remove: tuple[Path, ...] = ()
         if isinstance(record.node, TrainingNode):
-            remove = tuple(record.node.folder / f"seed{seed}" for seed in record.node.seeds)
+            remove = tuple(map(record.node.seed_folder, record.node.seeds))
         if found := next(filter(None, map(fault_of_commit, record.commits)), None):
             fault = Fault(f"{path}: {found}", path, remove)
             raise VitrailError(fault.remedy(node.target, catalog.snakemake))
@@ -171,8 +167,7 @@ def fault_of_commit(commit: str) -> str | None:
         return f"it was made at {commit}, with uncommitted changes"
     if not re.fullmatch("[0-9a-f]{40}", commit):
         return f"'{commit}' is no commit"
-    is_ancestor = ["git", "merge-base", "--is-ancestor", commit, "HEAD"]
-    if subprocess.run(is_ancestor, capture_output=True, check=False).returncode:
+    if not is_ancestor(commit):
         return f"its commit {commit} is not in the history of HEAD"
     return None
 
@@ -210,11 +205,14 @@ def replace_folder(
     records: Mapping[Path, Record],
     catalog: Catalog,
     prune: bool,
-) -> list[str]:
-    """Lay files over a folder, with its report, in one rename; return what is gone.
+) -> tuple[list[str], list[Path]]:
+    """Lay files over a folder, with its report, in one rename, and renew what documents quote.
+
+    Returns what is gone, and the documents that have changed.
 
     Raises:
-        VitrailError: it cannot be written.
+        VitrailError: it cannot be written, or a document quotes a number that there is not; then
+            nothing is changed.
     """
     new, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("new", "old"))
     held = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
@@ -227,9 +225,14 @@ def replace_folder(
         nodes = map(catalog.rendering_node, catalog.artifacts)
         results = results_of(catalog.report_node, nodes, new, records.get)
         (new / REPORT).write_text(as_markdown(results), encoding="utf-8")
+        # Documents quote the scale that everybody can make.
+        quoting = catalog.scale.name == load_settings(catalog.root).scale
+        texts = changed_documents(catalog.root, new) if quoting else {}
         if folder.exists():
             folder.rename(old)
         new.rename(folder)
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8")
     except OSError as error:
         what = f"cannot write {folder}: {error.strerror or error}"
         raise VitrailError(f"{what}; make room or correct the permissions") from None
@@ -238,7 +241,7 @@ def replace_folder(
             old.rename(folder)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-    return sorted(held - {*files, REPORT}) if prune else []
+    return sorted(held - {*files, REPORT}) if prune else [], list(texts)
 
 
 def artifact_of(record: Record) -> str | None:

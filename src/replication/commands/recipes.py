@@ -6,10 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from replication.plan.catalog import Catalog
-from replication.plan.schema import place_of
+from replication.plan.schema import as_yaml, place_of
 from vitrail.commands import count, say
 from vitrail.errors import VitrailError, did_you_mean
 
@@ -55,7 +53,7 @@ def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> 
     say(f"# {run.paper}, recipe {called} at scale {catalog.scale.name}: {run.folder}")
     values = run.recipe.shown()
     if not why:
-        say(yaml.safe_dump(values, sort_keys=False).rstrip())
+        say(as_yaml(values).rstrip())
         return
     lines = [*_explained(values, catalog.paper(run.paper).values(called))]
     say(*(f"{line:<40}  # {place}" if place else line for line, place in lines), "")
@@ -93,9 +91,9 @@ def places(
             yield (*above, key), value, place_of(written, key) or DEFAULT
 
 
-def as_yaml(key: str, value: Any) -> str:
+def line_of_yaml(key: str, value: Any) -> str:
     """Write a key and its value on one line of YAML."""
-    line = yaml.safe_dump({key: value}, default_flow_style=True, width=math.inf)
+    line = as_yaml({key: value}, default_flow_style=True, width=math.inf)
     return line.strip()[1:-1]
 
 
@@ -105,6 +103,6 @@ def _explained(values: Mapping[str, Any], written: Mapping[str, Any]) -> Iterato
     for keys, value, place in places(values, written):
         for depth, key in enumerate(keys[:-1]):
             if keys[: depth + 1] != above[: depth + 1]:
-                yield f"{'  ' * depth}{yaml.safe_dump(key).splitlines()[0]}:", ""
+                yield f"{'  ' * depth}{as_yaml(key).splitlines()[0]}:", ""
         above = keys[:-1]
-        yield f"{'  ' * len(above)}{as_yaml(keys[-1], value)}", place
+        yield f"{'  ' * len(above)}{line_of_yaml(keys[-1], value)}", place

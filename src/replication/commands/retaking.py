@@ -38,7 +38,7 @@ def retaken_faults(catalog: Catalog, number: int, tell: Callable[[str], None]) -
     if not comparable:
         raise VitrailError(
             f"{catalog.runs_root} has no measurement of scale '{catalog.scale.name}' to repeat; "
-            "run snakemake first"
+            f"run {catalog.snakemake('all')} first"
         )
     drawn = random.SystemRandom().sample(sorted(comparable), min(number, len(comparable)))
     faults = []

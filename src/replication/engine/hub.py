@@ -9,14 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
 from timm.models._hub import save_config_for_hf
 from torch import nn
 
 from replication.engine.model import load_weights
 from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
 from replication.plan.datasets import find, load_registry
-from replication.plan.schema import load
+from replication.plan.schema import as_yaml, load
 from vitrail.dinov2.network import build_model
 from vitrail.files import atomic_path
 from vitrail.images.transforms import eval_transform, normalization
@@ -95,7 +94,7 @@ def model_card(
         use=recipe.usage.format(source=source),
         info=info,
         numbers=numbers,
-        recipe=yaml.safe_dump(recipe.shown(), sort_keys=False),
+        recipe=as_yaml(recipe.shown()),
         seed=seed,
         commit=commit,
     )

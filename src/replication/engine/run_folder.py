@@ -24,7 +24,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from torch import Tensor
 
 from replication.data.layout import check_layout
@@ -32,7 +31,9 @@ from replication.engine.checkpoint import Checkpoints
 from replication.engine.hub import model_card
 from replication.engine.model import save_weights, weights_owner
 from replication.plan.code import training_digest
+from replication.plan.nodes import WEIGHTS
 from replication.plan.recipe import short_hash
+from replication.plan.schema import as_yaml
 from vitrail.errors import VitrailError
 from vitrail.files import Locked, atomic_path, clear_temporaries, lock, sha256, write_atomically
 from vitrail.provenance import peak_memory_bytes, provenance
@@ -83,7 +84,7 @@ class RunFolder:
             )
         check_layout(given, run.data_root)
         self.run, self.team = run, team
-        self.weights = run.folder / "weights.safetensors"
+        self.weights = run.folder / WEIGHTS
         self.finished = run.folder / FINISHED
         self.code = training_digest(run.recipe, run.dataset)
         self.data, self.checkpoints = data_digest(run), checkpoints_of(run)
@@ -117,14 +118,18 @@ class RunFolder:
                     "in another folder"
                 )
             if (facts := read_finished(self.run.folder)) is not None:
-                self.checkpoints.clear()  # a kill may have come between writing and clearing
                 made_by = facts.get("code"), facts.get("initial_sha256")
                 as_now = not self.run.retrain or made_by == (self.code, self.digest_of_start)
                 if as_now and facts.get("data") == self.data:
                     self.require_same_start(facts.get("initial_sha256"), self.weights)
+                    self.checkpoints.clear()  # a kill may have come between writing and clearing
                     return True
-                self.finished.unlink()  # what it is about begins anew
-        resolved = yaml.safe_dump(self.run.recipe.model_dump(mode="json"), sort_keys=False)
+                # It begins anew. A kill between the two steps leaves a finished run, not one that
+                # goes on from checkpoints of what other code or data have trained.
+                self.checkpoints.clear()
+                self.attempts.forget()
+                self.finished.unlink()
+        resolved = as_yaml(self.run.recipe.model_dump(mode="json"))
         write_atomically(self.run.folder / "recipe.yaml", resolved)
         return False
 
@@ -221,6 +226,10 @@ class Attempts:
         except (OSError, ValueError, TypeError):
             before = []
         self._all = [*before, Attempt(now(), 0, 0, 0.0, commit or UNKNOWN, code)]
+
+    def forget(self) -> None:
+        """Leave out what was trained before: the present attempt begins the run anew."""
+        del self._all[:-1]
 
     def begin(self, step: int) -> None:
         """Write down where the present attempt starts."""

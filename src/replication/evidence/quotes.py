@@ -131,15 +131,12 @@ def documents(root: Path) -> list[Path]:
     return [path for pattern in patterns for path in sorted(root.glob(pattern))]
 
 
-def refresh_documents(root: Path, results: Path) -> list[Path]:
-    """Rewrite the documents whose quoted numbers are others in these results; return them.
+def changed_documents(root: Path, results: Path) -> dict[Path, str]:
+    """Return the new texts of the documents whose quoted numbers are others in these results.
 
     Raises:
-        VitrailError: as `refreshed`; then no document is changed.
+        VitrailError: as `refreshed`.
     """
     texts = {path: path.read_text(encoding="utf-8") for path in documents(root)}
     fresh = {path: refreshed(text, results, str(path)) for path, text in texts.items()}
-    changed = [path for path in texts if fresh[path] != texts[path]]
-    for path in changed:
-        path.write_text(fresh[path], encoding="utf-8")
-    return changed
+    return {path: text for path, text in fresh.items() if text != texts[path]}

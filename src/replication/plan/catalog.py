@@ -39,7 +39,6 @@ from replication.plan.nodes import (
     ReportNode,
     SeedFolders,
     ShownCell,
-    ShownColumn,
     TrainedRun,
     TrainingNode,
     target_of,
@@ -51,6 +50,7 @@ from replication.plan.paper import (
     PaperInfo,
     PaperScale,
     Printed,
+    ShownColumn,
     read_reference,
 )
 from replication.plan.recipe import short_hash
@@ -191,6 +191,8 @@ class Measurement:
 @dataclass(frozen=True)
 class Cell:
     """One number of an artifact: where it stands, what measures it, what the paper printed.
+
+    It is linked to the plan; as it is written in a node, it is a `ShownCell`.
 
     `exact` marks a deterministic fact; `digits` are the decimals that the paper prints;
     `comparable` says that nothing stands in for the paper's recipe, arguments and hardware;
@@ -442,6 +444,7 @@ class Catalog:
         self.reports = (self.report.with_suffix(".md"), self.report.with_suffix(".html"))
         self.datasets = load_registry(root / "configs" / "datasets.yaml")
         folders = sorted(file.parent for file in (root / "configs" / "papers").glob("*/paper.yaml"))
+        require_known("lead_paper", settings.lead_paper, [folder.name for folder in folders])
         self.papers = {folder.name: Paper(folder, self) for folder in folders}
         self._refuse_ambiguous_names()
 

@@ -15,14 +15,14 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from replication.plan.claims import Claim
 from replication.plan.datasets import DatasetInfo
 from replication.plan.kinds import AnyRecipe
-from replication.plan.paper import Printed
+from replication.plan.paper import Printed, ShownColumn
 from replication.plan.recipe import short_hash
 from replication.plan.schema import Strict, parse
 from replication.plan.settings import Resources
@@ -47,18 +47,30 @@ def parse_target(target: str, papers: Iterable[str]) -> tuple[str, str] | None:
     return paper, target.removeprefix(target_of(paper, ""))
 
 
+WEIGHTS = "weights.safetensors"  # in the folder of each seed
+
+
+def seed_folder(folder: Path, seed: int | str) -> Path:
+    """Return where one seed of the run in a folder keeps its weights and log."""
+    return folder / f"seed{seed}"
+
+
 class SeedFolders:
     """The folder of a run, with one in it for each seed."""
 
-    folder: Path
+    if TYPE_CHECKING:  # a field of some, computed by others
+
+        @property
+        def folder(self) -> Path:
+            """The folder of the run."""
 
     def seed_folder(self, seed: int) -> Path:
         """Where the run of one seed keeps its weights and log."""
-        return self.folder / f"seed{seed}"
+        return seed_folder(self.folder, seed)
 
     def weights(self, seed: int) -> Path:
         """The file that a seed is trained to."""
-        return self.seed_folder(seed) / "weights.safetensors"
+        return self.seed_folder(seed) / WEIGHTS
 
 
 class TrainedRun(SeedFolders, Strict):
@@ -129,7 +141,7 @@ class Node(Strict, ABC):
         return self.path
 
 
-class TrainingNode(Node):
+class TrainingNode(SeedFolders, Node):
     """Some seeds of one recipe, trained in turn.
 
     `published` is the file of the published weights that training starts from, `start` the run from
@@ -215,22 +227,12 @@ class MeasurementNode(Node):
         }
 
 
-class ShownColumn(Strict):
-    """A column of a table as it is rendered."""
-
-    label: str
-    group: str | None = None
-
-    @property
-    def full_label(self) -> str:
-        """The label under its group, as reference files write it."""
-        return f"{self.group} / {self.label}" if self.group else self.label
-
-
 class ShownCell(Strict):
     """A cell as it is rendered; `measurement` is the record whose value `key` it shows.
 
-    The other fields are those of `replication.plan.catalog.Cell`.
+    The other fields are those of `replication.plan.catalog.Cell`. That one has the measurement
+    itself, with its run, which is needed to plan and to price it; this one is written in a node and
+    read where there is no plan, and so has a path only.
     """
 
     row: str

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, create_model
+from pydantic import ConfigDict, Field, PositiveInt, create_model
 
 from replication.plan.kinds import KINDS
 from replication.plan.named import with_names_resolved
@@ -151,10 +151,8 @@ class MeasureSpec(Strict):
     device: Literal["scale", "cpu"] = "scale"
 
 
-class Labelled(BaseModel):
-    """A row or a column: its label, and variables that the cell's template is filled with."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
+class ShownColumn(Strict):
+    """A column of a table as it is rendered."""
 
     label: str
     group: str | None = None
@@ -163,6 +161,12 @@ class Labelled(BaseModel):
     def full_label(self) -> str:
         """The label under its group, as reference files write it."""
         return f"{self.group} / {self.label}" if self.group else self.label
+
+
+class Labelled(ShownColumn):
+    """A row or a column: its label, and variables that the cell's template is filled with."""
+
+    model_config = ConfigDict(extra="allow")
 
     @property
     def variables(self) -> Delta:

@@ -33,14 +33,21 @@ class Placed(dict[str, Any]):
         self.places = dict(places)
 
 
-def _block_of_lines(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """Write a text of several lines as it is, and not in quotes with escapes."""
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+class _Dumper(yaml.SafeDumper):
+    """Writes `Placed`, and a text of several lines as it is, not in quotes with escapes."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in text else None
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-yaml.SafeDumper.add_representer(Placed, yaml.SafeDumper.represent_dict)
-yaml.SafeDumper.add_representer(str, _block_of_lines)
+_Dumper.add_representer(Placed, _Dumper.represent_dict)
+_Dumper.add_representer(str, _Dumper.represent_text)
+
+
+def as_yaml(values: Any, **options: Any) -> str:
+    """Write plain data or what `read_yaml` gives as YAML; `options` are those of ``yaml.dump``."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, **options)
 
 
 def place_of(values: Any, key: str) -> str | None:

@@ -5,14 +5,13 @@ import json
 import subprocess
 
 import pytest
-import yaml
 
 from replication.commands.publication import fault_of_commit
 from replication.evidence.comparison import COLUMNS
 from replication.evidence.tables import read_measured, render
 from replication.ledger import complete, digest_once
 from replication.plan.catalog import load_catalog
-from replication.plan.schema import read_yaml
+from replication.plan.schema import as_yaml, read_yaml
 from tests.conftest import copy_configs_without_papers
 from vitrail import provenance
 from vitrail.files import sha256
@@ -117,7 +116,7 @@ def checkout(tmp_path, monkeypatch):
         ("claims", CLAIMS),
         ("scales/smoke", SMOKE),
     ):
-        (paper / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+        (paper / f"{name}.yaml").write_text(as_yaml(content))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -129,7 +128,7 @@ def fine_tuning(checkout):
     recipes = read_yaml(paper / "recipes.yaml")
     tuned = {"model": {"weights_from": "plain"}, "optimizer": {"lr": 1e-4}}
     recipes["axes"]["mix"] |= {"again": {}, "tuned": tuned}
-    (paper / "recipes.yaml").write_text(yaml.safe_dump(recipes, sort_keys=False))
+    (paper / "recipes.yaml").write_text(as_yaml(recipes))
     artifacts = read_yaml(paper / "artifacts.yaml")
     artifacts["measures"]["size"] = {"function": "vitrail.nothing:size", "on": "recipe"}
     table = artifacts["artifacts"]["table2"]
@@ -139,7 +138,7 @@ def fine_tuning(checkout):
         {"label": "Size", "measure": "size", "key": "parameters"},
     ]
     table["cell"] = {"recipe": "{mix}"}
-    (paper / "artifacts.yaml").write_text(yaml.safe_dump(artifacts, sort_keys=False))
+    (paper / "artifacts.yaml").write_text(as_yaml(artifacts))
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 import json
 
 import pytest
-import yaml
 
 from replication.commands.doctor import slurm, version_differences
-from replication.plan.schema import read_yaml
+from replication.plan.schema import as_yaml, read_yaml
 
 
 @pytest.fixture
@@ -55,11 +54,11 @@ def test_the_dataset_of_a_source_is_needed_too(doctor, checkout, fine_tuning):
     recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
     written = read_yaml(recipes)
     written["axes"]["mix"]["tuned"]["data"] = {"dataset": "cifar10"}
-    recipes.write_text(yaml.safe_dump(written, sort_keys=False))
+    recipes.write_text(as_yaml(written))
     artifacts = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
     written = read_yaml(artifacts)
     written["artifacts"]["table2"]["rows"].pop()
-    artifacts.write_text(yaml.safe_dump(written, sort_keys=False))
+    artifacts.write_text(as_yaml(written))
     assert "dataset imagenet; it blocks tiny_table1, tiny_table2" in doctor("--scale", "full").out
 
 

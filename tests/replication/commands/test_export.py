@@ -16,6 +16,7 @@ from replication.engine.recipes.classification import ClassificationRecipe
 from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
 from replication.ledger import complete
 from replication.plan.nodes import MeasurementNode, TrainingNode
+from replication.plan.schema import as_yaml
 from tests.vitrail.dinov2.conftest import BASE as SELF_SUPERVISION
 from vitrail.dinov2.network import build_model as build_backbone
 from vitrail.errors import VitrailError
@@ -48,7 +49,7 @@ def run(tmp_path, root, registry, monkeypatch):
     model = build_model(recipe, 10)
     save_weights(model.state_dict(), seed / "weights.safetensors", recipe, 0)
     write_config(model, recipe, registry["digits"], seed)
-    (seed / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    (seed / "recipe.yaml").write_text(as_yaml(recipe.model_dump(mode="json")))
     for name, digest in (("accuracy", sha256(seed / "weights.safetensors")), ("stale", "0" * 64)):
         node = MeasurementNode(
             scale="laptop",
@@ -134,7 +135,7 @@ def test_a_backbone_of_self_supervision_is_one_without_a_head(
     model = build_backbone(recipe, 0).eval()
     save_weights(model.state_dict(), seed / "weights.safetensors", recipe, 0)
     write_config(model, recipe, registry[recipe.data.dataset], seed)
-    (seed / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+    (seed / "recipe.yaml").write_text(as_yaml(recipe.model_dump(mode="json")))
     export(seed.parent, tmp_path / "mine", 0, None)
     taken = timm.create_model(f"local-dir:{tmp_path / 'mine'}", pretrained=True).eval()
     image = torch.randn(1, 3, 16, 16)
@@ -242,7 +243,7 @@ def test_a_damaged_measurement_is_named_and_nothing_is_left(run, tmp_path, damag
 @pytest.mark.parametrize("task", ["clasification", ["classification"], {"a": 1}])
 def test_a_recipe_of_no_known_task_is_refused_in_a_sentence(run, tmp_path, task):
     path = run / "seed0" / "recipe.yaml"
-    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "task": task}))
+    path.write_text(as_yaml({**yaml.safe_load(path.read_text()), "task": task}))
     with pytest.raises(VitrailError, match=r"recipe.yaml: task .* is unknown.*classification"):
         export(run, tmp_path / "mine", 0, None)
     assert not (tmp_path / "mine").exists()

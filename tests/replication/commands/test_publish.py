@@ -321,6 +321,15 @@ def test_a_document_below_the_configuration_may_have_changes(made, publish, chec
     assert publish().code == 0
 
 
+def test_a_quote_of_a_cell_that_there_is_not_stops_publishing_before_anything_changes(
+    made, publish, checkout
+):
+    readme = checkout / "README.md"
+    readme.write_text('At 1.0<!-- tiny_table1["nobody", "Top-1"] --> percent.\n')
+    assert "tiny_table1 has no row 'nobody'" in refusal(publish())
+    assert not (checkout / "results" / "published" / "laptop").exists()
+
+
 @pytest.mark.parametrize("name", ["configs/papers/new/notes.yaml", "src/new.py", "envs/new.txt"])
 def test_changed_and_new_files_that_can_decide_a_number_are_refused(
     made, publish, git, checkout, name

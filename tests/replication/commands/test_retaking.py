@@ -42,6 +42,7 @@ def test_a_value_that_was_made_up_is_found(repeat, number):
 def test_without_measurements_it_says_so(catalog, vitrail):
     done = vitrail("verify", "--scale", "laptop", "--retake", 1)
     assert (done.code, done.out) == (2, "")
+    assert f"run {catalog('laptop').snakemake('all')} first" in " ".join(done.err.split())
 
 
 def test_values_that_are_no_numbers_are_compared_too():

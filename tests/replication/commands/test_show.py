@@ -6,7 +6,7 @@ import shutil
 import pytest
 import yaml
 
-from replication.plan.schema import read_yaml
+from replication.plan.schema import as_yaml, read_yaml
 
 
 def test_a_cell_is_a_line_with_its_measured_and_printed_value_and_verdict(vitrail, write_results):
@@ -37,7 +37,7 @@ def test_a_group_of_columns_is_a_table_of_its_own(vitrail, checkout):
         (paper / file).unlink()
     artifacts = read_yaml(paper / "artifacts.yaml")
     artifacts["artifacts"]["table1"]["columns"][0]["group"] = "Digits"
-    (paper / "artifacts.yaml").write_text(yaml.safe_dump(artifacts, sort_keys=False))
+    (paper / "artifacts.yaml").write_text(as_yaml(artifacts))
     out = vitrail("show", "tiny_table1", "--scale", "smoke").out
     grouped, others = out.split("\nMix ")[1:]
     assert out.index("Digits\n") < out.index("\nMix ")
@@ -89,7 +89,7 @@ def test_a_printed_answer_is_yes_or_no(vitrail, checkout):
     paper = checkout / "configs" / "papers" / "tiny"
     artifacts = read_yaml(paper / "artifacts.yaml")
     artifacts["artifacts"]["table1"]["columns"][1] |= {"unit": "yes/no", "digits": 0}
-    (paper / "artifacts.yaml").write_text(yaml.safe_dump(artifacts, sort_keys=False))
+    (paper / "artifacts.yaml").write_text(as_yaml(artifacts))
     reference = paper / "reference" / "table1.csv"
     reference.write_text(reference.read_text().replace("Mixup,Ratio,0.5", "Mixup,Ratio,1"))
     lines = vitrail("show", "tiny_table1", "--scale", "smoke").out.splitlines()

@@ -10,6 +10,7 @@ import yaml
 from replication.commands.publication import replace_folder
 from replication.commands.results import RECORDS, as_lines, ledger_of, published_folder
 from replication.ledger import digest_once
+from replication.plan.schema import as_yaml
 
 NUMBERS = {"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 71.0, 72.0]}
 
@@ -200,7 +201,7 @@ def test_a_claim_about_hardware_is_never_lost(publish, make, verify, checkout):
     claims.write_text(claims.read_text().replace("smoke", "laptop"))
     read = yaml.safe_load(artifacts.read_text())
     read["artifacts"]["table1"]["columns"][0]["hardware"] = True
-    artifacts.write_text(yaml.safe_dump(read, sort_keys=False))
+    artifacts.write_text(as_yaml(read))
     publish()
     make({"plain": [60.0, 61.0, 62.0], "mixup": NUMBERS["mixup"]})
     told = json.loads(verify("laptop", "--json").out)

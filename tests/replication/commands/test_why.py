@@ -1,10 +1,9 @@
 import json
 
 import pytest
-import yaml
 
 from replication.ledger import read_record
-from replication.plan.schema import read_yaml
+from replication.plan.schema import as_yaml, read_yaml
 
 CELL = ["why", "tiny_table1", "Plain", "Top-1"]
 SMOKE = ["--scale", "smoke"]
@@ -32,7 +31,7 @@ def grouped(checkout, columns):
     artifacts["artifacts"]["table1"]["columns"] = [
         {**first, "group": group, "label": label} for group, label in columns
     ]
-    (paper / "artifacts.yaml").write_text(yaml.safe_dump(artifacts, sort_keys=False))
+    (paper / "artifacts.yaml").write_text(as_yaml(artifacts))
 
 
 def test_a_cell_has_its_measurement_and_trainings_as_their_records_say(asked, make):
@@ -71,7 +70,7 @@ def test_a_claim_on_every_row_is_of_each_row(asked, checkout, row):
     (claim,) = read_yaml(path)
     claim["left"]["row"] = claim["right"]["row"] = "*"
     claim["right"]["column"] = "Ratio"
-    path.write_text(yaml.safe_dump([dict(claim)]))
+    path.write_text(as_yaml([dict(claim)]))
     for column in ("Top-1", "Ratio"):
         (used,) = asked("tiny_table1", row, column)["claims"]
         assert used["id"] == claim["id"]
@@ -83,7 +82,7 @@ def test_a_claim_on_every_row_leaves_out_the_rows_of_one_side(asked, checkout):
     (claim,) = read_yaml(path)
     claim["left"]["row"] = claim["right"]["row"] = "*"
     claim["right"]["artifact"] = "table2"
-    path.write_text(yaml.safe_dump([dict(claim)]))
+    path.write_text(as_yaml([dict(claim)]))
     assert asked("tiny_table1", "Plain", "Top-1")["claims"] == []
 
 
@@ -110,7 +109,7 @@ def test_a_measure_of_the_papers_own_recipe_has_its_values_and_lines(asked, vitr
     artifacts = read_yaml(path)
     artifacts["measures"]["facts"]["on"] = "paper"
     artifacts["artifacts"]["table1"]["columns"][1]["recipe"] = "{mix}"
-    path.write_text(yaml.safe_dump(artifacts, sort_keys=False))
+    path.write_text(as_yaml(artifacts))
     told = asked("tiny_table1", "Plain", "Ratio")
     found = {one["field"]: one for one in told["recipe"]["values"]}["schedule.epochs"]
     assert found["value"] == 3
@@ -208,7 +207,7 @@ def test_the_price_is_the_one_that_plan_would_give_of_the_changed_recipe(asked, 
     file = checkout / "configs" / "papers" / "tiny" / "scales" / "smoke.yaml"
     scale = read_yaml(file)
     scale["recipes"]["published"] = {"schedule": {"epochs": 2}}
-    file.write_text(yaml.safe_dump(scale, sort_keys=False))
+    file.write_text(as_yaml(scale))
     planned = json.loads(vitrail("plan", "tiny_table2", *SMOKE, "--json").out)
     assert planned["training_hours"]["to_do"] == pytest.approx(told["training_hours"])
     assert planned["evaluation_hours"]["to_do"] == pytest.approx(told["evaluation_hours"])

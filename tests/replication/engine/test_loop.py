@@ -414,6 +414,32 @@ def test_a_run_that_other_code_has_trained_is_trained_anew_if_asked(recipe, run,
     assert read_finished(folder)["code"] == "0123456789abcdef"
 
 
+def test_a_kill_before_a_run_begins_anew_loses_nothing(recipe, run, monkeypatch, tmp_path):
+    """Checkpoints that an earlier kill left are of the old code: the new training may not go on."""
+    kept = tmp_path / "kept"
+    shutil.copytree(run(recipe, stop_after=3) / "checkpoints", kept)
+    folder = run(recipe)
+    before = (folder / "weights.safetensors").read_bytes(), read_finished(folder)
+    shutil.copytree(kept, folder / "checkpoints")
+    monkeypatch.setattr(run_folder, "training_digest", lambda *_: "0123456789abcdef")
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder.Checkpoints, "clear", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(recipe, retrain=True)
+    assert ((folder / "weights.safetensors").read_bytes(), read_finished(folder)) == before
+    with monkeypatch.context() as patch:
+        patch.setattr(type(folder), "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(recipe, retrain=True)
+    assert ((folder / "weights.safetensors").read_bytes(), read_finished(folder)) == before
+    run(recipe, retrain=True)
+    assert read_finished(folder)["code"] == "0123456789abcdef"
+
+
 def test_a_run_whose_datasets_entry_has_changed_is_trained_anew(recipe, info, run, tmp_path):
     folder = run(recipe)
     noted, reworded = read_finished(folder)["data"], info.model_copy(update={"title": "digits"})

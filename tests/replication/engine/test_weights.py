@@ -7,10 +7,10 @@ import sys
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file, save
 
 from replication.engine.weights import fetch
+from replication.plan.schema import as_yaml
 from replication.plan.weights import PublishedWeights
 from tests.malice import ATTACKS
 from vitrail.errors import VitrailError
@@ -161,7 +161,7 @@ def test_two_processes_do_not_fetch_the_same_weights_at_once(publish, output):
 
 def test_the_command_fetches_what_the_registry_names(publish, output, tmp_path):
     entry = publish().model_dump(exclude={"name"})
-    (tmp_path / "weights.yaml").write_text(yaml.safe_dump({"swin": entry}))
+    (tmp_path / "weights.yaml").write_text(as_yaml({"swin": entry}))
 
     def command(*arguments):
         return subprocess.run(

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 
 from replication.evidence.page import as_markdown
 from replication.evidence.report import Cost, results_of
@@ -13,7 +12,7 @@ from replication.evidence.tables import read_measured, render
 from replication.ledger import complete, read_record
 from replication.plan.catalog import load_catalog
 from replication.plan.nodes import read_node
-from replication.plan.schema import read_yaml
+from replication.plan.schema import as_yaml, read_yaml
 from vitrail.errors import VitrailError
 from vitrail.files import sha256
 from vitrail.scores import pack
@@ -158,7 +157,7 @@ def figure(small_checkout, catalog):
         "cell": {"measure": "accuracy", "recipe": "{width}", "key": "top1"},
         "draw": "drawing_of_the_test:fig1",
     }
-    path.write_text(yaml.safe_dump(spec))
+    path.write_text(as_yaml(spec))
     places = {"runs_root": str(catalog.runs_root), "results_root": str(catalog.results.parent)}
     return load_catalog(small_checkout, scale="laptop", **places)
 

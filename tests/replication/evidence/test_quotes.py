@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from replication.evidence.comparison import COLUMNS
-from replication.evidence.quotes import documents, refresh_documents, refreshed
+from replication.evidence.quotes import changed_documents, documents, refreshed
 from tests.conftest import ROOT
 from vitrail.errors import VitrailError
 
@@ -81,12 +81,12 @@ def test_a_comment_that_names_no_number_is_refused_with_its_document(results, co
     assert said in str(error.value)
 
 
-def test_documents_are_rewritten_only_where_a_number_changed(results, tmp_path):
+def test_documents_are_changed_only_where_a_number_changed(results, tmp_path):
     (tmp_path / "README.md").write_text(f"82<!-- {SWIN} -->")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "one.md").write_text(f"81<!-- {SWIN} -->")
-    assert refresh_documents(tmp_path, results) == [tmp_path / "docs" / "one.md"]
-    assert (tmp_path / "docs" / "one.md").read_text() == f"82<!-- {SWIN} -->"
+    document = tmp_path / "docs" / "one.md"
+    assert changed_documents(tmp_path, results) == {document: f"82<!-- {SWIN} -->"}
 
 
 @pytest.mark.parametrize("path", [*documents(ROOT)], ids=lambda path: str(path.relative_to(ROOT)))

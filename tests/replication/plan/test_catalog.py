@@ -6,11 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from replication.ledger import complete
 from replication.plan.catalog import load_catalog
-from replication.plan.schema import merge, read_yaml
+from replication.plan.schema import as_yaml, merge, read_yaml
 from replication.trained import run_of_seed
 from vitrail.errors import VitrailError
 
@@ -23,7 +22,7 @@ def edit(small_checkout):
         path = small_checkout / "configs" / "papers" / "template" / name
         path.parent.mkdir(exist_ok=True)
         before = read_yaml(path) if path.is_file() else {}
-        path.write_text(yaml.safe_dump(merge(before, delta), sort_keys=False))
+        path.write_text(as_yaml(merge(before, delta)))
 
     return change
 

@@ -2,10 +2,10 @@ import subprocess
 import sys
 
 import pytest
-import yaml
 
 from replication.plan.datasets import DatasetInfo, fetched_with, find, load_registry
 from replication.plan.recipe import short_hash
+from replication.plan.schema import as_yaml
 from vitrail.errors import VitrailError
 
 NAMES = [
@@ -44,7 +44,7 @@ def entry(registry) -> dict:
 
 
 def written(path, entries):
-    path.write_text(yaml.safe_dump(entries))
+    path.write_text(as_yaml(entries))
     return path
 
 

@@ -1,11 +1,10 @@
 """What a name in artifacts.yaml stands for, and how a wrong one is told."""
 
 import pytest
-import yaml
 
 from replication.plan.named import with_names_resolved
 from replication.plan.paper import ArtifactsFile
-from replication.plan.schema import place_of, read_mapping
+from replication.plan.schema import as_yaml, place_of, read_mapping
 from vitrail.errors import VitrailError
 
 TABLE = {"title": "t", "caption": "c", "source": "Table 1, p. 1"}
@@ -154,7 +153,7 @@ def test_a_mistake_within_a_value_is_told_where_the_value_is_written(tmp_path):
     table = {**TABLE, "cell": {"value": "top1"}}
     path.write_text(
         "values:\n  top1:\n    kye: top1\n"
-        + yaml.safe_dump({"measures": {}, "artifacts": {"table1": table}})
+        + as_yaml({"measures": {}, "artifacts": {"table1": table}})
     )
     with pytest.raises(VitrailError, match=r"artifacts.yaml:3: unknown key .*did you mean 'key'"):
         ArtifactsFile.read(path)

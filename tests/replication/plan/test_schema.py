@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from replication.plan.schema import Strict, load_entries, match, merge, place_of, read_yaml
+from replication.plan.schema import Strict, as_yaml, load_entries, match, merge, place_of, read_yaml
 from vitrail.errors import VitrailError
 
 
@@ -22,9 +22,10 @@ def test_on_and_no_are_words_and_true_and_false_are_booleans(tmp_path):
 
 def test_a_text_of_lines_is_written_in_lines():
     text = "x = dict(a='  1')\ny = 2"
-    written = yaml.safe_dump({"file.py": text, "name": "x"})
+    written = as_yaml({"file.py": text, "name": "x"})
     assert written == "file.py: |-\n  x = dict(a='  1')\n  y = 2\nname: x\n"
     assert yaml.safe_load(written)["file.py"] == text
+    assert yaml.safe_dump(text) != as_yaml(text)  # what others write stays as it is
 
 
 def test_every_key_is_placed_also_those_of_anchors_and_of_what_is_merged(tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from replication.plan.catalog import load_catalog
 from replication.plan.schema import read_yaml
 from replication.plan.settings import Settings, known_scales, load_scale, load_settings
 from vitrail.errors import VitrailError
@@ -35,7 +36,7 @@ def test_an_unknown_key_is_refused_with_a_suggestion(root):
 
 def test_a_lead_paper_that_there_is_not_is_refused(root):
     with pytest.raises(VitrailError, match="lead_paper 'shfit' is unknown; did you mean 'shift'"):
-        load_settings(root, {"lead_paper": "shfit"})
+        load_catalog(root, lead_paper="shfit")
 
 
 @pytest.mark.parametrize("setting", ["data_root", "runs_root", "results_root"])
