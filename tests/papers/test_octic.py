@@ -209,6 +209,19 @@ def test_every_model_is_trained_as_the_one_in_table_6(full):
         assert recipe.model.args["init_values"] == 1e-4
 
 
+def test_octic_norms_are_those_of_every_released_model_but_in_the_texts_row(full, laptop):
+    for paper in (full, laptop):
+        for name in paper.recipes:
+            recipe = paper.run(name).recipe
+            if "octic" in recipe.model.name:
+                expected = "total" if name.endswith("-total") else "published"
+                assert recipe.model.args["norm"] == expected, name
+        text, released = (paper.run(name).recipe for name in ("h8-l-total", "h8-l"))
+        args = {**released.model.args, "norm": "total"}
+        model = released.model.model_copy(update={"args": args})
+        assert text == released.model_copy(update={"model": model})
+
+
 @pytest.mark.parametrize(("size", "gpus"), [("l", 16), ("h", 32)])
 def test_a_micro_batch_is_what_each_of_the_papers_gpus_took(full, size, gpus):
     batch = full.run(f"d8-{size}").recipe.batch
