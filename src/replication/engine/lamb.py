@@ -23,7 +23,9 @@ class StackedLamb(Lamb):
     """
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+    def step(  # type: ignore[override]  # timm names no overloads
+        self, closure: Callable[[], float] | None = None
+    ) -> float | None:
         """Update the parameters by their gradients, after `closure` if there is one."""
         loss = None
         if closure is not None:
