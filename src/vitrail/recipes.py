@@ -323,6 +323,10 @@ class AdamWFields(Protocol):
     def patch_embed_scale(self) -> float:
         """What the rate of the patch embedding is multiplied by besides."""
 
+    @property
+    def decay_layer_scale(self) -> bool:
+        """Whether the layer scales of octic blocks are decayed; those of others never are."""
+
 
 class ScheduleFields(Protocol):
     """What happens at which optimiser step."""
@@ -330,6 +334,10 @@ class ScheduleFields(Protocol):
     @property
     def steps(self) -> int:
         """Steps of the training."""
+
+    @property
+    def planned_steps(self) -> int | None:
+        """Steps that the schedules are laid over where the training stops earlier, or None."""
 
     @property
     def warmup_steps(self) -> int:

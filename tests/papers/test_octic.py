@@ -167,8 +167,36 @@ def test_every_dinov2_is_trained_as_the_one_in_table_6(full):
     for name in full.recipes.keys() - set(classifiers(full)):
         if not name.endswith("-dinobloom"):
             recipe, in_table = full.run(name).recipe, full.run("dinov2-h8-l").recipe
-            assert recipe.model_copy(update={"model": in_table.model}) == in_table
-            assert recipe.batch.size / recipe.batch.micro == 32
+            same = {"model": in_table.model, "batch": in_table.batch}
+            assert recipe.model_copy(update=same) == in_table
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("dinov2-vit-l", "ViT-L/16"),
+        ("dinov2-i8-l", "octic ViT-L/16, first"),
+        ("dinov2-h8-l", "octic ViT-L/16, second"),
+        ("dinov2-d8-l", "octic ViT-L/16, third"),
+        ("dinov2-vit-h", "ViT-H/16"),
+        ("dinov2-i8-h", "octic ViT-H/16, first"),
+        ("dinov2-h8-h", "octic ViT-H/16, second"),
+    ],
+)
+def test_a_micro_batch_of_dinov2_is_what_each_gpu_of_table_10_took(full, name, row):
+    """All octic rows of a size have as many GPUs, whichever family is which."""
+    units, hours = (value("table10", f"DINOv2, {row}", column) for column in ("RU", "Time (h)"))
+    assert full.run(name).recipe.batch.size == 1024
+    assert full.run(name).recipe.batch.micro == 1024 / round(units / hours)
+
+
+def test_dinov2_is_run_as_its_released_configurations_say(full, laptop):
+    """Layer scales of octic blocks are decayed everywhere; full scale is compiled."""
+    for paper in (full, laptop):
+        for name in paper.recipes.keys() - set(classifiers(paper)):
+            recipe = paper.run(name).recipe
+            assert recipe.optimizer.decay_layer_scale
+            assert recipe.compile == (paper is full)
 
 
 def test_every_model_is_trained_as_the_one_in_table_6(full):
@@ -179,6 +207,19 @@ def test_every_model_is_trained_as_the_one_in_table_6(full):
         assert recipe.model.args["drop_path_rate"] == {"b": 0.1, "l": 0.4, "h": 0.5}[size]
         assert recipe.model.drop_path_rule == "constant"
         assert recipe.model.args["init_values"] == 1e-4
+
+
+def test_octic_norms_are_those_of_every_released_model_but_in_the_texts_row(full, laptop):
+    for paper in (full, laptop):
+        for name in paper.recipes:
+            recipe = paper.run(name).recipe
+            if "octic" in recipe.model.name:
+                expected = "total" if name.endswith("-total") else "published"
+                assert recipe.model.args["norm"] == expected, name
+        text, released = (paper.run(name).recipe for name in ("h8-l-total", "h8-l"))
+        args = {**released.model.args, "norm": "total"}
+        model = released.model.model_copy(update={"args": args})
+        assert text == released.model_copy(update={"model": model})
 
 
 @pytest.mark.parametrize(("size", "gpus"), [("l", 16), ("h", 32)])
@@ -267,6 +308,12 @@ def test_dinobloom_goes_on_from_the_trained_backbone(full, family):
     assert recipe.schedule.steps * recipe.batch.size == 4000 * 448
     assert recipe.optimizer.lr == pytest.approx(2e-4 * (448 / 1024) ** 0.5, rel=1e-4)
     assert (recipe.crops.local_count, recipe.head.separate) == (0, True)
+    epoch, schedule = 500, recipe.schedule  # of the released custom.yaml
+    assert schedule.planned_steps == 200 * epoch
+    assert schedule.warmup_steps == 20 * epoch
+    assert recipe.teacher.temperature_steps == 30 * epoch
+    assert schedule.freeze_last_layer_steps == epoch
+    assert recipe.head.bottleneck == 384
     for same in ("masks", "koleo_weight", "drop_path", "precision"):
         assert getattr(recipe, same) == getattr(before, same)
 

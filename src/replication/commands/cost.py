@@ -24,6 +24,7 @@ import statistics
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from replication.ledger import read_record
 from replication.plan.catalog import Catalog, Measurement, Run, load_catalog
 from replication.plan.code import file_of
 from replication.plan.nodes import seed_folder
+from replication.plan.paper import read_reference
 from replication.plan.recipe import Training, short_hash
 from replication.plan.schema import Strict, parse, read_mapping
 from replication.plan.source import syntax_tree
@@ -117,7 +119,7 @@ class Costs:
 
     def __init__(self, catalog: Catalog, device: Device) -> None:
         self.device = device
-        self._runs_root = catalog.runs_root
+        self._catalog, self._runs_root = catalog, catalog.runs_root
         self._models = read_segmenters(catalog.root)
 
     def model(self, run: Run, recipe: Training | None = None) -> ModelCost:
@@ -150,6 +152,28 @@ class Costs:
             return ZERO
         speed, _ = self.speed(run)
         return Range(images / speed.high, images / speed.low)
+
+    def printed(self, run: Run) -> Range | None:
+        """Seconds of one A100 that the paper says a seed took, None where it says nothing.
+
+        It is of the paper's own recipe alone, so at other scales nothing is known.
+
+        Raises:
+            VitrailError: ``paper.yaml`` names a row that the reference file does not have.
+        """
+        paper = self._catalog.paper(run.paper)
+        if run.recipe != paper.printed(run.name):
+            return None
+        for cost in paper.info.costs:
+            if any(fnmatchcase(run.name, pattern) for pattern in cost.recipes):
+                file = paper.folder / "reference" / f"{cost.reference}.csv"
+                cells = read_reference(file)
+                hours = []
+                for row in cost.rows:
+                    require_known(f"{file}: row", row, [one for one, _ in cells])
+                    hours.append(float(cells[row, cost.column].value) / cost.trainings)
+                return Range(min(hours), max(hours)).times(3600)
+        return None
 
     def weights_bytes(self, run: Run) -> int:
         """Size of a seed's weights."""

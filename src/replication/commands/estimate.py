@@ -160,15 +160,19 @@ class Estimate:
             say(f"{runs} of zero epochs: nothing to train, weights as they come.", "")
         if not trained:
             return
+        any_printed = any(costs.printed(run) for run in trained)
         rows, sources = [], set()
         for run in trained:
             speed, source = costs.speed(run)
             gpus = _gpus(self.catalog.resources(run))
             seconds = self._seconds_of_a_training(run).times(1 / gpus)
             states = count_states(state_of(run, seed) for seed in run.seeds)
+            printed = costs.printed(run)
+            hours = between(printed.times(1 / 3600)) if printed else "-"
             row = {
                 "recipe": run.name,
                 "seeds": ", ".join(f"{n} {state}" for state, n in states.items() if n),
+                **({"paper's A100 hours": hours} if any_printed else {}),
                 "images": f"{training_images(run):,}",
                 "GFLOPs/image": f"{costs.training_flops(run) / 1e9:.3g}",
                 "images/s": between(speed),
@@ -179,6 +183,10 @@ class Estimate:
             sources.add(source)
         title = f"Trainings on {costs.device.title}"
         table([*row], rows, ["images", "GFLOPs/image", "images/s"], title)
+        if any_printed:
+            say(
+                "The paper's A100 hours are what it prints of a seed's training, all GPUs together."
+            )
         if "FLOPs" in sources:
             say(f"FLOPs: {self._rate()}. Source: {costs.device.source}.")
         if "its logs" in sources:

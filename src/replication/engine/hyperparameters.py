@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from timm.data import Mixup
 from timm.loss import BinaryCrossEntropy
+from timm.optim import Lamb
 from timm.scheduler import CosineLRScheduler
 from torch import nn
+from torch.optim import AdamW
 from torchvision.transforms import ColorJitter
 
 from replication.engine.optimizer import build_optimizer, build_scheduler
@@ -47,14 +49,13 @@ def hyperparameters(described: Described[ClassificationRecipe]) -> Values:
     scheduler = build_scheduler(optimizer, recipe, steps_per_epoch=1)
     mixing: Any = build_mixing(recipe, info.classes)
     mixed = isinstance(mixing, Mixup)
-    kind = type(optimizer).__name__.lower()
     steps = train_transform(recipe, info).transforms
     # Brightness, as contrast and saturation, is changed by up to so much.
     jitters = [step for step in steps if isinstance(step, ColorJitter)]
     return {
         "batch_size": recipe.batch.size,
-        "lamb": int(kind == "lamb"),
-        "adamw": int(kind == "adamw"),
+        "lamb": int(isinstance(optimizer, Lamb)),
+        "adamw": int(type(optimizer) is AdamW),
         "lr": max(group["initial_lr"] for group in optimizer.param_groups),
         "cosine": int(isinstance(scheduler, CosineLRScheduler)),
         "weight_decay": max(group["weight_decay"] for group in optimizer.param_groups),

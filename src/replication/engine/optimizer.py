@@ -11,12 +11,13 @@ import inspect
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from timm.optim import create_optimizer_v2, get_optimizer_class, list_optimizers
+from timm.optim import Lamb, create_optimizer_v2, get_optimizer_class, list_optimizers
 from timm.scheduler import create_scheduler_v2
 from timm.scheduler.scheduler import Scheduler
 from torch import nn
 from torch.optim import Optimizer
 
+from replication.engine.lamb import StackedLamb
 from vitrail.errors import VitrailError, require_known
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def build_optimizer(model: nn.Module, recipe: EpochTraining) -> Optimizer:
         layer_decay=spec.layer_decay,
         **{name: value for name, value in options.items() if value is not None},
     )
+    if type(optimizer) is Lamb:  # of which the groups keep all that they were given
+        optimizer = StackedLamb(optimizer.param_groups, lr=spec.lr)
     _set_own_rates(optimizer, model, spec.group_lr)
     return optimizer
 

@@ -34,6 +34,19 @@ from replication.plan.settings import RunSettings
 from vitrail.errors import VitrailError, did_you_mean, require_known
 
 
+class PrintedCost(Strict):
+    """What the paper says that some trainings took, in hours of one A100.
+
+    Where several rows are given the paper does not say which is of which training.
+    """
+
+    recipes: tuple[str, ...] = Field(description="patterns of names")
+    reference: str = Field(description="file of reference/ without its suffix")
+    column: str
+    rows: tuple[str, ...]
+    trainings: PositiveInt = Field(1, description="that a row counts together")
+
+
 class PaperInfo(Strict):
     """``paper.yaml``."""
 
@@ -41,6 +54,7 @@ class PaperInfo(Strict):
     authors: str
     venue: str
     url: str
+    costs: tuple[PrintedCost, ...] = ()
 
 
 class Family(Strict):

@@ -20,6 +20,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from vitrail.errors import VitrailError
 from vitrail.factory import create
+from vitrail.octic.layers import OcticBlock
 
 if TYPE_CHECKING:
     from vitrail.recipes import DINOv2Recipe
@@ -118,13 +119,23 @@ class Network(nn.Module):
 
 
 def drop_paths(model: nn.Module, rate: float) -> None:
-    """Let `rate` of a batch skip each residual branch of a model's blocks in training.
+    """Let images skip each residual branch of a model's blocks in training, with chance `rate`.
 
-    DINOv2's stochastic depth (Sec. 5): a branch is computed for the others alone and scaled by
-    their share.
+    In dense and flip-equivariant blocks it is DINOv2's stochastic depth (Sec. 5): a fixed share of
+    the batch skips a branch, which is computed for the others alone and scaled by their share. In
+    octic blocks each image skips it or not on its own, as in octic's published code.
     """
     for block in model.blocks if rate else ():  # type: ignore[union-attr]
-        block.forward = MethodType(partial(_forward_on_parts, rate), block)
+        if isinstance(block, OcticBlock):
+            block.drop_path1.drop_prob = block.drop_path2.drop_prob = rate
+        else:
+            block.forward = MethodType(partial(_forward_on_parts, rate), block)
+
+
+def compile_blocks(model: nn.Module) -> None:
+    """Compile a model's blocks in place, each for the sizes of crops that it meets."""
+    for block in model.blocks:  # type: ignore[union-attr]
+        block.compile()
 
 
 def _forward_on_parts(rate: float, block: Any, x: Tensor) -> Tensor:

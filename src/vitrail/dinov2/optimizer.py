@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from vitrail.octic.layers import OcticLayerScale
+
 if TYPE_CHECKING:
     from vitrail.dinov2.network import Network
     from vitrail.recipes import DINOv2Recipe
@@ -36,10 +38,11 @@ class Schedules:
 
     def __init__(self, recipe: DINOv2Recipe, optimizer: torch.optim.Optimizer) -> None:
         self.recipe, self.optimizer = recipe, optimizer
+        self._steps = recipe.schedule.planned_steps or recipe.schedule.steps
 
     def step_update(self, step: int) -> None:
         """Set learning rates and weight decay of `step`, counted from 0."""
-        spec, steps = self.recipe.schedule, self.recipe.schedule.steps
+        spec, steps = self.recipe.schedule, self._steps
         peak, warmup = self.recipe.optimizer.lr, spec.warmup_steps
         if step < warmup:
             self.lr = ramp(step, 0.0, peak, warmup)
@@ -53,7 +56,7 @@ class Schedules:
 
     def momentum(self, step: int) -> float:
         """The teacher's share of itself in its update after `step`."""
-        return cosine(step, *self.recipe.teacher.momentum, self.recipe.schedule.steps)
+        return cosine(step, *self.recipe.teacher.momentum, self._steps)
 
     def teacher_temperature(self, step: int) -> float:
         """The temperature of the targets."""
@@ -67,11 +70,14 @@ def build_optimizer(network: Network, recipe: DINOv2Recipe) -> torch.optim.Optim
     The learning rate of layer l of n is scaled by ``layer_decay ** (n + 1 - l)``, embeddings and
     tokens being layer 0, what is in no block n + 1, and that of the patch embedding once more.
     Biases, norms and layer scales are not decayed; positions and tokens are. The rules go by name,
-    as scales of octic layers are matrices.
+    as scales of octic layers are matrices. `decay_layer_scale` excepts the scales of octic blocks:
+    the rule of octic's published code goes by names too, which these do not have there.
     """
     spec = recipe.optimizer
     layers = len(network.backbone.blocks)
     groups: dict[tuple[float, float, bool], dict[str, Any]] = {}
+    octic = [module for module in network.modules() if isinstance(module, OcticLayerScale)]
+    decayed = {module.gamma for module in octic if spec.decay_layer_scale}
     for name, parameter in network.named_parameters():
         part, _, inner = name.partition(".")
         layer = layers + 1
@@ -83,7 +89,8 @@ def build_optimizer(network: Network, recipe: DINOv2Recipe) -> torch.optim.Optim
         if "patch_embed" in name:
             scale *= spec.patch_embed_scale
         plain = name.endswith(".bias") or "norm" in name or "gamma" in name
-        key = (scale, 0.0 if plain else 1.0, "last_layer" in name)
+        wd_scale = 0.0 if plain and parameter not in decayed else 1.0
+        key = (scale, wd_scale, "last_layer" in name)
         rules = dict(zip(("lr_scale", "wd_scale", "last_layer"), key, strict=True))
         groups.setdefault(key, {"params": [], **rules})["params"].append(parameter)
     return torch.optim.AdamW(list(groups.values()), lr=spec.lr, betas=spec.betas, fused=True)

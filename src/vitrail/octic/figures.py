@@ -173,14 +173,26 @@ def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 
 def fig6(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw the principal components of the six banks of `learned_filters` (Figure 6)."""
-    values = style.first_seed(measurements[0])
-    components = {bank: np.asarray(values[f"{bank}/components"]) for bank in BANKS}
-    rows = max(-(-len(bank) // FILTERS_ACROSS) for bank in components.values())
-    fig, axes = style.figure("text", aspect=0.14 + 0.15 * rows, rows=2, columns=3)
-    for ax, bank in zip(axes.flat, BANKS, strict=True):
-        style.picture(ax, _mosaic(components[bank] / 2 + 0.5, FILTERS_ACROSS, rows))
-        ax.set(title=bank, xlabel=f"{values[f'{bank}/explained']:.1f} % of the filters' energy")
+    """Draw the principal components of the six banks of each `learned_filters` (Figure 6).
+
+    Rows are called ``training: bank``; each training that was measured has a line of pictures.
+    """
+    trained = dict.fromkeys(cells.dropna(subset=["measured"])["row"].str.split(": ").str[0])
+    per_training = [style.first_seed(one) for one in measurements]
+    components = [np.asarray(v[f"{bank}/components"]) for v in per_training for bank in BANKS]
+    rows = max(-(-len(bank) // FILTERS_ACROSS) for bank in components)
+    lines = len(per_training)
+    fig, axes = style.figure(
+        "text", aspect=(0.04 + 0.045 * rows) * lines, rows=lines, columns=len(BANKS)
+    )
+    for line, (training, values) in zip(
+        np.atleast_2d(axes), zip(trained, per_training, strict=True), strict=True
+    ):
+        for ax, bank in zip(line, BANKS, strict=True):
+            filters = np.asarray(values[f"{bank}/components"])
+            style.picture(ax, _mosaic(filters / 2 + 0.5, FILTERS_ACROSS, rows))
+            ax.set(title=bank, xlabel=f"{values[f'{bank}/explained']:.1f} %")
+        line[0].set_ylabel(training)
     return fig
 
 

@@ -196,7 +196,10 @@ def learned_filters(trained: Trained, components: int = 16) -> Values:
     Returns:
         For each of `BANKS` ``<bank>/components``: ``(n, p, p, 3)``, fewer than `components` where
         the filters span no more, each scaled to a largest weight of 1; ``<bank>/explained``:
-        percent of the filters' energy that they hold; ``<bank>/first``: that the first holds.
+        percent of the filters' energy that they hold; ``<bank>/first``: that the first holds;
+        ``<bank>/high``, and ``all/high`` of all banks together: percent of the energy at spatial
+        frequencies above a quarter of a cycle per pixel, half of what a patch can show, on either
+        axis.
 
     Raises:
         VitrailError: the model's patch embedding is another.
@@ -210,7 +213,10 @@ def learned_filters(trained: Trained, components: int = 16) -> Values:
         )
     filters = embed.filters().detach().double().cpu()
     values: dict[str, Any] = {}
+    banks = filters[list(BANKS.values())]
+    values["all/high"] = _high(banks)
     for bank, plane in BANKS.items():
+        values[f"{bank}/high"] = _high(filters[plane])
         _, lengths, directions = torch.linalg.svd(filters[plane].flatten(1), full_matrices=False)
         energy = lengths.square() / lengths.square().sum()
         shown = directions[:components][energy[:components] > NOTHING]
@@ -220,3 +226,11 @@ def learned_filters(trained: Trained, components: int = 16) -> Values:
         values[f"{bank}/explained"] = 100 * energy[:components].sum().item()
         values[f"{bank}/first"] = 100 * energy[0].item()
     return values
+
+
+def _high(filters: Tensor) -> float:
+    """Percent of the energy of ``(..., p, p)`` above a quarter of a cycle per pixel."""
+    energy = torch.fft.fft2(filters).abs().square()
+    high = torch.fft.fftfreq(filters.shape[-1], device=filters.device).abs() > 0.25
+    chosen = high[:, None] | high
+    return 100 * (energy[..., chosen].sum() / energy.sum()).item()

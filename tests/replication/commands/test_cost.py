@@ -8,6 +8,7 @@ from replication.commands.cost import (
     SEGMENTERS,
     Costs,
     Range,
+    costs_on,
     count_model,
     load_devices,
     model_key,
@@ -19,6 +20,7 @@ from replication.engine.recipes.classification import ClassificationRecipe
 from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.ledger import complete
 from replication.plan.catalog import load_catalog
+from replication.plan.paper import read_reference
 from vitrail.errors import VitrailError
 
 DAY = 86400
@@ -192,3 +194,24 @@ def test_segmenters_are_written_as_they_are_read(catalog, monkeypatch):
     (here.root / SEGMENTERS).write_text("key,recipe,parameters,forward_flops\na,b,c,d\n")
     with pytest.raises(VitrailError, match="write it anew with"):
         read_segmenters(here.root)
+
+
+def test_a_papers_own_cost_is_known_of_its_own_recipes_and_no_stand_ins(root):
+    """octic, Table 10, of which every row but the total has its recipes."""
+    full = load_catalog(root=root, scale="full")
+    _, costs = costs_on(full, "a100")
+    paper, found = full.paper("octic"), {}
+    for name in paper.recipes:
+        seconds = costs.printed(paper.run(name))
+        found[name] = seconds and tuple(round(hours) for hours in seconds.hours)
+    assert found["dinov2-vit-l"] == (384, 384)
+    assert found["dinov2-h8-h"] == (960, 1056)
+    assert found["i8-h"] == (1760, 1856)
+    assert found["d8-l-linear"] == (768, 768)
+    assert found["vit-l"] is found["i8-h-published"] is None
+    rows = [row for cost in paper.info.costs for row in cost.rows]
+    table = read_reference(root / "configs/papers/octic/reference/table10.csv")
+    assert sorted(rows) == sorted({row for row, _ in table} - {"Total"})
+    laptop = load_catalog(root=root, scale="laptop")
+    _, costs = costs_on(laptop, "a100")
+    assert costs.printed(laptop.paper("octic").run("i8-h")) is None

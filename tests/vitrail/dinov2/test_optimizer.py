@@ -109,6 +109,43 @@ def test_each_parameter_has_the_rate_of_its_layer_and_the_decay_of_its_kind(deca
     }
 
 
+def test_layer_scales_of_octic_blocks_alone_are_decayed_if_asked_for(make_recipe):
+    """Of I8's two blocks the first is octic."""
+    recipe = make_recipe({"optimizer": {"decay_layer_scale": True}})
+    network = Network(recipe, build_model(recipe, 10))
+    (decayed, kept) = (
+        {id(p) for group in groups for p in group["params"]}
+        for groups in (
+            [g for g in build_optimizer(network, recipe).param_groups if g["wd_scale"] == scale]
+            for scale in (1, 0)
+        )
+    )
+    first, second = network.backbone.blocks
+    assert {id(first.ls1.gamma), id(first.ls2.gamma)} <= decayed
+    assert {id(second.ls1.gamma), id(second.ls2.gamma), id(first.norm1.weight)} <= kept
+
+
+def test_a_training_that_is_cut_short_has_the_schedules_of_the_whole(make_recipe):
+    """As DinoBloom's: 4,000 of 100,000 steps, all of them in the warm-up."""
+    found = []
+    for schedule in ({"steps": 100}, {"steps": 6, "planned_steps": 100}):
+        recipe = make_recipe({"schedule": {**schedule, "warmup_steps": 10}})
+        schedules = Schedules(
+            recipe, build_optimizer(Network(recipe, build_model(recipe, 10)), recipe)
+        )
+        schedules.step_update(5)
+        decays = [group["weight_decay"] for group in schedules.optimizer.param_groups]
+        found.append((schedules.lr, schedules.momentum(5), decays))
+    assert found[0] == found[1]
+    assert found[0][0] == pytest.approx(2e-3 * 5 / 9)
+    for wrong, message in (
+        ({"steps": 6, "planned_steps": 5}, "planned_steps must not be below steps"),
+        ({"steps": 6, "planned_steps": 8, "warmup_steps": 8}, "must be below planned_steps"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_recipe({"schedule": wrong})
+
+
 def test_the_teacher_follows_exactly():
     teacher, student = torch.nn.Linear(3, 2).double(), torch.nn.Linear(3, 2).double()
     before = [parameter.clone() for parameter in teacher.parameters()]

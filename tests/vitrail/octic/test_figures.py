@@ -192,8 +192,13 @@ def test_figure_6_shows_the_components_of_each_bank():
     for index, bank in enumerate(BANKS):
         values[f"{bank}/components"] = random.uniform(-1, 1, (5, 4, 4, 3)).tolist()
         values[f"{bank}/explained"] = 90.0 + index
-    axes = fig6(pd.DataFrame(), measured(values)).axes
-    assert [ax.get_title() for ax in axes] == list(BANKS)
+    trainings = ["DeiT III, D8", "DINOv2, D8"]
+    rows = [f"{training}: {bank}" for training in trainings for bank in BANKS]
+    cells = tidy(rows, ["In 16 components"], lambda row, column: 90.0)
+    axes = fig6(cells, 2 * measured(values)).axes
+    assert [ax.get_title() for ax in axes] == 2 * list(BANKS)
+    assert [axes[0].get_ylabel(), axes[6].get_ylabel()] == trainings
+    axes = axes[6:]
     assert axes[1].get_xlabel().startswith("91.0 %")
     for ax, bank in zip(axes, BANKS, strict=True):
         (mosaic,) = pictures(ax)

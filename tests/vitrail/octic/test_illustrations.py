@@ -153,6 +153,23 @@ def test_no_more_components_are_shown_than_asked_for(trained_on_digits):
     assert values["A1/explained"] == values["A1/first"]
 
 
+def test_the_share_of_high_frequencies_is_that_of_a_constant_and_of_noise(trained_on_digits):
+    """Of eight frequencies on an axis five, of 0, 1 and 2 cycles in 8 pixels, are not high."""
+    high = {}
+    for name, quarter in {
+        "constant": torch.ones(4, 4),
+        "noise": torch.randn(6, 400, 3, 4, 4),
+    }.items():
+        model = Patches()
+        model.patch_embed = OcticPatchEmbed(16, 8, embed_dim=3200)
+        with torch.no_grad():
+            model.patch_embed.weight.copy_(quarter.expand(6, 400, 3, 4, 4))
+        high[name] = learned_filters(trained_on_digits(model), components=1)
+    assert high["constant"]["A1/high"] == pytest.approx(0, abs=1e-9)
+    assert 0 < high["constant"]["all/high"] < 100
+    assert high["noise"]["all/high"] == pytest.approx(100 * (1 - 25 / 64), abs=1)
+
+
 def test_filters_of_another_patch_embedding_are_refused(trained_on_digits):
     with pytest.raises(VitrailError, match="'vit_tiny_patch16_224' is not octic"):
         learned_filters(trained_on_digits(nn.Linear(2, 2)))

@@ -23,7 +23,13 @@ from replication.engine.step import accumulation, checkpoint_gradients, fault_in
 from replication.engine.team import Team
 from vitrail.dinov2.crops import MultiCrop, by_view, masks
 from vitrail.dinov2.losses import dino_losses, ibot_loss, koleo_loss, targets_of
-from vitrail.dinov2.network import Network, build_model, drop_paths, teacher_file
+from vitrail.dinov2.network import (
+    Network,
+    build_model,
+    compile_blocks,
+    drop_paths,
+    teacher_file,
+)
 from vitrail.dinov2.optimizer import Schedules, build_optimizer, follow
 from vitrail.factory import autocast, check_image_size
 from vitrail.images.loading import TrainingSamples
@@ -105,6 +111,9 @@ class SelfSupervisionTrainer:
         drop_paths(self.student.backbone, recipe.drop_path)
         if recipe.grad_checkpointing:
             checkpoint_gradients(self.student.backbone, recipe.model.name)
+        if recipe.compile:
+            compile_blocks(self.student.backbone)
+            compile_blocks(self.teacher.backbone)
         targets = {name: targets_of(recipe) for name in ("cls", "patch")}
         self.targets = nn.ModuleDict(targets).to(team.device)
         self.optimizer = build_optimizer(self.student, recipe)

@@ -74,6 +74,9 @@ class LayerwiseAdamW(Strict):
     weight_decay: Span = Field(description="from and to, by a cosine")
     layer_decay: float = Field(gt=0, le=1)
     patch_embed_scale: PositiveFloat = Field(description="of the patch embedding's rate")
+    decay_layer_scale: bool = Field(
+        False, description="weight decay of the layer scales of octic blocks; others have none"
+    )
     clip_grad: PositiveFloat = Field(description="maximum gradient norm, of backbone and of heads")
 
 
@@ -81,6 +84,9 @@ class StepSchedule(Strict):
     """Steps: of all, of the linear warm-up before the cosine, and until the last layer moves."""
 
     steps: PositiveInt
+    planned_steps: PositiveInt | None = Field(
+        None, description="of the schedules, where the training stops after `steps` of them"
+    )
     warmup_steps: NonNegativeInt
     min_lr: float = Field(ge=0)
     freeze_last_layer_steps: NonNegativeInt
@@ -88,8 +94,13 @@ class StepSchedule(Strict):
 
     @model_validator(mode="after")
     def _warmup_fits(self) -> StepSchedule:
-        if self.warmup_steps >= self.steps:
-            raise ValueError(f"warmup_steps must be below steps ({self.steps})")
+        name, planned = "planned_steps", self.planned_steps
+        if planned is None:
+            name, planned = "steps", self.steps
+        if planned < self.steps:
+            raise ValueError(f"planned_steps must not be below steps ({self.steps})")
+        if self.warmup_steps >= planned:
+            raise ValueError(f"warmup_steps must be below {name} ({planned})")
         return self
 
 
@@ -113,12 +124,13 @@ class SelfSupervisionRecipe(TimmTraining):
     teacher: Teacher
     student_temperature: PositiveFloat = 0.1
     koleo_weight: float = Field(ge=0)
-    drop_path: float = Field(ge=0, lt=1, description="share of the batch that a branch leaves out")
+    drop_path: float = Field(ge=0, lt=1, description="chance that an image skips a branch")
     optimizer: LayerwiseAdamW
     schedule: StepSchedule
     batch: Batch
     precision: Literal["fp32", "bf16"] = "fp32"
     grad_checkpointing: bool = False
+    compile: bool = False
 
     def steps(self, train_images: int) -> int:
         """As the recipe says, however many images there are."""
