@@ -64,10 +64,10 @@ def knn(
     predicted = []
     for element in ELEMENTS:
         queries, truth = class_tokens(exact, "val", batch_size, itertools.repeat(element))
-        votes = vote(bank, labels, queries, trained.reads.classes, neighbours)
-        predicted.append(votes[headline].argmax(1))
+        found = vote(bank, labels, queries, trained.reads.classes, neighbours)
+        predicted.append(found[headline])
         if element == ELEMENTS[0]:
-            top1 = {f"top1/{k}": percent(votes[k].argmax(1) == truth) for k in neighbours}
+            top1 = {f"top1/{k}": percent(found[k] == truth) for k in neighbours}
     stacked = torch.stack(predicted)
     right = predicted[0] == truth
     (before,) = _right_of_teachers(trained, [0], batch_size, headline)
@@ -109,8 +109,8 @@ def _right_of_teachers(
         trained.model.load_state_dict(read_weights(teacher_file(trained.folder, step)))
         bank, labels = class_tokens(trained, "train", batch_size)
         queries, truth = class_tokens(trained, "val", batch_size)
-        votes = vote(bank, labels, queries, trained.reads.classes, [neighbours])
-        found.append(votes[neighbours].argmax(1) == truth)
+        voted = vote(bank, labels, queries, trained.reads.classes, [neighbours])
+        found.append(voted[neighbours] == truth)
     trained.model.load_state_dict(last)
     return found
 
@@ -131,13 +131,13 @@ def cells(trained: Trained[DINOv2Recipe], batch_size: int = 128) -> Values:
     bank, labels = class_tokens(trained, "train", batch_size)
     queries, truth = class_tokens(trained, "val", batch_size)
     classes = trained.reads.classes
-    near = {k: nearest(bank, labels, classes, k, "L2") for k in (1, 20)}
+    near = {k: nearest(bank, labels, classes, k) for k in (1, 20)}
     fitted = logistic_regression(bank, labels, classes, strength=bank.shape[1] * classes / 100)
     predicted = {f"{k}-NN": near[k](queries).cpu() for k in near}
     predicted["linear"] = fitted(queries).argmax(1).cpu()
     exact = replace(trained, model=copy.deepcopy(trained.model).double())
     turns = np.random.RandomState(trained.seed).choice(ELEMENTS[:4], size=len(truth))
-    near[20] = nearest(bank.double(), labels, classes, 20, "L2")
+    near[20] = nearest(bank.double(), labels, classes, 20)
     right = []
     for elements in (["e"] * len(truth), turns):
         queries, _ = class_tokens(exact, "val", batch_size, elements)
