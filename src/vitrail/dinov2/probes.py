@@ -27,7 +27,7 @@ from vitrail.images.transforms import eval_transform, normalization
 from vitrail.measures.context import Trained, Values
 from vitrail.octic.group import ELEMENTS, transform
 from vitrail.scores import BY_IMAGE, pack
-from vitrail.seeding import seed_everything
+from vitrail.seeding import derive, seed_everything
 from vitrail.weights_file import read_weights
 
 if TYPE_CHECKING:
@@ -210,17 +210,20 @@ def linear(
     right = torch.cat(hits, dim=1).double()  # (classifiers, images)
     return {
         "top1": 100 * right.mean(1).max().item(),
-        "held_out": 100 * chosen_by_other_half(right),
+        "held_out": 100 * chosen_by_other_half(right, trained.seed),
         "images": right.shape[1],
     }
 
 
-def chosen_by_other_half(right: Tensor) -> float:
+def chosen_by_other_half(right: Tensor, seed: int) -> float:
     """Return the accuracy on each half of ``(classifiers, images)`` of the other half's best.
 
-    The halves are the even and the odd images.
+    The halves are drawn from `seed`: datasets may lie in the order of their classes, or go through
+    these in turn.
     """
-    halves = right[:, ::2], right[:, 1::2]
+    generator = torch.Generator().manual_seed(derive("halves", seed))
+    drawn = right[:, torch.randperm(right.shape[1], generator=generator)]
+    halves = drawn.tensor_split(2, dim=1)
     best = [half.mean(1).argmax() for half in halves]
     hits = halves[0][best[1]].sum() + halves[1][best[0]].sum()
     return (hits / right.shape[1]).item()
