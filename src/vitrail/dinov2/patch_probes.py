@@ -31,7 +31,7 @@ from vitrail.images.decoding import IGNORED
 from vitrail.images.loading import eval_loader
 from vitrail.images.opening import Split, build
 from vitrail.images.transforms import normalization
-from vitrail.measures.context import Trained, Values
+from vitrail.measures.context import Trained, Values, passes
 from vitrail.seeding import derive
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Patches:
         return Patches(self.tokens[part], self.pixels[part], self.labels[part])
 
 
+@passes(lambda given: (given["train_images"] + given["images"]) / given["images"])
 def patch_segmentation(
     trained: Trained[DINOv2Recipe],
     strengths: Sequence[float] = STRENGTHS,

@@ -1,5 +1,7 @@
 """Probes against numbers worked out by hand, and on a trained model that turns cannot change."""
 
+from inspect import signature
+
 import numpy as np
 import pytest
 import torch
@@ -23,6 +25,7 @@ from vitrail.dinov2.neighbours import (
 )
 from vitrail.dinov2.network import build_model
 from vitrail.errors import VitrailError
+from vitrail.images.opening import SPLITS
 from vitrail.measures.context import Trained
 from vitrail.scores import BY_IMAGE, unpack
 
@@ -148,6 +151,43 @@ def test_52_classifiers_are_trained_at_once(i8, monkeypatch):
     assert 11 < values["held_out"] <= values["top1"] <= 100
     assert probes.linear(i8, steps=30, batch_size=128) == values
     assert all(torch.equal(before[name], value) for name, value in i8.model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("measure", "given"),
+    [
+        (probes.knn, {"neighbours": [20]}),
+        (probes.knn, {"turned": 7}),
+        (probes.knn, {"accuracy_alone": True}),
+        (probes.progress, {}),
+        (probes.cells, {}),
+        (probes.linear, {"steps": 2, "batch_size": 16}),
+    ],
+)
+def test_as_many_images_pass_as_the_rule_says(i8, monkeypatch, measure, given):
+    passed, kind = [], type(i8.model.patch_embed)
+    forward = kind.forward
+
+    def counted(self, images, *rest, **options):
+        passed.append(len(images))
+        return forward(self, images, *rest, **options)
+
+    monkeypatch.setattr(kind, "forward", counted)
+    measure(i8, **given)
+    defaults = {one.name: one.default for one in signature(measure).parameters.values()}
+    images = {split: len(probes.build(i8.info, split, i8.data_root)) for split in SPLITS}
+    known = {"images": images["val"], "train_images": images["train"], "recipe": i8.recipe}
+    wanted = measure.passes({**defaults, **given, **known}) * images["val"]
+    assert sum(passed) == pytest.approx(wanted)
+
+
+def test_in_half_precision_accuracies_hardly_change(i8):
+    whole = probes.knn(i8, neighbours=[20])
+    values = probes.knn(i8, neighbours=[20], precision="bf16", turned=40)
+    assert values["equal"] == 100
+    assert values["top1/20"] == pytest.approx(whole["top1/20"], abs=4)
+    bank, _ = probes.class_tokens(i8, "val", 64, "bf16")
+    assert bank.dtype == torch.bfloat16
 
 
 def test_the_choice_of_one_half_is_judged_on_the_other(monkeypatch):
