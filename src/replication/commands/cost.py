@@ -5,8 +5,8 @@ FLOPs per image (so many forward passes as the task needs, three for a classifie
 that the device sustains, a range with its source in ``configs/hardware.yaml``.
 
 An evaluation passes each validation image through the model so many times, at one size or several,
-as the measure itself says (`vitrail.measures.context.passes`). Measures that do not (probes that
-are trained, features of training images, illustrations) are not priced. At best a device does the
+as the measure itself says (`vitrail.measures.context.passes`); probes pass training images, too.
+Measures that do not say it (illustrations) are not priced. At best a device does the
 forward FLOPs at the fastest rate that it sustains; at worst an image takes as long as one of a
 training at the slowest, since reading images may take the time.
 
@@ -35,6 +35,7 @@ from replication.engine.engine import builder_of
 from replication.ledger import read_record
 from replication.plan.catalog import Catalog, Measurement, Run, load_catalog
 from replication.plan.code import file_of
+from replication.plan.datasets import DatasetInfo, find
 from replication.plan.nodes import seed_folder
 from replication.plan.paper import read_reference
 from replication.plan.recipe import Training, short_hash
@@ -119,7 +120,7 @@ class Costs:
 
     def __init__(self, catalog: Catalog, device: Device) -> None:
         self.device = device
-        self._catalog, self._runs_root = catalog, catalog.runs_root
+        self._catalog, self._runs_root, self._datasets = catalog, catalog.runs_root, catalog.datasets
         self._models = read_segmenters(catalog.root)
 
     def model(self, run: Run, recipe: Training | None = None) -> ModelCost:
@@ -133,6 +134,14 @@ class Costs:
         if key not in self._models:
             self._models[key] = count_model(recipe, classes)
         return self._models[key]
+
+    def judged_on(self, measurement: Measurement, run: Run) -> DatasetInfo:
+        """The dataset that a trained model is judged on: that which its measure names, or its own.
+
+        Raises:
+            VitrailError: there is no such dataset.
+        """
+        return find(measurement.datasets[0], self._datasets) if measurement.datasets else run.info
 
     def training_flops(self, run: Run) -> float:
         """FLOPs to train on one image."""
@@ -260,7 +269,7 @@ def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
     return statistics.median(speeds) if speeds else None
 
 
-def passes_of(function: str, given: Mapping[str, Any]) -> Mapping[float, int] | None:
+def passes_of(function: str, given: Mapping[str, Any]) -> Mapping[float, float] | None:
     """Forward passes that a measure takes for each image, by the side over the recipe's.
 
     None where the function does not say them by `vitrail.measures.context.passes`. A number is read
@@ -306,8 +315,10 @@ def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:
     run = measurement.run
     if run is None:
         return None
-    images = min(measurement.args.get("images") or run.info.val_images, run.info.val_images)
-    passes = passes_of(measurement.function, {**measurement.args, "images": images})
+    info = costs.judged_on(measurement, run)
+    images = min(measurement.args.get("images") or info.val_images, info.val_images)
+    known = {"images": images, "train_images": info.train_images, "recipe": run.recipe}
+    passes = passes_of(measurement.function, {**measurement.args, **known})
     if passes is None:
         return None
     flops = 0.0

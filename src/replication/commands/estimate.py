@@ -238,8 +238,9 @@ class Estimate:
             title = "Evaluation {} of one {} (benchmarks not counted)"
             self._print_times(title, ("measure", "nodes"), rows)
             say(
-                "Forward passes over the validation images: from their FLOPs at the device's "
-                "fastest rate, to the time of a training on as many images at its slowest."
+                "Forward passes over the images, those that probes learn from too: from their "
+                "FLOPs at the device's fastest rate, to the time of a training on as many images "
+                "at its slowest."
             )
         if others:
             say(f"Not priced: {', '.join(others)}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,11 @@ from vitrail.images.decoding import read_image
 from vitrail.images.loading import EvaluationSamples, eval_loader
 
 TEMPERATURE = 0.07
-QUERIES = 256  # at a time: a bank of 4 million patches gives each as many distances
+CHUNK = 1 << 18  # rows of a bank that are on the device at a time, the number of the released code
+QUERIES = 256  # that meet them at a time
+UNLABELLED = -100  # the label that torch's cross-entropy leaves out
+
+Metric = Literal["cosine", "L2"]
 
 Classifier = Callable[[Tensor], Tensor]
 View = Callable[[Any], Any]
@@ -60,49 +64,117 @@ def knn_accuracy(
         batches = eval_loader(EvaluationSamples(images, view), batch_size)
         seen.append(torch.cat([model(batch.to(device)) for batch, _ in batches]))
     labels = torch.tensor(bank.targets)
-    votes = vote(seen[0], labels, seen[1], len(bank.classes), [neighbours])[neighbours]
-    return 100 * (votes.argmax(1) == torch.tensor(queries.targets)).double().mean().item()
+    found = vote(seen[0], labels, seen[1], len(bank.classes), [neighbours])[neighbours]
+    return 100 * (found == torch.tensor(queries.targets)).double().mean().item()
+
+
+def closest(
+    bank: Tensor,
+    queries: Tensor,
+    k: int,
+    metric: Metric,
+    device: str | torch.device | None = None,
+    usable: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Find the k nearest of a bank ``(M, C)``, or all if it has fewer, to each of ``(Q, C)``.
+
+    Either may lie on the CPU: `CHUNK` rows of the bank and `QUERIES` queries at a time are on
+    `device`, by default the queries' own. Products are in the queries' precision, in float32 if
+    that is half.
+
+    Args:
+        bank: what is searched.
+        queries: what for.
+        k: how many.
+        metric: ``cosine``, or ``L2``.
+        device: where products are computed.
+        usable: bool ``(M,)``, which rows of the bank may be found; all if None.
+
+    Returns:
+        similarities ``(Q, k)``, the largest first, and rows of the bank ``(Q, k)``, on the device.
+        By cosine that is the similarity; in L2 it is ``2 q b - b b``, which orders rows as the
+        distance does.
+    """
+    device = torch.device(device or queries.device)
+    precise = torch.promote_types(queries.dtype, torch.float32)
+    k = min(k, len(bank) if usable is None else int(usable.sum()))
+    near: list[Tensor] = [torch.empty(0, device=device)] * -(-len(queries) // QUERIES)
+    rows: list[Tensor] = list(near)
+    for start in range(0, len(bank), CHUNK):
+        points = _widened(bank[start : start + CHUNK].to(device))
+        points = (functional.normalize(points, dim=1) if metric == "cosine" else points).to(precise)
+        squares = points.square().sum(1) if metric == "L2" else None
+        for number, part in enumerate(queries.split(QUERIES)):
+            part = _widened(part.to(device))
+            if squares is None:
+                similar = functional.normalize(part, dim=1) @ points.T
+            else:
+                similar = 2 * part @ points.T - squares
+            if usable is not None:
+                similar = similar.masked_fill(~usable[start : start + CHUNK].to(device), -torch.inf)
+            values, found = similar.topk(min(k, len(points)))
+            if start:  # the best of those so far and of these
+                values, found = (
+                    torch.cat(both, 1)
+                    for both in ((near[number], values), (rows[number], found + start))
+                )
+                values, best = values.topk(min(k, values.shape[1]))
+                found = found.gather(1, best)
+            near[number], rows[number] = values, found
+    return torch.cat(near), torch.cat(rows)
+
+
+def _widened(features: Tensor) -> Tensor:
+    """Half precision as float32, everything else as it is."""
+    return features.to(torch.promote_types(features.dtype, torch.float32))
 
 
 def vote(
-    bank: Tensor, labels: Tensor, queries: Tensor, classes: int, neighbours: Sequence[int]
+    bank: Tensor,
+    labels: Tensor,
+    queries: Tensor,
+    classes: int,
+    neighbours: Sequence[int],
+    device: str | torch.device | None = None,
 ) -> dict[int, Tensor]:
-    """Let the nearest of a bank ``(M, C)`` vote for the classes of ``(Q, C)``.
+    """Classify ``(Q, C)`` by the votes of the nearest of a bank ``(M, C)``.
 
     A vote weighs the softmax of the cosine over all of the largest number of neighbours.
 
     Returns:
-        votes ``(Q, classes)`` by number of neighbours.
+        classes ``(Q,)`` on the CPU by number of neighbours.
     """
-    votes: dict[int, list[Tensor]] = {k: [] for k in neighbours}
-    bank = functional.normalize(bank, dim=1).to(queries.dtype)
-    for part in functional.normalize(queries, dim=1).split(QUERIES):
-        cosines, near = (part @ bank.T).topk(min(max(neighbours), len(bank)))
-        weights = (cosines.double() / TEMPERATURE).softmax(1).cpu()
-        voters = labels[near.cpu()]
+    cosines, near = closest(bank, queries, max(neighbours), "cosine", device)
+    found: dict[int, list[Tensor]] = {k: [] for k in neighbours}
+    for similar, rows in zip(cosines.split(QUERIES), near.split(QUERIES), strict=True):
+        votes = weighed(similar.cpu(), labels[rows.cpu()], classes, neighbours)
         for k in neighbours:
-            none = torch.zeros(len(part), classes, dtype=torch.float64)
-            votes[k].append(none.scatter_add_(1, voters[:, :k], weights[:, :k]))
-    return {k: torch.cat(parts) for k, parts in votes.items()}
+            found[k].append(votes[k].argmax(1))
+    return {k: torch.cat(parts) for k, parts in found.items()}
 
 
-def nearest(bank: Tensor, labels: Tensor, classes: int, k: int, metric: str) -> Classifier:
+def weighed(
+    cosines: Tensor, voters: Tensor, classes: int, neighbours: Sequence[int]
+) -> dict[int, Tensor]:
+    """Add up the votes of neighbours with cosines and labels ``(Q, k)``, the nearest first.
+
+    Returns:
+        votes ``(Q, classes)`` in float64 by number of neighbours.
+    """
+    weights = (cosines.double() / TEMPERATURE).softmax(1)
+    none = torch.zeros(len(cosines), classes, dtype=torch.float64)
+    return {k: none.scatter_add(1, voters[:, :k], weights[:, :k]) for k in neighbours}
+
+
+def nearest(bank: Tensor, labels: Tensor, classes: int, k: int) -> Classifier:
     """Return what gives ``(Q, C)`` the class ``(Q,)`` of most of the k nearest of ``(M, C)``.
 
-    `metric` is ``cosine`` or ``L2``; of equally frequent classes the first counts.
+    Nearest in L2; of equally frequent classes the first counts.
     """
-    labels = labels.to(bank.device)
-    squares = bank.square().sum(1) if metric == "L2" else None
-    points = bank if metric == "L2" else functional.normalize(bank, dim=1)
 
     def classify(tokens: Tensor) -> Tensor:
-        found = []
-        for part in tokens.split(QUERIES):
-            # The nearest in L2 are those of the largest 2 q b - b b; a query's length is no matter.
-            near = part @ points.T if squares is None else 2 * part @ points.T - squares
-            votes = functional.one_hot(labels[near.topk(min(k, len(bank))).indices], classes)
-            found.append(votes.sum(1).argmax(1))
-        return torch.cat(found)
+        _, near = closest(bank, tokens, k, "L2")
+        return functional.one_hot(labels[near.cpu()], classes).sum(1).argmax(1)
 
     return classify
 
@@ -113,17 +185,21 @@ def logistic_regression(
     classes: int,
     strength: float,
     iterations: int = 1000,
-    chunk: int = 1 << 16,
+    device: str | torch.device | None = None,
 ) -> nn.Linear:
-    """Fit a linear classifier to `features` ``(M, C)`` and `labels` ``(M,)``, on their device.
+    """Fit a linear classifier to `features` ``(M, C)`` and `labels` ``(M,)``.
 
     Multinomial logistic regression by L-BFGS: it minimises ``strength sum CE + |W|^2 / 2``, the
     bias unpenalised. `strength` is scikit-learn's C; scikit-learn and cuML have the same objective,
-    but each runs on one kind of device. There are at most so many `iterations`, on `chunk` rows at
-    a time.
+    but each runs on one kind of device. There are at most so many `iterations`. Features may lie
+    on the CPU and be in half precision: `CHUNK` rows at a time are on `device`, by default their
+    own, in float32. Rows of the label `UNLABELLED` are left out.
     """
-    labels = labels.to(features.device)
-    layer = nn.Linear(features.shape[1], classes, device=features.device, dtype=features.dtype)
+    device = torch.device(device or features.device)
+    labels = labels.to(device)
+    count = int((labels != UNLABELLED).sum())
+    width, precise = features.shape[1], torch.promote_types(features.dtype, torch.float32)
+    layer = nn.Linear(width, classes, device=device, dtype=precise)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     optimizer = torch.optim.LBFGS(
@@ -133,11 +209,15 @@ def logistic_regression(
     def objective() -> float:
         optimizer.zero_grad()
         # Divided by C M, so that the tolerance means the same for all.
-        penalty = layer.weight.square().sum() / (2 * strength * len(labels))
+        penalty = layer.weight.square().sum() / (2 * strength * count)
         penalty.backward()
         total = penalty.item()
-        for rows, truth in zip(features.split(chunk), labels.split(chunk), strict=True):
-            loss = functional.cross_entropy(layer(rows), truth, reduction="sum") / len(labels)
+        for rows, truth in zip(features.split(CHUNK), labels.split(CHUNK), strict=True):
+            logits = layer(_widened(rows.to(device, non_blocking=True)))
+            sum_ = functional.cross_entropy(
+                logits, truth.long(), reduction="sum", ignore_index=UNLABELLED
+            )
+            loss = sum_ / count
             loss.backward()
             total += loss.item()
         return total

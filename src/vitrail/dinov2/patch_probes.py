@@ -1,14 +1,14 @@
 """How well frozen patch tokens tell what a patch shows: the protocol of CAPI (Darcet et al., 2025).
 
-Images are resized to the recipe's size, and so are masks. A patch's label is the most frequent of
-its pixels; its prediction is that of all of them. Every tenth training image is held out to choose
-the classifier, which is then judged on the validation split.
+As the octic paper's released code has it: images and masks are resized to the recipe's size, and
+tokens are standardised channel by channel. A random tenth of the training images is held out to
+choose the classifier, which then is fitted to all of them and judged on the validation split.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +16,23 @@ import torch
 from PIL import Image
 from timm.data import create_transform
 from torch import Tensor
-from torch.nn import functional
+from torch.utils.data import Dataset, Subset
 
-from vitrail.dinov2.neighbours import Classifier, logistic_regression, nearest
+from vitrail.dinov2.neighbours import (
+    CHUNK,
+    QUERIES,
+    UNLABELLED,
+    Metric,
+    closest,
+    logistic_regression,
+)
+from vitrail.factory import HALF, Precision, autocast
 from vitrail.images.decoding import IGNORED
+from vitrail.images.loading import eval_loader
 from vitrail.images.opening import Split, build
 from vitrail.images.transforms import normalization
-from vitrail.measures.context import Trained, Values
+from vitrail.measures.context import Trained, Values, passes
+from vitrail.seeding import derive
 
 if TYPE_CHECKING:
     from vitrail.recipes import DINOv2Recipe
@@ -30,94 +40,190 @@ if TYPE_CHECKING:
 HELD_OUT = 10
 STRENGTHS = tuple(10 ** (-6 + 11 * index / 7) for index in range(8))
 NEIGHBOURS = (1, 3, 10, 30)
-METRICS = ("cosine", "L2")
+ROWS = 1 << 12  # that are in float64, or whose pixels are counted, at a time
+METRICS: tuple[Metric, ...] = ("cosine", "L2")
 
 
+@dataclass(frozen=True)
+class Patches:
+    """Patches of images on the CPU: tokens ``(M, C)`` and the masks of their pixels ``(M, P)``.
+
+    `labels` ``(M,)`` are the most frequent of each patch's pixels, `UNLABELLED` for `IGNORED`.
+    """
+
+    tokens: Tensor
+    pixels: Tensor
+    labels: Tensor
+
+    def __getitem__(self, part: slice) -> Patches:
+        """Return some of them, not copied."""
+        return Patches(self.tokens[part], self.pixels[part], self.labels[part])
+
+
+@passes(lambda given: (given["train_images"] + given["images"]) / given["images"])
 def patch_segmentation(
     trained: Trained[DINOv2Recipe],
-    strengths: tuple[float, ...] = STRENGTHS,
-    neighbours: tuple[int, ...] = NEIGHBOURS,
+    strengths: Sequence[float] = STRENGTHS,
+    neighbours: Sequence[int] = NEIGHBOURS,
     iterations: int = 1000,
+    precision: Precision = "fp32",
+    batch_size: int = 64,
 ) -> Values:
     """Segment by logistic regression, and by nearest neighbours, of patch tokens (Table 3).
+
+    The model runs in `precision`, in which tokens are kept, too; classifiers compute in float32.
 
     Returns:
         ``linear`` and ``knn``, mIoU in percent; ``linear/C``, ``knn/k`` and ``knn/L2`` (1 for that
         distance, 0 for cosine), as chosen; ``images``.
     """
-    classes = trained.reads.classes
-    train, val = list(_seen(trained, "train")), list(_seen(trained, "val"))
-    held_out = train[::HELD_OUT]
-    fitted_on = [seen for index, seen in enumerate(train) if index % HELD_OUT]
-    bank = torch.cat([tokens for tokens, _, _ in fitted_on])
-    labels = torch.cat([patches for _, patches, _ in fitted_on])
-    bank, labels = bank[labels != IGNORED], labels[labels != IGNORED]
+    classes, device = trained.reads.classes, trained.device
+    shown = {split: MaskedImages(trained, split) for split in ("train", "val")}
+    count = len(shown["train"])
+    generator = torch.Generator().manual_seed(derive("patch probe", trained.seed))
+    order = torch.randperm(count, generator=generator).tolist()
+    train = _patches(trained, Subset(shown["train"], order), precision, batch_size)
+    val = _patches(trained, shown["val"], precision, batch_size)
+    first = max(1, count // HELD_OUT) * len(train.labels) // count
+    held_out, fitted = train[:first], train[first:]
+    standardize(fitted.tokens, [train.tokens, val.tokens])
 
-    def best(choices: dict[Any, Classifier]) -> tuple[Any, float]:
-        chosen = max(choices, key=lambda one: mean_iou(choices[one], held_out, classes))
-        return chosen, mean_iou(choices[chosen], val, classes)
+    def by_regression(strength: float, bank: Patches, judged: Patches) -> float:
+        layer = logistic_regression(bank.tokens, bank.labels, classes, strength, iterations, device)
+        parts = [
+            layer(part.to(device, layer.weight.dtype)).argmax(1).cpu()
+            for part in judged.tokens.split(CHUNK)
+        ]
+        return mean_iou(torch.cat(parts)[:, None].expand_as(judged.pixels), judged.pixels, classes)
 
-    strength, linear = best({s: _linear(bank, labels, classes, s, iterations) for s in strengths})
-    ways = itertools.product(neighbours, METRICS)
-    (k, metric), knn = best({way: nearest(bank, labels, classes, *way) for way in ways})
-    of_linear = {"linear": linear, "linear/C": strength}
-    of_knn = {"knn": knn, "knn/k": k, "knn/L2": float(metric == "L2")}
-    return {"images": len(val), **of_linear, **of_knn}
+    def by_neighbours(
+        metric: Metric, numbers: Sequence[int], bank: Patches, judged: Patches
+    ) -> dict[int, float]:
+        usable = bank.labels != UNLABELLED
+        _, near = closest(bank.tokens, judged.tokens, max(numbers), metric, device, usable)
+        rows = near.cpu()
+        return {
+            k: mean_iou(votes_by_pixel(bank.pixels, rows[:, :k]), judged.pixels, classes)
+            for k in numbers
+        }
+
+    strength = max(strengths, key=lambda given: by_regression(given, fitted, held_out))
+    scores = {
+        (k, metric): score
+        for metric in METRICS
+        for k, score in by_neighbours(metric, neighbours, fitted, held_out).items()
+    }
+    k, metric = max(scores, key=lambda way: scores[way])
+    return {
+        "images": len(shown["val"]),
+        "linear": by_regression(strength, train, val),
+        "linear/C": strength,
+        "knn": by_neighbours(metric, [k], train, val)[k],
+        "knn/k": k,
+        "knn/L2": float(metric == "L2"),
+    }
 
 
-def patch_labels(mask: Tensor, side: int) -> Tensor:
-    """Return the most frequent value in each patch of a mask ``(S, S)``, ``(h w)``.
+def standardize(fitted: Tensor, features: Sequence[Tensor]) -> None:
+    """Subtract the mean of `fitted` ``(M, C)`` and divide by its deviation, channel by channel.
 
-    Patches have `side` pixels; of equally frequent values the smallest counts.
+    In place, in all `features`; as scikit-learn's StandardScaler, a constant channel is only
+    centred. Sums are in float64.
     """
-    patches = mask.unfold(0, side, side).unfold(1, side, side).flatten(2).flatten(0, 1)
-    return functional.one_hot(patches.long(), IGNORED + 1).sum(1).argmax(1)
+    none = torch.zeros(fitted.shape[1], dtype=torch.float64)
+    mean = sum((part.double().sum(0) for part in fitted.split(ROWS)), none) / len(fitted)
+    squares = ((part.double() - mean).square().sum(0) for part in fitted.split(ROWS))
+    deviation = (sum(squares, none) / len(fitted)).sqrt()
+    deviation[deviation <= 1e-12 * mean.abs()] = 1
+    for each in features:
+        for part in each.split(ROWS):
+            part.copy_((part.double() - mean) / deviation)
 
 
-def mean_iou(
-    classify: Classifier, seen: list[tuple[Tensor, Tensor, Tensor]], classes: int
-) -> float:
-    """Return the mean IoU, in percent, over the classes that masks or predictions have."""
-    confusion = torch.zeros(classes, classes, dtype=torch.float64)
-    for tokens, _, mask in seen:
-        side = round(len(tokens) ** 0.5)
-        patch = mask.new_ones(len(mask) // side, len(mask) // side)
-        pixels = torch.kron(classify(tokens).cpu().view(side, side), patch)
-        judged = mask != IGNORED
-        pairs = mask[judged] * classes + pixels[judged]
-        confusion += torch.bincount(pairs, minlength=classes**2).view(classes, classes)
+def votes_by_pixel(pixels: Tensor, near: Tensor) -> Tensor:
+    """Return the most frequent value of each pixel over patches of a bank, the smallest of several.
+
+    Args:
+        pixels: of the bank, ``(M, P)``.
+        near: rows of it, ``(Q, k)``.
+
+    Returns:
+        ``(Q, P)``.
+    """
+    return torch.cat([pixels[rows].mode(dim=1).values for rows in near.split(QUERIES)])
+
+
+def patch_labels(pixels: Tensor) -> Tensor:
+    """Return the most frequent value of each patch's pixels ``(M, P)``, the smallest of several."""
+    return torch.cat([part.mode(dim=1).values for part in pixels.split(ROWS)])
+
+
+def mean_iou(predicted: Tensor, truth: Tensor, classes: int) -> float:
+    """Return the mean IoU, in percent, over the classes that truth or prediction have.
+
+    Both are ``(M, P)``; pixels whose truth is `IGNORED` are not judged. `IGNORED`, where it is
+    predicted, is a class too, of which nothing is right, as in the released code.
+    """
+    confusion = torch.zeros(classes + 1, classes + 1, dtype=torch.float64)
+    for found, wanted in zip(predicted.split(ROWS), truth.split(ROWS), strict=True):
+        judged = wanted != IGNORED
+        pairs = wanted[judged].long() * (classes + 1) + found[judged].long().clamp(max=classes)
+        confusion += torch.bincount(pairs, minlength=confusion.numel()).view_as(confusion)
     both = confusion.diagonal()
     either = confusion.sum(0) + confusion.sum(1) - both
     return 100 * (both / either)[either > 0].mean().item()
 
 
-def _linear(
-    bank: Tensor, labels: Tensor, classes: int, strength: float, iterations: int
-) -> Classifier:
-    layer = logistic_regression(bank, labels, classes, strength, iterations)
-    return lambda tokens: layer(tokens).argmax(1)
+class MaskedImages(Dataset[tuple[Tensor, Tensor]]):
+    """Images ``(3, S, S)`` and masks ``(S, S)`` uint8 of a split, squashed to the recipe's side."""
+
+    def __init__(self, trained: Trained[DINOv2Recipe], split: Split) -> None:
+        data = trained.recipe.data
+        mean, std = normalization(trained.reads, data.normalization)
+        self.view: Callable[[Any], Tensor] = create_transform(
+            data.image_size,
+            is_training=False,
+            interpolation=data.interpolation,
+            crop_pct=1.0,
+            crop_mode="squash",
+            mean=mean,
+            std=std,
+        )
+        self.size = (data.image_size, data.image_size)
+        self.images: Any = build(trained.reads, split, trained.data_root)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        image, mask = self.images[index]
+        resized = Image.fromarray(mask).resize(self.size, Image.Resampling.NEAREST)
+        return self.view(image), torch.from_numpy(np.array(resized))
 
 
-def _seen(trained: Trained[DINOv2Recipe], split: Split) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Patch tokens ``(N, C)``, their labels ``(N,)`` and the mask ``(S, S)`` of each image."""
-    data, model = trained.recipe.data, trained.model
-    mean, std = normalization(trained.reads, data.normalization)
-    view: Any = create_transform(
-        data.image_size,
-        is_training=False,
-        interpolation=data.interpolation,
-        crop_pct=1.0,
-        crop_mode="squash",
-        mean=mean,
-        std=std,
-    )
-    size = (data.image_size, data.image_size)
-    images: Any = build(trained.reads, split, trained.data_root)
-    for index in range(len(images)):
-        image, mask = images[index]
-        resized = Image.fromarray(mask).resize(size, Image.Resampling.NEAREST)
-        pixels = torch.from_numpy(np.array(resized)).long()
-        with torch.inference_mode():
-            tokens = model.forward_features(view(image)[None].to(trained.device))[0]  # type: ignore[operator]
-        patches = tokens[model.num_prefix_tokens :].clone()
-        yield patches, patch_labels(pixels, data.image_size // round(len(patches) ** 0.5)), pixels
+def _patches(
+    trained: Trained[DINOv2Recipe],
+    samples: Dataset[Any],
+    precision: Precision,
+    batch_size: int,
+) -> Patches:
+    """Run the model on images; their patches lie in the images' order, in one tensor."""
+    model: Any = trained.model
+    count: int = len(samples)  # type: ignore[arg-type]  # torch's Dataset declares no length
+    done, tokens, pixels = 0, torch.empty(0), torch.empty(0)
+    for images, masks in eval_loader(samples, batch_size, trained.workers):
+        with torch.inference_mode(), autocast(trained.device, precision):
+            found = model.forward_features(images.to(trained.device))[:, model.num_prefix_tokens :]
+        side = masks.shape[-1] // round(found.shape[1] ** 0.5)
+        shown = masks.unfold(1, side, side).unfold(2, side, side).flatten(3).flatten(0, 2)
+        if not done:
+            rows = count * found.shape[1]
+            kept = HALF.get(precision, torch.float32)
+            pinned = torch.device(trained.device).type == "cuda"
+            tokens = torch.empty(rows, found.shape[2], dtype=kept, pin_memory=pinned)
+            pixels = torch.empty(rows, shown.shape[1], dtype=torch.uint8)
+        stop = done + len(shown)
+        tokens[done:stop], pixels[done:stop] = found.flatten(0, 1), shown
+        done = stop
+    labels = patch_labels(pixels).long()
+    return Patches(tokens, pixels, labels.masked_fill_(labels == IGNORED, UNLABELLED))

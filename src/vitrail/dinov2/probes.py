@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,17 +18,19 @@ from sklearn.metrics import balanced_accuracy_score, f1_score
 from timm.data import create_transform
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import Subset
 
 from vitrail.dinov2.neighbours import logistic_regression, nearest, vote
 from vitrail.dinov2.network import teacher_file
+from vitrail.factory import HALF, Precision, autocast
 from vitrail.images.keeping import KeptSamples
 from vitrail.images.loading import EvaluationSamples, eval_loader, micro_batches
 from vitrail.images.opening import Split, build
 from vitrail.images.transforms import eval_transform, normalization
-from vitrail.measures.context import Trained, Values
+from vitrail.measures.context import Trained, Values, passes
 from vitrail.octic.group import ELEMENTS, transform
 from vitrail.scores import BY_IMAGE, pack
-from vitrail.seeding import seed_everything
+from vitrail.seeding import derive, seed_everything
 from vitrail.weights_file import read_weights
 
 if TYPE_CHECKING:
@@ -44,57 +46,95 @@ Choice = tuple[int, bool, float]
 """How many of the last blocks a linear classifier sees, if also the mean patch; learning rate."""
 
 
+def _teachers(recipe: DINOv2Recipe) -> range:
+    """After how many steps each teacher was kept, the untrained one first."""
+    return range(0, recipe.schedule.steps + 1, recipe.schedule.save_teacher_steps)
+
+
+def _passes_of_knn(given: Mapping[str, Any]) -> float:
+    train, val = given["train_images"], given["images"]
+    if given["accuracy_alone"]:
+        return (train + val) / val
+    turned = val if given["turned"] is None else min(given["turned"], val)
+    return (2 * (train + val) + len(ELEMENTS) * turned) / val
+
+
+def _passes_of_progress(given: Mapping[str, Any]) -> float:
+    images = given["train_images"] + given["images"]
+    return len(_teachers(given["recipe"])) * images / given["images"]
+
+
+@passes(_passes_of_knn)
 def knn(
     trained: Trained[DINOv2Recipe],
     batch_size: int = 128,
     neighbours: Sequence[int] = NEIGHBOURS,
+    precision: Precision = "fp32",
+    turned: int | None = None,
+    accuracy_alone: bool = False,
 ) -> Values:
     """Classify by the nearest training images, upright and under the eight symmetries.
 
-    Validation images pass in float64, or rounding would decide between neighbours as near.
+    The model runs in `precision`, but in float64 on the images that are turned, or rounding would
+    decide between neighbours as near. These are `turned` validation images drawn from the seed, or
+    all. With `accuracy_alone` none is turned, and the untrained model is not judged.
 
     Returns:
-        ``top1/<k>`` in percent; of the headline (20 neighbours, or the first number given)
-        ``untrained``, its accuracy before the first step, ``rise`` since then, ``equal``, the
-        percentage of images with one prediction under all eight, and ``worst``, the accuracy under
-        that which costs most; ``images``; the headline and ``rise`` by image.
+        ``top1/<k>`` in percent, and ``images``. Unless `accuracy_alone`, of the headline (20
+        neighbours, or the first number given) ``untrained``, its accuracy before the first step,
+        ``rise`` since then, ``equal``, the percentage of images with one prediction under all
+        eight, and ``worst``, the accuracy under that which costs most; the headline and ``rise``
+        by image.
     """
-    bank, labels = class_tokens(trained, "train", batch_size)
+    classes = trained.reads.classes
+    bank, labels = class_tokens(trained, "train", batch_size, precision)
+    queries, truth = class_tokens(trained, "val", batch_size, precision)
     headline = 20 if 20 in neighbours else neighbours[0]
+    voted = vote(bank, labels, queries, classes, neighbours)
+    top1 = {f"top1/{k}": percent(voted[k] == truth) for k in neighbours}
+    right = voted[headline] == truth
+    if accuracy_alone:
+        return {**top1, "images": len(truth)}
     exact = replace(trained, model=copy.deepcopy(trained.model).double())
+    generator = torch.Generator().manual_seed(derive("turned images", trained.seed))
+    chosen = torch.randperm(len(truth), generator=generator)[:turned].sort().values.tolist()
     predicted = []
     for element in ELEMENTS:
-        queries, truth = class_tokens(exact, "val", batch_size, itertools.repeat(element))
-        votes = vote(bank, labels, queries, trained.reads.classes, neighbours)
-        predicted.append(votes[headline].argmax(1))
-        if element == ELEMENTS[0]:
-            top1 = {f"top1/{k}": percent(votes[k].argmax(1) == truth) for k in neighbours}
+        seen, wanted = class_tokens(
+            exact, "val", batch_size, elements=itertools.repeat(element), chosen=chosen
+        )
+        predicted.append(vote(bank, labels, seen, classes, neighbours)[headline])
     stacked = torch.stack(predicted)
-    right = predicted[0] == truth
-    (before,) = _right_of_teachers(trained, [0], batch_size, headline)
+    (before,) = _right_of_teachers(trained, [0], batch_size, headline, precision)
     return {
         **top1,
         "untrained": percent(before),
         "rise": top1[f"top1/{headline}"] - percent(before),
         "equal": percent((stacked == stacked[0]).all(0)),
-        "worst": min(percent(one == truth) for one in predicted),
+        "worst": min(percent(found == wanted) for found in predicted),
         "images": len(truth),
         f"top1/{headline}{BY_IMAGE}": pack(right.tolist()),
         f"rise{BY_IMAGE}": pack((right.int() - before.int()).tolist()),
     }
 
 
-def progress(trained: Trained[DINOv2Recipe], batch_size: int = 128, neighbours: int = 20) -> Values:
+@passes(_passes_of_progress)
+def progress(
+    trained: Trained[DINOv2Recipe],
+    batch_size: int = 128,
+    neighbours: int = 20,
+    precision: Precision = "fp32",
+) -> Values:
     """Classify by nearest neighbours with every teacher that the training kept (Figure 7).
 
     Returns:
         ``share/<n>``, top-1 accuracy in percent after n percent of the training; ``steps`` and
         ``top1``, lists of the same.
     """
-    schedule = trained.recipe.schedule
-    steps = range(0, schedule.steps + 1, schedule.save_teacher_steps)
-    top1 = [percent(right) for right in _right_of_teachers(trained, steps, batch_size, neighbours)]
-    shares = [f"share/{round(100 * step / schedule.steps)}" for step in steps]
+    steps, whole = _teachers(trained.recipe), trained.recipe.schedule.steps
+    found = _right_of_teachers(trained, steps, batch_size, neighbours, precision)
+    top1 = [percent(right) for right in found]
+    shares = [f"share/{round(100 * step / whole)}" for step in steps]
     return {**dict(zip(shares, top1, strict=True)), "steps": list(steps), "top1": top1}
 
 
@@ -103,25 +143,30 @@ def _right_of_teachers(
     steps: Sequence[int],
     batch_size: int,
     neighbours: int,
+    precision: Precision,
 ) -> list[Tensor]:
     """Which images nearest neighbours classify rightly, with the teachers of these steps."""
     found, last = [], copy.deepcopy(trained.model.state_dict())
     for step in steps:
         trained.model.load_state_dict(read_weights(teacher_file(trained.folder, step)))
-        bank, labels = class_tokens(trained, "train", batch_size)
-        queries, truth = class_tokens(trained, "val", batch_size)
-        votes = vote(bank, labels, queries, trained.reads.classes, [neighbours])
-        found.append(votes[neighbours].argmax(1) == truth)
+        bank, labels = class_tokens(trained, "train", batch_size, precision)
+        queries, truth = class_tokens(trained, "val", batch_size, precision)
+        voted = vote(bank, labels, queries, trained.reads.classes, [neighbours])
+        found.append(voted[neighbours] == truth)
     trained.model.load_state_dict(last)
     return found
 
 
-def cells(trained: Trained[DINOv2Recipe], batch_size: int = 128) -> Values:
+@passes(lambda given: (given["train_images"] + 3 * given["images"]) / given["images"])
+def cells(
+    trained: Trained[DINOv2Recipe], batch_size: int = 128, precision: Precision = "fp32"
+) -> Values:
     """Classify by 1 and 20 neighbours and by logistic regression, as DinoBloom does (Table 9).
 
     Source: octic, App. E.3.
 
-    Neighbours are the nearest in L2, and have equal votes; features are taken as they come.
+    Neighbours are the nearest in L2, and have equal votes; features are taken as they come, of the
+    model in `precision`.
 
     Returns:
         ``<1-NN|20-NN|linear>/<wF1|Acc|bAcc>`` in percent: F1 weighted by the classes' numbers,
@@ -129,19 +174,20 @@ def cells(trained: Trained[DINOv2Recipe], batch_size: int = 128) -> Values:
         neighbours changes when each image is turned by a random multiple of 90 degrees. Both of
         its accuracies are in float64, or rounding would decide between neighbours as near.
     """
-    bank, labels = class_tokens(trained, "train", batch_size)
-    queries, truth = class_tokens(trained, "val", batch_size)
+    bank, labels = class_tokens(trained, "train", batch_size, precision)
+    queries, truth = class_tokens(trained, "val", batch_size, precision)
+    bank, queries = bank.float(), queries.float()
     classes = trained.reads.classes
-    near = {k: nearest(bank, labels, classes, k, "L2") for k in (1, 20)}
+    near = {k: nearest(bank, labels, classes, k) for k in (1, 20)}
     fitted = logistic_regression(bank, labels, classes, strength=bank.shape[1] * classes / 100)
     predicted = {f"{k}-NN": near[k](queries).cpu() for k in near}
     predicted["linear"] = fitted(queries).argmax(1).cpu()
     exact = replace(trained, model=copy.deepcopy(trained.model).double())
     turns = np.random.RandomState(trained.seed).choice(ELEMENTS[:4], size=len(truth))
-    near[20] = nearest(bank.double(), labels, classes, 20, "L2")
+    near[20] = nearest(bank.double(), labels, classes, 20)
     right = []
     for elements in (["e"] * len(truth), turns):
-        queries, _ = class_tokens(exact, "val", batch_size, elements)
+        queries, _ = class_tokens(exact, "val", batch_size, elements=elements)
         right.append(percent(near[20](queries).cpu() == truth))
     values: dict[str, float] = {"turned": right[1] - right[0]}
     for name, found in predicted.items():
@@ -151,13 +197,18 @@ def cells(trained: Trained[DINOv2Recipe], batch_size: int = 128) -> Values:
     return values
 
 
+@passes(lambda given: 1 + given["steps"] * given["batch_size"] / given["images"])
 def linear(
     trained: Trained[DINOv2Recipe],
     steps: int = 12500,
-    batch_size: int = 1024,
+    batch_size: int = 128,
     rates: Sequence[float] = RATES,
+    precision: Precision = "fp32",
 ) -> Values:
     """Train linear classifiers on frozen features of random crops, all at once.
+
+    The model runs in `precision`, classifiers in float32. 128 images are those of a step of the
+    command that the released code's page gives, which runs on one GPU.
 
     There is one for each learning rate, of the last block's class token or the last four's, with
     or without the mean patch. SGD with momentum 0.9, and a cosine to zero.
@@ -198,7 +249,7 @@ def linear(
         samples, size=size, micro=size, start=0, stop=steps, workers=trained.workers
     ):
         labels = batch.labels.to(device)
-        logits = _logits(classifiers, _last_tokens(trained, batch.images))
+        logits = _logits(classifiers, _last_tokens(trained, batch.images, precision))
         torch.stack([functional.cross_entropy(one, labels) for one in logits]).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -206,22 +257,25 @@ def linear(
     hits = []
     with torch.inference_mode():
         for seen, truth in _batches(trained, "val", size):
-            logits = _logits(classifiers, _last_tokens(trained, seen))
+            logits = _logits(classifiers, _last_tokens(trained, seen, precision))
             hits.append(torch.stack([one.argmax(1).cpu() == truth for one in logits]))
     right = torch.cat(hits, dim=1).double()  # (classifiers, images)
     return {
         "top1": 100 * right.mean(1).max().item(),
-        "held_out": 100 * chosen_by_other_half(right),
+        "held_out": 100 * chosen_by_other_half(right, trained.seed),
         "images": right.shape[1],
     }
 
 
-def chosen_by_other_half(right: Tensor) -> float:
+def chosen_by_other_half(right: Tensor, seed: int) -> float:
     """Return the accuracy on each half of ``(classifiers, images)`` of the other half's best.
 
-    The halves are the even and the odd images.
+    The halves are drawn from `seed`: datasets may lie in the order of their classes, or go through
+    these in turn.
     """
-    halves = right[:, ::2], right[:, 1::2]
+    generator = torch.Generator().manual_seed(derive("halves", seed))
+    drawn = right[:, torch.randperm(right.shape[1], generator=generator)]
+    halves = drawn.tensor_split(2, dim=1)
     best = [half.mean(1).argmax() for half in halves]
     hits = halves[0][best[1]].sum() + halves[1][best[0]].sum()
     return (hits / right.shape[1]).item()
@@ -231,18 +285,22 @@ def class_tokens(
     trained: Trained[DINOv2Recipe],
     split: Split,
     batch_size: int,
+    precision: Precision = "fp32",
     elements: Iterable[str] = itertools.repeat("e"),
+    chosen: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return class tokens ``(M, C)`` of a split, which stay on the device, and labels ``(M,)``.
 
-    Each image is seen under its one of the symmetries `elements`.
+    Each image is seen under its one of the symmetries `elements`; `chosen` are those seen, by
+    index. Tokens are kept in `precision`, of a model in float64 in that.
     """
     found, labels, under = [], [], iter(elements)
     dtype = next(trained.model.parameters()).dtype
-    with torch.inference_mode():
-        for images, truth in _batches(trained, split, batch_size):
+    with torch.inference_mode(), autocast(trained.device, precision):
+        for images, truth in _batches(trained, split, batch_size, chosen):
             seen = torch.stack([transform(one, next(under)) for one in images])
-            found.append(trained.model(seen.to(trained.device, dtype)))
+            tokens = trained.model(seen.to(trained.device, dtype))
+            found.append(tokens.to(HALF.get(precision, dtype)))
             labels.append(truth)
     return torch.cat(found), torch.cat(labels)
 
@@ -253,22 +311,26 @@ def percent(right: Tensor) -> float:
 
 
 def _batches(
-    trained: Trained[DINOv2Recipe], split: Split, size: int
+    trained: Trained[DINOv2Recipe], split: Split, size: int, chosen: Sequence[int] | None = None
 ) -> DataLoader[tuple[Tensor, int]]:
     images = build(trained.reads, split, trained.data_root)
+    if chosen is not None:
+        images = Subset(images, chosen)
     samples = EvaluationSamples(images, eval_transform(trained.recipe, trained.reads))
     return eval_loader(samples, size, trained.workers)
 
 
-def _last_tokens(trained: Trained[DINOv2Recipe], images: Tensor) -> list[tuple[Tensor, Tensor]]:
+def _last_tokens(
+    trained: Trained[DINOv2Recipe], images: Tensor, precision: Precision
+) -> list[tuple[Tensor, Tensor]]:
     """Patches ``(B, N, C)`` and class token ``(B, C)`` of each of the last blocks, normalised."""
     model: Any = trained.model
     count = min(BLOCKS, len(model.blocks))
     options = {"return_prefix_tokens": True, "norm": True, "intermediates_only": True}
-    with torch.inference_mode():
+    with torch.inference_mode(), autocast(trained.device, precision):
         images = images.to(trained.device)
         taken = model.forward_intermediates(images, count, output_fmt="NLC", **options)
-    return [(patches.clone(), prefix[:, 0].clone()) for patches, prefix in taken]
+    return [(patches.float().clone(), prefix[:, 0].float().clone()) for patches, prefix in taken]
 
 
 def _logits(

@@ -100,8 +100,28 @@ def _with(measurement, args):
 def test_what_has_no_rule_is_not_priced(root):
     here = load_catalog(root, scale="full")
     costs = Costs(here, load_devices(root)["a100"])
-    (probe, *_) = [one for one in here.measurements.values() if one.function.endswith(":linear")]
-    assert evaluation_seconds(probe, costs) is None
+    measured = here.paper("octic").measurement("learned_filters", "d8-l")
+    assert evaluation_seconds(measured, costs) is None
+
+
+def test_probes_are_priced_with_the_images_that_they_learn_from(root):
+    here = load_catalog(root, scale="full")
+    costs = Costs(here, load_devices(root)["a100"])
+    measurement = here.paper("octic").measurement("voc2012", "dinov2-vit-l")
+    flops = (1464 + 1449) * costs.model(measurement.run).forward_flops
+    seconds = evaluation_seconds(measurement, costs)
+    assert seconds.low == pytest.approx(flops / costs.device.sustained[1])
+
+
+def test_every_evaluation_of_a_table_fits_in_the_time_that_its_job_asks_for(root):
+    here = load_catalog(root, scale="full")
+    costs = Costs(here, load_devices(root)["a100"])
+    artifacts = [here.artifact("octic", f"table{number}") for number in (3, 7, 9)]
+    measured = [one for artifact in artifacts for one in artifact.measurements if one.run]
+    assert len(measured) > 36 + 24
+    for one in measured:
+        limit = 60 * here.resources(one).runtime
+        assert 0 < evaluation_seconds(one, costs).high < limit, (one.name, one.run.name)
 
 
 def test_a_plan_of_several_targets_counts_what_they_share_once(vitrail, catalog, fine_tuning):

@@ -1,5 +1,7 @@
 """Probes against numbers worked out by hand, and on a trained model that turns cannot change."""
 
+from inspect import signature
+
 import numpy as np
 import pytest
 import torch
@@ -8,16 +10,22 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from torch.utils.data import Subset
 
-from replication.data.miniature import write_miniature
 from replication.engine.dinov2.training import train
 from replication.engine.engine import TrainingRun
 from replication.engine.hub import load_teacher
 from replication.engine.model import load_weights
-from vitrail.dinov2 import patch_probes, probes
-from vitrail.dinov2.neighbours import knn_accuracy, logistic_regression, nearest
+from vitrail.dinov2 import neighbours, probes
+from vitrail.dinov2.neighbours import (
+    UNLABELLED,
+    knn_accuracy,
+    logistic_regression,
+    nearest,
+    vote,
+    weighed,
+)
 from vitrail.dinov2.network import build_model
 from vitrail.errors import VitrailError
-from vitrail.images.decoding import IGNORED
+from vitrail.images.opening import SPLITS
 from vitrail.measures.context import Trained
 from vitrail.scores import BY_IMAGE, unpack
 
@@ -77,15 +85,38 @@ def test_after_training_neighbours_tell_the_same_of_a_turned_image(trained_as, i
 
 
 def test_votes_weigh_the_softmax_of_the_cosine():
-    bank = torch.eye(3)
-    labels = torch.tensor([0, 1, 1])
-    query = torch.tensor([[0.8, 0.6, 0.0]])
-    votes = probes.vote(bank, labels, query, 2, [1, 3])
+    cosines = torch.tensor([[0.8, 0.6, 0.0]])
+    votes = weighed(cosines, torch.tensor([[0, 1, 1]]), 2, [1, 3])
     weights = np.exp(np.array([0.8, 0.6, 0.0]) / 0.07)
     weights /= weights.sum()
     assert votes[3][0].tolist() == pytest.approx([weights[0], weights[1] + weights[2]], rel=1e-5)
     assert votes[1][0].tolist() == pytest.approx([weights[0], 0], rel=1e-5)
-    assert nearest(bank, labels, 2, 3, "cosine")(query).tolist() == [1]
+    bank, labels = 3 * torch.eye(3), torch.tensor([0, 1, 1])
+    found = vote(bank, labels, torch.tensor([[8.0, 6.0, 0.0], [0.0, 0.1, 0.2]]), 2, [1, 3])
+    assert {k: each.tolist() for k, each in found.items()} == {1: [0, 1], 3: [0, 1]}
+
+
+@pytest.mark.parametrize("metric", ["cosine", "L2"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_the_nearest_are_found_whatever_the_chunks(metric, dtype, monkeypatch):
+    random = torch.Generator().manual_seed(0)
+    bank = torch.randn(50, 6, generator=random).to(dtype)
+    queries = torch.randn(7, 6, generator=random).to(dtype)
+    usable = torch.rand(50, generator=random) < 0.5
+    points, asked = bank.double(), queries.double()
+    if metric == "cosine":
+        points, asked = (each / each.norm(dim=1, keepdim=True) for each in (points, asked))
+    distances = torch.cdist(asked, points)
+    for allowed in (None, usable):
+        far = distances if allowed is None else distances.masked_fill(~allowed, torch.inf)
+        wanted = far.argsort(1)[:, :20]
+        for chunk, part in ((100, 100), (8, 3)):
+            monkeypatch.setattr(neighbours, "CHUNK", chunk)
+            monkeypatch.setattr(neighbours, "QUERIES", part)
+            similar, rows = neighbours.closest(bank, queries, 20, metric, usable=allowed)
+            assert torch.equal(rows, wanted)
+            assert (similar.diff() <= 0).all()
+    assert neighbours.closest(bank, queries, 99, metric, usable=usable)[1].shape[1] == usable.sum()
 
 
 def test_progress_begins_with_the_untrained_teacher_and_ends_with_the_weights(i8):
@@ -113,21 +144,77 @@ def test_52_classifiers_are_trained_at_once(i8, monkeypatch):
 
     monkeypatch.setattr(probes, "_logits", counted)
     before = {name: value.clone() for name, value in i8.model.state_dict().items()}
-    values = probes.linear(i8, steps=12, batch_size=128)
+    values = probes.linear(i8, steps=30, batch_size=128)
     assert len(seen[0]) == 52
     # One block or, of the two that there are, both; with or without the mean patch.
     assert sorted(set(seen[0].values())) == [32, 64, 96]
     assert 11 < values["held_out"] <= values["top1"] <= 100
-    assert probes.linear(i8, steps=12, batch_size=128) == values
+    assert probes.linear(i8, steps=30, batch_size=128) == values
     assert all(torch.equal(before[name], value) for name, value in i8.model.state_dict().items())
 
 
-def test_the_choice_of_one_half_is_judged_on_the_other():
-    right = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 1, 1]]).double()
-    # Even images choose the first, which has none of the odd ones right; these choose the second,
-    # which comes before the third, and has none of the even ones right.
-    assert probes.chosen_by_other_half(right) == 0
-    assert probes.chosen_by_other_half(torch.ones(2, 4).double()) == 1
+@pytest.mark.parametrize(
+    ("measure", "given"),
+    [
+        (probes.knn, {"neighbours": [20]}),
+        (probes.knn, {"turned": 7}),
+        (probes.knn, {"accuracy_alone": True}),
+        (probes.progress, {}),
+        (probes.cells, {}),
+        (probes.linear, {"steps": 2, "batch_size": 16}),
+    ],
+)
+def test_as_many_images_pass_as_the_rule_says(i8, monkeypatch, measure, given):
+    passed, kind = [], type(i8.model.patch_embed)
+    forward = kind.forward
+
+    def counted(self, images, *rest, **options):
+        passed.append(len(images))
+        return forward(self, images, *rest, **options)
+
+    monkeypatch.setattr(kind, "forward", counted)
+    measure(i8, **given)
+    defaults = {one.name: one.default for one in signature(measure).parameters.values()}
+    images = {split: len(probes.build(i8.info, split, i8.data_root)) for split in SPLITS}
+    known = {"images": images["val"], "train_images": images["train"], "recipe": i8.recipe}
+    wanted = measure.passes({**defaults, **given, **known}) * images["val"]
+    assert sum(passed) == pytest.approx(wanted)
+
+
+def test_in_half_precision_accuracies_hardly_change(i8):
+    whole = probes.knn(i8, neighbours=[20])
+    values = probes.knn(i8, neighbours=[20], precision="bf16", turned=40)
+    assert values["equal"] == 100
+    assert values["top1/20"] == pytest.approx(whole["top1/20"], abs=4)
+    bank, _ = probes.class_tokens(i8, "val", 64, "bf16")
+    assert bank.dtype == torch.bfloat16
+
+
+def test_the_choice_of_one_half_is_judged_on_the_other(monkeypatch):
+    monkeypatch.setattr(torch, "randperm", lambda count, generator: torch.arange(count))
+    right = torch.tensor([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]).double()
+    # The first two choose the first classifier, which has none of the others right; these choose
+    # the third, which has none of the first two right.
+    assert probes.chosen_by_other_half(right, 0) == 0
+    assert probes.chosen_by_other_half(torch.ones(2, 4).double(), 0) == 1
+
+
+def test_classes_in_turn_do_not_part_the_halves():
+    """Image i has class i % 8, and linear classifiers of many rates can learn them."""
+    random = torch.Generator().manual_seed(0)
+    labels = torch.arange(640) % 8
+    features = torch.eye(8)[labels] + 0.4 * torch.randn(640, 8, generator=random)
+    right = []
+    for strength in (0.0003, 0.001, 0.01, 0.1, 1.0, 10.0):
+        layer = logistic_regression(features[:64], labels[:64], 8, strength)
+        right.append(layer(features).argmax(1) == labels)
+    # And such as know the even classes alone or the odd ones: the best of the images of these.
+    right += [labels % 2 == half for half in (0, 1)]
+    seen = torch.stack(right).double()[:, 64:]
+    best = seen.mean(1).max().item()
+    assert best > 0.75
+    for seed in range(5):
+        assert best - 0.03 <= probes.chosen_by_other_half(seen, seed) <= best + 1e-9
 
 
 def test_cells_are_judged_by_neighbours_and_logistic_regression(i8):
@@ -145,55 +232,21 @@ def test_cells_neighbours_are_scikit_learns(i8):
     bank, labels = probes.class_tokens(i8, "train", 128)
     queries, truth = probes.class_tokens(i8, "val", 128)
     theirs = KNeighborsClassifier(20).fit(bank, labels).predict(queries)
-    assert np.array_equal(nearest(bank, labels, 10, 20, "L2")(queries), theirs)
+    assert np.array_equal(nearest(bank, labels, 10, 20)(queries), theirs)
     assert probes.cells(i8)["20-NN/Acc"] == probes.percent(torch.from_numpy(theirs) == truth)
 
 
 @pytest.mark.parametrize("strength", [0.1, 10.0])
-def test_logistic_regression_is_scikit_learns(strength):
+def test_logistic_regression_is_scikit_learns(strength, monkeypatch):
+    monkeypatch.setattr(neighbours, "CHUNK", 25)
     random = np.random.RandomState(0)
     x, y = random.randn(60, 4), random.randint(3, size=60)
     theirs = LogisticRegression(C=strength, tol=1e-8, max_iter=10000).fit(x, y)
-    ours = logistic_regression(torch.from_numpy(x), torch.from_numpy(y), 3, strength, chunk=25)
+    # Rows without a label have no influence.
+    rows, labels = np.concatenate([x, 9 + x]), np.concatenate([y, np.full(60, UNLABELLED)])
+    ours = logistic_regression(torch.from_numpy(rows), torch.from_numpy(labels), 3, strength)
     ours = ours(torch.from_numpy(x)).softmax(1).numpy()
     assert ours == pytest.approx(theirs.predict_proba(x), abs=1e-3)
-
-
-def test_a_patch_has_the_label_of_most_of_its_pixels():
-    mask = torch.tensor([[1, 1, 2, 255], [1, 3, 255, 255], [4, 4, 0, 5], [6, 6, 5, 5]])
-    assert patch_probes.patch_labels(mask, 2).tolist() == [1, IGNORED, 4, 5]
-
-
-def test_mean_iou_of_known_predictions():
-    mask = torch.tensor([[0, 0, 1, 1], [0, 0, 1, 1], [1, 1, 0, 0], [1, 1, 0, 0]])
-    predicted = torch.tensor([0, 1, 0, 0])  # one patch of 2 x 2 pixels is wrong
-    found = patch_probes.mean_iou(
-        lambda tokens: predicted, [(torch.zeros(4, 1), predicted, mask)], 3
-    )
-    assert found == pytest.approx(100 * (8 / 12 + 4 / 8) / 2)
-    mask[2, :2] = IGNORED
-    found = patch_probes.mean_iou(
-        lambda tokens: predicted, [(torch.zeros(4, 1), predicted, mask)], 3
-    )
-    assert found == pytest.approx(100 * (8 / 10 + 4 / 6) / 2)
-
-
-@pytest.mark.parametrize("metric", ["cosine", "L2"])
-def test_patches_take_the_class_of_most_of_the_nearest(metric):
-    bank = torch.tensor([[10.0, 0.0], [0.9, 0.5], [1.0, 0.4], [0.0, 1.0]])
-    classify = nearest(bank, torch.tensor([0, 1, 1, 2]), 3, 1, metric)
-    assert classify(torch.tensor([[1.0, 0.0]])).tolist() == [0 if metric == "cosine" else 1]
-
-
-def test_patches_of_masked_images_are_segmented(registry, i8, tmp_path):
-    voc = registry["voc2012"]
-    write_miniature(voc, tmp_path, per_class=4, classes=3)
-    judged = Trained(**{**vars(i8), "data_root": tmp_path, "datasets": (voc,)})
-    values = patch_probes.patch_segmentation(judged, strengths=(1.0, 100.0), neighbours=(1, 3))
-    assert values["images"] == 12
-    assert 20 < values["linear"] <= 100
-    assert 20 < values["knn"] <= 100
-    assert values["linear/C"] in (1.0, 100.0)
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import statistics
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +18,7 @@ from vitrail.dinov2.optimizer import Schedules, build_optimizer
 from vitrail.errors import VitrailError
 from vitrail.images.loading import MicroBatch
 from vitrail.measures.memory import MIB
-from vitrail.measures.throughput import elapsed
+from vitrail.measures.throughput import time_in_turns
 
 if TYPE_CHECKING:
     from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
@@ -72,7 +72,9 @@ def training_step(
 ) -> Values:
     """Measure time and memory of a recipe's optimiser step with other backbones, on noise.
 
-    One after the other, as a training fills a device: student, teacher, heads, losses, AdamW.
+    Memory is that of each alone, as a training fills a device: student, teacher, heads, losses,
+    AdamW. Then the backbones take turns, one step each, and all are on the device together. Those
+    that differ in name alone, as stand-ins do, are measured once.
 
     Args:
         described: the recipe, all but its model.
@@ -82,8 +84,9 @@ def training_step(
         warmup: steps before these.
 
     Returns:
-        ``"<label>/..."`` with ``images_per_second`` (of the median step) and ``peak``, the MiB
-        allocated, None on a CPU.
+        ``"<label>/..."`` with ``images_per_second`` (of the median step), ``spread``, half the
+        distance between the quartiles of the steps' times in percent of the median (None of fewer
+        than two steps), and ``peak``, the MiB allocated, None on a CPU.
 
     Raises:
         VitrailError: a model does not exist or refuses its arguments, or nothing is timed.
@@ -93,22 +96,61 @@ def training_step(
             f"passes is {passes} and images is {images}; give at least 1 of the one and 2 of the "
             "other, as KoLeo's loss needs neighbours"
         )
-    recipe, values = described.recipe, dict[str, float | None]()
+    recipe, seed = described.recipe, described.seed
+    device = torch.device(described.device)
     batch = recipe.batch.model_copy(update={"size": images, "micro": images})
+    changed: dict[str, SelfSupervisionRecipe] = {}
+    equal: dict[str, str] = {}  # labels by that of the first equal one
+    found: dict[str, str] = {}
     for label, fields in models.items():
         args = {**recipe.model.args, **fields.get("args", {})}
         model = recipe.model.model_copy(update={**fields, "args": args})
-        changed = recipe.model_copy(update={"model": model, "batch": batch})
-        gc.collect()  # a student refers to itself, and the next one needs its room
-        found = _cost(changed, torch.device(described.device), described.seed, passes, warmup)
-        values |= {f"{label}/{quantity}": value for quantity, value in found.items()}
+        changed[label] = recipe.model_copy(update={"model": model, "batch": batch})
+        equal[label] = found.setdefault(_structure(changed[label]), label)
+    different = [label for label in changed if equal[label] == label]
+    on_gpu = device.type == "cuda"
+    peaks = {label: _peak(changed[label], device, seed) if on_gpu else None for label in different}
+    calls = {label: _stepping(changed[label], device, seed) for label in different}
+    seconds = time_in_turns(calls, described.device, passes, warmup)
+    values: dict[str, float | None] = {}
+    for label, first in equal.items():
+        times = seconds[first]
+        values[f"{label}/images_per_second"] = images / statistics.median(times)
+        values[f"{label}/spread"] = _spread(times)
+        values[f"{label}/peak"] = peaks[first]
     return values
 
 
-def _cost(
-    recipe: SelfSupervisionRecipe, device: torch.device, seed: int, passes: int, warmup: int
-) -> dict[str, float | None]:
-    """Time the steps of one recipe, with nothing else on the device."""
+def _structure(recipe: SelfSupervisionRecipe) -> str:
+    """Say what a recipe's backbone is made of, whatever its name."""
+    with torch.device("meta"):
+        model = build_model(recipe, 0)
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    return f"{model}{shapes}"
+
+
+def _spread(times: Sequence[float]) -> float | None:
+    """Half the distance between the quartiles, in percent of the median."""
+    if len(times) < 2:
+        return None
+    first, median, third = statistics.quantiles(times, n=4, method="inclusive")
+    return 50 * (third - first) / median
+
+
+def _peak(recipe: SelfSupervisionRecipe, device: torch.device, seed: int) -> float:
+    """Return the MiB allocated at most in two steps, with nothing else on the device."""
+    gc.collect()  # a student refers to itself, and the next one needs its room
+    torch.cuda.reset_peak_memory_stats(device)
+    step = _stepping(recipe, device, seed)
+    step()
+    step()
+    return torch.cuda.max_memory_allocated(device) / MIB
+
+
+def _stepping(
+    recipe: SelfSupervisionRecipe, device: torch.device, seed: int
+) -> Callable[[], object]:
+    """Make a network; return what takes its next step, on the same noise each time."""
     torch.manual_seed(seed)
     network = Network(recipe, build_model(recipe, 0))
     trainer = SelfSupervisionTrainer(network, recipe, seed, Team(0, 1, device))
@@ -116,12 +158,5 @@ def _cost(
     sides = [(2, recipe.data.image_size), (spec.local_count, spec.local_size)]
     crops = [torch.randn(size, n, 3, side, side) for n, side in sides if n]
     batch = MicroBatch(0, 0, crops, torch.zeros(size, dtype=torch.long))
-    for step in range(warmup):
-        trainer.step(step, [batch])
-    on_gpu = device.type == "cuda"
-    if on_gpu:
-        torch.cuda.reset_peak_memory_stats(device)
-    steps = range(warmup, warmup + passes)
-    seconds = [elapsed(partial(trainer.step, step, [batch]), str(device)) for step in steps]
-    peak = torch.cuda.max_memory_allocated(device) / MIB if on_gpu else None
-    return {"images_per_second": size / statistics.median(seconds), "peak": peak}
+    steps = itertools.count()
+    return lambda: trainer.step(next(steps), [batch])

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from replication.engine.dinov2 import cost
 from replication.engine.dinov2.cost import hyperparameters, training_step
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Described
@@ -31,6 +32,33 @@ def test_each_familys_step_is_timed(described):
     values = training_step(described, {"vit": DENSE, "i8": i8}, images=4, passes=2, warmup=1)
     assert min(values["vit/images_per_second"], values["i8/images_per_second"]) > 0
     assert values["vit/peak"] is values["i8/peak"] is None
+
+
+def test_backbones_take_turns_and_equal_ones_are_measured_once(described, monkeypatch):
+    built, stepped, step = [], [], cost.SelfSupervisionTrainer.step
+
+    def counted(self, number, batches):
+        if self not in built:
+            built.append(self)
+        stepped.append((built.index(self), number))
+        return step(self, number, batches)
+
+    monkeypatch.setattr(cost.SelfSupervisionTrainer, "step", counted)
+    models = {
+        "l": DENSE,
+        "i8": {"name": described.recipe.model.name, "args": {"depth": 1}},
+        "h": {"name": "masked_vit_huge_patch16_224", "args": {}},
+        "deep": {**DENSE, "args": {"depth": 3}},
+    }
+    values = training_step(described, models, images=2, passes=2, warmup=1)
+    assert stepped == [(model, number) for number in range(3) for model in range(3)]
+    for key in ("images_per_second", "spread"):
+        assert values[f"l/{key}"] == values[f"h/{key}"] != values[f"deep/{key}"]
+
+
+def test_the_spread_is_that_of_the_middle_half_of_the_steps():
+    assert cost._spread([9.0, 10.0, 11.0, 10.0, 99.0]) == pytest.approx(5.0)
+    assert cost._spread([10.0]) is None
 
 
 def test_a_step_of_one_image_is_refused(described):
