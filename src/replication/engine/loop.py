@@ -178,7 +178,7 @@ class TrainingLoop(RunFolder):
         training was planned.
         """
         dataset = self.job.dataset
-        samples = self._augmented(build(dataset, "train", self.job.data_root))
+        samples = self._augmented(build(dataset, "train", self.job.data_root, self.job.seed))
         if len(samples) != dataset.train_images:
             raise VitrailError(
                 f"dataset '{dataset.name}' has {len(samples)} training images in "
@@ -212,7 +212,7 @@ class TrainingLoop(RunFolder):
         """How well what the run would save now does on the validation split."""
         job = self.job
         if self._validation is None:
-            images = self.team.together(lambda: build(job.dataset, "val", job.data_root))
+            images = self.team.together(lambda: build(job.dataset, "val", job.data_root, job.seed))
             transform = eval_transform(job.recipe, job.dataset)
             self._validation = EvaluationSamples(images, transform)
         samples, size = self._validation, job.recipe.batch.micro

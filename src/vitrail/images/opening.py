@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import zlib
 from collections.abc import Sequence
@@ -22,15 +23,18 @@ Split = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = ("train", "val")
 
 
-def build(info: DatasetFiles, split: Split, root: Path) -> Dataset[Any]:
+def build(info: DatasetFiles, split: Split, root: Path, seed: int = 0) -> Dataset[Any]:
     """Open a split of the dataset in ``root / info.folder``: (`PIL.Image` in RGB, int label).
+
+    A loader that takes a `seed` splits by it; the others have one split for all seeds.
 
     Raises VitrailError if it is not there, or its files cannot be read.
     """
     open_split = import_function(info.loader, "configs/datasets.yaml")
     folder = root / info.folder
+    options = {"seed": seed} if "seed" in inspect.signature(open_split).parameters else {}
     try:
-        dataset: Dataset[Any] = open_split(folder, split)
+        dataset: Dataset[Any] = open_split(folder, split, **options)
     except Exception as error:
         # A damaged pickle or .mat file fails in as many ways as it has bytes.
         raise VitrailError(
