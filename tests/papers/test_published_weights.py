@@ -61,8 +61,9 @@ def catalog(tmp_path):
     }
     folders = {f"{one}_root": str(tmp_path / one) for one in ("data", "runs", "results")}
     settings = load_settings(ROOT, {"scale": "rehearsal", **folders})
-    skipped = {"rescaling": {"args": {"skipped": [352, 416, 480, 544, 608, 672, 736, 800, 864]}}}
-    change = PaperScale.model_validate({"recipes": recipes, "measures": skipped})
+    skipped = {"args": {"skipped": [352, 416, 480, 544, 608, 672, 736, 800, 864]}}
+    measures = {"rescaling, antialiased": skipped}
+    change = PaperScale.model_validate({"recipes": recipes, "measures": measures})
     return Catalog(ROOT, settings, {"variance": change})
 
 
@@ -111,7 +112,7 @@ def test_table_3_of_variance_is_evaluated_with_augregs_weights(catalog):
         assert published.keys() == kept.keys()
         assert all(torch.equal(kept[name], weight) for name, weight in published.items())
     judged = cells[cells["row"].isin(["224²", "288²"])]
-    assert len(judged) == 2 * 15
+    assert len(judged) == 2 * 18
     assert judged["measured"].map(math.isfinite).all()
 
 
