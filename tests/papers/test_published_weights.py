@@ -1,6 +1,7 @@
 """Tables of published weights are rehearsed on miniatures, from made-up files in their layout."""
 
 import math
+import re
 
 import pytest
 import timm
@@ -24,7 +25,9 @@ from replication.plan.source import config_files
 from replication.plan.weights import REGISTRY, PublishedWeights, find_weights, load_weights_registry
 from replication.taking import take
 from tests.checkout import ROOT
+from vitrail.dinov2 import network
 from vitrail.files import sha256
+from vitrail.octic.checkpoint import to_published
 from vitrail.weights_file import note_of, read_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:Default ``avg_non_ignore``")  # mmseg's own
@@ -45,9 +48,12 @@ SEGMENTER = {"args": {**AROUND, "backbone": {**SMALL, "out_indices": [0, 1, 2, 3
 THEIRS = "mmseg::vit/vit_deit-s16_mln_upernet_8xb2-160k_ade20k-512x512.py"
 
 
+PUBLISHED = ("vit-l", "i8-l", "h8-l")
+
+
 @pytest.fixture
 def catalog(tmp_path):
-    """Scale rehearsal, whose models of `variance` start from weights that are published."""
+    """Scale rehearsal, whose models start from weights that are published."""
     ade20k = next(name for name in load_weights_registry(ROOT / REGISTRY) if "upernet" in name)
     url = find_weights(ade20k, load_weights_registry(ROOT / REGISTRY)).url[0]
     tested = {"dataset": {"pipeline": SMALL_IMAGES}}
@@ -64,10 +70,14 @@ def catalog(tmp_path):
     skipped = {"args": {"skipped": [352, 416, 480, 544, 608, 672, 736, 800, 864]}}
     measures = {"rescaling, antialiased": skipped}
     change = PaperScale.model_validate({"recipes": recipes, "measures": measures})
-    return Catalog(ROOT, settings, {"variance": change})
+    registry = load_weights_registry(ROOT / REGISTRY)
+    files = dict(zip(PUBLISHED, (n for n in registry if "dinov2_large" in n), strict=True))
+    octic = {f"dinov2-{name}-published": {"model": {"pretrained": files[name]}} for name in files}
+    large = PaperScale.model_validate({"recipes": octic, "without": ["dinov2-*-h-published"]})
+    return Catalog(ROOT, settings, {"variance": change, "octic": large})
 
 
-def publish(catalog, name, state, suffix=".safetensors"):
+def publish(catalog, name, state, suffix=".safetensors", key="state_dict"):
     """Fetch a made-up file of these weights, as `vitrail fetch-weights` does with the real one."""
     file = catalog.weights_of(name)
     # Digits in the name of the real file begin its digest.
@@ -76,21 +86,26 @@ def publish(catalog, name, state, suffix=".safetensors"):
     if suffix == ".safetensors":
         save_file(state, served)
     else:
-        torch.save({"state_dict": state, "meta": {}}, served)
+        torch.save({key: state, "meta": {}}, served)
     entry = {"name": file.stem, "url": [served.as_uri()], "licence": "none"}
     file.parent.mkdir(exist_ok=True)
     fetch(PublishedWeights.model_validate(entry), file)
     assert sha256(served) in note_of(file).read_text()
 
 
+def copy(catalog, run):
+    """Train a run on the miniature of its dataset, or copy its weights if it has no steps."""
+    write(run.info, catalog.data_root, catalog.data_root / run.info.folder)
+    node = catalog.training_node(run, run.jobs[0])
+    assert node.published is not None
+    complete(node, train(node))
+
+
 def rehearse(catalog, name):
     """Do every step of a target on miniatures; return the cells of its table."""
     artifact = catalog.artifact("variance", name)
     for run in artifact.runs:
-        write(run.info, catalog.data_root, catalog.data_root / run.info.folder)
-        node = catalog.training_node(run, run.jobs[0])
-        assert node.published is not None
-        complete(node, train(node))
+        copy(catalog, run)
     for measurement in artifact.measurements:
         node = catalog.measurement_node(measurement)
         complete(node, take(node))
@@ -135,3 +150,48 @@ def test_table_4_of_variance_is_evaluated_with_mmsegs_segmenter_and_trained_from
     assert torch.equal(kept["backbone.model.blocks.3.attn.qkv.weight"], qkv)
     assert len(cells) == 9 * 7
     assert cells["measured"].map(math.isfinite).all()
+
+
+def in_dinov2s_layout(model):
+    """A teacher as DINOv2's code keeps it: blocks in chunks of dense models, heads beside it."""
+    if hasattr(model, "invariantisation"):
+        state = to_published(model)
+        for number in "12":
+            state = {
+                re.sub(rf"\.gamma_{number}$", f".ls{number}.gamma", name).replace(
+                    f".gamma_{number}.", f".ls{number}."
+                ): value
+                for name, value in state.items()
+            }
+    else:
+        state = {
+            re.sub(r"^blocks\.(\d+)", r"blocks.0.\1", name): value.clone()
+            for name, value in model.state_dict().items()
+        }
+        state["mask_token"] = state["mask_token"][0]  # (1, C)
+    return {f"backbone.{name}": value for name, value in state.items()} | {
+        "dino_head.mlp.0.bias": torch.zeros(3)
+    }
+
+
+def test_tables_3_and_7_of_octic_are_evaluated_with_the_teachers_that_the_authors_publish(catalog):
+    torch.manual_seed(0)
+    paper, models = catalog.paper("octic"), {}
+    for name in PUBLISHED:
+        recipe = paper.run(f"dinov2-{name}-published").recipe
+        assert recipe.schedule.steps == 0
+        models[name] = network.build_model(recipe, 0)
+        for parameter in models[name].parameters():
+            torch.nn.init.normal_(parameter, std=0.02)
+        publish(catalog, recipe.model.published, in_dinov2s_layout(models[name]), ".pth", "teacher")
+    for name, model in models.items():
+        run = paper.run(f"dinov2-{name}-published")
+        assert run in paper.artifacts["published_dinov2"].runs
+        copy(catalog, run)
+        kept = read_weights(run.weights(0))
+        for key, weight in model.state_dict().items():
+            assert torch.equal(kept[key], weight), (name, key)
+    node = catalog.measurement_node(paper.measurement("knn", "dinov2-h8-l-published"))
+    values = take(node)["values"]["0"]
+    assert math.isfinite(values["top1/20"])
+    assert values["rise"] == 0  # nothing was trained

@@ -23,9 +23,9 @@ from replication.engine.step import accumulation, checkpoint_gradients, fault_in
 from replication.engine.team import Team
 from vitrail.dinov2.crops import MultiCrop, by_view, masks
 from vitrail.dinov2.losses import dino_losses, ibot_loss, koleo_loss, targets_of
-from vitrail.dinov2.network import Network, build_model, drop_paths, teacher_file
+from vitrail.dinov2.network import OPTIONS, Network, build_model, drop_paths, teacher_file
 from vitrail.dinov2.optimizer import Schedules, build_optimizer, follow
-from vitrail.factory import autocast, check_image_size
+from vitrail.factory import autocast, build_pretrained, check_image_size
 from vitrail.images.loading import TrainingSamples
 from vitrail.seeding import seed_everything
 
@@ -42,13 +42,16 @@ def train(job: TrainingRun[SelfSupervisionRecipe]) -> Path:
     """Train a run, or go on where an earlier attempt ended (octic, Sec. 4.2).
 
     As `replication.engine.loop.train`, whose errors these are. The weights are those of the
-    teacher's backbone; earlier teachers are kept as `teacher_file` says.
+    teacher's backbone; earlier teachers are kept as `teacher_file` says. With zero steps they are
+    those that training would start from, such as published ones.
     """
     require_start(job)
     run = _SelfSupervisionLoop(job, Team.assemble(job.device))
     with run.held() as unfinished:
-        if unfinished:
+        if unfinished and job.recipe.schedule.steps:
             run.train()
+        elif unfinished:
+            run.keep_initial_weights()
     return run.weights
 
 
@@ -62,9 +65,19 @@ class _SelfSupervisionLoop(TrainingLoop):
     def _initial_model(self) -> nn.Module:
         recipe, initial = self.job.recipe, self.job.initial
         seed_everything("initial weights", self.job.seed)
-        backbone = build_from(recipe, 0, initial) if initial else build_model(recipe, 0)
+        if recipe.model.pretrained:
+            backbone = build_pretrained(recipe, 0, initial, **OPTIONS)
+        else:
+            backbone = build_from(recipe, 0, initial) if initial else build_model(recipe, 0)
         check_image_size(backbone.to(self.team.device), recipe, self.team.device)
         return Network(recipe, backbone)
+
+    def _keep_result(self, model: nn.Module, steps: int) -> None:
+        if isinstance(model, Network):  # of no steps: its backbone is the teacher after none, too
+            model = model.backbone
+            file = teacher_file(self.job.folder, 0)
+            save_weights(model.state_dict(), file, self.job.recipe, self.job.seed)
+        super()._keep_result(model, steps)
 
     def _augmented(self, images: Any) -> TrainingSamples:
         transform: Any = MultiCrop(self.job.recipe, self.job.dataset)

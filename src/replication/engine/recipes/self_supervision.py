@@ -78,9 +78,12 @@ class LayerwiseAdamW(Strict):
 
 
 class StepSchedule(Strict):
-    """Steps: of all, of the linear warm-up before the cosine, and until the last layer moves."""
+    """Steps: of all, of the linear warm-up before the cosine, and until the last layer moves.
 
-    steps: PositiveInt
+    With none at all, weights are used as they come.
+    """
+
+    steps: NonNegativeInt
     warmup_steps: NonNegativeInt
     min_lr: float = Field(ge=0)
     freeze_last_layer_steps: NonNegativeInt
@@ -88,7 +91,7 @@ class StepSchedule(Strict):
 
     @model_validator(mode="after")
     def _warmup_fits(self) -> StepSchedule:
-        if self.warmup_steps >= self.steps:
+        if self.steps and self.warmup_steps >= self.steps:
             raise ValueError(f"warmup_steps must be below steps ({self.steps})")
         return self
 
