@@ -51,18 +51,21 @@ def image_shape(recipe: ViewRecipe) -> tuple[int, int, int]:
     return 3, recipe.data.image_size, recipe.data.image_size
 
 
-def build_pretrained(recipe: ModelRecipe, classes: int, file: Path | None) -> nn.Module:
+def build_pretrained(
+    recipe: ModelRecipe, classes: int, file: Path | None, **options: Any
+) -> nn.Module:
     """Make the recipe's model with published weights; a head of another size stays initial.
 
-    `file` holds them as `replication.engine.weights` writes them, None is timm's own store. Raises
-    VitrailError as `build_model`, or if the weights cannot be read, do not fit, or are not those
-    that were fetched.
+    `file` holds them as `replication.engine.weights` writes them, None is timm's own store;
+    `options` are more of timm's. Raises VitrailError as `build_model`, or if the weights cannot be
+    read, do not fit, or are not those that were fetched.
     """
     if file is None:
-        return create(recipe.model, classes, pretrained=True)
+        return create(recipe.model, classes, pretrained=True, **options)
     require_as_noted(file)
     overlay = {"state_dict": read_weights(file)}
-    return create(recipe.model, classes, pretrained=True, pretrained_cfg_overlay=overlay)
+    options |= {"pretrained": True, "pretrained_cfg_overlay": overlay}
+    return create(recipe.model, classes, **options)
 
 
 def create(spec: ModelFields, classes: int, **options: Any) -> nn.Module:

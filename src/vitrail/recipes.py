@@ -38,7 +38,10 @@ class DatasetFiles(Protocol):
 
     @property
     def loader(self) -> str:
-        """``module:function`` that opens a split, given the dataset's folder and the split."""
+        """``module:function`` that opens a split, given the dataset's folder and the split.
+
+        One that takes a `seed` is given the run's, and splits by it.
+        """
 
     @property
     def folder(self) -> str:
@@ -81,8 +84,8 @@ class ViewFields(Protocol):
         """Side of the model's square input, in pixels."""
 
     @property
-    def normalization(self) -> Literal["dataset", "inception"]:
-        """Whether the dataset's mean and standard deviation are used, or 0.5 and 0.5."""
+    def normalization(self) -> Literal["dataset", "inception", "none"]:
+        """The dataset's mean and standard deviation, 0.5 and 0.5, or 0 and 1."""
 
     @property
     def interpolation(self) -> str:
@@ -111,6 +114,14 @@ class AugmentationFields(Protocol):
     @property
     def crop_step(self) -> int:
         """Pixels from one place of a ``random`` crop to the next."""
+
+    @property
+    def crop_count(self) -> int:
+        """How many ``random`` crops there are, each of the one before."""
+
+    @property
+    def resize_last(self) -> bool:
+        """Whether the policy, ``random`` crops and flips act on the stored image, in this order."""
 
     @property
     def scale(self) -> Span:

@@ -23,7 +23,7 @@ from torch import Tensor
 from vitrail.errors import VitrailError, first_line
 from vitrail.files import sha256
 
-CONTAINERS = ("state_dict", "model")  # under which checkpoints keep their weights
+CONTAINERS = ("state_dict", "model", "teacher")  # under which checkpoints keep their weights
 PAGES = (b"<!doctype", b"<html", b"<?xml")  # how a web page begins
 
 # Whoever calls `torch.load` in our processes gets `weights_only`: mmengine asks for the opposite

@@ -136,8 +136,11 @@ def test_only_what_is_called_augmented_affects_position(full):
         augmentation = full.run(name).recipe.augmentation
         moves = augmentation.crop != "center" or augmentation.hflip or augmentation.vflip
         spatial = augmentation.auto_augment is not None and augmentation.auto_augment_spatial
-        assert spatial == name.endswith(("-augmented", "-b")), name
-        assert bool(moves) == name.endswith(("-augmented", "-b", "-by-patch")), name
+        called, published = name.removesuffix("-as-published"), name.endswith("-as-published")
+        lost = published and name.startswith("eurosat")  # by the code
+        augmented = called.endswith(("-augmented", "-b")) and not lost
+        assert spatial == augmented, name
+        assert bool(moves) == (augmented or called.endswith("-by-patch")), name
 
 
 @pytest.mark.parametrize("row", DATASETS)
@@ -145,7 +148,7 @@ def test_a_tuned_model_is_what_table_1_prints(full, row):
     """position, Sec. 5.4."""
     settings = value("table1", row, SETTINGS)
     cells = {(c.row, c.column): c for c in full.artifacts["table1"].cells}
-    recipe = cells[row, "tuned"].measurement.run.recipe
+    recipe = cells[row, "by the text / tuned"].measurement.run.recipe
     default = full.run(f"{DATASETS[row]}-ape").recipe
     assert (recipe.model.args["embedding"] == "none") == settings.startswith("No PE")
     assert recipe.model.args.get("class_token", False) == ("CLS token" in settings)
@@ -168,7 +171,7 @@ def test_embeddings_are_compared_in_one_recipe(full, row):
 
 @pytest.mark.parametrize("row", DATASETS)
 def test_what_tables_1_and_3_print_is_trained_as_the_authors_jobs(full, row):
-    """Their jobs "-b" affect position, and have a CLS token on EuroSAT and SVHN."""
+    """Their jobs "-b" move content (lost on EuroSAT), with a CLS token on EuroSAT and SVHN."""
     one, three = (
         {
             c.column: c.measurement.run
@@ -185,13 +188,51 @@ def test_what_tables_1_and_3_print_is_trained_as_the_authors_jobs(full, row):
         args = run.recipe.model.args
         embeddings.append(args["embedding"])
         assert args.get("class_token", False) == (row in ("EuroSAT", "SVHN"))
-        plain = full.run(f"{DATASETS[row]}-{args['embedding']}").recipe
+        embedding = args["embedding"].removesuffix("-as-published")
+        plain = full.run(f"{DATASETS[row]}-{embedding}-as-published").recipe
         assert same_but(plain, run.recipe, "model", "augmentation")
-        augmented = full.run(f"{DATASETS[row]}-ape-augmented").recipe.augmentation
-        assert run.recipe.augmentation == augmented
+        given, text = run.recipe.augmentation, full.run(f"{DATASETS[row]}-ape-augmented").recipe
+        moving = ("crop", "hflip", "vflip", "auto_augment", "auto_augment_spatial")
+        moves = plain if row == "EuroSAT" else text  # theirs is lost
+        assert all(getattr(given, name) == getattr(moves.augmentation, name) for name in moving)
+        assert given.crop_count == (2 if row == "CIFAR-10" else 1)
         assert len(run.seeds) == 3
-    assert embeddings == ["ape", "rope", "auto-ape", "auto-rope"]
-    assert one["default of the text"] is full.run(f"{DATASETS[row]}-ape")
+    assert embeddings == ["ape", "rope", "auto-ape", "auto-rope-as-published"]
+    assert one["by the text / default (APE)"] is full.run(f"{DATASETS[row]}-ape")
+
+
+@pytest.mark.parametrize("row", DATASETS)
+def test_printed_values_stand_beside_the_codes_recipes_and_the_texts_beside_these(full, row):
+    """Nothing is mixed, Imagenette alone is normalised and is never erased, and so on."""
+    for name in ("table1", "table2", "table3"):
+        for cell in full.artifacts[name].cells:
+            if cell.row == row and cell.measurement:
+                of_text = "by the text" in cell.column
+                run = cell.measurement.run
+                assert (cell.printed is None) == of_text
+                assert of_text != run.name.endswith("-as-published")
+                assert of_text == (run.recipe.augmentation.mixup > 0)
+                assert cell.comparable
+    code, text = (full.run(f"{DATASETS[row]}-ape{end}").recipe for end in ("-as-published", ""))
+    assert same_but(text, code, "data", "augmentation")
+    given = code.augmentation
+    assert given.mixup == given.cutmix == 0
+    assert given.resize_last
+    assert code.data.normalization == ("dataset" if row == "Imagenette" else "none")
+    assert given.erase_prob == (0 if row in ("EuroSAT", "Imagenette") else 0.8)
+    assert (given.auto_augment is None) == (row == "EuroSAT")
+    own = {"EuroSAT": "eurosat-by-seed", "Flowers-102": "flower-data"}.get(row, DATASETS[row])
+    assert code.data.dataset == own
+    turned = full.run(f"{DATASETS[row]}-auto-rope-as-published").recipe
+    assert turned.model.args["embedding"] == "auto-rope-as-published"
+    assert same_but(code, turned, "optimizer")
+
+
+@pytest.mark.parametrize("row", DATASETS)
+def test_on_stand_ins_the_codes_recipes_are_the_texts_but_for_auto_rope(laptop, row):
+    for embedding in ("ape", "auto-ape", "rope", "auto-rope"):
+        runs = [laptop.run(f"{DATASETS[row]}-{embedding}{end}") for end in ("", "-as-published")]
+        assert (runs[0] is runs[1]) == (embedding != "auto-rope")
 
 
 def test_what_is_as_published_differs_in_its_fault_alone(full):

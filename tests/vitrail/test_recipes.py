@@ -37,6 +37,7 @@ AUGMENTATIONS = (
     {"scale": [0.3, 0.6], "ratio": [1, 2], "vflip": 0.5, "color_jitter": 0.4},
     {"crop": "random", "crop_padding": 2, "crop_step": 2, "circular_shift": 3},
     {"crop": "center", "auto_augment": "rand-m9-mstd0.5-inc1", "auto_augment_spatial": False},
+    {"crop": "random", "crop_count": 2, "resize_last": True, "auto_augment": "rand-m9"},
     {"erase_prob": 1.0, "erase_mode": "rand", "erase_count": 3, "erase_scale": [0.1, 0.2]},
 )
 

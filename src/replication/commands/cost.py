@@ -120,7 +120,8 @@ class Costs:
 
     def __init__(self, catalog: Catalog, device: Device) -> None:
         self.device = device
-        self._catalog, self._runs_root, self._datasets = catalog, catalog.runs_root, catalog.datasets
+        self._catalog, self._runs_root = catalog, catalog.runs_root
+        self._datasets = catalog.datasets
         self._models = read_segmenters(catalog.root)
 
     def model(self, run: Run, recipe: Training | None = None) -> ModelCost:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch.utils.data import ConcatDataset, Dataset, Subset
 from torchvision import datasets
 
@@ -31,10 +32,24 @@ def eurosat(folder: Path, split: Split) -> Dataset[Any]:
     return Subset(everything, train if split == "train" else val)
 
 
+def eurosat_by_seed(folder: Path, split: Split, seed: int = 0) -> Dataset[Any]:
+    """Open EuroSAT as the position paper's code: 80 % of all train, drawn by the run's seed."""
+    everything = datasets.ImageFolder(folder / "2750", loader=read_image)
+    order = np.random.RandomState(seed).permutation(len(everything))
+    cut = int(0.8 * len(everything))
+    return Subset(everything, sorted((order[:cut] if split == "train" else order[cut:]).tolist()))
+
+
 def flowers102(folder: Path, split: Split) -> Dataset[Any]:
     """Open Flowers: its train and val images train, its test images validate."""
     parts = ("train", "val") if split == "train" else ("test",)
     return ConcatDataset([Flowers102(folder, part, loader=read_image) for part in parts])
+
+
+def flower_data(folder: Path, split: Split) -> datasets.ImageFolder:
+    """Open Flowers as the archive ``flower_data`` splits them; its folder ``test`` is not read."""
+    part = "train" if split == "train" else "valid"
+    return datasets.ImageFolder(folder / "flower_data" / part, loader=read_image)
 
 
 def imagenette(folder: Path, split: Split) -> datasets.Imagenette:

@@ -125,6 +125,13 @@ def _write_flowers102(folder: Path, labels: Labels, paint: Picture) -> None:
     savemat(base / "setid.mat", dict(zip(("trnid", "valid", "tstid"), parts, strict=True)))
 
 
+def _write_flower_data(folder: Path, labels: Labels, paint: Picture) -> None:
+    for split, part in (("train", "train"), ("val", "valid")):
+        for number, label in enumerate(labels[split], start=1):
+            file = folder / "flower_data" / part / str(label + 1) / f"image_{number:05d}.jpg"
+            _write_image(file, paint(label))
+
+
 def _write_synsets(
     below: str, synsets: list[str], folder: Path, labels: Labels, paint: Picture
 ) -> None:
@@ -160,9 +167,11 @@ WRITERS: dict[str, Callable[[Path, Labels, Picture], None]] = {
     "replication.data.arrays:cifar100": _write_cifar100,
     "replication.data.arrays:svhn": _write_svhn,
     "replication.data.folders:eurosat": _write_eurosat,
+    "replication.data.folders:eurosat_by_seed": _write_eurosat,
     "replication.data.folders:bmc": _write_bmc,
     "replication.data.folders:dinobloom": _write_dinobloom,
     "replication.data.folders:flowers102": _write_flowers102,
+    "replication.data.folders:flower_data": _write_flower_data,
     "replication.data.folders:imagenette": partial(
         _write_synsets, "imagenette2-320", sorted(Imagenette._WNID_TO_CLASS)
     ),

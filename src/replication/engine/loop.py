@@ -34,7 +34,7 @@ from vitrail.images.loading import (
     TrainingSamples,
     micro_batches,
 )
-from vitrail.images.opening import build
+from vitrail.images.opening import build, splits_by_seed
 from vitrail.images.transforms import eval_transform, train_transform
 from vitrail.seeding import seed_everything
 
@@ -179,7 +179,7 @@ class TrainingLoop(RunFolder):
         training was planned.
         """
         dataset = self.run.dataset
-        samples = self._augmented(build(dataset, "train", self.run.data_root))
+        samples = self._augmented(build(dataset, "train", self.run.data_root, self.run.seed))
         if len(samples) != dataset.train_images:
             raise VitrailError(
                 f"dataset '{dataset.name}' has {len(samples)} training images in "
@@ -193,7 +193,8 @@ class TrainingLoop(RunFolder):
         transform, repeats = train_transform(recipe, self.run.dataset), recipe.augmentation.repeats
         if getattr(images, "redraws", False):
             return TrainingSamples(images, transform, seed, repeats)
-        return KeptSamples(images, transform, seed, repeats, self.run.kept)
+        kept = None if splits_by_seed(self.run.dataset) else self.run.kept
+        return KeptSamples(images, transform, seed, repeats, kept)
 
     def _trainer(self, model: nn.Module, steps_per_epoch: int) -> Any:
         classes = self.run.dataset.classes
@@ -212,7 +213,7 @@ class TrainingLoop(RunFolder):
         """How well what the run would save now does on the validation split."""
         run = self.run
         if self._validation is None:
-            images = self.team.together(lambda: build(run.dataset, "val", run.data_root))
+            images = self.team.together(lambda: build(run.dataset, "val", run.data_root, run.seed))
             transform = eval_transform(run.recipe, run.dataset)
             self._validation = EvaluationSamples(images, transform)
         samples, size = self._validation, run.recipe.batch.micro

@@ -145,8 +145,10 @@ class Data(Strict):
     dataset: str
     version: PositiveInt = 1
     image_size: PositiveInt = 224
-    normalization: Literal["dataset", "inception"] = Field(
-        "dataset", description="the dataset's own mean and std, or 0.5 and 0.5 for each channel"
+    normalization: Literal["dataset", "inception", "none"] = Field(
+        "dataset",
+        description="the dataset's own mean and std, or 0.5 and 0.5 for each channel; none leaves "
+        "pixels in [0, 1]",
     )
     interpolation: Literal["bicubic", "bilinear", "nearest"] = "bicubic"
     crop_pct: float = Field(0.875, gt=0, le=1, description="evaluation: resize to size / crop_pct")
@@ -166,6 +168,12 @@ class Augmentation(Strict):
         4, ge=0, description="crop 'random': so many black pixels on each side"
     )
     crop_step: PositiveInt = Field(1, description="crop 'random': pixels from a place to the next")
+    crop_count: PositiveInt = Field(1, description="crop 'random': so many, each of the one before")
+    resize_last: bool = Field(
+        False,
+        description="auto_augment, then crop 'random', then flips act on the stored image, which "
+        "is resized after them",
+    )
     scale: tuple[Fraction, Fraction] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     hflip: float = Field(0.5, ge=0, le=1)

@@ -26,13 +26,17 @@ if TYPE_CHECKING:
     from vitrail.recipes import DINOv2Recipe
 
 
+OPTIONS = {"dynamic_img_size": True, "mask_token": True}
+"""timm's, of every backbone."""
+
+
 def build_model(recipe: DINOv2Recipe, classes: int) -> nn.Module:
     """Make the recipe's backbone, which returns features; there is no head of `classes`.
 
     Raises:
         VitrailError: timm does not know the name, or the model has no mask token.
     """
-    return create(recipe.model, 0, dynamic_img_size=True, mask_token=True)
+    return create(recipe.model, 0, **OPTIONS)
 
 
 def image_shape(recipe: DINOv2Recipe) -> tuple[int, int, int]:

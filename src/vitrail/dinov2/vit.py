@@ -6,6 +6,8 @@ patches; timm antialiases. Octic models have a mask token of their own (`vitrail
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -79,12 +81,29 @@ class MaskedVisionTransformer(_Timms):
         return torch.cat([self.pos_embed[:, :1], resampled.flatten(2).mT.to(table)], dim=1)
 
 
+def backbone_filter_fn(state: Mapping[str, Tensor], model: Any) -> dict[str, Tensor]:
+    """Fit weights to a model as timm does, and those that DINOv2's code has saved.
+
+    That keeps a mask token, writes "backbone." before names, and may count blocks in chunks.
+    """
+    own = {
+        re.sub(r"^(backbone\.)?(blocks\.)?(\d+\.(?=\d))?", r"\2", name): value
+        for name, value in state.items()
+        if not name.startswith(("dino_head.", "ibot_head."))
+    }
+    token = own.pop("mask_token", None)  # by which timm knows DINOv2's, and which it leaves out
+    fitted: dict[str, Tensor] = checkpoint_filter_fn(own, model)
+    if token is not None and model.mask_token is not None:
+        fitted["mask_token"] = token.view(1, 1, -1)
+    return fitted
+
+
 _MASKED = [f"masked_vit_{shape}_224" for shape in ("large_patch16", "huge_patch16")]
 default_cfgs = generate_default_cfgs(dict.fromkeys(_MASKED, TIMM_CFG))
 
 
 def _masked_vit(shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    name, options = f"masked_vit_{shape}_224", {"pretrained_filter_fn": checkpoint_filter_fn}
+    name, options = f"masked_vit_{shape}_224", {"pretrained_filter_fn": backbone_filter_fn}
     return build(MaskedVisionTransformer, name, shape, pretrained, options, **kwargs)
 
 

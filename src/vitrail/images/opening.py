@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,9 +26,7 @@ Split = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = ("train", "val")
 
 
-_opened: ContextVar[dict[tuple[str, Path, Split], Dataset[Any]] | None] = ContextVar(
-    "opened", default=None
-)
+_opened: ContextVar[dict[tuple[Any, ...], Dataset[Any]] | None] = ContextVar("opened", default=None)
 
 
 @contextmanager
@@ -39,30 +39,42 @@ def opened_once() -> Iterator[None]:
         _opened.reset(token)
 
 
-def build(info: DatasetFiles, split: Split, root: Path) -> Dataset[Any]:
+def build(info: DatasetFiles, split: Split, root: Path, seed: int = 0) -> Dataset[Any]:
     """Open a split of the dataset in ``root / info.folder``: (`PIL.Image` in RGB, int label).
 
-    Within `opened_once` it is the one that was opened before, if it was.
+    A loader that takes a `seed` splits by it; the others have one split for all seeds. Within
+    `opened_once` it is the one that was opened before, if it was.
 
     Raises VitrailError if it is not there, or its files cannot be read.
     """
     folder, opened = root / info.folder, _opened.get()
-    if opened is None:
-        return _open(info, split, folder)
-    key = info.loader, folder, split
-    if key not in opened:
-        opened[key] = _open(info, split, folder)
+    open_split = _loader(info)
+    options = {"seed": seed} if splits_by_seed(info) else {}
+    key = info.loader, folder, split, *options.values()
+    if opened is None or key not in opened:
+        dataset = _open(info.name, partial(open_split, folder, split, **options), folder)
+        if opened is None:
+            return dataset
+        opened[key] = dataset
     return opened[key]
 
 
-def _open(info: DatasetFiles, split: Split, folder: Path) -> Dataset[Any]:
-    open_split = import_function(info.loader, "configs/datasets.yaml")
+def splits_by_seed(info: DatasetFiles) -> bool:
+    """Whether each seed of a run has a split of its own: the loader takes a `seed`."""
+    return "seed" in inspect.signature(_loader(info)).parameters
+
+
+def _loader(info: DatasetFiles) -> Callable[..., Any]:
+    return import_function(info.loader, "configs/datasets.yaml")
+
+
+def _open(name: str, open_split: Callable[[], Any], folder: Path) -> Dataset[Any]:
     try:
-        dataset: Dataset[Any] = open_split(folder, split)
+        dataset: Dataset[Any] = open_split()
     except Exception as error:
         # A damaged pickle or .mat file fails in as many ways as it has bytes.
         raise VitrailError(
-            f"dataset '{info.name}' in {folder} cannot be read "
+            f"dataset '{name}' in {folder} cannot be read "
             f"({type(error).__name__}: {error}); move that folder away and fetch it again"
         ) from error
     return dataset

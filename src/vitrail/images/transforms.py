@@ -16,8 +16,16 @@ import torch
 from PIL import Image
 from timm.data import auto_augment, create_transform
 from timm.data.random_erasing import RandomErasing
+from timm.data.transforms import MaybeToTensor
 from torch import Tensor
-from torchvision.transforms import CenterCrop, Compose, Pad, functional
+from torchvision.transforms import (
+    CenterCrop,
+    Compose,
+    Pad,
+    RandomHorizontalFlip,
+    RandomVerticalFlip,
+    functional,
+)
 
 from vitrail.errors import VitrailError
 
@@ -42,6 +50,8 @@ for _name, _operation in auto_augment.NAME_TO_OP.items():
     if _operation is auto_augment.posterize:
         auto_augment.NAME_TO_OP[_name] = _posterize
 
+
+FLIPS = (RandomHorizontalFlip, RandomVerticalFlip)
 
 SPATIAL = {"Rotate", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel"}
 """The operations of timm's RandAugment that move pixels."""
@@ -86,10 +96,12 @@ class Cut:
 
 
 def normalization(
-    info: ChannelStatistics, kind: Literal["dataset", "inception"]
+    info: ChannelStatistics, kind: Literal["dataset", "inception", "none"]
 ) -> tuple[Channels, Channels]:
-    """Mean and standard deviation of each channel of images in [0, 1], of a dataset or 0.5."""
-    return ((0.5,) * 3, (0.5,) * 3) if kind == "inception" else (info.mean, info.std)
+    """Mean and standard deviation of each channel of images in [0, 1]: of a dataset, 0.5, none."""
+    if kind == "dataset":
+        return info.mean, info.std
+    return ((0.5,) * 3, (0.5,) * 3) if kind == "inception" else ((0.0,) * 3, (1.0,) * 3)
 
 
 def train_transform(recipe: AugmentedRecipe, info: ChannelStatistics) -> Compose:
@@ -97,7 +109,9 @@ def train_transform(recipe: AugmentedRecipe, info: ChannelStatistics) -> Compose
 
     With ``crop: center`` the evaluation view is flipped, jittered, auto-augmented and erased as a
     random crop would be, and ``crop: random`` first pads it and crops its size at a random place,
-    as is usual for images of 32 pixels; `scale` and `ratio` are then without effect.
+    as is usual for images of 32 pixels; `scale` and `ratio` are then without effect. With
+    `resize_last` auto-augmentation, random crops and flips, in this order, see the image as it is
+    stored.
     """
     augmentation = recipe.augmentation
     mean, std = normalization(info, recipe.data.normalization)
@@ -123,14 +137,21 @@ def train_transform(recipe: AugmentedRecipe, info: ChannelStatistics) -> Compose
             step.ops = [operation for operation in step.ops if operation.name not in SPATIAL]
         elif isinstance(step, RandomErasing):
             step.min_area, step.max_area = augmentation.erase_scale
-    crop = [random_crop]
+    resize, crops = [random_crop], []
     if augmentation.crop != "random_resized":
-        crop = eval_transform(recipe, info).transforms[:2]  # resize, central crop
+        resize = eval_transform(recipe, info).transforms[:2]  # resize, central crop
     if augmentation.crop == "random":
-        padding, step = augmentation.crop_padding, augmentation.crop_step
-        crop.append(SteppedCrop(recipe.data.image_size, padding, step))
+        crop = SteppedCrop(
+            recipe.data.image_size, augmentation.crop_padding, augmentation.crop_step
+        )
+        crops = [crop] * augmentation.crop_count
     shift = [CircularShift(augmentation.circular_shift)] if augmentation.circular_shift else []
-    return Compose([*crop, *steps, *shift])
+    if not augmentation.resize_last:
+        return Compose([*resize, *crops, *steps, *shift])
+    to_tensor = next(i for i, step in enumerate(steps) if isinstance(step, MaybeToTensor))
+    policy = [step for step in steps[:to_tensor] if not isinstance(step, FLIPS)]
+    flips = [step for step in steps[:to_tensor] if isinstance(step, FLIPS)]
+    return Compose([*policy, *crops, *flips, *resize, *steps[to_tensor:], *shift])
 
 
 def eval_transform(

@@ -25,7 +25,7 @@ def accuracy(trained: Trained, batch_size: int = 128, image_size: int | None = N
         ``top1``, ``top5`` (percent), ``images`` (how many were judged) and ``top1 by image``.
     """
     samples = EvaluationSamples(
-        build(trained.info, "val", trained.data_root),
+        build(trained.info, "val", trained.data_root, trained.seed),
         eval_transform(trained.recipe, trained.info, image_size),
     )
     batches = eval_loader(samples, batch_size, trained.workers)

@@ -241,7 +241,7 @@ def validation_batches(
     trained: Trained, transform: Transform, batch_size: int, images: int | None
 ) -> Iterator[tuple[Sequence[int], Tensor, Tensor]]:
     """Yield indices in the validation split, images on the device, and labels."""
-    dataset: Any = build(trained.info, "val", trained.data_root)
+    dataset: Any = build(trained.info, "val", trained.data_root, trained.seed)
     chosen = evenly_spread(len(dataset), images)
     loader = eval_loader(
         EvaluationSamples(Subset(dataset, chosen), transform), batch_size, trained.workers

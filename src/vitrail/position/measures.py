@@ -276,7 +276,7 @@ def estimator_spread(
 
 def _validation(trained: Trained, images: int | None = None) -> Subset[Any]:
     """So many samples of a run's validation split, spread evenly over it; None is all."""
-    dataset: Any = build(trained.info, "val", trained.data_root)
+    dataset: Any = build(trained.info, "val", trained.data_root, trained.seed)
     return Subset(dataset, evenly_spread(len(dataset), images))
 
 

@@ -133,6 +133,7 @@ def amplification(
     antialias: bool,
     batch_size: int,
     images: int | None = None,
+    skipped: Sequence[int] = (),
 ) -> Values:
     """Top-1 accuracy (percent) with s * UP(P) for free factors s; arguments as in `rescaling`.
 
@@ -144,8 +145,11 @@ def amplification(
         gain over plain UP(P) on the same images; each by image, too.
     """
     methods = {f"{factor:.2f}": {"scale": factor} for factor in sorted({1.0, *factors})}
-    values: dict[str, float | str] = {}
+    values: dict[str, float | str | None] = {}
     for size in sizes:
+        if size in skipped:
+            values |= {f"{size}/{name}{end}": None for name in methods for end in ("", "-1.00")}
+            continue
         pixels, models = _enlarged(trained, size, trained_at, mode, antialias, methods)
         right = _right(trained, models, pixels, batch_size, images)
         values |= _with_gains(right, "1.00", models, size)

@@ -139,3 +139,18 @@ def test_each_of_dinoblooms_datasets_must_hold_an_image(registry, tmp_path):
     image.unlink()
     with pytest.raises(VitrailError, match=r"apl and the folders below it hold no images; get it"):
         verify(registry["dinobloom"], tmp_path)
+
+
+def test_eurosat_by_seed_has_another_test_for_each_seed_and_eurosat_the_same(registry, tmp_path):
+    info, fixed = registry["eurosat-by-seed"], registry["eurosat"]
+    write_miniature(info, tmp_path, per_class=4, classes=5)
+    held_out = []
+    for seed in (0, 1):
+        train, val = (build(info, split, tmp_path, seed).indices for split in ("train", "val"))
+        assert sorted([*train, *val]) == list(range(100))
+        assert len(train) == 80
+        held_out.append(val)
+        assert build(info, "val", tmp_path, seed).indices == val
+    assert held_out[0] != held_out[1]
+    splits = [build(fixed, "val", tmp_path, seed).indices for seed in (0, 1)]
+    assert splits[0] == splits[1]

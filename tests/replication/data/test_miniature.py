@@ -12,7 +12,10 @@ from vitrail.errors import VitrailError
 from vitrail.images.opening import build
 from vitrail.position.controlled import DEPENDENT
 
-ON_DISK = ["cifar10", "cifar100", "svhn", "eurosat", "flowers102", "imagenette", "imagenet", "bmc"]
+ON_DISK = [
+    *("cifar10", "cifar100", "svhn", "eurosat", "flowers102", "flower-data"),
+    *("imagenette", "imagenet", "bmc"),
+]
 
 
 def test_every_dataset_that_is_downloaded_or_placed_has_a_miniature(registry):

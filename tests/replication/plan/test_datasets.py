@@ -142,7 +142,7 @@ def test_datasets_of_the_same_files_are_fetched_by_one_of_them(registry):
     fetching = {name: fetched_with(name, registry) for name in registry}
     others = {name: first for name, first in fetching.items() if first != name}
     of_cifar = dict.fromkeys(["cifar10-position", "cifar10-position-redrawn"], "cifar10")
-    assert others == {**of_cifar, "dinobloom": "bmc"}
+    assert others == {**of_cifar, "dinobloom": "bmc", "eurosat-by-seed": "eurosat"}
 
 
 def test_image_folders_account_for_both_splits(registry):

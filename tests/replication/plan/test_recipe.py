@@ -40,6 +40,8 @@ RELEASED_DEFAULTS = {
         "crop": "random_resized",
         "crop_padding": 4,
         "crop_step": 1,
+        "crop_count": 1,
+        "resize_last": False,
         "scale": [0.08, 1.0],
         "ratio": [0.75, 1.3333333333333333],
         "hflip": 0.5,

@@ -193,6 +193,54 @@ def test_a_random_crop_is_of_the_resized_image(recipe, digits):
     assert see(photo(80, 60)).shape == (3, 28, 28)
 
 
+def test_without_normalisation_pixels_stay_and_erased_ones_are_black(recipe, digits):
+    made = recipe(
+        {"normalization": "none", "crop_pct": 1.0},
+        **whole(erase_prob=1.0, erase_mode="const"),
+    )
+    white = Image.new("RGB", (28, 28), "white")
+    assert (eval_transform(made, digits)(white) == 1).all()
+    torch.manual_seed(0)
+    random.seed(0)
+    view = train_transform(made, digits)(white)
+    assert view.unique().tolist() == [0, 1]
+    normalised = recipe({"crop_pct": 1.0}, **whole(erase_prob=1.0, erase_mode="const"))
+    black = eval_transform(normalised, digits)(Image.new("RGB", (28, 28))).amin()
+    assert train_transform(normalised, digits)(white).amin() == 0 > black  # the mean, not black
+
+
+def test_what_is_resized_last_is_augmented_cropped_and_flipped_as_it_is_stored(recipe, digits):
+    data = {"image_size": 8, "crop_pct": 1.0, "crop_mode": "squash"}
+    image = photo(40, 32)
+    last = recipe(data, crop="random", crop_padding=2, hflip=0.0, resize_last=True)
+    torch.manual_seed(0)
+    views = [train_transform(last, digits)(image) for _ in range(20)]
+    pixels = np.pad(np.asarray(image), ((2, 2), (2, 2), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(pixels, (8, 8), axis=(0, 1))
+    stored = (np.asarray(windows, dtype=np.float64) / 255).transpose(0, 1, 3, 4, 2)
+    for view in views:  # eight of the 32 rows, where else the whole image is resized to eight
+        shown = view.permute(1, 2, 0).numpy() * digits.std + digits.mean
+        assert np.abs(stored - shown).max(axis=(2, 3, 4)).min() < 1e-6
+
+    made = recipe(data, crop="center", hflip=0.5, vflip=0.5, auto_augment=POLICY, resize_last=True)
+    names = [type(step).__name__ for step in train_transform(made, digits).transforms]
+    flips = ["RandomHorizontalFlip", "RandomVerticalFlip"]
+    assert names[:5] == ["RandAugment", *flips, "Resize", "CenterCrop"]
+
+
+def test_two_random_crops_reach_twice_as_far(recipe, digits):
+    data, dot = {"image_size": 9, "crop_pct": 1.0}, Image.new("RGB", (9, 9))
+    dot.putpixel((4, 4), (255, 255, 255))
+    farthest = {}
+    for count in (1, 2):
+        made = recipe(data, crop="random", crop_padding=2, crop_count=count, hflip=0.0)
+        see = train_transform(made, digits)
+        torch.manual_seed(0)
+        places = [see(dot)[0].argmax().item() for _ in range(300)]
+        farthest[count] = max(abs(place // 9 - 4) for place in places)
+    assert farthest == {1: 2, 2: 4}
+
+
 POLICY = "rand-m9-mstd0.5-inc1"
 
 

@@ -24,6 +24,7 @@ from replication.engine.team import Team
 from vitrail.dinov2.crops import MultiCrop, by_view, masks
 from vitrail.dinov2.losses import dino_losses, ibot_loss, koleo_loss, targets_of
 from vitrail.dinov2.network import (
+    OPTIONS,
     Network,
     build_model,
     compile_blocks,
@@ -31,7 +32,7 @@ from vitrail.dinov2.network import (
     teacher_file,
 )
 from vitrail.dinov2.optimizer import Schedules, build_optimizer, follow
-from vitrail.factory import autocast, check_image_size
+from vitrail.factory import autocast, build_pretrained, check_image_size
 from vitrail.images.loading import TrainingSamples
 from vitrail.seeding import seed_everything
 
@@ -48,13 +49,16 @@ def train(run: TrainingRun[SelfSupervisionRecipe]) -> Path:
     """Train a run, or go on where an earlier attempt ended (octic, Sec. 4.2).
 
     As `replication.engine.loop.train`, whose errors these are. The weights are those of the
-    teacher's backbone; earlier teachers are kept as `teacher_file` says.
+    teacher's backbone; earlier teachers are kept as `teacher_file` says. With zero steps they are
+    those that training would start from, such as published ones.
     """
     require_start(run)
     loop = _SelfSupervisionLoop(run, Team.assemble(run.device))
     with loop.held() as unfinished:
-        if unfinished:
+        if unfinished and run.recipe.schedule.steps:
             loop.train()
+        elif unfinished:
+            loop.keep_initial_weights()
     return loop.weights
 
 
@@ -68,9 +72,19 @@ class _SelfSupervisionLoop(TrainingLoop):
     def _initial_model(self) -> nn.Module:
         recipe, initial = self.run.recipe, self.run.initial
         seed_everything("initial weights", self.run.seed)
-        backbone = build_from(recipe, 0, initial) if initial else build_model(recipe, 0)
+        if recipe.model.pretrained:
+            backbone = build_pretrained(recipe, 0, initial, **OPTIONS)
+        else:
+            backbone = build_from(recipe, 0, initial) if initial else build_model(recipe, 0)
         check_image_size(backbone.to(self.team.device), recipe, self.team.device)
         return Network(recipe, backbone)
+
+    def _keep_result(self, model: nn.Module, steps: int) -> None:
+        if isinstance(model, Network):  # of no steps: its backbone is the teacher after none, too
+            model = model.backbone
+            file = teacher_file(self.run.folder, 0)
+            save_weights(model.state_dict(), file, self.run.recipe, self.run.seed)
+        super()._keep_result(model, steps)
 
     def _augmented(self, images: Any) -> TrainingSamples:
         transform: Any = MultiCrop(self.run.recipe, self.run.dataset)

@@ -81,9 +81,12 @@ class LayerwiseAdamW(Strict):
 
 
 class StepSchedule(Strict):
-    """Steps: of all, of the linear warm-up before the cosine, and until the last layer moves."""
+    """Steps: of all, of the linear warm-up before the cosine, and until the last layer moves.
 
-    steps: PositiveInt
+    With none at all, weights are used as they come.
+    """
+
+    steps: NonNegativeInt
     planned_steps: PositiveInt | None = Field(
         None, description="of the schedules, where the training stops after `steps` of them"
     )
@@ -99,7 +102,7 @@ class StepSchedule(Strict):
             name, planned = "steps", self.steps
         if planned < self.steps:
             raise ValueError(f"planned_steps must not be below steps ({self.steps})")
-        if self.warmup_steps >= planned:
+        if self.steps and self.warmup_steps >= planned:
             raise ValueError(f"warmup_steps must be below {name} ({planned})")
         return self
 

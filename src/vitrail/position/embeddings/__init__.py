@@ -12,7 +12,7 @@ from functools import partial
 
 from vitrail.errors import VitrailError, did_you_mean
 from vitrail.position.embeddings.absolute import APE, CAPE, FourierFeatures, Sinusoid
-from vitrail.position.embeddings.auto import AutoPE, AutoRoPE
+from vitrail.position.embeddings.auto import AutoPE, AutoRoPE, AutoWrappedRoPE
 from vitrail.position.embeddings.base import AdditiveEmbedding, Layout, PositionEmbedding
 from vitrail.position.embeddings.relative import IRPE, RPE, AcrossOnly
 from vitrail.position.embeddings.rope import RoPE
@@ -36,6 +36,7 @@ EMBEDDINGS: dict[str, Callable[[Layout], PositionEmbedding]] = {
     "rope": RoPE,
     **{f"auto-{name}": partial(AutoPE, embedding) for name, embedding in _ADDITIVE.items()},
     "auto-rope": AutoRoPE,
+    "auto-rope-as-published": AutoWrappedRoPE,
 }
 """Makes each embedding for a model's layout."""
 

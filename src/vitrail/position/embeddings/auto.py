@@ -54,3 +54,16 @@ class AutoRoPE(RoPE):
     def effective_frequencies(self, layer: int) -> Tensor:
         """Return the angles of a layer for one step, gamma included."""
         return self.gamma[layer] * super().effective_frequencies(layer)
+
+
+class AutoWrappedRoPE(AutoRoPE):
+    """Auto-RoPE that multiplies angles after wrapping them to (-pi, pi], as in the published code.
+
+    Where an angle wraps, its multiple jumps: attention is not relative any more, unless gamma is a
+    whole number. It is the embedding ``auto-rope-as-published``.
+    """
+
+    def angles(self, layer: int) -> Tensor:
+        """Return gamma times the wrapped angles of RoPE."""
+        plain = (self.coordinates[:, :, None, None] * self.frequencies[layer]).sum(1)
+        return self.gamma[layer] * torch.atan2(plain.sin(), plain.cos())

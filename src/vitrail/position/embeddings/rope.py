@@ -48,12 +48,16 @@ class RoPE(PositionEmbedding):
         """Return the angles of a layer for one step in x and in y, ``(2, H, d/2)``."""
         return self.frequencies[layer]
 
+    def angles(self, layer: int) -> Tensor:
+        """Return by how much a layer turns each position's channels, ``(N, H, d/2)``, in rad."""
+        # No matrix product, which autocast would do in half precision.
+        return (self.coordinates[:, :, None, None] * self.effective_frequencies(layer)).sum(1)
+
     def rotate(
         self, q: Tensor, k: Tensor, layer: int, permutation: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Turn each pair of channels by the angle of its token's permuted position."""
-        # No matrix product, which autocast would do in half precision.
-        angles = (self.coordinates[:, :, None, None] * self.effective_frequencies(layer)).sum(1)
+        angles = self.angles(layer)
         turns = torch.stack([angles.cos(), angles.sin()])  # (2, N, H, d/2)
         if permutation is not None:
             turns = turns[:, permutation]

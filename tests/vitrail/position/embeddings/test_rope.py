@@ -3,7 +3,7 @@ import math
 import torch
 from torch.testing import assert_close
 
-from vitrail.position.embeddings.auto import AutoRoPE
+from vitrail.position.embeddings.auto import AutoRoPE, AutoWrappedRoPE
 from vitrail.position.embeddings.rope import RoPE
 
 
@@ -49,3 +49,31 @@ def test_a_layer_turns_by_its_own_gamma(layout):
         rope.gamma[1] = -3
     assert_close(rope.effective_frequencies(0), rope.frequencies[0] / 2)
     assert_close(rope.effective_frequencies(1), rope.frequencies[1] * -3)
+
+
+def test_wrapped_angles_are_multiplied_as_complex_arguments_and_lose_relativity(layout):
+    """The published code takes the argument of exp(i angle), whose range is (-pi, pi]."""
+    wrapped, plain = AutoWrappedRoPE(layout()).double(), RoPE(layout()).double()
+    wrapped.load_state_dict({**plain.state_dict(), "gamma": wrapped.gamma}, strict=True)
+    angles = plain.angles(1)
+    assert angles.abs().max() > math.pi  # else there were nothing to wrap
+    arguments = torch.polar(torch.ones_like(angles), angles).angle()
+    assert_close(wrapped.angles(1), 0.5 * arguments)
+    q, k = torch.randn(2, 1, 2, 15, 8, dtype=torch.float64)
+    with torch.no_grad():
+        wrapped.gamma.fill_(1)
+    for ours, theirs in zip(
+        wrapped.rotate(q, k, 1, None), plain.rotate(q, k, 1, None), strict=True
+    ):
+        assert_close(ours, theirs)
+
+
+def test_only_unwrapped_multiples_of_an_angle_grow_evenly(layout):
+    coordinates = layout().coordinates()
+    row = (coordinates[:, 1] == 0).nonzero().flatten()
+    for kind, even in ((AutoRoPE, True), (AutoWrappedRoPE, False)):
+        rope = kind(layout()).double()
+        with torch.no_grad():
+            rope.frequencies.fill_(1.0)
+        steps = rope.angles(0)[row].diff(dim=0)
+        assert torch.allclose(steps, steps[:1].expand_as(steps)) == even

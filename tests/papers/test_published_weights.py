@@ -1,0 +1,197 @@
+"""Tables of published weights are rehearsed on miniatures, from made-up files in their layout."""
+
+import math
+import re
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+import vitrail.segmentation  # noqa: F401  # isort: skip
+
+from replication.commands.steps import train
+from replication.data.miniature import write
+from replication.engine.recipes.segmentation import SegmentationRecipe
+from replication.engine.segmentation.config import build_model
+from replication.engine.weights import fetch
+from replication.evidence.comparison import read_cells
+from replication.evidence.tables import read_measured, render
+from replication.ledger import complete
+from replication.plan.catalog import Catalog
+from replication.plan.paper import PaperScale
+from replication.plan.settings import load_settings
+from replication.plan.source import config_files
+from replication.plan.weights import REGISTRY, PublishedWeights, find_weights, load_weights_registry
+from replication.taking import take
+from tests.checkout import ROOT
+from vitrail.dinov2 import network
+from vitrail.files import sha256
+from vitrail.octic.checkpoint import to_published
+from vitrail.weights_file import note_of, read_weights
+
+pytestmark = pytest.mark.filterwarnings("ignore:Default ``avg_non_ignore``")  # mmseg's own
+DEIT = "deit_small_patch16_224.fb_in1k"
+SMALL = {"embed_dim": 12, "depth": 4, "num_heads": 2}
+AROUND = {
+    "neck": {"in_channels": [12] * 4, "out_channels": 12},
+    "decode_head": {"in_channels": [12] * 4, "channels": 8},
+    "auxiliary_head": {"in_channels": 12, "channels": 8},
+}
+SMALL_IMAGES = [  # Cityscapes' own are of 2,048 x 1,024 pixels
+    {"type": "LoadImageFromFile"},
+    {"type": "Resize", "scale": [256, 128], "keep_ratio": True},
+    {"type": "LoadAnnotations"},
+    {"type": "PackSegInputs"},
+]
+SEGMENTER = {"args": {**AROUND, "backbone": {**SMALL, "out_indices": [0, 1, 2, 3]}}}
+THEIRS = "mmseg::vit/vit_deit-s16_mln_upernet_8xb2-160k_ade20k-512x512.py"
+
+
+PUBLISHED = ("vit-l", "i8-l", "h8-l")
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    """Scale rehearsal, whose models start from weights that are published."""
+    ade20k = next(name for name in load_weights_registry(ROOT / REGISTRY) if "upernet" in name)
+    url = find_weights(ade20k, load_weights_registry(ROOT / REGISTRY)).url[0]
+    tested = {"dataset": {"pipeline": SMALL_IMAGES}}
+    recipes = {
+        "augreg-*": {"model": {"pretrained": True, "args": {"depth": 1}}},
+        "deit_s_upernet-*": {"model": {**SEGMENTER, "pretrained": DEIT}},
+        "deit_s_upernet-cityscapes": {
+            "options": {"val_dataloader": tested, "test_dataloader": tested}
+        },
+        "deit_s_upernet-ade20k": {"model": {"pretrained": url}, "schedule": {"steps": 0}},
+    }
+    folders = {f"{one}_root": str(tmp_path / one) for one in ("data", "runs", "results")}
+    settings = load_settings(ROOT, {"scale": "rehearsal", **folders})
+    skipped = {"args": {"skipped": [352, 416, 480, 544, 608, 672, 736, 800, 864]}}
+    measures = {"rescaling, antialiased": skipped}
+    change = PaperScale.model_validate({"recipes": recipes, "measures": measures})
+    registry = load_weights_registry(ROOT / REGISTRY)
+    files = dict(zip(PUBLISHED, (n for n in registry if "dinov2_large" in n), strict=True))
+    octic = {f"dinov2-{name}-published": {"model": {"pretrained": files[name]}} for name in files}
+    large = PaperScale.model_validate({"recipes": octic, "without": ["dinov2-*-h-published"]})
+    return Catalog(ROOT, settings, {"variance": change, "octic": large})
+
+
+def publish(catalog, name, state, suffix=".safetensors", key="state_dict"):
+    """Fetch a made-up file of these weights, as `vitrail fetch-weights` does with the real one."""
+    file = catalog.weights_of(name)
+    # Digits in the name of the real file begin its digest.
+    served = file.parent.parent / "published" / file.stem / f"made{suffix}"
+    served.parent.mkdir(parents=True, exist_ok=True)
+    if suffix == ".safetensors":
+        save_file(state, served)
+    else:
+        torch.save({key: state, "meta": {}}, served)
+    entry = {"name": file.stem, "url": [served.as_uri()], "licence": "none"}
+    file.parent.mkdir(exist_ok=True)
+    fetch(PublishedWeights.model_validate(entry), file)
+    assert sha256(served) in note_of(file).read_text()
+
+
+def copy(catalog, run):
+    """Train a run on the miniature of its dataset, or copy its weights if it has no steps."""
+    write(run.info, catalog.data_root, catalog.data_root / run.info.folder)
+    node = catalog.training_node(run, run.jobs[0])
+    assert node.published is not None
+    complete(node, train(node))
+
+
+def rehearse(catalog, name):
+    """Do every step of a target on miniatures; return the cells of its table."""
+    artifact = catalog.artifact("variance", name)
+    for run in artifact.runs:
+        copy(catalog, run)
+    for measurement in artifact.measurements:
+        node = catalog.measurement_node(measurement)
+        complete(node, take(node))
+    rendering = catalog.rendering_node(artifact)
+    render(rendering, rendering.output.parent, read_measured(rendering))
+    return read_cells(rendering.output.with_suffix(".csv"))
+
+
+def test_table_3_of_variance_is_evaluated_with_augregs_weights(catalog):
+    runs = catalog.artifact("variance", "table3").runs
+    for run in runs:
+        name = run.recipe.model.name
+        model = timm.create_model(name, depth=1, num_classes=1000)
+        publish(catalog, name, model.state_dict())
+    cells = rehearse(catalog, "table3")
+    for run in runs:  # bit by bit, and nothing is left as it was drawn
+        published = read_weights(catalog.weights_of(run.recipe.model.name))
+        kept = read_weights(run.weights(0))
+        assert published.keys() == kept.keys()
+        assert all(torch.equal(kept[name], weight) for name, weight in published.items())
+    judged = cells[cells["row"].isin(["224²", "288²"])]
+    assert len(judged) == 2 * 18
+    assert judged["measured"].map(math.isfinite).all()
+
+
+def test_table_4_of_variance_is_evaluated_with_mmsegs_segmenter_and_trained_from_deits(catalog):
+    torch.manual_seed(0)
+    deit = timm.create_model(DEIT, **SMALL, num_classes=1000)
+    publish(catalog, DEIT, deit.state_dict())
+    whole = catalog.paper("variance").run("deit_s_upernet-ade20k").recipe
+    backbone = {"embed_dims": 12, "num_layers": 4, "num_heads": 2}
+    model = {"name": THEIRS, "files": config_files(THEIRS, ROOT)}
+    model["args"] = {**AROUND, "backbone": {**backbone, "out_indices": [0, 1, 2, 3]}}
+    plain = {"data": {"dataset": "ade20k"}, "schedule": {"steps": 0}, "batch": {"size": 2}}
+    theirs = build_model(SegmentationRecipe.model_validate({"model": model, **plain}), 150)
+    publish(catalog, whole.model.published, theirs.state_dict(), ".pth")
+    cells = rehearse(catalog, "table4")
+    kept = read_weights(catalog.paper("variance").run("deit_s_upernet-ade20k").weights(0))
+    for name, weight in theirs.decode_head.state_dict().items():
+        assert torch.equal(kept[f"decode_head.{name}"], weight)
+    qkv = theirs.backbone.layers[3].attn.attn.in_proj_weight
+    assert torch.equal(kept["backbone.model.blocks.3.attn.qkv.weight"], qkv)
+    assert len(cells) == 9 * 7
+    assert cells["measured"].map(math.isfinite).all()
+
+
+def in_dinov2s_layout(model):
+    """A teacher as DINOv2's code keeps it: blocks in chunks of dense models, heads beside it."""
+    if hasattr(model, "invariantisation"):
+        state = to_published(model)
+        for number in "12":
+            state = {
+                re.sub(rf"\.gamma_{number}$", f".ls{number}.gamma", name).replace(
+                    f".gamma_{number}.", f".ls{number}."
+                ): value
+                for name, value in state.items()
+            }
+    else:
+        state = {
+            re.sub(r"^blocks\.(\d+)", r"blocks.0.\1", name): value.clone()
+            for name, value in model.state_dict().items()
+        }
+        state["mask_token"] = state["mask_token"][0]  # (1, C)
+    return {f"backbone.{name}": value for name, value in state.items()} | {
+        "dino_head.mlp.0.bias": torch.zeros(3)
+    }
+
+
+def test_tables_3_and_7_of_octic_are_evaluated_with_the_teachers_that_the_authors_publish(catalog):
+    torch.manual_seed(0)
+    paper, models = catalog.paper("octic"), {}
+    for name in PUBLISHED:
+        recipe = paper.run(f"dinov2-{name}-published").recipe
+        assert recipe.schedule.steps == 0
+        models[name] = network.build_model(recipe, 0)
+        for parameter in models[name].parameters():
+            torch.nn.init.normal_(parameter, std=0.02)
+        publish(catalog, recipe.model.published, in_dinov2s_layout(models[name]), ".pth", "teacher")
+    for name, model in models.items():
+        run = paper.run(f"dinov2-{name}-published")
+        assert run in paper.artifacts["published_dinov2"].runs
+        copy(catalog, run)
+        kept = read_weights(run.weights(0))
+        for key, weight in model.state_dict().items():
+            assert torch.equal(kept[key], weight), (name, key)
+    node = catalog.measurement_node(paper.measurement("knn", "dinov2-h8-l-published"))
+    values = take(node)["values"]["0"]
+    assert math.isfinite(values["top1/20"])
+    assert values["rise"] == 0  # nothing was trained
