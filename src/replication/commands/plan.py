@@ -7,10 +7,18 @@ from typing import Annotated
 
 import typer
 
-from replication.commands.options import Data, PricedDevice, Results, Runs, Scale, open_catalog
+from replication.commands.options import (
+    TARGETS,
+    Data,
+    PricedDevice,
+    Results,
+    Runs,
+    Scale,
+    artifacts_of,
+    open_catalog,
+)
 from vitrail.commands import say
 from vitrail.commands.app import Json, command
-from vitrail.errors import VitrailError
 
 
 @command()
@@ -19,7 +27,7 @@ def plan(
         list[str],
         typer.Argument(
             metavar="TARGETS",
-            help="Tables or figures (variance_table5), papers (variance), or all.",
+            help=TARGETS,
         ),
     ],
     as_json: Json = False,
@@ -43,13 +51,7 @@ def plan(
     from replication.commands.state import runs_behind
 
     catalog = open_catalog(scale, runs, results, data)
-    named = [one for target in targets for one in catalog.target(target).artifacts]
-    artifacts = list({(one.paper, one.name): one for one in named}.values())
-    if not artifacts:
-        raise VitrailError(
-            f"{', '.join(targets)} has no table or figure at scale '{catalog.scale.name}'; choose "
-            "another target or another --scale"
-        )
+    artifacts = artifacts_of(catalog, targets)
     name, costs = costs_on(catalog, device)
     estimate = Estimate(catalog, artifacts, runs_behind(artifacts), costs)
     if as_json:

@@ -724,23 +724,28 @@ class Catalog:
         add("all", whole, everything, *self.reports)
         return targets
 
-    def require_code(self) -> None:
+    def require_code(self, artifacts: Iterable[Artifact] | None = None) -> None:
         """Raise a `VitrailError` where a measure or a drawing names code that is not ours.
 
         So a misspelt function or argument is told before anything is trained. Loading a catalogue
-        does not ask for it, since it takes the time of reading the sources.
+        does not ask for it, since it takes the time of reading the sources. Without `artifacts`
+        all of the scale are checked.
         """
-        for measurement in self.measurements.values():
-            where = f"{measurement.paper}: measure '{measurement.name}'"
-            require_function(measurement.function, measurement.args, where)
-        for artifact in self.artifacts:
+        for artifact in self.artifacts if artifacts is None else artifacts:
+            for measurement in artifact.measurements:
+                where = f"{measurement.paper}: measure '{measurement.name}'"
+                require_function(measurement.function, measurement.args, where)
             if artifact.draw:
                 where = f"{artifact.paper}: artifact '{artifact.name}'"
                 require_function(artifact.draw, (), where)
 
-    def require_weights(self) -> None:
-        """Raise a `VitrailError` where published weights are not in the registry."""
-        names = {run.recipe.model.published for run in self.runs.values()} - {None}
+    def require_weights(self, artifacts: Iterable[Artifact] | None = None) -> None:
+        """Raise a `VitrailError` where published weights are not in the registry.
+
+        Without `artifacts` those behind all of the scale are looked up.
+        """
+        chosen = self.artifacts if artifacts is None else artifacts
+        names = {run.recipe.model.published for one in chosen for run in one.runs} - {None}
         registry = load_weights_registry(self.root / REGISTRY) if names else {}
         for name in sorted(names):
             find_weights(self.weights_of(name).stem, registry)
