@@ -5,8 +5,8 @@ FLOPs per image (so many forward passes as the task needs, three for a classifie
 that the device sustains, a range with its source in ``configs/hardware.yaml``.
 
 An evaluation passes each validation image through the model so many times, at one size or several,
-as the measure itself says (`vitrail.measures.context.passes`). Measures that do not (probes that
-are trained, features of training images, illustrations) are not priced. At best a device does the
+as the measure itself says (`vitrail.measures.context.passes`). Measures that do not are not priced.
+At best a device does the
 forward FLOPs at the fastest rate that it sustains; at worst an image takes as long as one of a
 training at the slowest, since reading images may take the time.
 
@@ -275,8 +275,14 @@ def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:
     run = measurement.run
     if run is None:
         return None
-    images = min(measurement.args.get("images") or run.info.val_images, run.info.val_images)
-    passes = passes_of(measurement.function, {**measurement.args, "images": images})
+    asked, info = measurement.args.get("images"), run.info
+    images = min(asked or info.val_images, info.val_images)
+    facts = {
+        "images": images,
+        "train_images": min(asked or info.train_images, info.train_images),
+        "side": getattr(run.recipe.data, "image_size", None),  # of scenes each has its own
+    }
+    passes = passes_of(measurement.function, {**measurement.args, **facts})
     if passes is None:
         return None
     flops = 0.0

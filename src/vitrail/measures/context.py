@@ -29,10 +29,10 @@ R = TypeVar("R", default=Any, covariant=True)
 """A recipe: whatever has the fields that the measure reads, such as ``data.image_size``."""
 
 
-Passes: TypeAlias = "Mapping[float, int]"
+Passes: TypeAlias = "Mapping[float, float]"
 """Forward passes of each image, by the side of the images over the recipe's."""
 
-PassesOf: TypeAlias = "Callable[[Mapping[str, Any]], int | Passes]"
+PassesOf: TypeAlias = "Callable[[Mapping[str, Any]], float | Passes]"
 
 Measure = TypeVar("Measure", bound="Callable[..., Values]")
 
@@ -45,7 +45,10 @@ def passes(count: int | PassesOf) -> Callable[[Measure], Measure]:
 
     A function of the measure's arguments, defaults included, gives the number, or numbers by the
     side of the images. Judged are `images` of the validation split where there is such an argument
-    and it is not None, else all. A measure that says nothing is not priced.
+    and it is not None, else all. The function is given their number as ``images``, as many or else
+    all of the training split as ``train_images``, and the side of the recipe's images in pixels as
+    ``side``: n passes of other images are ``n / given["images"]`` of each that is judged. A measure
+    that says nothing is not priced.
     """
 
     def mark(measure: Measure) -> Measure:

@@ -17,7 +17,7 @@ from torch import nn
 from vitrail.errors import VitrailError
 from vitrail.factory import Precision, autocast
 from vitrail.measures.architecture import architectures
-from vitrail.measures.context import Context, Trained, Values
+from vitrail.measures.context import Context, Trained, Values, passes
 from vitrail.measures.flops import count
 from vitrail.measures.throughput import every_one_compiled, time_in_turns
 from vitrail.octic.fast import FastGELU, FastMlp
@@ -187,6 +187,7 @@ def arithmetic_intensity(
     return values
 
 
+@passes(0)
 def compute(trained: Trained) -> Values:
     """Say what the training of a run took, interrupted attempts included (Table 10).
 
