@@ -7,11 +7,13 @@ graph stays fast, and knows no paper, dataset or scale by name.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -193,7 +195,8 @@ class Cell:
 
     `exact` marks a deterministic fact; `digits` are the decimals that the paper prints;
     `comparable` says that nothing stands in for the paper's recipe, arguments and hardware;
-    `of_hardware` marks times and memory, which another machine changes.
+    `of_hardware` marks times and memory, which another machine changes; `one_training` a number of
+    a model that another recipe of its row has at this scale, too.
     """
 
     row: str
@@ -207,6 +210,7 @@ class Cell:
     comparable: bool
     of_hardware: bool
     printed: Printed | None
+    one_training: bool = False
 
 
 @dataclass(frozen=True)
@@ -359,11 +363,15 @@ class Paper(PaperAtScale):
     def _artifact(self, name: str, spec: ArtifactSpec) -> Artifact:
         where, reference = f"{self.artifacts_path}, {name}", self.folder / "reference"
         printed = read_reference(reference / f"{name}.csv")
-        cells = tuple(
-            self._cell(spec.cell_at(row, column, where), *place, printed.get(place))
+        specs = {
+            (row.full_label, column.full_label): spec.cell_at(row, column, where)
             for row in spec.rows
             for column in spec.columns
-            for place in [(row.full_label, column.full_label)]
+        }
+        made = {place: self._cell(one, *place, printed.get(place)) for place, one in specs.items()}
+        shared = _one_training((specs[place].recipe, cell) for place, cell in made.items())
+        cells = tuple(
+            dataclasses.replace(cell, one_training=place in shared) for place, cell in made.items()
         )
         if stray := printed.keys() - {(cell.row, cell.column) for cell in cells}:
             raise VitrailError(
@@ -776,6 +784,24 @@ def load_catalog(root: Path = Path(), **overrides: Any) -> Catalog:
             f"{root.absolute()} has no configs/default.yaml; run this from the project's root"
         )
     return Catalog(root, load_settings(root, overrides))
+
+
+def _one_training(cells: Iterable[tuple[str | None, Cell]]) -> set[tuple[str, str]]:
+    """The places of cells, given with their recipes, that show one quantity of one run in a row.
+
+    Their recipes and measurements differ: a copy of a measurement is told as such.
+    """
+    found: dict[object, list[tuple[str | None, Cell]]] = defaultdict(list)
+    for recipe, cell in cells:
+        if cell.measurement and cell.measurement.run:
+            found[cell.measurement.run.folder, cell.row, cell.metric].append((recipe, cell))
+    return {
+        (cell.row, cell.column)
+        for alike in found.values()
+        if len({recipe for recipe, _ in alike}) > 1
+        and len({other.measurement for _, other in alike}) > 1
+        for _, cell in alike
+    }
 
 
 def _shown(cell: Cell) -> ShownCell:
