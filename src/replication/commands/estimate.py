@@ -85,12 +85,16 @@ def runs_of_row(artifact: Artifact, row: str) -> tuple[Run, ...]:
 
 @dataclass
 class Estimate:
-    """Some artifacts and the runs behind them, on one kind of device."""
+    """Some artifacts and the runs behind them, on one kind of device.
+
+    `ours` are the runs of rows that the papers lack, which may be among these runs or not.
+    """
 
     catalog: Catalog
     artifacts: Sequence[Artifact]
     runs: Sequence[Run]
     costs: Costs
+    ours: Sequence[Run]
 
     @cached_property
     def measurements(self) -> list[Measurement]:
@@ -131,6 +135,10 @@ class Estimate:
         return {
             "jobs": self.jobs(),
             "training_hours": hours(*device_seconds(self.runs, self.costs)),
+            "training_hours_of_ours": {
+                "all": device_seconds(self.ours, self.costs)[0].hours,
+                "counted": self.catalog.scale.extensions,
+            },
             "evaluation_hours": {**evaluation_hours, "not_priced": self.evaluations[1]},
             "over_time_limit": self.too_long,
             "datasets": {need.info.name: need.state for need in self.datasets},
@@ -256,6 +264,14 @@ class Estimate:
             for name, used in [*parts, ("total, shared runs counted once", self.runs)]
         ]
         self._print_times("Training {} of one {}", (first, "runs"), rows)
+        if self.ours:
+            hours = between(device_seconds(self.ours, self.costs)[0].times(1 / 3600))
+            runs = count(sum(len(run.seeds) for run in self.ours), "run")
+            rows_of_ours = f"rows that the papers lack: {runs}, {hours} hours"
+            if self.catalog.scale.extensions:
+                say(f"Of these are for {rows_of_ours}.", "")
+            else:
+                say(f"Not counted are {rows_of_ours}; --config extensions=true adds them.", "")
 
     def _print_evaluations(self) -> None:
         priced, others = self.evaluations

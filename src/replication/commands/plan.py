@@ -53,7 +53,10 @@ def plan(
     catalog = open_catalog(scale, runs, results, data)
     artifacts = artifacts_of(catalog, targets)
     name, costs = costs_on(catalog, device)
-    estimate = Estimate(catalog, artifacts, runs_behind(artifacts), costs)
+    extended = catalog.extended()
+    runs_of_all = runs_behind(artifacts_of(extended, targets))
+    ours = [run for run in runs_of_all if extended.paper(run.paper).is_ours(run.name)]
+    estimate = Estimate(catalog, artifacts, runs_behind(artifacts), costs, ours)
     if as_json:
         asked = {"targets": targets, "scale": catalog.scale.name, "device": name}
         say(json.dumps({**asked, **estimate.figures()}, indent=2))

@@ -432,6 +432,8 @@ class Catalog:
     ) -> None:
         self.root, self.settings, self.changes = root, settings, changes or {}
         self.scale = load_scale(root, settings.scale)
+        if settings.extensions is not None:
+            self.scale = self.scale.model_copy(update={"extensions": settings.extensions})
         self.runs_root = Path(settings.runs_root)
         self.data_root = Path(settings.data_root)
         self.results = Path(settings.results_root) / self.scale.name
@@ -459,6 +461,11 @@ class Catalog:
         """Return the catalogue that there would be if a recipe had these values at this scale."""
         change = PaperScale(recipes={recipe: values})
         return Catalog(self.root, self.settings, {paper: change})
+
+    def extended(self) -> Catalog:
+        """Return the catalogue with the rows that the papers lack, whatever the scale says."""
+        settings = self.settings.model_copy(update={"extensions": True})
+        return self if self.scale.extensions else Catalog(self.root, settings, self.changes)
 
     @property
     def artifacts(self) -> Iterator[Artifact]:

@@ -142,6 +142,33 @@ def test_a_terminal_of_100_columns_holds_table_1_with_a_line_a_row(root, monkeyp
     assert not [row for row in rows if row.startswith(" ")]
 
 
+def test_rows_that_the_paper_lacks_are_priced_apart_where_a_scale_leaves_them_out(
+    vitrail, checkout
+):
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    recipes.write_text(recipes.read_text() + "ours: [mixup]\n")
+
+    def planned():
+        """The runs to train, the hours of all runs and of ours, and whether they are counted."""
+        found = json.loads(vitrail("plan", "tiny_table1", "--scale", "full", "--json").out)
+        ours = found["training_hours_of_ours"]
+        number = found["jobs"]["train"]["missing"]
+        return number, found["training_hours"]["all"][1], ours["all"][1], ours["counted"]
+
+    number, hours, of_ours, counted = planned()
+    assert (number, counted) == (1, False)
+    assert of_ours == pytest.approx(hours)  # mixup trains as long as plain
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    assert "Not counted are rows that the papers lack: 1 run" in out
+    settings = checkout / "configs" / "default.yaml"
+    settings.write_text(settings.read_text().replace("extensions: null", "extensions: true"))
+    assert planned() == (2, pytest.approx(2 * hours), pytest.approx(of_ours), True)
+    assert (
+        "Of these are for rows that the papers lack"
+        in vitrail("plan", "tiny_table1", "--scale", "full").out
+    )
+
+
 def test_hours_are_images_of_all_seeds_over_speed(catalog):
     here = catalog("laptop")
     run = here.paper("tiny").run("plain")
