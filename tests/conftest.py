@@ -1,5 +1,7 @@
 """What many tests need: the checkout, and a small one of their own to change."""
 
+import io
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -56,3 +58,32 @@ def vitrail(monkeypatch, capsys):
         return SimpleNamespace(code=int(ended.value.code or 0), out=said.out, err=said.err)
 
     return run
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Run ``vitrail`` in this process on a terminal of 100 columns; returns the lines it prints."""
+
+    def run(*arguments):
+        printed = _Terminal()
+        with monkeypatch.context() as patch:
+            patch.setenv("COLUMNS", "100")
+            patch.setenv("TERM", "xterm")
+            patch.setattr(sys, "argv", ["vitrail", *map(str, arguments)])
+            patch.setattr(sys, "stdout", printed)
+            with pytest.raises(SystemExit):
+                main()
+        plain = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())
+        return [line.rstrip() for line in plain.splitlines()]
+
+    return run
+
+
+def rows_of(lines):
+    """Those of printed lines that are of tables: two blanks part their columns."""
+    return [line for line in lines if "  " in line.strip()]

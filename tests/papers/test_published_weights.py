@@ -96,7 +96,7 @@ def publish(catalog, name, state, suffix=".safetensors", key="state_dict"):
 def copy(catalog, run):
     """Train a run on the miniature of its dataset, or copy its weights if it has no steps."""
     write(run.info, catalog.data_root, catalog.data_root / run.info.folder)
-    node = catalog.training_node(run, run.jobs[0])
+    node = catalog.training_node(run, run.trainings[0])
     assert node.published is not None
     complete(node, train(node))
 

@@ -20,8 +20,9 @@ PRINTED = {
     "table1": 64, "table2": 32, "table3": 20, "table4": 18, "table6": 10,
     "tableA1": 48, "tableA2": 48, "tableA3": 32, "tableA4": 16, "tableA5": 16,
     "table5": 16, "tableA6": 28, "tableA7": 28, "tableA8": 56,
-    "tableA9": 30, "tableA10": 12, "tableA11": 32, "tableA12": 10,
+    "pilot": 12, "tableA9": 30, "tableA10": 12, "tableA11": 32, "tableA12": 10,
 }  # fmt: skip
+PILOT = ("pilot", "pilot_literal", "pilot_augmented")
 SCALES = ["smoke", "laptop", "gpu", "workstation", "full"]
 MODELS = ["Swin-T", "SwinV2-T", "CvT-13", "MViTv2-T"]
 
@@ -52,7 +53,7 @@ def classifiers(paper):
 def test_every_printed_value_is_there_with_its_place(table):
     cells = printed(table)
     assert len(cells) == PRINTED[table]
-    place = f"Table {table.removeprefix('table')}, p. "
+    place = f"Table {'1' if table == 'pilot' else table.removeprefix('table')}, p. "
     assert all(cell.source.startswith(place) for cell in cells.values())
 
 
@@ -184,7 +185,7 @@ def test_training_preprocesses_as_the_paper_prints(full, table):
 def test_all_of_cifar_preprocesses_as_table_a2_and_its_other_reading_as_a3_to_a5(full):
     for name in classifiers(full):
         family, dataset, regime = name.removeprefix("a_").split("-")
-        if regime == "shifted" or family == "canonical_vit_s":
+        if regime in ("shifted", *PILOT) or family == "canonical_vit_s":
             continue
         for suffix in ("_no_token", "_no_wsa", "_no_pmerge", "_fast"):
             family = family.removesuffix(suffix)
@@ -204,6 +205,43 @@ def test_on_cifar_the_regime_decides_the_padding_of_defaults_and_nothing_else(fu
             circular = full.run(f"{model}-{dataset}-circular")
             assert (full.run(name) is circular) == (model not in ("cvt_13", "mvitv2_t"))
             assert full.run(name).recipe.augmentation == circular.recipe.augmentation
+
+
+def test_accuracies_of_table_1_that_come_of_one_training_are_marked(full):
+    """Both regimes train alike but for the padding of CvT and MViTv2."""
+    cells = [cell for cell in full.artifacts["table1"].cells if cell.measurement]
+    marked = {(cell.row, cell.column) for cell in cells if cell.one_training}
+    accuracies = {(cell.row, cell.column) for cell in cells if "Top-1" in cell.column}
+    assert marked == {at for at in accuracies if at[0] not in ("CvT-13", "MViTv2-T")}
+    assert not any(
+        cell.one_training
+        for name, artifact in full.artifacts.items()
+        if name != "table1"
+        for cell in artifact.cells
+    )
+
+
+def test_the_pilot_trains_three_readings_once_which_differ_in_what_images_are_given(full):
+    runs = full.artifacts["pilot"].runs
+    assert [run.seeds for run in runs] == [(0,)] * 3
+    now, literal, augmented = (run.recipe for run in runs)
+    assert now == full.run("swin_t-cifar10-circular").recipe
+    assert augmented == full.run("swin_t-cifar10-augmented").recipe
+    plain = {"mixup": 0.0, "cutmix": 0.0}
+    augmentation = now.augmentation.model_copy(update=plain)
+    changed = {"augmentation": augmentation, "label_smoothing": 0.0}
+    assert literal == now.model_copy(update=changed)
+    assert not any(cell.comparable for cell in full.artifacts["pilot"].cells)
+    for cell in full.artifacts["pilot"].cells:
+        group, label = cell.column.split(" / ")
+        same = printed("table1")["Swin-T", f"{group}, CIFAR10 / {label}"]
+        assert cell.printed == same
+
+
+def test_a_laptop_rehearses_the_pilots_readings_in_an_epoch_each():
+    runs = load_catalog(scale="laptop").artifact("shift", "pilot").runs
+    assert [(run.seeds, run.recipe.schedule.epochs) for run in runs] == [((0,), 1)] * 3
+    assert len({run.recipe.canonical_json() for run in runs}) == 3
 
 
 def test_the_other_reading_of_table_1_is_trained_at_full_scale_only(full):
@@ -327,17 +365,19 @@ def test_cifar_is_trained_as_sec_5_1_says(full):
     for name in full.recipes:
         if "-cifar" in name:
             run = full.run(name)
-            assert len(run.seeds) == 5
+            assert len(run.seeds) == (1 if name.endswith(PILOT) else 5)
             assert (run.recipe.batch.size, run.recipe.batch.micro) == (48, 24)
             if "adapted" not in name:
                 assert run.recipe.schedule.epochs == 100
 
 
 def test_table_1_trains_each_recipe_five_times_on_two_gpus_each():
-    """Sec. 5.1, A3.1: 8 models, 2 with another padding, 4 fast ones, a ViT; 2 data sets."""
+    """Sec. 5.1, A3.1: 8 models, 2 with another padding; ours are 4 fast ones and a ViT."""
     catalog = load_catalog(scale="full")
     runs = catalog.artifact("shift", "table1").runs
-    assert sum(len(run.trainings) for run in runs) == (8 + 2 + 4 + 1) * 2 * 5
+    assert sum(len(run.trainings) for run in runs) == (8 + 2) * 2 * 5
+    extended = catalog.extended().artifact("shift", "table1").runs
+    assert sum(len(run.trainings) for run in extended) == (8 + 2 + 4 + 1) * 2 * 5
     assert {catalog.resources(run).gpus for run in runs} == {2}
 
 

@@ -5,8 +5,8 @@ FLOPs per image (so many forward passes as the task needs, three for a classifie
 that the device sustains, a range with its source in ``configs/hardware.yaml``.
 
 An evaluation passes each validation image through the model so many times, at one size or several,
-as the measure itself says (`vitrail.measures.context.passes`); probes pass training images, too.
-Measures that do not say it (illustrations) are not priced. At best a device does the
+as the measure itself says (`vitrail.measures.context.passes`). Measures that do not are not priced.
+At best a device does the
 forward FLOPs at the fastest rate that it sustains; at worst an image takes as long as one of a
 training at the slowest, since reading images may take the time.
 
@@ -316,10 +316,15 @@ def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:
     run = measurement.run
     if run is None:
         return None
-    info = costs.judged_on(measurement, run)
-    images = min(measurement.args.get("images") or info.val_images, info.val_images)
-    known = {"images": images, "train_images": info.train_images, "recipe": run.recipe}
-    passes = passes_of(measurement.function, {**measurement.args, **known})
+    asked, info = measurement.args.get("images"), costs.judged_on(measurement, run)
+    images = min(asked or info.val_images, info.val_images)
+    facts = {
+        "images": images,
+        "train_images": min(asked or info.train_images, info.train_images),
+        "side": getattr(run.recipe.data, "image_size", None),  # of scenes each has its own
+        "recipe": run.recipe,
+    }
+    passes = passes_of(measurement.function, {**measurement.args, **facts})
     if passes is None:
         return None
     flops = 0.0

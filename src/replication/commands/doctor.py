@@ -8,29 +8,47 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.filesize import decimal as size
 
-from replication.commands.options import Data, Results, Runs, Scale, open_catalog
-from vitrail.commands import heading, say, table
+from replication.commands.options import (
+    TARGETS,
+    Data,
+    Results,
+    Runs,
+    Scale,
+    artifacts_of,
+    open_catalog,
+)
+from vitrail.commands import count, heading, say, table
 from vitrail.commands.app import Json, command
 from vitrail.errors import VitrailError
 
 if TYPE_CHECKING:
-    from replication.plan.catalog import Catalog
+    from replication.plan.catalog import Artifact, Catalog
 
 PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 SECONDS_FOR_SLURM = 10
+NAMED = 2  # targets that a sentence names; of more it has the number
 
 
 @command()
 def doctor(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGETS]", show_default=False, help=f"{TARGETS} Without one all is checked."
+        ),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Name every target that needs a dataset or weights.")
+    ] = False,
     as_json: Json = False,
     scale: Scale = None,
     data: Data = None,
@@ -39,33 +57,37 @@ def doctor(
 ) -> None:
     """Check that software, devices, disk and data are there.
 
-    Says how to get what is missing. Exits with status 1 if something that the scale needs is
-    missing.
+    Says how to get what is missing. Exits with status 1 if something that the targets need at this
+    scale is missing.
 
     \b
     vitrail doctor
-    vitrail doctor --scale full --data /datasets
+    vitrail doctor table1 --scale full --data /datasets
     """
     catalog = open_catalog(scale, runs, results, data)
+    artifacts = artifacts_of(catalog, targets or ["all"])
     name = catalog.scale.name
     record: dict[str, Any] = {
+        "targets": targets or [],
         "scale": name,
         "software": _software(catalog.root),
         "hardware": _hardware(catalog),
-        "data": _data(catalog),
+        "data": _data(catalog, artifacts),
+        "weights": _weights(catalog, artifacts),
     }
-    missing = record["missing"] = [*_missing(record, catalog)]
+    record["missing"] = [*_missing(record, catalog, artifacts, NAMED)]
     if as_json:
         say(json.dumps(record, indent=2))
-        raise typer.Exit(bool(missing))
+        raise typer.Exit(bool(record["missing"]))
     _print_software(record["software"])
     _print_hardware(record["hardware"])
-    _print_data(record["data"], catalog)
-    if missing:
-        heading(f"Missing for scale {name}:")
-        say(*(f"  {sentence}" for sentence in missing))
+    _print_data(record, catalog, verbose)
+    wanted = f"{', '.join(targets)} at scale {name}" if targets else f"scale {name}"
+    if record["missing"]:
+        heading(f"Missing for {wanted}:")
+        say(*(f"  {sentence}" for sentence in record["missing"]))
         raise typer.Exit(1)
-    say(f"Nothing is missing for scale {name}.")
+    say(f"Nothing is missing for {wanted}.")
 
 
 def version_differences(lock: Path) -> Iterator[tuple[str, str, str | None]]:
@@ -133,30 +155,46 @@ def _hardware(catalog: Catalog) -> dict[str, Any]:
     }
 
 
-def _data(catalog: Catalog) -> list[dict[str, Any]]:
-    """Every dataset and published weights; `fault` says how to place by hand what must be."""
-    from replication.commands.state import datasets_needed, weights_needed
+def _data(catalog: Catalog, artifacts: Sequence[Artifact]) -> list[dict[str, Any]]:
+    """Every dataset that is needed; `fault` says how to place by hand what must be."""
+    from replication.commands.state import datasets_needed
 
-    found = []
-    entry: dict[str, Any]
-    for need in datasets_needed(catalog.artifacts, catalog, counts=True):
-        fault = need.fault if need.state == "missing" else None
-        entry = {"name": need.info.name, "licence": need.info.licence, "state": need.state}
-        entry |= {"download_bytes": need.download_bytes, "needed_by": need.users, "fault": fault}
-        found.append(entry)
-    for file in weights_needed(catalog.artifacts, catalog):
-        licence = file.entry.licence if file.entry else "unknown"
-        entry = {"name": file.path.stem, "licence": licence, "state": file.state}
-        found.append(entry | {"needed_by": file.users})
-    return found
+    return [
+        {
+            "name": need.info.name,
+            "licence": need.info.licence,
+            "state": need.state,
+            "download_bytes": need.download_bytes,
+            "needed_by": need.users,
+            "fault": need.fault if need.state == "missing" else None,
+        }
+        for need in datasets_needed(artifacts, catalog, counts=True)
+    ]
 
 
-def _missing(record: dict[str, Any], catalog: Catalog) -> Iterator[str]:
-    """Yield a sentence for each thing that the scale needs and that is not there."""
+def _weights(catalog: Catalog, artifacts: Sequence[Artifact]) -> list[dict[str, Any]]:
+    """Every file of published weights that is needed."""
+    from replication.commands.state import weights_needed
+
+    return [
+        {
+            "name": file.path.stem,
+            "licence": file.entry.licence if file.entry else "unknown",
+            "state": file.state,
+            "needed_by": file.users,
+        }
+        for file in weights_needed(artifacts, catalog)
+    ]
+
+
+def _missing(
+    record: dict[str, Any], catalog: Catalog, artifacts: Sequence[Artifact], named: int
+) -> Iterator[str]:
+    """Yield a sentence for each thing that is needed and not there; `named` as of `_users`."""
     software = record["software"]["other_versions"]
     for check in (catalog.require_code, catalog.require_weights):
         try:
-            check()
+            check(artifacts)
         except VitrailError as error:
             yield str(error)
     absent = [
@@ -170,9 +208,15 @@ def _missing(record: dict[str, Any], catalog: Catalog) -> Iterator[str]:
     found = record["hardware"]
     if catalog.scale.device != "cpu" and not (found["cuda_devices"] or found["slurm"]["reachable"]):
         yield "a CUDA device, or a SLURM cluster that has some; choose another scale with --scale"
-    for entry in record["data"]:
-        if entry.get("fault"):
-            yield f"dataset {entry['name']}; it blocks {entry['needed_by']}"
+    for dataset in record["data"]:
+        if dataset["fault"]:
+            yield f"dataset {dataset['name']}; it blocks {_users(dataset, named)}"
+
+
+def _users(need: dict[str, Any], named: int) -> str:
+    """The targets that need something, or how many they are where there are more than `named`."""
+    users = need["needed_by"]
+    return ", ".join(users) if len(users) <= named else count(len(users), "target")
 
 
 def _print_software(found: dict[str, Any]) -> None:
@@ -197,15 +241,18 @@ def _print_hardware(found: dict[str, Any]) -> None:
     table(["what", "found"], rows, title="Hardware")
 
 
-def _print_data(found: list[dict[str, Any]], catalog: Catalog) -> None:
-    rows = []
-    for entry in found:
-        download = entry.get("download_bytes")
-        state = f"Snakemake downloads {size(download)}" if download else entry["state"]
-        rows.append([entry["name"], entry["licence"], state, entry["needed_by"]])
-    title = f"Data in {catalog.data_root}/"
-    table(["what", "licence", "state", "needed by"], rows, title=title)
-    for entry in found:
-        if entry.get("fault"):
-            heading(f"How to get {entry['name']}")
-            say(entry["fault"], "")
+def _print_data(record: dict[str, Any], catalog: Catalog, verbose: bool) -> None:
+    header = ["what", "licence", "state", "needed by"]
+    for title, needs in (("Data", record["data"]), ("Published weights", record["weights"])):
+        rows = []
+        for need in needs:
+            download = need.get("download_bytes")
+            state = f"Snakemake downloads {size(download)}" if download else need["state"]
+            users = _users(need, len(need["needed_by"]) if verbose else 0)
+            rows.append([need["name"], need["licence"], state, users])
+        if rows:
+            table(header, rows, title=f"{title} in {catalog.data_root}/")
+    for dataset in record["data"]:
+        if dataset["fault"]:
+            heading(f"How to get {dataset['name']}")
+            say(dataset["fault"], "")

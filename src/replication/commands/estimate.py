@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,11 +31,12 @@ from replication.commands.state import (
 )
 from replication.plan.catalog import Artifact, Catalog, Measurement, Run, with_sources
 from replication.plan.settings import Resources
-from vitrail.commands import count, say, table
+from vitrail.commands import count, heading, say, table
 from vitrail.provenance import duration
 
 LONG = 86400  # seconds: a training that takes longer may rather take several nodes
 NODES = (1, 2, 4)
+LEAST = 0.01  # smaller numbers are not told apart
 
 
 def device_seconds(runs: Sequence[Run], costs: Costs) -> tuple[Range, Range]:
@@ -86,12 +88,16 @@ def runs_of_row(artifact: Artifact, row: str) -> tuple[Run, ...]:
 
 @dataclass
 class Estimate:
-    """Some artifacts and the runs behind them, on one kind of device."""
+    """Some artifacts and the runs behind them, on one kind of device.
+
+    `ours` are the runs of rows that the papers lack, which may be among these runs or not.
+    """
 
     catalog: Catalog
     artifacts: Sequence[Artifact]
     runs: Sequence[Run]
     costs: Costs
+    ours: Sequence[Run]
 
     @cached_property
     def measurements(self) -> list[Measurement]:
@@ -134,7 +140,12 @@ class Estimate:
         return {
             "nodes": self.nodes(),
             "training_hours": hours(*device_seconds(self.runs, self.costs)),
+            "training_hours_of_ours": {
+                "all": device_seconds(self.ours, self.costs)[0].hours,
+                "counted": self.catalog.scale.extensions,
+            },
             "evaluation_hours": {**evaluation_hours, "not_priced": self.evaluations[1]},
+            "over_time_limit": self.too_long,
             "datasets": {need.info.name: need.state for need in self.datasets},
         }
 
@@ -145,6 +156,7 @@ class Estimate:
         self._print_days()
         self._print_hours()
         self._print_evaluations()
+        self._print_limits()
         self._print_disk()
 
     def _print_nodes(self) -> None:
@@ -164,29 +176,30 @@ class Estimate:
         rows, sources = [], set()
         for run in trained:
             speed, source = costs.speed(run)
-            gpus = _gpus(self.catalog.resources(run))
-            seconds = self._seconds_of_a_training(run).times(1 / gpus)
-            states = count_states(state_of(run, seed) for seed in run.seeds)
+            gigaflops = costs.training_flops(run) / 1e9
+            done = [state_of(run, seed) for seed in run.seeds].count("done")
             printed = costs.printed(run)
             hours = between(printed.times(1 / 3600)) if printed else "-"
             row = {
                 "recipe": run.name,
-                "seeds": ", ".join(f"{n} {state}" for state, n in states.items() if n),
-                **({"paper's A100 hours": hours} if any_printed else {}),
-                "images": f"{training_images(run):,}",
-                "GFLOPs/image": f"{costs.training_flops(run) / 1e9:.3g}",
+                "seeds": f"{done} of {len(run.seeds)}",
+                **({"printed": hours} if any_printed else {}),
+                "images": _millions(training_images(run)),
+                "GFLOPs": f"{gigaflops:,.0f}" if gigaflops >= 1000 else f"{gigaflops:.3g}",
                 "images/s": between(speed),
                 "from": source,
-                "time of a training": f"{between(seconds, duration)} on {gpus}",
+                "hours": between(self._time_of_a_training(run).times(1 / 3600)),
+                "GPUs": _devices(self.catalog.resources(run)),
             }
             rows.append([*row.values()])
             sources.add(source)
-        title = f"Trainings on {costs.device.title}"
-        table([*row], rows, ["images", "GFLOPs/image", "images/s"], title)
+        title = (
+            f"Trainings on {costs.device.title} (seeds done, GFLOPs of an image, hours of a "
+            "training)"
+        )
+        table([*row], rows, ["images", "GFLOPs", "images/s", "hours", "GPUs"], title)
         if any_printed:
-            say(
-                "The paper's A100 hours are what it prints of a seed's training, all GPUs together."
-            )
+            say("printed: the paper's A100 hours of a seed's training, of all GPUs together.")
         if "FLOPs" in sources:
             say(f"FLOPs: {self._rate()}. Source: {costs.device.source}.")
         if "its logs" in sources:
@@ -200,7 +213,7 @@ class Estimate:
             batch, resources = run.recipe.batch, self.catalog.resources(run)
             times = []
             for nodes in NODES:
-                gpus = _gpus(resources.model_copy(update={"nodes": nodes}))
+                gpus = _devices(resources.model_copy(update={"nodes": nodes}))
                 shared = batch.size // getattr(batch, "micro", 1) % gpus == 0
                 times.append(self._seconds_of_a_training(run).times(1 / gpus) if shared else None)
             if times[0] and times[0].high > LONG:
@@ -216,6 +229,43 @@ class Estimate:
         """Seconds of one device for the training of a run that has most seeds."""
         return self.costs.seconds(run).times(max(map(len, run.trainings)))
 
+    def _time_of_a_training(self, run: Run) -> Range:
+        """As `_seconds_of_a_training`, of all its devices together."""
+        return self._seconds_of_a_training(run).times(1 / _devices(self.catalog.resources(run)))
+
+    @cached_property
+    def too_long(self) -> list[str]:
+        """A sentence for each training and measurement that may take longer than its time limit."""
+        times: list[tuple[Run | Measurement, Range | None]] = [
+            *((run, self._time_of_a_training(run)) for run in self.runs),
+            *(
+                (measurement, evaluation_seconds(measurement, self.costs))
+                for measurement in self.measurements
+            ),
+        ]
+        sentences = []
+        for node, seconds in times:
+            resources = self.catalog.resources(node)
+            if seconds is None or seconds.high <= 60 * resources.runtime:
+                continue
+            limit = 60 * resources.runtime
+            if isinstance(node, Run):
+                what, jobs = node.name, math.ceil(seconds.high / limit)
+                remedy = (
+                    f"it goes on from its checkpoints in up to {jobs} jobs, so give Snakemake "
+                    f"--retries {jobs - 1}, or the training more nodes"
+                )
+            else:
+                what = f"{node.name} of {node.on.name}" if node.on else node.name
+                minutes = math.ceil(seconds.high / 60)
+                remedy = f"give its recipe resources: {{evaluate: {{runtime: {minutes}}}}}"
+            on = count(_devices(resources), "GPU") if resources.gpus else "the CPU"
+            sentences.append(
+                f"{node.paper}/{what} takes {between(seconds, duration)} on {on}, and its time "
+                f"limit is {duration(limit)}: {remedy}."
+            )
+        return sentences
+
     def _print_hours(self) -> None:
         if len(self.artifacts) > 1:
             first = "artifact"
@@ -229,6 +279,14 @@ class Estimate:
             for name, used in [*parts, ("total, shared runs counted once", self.runs)]
         ]
         self._print_times("Training {} of one {}", (first, "runs"), rows)
+        if self.ours:
+            hours = between(device_seconds(self.ours, self.costs)[0].times(1 / 3600))
+            runs = count(sum(len(run.seeds) for run in self.ours), "run")
+            rows_of_ours = f"rows that the papers lack: {runs}, {hours} hours"
+            if self.catalog.scale.extensions:
+                say(f"Of these are for {rows_of_ours}.", "")
+            else:
+                say(f"Not counted are {rows_of_ours}; --config extensions=true adds them.", "")
 
     def _print_evaluations(self) -> None:
         priced, others = self.evaluations
@@ -246,6 +304,11 @@ class Estimate:
             say(f"Not priced: {', '.join(others)}.")
         if priced or others:
             say("")
+
+    def _print_limits(self) -> None:
+        if self.too_long:
+            heading("Jobs that may not fit into their time limits")
+            say(*self.too_long, "")
 
     def _print_times(
         self, title: str, header: tuple[str, str], rows: Sequence[tuple[str, int, Range, Range]]
@@ -280,7 +343,7 @@ class Estimate:
         for published in weights_needed(self.artifacts, self.catalog):
             if not published.path.is_file():
                 what = f"published weights of {published.path.stem}"
-                rows.append([what, published.path, size(sizes[published.model])])
+                rows.append([what, published.path.parent, size(sizes[published.model])])
         table(["what", "where", "size"], rows, ["size"], "Disk")
         if present := [need.info.name for need in self.datasets if need.state == "present"]:
             say(f"Datasets present: {', '.join(present)}.")
@@ -297,11 +360,18 @@ class Estimate:
         return text
 
 
-def _gpus(resources: Resources) -> int:
+def _devices(resources: Resources) -> int:
+    """The GPUs of a job, or the one CPU of a job that has none."""
     return resources.nodes * max(1, resources.gpus)
 
 
+def _millions(number: int) -> str:
+    return f"{number / 1e6:,.3g} M" if number >= 1e6 else f"{number:,}"
+
+
 def _number(value: float) -> str:
+    if 0 < value < LEAST:
+        return f"<{LEAST}"
     return f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:.2g}"
 
 

@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitrail.errors import VitrailError
+
 if TYPE_CHECKING:
-    from replication.plan.catalog import Catalog
+    from collections.abc import Iterable
+
+    from replication.plan.catalog import Artifact, Catalog
 
 SETTING = "as in configs/default.yaml"
+TARGETS = "Tables or figures (variance_table5), papers (variance), or all."
 SCALE = "A scale of configs/scales/: smoke, laptop, workstation, full, ..."
 
 Scale = Annotated[
@@ -54,3 +59,19 @@ def open_catalog(
     given = {"scale": scale, "runs_root": runs, "results_root": results, "data_root": data}
     overrides: Any = {name: value for name, value in given.items() if value is not None}
     return load_catalog(**overrides)
+
+
+def artifacts_of(catalog: Catalog, targets: Iterable[str]) -> list[Artifact]:
+    """The tables and figures of some targets, each once.
+
+    Raises:
+        VitrailError: there is no such target, or none of them has any at this scale.
+    """
+    named = [artifact for target in targets for artifact in catalog.target(target).artifacts]
+    artifacts = list({(one.paper, one.name): one for one in named}.values())
+    if not artifacts:
+        raise VitrailError(
+            f"{', '.join(targets)} has no table or figure at scale '{catalog.scale.name}'; choose "
+            "another target or another --scale"
+        )
+    return artifacts

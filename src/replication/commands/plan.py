@@ -7,10 +7,18 @@ from typing import Annotated
 
 import typer
 
-from replication.commands.options import Data, PricedDevice, Results, Runs, Scale, open_catalog
+from replication.commands.options import (
+    TARGETS,
+    Data,
+    PricedDevice,
+    Results,
+    Runs,
+    Scale,
+    artifacts_of,
+    open_catalog,
+)
 from vitrail.commands import say
 from vitrail.commands.app import Json, command
-from vitrail.errors import VitrailError
 
 
 @command()
@@ -19,7 +27,7 @@ def plan(
         list[str],
         typer.Argument(
             metavar="TARGETS",
-            help="Tables or figures (variance_table5), papers (variance), or all.",
+            help=TARGETS,
         ),
     ],
     as_json: Json = False,
@@ -43,15 +51,12 @@ def plan(
     from replication.commands.state import runs_behind
 
     catalog = open_catalog(scale, runs, results, data)
-    named = [artifact for target in targets for artifact in catalog.target(target).artifacts]
-    artifacts = list({(artifact.paper, artifact.name): artifact for artifact in named}.values())
-    if not artifacts:
-        raise VitrailError(
-            f"{', '.join(targets)} has no table or figure at scale '{catalog.scale.name}'; choose "
-            "another target or another --scale"
-        )
+    artifacts = artifacts_of(catalog, targets)
     name, costs = costs_on(catalog, device)
-    estimate = Estimate(catalog, artifacts, runs_behind(artifacts), costs)
+    extended = catalog.extended()
+    runs_of_all = runs_behind(artifacts_of(extended, targets))
+    ours = [run for run in runs_of_all if extended.paper(run.paper).is_ours(run.name)]
+    estimate = Estimate(catalog, artifacts, runs_behind(artifacts), costs, ours)
     if as_json:
         asked = {"targets": targets, "scale": catalog.scale.name, "device": name}
         say(json.dumps({**asked, **estimate.figures()}, indent=2))

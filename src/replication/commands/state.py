@@ -73,7 +73,7 @@ class DatasetNeed:
     """A dataset, the targets that need it, and what is wrong with it."""
 
     info: DatasetInfo
-    users: str
+    users: tuple[str, ...]
     fault: str | None
 
     @property
@@ -95,7 +95,7 @@ class WeightsNeed:
 
     model: str
     path: Path
-    users: str
+    users: tuple[str, ...]
     entry: PublishedWeights | None  # the registry's, None where it has none
 
     @property
@@ -142,10 +142,10 @@ def weights_needed(artifacts: Iterable[Artifact], catalog: Catalog) -> list[Weig
     ]
 
 
-def _users(needs: Iterable[tuple[str | None, Artifact]]) -> list[tuple[str, str]]:
+def _users(needs: Iterable[tuple[str | None, Artifact]]) -> list[tuple[str, tuple[str, ...]]]:
     """Each name that artifacts need, in order, with their targets."""
     users: dict[str, dict[str, None]] = {}
     for name, artifact in needs:
         if name:
             users.setdefault(name, {})[artifact.target] = None
-    return [(name, ", ".join(targets)) for name, targets in sorted(users.items())]
+    return [(name, tuple(targets)) for name, targets in sorted(users.items())]

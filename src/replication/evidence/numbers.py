@@ -30,6 +30,10 @@ NOTES = {
         "Italic, under it: printed in the paper ({source})."
     ),
     "copies": "= The number of another row or column: at this scale both are one measurement.",
+    "one_training": (
+        "= behind a number: one training. At this scale the recipes of these columns are equal, so "
+        "one model has the numbers of both."
+    ),
     "not_comparable": (
         "† Not comparable: the paper prints a word, or something stands in for the paper's own "
         "(dataset, model size, schedule, hardware). A stand-in's numbers are not the paper's and "
@@ -185,7 +189,7 @@ def entry_of(
     if found is None:
         return Entry(printed=printed)
     return Entry(
-        measured=_measured(found, cell),
+        measured=_measured(found, cell, "" if same_as or not cell.one_training else "="),
         printed=printed,
         verdict=found["verdict"],
         origin=_origin(found),
@@ -193,12 +197,12 @@ def entry_of(
     )
 
 
-def _measured(found: Mapping[Hashable, Any], cell: ShownCell | Cell) -> Number:
-    """Write a tidy cell's number with the spread that it has."""
+def _measured(found: Mapping[Hashable, Any], cell: ShownCell | Cell, equal: str) -> Number:
+    """Write a tidy cell's number with the spread that it has, and before its mark `equal`."""
     value, std, decimals = found["measured"], found["std"], cell.digits
     if pd.isna(value):
         return Number(NOT_RUN)
-    mark = MARKS.get(found["verdict"], "")
+    mark = equal + MARKS.get(found["verdict"], "")
     if answer := format_answer(value, cell.unit):
         return Number(answer, mark=mark)
     if cell.unit == YES_NO:
@@ -286,6 +290,7 @@ def _named(name: str, column: pd.Series) -> str:
 def _notes(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> list[str]:
     """The notes that this table needs, in the order of `NOTES`, then the artifact's own."""
     needed = {"measured", *cells["verdict"], *(["copies"] if _copies(artifact) else [])}
+    needed |= {"one_training" for cell in artifact.cells if cell.one_training}
     notes = {name: note for name, note in NOTES.items() if name in needed}
     notes["measured"] = notes["measured"].format(source=artifact.source)
     if last := next((name for name in ("within", "outside") if name in notes), None):

@@ -7,11 +7,13 @@ graph stays fast, and knows no paper, dataset or scale by name.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -196,7 +198,8 @@ class Cell:
 
     `exact` marks a deterministic fact; `digits` are the decimals that the paper prints;
     `comparable` says that nothing stands in for the paper's recipe, arguments and hardware;
-    `of_hardware` marks times and memory, which another machine changes.
+    `of_hardware` marks times and memory, which another machine changes; `one_training` a number of
+    a model that another recipe of its row has at this scale, too.
     """
 
     row: str
@@ -210,6 +213,7 @@ class Cell:
     comparable: bool
     of_hardware: bool
     printed: Printed | None
+    one_training: bool = False
 
 
 @dataclass(frozen=True)
@@ -369,11 +373,15 @@ class Paper(PaperAtScale):
     def _artifact(self, name: str, spec: ArtifactSpec) -> Artifact:
         where, reference = f"{self.artifacts_path}, {name}", self.folder / "reference"
         printed = read_reference(reference / f"{name}.csv")
-        cells = tuple(
-            self._cell(spec.cell_at(row, column, where), *place, printed.get(place))
+        specs = {
+            (row.full_label, column.full_label): spec.cell_at(row, column, where)
             for row in spec.rows
             for column in spec.columns
-            for place in [(row.full_label, column.full_label)]
+        }
+        made = {place: self._cell(one, *place, printed.get(place)) for place, one in specs.items()}
+        shared = _one_training((specs[place].recipe, cell) for place, cell in made.items())
+        cells = tuple(
+            dataclasses.replace(cell, one_training=place in shared) for place, cell in made.items()
         )
         if stray := printed.keys() - {(cell.row, cell.column) for cell in cells}:
             raise VitrailError(
@@ -436,6 +444,8 @@ class Catalog:
     ) -> None:
         self.root, self.settings, self.changes = root, settings, changes or {}
         self.scale = load_scale(root, settings.scale)
+        if settings.extensions is not None:
+            self.scale = self.scale.model_copy(update={"extensions": settings.extensions})
         self.runs_root = Path(settings.runs_root)
         self.data_root = Path(settings.data_root)
         self.results = Path(settings.results_root) / self.scale.name
@@ -464,6 +474,11 @@ class Catalog:
         """Return the catalogue that there would be if a recipe had these values at this scale."""
         change = PaperScale(recipes={recipe: values})
         return Catalog(self.root, self.settings, {paper: change})
+
+    def extended(self) -> Catalog:
+        """Return the catalogue with the rows that the papers lack, whatever the scale says."""
+        settings = self.settings.model_copy(update={"extensions": True})
+        return self if self.scale.extensions else Catalog(self.root, settings, self.changes)
 
     @property
     def artifacts(self) -> Iterator[Artifact]:
@@ -740,23 +755,28 @@ class Catalog:
         add("all", whole, everything, *self.reports)
         return targets
 
-    def require_code(self) -> None:
+    def require_code(self, artifacts: Iterable[Artifact] | None = None) -> None:
         """Raise a `VitrailError` where a measure or a drawing names code that is not ours.
 
         So a misspelt function or argument is told before anything is trained. Loading a catalogue
-        does not ask for it, since it takes the time of reading the sources.
+        does not ask for it, since it takes the time of reading the sources. Without `artifacts`
+        all of the scale are checked.
         """
-        for measurement in self.measurements.values():
-            where = f"{measurement.paper}: measure '{measurement.name}'"
-            require_function(measurement.function, measurement.args, where)
-        for artifact in self.artifacts:
+        for artifact in self.artifacts if artifacts is None else artifacts:
+            for measurement in artifact.measurements:
+                where = f"{measurement.paper}: measure '{measurement.name}'"
+                require_function(measurement.function, measurement.args, where)
             if artifact.draw:
                 where = f"{artifact.paper}: artifact '{artifact.name}'"
                 require_function(artifact.draw, (), where)
 
-    def require_weights(self) -> None:
-        """Raise a `VitrailError` where published weights are not in the registry."""
-        names = {run.recipe.model.published for run in self.runs.values()} - {None}
+    def require_weights(self, artifacts: Iterable[Artifact] | None = None) -> None:
+        """Raise a `VitrailError` where published weights are not in the registry.
+
+        Without `artifacts` those behind all of the scale are looked up.
+        """
+        chosen = self.artifacts if artifacts is None else artifacts
+        names = {run.recipe.model.published for one in chosen for run in one.runs} - {None}
         registry = load_weights_registry(self.root / REGISTRY) if names else {}
         for name in sorted(names):
             find_weights(self.weights_of(name).stem, registry)
@@ -787,6 +807,24 @@ def load_catalog(root: Path = Path(), **overrides: Any) -> Catalog:
             f"{root.absolute()} has no configs/default.yaml; run this from the project's root"
         )
     return Catalog(root, load_settings(root, overrides))
+
+
+def _one_training(cells: Iterable[tuple[str | None, Cell]]) -> set[tuple[str, str]]:
+    """The places of cells, given with their recipes, that show one quantity of one run in a row.
+
+    Their recipes and measurements differ: a copy of a measurement is told as such.
+    """
+    found: dict[object, list[tuple[str | None, Cell]]] = defaultdict(list)
+    for recipe, cell in cells:
+        if cell.measurement and cell.measurement.run:
+            found[cell.measurement.run.folder, cell.row, cell.metric].append((recipe, cell))
+    return {
+        (cell.row, cell.column)
+        for alike in found.values()
+        if len({recipe for recipe, _ in alike}) > 1
+        and len({other.measurement for _, other in alike}) > 1
+        for _, cell in alike
+    }
 
 
 def _shown(cell: Cell) -> ShownCell:

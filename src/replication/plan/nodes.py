@@ -246,6 +246,7 @@ class ShownCell(Strict):
     comparable: bool
     of_hardware: bool
     printed: Printed | None
+    one_training: bool = False
 
 
 class RenderingNode(Node):

@@ -101,6 +101,9 @@ class Families(Strict):
     axes: dict[str, dict[str, Delta]] = {}
     recipes: tuple[Family, ...]
     deltas: dict[str, Delta] = Field({}, description="recipes -> what is laid over them")
+    ours: tuple[str, ...] = Field(
+        (), description="recipes of rows that the paper lacks; scales run them or do not"
+    )
 
     def expand(self, where: str) -> dict[str, Delta]:
         """Return every recipe of the paper by name, base and deltas merged.

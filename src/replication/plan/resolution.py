@@ -49,7 +49,8 @@ class PaperAtScale:
         """Read the files, or raise VitrailError where one is wrong or names what there is not."""
         self.folder, self.scale, self.datasets, self.root = folder, scale, datasets, root
         self.recipes_path, self.artifacts_path = folder / "recipes.yaml", folder / "artifacts.yaml"
-        self.recipes = load(RecipesFile, self.recipes_path).expand(str(self.recipes_path))
+        written = load(RecipesFile, self.recipes_path)
+        self.recipes, self._ours = written.expand(str(self.recipes_path)), written.ours
         self.artifacts_file = ArtifactsFile.read(self.artifacts_path)
         for name, spec in self.artifacts_file.artifacts.items():
             spec.refuse_equal_labels(f"{self.artifacts_path}, {name}")
@@ -155,9 +156,14 @@ class PaperAtScale:
 
     def without(self, recipe: str) -> bool:
         """Whether this scale leaves a recipe out."""
-        return any(
-            match(recipe, patterns) for layer in self.layers.values() for patterns in layer.without
-        )
+        left_out = [patterns for layer in self.layers.values() for patterns in layer.without]
+        if not self.scale.extensions:
+            left_out += self._ours
+        return any(match(recipe, patterns) for patterns in left_out)
+
+    def is_ours(self, recipe: str) -> bool:
+        """Whether a recipe is of a row that the paper lacks."""
+        return any(match(recipe, patterns) for patterns in self._ours)
 
     @property
     def lists_changes(self) -> bool:
@@ -174,6 +180,8 @@ class PaperAtScale:
     def _refuse_unknown_names(self) -> None:
         """Refuse what a file of the scale names and nothing has: it would silently do nothing."""
         artifacts, measures = self.artifacts_file.artifacts, self.artifacts_file.measures
+        for patterns in self._ours:
+            refuse_unmatched(f"{self.recipes_path}: ours: recipe", patterns, self.recipes)
         for path, layer in self.layers.items():
             for patterns in (*layer.recipes, *layer.runs, *layer.without):
                 refuse_unmatched(f"{path}: recipe", patterns, self.recipes)

@@ -46,6 +46,9 @@ class Settings(Strict):
     retrain: Literal["never", "changed"] = Field(
         "never", description="changed: train anew the runs that other code has trained"
     )
+    extensions: bool | None = Field(
+        None, description="whether rows that the papers lack are run; null: as the scale has it"
+    )
 
 
 class Resources(Strict):
@@ -95,6 +98,9 @@ class Scale(RunSettings):
     device: Literal["cpu", "cuda"]
     workers: NonNegativeInt = Field(0, description="data-loading processes of each device")
     checkpoint_minutes: PositiveFloat = 10
+    extensions: bool = Field(
+        True, description="whether recipes of rows that the papers lack (`ours`) are run"
+    )
     datasets: StandIns = Field({}, description="dataset -> the one that stands in for it")
 
 

@@ -191,6 +191,7 @@ def standard_consistency(
     return values
 
 
+@passes(lambda given: 1 + min(given["side"] ** 2, given["shifts"] or inf))  # if all are kept
 def worst_shift(
     trained: Trained, batch_size: int = 128, images: int | None = None, shifts: int | None = None
 ) -> Values:

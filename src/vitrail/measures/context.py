@@ -45,9 +45,10 @@ def passes(count: int | PassesOf) -> Callable[[Measure], Measure]:
 
     A function of the measure's arguments, defaults included, gives the number, or numbers by the
     side of the images. Judged are `images` of the validation split where there is such an argument
-    and it is not None, else all. The function is given their number as `images`, that of the
-    training split as `train_images` and the `recipe`, too: probes also pass training images. A
-    measure that says nothing is not priced.
+    and it is not None, else all. The function is given their number as ``images``, as many or else
+    all of the training split as ``train_images``, the side of the recipe's images in pixels as
+    ``side`` and the ``recipe``: n passes of other images are ``n / given["images"]`` of each that
+    is judged. A measure that says nothing is not priced.
     """
 
     def mark(measure: Measure) -> Measure:

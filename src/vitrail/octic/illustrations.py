@@ -13,7 +13,7 @@ from torch.nn import functional
 from vitrail.errors import VitrailError
 from vitrail.images.photos import photo_centre
 from vitrail.measures.architecture import architectures, count
-from vitrail.measures.context import Context, Trained, Values
+from vitrail.measures.context import Context, Trained, Values, passes
 from vitrail.octic.group import ELEMENTS, INVERSE_FOURIER, act, isotypic, on_planes, transform
 from vitrail.octic.layers import OcticBlock, OcticLinear
 from vitrail.octic.quarters import OcticPatchEmbed
@@ -188,6 +188,7 @@ def cayley(context: Context, image_size: int = 80, patch_size: int = 8) -> Value
     return values
 
 
+@passes(0)
 def learned_filters(trained: Trained, components: int = 16) -> Values:
     """Take the principal components of the filters that a model learned (octic, App. C.1, Fig. 6).
 

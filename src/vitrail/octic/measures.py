@@ -16,7 +16,7 @@ from torch import nn
 
 from vitrail.errors import VitrailError
 from vitrail.factory import Precision, autocast
-from vitrail.measures.context import Context, Trained, Values
+from vitrail.measures.context import Context, Trained, Values, passes
 from vitrail.measures.equivariance import Group
 from vitrail.measures.flops import count
 from vitrail.measures.invariance import Dtype, logits_under
@@ -175,6 +175,7 @@ def arithmetic_intensity(
     return values
 
 
+@passes(0)
 def compute(trained: Trained) -> Values:
     """Say what the training of a run took, interrupted attempts included (Table 10).
 

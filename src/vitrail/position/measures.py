@@ -114,6 +114,7 @@ def learned(model: nn.Module) -> dict[str, Any]:
     return values
 
 
+@passes(lambda given: sum(1 + count for count in given["permutations"]))
 def controlled_test(
     trained: Trained,
     permutations: Sequence[int] = (1, 4),
@@ -183,6 +184,19 @@ def require_position_dataset(dataset: Any, described: Described) -> PlacedDigits
     return dataset
 
 
+def _passes_of_estimates(given: Mapping[str, Any]) -> float:
+    """Sweeps (at most, of one that stops) and paired estimates; a reference, and a timed pass."""
+    images, counts = (
+        given["images"],
+        [*given["permutations"], default_permutations(given["images"])],
+    )
+    each = sum(1 + count for count in counts)
+    each += sum(3 + batch / 2 for batch in given["paired_batches"])
+    warm = min(given["batch_size"], images) / images
+    return given["estimates"] * each + 1 + given["reference"] + 1 + warm
+
+
+@passes(_passes_of_estimates)
 def estimator_spread(
     trained: Trained,
     estimates: int = 6,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vitrail.images.photos import photo_centre
 from vitrail.images.transforms import normalization
-from vitrail.measures.context import Context, Trained, Values
+from vitrail.measures.context import Context, Trained, Values, passes
 from vitrail.shift.adaptive_mvitv2 import circular_distance
 from vitrail.shift.correlation import correlation_energies
 from vitrail.shift.grids import PaperGrid
@@ -133,6 +133,7 @@ def relative_distances(context: Context, tokens: int) -> Values:
     return values
 
 
+@passes(lambda given: {given["size"] / given["side"]: 2 / given["images"]})
 def token_consistency(trained: Trained, size: int = 224, shift: int = 1) -> Values:
     """Compare the tokens of a photograph with those of its shifted copy, stage by stage (Fig. 4).
 

@@ -156,6 +156,14 @@ def amplification(
     return values
 
 
+def _passes_of_embeddings(given: Mapping[str, Any]) -> Passes:
+    """Each image once: it passes the patch embedding alone, but to read it takes the time."""
+    passes = {size / given["trained_at"]: 1.0 for size in given["sizes"]}
+    passes[1] = passes.get(1, 0) + given["train_images"] / given["images"]
+    return passes
+
+
+@passes(_passes_of_embeddings)
 @torch.inference_mode()
 def embedding_variance(
     trained: Trained,
@@ -198,6 +206,7 @@ def embedding_variance(
     return values
 
 
+@passes(0)
 def position_maps(
     trained: Trained, size: int, trained_at: int, mode: Mode, antialias: bool
 ) -> Values:

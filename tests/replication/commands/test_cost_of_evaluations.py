@@ -11,6 +11,7 @@ from replication.commands.cost import Costs, evaluation_seconds, load_devices, p
 from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.catalog import load_catalog
 from vitrail.factory import build_model
+from vitrail.images.opening import build
 from vitrail.measures.context import Trained
 from vitrail.naming import import_function
 
@@ -29,10 +30,27 @@ ARGUMENTS = [
     ("vitrail.measures.consistency:standard_consistency", {"modes": ["zero"], "pairs": 2}),
     ("vitrail.position.measures:position_bias", {"permutations": 2}),
     ("vitrail.position.measures:position_bias", {}),
+    (
+        "vitrail.position.measures:estimator_spread",
+        {
+            "estimates": 2,
+            "permutations": [1, 2],
+            "paired_batches": [2, 6],
+            "batch_size": 4,
+            "reference": 4,
+        },
+    ),
+    ("vitrail.measures.consistency:worst_shift", {"shifts": 3}),
+    ("vitrail.measures.consistency:worst_shift", {}),
     ("vitrail.variance.measures:rescaling", {"sizes": [8, 12, 16], "skipped": [12], **TEST_SIZES}),
     (
         "vitrail.variance.measures:amplification",
         {"sizes": [16], "factors": [0.5, 1.0, 2.0], **TEST_SIZES},
+    ),
+    ("vitrail.variance.measures:embedding_variance", {"sizes": [8, 16], **TEST_SIZES}),
+    (
+        "vitrail.variance.measures:position_maps",
+        {key: value for key, value in TEST_SIZES.items() if key != "batch_size"} | {"size": 16},
     ),
 ]
 
@@ -49,8 +67,11 @@ def trained(registry, tmp_path):
             "batch": {"size": 8, "micro": 8},
         }
     )
+    info = registry["digits"]
     model = build_model(recipe, 10).eval()
-    return Trained("cpu", tmp_path, 0, recipe, registry["digits"], model)
+    with torch.no_grad():  # one prediction, so that no image is done with before the last view
+        model.head.bias[build(info, "val", tmp_path)[0][1]] += 100
+    return Trained("cpu", tmp_path, 0, recipe, info, model)
 
 
 @pytest.mark.parametrize(("function", "arguments"), ARGUMENTS)
@@ -62,11 +83,13 @@ def test_as_many_images_pass_as_the_rule_says(trained, monkeypatch, function, ar
         return forward(self, images)
 
     monkeypatch.setattr(PatchEmbed, "forward", counted)
-    limited = {} if function.endswith(":accuracy") else {"images": IMAGES}
+    limited = {} if function.endswith((":accuracy", ":position_maps")) else {"images": IMAGES}
     torch.manual_seed(0)
     import_function(function, "test")(trained, **arguments, **limited)
     images = IMAGES if limited else trained.info.val_images
-    assert passed == {size: n * images for size, n in passes_of(function, arguments).items()}
+    facts = {"images": images, "train_images": images, "side": 8}
+    expected = passes_of(function, {**arguments, **facts})
+    assert passed == {size: n * images for size, n in expected.items() if n}
 
 
 def test_the_range_is_from_forward_passes_to_a_training_on_as_many_images(catalog):
@@ -122,6 +145,27 @@ def test_every_evaluation_of_a_table_fits_in_the_time_that_its_job_asks_for(root
     for one in measured:
         limit = 60 * here.resources(one).runtime
         assert 0 < evaluation_seconds(one, costs).high < limit, (one.name, one.run.name)
+
+
+@pytest.mark.parametrize("scale", ["full", "laptop"])
+@pytest.mark.parametrize("paper", ["position", "shift", "variance"])
+def test_every_evaluation_of_these_papers_has_a_price(root, monkeypatch, paper, scale):
+    monkeypatch.chdir(root)
+    here = load_catalog(scale=scale)
+    costs = Costs(here, load_devices(root)["a100"])
+    taken = [m for artifact in here.paper(paper).artifacts.values() for m in artifact.measurements]
+    functions = {one.function: one for one in taken if one.run}
+    assert [name for name, one in functions.items() if evaluation_seconds(one, costs) is None] == []
+
+
+def test_two_views_of_one_photograph_cost_two_passes_whatever_is_judged(root):
+    here = load_catalog(root, scale="full")
+    costs = Costs(here, load_devices(root)["a100"])
+    measurement = here.paper("shift").measurement("token_consistency", "swin_t-cifar10-circular")
+    flops = 2 * costs.model(measurement.run).forward_flops
+    assert evaluation_seconds(measurement, costs).low == pytest.approx(
+        flops / costs.device.sustained[1]
+    )
 
 
 def test_a_plan_of_several_targets_counts_what_they_share_once(vitrail, catalog, fine_tuning):

@@ -1,9 +1,14 @@
 import json
+import shutil
 
 import pytest
 
 from replication.commands.doctor import slurm, version_differences
+from replication.data.miniature import write_miniature
+from replication.plan.datasets import load_registry
 from replication.plan.schema import as_yaml, read_yaml
+from tests.conftest import rows_of
+from vitrail.images.opening import SPLITS, build
 
 
 @pytest.fixture
@@ -78,6 +83,90 @@ def test_a_package_that_is_absent_is_missing(doctor, checkout):
     assert "no-such-package==1.0" in done.out
 
 
+def put_slurm(folder, monkeypatch):
+    """Put a client of a SLURM controller that answers on the PATH."""
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    for name, said in (("sbatch", ""), ("scontrol", "Slurmctld(primary) at here is UP")):
+        (folder / name).write_text(f"#!/bin/sh\necho '{said}'\n")
+        (folder / name).chmod(0o755)
+
+
+PAPERS = ("octic", "position", "shift", "variance")
+
+
+@pytest.fixture
+def papers(root, checkout, monkeypatch):
+    """A checkout of the four papers, with a cluster and of the data only miniatures of CIFAR."""
+    checkout, scripts = checkout / "papers", checkout / "scripts"
+    shutil.copytree(root / "configs", checkout / "configs")
+    (checkout / "envs").mkdir()
+    (checkout / "envs" / "requirements.lock").write_text("# empty\n")
+    scripts.mkdir()
+    put_slurm(scripts, monkeypatch)
+    monkeypatch.chdir(checkout)
+    path = checkout / "configs" / "datasets.yaml"
+    written, registry = read_yaml(path), load_registry(path)
+    for name in ("cifar10", "cifar100"):
+        write_miniature(registry[name], checkout / "data")
+        for split in SPLITS:
+            images = len(build(registry[name], split, checkout / "data"))
+            written[name][f"{split}_images"] = images
+    path.write_text(as_yaml(written))
+    return checkout
+
+
+def test_table_1_of_shift_needs_cifar_alone(papers, vitrail):
+    done = vitrail("doctor", "table1", "--scale", "full", "--json")
+    found = json.loads(done.out)
+    assert (done.code, found["missing"], found["weights"]) == (0, [], [])
+    states = {dataset["name"]: dataset["state"] for dataset in found["data"]}
+    assert states == {"cifar10": "present", "cifar100": "present"}
+    assert (
+        "Nothing is missing for table1 at scale full."
+        in vitrail("doctor", "table1", "--scale", "full").out
+    )
+
+
+def test_the_rest_of_the_paper_needs_what_is_not_there(papers, vitrail):
+    done = vitrail("doctor", "shift_table2", "table1", "--scale", "full")
+    assert done.code == 1
+    assert "Missing for shift_table2, table1 at scale full" in done.out
+    assert "dataset imagenet; it blocks shift_table2" in done.out
+    assert "cityscapes" not in done.out
+
+
+def test_a_fault_of_another_paper_is_none_of_a_target(papers, vitrail):
+    artifacts = papers / "configs" / "papers" / "octic" / "artifacts.yaml"
+    artifacts.write_text(artifacts.read_text().replace(":block_ratios", ":block_rations"))
+    assert vitrail("doctor", "table1", "--scale", "full").code == 0
+    done = vitrail("doctor", "octic_table1", "--scale", "full")
+    assert done.code == 1
+    assert "does not define a function 'block_rations'; did you mean 'block_ratios'?" in done.out
+
+
+def test_an_unknown_target_is_answered_with_the_closest(doctor):
+    done = doctor("tiny_table", "--scale", "full")
+    assert done.code == 2
+    assert "target 'tiny_table' is unknown; did you mean 'tiny_table" in done.err
+
+
+def test_many_targets_are_counted_and_all_are_named_on_demand(papers, vitrail):
+    short, long = (vitrail("doctor", "--scale", "full", *more).out for more in ((), ("--verbose",)))
+    counted, named = (
+        next(line for line in out.splitlines() if line.startswith("imagenet "))
+        for out in (short, long)
+    )
+    number, noun = counted.split()[-2:]
+    assert (noun, "shift_table2" in named) == ("targets", True)
+    assert int(number) == sum(named.count(f"{paper}_") for paper in PAPERS)
+
+
+def test_a_terminal_of_100_columns_holds_all_tables(papers, terminal):
+    lines = terminal("doctor", "--scale", "full")
+    assert max(map(len, rows_of(lines))) <= 100
+    assert len(lines) < 150
+
+
 def test_a_client_without_a_controller_is_not_a_cluster(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert slurm() == (False, "no client (sbatch is not on the PATH)")
@@ -98,7 +187,7 @@ def test_all_of_it_is_told_as_json(doctor, checkout):
     assert found["software"]["other_versions"] == [absent]
     assert found["hardware"]["cpu_cores"] >= 1
     (data,) = (one for one in found["data"] if one["name"] == "imagenet")
-    assert (data["state"], data["needed_by"]) == ("missing", "tiny_table1, tiny_table2")
+    assert (data["state"], data["needed_by"]) == ("missing", ["tiny_table1", "tiny_table2"])
     assert "image-net.org" in data["fault"]
     missing = {sentence.split(";")[0] for sentence in found["missing"]}  # a GPU may be, too
     assert missing >= {"packages of the lock: no-such-package==1.0", "dataset imagenet"}

@@ -1,12 +1,14 @@
 import json
+import math
 import re
 
 import pytest
 
-from replication.commands.cost import Costs, load_devices, training_images
+from replication.commands.cost import Costs, evaluation_seconds, load_devices, training_images
 from replication.commands.estimate import device_seconds, runs_of_row
 from replication.commands.state import runs_behind, share_left
 from replication.plan.catalog import load_catalog
+from tests.conftest import rows_of
 
 
 def line(text, start):
@@ -68,8 +70,8 @@ def test_the_time_of_a_job_is_that_of_the_gpus_of_its_own_pattern(vitrail, check
     full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
     full.write_text('runs: {"mix*": {resources: {train: {gpus: 2}}}}')
     out = vitrail("plan", "tiny_table1", "--scale", "full").out
-    assert line(out, "mixup")[-2:] == ["on", "2"]
-    assert line(out, "plain")[-2:] == ["on", "8"]
+    assert line(out, "mixup")[-1] == "2"
+    assert line(out, "plain")[-1] == "8"
 
 
 def test_a_job_of_more_than_a_day_is_told_for_several_nodes(vitrail, checkout):
@@ -82,12 +84,89 @@ def test_a_job_of_more_than_a_day_is_told_for_several_nodes(vitrail, checkout):
     )
     out = vitrail("plan", "tiny_table1", "--scale", "full").out
     trainings, days = out.split("Days of a training on several machines")
-    assert line(trainings, "mixup")[-2:] == ["on", "2"]
+    assert line(trainings, "mixup")[-1] == "2"
     gpus, low, _, high, half, _, _, none = line(days.split("Training")[0], "mixup")[1:]
     assert (gpus, none) == ("1", "-")
     assert float(low) == pytest.approx(2 * float(half), rel=0.1)
     assert float(high) > 1
     assert "plain" not in days.split("Training")[0]
+
+
+def test_a_job_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(vitrail, checkout):
+    """The limit is compared with the upper bound, shared by the GPUs of the job."""
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+
+    def told(gpus, minutes):
+        limits = {"gpus": gpus, "runtime": minutes}
+        runs = {"mixup": {"resources": {"train": limits, "evaluate": limits}}}
+        recipes = {"mixup": {"schedule": {"epochs": 10**6}}}
+        full.write_text(json.dumps({"recipes": recipes, "runs": runs}))
+        out = vitrail("plan", "tiny_table1", "--scale", "full", "--json").out
+        return json.loads(out)["over_time_limit"]
+
+    assert told(1, 10**6) == []
+    here = load_catalog(scale="full")
+    costs = Costs(here, load_devices(here.root)["a100"])
+    minutes = costs.seconds(here.paper("tiny").run("mixup")).high / 60
+    (sentence,) = told(1, int(minutes / 2) + 1)
+    assert sentence.startswith("tiny/mixup takes ")
+    assert "goes on from its checkpoints in up to 2 jobs" in sentence
+    assert told(2, int(minutes / 2) + 1) == []
+    assert "in up to 4 jobs, so give Snakemake --retries 3" in told(2, int(minutes / 8) + 1)[0]
+
+
+def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(
+    vitrail, checkout
+):
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    model = {"name": "vit_huge_patch14_224", "args": {"img_size": 224, "embed_dim": 1280}}
+    model["args"] |= {"depth": 32, "num_heads": 16}
+    recipes = {"mixup": {"model": model, "data": {"image_size": 224}}}
+    runs = {"mixup": {"resources": {"evaluate": {"gpus": 1, "runtime": 1}}}}
+    full.write_text(json.dumps({"recipes": recipes, "runs": runs}))
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    (sentence,) = (one for one in out.splitlines() if one.startswith("tiny/accuracy of"))
+    here = load_catalog(scale="full")
+    measurement = here.paper("tiny").measurement("accuracy", "mixup")
+    costs = Costs(here, load_devices(here.root)["a100"])
+    minutes = math.ceil(evaluation_seconds(measurement, costs).high / 60)
+    assert "of mixup takes" in sentence
+    assert sentence.endswith(f"give its recipe resources: {{evaluate: {{runtime: {minutes}}}}}.")
+
+
+def test_a_terminal_of_100_columns_holds_table_1_with_a_line_a_row(root, monkeypatch, terminal):
+    monkeypatch.chdir(root)
+    lines = terminal("plan", "shift_table1", "--scale", "full")
+    rows = rows_of(lines)
+    assert max(map(len, rows)) <= 100
+    assert not [row for row in rows if row.startswith(" ")]
+
+
+def test_rows_that_the_paper_lacks_are_priced_apart_where_a_scale_leaves_them_out(
+    vitrail, checkout
+):
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    recipes.write_text(recipes.read_text() + "ours: [mixup]\n")
+
+    def planned():
+        """The runs to train, the hours of all runs and of ours, and whether they are counted."""
+        found = json.loads(vitrail("plan", "tiny_table1", "--scale", "full", "--json").out)
+        ours = found["training_hours_of_ours"]
+        number = found["jobs"]["train"]["missing"]
+        return number, found["training_hours"]["all"][1], ours["all"][1], ours["counted"]
+
+    number, hours, of_ours, counted = planned()
+    assert (number, counted) == (1, False)
+    assert of_ours == pytest.approx(hours)  # mixup trains as long as plain
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    assert "Not counted are rows that the papers lack: 1 run" in out
+    settings = checkout / "configs" / "default.yaml"
+    settings.write_text(settings.read_text().replace("extensions: null", "extensions: true"))
+    assert planned() == (2, pytest.approx(2 * hours), pytest.approx(of_ours), True)
+    assert (
+        "Of these are for rows that the papers lack"
+        in vitrail("plan", "tiny_table1", "--scale", "full").out
+    )
 
 
 def test_hours_are_images_of_all_seeds_over_speed(catalog):

@@ -237,6 +237,19 @@ def test_a_copy_names_the_cell_that_it_copies(build):
     ]
 
 
+def test_numbers_of_one_training_are_marked_and_a_note_says_so(build):
+    marked = [build.cell(column=name, printed=70.0, one_training=True) for name in "xy"]
+    artifact = build.table(*marked, build.cell(column="z"))
+    measured = build.measured(*[{"A/x": v, "A/y": v, "A/z": v} for v in (80.0, 81.0)])
+    text = markdown(table_of(artifact, compare(artifact, measured)))
+    row = next(line for line in text.splitlines() if line.startswith("| A"))
+    assert row.count("80.5 ± 0.7=") == 2
+    assert row.count("80.5 ± 0.7") == 3
+    assert "= behind a number: one training." in text
+    unmarked = build.table(build.cell())
+    assert "one training" not in markdown(table_of(unmarked, compare(unmarked, {})))
+
+
 def test_every_character_of_the_papers_tables_has_its_latex():
     """LaTeX takes letters as they are; of all other characters it needs to be told."""
     texts = {

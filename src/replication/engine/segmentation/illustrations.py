@@ -17,6 +17,7 @@ from replication.engine.segmentation.accuracy import Sample, ValidationSamples
 from replication.engine.segmentation.consistency import shift_limit, shifted_back, shown_size
 from vitrail.images.decoding import IGNORED, UNSEEN
 from vitrail.images.shifts import draws, integers
+from vitrail.measures.context import passes
 
 if TYPE_CHECKING:
     from vitrail.measures.context import Trained, Values
@@ -27,6 +28,7 @@ Box = tuple[int, int, int, int]
 """Top, left, height and width, in pixels."""
 
 
+@passes(2)
 def shift_illustration(
     trained: Trained[SegmentationRecipe],
     images: int = 3,
