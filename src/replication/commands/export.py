@@ -16,7 +16,6 @@ from typing import Annotated
 
 import typer
 
-from replication.plan.nodes import WEIGHTS, seed_folder
 from vitrail.commands import say
 from vitrail.commands.app import command
 from vitrail.errors import VitrailError, first_line, os_errors
@@ -50,6 +49,8 @@ def export(
     vitrail export runs/octic/h8-l-0a1b2c3d --to h8-l
     vitrail export runs/octic/h8-l-0a1b2c3d --push hf-hub:me/h8-l
     """
+    from replication.plan.nodes import seed_folder
+
     if to is None and push is None:
         raise VitrailError(
             "nowhere to export to: give --to FOLDER, --push hf-hub:USER/NAME, or both"
@@ -92,6 +93,7 @@ def _write(trained: Path, folder: Path, seed: int, source: str) -> None:
     from replication.engine.model import load_weights
     from replication.plan.datasets import find, load_registry
     from replication.plan.kinds import parse_recipe
+    from replication.plan.nodes import WEIGHTS
     from replication.plan.schema import read_mapping
     from vitrail.files import sha256
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from timm.models.vision_transformer import Block
@@ -17,6 +17,9 @@ from vitrail.measures.context import Context, Trained, Values, passes
 from vitrail.octic.group import ELEMENTS, INVERSE_FOURIER, act, isotypic, on_planes, transform
 from vitrail.octic.layers import OcticBlock, OcticLinear
 from vitrail.octic.quarters import OcticPatchEmbed
+
+if TYPE_CHECKING:
+    from vitrail.recipes import ModelRecipe
 
 # E row by row: its two rows share a matrix, which then stands twice on the diagonal.
 BY_ROWS = torch.eye(8, dtype=torch.float64)[[0, 1, 2, 3, 4, 6, 5, 7]]
@@ -189,7 +192,7 @@ def cayley(context: Context, image_size: int = 80, patch_size: int = 8) -> Value
 
 
 @passes(0)
-def learned_filters(trained: Trained, components: int = 16) -> Values:
+def learned_filters(trained: Trained[ModelRecipe], components: int = 16) -> Values:
     """Take the principal components of the filters that a model learned (octic, App. C.1, Fig. 6).
 
     They are taken about zero: the group turns a filter of A2, B1, B2 or E into its negative.

@@ -109,7 +109,6 @@ def test_what_counts_and_decides_no_number_draws_fetches_or_is_a_command(measure
         "vitrail.__main__",
         "vitrail.recipes",  # types, imported for the type checker alone
         "vitrail.segmentation.tools",
-        "vitrail.shift.equivariance",  # used in tests, and by whoever adds a layer
         "vitrail.style",  # of figures
     }
 
