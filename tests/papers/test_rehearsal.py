@@ -9,7 +9,7 @@ from tests.checkout import ROOT
 PAPERS = ["octic", "position", "shift", "variance"]
 # What a training is cut down by; `version` is the miniature's, sha256 that of the same file.
 CUT = {"schedule.epochs", "schedule.warmup_epochs", "schedule.steps", "schedule.warmup_steps"}
-CUT |= {"schedule.save_teacher_steps", "batch.size", "batch.micro"}
+CUT |= {"schedule.planned_steps", "schedule.save_teacher_steps", "batch.size", "batch.micro"}
 OF_A_CPU = {"precision", "compile"}
 OF_FILES = {"data.dataset", "model.pretrained"}
 OF_THE_LARGEST = {"model.args.depth", "model.args.octic_depth"}

@@ -152,7 +152,7 @@ def test_rows_that_the_paper_lacks_are_priced_apart_where_a_scale_leaves_them_ou
         """The runs to train, the hours of all runs and of ours, and whether they are counted."""
         found = json.loads(vitrail("plan", "tiny_table1", "--scale", "full", "--json").out)
         ours = found["training_hours_of_ours"]
-        number = found["jobs"]["train"]["missing"]
+        number = found["nodes"]["train"]["missing"]
         return number, found["training_hours"]["all"][1], ours["all"][1], ours["counted"]
 
     number, hours, of_ours, counted = planned()
