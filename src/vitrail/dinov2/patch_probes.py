@@ -78,7 +78,7 @@ def patch_segmentation(
         distance, 0 for cosine), as chosen; ``images``.
     """
     classes, device = trained.reads.classes, trained.device
-    shown = {split: MaskedImages(trained, split) for split in ("train", "val")}
+    shown = {split: ProbedImages(trained, split) for split in ("train", "val")}
     count = len(shown["train"])
     generator = torch.Generator().manual_seed(derive("patch probe", trained.seed))
     order = torch.randperm(count, generator=generator).tolist()
@@ -174,7 +174,7 @@ def mean_iou(predicted: Tensor, truth: Tensor, classes: int) -> float:
     return 100 * (both / either)[either > 0].mean().item()
 
 
-class MaskedImages(Dataset[tuple[Tensor, Tensor]]):
+class ProbedImages(Dataset[tuple[Tensor, Tensor]]):
     """Images ``(3, S, S)`` and masks ``(S, S)`` uint8 of a split, squashed to the recipe's side."""
 
     def __init__(self, trained: Trained[DINOv2Recipe], split: Split) -> None:

@@ -65,7 +65,7 @@ def _steps(transform: Transform) -> Iterator[Step]:
         yield from [step.pad, step.cut] if isinstance(step, SteppedCrop) else [step]
 
 
-class Stage:
+class ImageSteps:
     """Steps on several images: each by itself, but for the last that make tensors of PIL images."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
@@ -99,7 +99,7 @@ class KeptSamples(TrainingSamples):
     ) -> None:
         super().__init__(dataset, transform, seed, repeats)
         fixed, drawn = split(transform)
-        self.fixed, self.drawn, self.draws = Stage(fixed), Stage(drawn), bool(drawn)
+        self.fixed, self.drawn, self.draws = ImageSteps(fixed), ImageSteps(drawn), bool(drawn)
         self.kept: Kept = {} if kept is None else kept
 
     def __getitems__(self, keys: Sequence[Key]) -> list[tuple[Tensor, int]]:
