@@ -18,7 +18,7 @@ from replication.plan.recipe import EpochTraining
 from replication.trained import require_own_weights
 from vitrail import recipes
 from vitrail.errors import VitrailError
-from vitrail.images.opening import opened_once
+from vitrail.images.opening import opened_once, splits_by_seed
 from vitrail.measures.context import Context, Described, Trained, without_tf32
 from vitrail.naming import import_function
 from vitrail.provenance import provenance
@@ -38,7 +38,8 @@ PROTOCOLS: dict[str, Any] = {
 def take(node: MeasurementNode) -> dict[str, Any]:
     """Take a measurement on all its seeds; return the outcome of its node.
 
-    That is ``values`` of each seed, the digest of the ``code``, the SHA-256 of the ``weights`` of
+    That is ``values`` of each seed, ``drawn_by_seed``, which says that each seed was judged on
+    images of its own, the digest of the ``code``, the SHA-256 of the ``weights`` of
     each seed, and ``provenance``: where and when.
 
     Raises:
@@ -67,8 +68,11 @@ def take(node: MeasurementNode) -> dict[str, Any]:
             if node.run is not None:
                 trained = require_own_weights(node.run, seed)
                 weights[str(seed)] = trained.outcome["sha256"][str(seed)]
+    measured = node.datasets or node.reads[:1]
+    drawn = bool(measured) and all(map(splits_by_seed, measured))
     return {
         "values": values,
+        "drawn_by_seed": drawn,
         "code": code,
         "weights": weights,
         "provenance": {**origin, "wall_seconds": round(time.monotonic() - start, 3)},

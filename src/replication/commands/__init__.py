@@ -1,6 +1,6 @@
 """The commands of the apparatus, each in the module of its name; `steps` has those of the graph."""
 
 MODULES = (
-    *("plan", "doctor", "show", "why", "status", "verify", "publish", "curves", "export"),
+    *("plan", "doctor", "show", "why", "status", "verify", "publish", "curves", "export", "search"),
     "steps",
 )

@@ -68,7 +68,7 @@ def claims_of_paper(catalog: Catalog, paper: Paper, folder: Path) -> pd.DataFram
     """A paper's claims, judged on the results of one folder."""
     nodes = {name: catalog.rendering_node(artifact) for name, artifact in paper.artifacts.items()}
     tables = {name: cells_of(node, folder) for name, node in nodes.items()}
-    return evaluate(paper.claims, tables, nodes)
+    return evaluate(paper.claims, tables, nodes, paper.standings)
 
 
 def altered_files(node: RenderingNode) -> list[Path]:

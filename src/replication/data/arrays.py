@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from torchvision import datasets
 
 from vitrail.images.loading import Pictures
-from vitrail.images.opening import Split, stratified_split, stream
+from vitrail.images.opening import Split, members, stratified_split, stream
 
 ARRAYS = {
     ("numpy", "dtype"),
@@ -67,7 +67,7 @@ def scans(split: Split) -> tuple[np.ndarray, np.ndarray]:
     """Return the digit scans of a split, (N, 8, 8) float32 in 0..1, and their labels, (N,) int."""
     bundled = load_digits()
     train, val = stratified_split(bundled.target.tolist(), TRAIN_FRACTION)
-    chosen = train if split == "train" else val
+    chosen = members(train, val, split)
     return (bundled.images[chosen] / 16).astype(np.float32), bundled.target[chosen]
 
 

@@ -2,14 +2,17 @@
 
 A claim is judged on what was measured here, never on what was printed. It is held or contrary if
 the difference is larger than its 95 % interval, else undecided; without its cells it is "not run".
-A difference without an interval decides a claim on an exact number or a construction, where
-nothing varies, and leaves an empirical claim or one on times undecided.
+An empirical claim is "not tested" where a gate is closed (`replication.evidence.gates`). A
+difference without an interval decides a claim on an exact number or a construction, where nothing
+varies, and leaves an empirical claim or one on times undecided.
 
 Of many effects that are not there one in twenty would be decided by chance. So an empirical claim
 is decided only if its q-value, too, is below 5 %: its p-value, adjusted by Benjamini and Hochberg
-(1995) over the empirical claims of its paper, those on the same numbers counted once.
+(1995) over the tested empirical claims of its paper, those on the same numbers counted once.
 
-Cells that score the same images under as many seeds are paired: the variance of the difference is
+Where each seed draws images of its own, as it does of most stand-ins, two cells are compared seed
+by seed: Student's interval of the differences covers the draw of weights, order and images. Other
+cells that score the same images under as many seeds are paired: the variance of the difference is
 that over seeds of its mean over images, plus that over images of its mean over seeds, each by the
 number of its means, with the degrees of freedom of Welch and Satterthwaite. The sum counts what is
 particular to one seed and one image twice. Images are taken as independent; where several are
@@ -32,15 +35,18 @@ from replication.evidence.comparison import (
     difference_of_means,
     mean_of_pairs,
 )
+from replication.evidence.gates import closed, printed_effect
 from replication.plan.claims import EVERY_ROW, Claim, Key, Place
 from replication.plan.recipe import short_hash
 from vitrail.scores import unpack
 
 if TYPE_CHECKING:
     from replication.plan.nodes import RenderingNode, ShownCell
+    from replication.plan.paper import Printed
+    from replication.plan.searches import Standing
 
-STATUSES = ("held", "contrary", "undecided", "not run")
-WORST_FIRST = ("contrary", "undecided", "held")
+STATUSES = ("held", "contrary", "undecided", "not tested", "not run")
+WORST_FIRST = ("not tested", "contrary", "undecided", "held")
 COLUMNS = [
     *("id", "kind", "statement", "source", "status", "left", "right", "margin", "p", "q"),
     *("stand_in", "of_hardware", "evidence", "detail"),
@@ -48,12 +54,14 @@ COLUMNS = [
 
 Tables = Mapping[str, pd.DataFrame]
 Measured = Mapping[Key, Mapping[Any, Any]]  # the tidy cells
+Standings = Mapping[str, "Standing"]
 
 
 class Side(NamedTuple):
     """One side of a relation: a measured number with its spread over seeds, or a constant.
 
     `scores`, (seeds, images), are those of the images of `dataset`; a constant has a single 0.
+    `by_seed` are the numbers under each seed where each draws images of its own, else empty.
     `number` says what was measured: of trained models the recipe, the images and the quantity,
     which several measurements may take; else the measurement and what it calls the value.
     """
@@ -64,12 +72,21 @@ class Side(NamedTuple):
     scores: np.ndarray | None = None
     dataset: str = ""
     number: str = ""
+    by_seed: tuple[float, ...] = ()
+    recipe_hash: str = ""
+    printed: Printed | None = None
 
 
 def evaluate(
-    claims: Sequence[Claim], tables: Tables, artifacts: Mapping[str, RenderingNode]
+    claims: Sequence[Claim],
+    tables: Tables,
+    artifacts: Mapping[str, RenderingNode],
+    standings: Standings | None = None,
 ) -> pd.DataFrame:
     """Judge claims on tidy cells, by artifact; one row for each claim, columns `COLUMNS`.
+
+    `standings` say how the models of recipes stand, by the recipes' hashes; without them, as where
+    a scale searches nothing, every claim is tested.
 
     Of a claim on every row, `left` and `right` are those of the row that decides. `stand_in` says
     that a cell is not the paper's own, `of_hardware` that one is a time or memory; `evidence` is
@@ -85,16 +102,17 @@ def evaluate(
         for name, artifact in artifacts.items()
         for cell in artifact.cells
     }
-    judged = [_evaluate(claim, measured, cells) for claim in claims]
+    judged = [_evaluate(claim, measured, cells, standings) for claim in claims]
     return _counting_chance(pd.DataFrame(judged, columns=COLUMNS))
 
 
 def _counting_chance(claims: pd.DataFrame) -> pd.DataFrame:
     """Fill `q`, and leave undecided what many comparisons decide by chance."""
-    distinct = claims.dropna(subset="p").groupby("evidence")["p"].max()
+    tested = claims["p"].where(claims["status"] != "not tested")
+    distinct = tested.groupby(claims["evidence"]).max().dropna()
     if distinct.empty:
         return claims
-    q = claims["evidence"].map(adjusted(distinct)).where(claims["p"].notna())
+    q = claims["evidence"].map(adjusted(distinct)).where(tested.notna())
     by_chance = (q >= 1 - CONFIDENCE) & claims["status"].isin(["held", "contrary"])
     told = claims["detail"] + [f" q = {known:.2g}." for known in q]
     return claims.assign(
@@ -110,19 +128,26 @@ def adjusted(p: pd.Series) -> pd.Series:
     return (falling * len(p) / np.arange(len(p), 0, -1)).cummin()
 
 
-def _evaluate(claim: Claim, measured: Measured, cells: Mapping[Key, ShownCell]) -> dict[str, Any]:
+def _evaluate(
+    claim: Claim,
+    measured: Measured,
+    cells: Mapping[Key, ShownCell],
+    standings: Standings | None,
+) -> dict[str, Any]:
     common = claim.model_dump(include={"id", "kind", "statement", "source", "margin"})
     places = (claim.left, claim.right)
     sides = {
         row: [_side(place, row, measured, cells) for place in places]
         for row in _rows(claim, measured)
     }
-    tested = {row: (left, right) for row, (left, right) in sides.items() if left and right}
-    missing = [row for row in sides if row not in tested]
-    if not tested:
+    found = {row: (left, right) for row, (left, right) in sides.items() if left and right}
+    missing = [row for row in sides if row not in found]
+    if not found:
         detail = f"Not run: {', '.join(missing) or claim.left.artifact}."
         flags = {"stand_in": False, "of_hardware": False}
         return {**common, "status": "not run", "detail": detail, **flags}
+    gates = {row: _gate(claim, pair, standings) for row, pair in found.items()}
+    tested = {row: pair for row, pair in found.items() if not gates[row]} or found
     ranks = {
         row: (WORST_FIRST.index(_status(claim, *pair)), _slack(claim, *pair))
         for row, pair in tested.items()
@@ -132,6 +157,12 @@ def _evaluate(claim: Claim, measured: Measured, cells: Mapping[Key, ShownCell]) 
     text = _difference(left, right)
     decides = f"Of {len(tested)} rows, {worst} decides: " if claim.left.row == EVERY_ROW else ""
     left_out = f" Not run: {', '.join(missing)}." if missing else ""
+    left_out += _too_wide(claim, left, right) if not gates[worst] else ""
+    of_rows = {row: gate for row, gate in gates.items() if gate}
+    if gates[worst]:
+        left_out += f" Not tested: {gates[worst]}."
+    elif of_rows:
+        left_out += f" Not tested: {'; '.join(f'{row} ({gate})' for row, gate in of_rows.items())}."
     used = [
         cells.get(place.key(row)) if isinstance(place, Place) else place
         for row in tested
@@ -139,7 +170,7 @@ def _evaluate(claim: Claim, measured: Measured, cells: Mapping[Key, ShownCell]) 
     ]
     return {
         **common,
-        "status": WORST_FIRST[ranks[worst][0]],
+        "status": "not tested" if gates[worst] else WORST_FIRST[ranks[worst][0]],
         "left": left.value,
         "right": right.value,
         "stand_in": any(not getattr(cell, "comparable", True) for cell in used),
@@ -175,7 +206,38 @@ def _side(
     trained = (found["recipe_hash"], found["dataset"], found["metric"])
     untrained = (found["measurement"], shown.key if shown else "")
     number = " ".join(map(str, trained if found["recipe_hash"] else untrained))
-    return Side(found["measured"], found["std"], found["n_seeds"], scores, found["dataset"], number)
+    drawn = found["by_seed"].split() if found["drawn_by_seed"] == "yes" else ()
+    return Side(
+        found["measured"],
+        found["std"],
+        found["n_seeds"],
+        scores,
+        found["dataset"],
+        number,
+        tuple(map(float, drawn)),
+        found["recipe_hash"] or "",
+        shown.printed if shown else None,
+    )
+
+
+def _gate(claim: Claim, sides: tuple[Side, Side], standings: Standings | None) -> str:
+    """Why an empirical claim on trained models is not tested; "" where it is."""
+    trained = [side for side in sides if side.recipe_hash]
+    if claim.kind != "empirical" or standings is None or not trained:
+        return ""
+    models = (standings.get(side.recipe_hash) for side in trained)
+    return closed(claim, models, [side.printed for side in sides if side.printed])
+
+
+def _too_wide(claim: Claim, left: Side, right: Side) -> str:
+    """Say if the interval could not show twice the printed effect, which would need more seeds."""
+    known = uncertainty(left, right)
+    effect = printed_effect([side.printed for side in (left, right) if side.printed])
+    if claim.relation not in ("above", "below") or not known or effect is None:
+        return ""
+    if known.half_width <= 2 * abs(effect[0]):
+        return ""
+    return f" Too wide to see twice the printed effect, {effect[0]:+.3g}."
 
 
 def _numbers(sides: tuple[Side, Side]) -> list[Any]:
@@ -217,7 +279,8 @@ def _difference(left: Side, right: Side) -> str:
     text = f"{left.value:.6g} against {right.value:.6g}, a difference of {difference:+.3g}"
     if (known := uncertainty(left, right)) is None:
         return text
-    paired = image_differences(left, right)
+    drawn = seed_differences(left, right) is not None
+    paired = None if drawn else image_differences(left, right)
     over = ["seeds"] * (paired is None or len(paired) > 1) + ["images"] * (paired is not None)
     return f"{text} ± {known.half_width:.2g} (95 % over {' and '.join(over)})"
 
@@ -225,9 +288,12 @@ def _difference(left: Side, right: Side) -> str:
 def uncertainty(left: Side, right: Side) -> Uncertainty | None:
     """What is known of the difference, as the module explains it; None if nothing is.
 
-    With scores by image it is in points of percent, also of single runs. Without, a single run
+    Where each seed draws images of its own, it is that of the differences of the seeds. With scores
+    by image it is in points of percent, also of single runs. Without, a single run
     shares the other side's spread, and a constant has none.
     """
+    if (differences := seed_differences(left, right)) is not None:
+        return mean_of_pairs(differences[:, None])
     if (paired := image_differences(left, right)) is not None:
         return mean_of_pairs(100 * paired)
     several, other = (left, right) if left.n_seeds > 1 else (right, left)
@@ -236,6 +302,20 @@ def uncertainty(left: Side, right: Side) -> Uncertainty | None:
     if other.n_seeds < 2 and math.isnan(other.std):
         return difference_of_means(several.n_seeds, several.std, 1, None)
     return difference_of_means(several.n_seeds, several.std, max(other.n_seeds, 2), other.std)
+
+
+def seed_differences(left: Side, right: Side) -> np.ndarray | None:
+    """The differences under each seed (seeds,); None unless the seeds draw images of their own.
+
+    A constant on the right is the same under every seed.
+    """
+    if not left.by_seed or len(left.by_seed) < 2:
+        return None
+    if not right.recipe_hash and not right.by_seed and right.n_seeds == 1:
+        return np.array(left.by_seed) - right.value
+    if len(right.by_seed) != len(left.by_seed):
+        return None
+    return np.array(left.by_seed) - np.array(right.by_seed)
 
 
 def image_differences(left: Side, right: Side) -> np.ndarray | None:

@@ -32,6 +32,7 @@ COLUMNS = [
     *("measured", "std", "n_seeds", "ci_low", "ci_high"),
     *("paper_value", "paper_std", "difference", "verdict"),
     *("scale", "dataset", "device", "recipe_hash", "commit", "measurement", "source"),
+    "drawn_by_seed",  # "yes" where each seed was judged on images of its own
     "by_seed",  # the number under each seed that has one, separated by spaces
     "by_image",  # what `vitrail.scores` unpacks; empty where nothing is known of single images
 ]
@@ -261,6 +262,7 @@ def _tidy_row(artifact: RenderingNode, cell: ShownCell, measurements: Measured) 
             " ".join(scores) if all(isinstance(score, str) for score in scores) else ""
         )
         row["measurement"] = known.get("sha256")
+        row["drawn_by_seed"] = "yes" if known.get("drawn_by_seed") else ""
     if cell.printed:
         value = cell.printed.value
         row |= {"paper_value": value, "paper_std": cell.printed.std}

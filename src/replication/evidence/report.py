@@ -102,7 +102,7 @@ def results_of(
     for paper in node.papers:
         own = nodes[paper.name]
         cells = {name: cells_of(artifact, folder) for name, artifact in own.items()}
-        claims = evaluate(paper.claims, cells, own)
+        claims = evaluate(paper.claims, cells, own, paper.standings)
         artifacts = [_artifact(own[name], cells[name], folder) for name in own]
         judged = [{str(name): claim[name] for name in claim} for claim in claims.to_dict("records")]
         papers.append(PaperResults(paper, artifacts, judged, count_evidence(claims)))

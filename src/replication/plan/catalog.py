@@ -58,6 +58,7 @@ from replication.plan.paper import (
 from replication.plan.recipe import short_hash
 from replication.plan.resolution import PaperAtScale
 from replication.plan.schema import Delta, load
+from replication.plan.searches import Standing
 from replication.plan.settings import Resources, Settings, load_scale, load_settings
 from replication.plan.weights import REGISTRY, find_weights, load_weights_registry
 from vitrail.errors import VitrailError, require_known
@@ -278,6 +279,14 @@ class Paper(PaperAtScale):
         made = (self._artifact(name, specs[name]) for name in self.artifact_names)
         return {artifact.name: artifact for artifact in made if artifact.measurements}
 
+    @functools.cached_property
+    def standings(self) -> dict[str, Standing] | None:
+        """How the models of the recipes stand, by the recipes' hashes; None without searches."""
+        if not self.searches.groups:
+            return None
+        known = {run.recipe.hash: self.standing(name) for name, run in self._runs.items()}
+        return {digest: standing for digest, standing in known.items() if standing}
+
     def run(self, name: str) -> Run:
         """The run of a recipe; raises VitrailError if it is unknown, or a recipe is not valid."""
         self.require(name)
@@ -300,7 +309,9 @@ class Paper(PaperAtScale):
             described_only = spec.on == "paper"
             on = self._as_run(recipe, self.printed(recipe)) if described_only else self.run(recipe)
         run, described = (on, None) if spec.on == "run" else (None, on)
-        seeds = tuple(range(spec.seeds)) if spec.seeds else (run.seeds if run else (0,))
+        first = self.scale.first_seed if run else 0
+        several = tuple(range(first, first + (spec.seeds or 1)))
+        seeds = run.seeds if run and not spec.seeds else several
         if run and not set(seeds) <= set(run.seeds):
             raise VitrailError(
                 f"{where}: measure '{name}' wants {len(seeds)} seeds and recipe '{run.name}' has "
@@ -364,7 +375,7 @@ class Paper(PaperAtScale):
             name=name,
             recipe=recipe,
             info=find(recipe.data.dataset, self.datasets),
-            seeds=tuple(range(seeds)),
+            seeds=tuple(range(self.scale.first_seed, self.scale.first_seed + seeds)),
             seeds_per_training=seeds_per_training,
             folder=self._runs_root / self.name / f"{name}-{recipe.hash}",
             source=source,
@@ -842,6 +853,7 @@ def _reported(paper: Paper) -> ReportedPaper:
         **{name: getattr(paper.info, name) for name in ("title", "authors", "venue", "url")},
         deviations=deviations.read_text(encoding="utf-8") if deviations.is_file() else "",
         claims=paper.claims,
+        standings=paper.standings,
     )
 
 

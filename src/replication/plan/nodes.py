@@ -25,6 +25,7 @@ from replication.plan.kinds import AnyRecipe
 from replication.plan.paper import Printed, ShownColumn
 from replication.plan.recipe import short_hash
 from replication.plan.schema import Strict, parse
+from replication.plan.searches import Standing
 from replication.plan.settings import Resources
 from vitrail.errors import VitrailError
 from vitrail.files import atomic_path
@@ -311,6 +312,9 @@ class ReportedPaper(Strict):
     url: str
     deviations: str
     claims: tuple[Claim, ...]
+    standings: dict[str, Standing] | None = Field(
+        None, description="how models stand, by their recipes' hashes; null: nothing is searched"
+    )
 
 
 class ReportNode(Node):

@@ -30,6 +30,7 @@ from replication.plan.schema import (
     refuse_unmatched,
     with_bases,
 )
+from replication.plan.searches import SearchGroup
 from replication.plan.settings import RunSettings
 from vitrail.errors import VitrailError, did_you_mean, require_known
 
@@ -297,6 +298,9 @@ class PaperScale(Strict):
     recipes: dict[str, Delta] = Field({}, description="recipes -> what is laid over them")
     runs: dict[str, RunSettings] = Field({}, description="recipes -> their seeds and resources")
     measures: dict[str, MeasureDelta] = Field({}, description="measures -> what changes of them")
+    searches: tuple[SearchGroup, ...] = Field(
+        (), description="recipes whose learning rate was searched; the last file's count"
+    )
     artifacts: tuple[str, ...] | None = Field(None, description="those that exist; else all")
     without: tuple[str, ...] = Field(
         (),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from replication.plan.schema import Delta, Placed, Strict
+from replication.plan.schema import Delta, Placed, Strict, merge
 from vitrail.images.counting import steps_per_epoch
 from vitrail.naming import HUBS
 
@@ -45,6 +45,8 @@ class Training(Strict, ABC):
     usage: ClassVar[str]  # Markdown of a model card: how to open the model at {source}
     exported: ClassVar[tuple[str, ...]] = ()  # files of a run's folder to export; else timm's
     counted_ahead: ClassVar[bool] = False  # its models take seconds to build: kept in a file
+    rate: ClassVar[tuple[str, ...]] = ("optimizer", "lr")  # where its peak learning rate stands
+    score: ClassVar[tuple[str, str]]  # the measure by which a search judges its models, and the key
 
     if TYPE_CHECKING:  # each kind declares them in its own order, which its files are written in
         task: str
@@ -86,6 +88,17 @@ class Training(Strict, ABC):
     def at_size(self, factor: float) -> Self:
         """Return the recipe for images of `factor` times the side, where it says their size."""
         return self
+
+    def with_rate(self, rate: float) -> Self:
+        """Return the recipe with another peak learning rate."""
+        return self._with(placed_at(self.rate, rate))
+
+    @abstractmethod
+    def longer(self, factor: int) -> Self:
+        """Return the recipe of `factor` times the steps, its schedule stretched to them."""
+
+    def _with(self, changes: Mapping[str, Any]) -> Self:
+        return self.model_validate(merge(self.model_dump(exclude_unset=True), changes))
 
     @classmethod
     def derived(cls, written: Delta, root: Path) -> Placed:
@@ -294,6 +307,8 @@ class TimmTraining(Training):
 class EpochTraining(TimmTraining):
     """A training over epochs of a dataset, by timm's optimisers and schedules."""
 
+    score: ClassVar[tuple[str, str]] = ("vitrail.measures.accuracy:accuracy", "top1")
+
     task: str
     model: Model
     data: Data
@@ -303,6 +318,12 @@ class EpochTraining(TimmTraining):
     batch: Batch
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
 
+    def longer(self, factor: int) -> Self:
+        """As `Training.longer`."""
+        schedule = self.schedule
+        stretched = {name: factor * getattr(schedule, name) for name in ("epochs", "warmup_epochs")}
+        return self._with({"schedule": stretched})
+
     def steps(self, train_images: int) -> int:
         """Optimiser steps of a training; `batch.drop_last` says if those of short batches count."""
         batch = self.batch
@@ -311,6 +332,14 @@ class EpochTraining(TimmTraining):
     def images(self, train_images: int) -> int:
         """Epochs x images."""
         return self.schedule.epochs * train_images
+
+
+def placed_at(path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return nested dictionaries in which `value` stands under the keys of `path`."""
+    for key in reversed(path):
+        value = {key: value}
+    nested: dict[str, Any] = value
+    return nested
 
 
 def canonical_json(value: Any) -> str:

@@ -15,6 +15,7 @@ from replication.plan.claims import read_claims
 from replication.plan.datasets import DatasetInfo, find
 from replication.plan.kinds import KINDS, AnyRecipe, parse_recipe
 from replication.plan.paper import ArtifactsFile, Delta, MeasureSpec, PaperScale, RecipesFile
+from replication.plan.recipe import placed_at
 from replication.plan.schema import (
     Placed,
     StandIns,
@@ -27,6 +28,7 @@ from replication.plan.schema import (
     read_with_bases,
     refuse_unmatched,
 )
+from replication.plan.searches import Searches, Standing, read_found
 from replication.plan.settings import RunSettings, Scale, known_scales
 from vitrail.errors import VitrailError, did_you_mean, require_known
 
@@ -49,6 +51,7 @@ class PaperAtScale:
         """Read the files, or raise VitrailError where one is wrong or names what there is not."""
         self.folder, self.scale, self.datasets, self.root = folder, scale, datasets, root
         self.recipes_path, self.artifacts_path = folder / "recipes.yaml", folder / "artifacts.yaml"
+        self.searched_path = folder / "searched.csv"
         written = load(RecipesFile, self.recipes_path)
         self.recipes, self._ours = written.expand(str(self.recipes_path)), written.ours
         self.artifacts_file = ArtifactsFile.read(self.artifacts_path)
@@ -74,7 +77,19 @@ class PaperAtScale:
         return self._recipe(name, self.values(name))
 
     def values(self, name: str) -> Placed:
-        """What is written of a recipe at this scale, with the origin of each value."""
+        """What a recipe is at this scale, with the origin of each value.
+
+        That is what is written of it, and the rate that its search has found.
+        """
+        written = self._written(name)
+        if (found := self.searched_rate(name)) is None:
+            return written
+        place = f"{self.searched_path}: the best of its search"
+        rate = placed_at(KINDS[written["task"]].rate, found)
+        return merge(written, _all_placed(rate, place))
+
+    def _written(self, name: str) -> Placed:
+        """What is written of a recipe at this scale."""
         self.require(name)
         written = merge(self.recipes[name], *self._matching("recipes", name))
         dataset, stand_ins = self._dataset(name, written), self.stand_ins
@@ -82,6 +97,31 @@ class PaperAtScale:
             place = place_of(stand_ins, dataset) or ""
             written = merge(written, {"data": _placed("dataset", stand_ins[dataset], place)})
         return self._completed(name, written)
+
+    @functools.cached_property
+    def searches(self) -> Searches:
+        """The searches of this scale, with what they have found."""
+        groups = [layer.searches for layer in self.layers.values() if layer.searches]
+        found = read_found(self.searched_path) if groups else {}
+        return Searches(groups[-1] if groups else (), found)
+
+    def searched(self, name: str) -> tuple[AnyRecipe, DatasetInfo]:
+        """A recipe as it is searched, and its dataset: with the rate that is written."""
+        recipe = self._recipe(name, self._written(name))
+        return recipe, find(recipe.data.dataset, self.datasets)
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def searched_rate(self, name: str) -> float | None:
+        """The best rate of the search that covers a recipe; None without one, or before it ends."""
+        searched = self.searches.covering(name)
+        return self.searches.best_rate(searched, *self.searched(searched)) if searched else None
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def standing(self, name: str) -> Standing | None:
+        """How the model stands that a recipe trains, or that it starts from, by its search."""
+        trained = (name, *self.sources(name))[-1]
+        searched = self.searches.covering(trained)
+        return self.searches.standing(searched, *self.searched(searched)) if searched else None
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def as_printed(self, name: str) -> bool:
@@ -187,6 +227,10 @@ class PaperAtScale:
                 refuse_unmatched(f"{path}: recipe", patterns, self.recipes)
             for patterns in layer.measures:
                 refuse_unmatched(f"{path}: measure", patterns, measures)
+            for group in layer.searches:
+                for searched, patterns in group.of.items():
+                    require_known(f"{path}: searches: recipe", searched, self.recipes)
+                    refuse_unmatched(f"{path}: searches: recipe", patterns, self.recipes)
             for name in layer.artifacts or ():
                 refuse_unmatched(f"{path}: artifact", name, artifacts)
         named = {name for measure in measures.values() for name in measure.datasets}
@@ -230,6 +274,15 @@ class PaperAtScale:
 
 def _placed(key: str, value: Any, place: str) -> Placed:
     return Placed({key: value}, {key: place})
+
+
+def _all_placed(values: Mapping[str, Any], place: str) -> Placed:
+    """Nested mappings whose keys were all written at one place."""
+    nested = {
+        key: _all_placed(value, place) if isinstance(value, dict) else value
+        for key, value in values.items()
+    }
+    return Placed(nested, dict.fromkeys(nested, place))
 
 
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

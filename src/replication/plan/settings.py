@@ -64,7 +64,9 @@ class Resources(Strict):
 class RunSettings(Strict):
     """How often a recipe is run, how its trainings are watched, and what its nodes ask for."""
 
-    seeds: PositiveInt = Field(1, description="runs of each recipe, seeded 0, 1, ...")
+    seeds: PositiveInt = Field(
+        1, description="runs of each recipe, seeded by one number after the other"
+    )
     seeds_per_training: PositiveInt = Field(1, description="runs that one training does in turn")
     validate_every: PositiveInt | None = Field(
         None,
@@ -100,6 +102,9 @@ class Scale(RunSettings):
     checkpoint_minutes: PositiveFloat = 10
     extensions: bool = Field(
         True, description="whether recipes of rows that the papers lack (`ours`) are run"
+    )
+    first_seed: NonNegativeInt = Field(
+        0, description="of the runs: a scale that begins elsewhere draws what no other has seen"
     )
     datasets: StandIns = Field({}, description="dataset -> the one that stands in for it")
 

@@ -1,8 +1,11 @@
-"""How many optimiser steps an epoch has: one formula, for those who plan and those who train."""
+"""How many images and optimiser steps there are: one rule, for those who plan and who train."""
 
 from __future__ import annotations
 
 from vitrail.errors import VitrailError
+
+FIFTH = 5
+"""Of what a search of learning rates trains on, every fifth is held out to judge it."""
 
 
 def steps_per_epoch(images: int, size: int, drop_last: bool = True) -> int:

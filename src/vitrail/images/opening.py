@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
 from vitrail.errors import VitrailError
+from vitrail.images.counting import FIFTH
 from vitrail.naming import import_function
 
 if TYPE_CHECKING:
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
     from vitrail.recipes import DatasetFiles
 
+M = TypeVar("M")
 Split = Literal["train", "val"]
 SPLITS: tuple[Split, ...] = ("train", "val")
 
 
+_holding_out: ContextVar[bool] = ContextVar("holding_out", default=False)
 _opened: ContextVar[dict[tuple[Any, ...], Dataset[Any]] | None] = ContextVar("opened", default=None)
 
 
@@ -110,6 +113,30 @@ def stratified_split(labels: Sequence[int], train_fraction: float) -> tuple[list
     return sorted(train), sorted(val)
 
 
-def stream(name: str, split: Split) -> np.random.RandomState:
-    """Return the random numbers of one split of a stand-in, which never change (NEP 19)."""
-    return np.random.RandomState(zlib.crc32(f"{name}/{split}".encode()))
+def stream(name: str, split: Split, seed: int = 0) -> np.random.RandomState:
+    """Return the random numbers of one split of a stand-in, which never change (NEP 19).
+
+    Each seed draws another composition.
+    """
+    drawn = f"/{seed}" if seed else ""
+    return np.random.RandomState(zlib.crc32(f"{name}/{split}{drawn}".encode()))
+
+
+@contextmanager
+def holding_out() -> Iterator[None]:
+    """Have stand-ins compose both splits of what they train on: no test source is read.
+
+    While the block runs, `members` divides the training sources: every fifth validates.
+    """
+    token = _holding_out.set(True)
+    try:
+        yield
+    finally:
+        _holding_out.reset(token)
+
+
+def members(train: Sequence[M], val: Sequence[M], split: Split) -> list[M]:
+    """The sources (scans, tiles of photographs) that a split of a stand-in is composed of."""
+    if not _holding_out.get():
+        return list(train if split == "train" else val)
+    return [source for at, source in enumerate(train) if (at % FIFTH == 0) == (split == "val")]

@@ -6,6 +6,7 @@ For stand-ins, and for measurements on natural image statistics without a downlo
 from __future__ import annotations
 
 import functools
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from vitrail.errors import VitrailError
+from vitrail.images.opening import members
 
 if TYPE_CHECKING:
     from vitrail.images.opening import Split
@@ -71,10 +73,12 @@ def tiles(name: str, split: Split, box: Box | None = None, least: int = 1) -> np
     crop that is resized by its box may weigh the row beside it).
     """
     left, top, right, bottom = box or (0, 0, *photo(name).size)
-    cut = (
-        (max(x, left), max(y, top), min(x + TILE, right), min(y + TILE, bottom))
-        for y in range(top // TILE * TILE, bottom, TILE)
-        for x in range(left // TILE * TILE, right, TILE)
-        if ((x + y) // TILE % 3 == 0) == (split == "val")
+    corners = itertools.product(
+        range(top // TILE * TILE, bottom, TILE), range(left // TILE * TILE, right, TILE)
     )
-    return np.array([(x, y, r, b) for x, y, r, b in cut if min(r - x, b - y) >= least])
+    train, val = list[Box](), list[Box]()
+    for y, x in corners:
+        tile = (max(x, left), max(y, top), min(x + TILE, right), min(y + TILE, bottom))
+        if min(tile[2] - tile[0], tile[3] - tile[1]) >= least:
+            (train if (x + y) // TILE % 3 else val).append(tile)
+    return np.array(members(train, val, split))

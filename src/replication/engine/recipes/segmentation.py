@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt
 
@@ -81,6 +81,11 @@ class SegmentationRecipe(Training):
     usage: ClassVar[str] = OF_MMSEG
     exported: ClassVar[tuple[str, ...]] = ("config.py", "mmseg.pth")
     counted_ahead: ClassVar[bool] = True
+    rate: ClassVar[tuple[str, ...]] = ("options", "optim_wrapper", "optimizer", "lr")
+    score: ClassVar[tuple[str, str]] = (
+        "replication.engine.segmentation.accuracy:segmentation_accuracy",
+        "mIoU",
+    )
 
     task: Literal["segmentation"] = "segmentation"
     model: Segmenter
@@ -88,6 +93,10 @@ class SegmentationRecipe(Training):
     options: dict[str, Any] = Field({}, description="laid over the whole configuration")
     schedule: Steps
     batch: Whole
+
+    def longer(self, factor: int) -> Self:
+        """As `Training.longer`; the configuration's schedule is stretched to the steps."""
+        return self._with({"schedule": {"steps": factor * self.schedule.steps}})
 
     def steps(self, train_images: int) -> int:
         """As the recipe says, however many images there are."""

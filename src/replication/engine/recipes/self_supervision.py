@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -107,6 +107,12 @@ class StepSchedule(Strict):
         return self
 
 
+STEP_COUNTS = (
+    *("steps", "planned_steps", "warmup_steps"),
+    *("freeze_last_layer_steps", "save_teacher_steps"),
+)
+
+
 class SelfSupervisionRecipe(TimmTraining):
     """Everything that decides a training by DINOv2 but the seed.
 
@@ -117,6 +123,8 @@ class SelfSupervisionRecipe(TimmTraining):
     engine: ClassVar[str] = "replication.engine.dinov2.training"
     builder: ClassVar[str] = "vitrail.dinov2.network"
     hub_task: ClassVar[str] = "image-feature-extraction"
+
+    score: ClassVar[tuple[str, str]] = ("vitrail.dinov2.probes:knn", "top1/20")
 
     task: Literal["self_supervision"] = "self_supervision"
     model: Model
@@ -134,6 +142,14 @@ class SelfSupervisionRecipe(TimmTraining):
     precision: Literal["fp32", "bf16"] = "fp32"
     grad_checkpointing: bool = False
     compile: bool = False
+
+    def longer(self, factor: int) -> Self:
+        """As `Training.longer`; every number of steps is stretched."""
+        schedule = self.schedule
+        counts = {name: getattr(schedule, name) for name in STEP_COUNTS}
+        stretched = {name: factor * count for name, count in counts.items() if count is not None}
+        teacher = {"temperature_steps": factor * self.teacher.temperature_steps}
+        return self._with({"schedule": stretched, "teacher": teacher})
 
     def steps(self, train_images: int) -> int:
         """As the recipe says, however many images there are."""
