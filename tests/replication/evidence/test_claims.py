@@ -10,6 +10,7 @@ import scipy.stats
 from replication.evidence.claims import Side, adjusted, evaluate, uncertainty
 from replication.evidence.comparison import compare, read_cells
 from replication.plan.claims import Claim
+from replication.plan.searches import Standing
 from vitrail.errors import VitrailError
 from vitrail.scores import pack, unpack
 
@@ -300,3 +301,65 @@ def test_scores_survive_the_csv_and_damaged_ones_are_refused(build, tmp_path):
     for damaged in ("1,0", pack([1, 0])[:-4], f"{pack([1, 0])} {pack([1])}"):
         with pytest.raises(VitrailError, match="scores by image are damaged"):
             unpack(damaged)
+
+
+def drawn_by_seed(tables):
+    return {"table1": tables["table1"].assign(drawn_by_seed="yes")}
+
+
+def test_where_each_seed_draws_its_images_cells_are_compared_seed_by_seed(table):
+    ours, base = [92.0, 84.0, 88.5], [90.5, 82.0, 86.5]  # worlds differ more than the models
+    tables = table(A=(ours, base))
+    assert judge(tables, kind="empirical")["status"] == "undecided"
+    result = judge(drawn_by_seed(tables), kind="empirical")
+    assert result["status"] == "held"
+    expected = scipy.stats.ttest_rel(ours, base)
+    assert result["p"] == pytest.approx(expected.pvalue)
+    half = np.ptp(expected.confidence_interval(0.95)) / 2
+    assert f"± {half:.2g} (95 % over seeds)" in result["detail"]
+
+
+def test_seed_by_seed_a_constant_is_the_same_and_other_numbers_of_seeds_are_not_paired():
+    left = Side(91.0, 1.0, 3, by_seed=(90.0, 91.0, 92.0))
+    assert half_width(left, Side(90.0, 0.0, 1)) == pytest.approx(
+        scipy.stats.t.ppf(0.975, 2) / math.sqrt(3)
+    )
+    fewer = Side(90.0, 1.0, 2, by_seed=(89.0, 91.0), recipe_hash="abcd1234")
+    assert half_width(left, fewer) == half_width(left._replace(by_seed=()), fewer)
+
+
+STANDING = Standing(
+    searched="a", rates={1e-3: 80.0}, once=80.0, twice=80.0, floors={}, chance=10.0, images=100
+)
+
+
+def test_a_closed_gate_leaves_an_empirical_claim_untested_and_no_other(table):
+    tables = drawn_by_seed(table(A=([92.0, 92.1, 92.2], [90.0, 90.2, 90.1])))
+    trained, short = {"abcd1234": STANDING}, {"abcd1234": STANDING.model_copy(update={"twice": 85})}
+
+    def status(standings, kind="empirical"):
+        claim = Claim.model_validate({**CLAIM, "kind": kind})
+        return evaluate([claim], tables, {}, standings).iloc[0]
+
+    assert status(None)["status"] == status(trained)["status"] == "held"
+    assert status(short)["status"] == "not tested"
+    assert "training is short: a gains 5.0 points" in status(short)["detail"]
+    assert status({})["status"] == "not tested"
+    assert status(short, kind="construction")["status"] == "held"
+
+
+def test_what_is_not_tested_is_not_among_the_comparisons_that_chance_decides(table):
+    tables = drawn_by_seed(
+        table(
+            A=([92.0, 92.1, 92.2], [90.0, 90.2, 90.1]), B=([91.0, 92.1, 92.2], [90.0, 91.2, 91.1])
+        )
+    )
+    tables["table1"].loc[tables["table1"]["row"] == "B", "recipe_hash"] = "unsearched"
+    place = {side: {**CLAIM[side], "row": "B"} for side in ("left", "right")}
+    claims = [{**CLAIM, "kind": "empirical"}, {**CLAIM, "kind": "empirical", "id": "b", **place}]
+    judged = evaluate(
+        [Claim.model_validate(claim) for claim in claims], tables, {}, {"abcd1234": STANDING}
+    )
+    assert judged["status"].tolist() == ["held", "not tested"]
+    assert judged.loc[0, "q"] == judged.loc[0, "p"]  # the only comparison
+    assert math.isnan(judged.loc[1, "q"])
