@@ -2,5 +2,6 @@
 
 MODULES = (
     *("plan", "doctor", "show", "why", "status", "verify", "publish", "curves", "export", "search"),
+    *("power", "register"),
     "steps",
 )

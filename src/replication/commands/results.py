@@ -15,11 +15,12 @@ import pandas as pd
 
 from replication.evidence.claims import evaluate
 from replication.evidence.comparison import as_measured
-from replication.evidence.report import cells_of
+from replication.evidence.report import cells_of, started_of
 from replication.evidence.tables import read_measured, render
-from replication.ledger import Ledger, Record, parse_record
+from replication.ledger import Ledger, Record, parse_record, read_record
 from replication.plan.catalog import Catalog, Paper, Run
 from replication.plan.nodes import AnyNode, RenderingNode
+from replication.plan.registration import registered
 from vitrail.errors import VitrailError
 
 RECORDS = "nodes.jsonl"
@@ -68,7 +69,12 @@ def claims_of_paper(catalog: Catalog, paper: Paper, folder: Path) -> pd.DataFram
     """A paper's claims, judged on the results of one folder."""
     nodes = {name: catalog.rendering_node(artifact) for name, artifact in paper.artifacts.items()}
     tables = {name: cells_of(node, folder) for name, node in nodes.items()}
-    return evaluate(paper.claims, tables, nodes, paper.standings)
+    started = {}
+    if (times := registered(paper)) is not None:
+        runs = {run.folder: run for artifact in paper.artifacts.values() for run in artifact.runs}
+        records = (path for run in runs.values() for path in run.records)
+        started = started_of(records, read_record)
+    return evaluate(paper.claims, tables, nodes, paper.standings, times, started)
 
 
 def altered_files(node: RenderingNode) -> list[Path]:

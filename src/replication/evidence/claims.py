@@ -49,7 +49,7 @@ STATUSES = ("held", "contrary", "undecided", "not tested", "not run")
 WORST_FIRST = ("not tested", "contrary", "undecided", "held")
 COLUMNS = [
     *("id", "kind", "statement", "source", "status", "left", "right", "margin", "p", "q"),
-    *("stand_in", "of_hardware", "evidence", "detail"),
+    *("stand_in", "of_hardware", "registration", "evidence", "detail"),
 ]
 
 Tables = Mapping[str, pd.DataFrame]
@@ -82,27 +82,29 @@ def evaluate(
     tables: Tables,
     artifacts: Mapping[str, RenderingNode],
     standings: Standings | None = None,
+    registered: Mapping[str, str] | None = None,
+    started: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Judge claims on tidy cells, by artifact; one row for each claim, columns `COLUMNS`.
 
     `standings` say how the models of recipes stand, by the recipes' hashes; without them, as where
-    a scale searches nothing, every claim is tested.
+    a scale searches nothing, every claim is tested. `registered` has the times of the claims that
+    are as they were registered, and `started` those at which the first training of a recipe began:
+    an empirical claim is ``confirmatory`` if it was registered before its trainings began, and else
+    ``exploratory``.
 
     Of a claim on every row, `left` and `right` are those of the row that decides. `stand_in` says
     that a cell is not the paper's own, `of_hardware` that one is a time or memory; `evidence` is
     the same for claims on the same numbers; `p` and `q` are known of empirical claims.
     """
-    measured = {
-        (name, cell["row"], cell["column"]): cell
-        for name, table in tables.items()
-        for cell in table.to_dict("records")
-    }
-    cells = {
-        (name, cell.row, cell.column): cell
-        for name, artifact in artifacts.items()
-        for cell in artifact.cells
-    }
-    judged = [_evaluate(claim, measured, cells, standings) for claim in claims]
+    measured, cells = _by_place(tables), _declared(artifacts)
+    judged = [
+        {
+            **_evaluate(claim, measured, cells, standings),
+            "registration": _registration(claim, measured, registered, started or {}),
+        }
+        for claim in claims
+    ]
     return _counting_chance(pd.DataFrame(judged, columns=COLUMNS))
 
 
@@ -126,6 +128,38 @@ def adjusted(p: pd.Series) -> pd.Series:
     """q-values of p-values: the false discovery rate of Benjamini and Hochberg (1995)."""
     falling = p.sort_values(ascending=False)
     return (falling * len(p) / np.arange(len(p), 0, -1)).cummin()
+
+
+def sides_of(
+    claims: Sequence[Claim], tables: Tables, artifacts: Mapping[str, RenderingNode]
+) -> dict[str, dict[str, tuple[Side, Side]]]:
+    """Both sides of each claim by its id, in every row of which they are measured."""
+    measured, cells = _by_place(tables), _declared(artifacts)
+    return {
+        claim.id: {
+            row: (left, right)
+            for row in _rows(claim, measured)
+            if (left := _side(claim.left, row, measured, cells))
+            and (right := _side(claim.right, row, measured, cells))
+        }
+        for claim in claims
+    }
+
+
+def _by_place(tables: Tables) -> dict[Key, dict[Any, Any]]:
+    return {
+        (name, cell["row"], cell["column"]): cell
+        for name, table in tables.items()
+        for cell in table.to_dict("records")
+    }
+
+
+def _declared(artifacts: Mapping[str, RenderingNode]) -> dict[Key, ShownCell]:
+    return {
+        (name, cell.row, cell.column): cell
+        for name, artifact in artifacts.items()
+        for cell in artifact.cells
+    }
 
 
 def _evaluate(
@@ -179,6 +213,27 @@ def _evaluate(
         "evidence": short_hash([_numbers(pair) for pair in tested.values()]),
         "detail": f"{decides}{text}.{left_out}",
     }
+
+
+def _registration(
+    claim: Claim,
+    measured: Measured,
+    registered: Mapping[str, str] | None,
+    started: Mapping[str, str],
+) -> str:
+    """Whether an empirical claim was fixed before its trainings began; "" where none was."""
+    if claim.kind != "empirical" or registered is None:
+        return ""
+    if (time := registered.get(claim.id)) is None:
+        return "exploratory"
+    hashes = {
+        found["recipe_hash"]
+        for row in _rows(claim, measured)
+        for place in (claim.left, claim.right)
+        if isinstance(place, Place) and (found := measured.get(place.key(row)))
+    }
+    begun = (started.get(digest, "") for digest in hashes if digest)
+    return "confirmatory" if all(time < start for start in begun) else "exploratory"
 
 
 def _rows(claim: Claim, measured: Measured) -> list[str]:

@@ -97,12 +97,13 @@ def results_of(
     nodes: dict[str, dict[str, RenderingNode]] = {paper.name: {} for paper in node.papers}
     for artifact in renderings:
         nodes[artifact.paper][artifact.name] = artifact
+    started = started_of(node.trainings, record)
     papers = []
     tables: list[pd.DataFrame] = []
     for paper in node.papers:
         own = nodes[paper.name]
         cells = {name: cells_of(artifact, folder) for name, artifact in own.items()}
-        claims = evaluate(paper.claims, cells, own, paper.standings)
+        claims = evaluate(paper.claims, cells, own, paper.standings, paper.registered, started)
         artifacts = [_artifact(own[name], cells[name], folder) for name in own]
         judged = [{str(name): claim[name] for name in claim} for claim in claims.to_dict("records")]
         papers.append(PaperResults(paper, artifacts, judged, count_evidence(claims)))
@@ -164,6 +165,22 @@ def cost_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> C
             else:
                 cost.silent += 1
     return cost
+
+
+def started_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> dict[str, str]:
+    """When the first seed of each recipe began to be trained, by the recipe's hash.
+
+    Raises:
+        VitrailError: a record is damaged.
+    """
+    started: dict[str, str] = {}
+    for path in paths:
+        if (found := record(path)) is None or not isinstance(found.node, TrainingNode):
+            continue
+        times = [facts["started"] for facts in found.outcome["facts"].values()]
+        digest = found.node.recipe.hash
+        started[digest] = min([*times, *filter(None, [started.get(digest)])])
+    return started
 
 
 def _artifact(node: RenderingNode, cells: pd.DataFrame, folder: Path) -> ArtifactResults:

@@ -56,6 +56,7 @@ from replication.plan.paper import (
     read_reference,
 )
 from replication.plan.recipe import short_hash
+from replication.plan.registration import registered
 from replication.plan.resolution import PaperAtScale
 from replication.plan.schema import Delta, load
 from replication.plan.searches import Standing
@@ -854,6 +855,7 @@ def _reported(paper: Paper) -> ReportedPaper:
         deviations=deviations.read_text(encoding="utf-8") if deviations.is_file() else "",
         claims=paper.claims,
         standings=paper.standings,
+        registered=registered(paper),
     )
 
 

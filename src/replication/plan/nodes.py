@@ -315,6 +315,9 @@ class ReportedPaper(Strict):
     standings: dict[str, Standing] | None = Field(
         None, description="how models stand, by their recipes' hashes; null: nothing is searched"
     )
+    registered: dict[str, str] | None = Field(
+        None, description="when the claims that are as registered were so; null: none was"
+    )
 
 
 class ReportNode(Node):

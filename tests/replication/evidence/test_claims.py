@@ -363,3 +363,23 @@ def test_what_is_not_tested_is_not_among_the_comparisons_that_chance_decides(tab
     assert judged["status"].tolist() == ["held", "not tested"]
     assert judged.loc[0, "q"] == judged.loc[0, "p"]  # the only comparison
     assert math.isnan(judged.loc[1, "q"])
+
+
+@pytest.mark.parametrize(
+    ("registered", "started", "expected"),
+    [
+        (None, {}, ""),
+        ({}, {"abcd1234": "2026-02-01"}, "exploratory"),
+        ({"better": "2026-01-01"}, {"abcd1234": "2026-02-01"}, "confirmatory"),
+        ({"better": "2026-03-01"}, {"abcd1234": "2026-02-01"}, "exploratory"),
+        ({"better": "2026-01-01"}, {}, "exploratory"),  # nothing tells when it was trained
+    ],
+)
+def test_a_claim_is_confirmatory_if_it_was_registered_before_its_trainings_began(
+    table, registered, started, expected
+):
+    claim = Claim.model_validate({**CLAIM, "kind": "empirical"})
+    judged = evaluate([claim], table(A=([92.0], [90.0])), {}, None, registered, started)
+    assert judged.loc[0, "registration"] == expected
+    exact = evaluate([Claim.model_validate(CLAIM)], table(A=([92.0], [90.0])), {}, None, {}, {})
+    assert exact.loc[0, "registration"] == ""

@@ -1,0 +1,98 @@
+"""What was fixed before a run stays confirmatory, and what is changed after it does not."""
+
+import json
+
+import pytest
+
+from replication.plan.catalog import load_catalog
+from replication.plan.registration import LOCK, read_lock, register, registered
+from vitrail.errors import VitrailError
+
+LONG_AGO = "2020-01-01T00:00:00+00:00"
+
+
+@pytest.fixture
+def paper(small_checkout):
+    """The template's paper as its files are now; its only claim is an empirical one."""
+    claims = small_checkout / "configs" / "papers" / "template" / "claims.yaml"
+    claims.write_text(claims.read_text().replace("kind: exact", "kind: empirical"))
+    return lambda: load_catalog(small_checkout, scale="full").paper("template")
+
+
+def change(paper, file, old, new):
+    path = paper().folder / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def empirical(paper):
+    return {claim.id for claim in paper().claims if claim.kind == "empirical"}
+
+
+def put_back(paper):
+    """Let the claims have been registered long ago."""
+    path = paper().folder / LOCK
+    content = json.loads(path.read_text())
+    for claim in content["scales"]["full"].values():
+        claim["at"] = LONG_AGO
+    path.write_text(json.dumps(content))
+
+
+def test_without_a_lock_nothing_is_registered(paper):
+    assert registered(paper()) is None
+
+
+def test_every_empirical_claim_is_registered_with_the_effect_that_it_can_show(paper):
+    names = empirical(paper)
+    assert names
+    assert set(register(paper(), dict.fromkeys(names, 1.25))) == names
+    assert registered(paper()).keys() == names
+    known = read_lock(paper().folder).scales["full"]
+    assert {claim.sees for claim in known.values()} == {1.25}
+
+
+def test_what_is_unchanged_keeps_its_time(paper):
+    register(paper(), {})
+    put_back(paper)
+    assert register(paper(), {}) == []
+    assert set(registered(paper()).values()) == {LONG_AGO}
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("recipes.yaml", "lr: 1.0e-2", "lr: 2.0e-2"),
+        ("recipes.yaml", "epochs: 1", "epochs: 2"),
+        ("claims.yaml", "relation:", "margin: 0.5\n  relation:"),
+    ],
+)
+def test_a_changed_recipe_or_margin_ends_the_registration_until_it_is_registered_again(
+    paper, file, old, new
+):
+    names = empirical(paper)
+    register(paper(), {})
+    put_back(paper)
+    change(paper, file, old, new)
+    changed = names - registered(paper()).keys()
+    assert changed
+    assert set(register(paper(), {})) == changed
+    assert all(registered(paper())[name] > LONG_AGO for name in changed)
+
+
+def test_words_do_not_count(paper):
+    register(paper(), {})
+    before = registered(paper())
+    change(paper, "claims.yaml", "statement: ", "statement: In other words, ")
+    assert registered(paper()) == before
+
+
+def test_a_scale_has_its_own(paper, small_checkout):
+    register(paper(), {})
+    assert registered(load_catalog(small_checkout, scale="laptop").paper("template")) is None
+
+
+def test_a_damaged_lock_is_refused(paper):
+    (paper().folder / LOCK).write_text("{")
+    with pytest.raises(VitrailError, match="restore it with git checkout"):
+        registered(paper())
