@@ -40,8 +40,9 @@ from replication.evidence.claims import Side
 from replication.evidence.comparison import CONFIDENCE, difference_of_means, rounding_of
 from replication.evidence.report import cells_of
 from replication.ledger import Fault
-from replication.plan.catalog import Artifact, Catalog
+from replication.plan.catalog import Catalog
 from replication.plan.nodes import RenderingNode, ShownCell
+from replication.plan.parts import Artifact
 from vitrail.commands import count, heading, say, table
 from vitrail.errors import VitrailError
 from vitrail.provenance import uncommitted

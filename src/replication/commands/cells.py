@@ -10,7 +10,8 @@ import pandas as pd
 from replication.evidence.comparison import YES_NO
 from replication.evidence.numbers import Entry, table_of
 from replication.evidence.report import cells_of
-from replication.plan.catalog import Artifact, Catalog, Cell, Measurement, Run
+from replication.plan.catalog import Catalog
+from replication.plan.parts import Artifact, Cell, Measurement, Run
 from vitrail.commands import heading, say, table
 
 NUMBERS = ("measured", "printed")

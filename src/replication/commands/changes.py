@@ -15,8 +15,9 @@ from replication.commands.estimate import (
 from replication.commands.origins import NamedCell, tell
 from replication.commands.recipes import places
 from replication.commands.state import training_state
-from replication.plan.catalog import Catalog, Run
+from replication.plan.catalog import Catalog
 from replication.plan.kinds import parse_recipe
+from replication.plan.parts import Run
 from replication.plan.schema import Placed, merge, parse_yaml
 from vitrail.commands import count, heading, say
 from vitrail.errors import VitrailError

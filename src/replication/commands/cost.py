@@ -33,11 +33,12 @@ from pydantic import PositiveFloat
 from replication.engine import CHECKPOINTS_KEPT
 from replication.engine.engine import builder_of
 from replication.ledger import read_record
-from replication.plan.catalog import Catalog, Measurement, Run, load_catalog
+from replication.plan.catalog import Catalog, load_catalog
 from replication.plan.code import file_of
 from replication.plan.datasets import DatasetInfo, find
 from replication.plan.nodes import seed_folder
 from replication.plan.paper import read_reference
+from replication.plan.parts import Measurement, Run
 from replication.plan.recipe import Training, short_hash
 from replication.plan.schema import Strict, parse, read_mapping
 from replication.plan.source import syntax_tree

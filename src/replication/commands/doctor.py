@@ -31,7 +31,8 @@ from vitrail.commands.app import Json, command
 from vitrail.errors import VitrailError
 
 if TYPE_CHECKING:
-    from replication.plan.catalog import Artifact, Catalog
+    from replication.plan.catalog import Catalog
+    from replication.plan.parts import Artifact
 
 PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 SECONDS_FOR_SLURM = 10

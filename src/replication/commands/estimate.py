@@ -29,7 +29,8 @@ from replication.commands.state import (
     training_state,
     weights_needed,
 )
-from replication.plan.catalog import Artifact, Catalog, Measurement, Run, with_sources
+from replication.plan.catalog import Catalog
+from replication.plan.parts import Artifact, Measurement, Run, with_sources
 from replication.plan.settings import Resources
 from vitrail.commands import count, heading, say, table
 from vitrail.provenance import duration

@@ -11,7 +11,8 @@ from vitrail.errors import VitrailError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from replication.plan.catalog import Artifact, Catalog
+    from replication.plan.catalog import Catalog
+    from replication.plan.parts import Artifact
 
 SETTING = "as in configs/default.yaml"
 TARGETS = "Tables or figures (variance_table5), papers (variance), or all."

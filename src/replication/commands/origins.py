@@ -16,10 +16,11 @@ from replication.commands.results import claims_of_paper, ledger_of
 from replication.evidence.comparison import VERDICTS, as_measured, compare
 from replication.evidence.numbers import entry_of, format_interval, short_commit
 from replication.ledger import AGAIN, Record, read_record
-from replication.plan.catalog import Artifact, Catalog, Cell
+from replication.plan.catalog import Catalog
 from replication.plan.claims import EVERY_ROW, Claim, Place
 from replication.plan.nodes import AnyNode, MeasurementNode, TrainingNode
 from replication.plan.paper import Labelled
+from replication.plan.parts import Artifact, Cell
 from vitrail.commands import count, heading, say, table
 from vitrail.errors import VitrailError, require_known
 from vitrail.provenance import duration

@@ -102,9 +102,9 @@ def powers(catalog: Catalog, paper: Paper, known: str) -> Iterator[Power]:
 
 def _seeds(paper: Paper, claim: Claim) -> int:
     """The fewest seeds of a claim's cells at this scale; 0 if none is measured."""
-    from replication.plan.registration import cells_of_claim
+    from replication.plan.registration import cells_of
 
-    measured = (cell.measurement for cell in cells_of_claim(claim, paper) if cell)
+    measured = (cell.measurement for cell in cells_of(claim, paper.artifacts))
     return min((len(of.seeds) for of in measured if of), default=0)
 
 

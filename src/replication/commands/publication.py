@@ -32,19 +32,20 @@ from replication.commands.results import (
 )
 from replication.commands.state import is_rendered
 from replication.evidence.comparison import read_cells
-from replication.evidence.page import as_markdown
+from replication.evidence.page import write_summary
 from replication.evidence.quotes import changed_documents
 from replication.evidence.report import results_of
 from replication.ledger import Fault, Ledger, Record, require_record
-from replication.plan.catalog import Artifact, Catalog, Run, with_sources
-from replication.plan.nodes import RenderingNode, TrainingNode
+from replication.plan.catalog import Catalog
+from replication.plan.nodes import RenderingNode, TrainingNode, report_files
+from replication.plan.parts import Artifact, Run, with_sources
 from replication.plan.settings import load_settings
 from vitrail.commands import count, say
 from vitrail.errors import VitrailError
 from vitrail.provenance import DIRTY, changed_files, is_ancestor
 
 # The page of HTML holds every figure once more, and is made from the rest.
-REPORT = "report.md"
+REPORT = {file.name for file in report_files(Path("report.json")) if file.suffix != ".html"}
 DECIDE = ("configs/", "src/", "envs/")  # where the files lie that a number can depend on
 DOCUMENT = ".md"  # no number depends on those among them, and publishing renews what they quote
 
@@ -224,7 +225,7 @@ def replace_folder(
             (new / name).write_bytes(content)
         nodes = map(catalog.rendering_node, catalog.artifacts)
         results = results_of(catalog.report_node, nodes, new, records.get)
-        (new / REPORT).write_text(as_markdown(results), encoding="utf-8")
+        write_summary(results, new / "report.json")
         # Documents quote the scale that everybody can make.
         quoting = catalog.scale.name == load_settings(catalog.root).scale
         texts = changed_documents(catalog.root, new) if quoting else {}
@@ -241,7 +242,7 @@ def replace_folder(
             old.rename(folder)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-    return sorted(held - {*files, REPORT}) if prune else [], list(texts)
+    return sorted(held - {*files, *REPORT}) if prune else [], list(texts)
 
 
 def artifact_of(record: Record) -> str | None:

@@ -40,5 +40,5 @@ def register(
             claim.claim.partition("/")[2]: None if math.isnan(claim.sees) else round(claim.sees, 4)
             for claim in powers(catalog, paper, known)
         }
-        new = lock(paper, sees)
+        new = lock(paper.folder, catalog.scale.name, paper.digests, sees)
         say(f"{paper.folder / LOCK}: {count(len(new), 'claim')} new or changed")

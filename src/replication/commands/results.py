@@ -18,9 +18,9 @@ from replication.evidence.comparison import as_measured
 from replication.evidence.report import cells_of, started_of
 from replication.evidence.tables import read_measured, render
 from replication.ledger import Ledger, Record, parse_record, read_record
-from replication.plan.catalog import Catalog, Paper, Run
+from replication.plan.catalog import Catalog, Paper
 from replication.plan.nodes import AnyNode, RenderingNode
-from replication.plan.registration import registered
+from replication.plan.parts import Run
 from vitrail.errors import VitrailError
 
 RECORDS = "nodes.jsonl"
@@ -70,7 +70,7 @@ def claims_of_paper(catalog: Catalog, paper: Paper, folder: Path) -> pd.DataFram
     nodes = {name: catalog.rendering_node(artifact) for name, artifact in paper.artifacts.items()}
     tables = {name: cells_of(node, folder) for name, node in nodes.items()}
     started = {}
-    if (times := registered(paper)) is not None:
+    if (times := paper.registered) is not None:
         runs = {run.folder: run for artifact in paper.artifacts.values() for run in artifact.runs}
         records = (path for run in runs.values() for path in run.records)
         started = started_of(records, read_record)

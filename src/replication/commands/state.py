@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from replication.data.layout import verify
-from replication.plan.catalog import Artifact, Catalog, Run
+from replication.plan.catalog import Catalog
 from replication.plan.datasets import DatasetInfo, find
+from replication.plan.parts import Artifact, Run
 from replication.plan.weights import REGISTRY, PublishedWeights, load_weights_registry
 from vitrail.errors import VitrailError
 

@@ -13,7 +13,8 @@ from vitrail.commands import count, say, table
 from vitrail.commands.app import Json, command
 
 if TYPE_CHECKING:
-    from replication.plan.catalog import Artifact, Catalog
+    from replication.plan.catalog import Catalog
+    from replication.plan.parts import Artifact
 
 
 @command()
@@ -61,7 +62,7 @@ def status(
     ]
     table(["artifact", "state", *VERDICTS.values()], rows, right=VERDICTS.values())
     say(f"Runs at scale {name}: {_listed(states)} (in {catalog.runs_root}/)")
-    _, page = catalog.reports
+    page = catalog.reports[1]
     if page.is_file():
         say(f"Tables and figures: {catalog.results}/<paper>/; all on one page: {page}")
     elif any(entry["state"] != "missing" for entry in found.values()):

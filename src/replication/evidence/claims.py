@@ -48,9 +48,13 @@ if TYPE_CHECKING:
 STATUSES = ("held", "contrary", "undecided", "not tested", "not run")
 WORST_FIRST = ("not tested", "contrary", "undecided", "held")
 COLUMNS = [
-    *("id", "kind", "statement", "source", "status", "left", "right", "margin", "p", "q"),
+    *("id", "kind", "headline", "statement", "source", "status"),
+    *("left", "relation", "right", "margin", "unit", "half_width", "printed_effect"),
+    *("seeds", "p", "q"),
     *("stand_in", "of_hardware", "registration", "evidence", "detail"),
 ]
+
+COMMON = {"id", "kind", "headline", "statement", "source", "relation", "margin"}
 
 Tables = Mapping[str, pd.DataFrame]
 Measured = Mapping[Key, Mapping[Any, Any]]  # the tidy cells
@@ -75,6 +79,7 @@ class Side(NamedTuple):
     by_seed: tuple[float, ...] = ()
     recipe_hash: str = ""
     printed: Printed | None = None
+    unit: str = ""
 
 
 def evaluate(
@@ -168,7 +173,7 @@ def _evaluate(
     cells: Mapping[Key, ShownCell],
     standings: Standings | None,
 ) -> dict[str, Any]:
-    common = claim.model_dump(include={"id", "kind", "statement", "source", "margin"})
+    common = claim.model_dump(include=COMMON)
     places = (claim.left, claim.right)
     sides = {
         row: [_side(place, row, measured, cells) for place in places]
@@ -188,7 +193,8 @@ def _evaluate(
     }
     worst = min(ranks, key=ranks.__getitem__)
     left, right = tested[worst]
-    text = _difference(left, right)
+    text, known = _difference(left, right), uncertainty(left, right)
+    effect = printed_effect([side.printed for side in (left, right) if side.printed])
     decides = f"Of {len(tested)} rows, {worst} decides: " if claim.left.row == EVERY_ROW else ""
     left_out = f" Not run: {', '.join(missing)}." if missing else ""
     left_out += _too_wide(claim, left, right) if not gates[worst] else ""
@@ -207,6 +213,10 @@ def _evaluate(
         "status": "not tested" if gates[worst] else WORST_FIRST[ranks[worst][0]],
         "left": left.value,
         "right": right.value,
+        "unit": left.unit,
+        "half_width": known.half_width if known else math.nan,
+        "printed_effect": effect[0] if effect else math.nan,
+        "seeds": min(side.n_seeds for side in (left, right) if side.number),
         "stand_in": any(not getattr(cell, "comparable", True) for cell in used),
         "of_hardware": any(getattr(cell, "of_hardware", False) for cell in used),
         "p": _p_value(claim, left, right),
@@ -272,6 +282,7 @@ def _side(
         tuple(map(float, drawn)),
         found["recipe_hash"] or "",
         shown.printed if shown else None,
+        found["unit"],
     )
 
 

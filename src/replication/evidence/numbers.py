@@ -18,9 +18,9 @@ import pandas as pd
 from replication.evidence.comparison import VERDICTS, YES_NO, decimals_of
 
 if TYPE_CHECKING:
-    from replication.plan.catalog import Artifact, Cell
     from replication.plan.nodes import RenderingNode, ShownCell, ShownColumn
     from replication.plan.paper import Labelled, Printed
+    from replication.plan.parts import Artifact, Cell
 
 NOT_RUN = "—"
 MARKS = {"not_comparable": "†", "outside": "‡"}

@@ -8,28 +8,32 @@ as a file.
 from __future__ import annotations
 
 import base64
+import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
 
 from replication.evidence.claims import STATUSES
 from replication.evidence.comparison import VERDICTS
+from replication.evidence.forest import forest
 from replication.evidence.numbers import spans
-from replication.evidence.report import results_of
+from replication.evidence.report import count_papers, results_of, told_evidence
 from replication.evidence.tables import markdown_escape, pipe_table
 from replication.ledger import require_record
 from replication.plan.claims import KINDS
-from replication.plan.nodes import RenderingNode
+from replication.plan.nodes import RenderingNode, report_files
 from vitrail.files import write_atomically
+from vitrail.style import save
 
 if TYPE_CHECKING:
     from replication.evidence.report import ArtifactResults, PaperResults, Results
     from replication.plan.nodes import ReportNode
 
-ICONS = {"held": "✓", "contrary": "✗", "undecided": "?", "not run": "–"}
+ICONS = {"held": "✓", "contrary": "✗", "undecided": "?", "not tested": "○", "not run": "–"}
 BANNER = (
     "These numbers come from small models on stand-ins: small datasets that replace the papers' "
     "data. A verdict on an empirical claim is about these models and data, not the paper's own."
@@ -47,9 +51,14 @@ judge the same images, that over images, both paired. Images are taken as indepe
 composed of one scan or photograph are not. Several claims on the same numbers count once, by the
 worst of them. Claims are counted by kind. **empirical**: an effect of trained models or of the
 statistics of images; only these can fail in every way, and they are decided only if their q-value
-(Benjamini and Hochberg, over the empirical claims of the paper) is below 5 %. **exact**: a closed
-form or a count, which needs no data. **construction**: what holds for any weights; it shows that
-the program is right, and is no evidence on training. **timing**: a measured time."""
+(Benjamini and Hochberg, over the empirical claims of the paper) is below 5 %. They are **not
+tested** where a gate is closed that looks at no result: a model was not searched for its own
+learning rate, still gains a point from twice the steps, is at chance or below what 1-NN, 20-NN or
+logistic regression find in the pixels, or the printed effect is smaller than its own printed
+spread. A verdict is **confirmatory** if claim, margin, recipes and seeds were registered before the
+trainings began, and else **exploratory**. **exact**: a closed form or a count, which needs no data.
+**construction**: what holds for any weights; it shows that the program is right, and is no evidence
+on training. **timing**: a measured time."""
 
 
 def write_report(node: ReportNode) -> None:
@@ -58,12 +67,22 @@ def write_report(node: ReportNode) -> None:
     results = results_of(
         node, (rendering for rendering in renderings if isinstance(rendering, RenderingNode))
     )
-    for file, text in zip(node.files, (as_markdown(results), as_html(results)), strict=True):
-        write_atomically(file, text)
+    _, html, *_, effects, _ = write_summary(results, node.output)
+    write_atomically(html, as_html(results, effects))
 
 
-def as_html(results: Results) -> str:
-    """Return the report of a scale as HTML."""
+def write_summary(results: Results, record: Path) -> tuple[Path, ...]:
+    """Write the files of a report but for the page of HTML; return the paths of all."""
+    files = report_files(record)
+    page, _, claims, effects, _ = files
+    save(forest(results.claims), effects.with_suffix(""))
+    write_atomically(page, as_markdown(results))
+    write_atomically(claims, results.claims.to_csv(index=False))
+    return files
+
+
+def as_html(results: Results, effects: Path | None = None) -> str:
+    """Return the report of a scale as HTML; `effects` is the plot of its effects, in SVG."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -72,6 +91,7 @@ def as_html(results: Results) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"inlined": _inlined, "rendered": _rendered, "spans": spans}
+    environment.filters["effect"] = effect_of
     papers = results.papers
     stands_in = any(paper.verdicts["not_comparable"] for paper in papers)
     return environment.get_template("report.html.j2").render(
@@ -79,6 +99,14 @@ def as_html(results: Results) -> str:
         banner=BANNER if stands_in else "",
         circumstances=results.circumstances,
         papers=papers,
+        effects=effects,
+        told=told_evidence(count_papers(papers)),
+        headlines=[
+            (paper.about.name, claim)
+            for paper in papers
+            for claim in paper.claims
+            if claim["headline"]
+        ],
         contrary=[
             (paper.about.name, claim)
             for paper in papers
@@ -112,6 +140,8 @@ def as_markdown(results: Results) -> str:
         node.description,
         LEGEND,
         _overview(results),
+        _headlines(results),
+        "![Every empirical effect with its interval, beside the printed one](effects.svg)",
         "## What it was measured on",
         "\n".join(f"- {name}: {value}" for name, value in results.circumstances.items()),
     ]
@@ -147,12 +177,47 @@ def _overview(results: Results) -> str:
     )
 
 
+def _headlines(results: Results) -> str:
+    """What the abstracts state, and what became of it."""
+    rows = [
+        [paper.about.name, *_headline(claim)]
+        for paper in results.papers
+        for claim in paper.claims
+        if claim["headline"]
+    ]
+    heads = ["paper", "the abstract's statement", "kind", "here", "effect", "printed", "seeds"]
+    return pipe_table(heads, rows, numbers=False) if rows else "No statement of an abstract."
+
+
+def _headline(claim: Mapping[str, Any]) -> list[str]:
+    """The cells of a statement of an abstract."""
+    return [
+        markdown_escape(f"{claim['statement']} ({claim['source']})"),
+        claim["kind"],
+        f"**{claim['status']}**",
+        *effect_of(claim),
+    ]
+
+
+def effect_of(claim: Mapping[str, Any]) -> list[str]:
+    """A claim's effect with its interval, the printed effect, and the seeds, as text."""
+    if claim["status"] == "not run":
+        return ["", "", ""]
+    unit = f" {claim['unit']}" if claim["unit"] else ""
+    effect = f"{claim['left'] - claim['right']:+.3g}"
+    if not math.isnan(claim["half_width"]):
+        effect += f" ± {claim['half_width']:.2g}"
+    printed = "" if math.isnan(claim["printed_effect"]) else f"{claim['printed_effect']:+.3g}{unit}"
+    return [effect + unit, printed, f"{claim['seeds']:.0f}"]
+
+
 def _claims_table(paper: PaperResults) -> str:
     """What the paper states, and whether our numbers bear it out."""
     rows = []
     for claim in paper.claims:
         where = " on a stand-in" if claim["stand_in"] else ""
-        standing = f"**{claim['status']}**{where} ({claim['kind']})"
+        kind = ", ".join(filter(None, [claim["kind"], claim["registration"]]))
+        standing = f"**{claim['status']}**{where} ({kind})"
         statement = markdown_escape(f"{claim['statement']} ({claim['source']})")
         not_run = claim["status"] == "not run"
         rows.append(

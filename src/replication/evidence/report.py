@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from replication.evidence.claims import COLUMNS as CLAIM_COLUMNS
 from replication.evidence.claims import STATUSES, WORST_FIRST, evaluate
 from replication.evidence.comparison import COLUMNS, read_cells
 from replication.evidence.numbers import Table, short_commit, table_of
@@ -19,7 +20,7 @@ from replication.plan.nodes import RenderingNode, ReportedPaper, ReportNode, Tra
 from vitrail.provenance import duration
 
 if TYPE_CHECKING:
-    from replication.plan.catalog import Artifact
+    from replication.plan.parts import Artifact
 
 
 @dataclass
@@ -79,6 +80,15 @@ class Results:
     cost: Cost
     circumstances: Mapping[str, str]
 
+    @property
+    def claims(self) -> pd.DataFrame:
+        """The judged claims of all papers, with the paper's name in a column before them."""
+        frames = [
+            pd.DataFrame(paper.claims, columns=CLAIM_COLUMNS).assign(paper=paper.about.name)
+            for paper in self.papers
+        ]
+        return pd.concat(frames, ignore_index=True)[["paper", *CLAIM_COLUMNS]]
+
 
 def results_of(
     node: ReportNode,
@@ -136,6 +146,12 @@ def _count(claims: pd.DataFrame) -> Counter[str]:
     return Counter({status: found[status] for status in STATUSES if found[status]})
 
 
+def count_papers(papers: Iterable[PaperResults]) -> dict[str, Counter[str]]:
+    """Add up what `count_evidence` counted of several papers."""
+    papers = [*papers]
+    return {kind: sum((paper.statuses[kind] for paper in papers), Counter()) for kind in KINDS}
+
+
 def told_evidence(counts: Mapping[str, Counter[str]]) -> str:
     """What `count_evidence` counted, in words: the empirical effects first."""
     of_kinds = (
@@ -168,7 +184,7 @@ def cost_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> C
 
 
 def started_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> dict[str, str]:
-    """When the first seed of each recipe began to be trained, by the recipe's hash.
+    """When the first seed of each recipe began to be trained, by the recipe's hash; "" if unknown.
 
     Raises:
         VitrailError: a record is damaged.
@@ -177,9 +193,9 @@ def started_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -
     for path in paths:
         if (found := record(path)) is None or not isinstance(found.node, TrainingNode):
             continue
-        times = [facts["started"] for facts in found.outcome["facts"].values()]
+        times = [facts.get("started", "") for facts in found.outcome["facts"].values()]
         digest = found.node.recipe.hash
-        started[digest] = min([*times, *filter(None, [started.get(digest)])])
+        started[digest] = min([*times, started.get(digest, times[0])])
     return started
 
 

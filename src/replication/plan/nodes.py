@@ -339,14 +339,20 @@ class ReportNode(Node):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The report in Markdown and as a page."""
-        return self.output.with_suffix(".md"), self.output.with_suffix(".html")
+        """The report in Markdown and as a page, the claims, and the plot of their effects."""
+        return report_files(self.output)
 
     @property
     def decided(self) -> dict[str, Any]:
         """All that is written in it."""
         own = {"description", "papers", "renderings", "trainings", "scale", "code"}
         return self.model_dump(mode="json", include=own, exclude_defaults=True)
+
+
+def report_files(record: Path) -> tuple[Path, ...]:
+    """The files of the report with this record, the Markdown first, then the page."""
+    claims = (record.with_name(name) for name in ("claims.csv", "effects.svg", "effects.png"))
+    return record.with_suffix(".md"), record.with_suffix(".html"), *claims
 
 
 AnyNode = TrainingNode | MeasurementNode | RenderingNode | ReportNode

@@ -8,7 +8,7 @@ began to be trained before that time, is exploratory; the others are confirmator
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from vitrail.errors import VitrailError, first_line
 from vitrail.files import write_atomically
 
 if TYPE_CHECKING:
-    from replication.plan.catalog import Cell, Measurement, Paper
+    from replication.plan.parts import Artifact, Cell
 
 LOCK = "claims.lock"
 
@@ -64,70 +64,69 @@ def read_lock(folder: Path) -> Lock:
         ) from None
 
 
-def register(paper: Paper, sees: Mapping[str, float | None]) -> list[str]:
-    """Add a paper's empirical claims to its lock; return the ids of those that are new or changed.
+def register(
+    folder: Path, scale: str, digests: Mapping[str, str], sees: Mapping[str, float | None]
+) -> list[str]:
+    """Write a paper's claims into its lock; return the ids of those that are new or changed.
 
-    A claim that is there as it is now keeps its time. Claims that do not exist any more are left
-    out.
+    A claim that is there with its digest keeps its time, and one that is not given is left out.
     """
-    lock, scale = read_lock(paper.folder), paper.scale.name
+    lock = read_lock(folder)
     before = lock.scales.get(scale, {})
     now = datetime.now(UTC).isoformat(timespec="seconds")
     claims = {
         name: before[name]
         if name in before and before[name].digest == digest
         else Registered(digest=digest, at=now, sees=sees.get(name))
-        for name, digest in digests(paper).items()
+        for name, digest in digests.items()
     }
     written = Lock(scales={**lock.scales, scale: claims}).model_dump(mode="json")
-    write_atomically(paper.folder / LOCK, json.dumps(written, indent=1) + "\n")
+    write_atomically(folder / LOCK, json.dumps(written, indent=1) + "\n")
     return [name for name, claim in claims.items() if claim != before.get(name)]
 
 
-def registered(paper: Paper) -> dict[str, str] | None:
-    """The time of each claim that is as it was registered, by id; None where the scale has no lock.
+def registered(folder: Path, scale: str, digests: Mapping[str, str]) -> dict[str, str] | None:
+    """The time of each claim that has the digest it was registered with; None without a lock.
 
     Raises:
         VitrailError: the lock is damaged.
     """
-    known = read_lock(paper.folder).scales.get(paper.scale.name)
+    known = read_lock(folder).scales.get(scale)
     if known is None:
         return None
-    now = digests(paper)
-    return {name: claim.at for name, claim in known.items() if now.get(name) == claim.digest}
+    return {name: claim.at for name, claim in known.items() if digests.get(name) == claim.digest}
 
 
-def digests(paper: Paper) -> dict[str, str]:
+def digests_of(claims: Iterable[Claim], artifacts: Mapping[str, Artifact]) -> dict[str, str]:
     """The digest of each empirical claim: its relation and margin, and what its cells measure.
 
     That is function and arguments, seeds, images, and of trained models the recipe. Neither the
     claim's words nor code count: code is told by the commits of the runs.
     """
     return {
-        claim.id: short_hash([_relation(claim), [*map(_measured, cells_of_claim(claim, paper))]])
-        for claim in paper.claims
+        claim.id: short_hash([_relation(claim), [*map(_measured, cells_of(claim, artifacts))]])
+        for claim in claims
         if claim.kind == "empirical"
     }
+
+
+def cells_of(claim: Claim, artifacts: Mapping[str, Artifact]) -> Iterator[Cell]:
+    """The cells of both sides of a claim, in every row that it speaks of."""
+    for place in (claim.left, claim.right):
+        if not isinstance(place, Place) or place.artifact not in artifacts:
+            continue
+        for cell in artifacts[place.artifact].cells:
+            if cell.column == place.column and place.row in (EVERY_ROW, cell.row):
+                yield cell
 
 
 def _relation(claim: Claim) -> dict[str, Any]:
     return claim.model_dump(mode="json", include={"left", "relation", "right", "margin"})
 
 
-def cells_of_claim(claim: Claim, paper: Paper) -> Iterator[Cell | None]:
-    """The cells of both sides of a claim, in every row that it speaks of."""
-    for place in (claim.left, claim.right):
-        if not isinstance(place, Place) or place.artifact not in paper.artifacts:
-            continue
-        for cell in paper.artifacts[place.artifact].cells:
-            if cell.column == place.column and place.row in (EVERY_ROW, cell.row):
-                yield cell
-
-
-def _measured(cell: Cell | None) -> Any:
+def _measured(cell: Cell) -> Any:
     """What decides a cell's number, but for code; None where it is not measured at this scale."""
-    measurement: Measurement | None = cell.measurement if cell else None
-    if cell is None or measurement is None:
+    if (measurement := cell.measurement) is None:
         return None
     run = measurement.on
     return {

@@ -57,7 +57,14 @@ def test_results_of_a_clean_commit_are_copied_with_a_report_and_their_records(
     done = publish()
     assert done.code == 0, done.err
     names = ["tiny/table1.csv", "tiny/table1.md", "tiny/table1.tex"]
-    assert files_of(published) == ["report.md", "tiny/nodes.jsonl", *names]
+    assert files_of(published) == [
+        "claims.csv",
+        "effects.png",
+        "effects.svg",
+        "report.md",
+        "tiny/nodes.jsonl",
+        *names,
+    ]
     ours = made.results / "tiny" / "table1.csv"
     assert (published / "tiny" / "table1.csv").read_bytes() == ours.read_bytes()
     assert "tiny_table2: not built" in done.out

@@ -161,6 +161,7 @@ def test_every_row_says_what_was_measured_where(build):
         "measurement": "fedcba9876543210",
         "source": "Table 1, p. 2",
         "by_seed": "91.0",
+        "drawn_by_seed": "",
         "by_image": "",
     }
 

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from replication.plan import registration
 from replication.plan.catalog import load_catalog
-from replication.plan.registration import LOCK, read_lock, register, registered
+from replication.plan.registration import LOCK, read_lock
 from vitrail.errors import VitrailError
 
 LONG_AGO = "2020-01-01T00:00:00+00:00"
@@ -17,6 +18,10 @@ def paper(small_checkout):
     claims = small_checkout / "configs" / "papers" / "template" / "claims.yaml"
     claims.write_text(claims.read_text().replace("kind: exact", "kind: empirical"))
     return lambda: load_catalog(small_checkout, scale="full").paper("template")
+
+
+def register(paper, sees):
+    return registration.register(paper.folder, paper.scale.name, paper.digests, sees)
 
 
 def change(paper, file, old, new):
@@ -40,14 +45,14 @@ def put_back(paper):
 
 
 def test_without_a_lock_nothing_is_registered(paper):
-    assert registered(paper()) is None
+    assert paper().registered is None
 
 
 def test_every_empirical_claim_is_registered_with_the_effect_that_it_can_show(paper):
     names = empirical(paper)
     assert names
     assert set(register(paper(), dict.fromkeys(names, 1.25))) == names
-    assert registered(paper()).keys() == names
+    assert paper().registered.keys() == names
     known = read_lock(paper().folder).scales["full"]
     assert {claim.sees for claim in known.values()} == {1.25}
 
@@ -56,7 +61,7 @@ def test_what_is_unchanged_keeps_its_time(paper):
     register(paper(), {})
     put_back(paper)
     assert register(paper(), {}) == []
-    assert set(registered(paper()).values()) == {LONG_AGO}
+    assert set(paper().registered.values()) == {LONG_AGO}
 
 
 @pytest.mark.parametrize(
@@ -74,25 +79,25 @@ def test_a_changed_recipe_or_margin_ends_the_registration_until_it_is_registered
     register(paper(), {})
     put_back(paper)
     change(paper, file, old, new)
-    changed = names - registered(paper()).keys()
+    changed = names - paper().registered.keys()
     assert changed
     assert set(register(paper(), {})) == changed
-    assert all(registered(paper())[name] > LONG_AGO for name in changed)
+    assert all(paper().registered[name] > LONG_AGO for name in changed)
 
 
 def test_words_do_not_count(paper):
     register(paper(), {})
-    before = registered(paper())
+    before = paper().registered
     change(paper, "claims.yaml", "statement: ", "statement: In other words, ")
-    assert registered(paper()) == before
+    assert paper().registered == before
 
 
 def test_a_scale_has_its_own(paper, small_checkout):
     register(paper(), {})
-    assert registered(load_catalog(small_checkout, scale="laptop").paper("template")) is None
+    assert load_catalog(small_checkout, scale="laptop").paper("template").registered is None
 
 
 def test_a_damaged_lock_is_refused(paper):
     (paper().folder / LOCK).write_text("{")
     with pytest.raises(VitrailError, match="restore it with git checkout"):
-        registered(paper())
+        print(paper().registered)
