@@ -113,8 +113,8 @@ def settle(scores: Tensor, ties: Tensor) -> Tensor:
 def largest(scores: Tensor) -> Tensor:
     """Return the largest of each ``(B, P, Q)``, as ``(B, 1, 1)``.
 
-    ONNX Runtime (1.31) takes a wrong maximum of int64 whose upper 32 bits agree, but their argmax
-    is right.
+    ONNX Runtime (1.31) was seen to take a wrong maximum of large int64 (4009172336640 where there
+    is 4011415306240), and their argmax is right.
     """
     flat = scores.flatten(1)
     return flat.gather(1, flat.argmax(dim=1, keepdim=True))[:, :, None]

@@ -96,8 +96,11 @@ def largest_component(dense: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return chosen, torch.stack([index // 2, index % 2], dim=1)
 
 
-def test_merging_and_unpooling_are_those_of_the_authors_library():
-    """shift, Eq. 23, Sec. A2.1, Sec. A2.2: where norms differ, its rule chooses the same grid."""
+def test_merging_chooses_as_the_authors_library_and_unpooling_puts_back():
+    """shift, Eq. 23, Sec. A2.1: where norms differ, its rule chooses the same grid.
+
+    Unpooling puts its tokens back between zeros (Sec. A2.2).
+    """
     torch.manual_seed(0)
     x = noise(16, 12, 8, 3)
     project = nn.Linear(12, 6).double()
