@@ -14,7 +14,7 @@ from timm.models.swin_transformer_v2 import SwinTransformerV2
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 
-TIE = 1e-7  # scores, in float64, that differ by less than about this part count as equal
+TIE = 1e-12  # scores, in float64, that differ by less than this part count as equal
 
 
 def shift(x: Tensor, m: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def every(f: Callable[[Tensor], Tensor], x: Tensor, s: int) -> Tensor:
 def arrangement(x: Tensor) -> Tensor:
     """Correlate (..., H, W) with a template that has no period and no symmetry, at every place."""
     sides = enumerate(x.shape[-2:], start=1)
-    chirps = [1 + torch.arange(k, k + n, dtype=x.dtype).square().cos() for k, n in sides]
+    chirps = [1 + (k * torch.arange(n, dtype=x.dtype).square()).cos() for k, n in sides]
     rows, columns = (torch.stack([c.roll(i) for i in range(len(c))]) for c in chirps)
     return rows @ x @ columns.mT
 
@@ -43,8 +43,8 @@ def strongest(scores: Tensor, places: Tensor, s: int) -> Tensor:
     The paper has no rule for grids of equal scores. Here the largest of places (B, s s, H/s, W/s)
     decides, and also which token of the grid comes first: m* is the paper's modulo s.
     """
-    ties = TIE * scores.amax(1)[:, None, None, None] * places
-    ranks = scores[:, :, None, None] * places.amax((1, 2, 3), keepdim=True) + ties
+    equal = scores >= (1 - TIE) * scores.amax(1, keepdim=True)
+    ranks = places.where(equal[:, :, None, None], -torch.inf)
     m, *cell = torch.unravel_index(ranks.flatten(1).argmax(1), ranks.shape[1:])  # Eq. 14, Eq. 20
     return torch.stack([m // s, m % s], 1) + s * torch.stack(cell, 1)
 

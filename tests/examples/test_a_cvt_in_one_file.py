@@ -6,7 +6,6 @@ from torch import nn
 
 from examples import a_cvt_in_one_file as oracle
 from tests.examples.images import noise, objects, periodic
-from vitrail.shift import polyphase
 from vitrail.shift.cvt import CvT
 from vitrail.shift.equivariance import invariance_error, make_shift_equivariant
 
@@ -29,12 +28,6 @@ def plain(size, width, **options):
 
 
 @pytest.fixture
-def exact(monkeypatch):
-    """Leave to the rule for ties only what rounding can make of equal scores in float64."""
-    monkeypatch.setattr(polyphase, "TIE", oracle.TIE)
-
-
-@pytest.fixture
 def not_anchored(monkeypatch):
     """Shift by the paper's m* alone, which leaves tokens in the order of their image."""
     strongest = oracle.strongest
@@ -50,18 +43,18 @@ def difference(model, images):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_logits_are_those_of_the_example(case, exact):
+def test_logits_are_those_of_the_example(case):
     """shift, Eq. 7-8, Eq. 13-14, Eq. 21-23."""
     assert difference(plain(*case), noise(6, 3, *case[0])) <= 1e-12
 
 
-def test_logits_are_those_of_the_example_with_any_strides(exact):
+def test_logits_are_those_of_the_example_with_any_strides():
     model = plain((48, 48), 8, strides=(2, 3, 2), kv_strides=(2, 1, 4))
     assert difference(model, noise(6, 3, 48, 48)) <= 1e-12
 
 
 @pytest.mark.parametrize("images", [objects, periodic])
-def test_logits_are_those_of_the_example_where_scores_tie(images, exact):
+def test_logits_are_those_of_the_example_where_scores_tie(images):
     assert difference(plain((32, 32), 8), images(32)) <= 1e-12
 
 

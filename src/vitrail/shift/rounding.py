@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.shift.correlation import FLOAT64
-from vitrail.shift.polyphase import FIXED_POINT, TIE, arrangement, fixed_point, settle
+from vitrail.shift.polyphase import FIXED_POINT, arrangement, fixed_point, largest, settle, tie_part
 
 
 def gamma(count: int, dtype: torch.dtype) -> float:
@@ -53,15 +53,19 @@ def places_error(energies: Tensor, error: Tensor | None = None) -> Tensor:
 
 
 def settled_margin(scores: Tensor, error: Tensor, ties: Tensor, tie_error: Tensor) -> Tensor:
-    """Return the `margin` of `settle` of scores and ties ``(B, P, Q)`` with errors ``(B,)``."""
-    unit = torch.finfo(ties.dtype).eps
-    largest = wide(ties.abs().amax(dim=(1, 2)))
-    rest = (largest - tie_error).clamp_min(torch.finfo(torch.float32).tiny)
-    turn = (2 * tie_error / rest + 4 * unit).clamp_max(2)  # ties over the largest are within 1
-    step = TIE * wide(scores.amax(dim=(1, 2)))
-    rounding = 2 if scores.dtype == torch.int64 else step * unit
-    total = error * (1 + TIE) + step * turn + rounding
-    return margin(settle(scores, ties).flatten(1), total)
+    """Return the margin of `settle` of scores and ties ``(B, P, Q)`` with errors ``(B,)``.
+
+    It is the `margin` of the ties, or if that is smaller how far all scores but the largest are, in
+    units of what rounding can change, from where they begin to count as equal to it.
+    """
+    part, best = tie_part(scores, ties), largest(scores)
+    limit = part * wide(best[:, 0])
+    below = wide(best - scores).flatten(1).sort(dim=1).values
+    below[:, 0] = torch.inf  # the largest itself
+    change = error * (1 + part) + torch.finfo(ties.dtype).eps * limit[:, 0]
+    apart = (below - limit).abs().amin(dim=1)
+    equal = (apart / (4 * change)).where(change > 0, torch.inf)  # exact sums of the same bits
+    return torch.minimum(equal, margin(settle(scores, ties).flatten(1), tie_error))
 
 
 def grid_margin(

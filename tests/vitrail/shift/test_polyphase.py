@@ -6,6 +6,7 @@ from vitrail.shift.polyphase import (
     polyphase_energies,
     roll,
     sample,
+    settle,
     strongest,
     strongest_grid,
 )
@@ -81,3 +82,18 @@ def test_grids_of_equal_tokens_are_told_apart_by_their_arrangement(case):
         assert torch.equal(
             strongest_grid(energies.flip(2).roll(shift, (3, 4)))[:, 1], 1 - chosen[:, 1]
         )
+
+
+@pytest.mark.parametrize(
+    ("scores", "tokens", "tied"),
+    [
+        ((1, 1 - 1e-7), torch.float32, False),  # integers of float32 tokens tie if equal
+        ((1, 1), torch.float32, True),
+        ((1, 1 - 1e-9), torch.float64, False),  # those of float64 tokens, within rounding
+        ((1, 1 - 1e-12), torch.float64, True),
+    ],
+)
+def test_only_equal_scores_are_ordered_by_their_arrangement(scores, tokens, tied):
+    units = (torch.tensor(scores, dtype=torch.float64) * 2**42).long().view(1, 1, 2)
+    ties = torch.tensor([[[1, 2]]], dtype=tokens)
+    assert strongest(settle(units, ties)).tolist() == [[0, int(tied)]]

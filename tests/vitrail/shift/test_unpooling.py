@@ -84,6 +84,42 @@ def test_gradients_flow_to_every_token():
     torch.testing.assert_close(tokens.grad, torch.full_like(tokens, 16))
 
 
+def largest_component(dense: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Restate `max_p_norm` of the authors' library of 2022, for stride 2 and p = 2.
+
+    Of the polyphase components of ``(B, H, W, C)``, each whole, it takes that of the largest l2
+    norm, and of equal ones the first.
+    """
+    parts = [dense[:, row::2, column::2] for row in range(2) for column in range(2)]
+    index = torch.stack([part.flatten(1).norm(dim=1) for part in parts], dim=1).argmax(dim=1)
+    chosen = torch.stack([parts[phase][sample] for sample, phase in enumerate(index.tolist())])
+    return chosen, torch.stack([index // 2, index % 2], dim=1)
+
+
+def test_merging_chooses_as_the_authors_library_and_unpooling_puts_back():
+    """shift, Eq. 23, Sec. A2.1: where norms differ, its rule chooses the same grid.
+
+    Unpooling puts its tokens back between zeros (Sec. A2.2).
+    """
+    torch.manual_seed(0)
+    x = noise(16, 12, 8, 3)
+    project = nn.Linear(12, 6).double()
+    dense = project(
+        torch.cat([x.roll((-row, -column), (1, 2)) for column in (0, 1) for row in (0, 1)], -1)
+    )
+    chosen, phase = largest_component(dense)
+    merged, ours = PaperGrid().merge(x, project)
+    assert len(phase.unique(dim=0)) == 4
+    assert torch.equal(ours, phase)
+    torch.testing.assert_close(merged, chosen, rtol=0, atol=1e-14)
+    pixels = torch.zeros_like(dense)
+    for sample, (row, column) in enumerate(phase.tolist()):
+        pixels[sample, row::2, column::2] = chosen[sample]
+    frame = Frame.of(x.permute(0, 3, 1, 2)).sampled(ours, 2)
+    unpooled = to_pixels(frame.place(merged), "zero_insert").permute(0, 2, 3, 1)
+    torch.testing.assert_close(unpooled, pixels, rtol=0, atol=1e-14)
+
+
 class EncDec(nn.Module):
     """The simple encoder-decoder of Appendix A2.2: A-PMerge with A-WSA, then unpooling."""
 
