@@ -3,8 +3,6 @@
 Where the paper contradicts itself, the test says so: deviations.md lists the same places.
 """
 
-import csv
-import itertools
 from pathlib import Path
 
 import pytest

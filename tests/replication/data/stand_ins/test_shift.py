@@ -56,7 +56,8 @@ def test_a_square_of_one_region_lies_anywhere_on_another(registry, flat):
         shown = image == thing
         assert (shown.sum(), (image == ground).sum()) == (16, 48)
         square = np.outer(shown.any(1), shown.any(0))
-        assert (square == shown).all() and square.any(1).sum() == 4
+        assert (square == shown).all()
+        assert square.any(1).sum() == 4
         rows += shown.any(1)
     share = rows / rows.sum()  # of 12,000 rows
     assert np.abs(share - 1 / 8).max() < 0.01
