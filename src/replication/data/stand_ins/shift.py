@@ -1,87 +1,99 @@
-"""Stand-ins of the shift paper's datasets: one digit at a random place on a piece of a photograph.
+"""Stand-ins of the shift paper's datasets: pieces of ten regions of two photographs.
 
 As in natural images a place says nothing about the class, so a model that gives up absolute
-positions loses no information. What leaves the frame at one side comes back at the other. The frame
-is enlarged to a model's input, as CIFAR's images are in the paper. No scan and no pixel of a
-photograph is in both splits; 6,000 images train, so that few epochs suffice, and 1,000 test.
+positions loses no information. A circular shift shows a seam, since what leaves a piece at one side
+comes back at the other. A frame is of few pixels, so that a model's patch is one of them at most
+after enlargement: of CIFAR's images a patch is 0.57 pixels in the paper. All three are of the same
+photographs, and differ in what is asked for and in scale. No pixel of a photograph is in both
+splits, and each seed draws other pieces.
 """
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import numpy as np
 
-from replication.data.arrays import scans
+from replication.data.stand_ins.position import REGIONS
 from vitrail.images.loading import Pictures
 from vitrail.images.opening import Split, stream
 from vitrail.images.photos import photos, tiles
 
-IMAGES: dict[Split, int] = {"train": 6000, "val": 1000}
-SCAN = 8
-GROUND = 0.15  # the brightness that the photographs keep
+IMAGES: dict[Split, int] = {"train": 3000, "val": 1000}
+SIDE = 8
+CROPPED_SIDE = 10
+THING = 4
+KINDS = (0, 2, 4, 6, 8)
+"""Of the ten regions those that things and their grounds are of."""
 
 
-def digits_near(folder: Path, split: Split) -> Pictures:
-    """A digit in white on a dimmed piece of a photograph, in a frame of 12x12 pixels.
+def photo_pieces(folder: Path, split: Split, seed: int = 0) -> Pictures:
+    """CIFAR-10's: a piece of 8x8 pixels of one of ten regions of photographs; which region?
 
-    The class is the digit, a scan of 8x8 pixels; a place says nothing about it. The digit leaves
-    the frame by 1 pixel at most and comes back at the other side, so circular shifts show digits
-    that are cut where few of the images cut them: plain models can learn, and are inconsistent.
+    The photographs are halved, so a piece is cut of 16x16 of their pixels, anywhere in a tile.
     """
-    return compose("digits-near/2", split, side=12, beyond=1)
+    random, count = stream("photo-pieces", split, seed), IMAGES[split]
+    labels = random.randint(len(REGIONS), size=count)
+    return _pictures(_pieces(labels, split, random, SIDE, halved=True), labels)
 
 
-def digits_far(folder: Path, split: Split) -> Pictures:
-    """A digit in white on a dimmed piece of a photograph, in a frame of 13x13 pixels.
+def pieces_on_pieces(folder: Path, split: Split, seed: int = 0) -> Pictures:
+    """CIFAR-100's: a square of one region on a piece of another; which two? 20 classes.
 
-    As `digits-near` in a larger frame, which shows the whole digit in all images: only circular
-    shifts cut it. The class is the digit.
+    The square has 4x4 of the frame's 8x8 pixels and lies anywhere, beyond the border, too: what
+    leaves the frame comes back at the other side. Both are of five regions of halved photographs.
     """
-    return compose("digits-far/2", split, side=13, beyond=0)
+    random, count = stream("pieces-on-pieces", split, seed), IMAGES[split]
+    labels = random.randint(len(KINDS) * (len(KINDS) - 1), size=count)
+    thing, ground = np.divmod(labels, len(KINDS) - 1)
+    ground += ground >= thing
+    things, pixels = (
+        _pieces(np.array(KINDS)[own], split, random, side, halved=True)
+        for own, side in ((thing, THING), (ground, SIDE))
+    )
+    first = random.randint(SIDE, size=(count, 2))
+    rows, columns = np.moveaxis((first[..., None] + np.arange(THING)) % SIDE, 1, 0)
+    pixels[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]] = things
+    return _pictures(pixels, labels)
 
 
-def digits_cropped(folder: Path, split: Split) -> Pictures:
-    """A digit in white on a dimmed piece of a photograph, in a frame of 14x14 pixels to crop.
+def pieces_to_crop(folder: Path, split: Split, seed: int = 0) -> Pictures:
+    """ImageNet's: a piece of 10x10 pixels of one of ten regions, of which a model sees 8x8.
 
-    The class is the digit, a scan of 8x8 pixels that the frame shows whole. Models see the central
-    7/8 of the frame, so crops cut off a pixel of it at most, and two crops of an image show other
-    real content at their borders, as the shift paper's crops of ImageNet do.
+    It is cut of photographs at their own scale. Models see the central four fifths of the frame,
+    so two crops of an image show other real content at their borders, as the shift paper's crops
+    of ImageNet do. The classes are those of `photo-pieces`.
     """
-    return compose("digits-cropped/2", split, side=14, beyond=0)
+    random, count = stream("pieces-to-crop", split, seed), IMAGES[split]
+    labels = random.randint(len(REGIONS), size=count)
+    return _pictures(_pieces(labels, split, random, CROPPED_SIDE, halved=False), labels)
 
 
-@functools.cache
-def compose(name: str, split: Split, side: int, beyond: int) -> Pictures:
-    """Compose all images of a split: (N, side, side, 3) uint8, labelled by their digit.
+def _pictures(pixels: np.ndarray, labels: np.ndarray) -> Pictures:
+    return Pictures(np.round(pixels).astype(np.uint8), labels)
 
-    A digit's first row and column are uniform from -`beyond` to side - `SCAN` + `beyond`, modulo
-    the side: it leaves the frame by so many pixels at most.
+
+def _pieces(
+    regions: np.ndarray, split: Split, random: np.random.RandomState, side: int, halved: bool
+) -> np.ndarray:
+    """Squares anywhere in tiles of regions, given by index: (N, side, side, 3) float32, 0..255.
+
+    With `halved` a pixel is the mean of 2x2 pixels of a photograph.
     """
-    random, count = stream(name, split), IMAGES[split]
-    digits, labels = scans(split)
-    which = random.randint(len(digits), size=count)
-    first = random.randint(-beyond, side - SCAN + beyond + 1, size=(count, 2))
-    rows, columns = np.moveaxis((first[..., None] + np.arange(SCAN)) % side, 1, 0)
-    digit = np.zeros((count, side, side, 1), dtype=np.float32)
-    digit[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :], 0] = digits[which]
-    picture = GROUND * _grounds(split, random, count, side)
-    picture += digit * (255 - picture)
-    return Pictures(np.round(picture).astype(np.uint8), labels[which])
-
-
-def _grounds(split: Split, random: np.random.RandomState, count: int, side: int) -> np.ndarray:
-    """Squares within tiles of both photographs, halved by means of 2x2 pixels: float32, 0..255."""
-    grounds = np.empty((count, side, side, 3), dtype=np.float32)
-    photo = random.randint(len(photos()), size=count)
-    for number, (name, pixels) in enumerate(photos().items()):
-        (chosen,) = np.nonzero(photo == number)
-        whole = pixels.astype(np.float32)
-        halved = (whole[:-1, :-1] + whole[1:, :-1] + whole[:-1, 1:] + whole[1:, 1:]) / 4
-        boxes = tiles(name, split, least=2 * side)
+    step = 2 if halved else 1
+    scaled = {name: _halved(pixels) if halved else pixels for name, pixels in photos().items()}
+    pieces = np.empty((len(regions), side, side, 3), dtype=np.float32)
+    for region, (name, box) in enumerate(REGIONS):
+        (chosen,) = np.nonzero(regions == region)
+        boxes = tiles(name, split, box, least=2 * SIDE)
         left, top, right, bottom = boxes[random.randint(len(boxes), size=len(chosen))].T
-        x = random.randint(left, right - 2 * side + 1)[:, None] + 2 * np.arange(side)
-        y = random.randint(top, bottom - 2 * side + 1)[:, None] + 2 * np.arange(side)
-        grounds[chosen] = halved[y[:, :, None], x[:, None, :]]
-    return grounds
+        x = random.randint(left, right - step * side + 1)[:, None] + step * np.arange(side)
+        y = random.randint(top, bottom - step * side + 1)[:, None] + step * np.arange(side)
+        pieces[chosen] = scaled[name][y[:, :, None], x[:, None, :]]
+    return pieces
+
+
+def _halved(pixels: np.ndarray) -> np.ndarray:
+    """At each pixel of a photograph the mean of 2x2 pixels from there on, float32, 0..255."""
+    whole = pixels.astype(np.float32)
+    return (whole[:-1, :-1] + whole[1:, :-1] + whole[:-1, 1:] + whole[1:, 1:]) / 4
