@@ -2,7 +2,7 @@
 
 The paper asks how much a dataset's classes depend on where things are (Sec. 5.2). Here this rises
 from function to function below. Images are 24 pixels wide and high. Digit scans are pasted onto
-grey crops of the photographs, dimmed and at half their size. Where a digit has several places they are any
+grey crops of the photographs at half their size. Where a digit has several places they are any
 pixels, not those of patches, which would favour a table of absolute positions. A test image has a
 scan of its own; the photographs are those of both splits. Each seed draws a composition of its own.
 """
@@ -55,25 +55,25 @@ def photo_regions(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def digits_around(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """Imagenette's: one digit of 16 pixels at any of 16 places around the middle; which?
+    """Imagenette's: one digit of 12 pixels at any of 36 places around the middle; which?
 
-    There is nothing else to see, so position helps little. Rows and columns are four pixels in
-    turn, so patches of 4 cut a digit in each of the 16 ways. 3,200 images train and 599 test.
+    There is nothing else to see, so position helps little. Rows and columns are six pixels in turn,
+    so patches of 4 cut a digit in each of 16 ways. 3,200 images train and 599 test.
     """
     frames = Frames("digits-around", split, seed)
-    frames.paste(16, range(3, 7))
+    frames.paste(12, range(3, 9))
     return frames.pictures()
 
 
 def digits_beside_others(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """CIFAR-10's: a digit of 12 pixels at any of 16 places around the middle; which?
+    """CIFAR-10's: a digit of 12 pixels at any of 25 places around the middle; which?
 
     In half of the images another digit, that is not asked for, is in a corner and partly covered,
     so position tells object from clutter. 3,200 images train and 599 test.
     """
     frames = Frames("digits-beside-others", split, seed)
     frames.paste_other(probability=0.5)
-    frames.paste(12, range(4, 8))
+    frames.paste(12, range(4, 9))
     return frames.pictures()
 
 
@@ -170,7 +170,7 @@ class Frames:
 
     def _crop(self, ground: np.ndarray) -> np.ndarray:
         top, left = (self.random.randint(side - SIDE + 1) for side in ground.shape)
-        return ground[top : top + SIDE, left : left + SIDE] // 3  # darker than most of a digit
+        return ground[top : top + SIDE, left : left + SIDE]
 
     def paste(self, size: int, places: Sequence[int], images: Iterable[int] | None = None) -> None:
         """Paste the scans asked for, `size` pixels wide, at rows and columns drawn of `places`."""
