@@ -133,10 +133,10 @@ def controlled_test(
         For each K ``k<K>/p_value``, of Mann and Whitney's one-sided test over all samples,
         ``k<K>/correct/p_value``, over those that are classified correctly (None where one kind has
         none), ``k<K>/p_shap``, and ``k<K>/dependent`` and ``k<K>/independent``, the means of plain
-        P-SHAP over all samples of either kind. Of the last K what `position_bias` returns, and for the groups
-        ``<correct|incorrect>/<dependent|independent>/`` their ``images``, ``mean``, ``std`` (None
-        where there are too few) and ``histogram``, a number of samples for each bin between
-        ``edges``.
+        P-SHAP over all samples of either kind. Of the last K what `position_bias` returns, and for
+        the groups ``<correct|incorrect>/<dependent|independent>/`` their ``images``, ``mean``,
+        ``std`` (None where there are too few) and ``histogram``, a number of samples for each bin
+        between ``edges``.
 
     Raises:
         VitrailError: the run's dataset is no Position dataset or K is not given, or as
