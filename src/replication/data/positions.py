@@ -26,15 +26,17 @@ def cifar10_position(folder: Path, split: Split, redraw: bool = False) -> Placed
     return in_corners(halved, whole.labels, split, redraw)
 
 
-def digits_position(folder: Path, split: Split, redraw: bool = False) -> PlacedDigits:
+def digits_position(
+    folder: Path, split: Split, redraw: bool = False, seed: int = 0
+) -> PlacedDigits:
     """A digit scan in a random corner of a black frame: which digit, and of two of them, where?
 
     The class of two digits is that of their corner, too: eight of the sixteen classes depend on
     position, and eight do not. With `redraw` a training image's corner, and with it its label, is
-    drawn anew at every access, as in the authors' code.
+    drawn anew at every access, as in the authors' code. Each seed draws corners of its own.
     """
     scans = Digits(split)
-    return in_corners(scans.images, scans.labels, split, redraw)
+    return in_corners(scans.images, scans.labels, split, redraw, seed)
 
 
 cifar10_position_redrawn = partial(cifar10_position, redraw=True)

@@ -58,15 +58,15 @@ def original_of(label: int) -> int:
 
 
 def in_corners(
-    images: np.ndarray, labels: np.ndarray, split: Split, redraw: bool = False
+    images: np.ndarray, labels: np.ndarray, split: Split, redraw: bool = False, seed: int = SEED
 ) -> PlacedDigits:
     """Place each image in a random corner of a frame twice its size: ten classes become sixteen.
 
-    Images are (N, s, s, 3) uint8, labels (N,) in range(10); the split and `SEED` decide corners,
+    Images are (N, s, s, 3) uint8, labels (N,) in range(10); the split and `seed` decide corners,
     unless `redraw` has those of training images drawn anew at every access.
     """
     # A stream of its own for each split, which NumPy promises never to change (NEP 19).
-    random = np.random.RandomState([SEED, SPLITS.index(split)])
+    random = np.random.RandomState([seed, SPLITS.index(split)])
     corners = random.randint(4, size=len(labels))
     rank = np.argsort(ORIGINALS)[labels]
     side = images.shape[1]

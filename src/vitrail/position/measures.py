@@ -31,6 +31,7 @@ from vitrail.position.controlled import DEPENDENT, ORIGINALS, PlacedDigits, orig
 from vitrail.position.embeddings.auto import AutoPE, AutoRoPE
 from vitrail.position.embeddings.rope import RoPE
 from vitrail.position.estimators import bias_of_few
+from vitrail.scores import BY_IMAGE, pack
 from vitrail.seeding import derive
 
 CLASSES = len(DEPENDENT) + len(ORIGINALS) - 2
@@ -66,12 +67,13 @@ def summary(result: PositionShap) -> dict[str, Any]:
     Returns:
         ``top1`` (percent); ``p_shap``, the mean over correctly classified samples, with ``ci_low``
         and ``ci_high`` (95 %) and ``std`` over these samples, all None where there are too few;
-        ``images`` and ``passes_per_sample``.
+        ``images`` and ``passes_per_sample``; ``top1 by image``.
     """
     right = result.values[result.correct]
     low, high = result.interval if result.interval and len(right) else (None, None)
     return {
         "top1": 100 * result.correct.double().mean().item(),
+        "top1" + BY_IMAGE: pack(result.correct.int().tolist()),
         "p_shap": result.mean if len(right) else None,
         "ci_low": low,
         "ci_high": high,
@@ -130,10 +132,11 @@ def controlled_test(
     Returns:
         For each K ``k<K>/p_value``, of Mann and Whitney's one-sided test over all samples,
         ``k<K>/correct/p_value``, over those that are classified correctly (None where one kind has
-        none), and ``k<K>/p_shap``. Of the last K what `position_bias` returns, and for the groups
-        ``<correct|incorrect>/<dependent|independent>/`` their ``images``, ``mean``, ``std`` (None
-        where there are too few) and ``histogram``, a number of samples for each bin between
-        ``edges``.
+        none), ``k<K>/p_shap``, and ``k<K>/dependent`` and ``k<K>/independent``, the means of plain
+        P-SHAP over all samples of either kind. Of the last K what `position_bias` returns, and for
+        the groups ``<correct|incorrect>/<dependent|independent>/`` their ``images``, ``mean``,
+        ``std`` (None where there are too few) and ``histogram``, a number of samples for each bin
+        between ``edges``.
 
     Raises:
         VitrailError: the run's dataset is no Position dataset or K is not given, or as
@@ -155,6 +158,8 @@ def controlled_test(
             f"k{count}/p_value": greater(result.values[dependent], result.values[~dependent]),
             f"k{count}/correct/p_value": greater(first, second) if known else None,
             f"k{count}/p_shap": result.mean if right.any() else None,
+            f"k{count}/dependent": result.values[dependent].mean().item(),
+            f"k{count}/independent": result.values[~dependent].mean().item(),
         }
     values |= summary(result) | learned(trained.model)
     values["edges"] = torch.linspace(0, 1, bins + 1, dtype=torch.float64).tolist()

@@ -2,8 +2,9 @@
 
 The paper asks how much a dataset's classes depend on where things are (Sec. 5.2). Here this rises
 from function to function below. Images are 24 pixels wide and high. Digit scans are pasted onto
-grey crops of the photographs at half their size, at multiples of 4 pixels: patches of 4 see a digit
-alike wherever it is. A test image has a scan of its own; the photographs are those of both splits.
+grey crops of the photographs at half their size. Where a digit has several places they are any
+pixels, not those of patches, which would favour a table of absolute positions. A test image has a
+scan of its own; the photographs are those of both splits. Each seed draws a composition of its own.
 """
 
 from __future__ import annotations
@@ -42,81 +43,103 @@ REGIONS = (
 """Photograph and left, upper, right and lower border of each class of `photo_regions`."""
 
 
-def photo_regions(folder: Path, split: Split) -> Pictures:
+def photo_regions(folder: Path, split: Split, seed: int = 0) -> Pictures:
     """EuroSAT's: crops of ten regions of the photographs, in one of eight turns; which region?
 
     A region looks the same everywhere and in every turn, so position says nothing. 3,200 images
     train and 600 test, from tiles of 32 pixels that are in one split each.
     """
-    random, whole = stream("photo-regions", split), photos()
     of_each = (TRAIN_IMAGES if split == "train" else TEST_REGIONS) // len(REGIONS)
-    crops = []
-    for photo, box in REGIONS:
-        found = tiles(photo, split, box, least=SIDE)
-        for left, top, right, bottom in found[random.randint(len(found), size=of_each)]:
-            y, x = random.randint(top, bottom - SIDE + 1), random.randint(left, right - SIDE + 1)
-            crop = np.rot90(whole[photo][y : y + SIDE, x : x + SIDE], random.randint(4))
-            crops.append(crop[:, ::-1] if random.randint(2) else crop)
-    return Pictures(np.stack(crops), np.repeat(np.arange(len(REGIONS)), of_each))
+    labels = np.repeat(np.arange(len(REGIONS)), of_each)
+    return Pictures(_region_crops(stream("photo-regions", split, seed), split, labels), labels)
 
 
-def digits_in_four_places(folder: Path, split: Split) -> Pictures:
-    """Imagenette's: one digit of 12 pixels in one of four places around the middle; which?
+def digits_around(folder: Path, split: Split, seed: int = 0) -> Pictures:
+    """Imagenette's: one digit of 12 pixels at any of 36 places around the middle; which?
 
-    There is nothing else to see, so position helps little. 3,200 images train and 599 test.
+    There is nothing else to see, so position helps little. Rows and columns are six pixels in turn,
+    so patches of 4 cut a digit in each of 16 ways. 3,200 images train and 599 test.
     """
-    frames = Frames("digits-in-four-places", split)
-    frames.paste(12, (4, 8))
+    frames = Frames("digits-around", split, seed)
+    frames.paste(12, range(3, 9))
     return frames.pictures()
 
 
-def digits_beside_others(folder: Path, split: Split) -> Pictures:
-    """CIFAR-10's: a digit of 8 pixels in one of nine places around the middle; which?
+def digits_beside_others(folder: Path, split: Split, seed: int = 0) -> Pictures:
+    """CIFAR-10's: a digit of 12 pixels at any of 25 places around the middle; which?
 
-    In half of the images another digit is in a corner, that is not asked for, so position tells
-    object from clutter. 3,200 images train and 599 test.
+    In half of the images another digit, that is not asked for, is in a corner and partly covered,
+    so position tells object from clutter. 3,200 images train and 599 test.
     """
-    frames = Frames("digits-beside-others", split)
+    frames = Frames("digits-beside-others", split, seed)
     frames.paste_other(probability=0.5)
-    frames.paste(8, (4, 8, 12))
+    frames.paste(12, range(4, 9))
     return frames.pictures()
 
 
-def few_large_digits(folder: Path, split: Split) -> Pictures:
+def few_large_digits(folder: Path, split: Split, seed: int = 0) -> Pictures:
     """Flowers-102's: one digit of 16 pixels in the middle, with 32 training images of a class.
 
     So few images are learned best by where each part of a digit is, always the same. 320 images
     train and 599 test.
     """
-    frames = Frames("few-large-digits", split, of_class=slice(36, 68), train=320)
+    frames = Frames("few-large-digits", split, seed, of_class=slice(36, 68), train=320)
     frames.paste(16, (4,))
     return frames.pictures()
 
 
-def digits_in_a_row(folder: Path, split: Split) -> Pictures:
+def digits_in_a_row(folder: Path, split: Split, seed: int = 0) -> Pictures:
     """SVHN's: three digits in a row; which is in the middle?
 
     Only position says which of the three is asked for. 3,200 images train and 599 test.
     """
-    frames = Frames("digits-in-a-row", split)
+    frames = Frames("digits-in-a-row", split, seed)
     frames.paste_other(((8, 0),))
     frames.paste_other(((8, 16),))
     frames.paste(8, (8,))
     return frames.pictures()
 
 
-def digits_of_all_sizes(folder: Path, split: Split) -> Pictures:
-    """ImageNet's, for the checkpoint: a digit of 8, 12 or 16 pixels at many places; which?
+def digits_and_regions(folder: Path, split: Split, seed: int = 0) -> Pictures:
+    """ImageNet's, for the checkpoint: half digits at many places, half regions; which?
 
-    In a quarter of the images another digit is in a corner. The scans are those of no other
-    stand-in: 36 of a class. 3,200 images train and 599 test.
+    A class is a digit, of 8, 12 or 16 pixels at any place, or the region of the photographs of that
+    number, as of `photo_regions`. The scans and tiles that train are those of no other stand-in: 36
+    scans of a class and a third of the tiles. 3,200 images train and 599 test.
     """
-    frames = Frames("digits-of-all-sizes", split, of_class=RESERVED)
-    frames.paste_other(probability=0.25)
-    kinds = frames.random.randint(3, size=len(frames.pixels))
-    for kind, (size, places) in enumerate(((8, (4, 8, 12)), (12, (4, 8)), (16, (0, 4, 8)))):
-        frames.paste(size, places, np.flatnonzero(kinds == kind))
-    return frames.pictures()
+    frames = Frames("digits-and-regions", split, seed, of_class=RESERVED)
+    kinds = frames.random.randint(6, size=len(frames.pixels))
+    for kind, size in enumerate((8, 12, 16)):
+        frames.paste(size, range(SIDE - size + 1), np.flatnonzero(kinds == kind))
+    pictures, regions = frames.pictures(), kinds > 2
+    labels = frames.labels[regions]
+    pictures.images[regions] = _region_crops(frames.random, split, labels, reserved=True)
+    return pictures
+
+
+def _region_crops(
+    random: np.random.RandomState, split: Split, labels: np.ndarray, reserved: bool = False
+) -> np.ndarray:
+    """Cut a crop of the region of each label, in one of eight turns: (N, 24, 24, 3) uint8.
+
+    Every third training tile of a region is `reserved`; the others are cut where it is False.
+    """
+    whole = photos()
+    own = {
+        label: tiles(photo, split, box, least=SIDE) for label, (photo, box) in enumerate(REGIONS)
+    }
+    if split == "train":
+        own = {
+            label: found[(np.arange(len(found)) % 3 == 2) == reserved]
+            for label, found in own.items()
+        }
+    crops = []
+    for label in labels:
+        left, top, right, bottom = own[label][random.randint(len(own[label]))]
+        y, x = random.randint(top, bottom - SIDE + 1), random.randint(left, right - SIDE + 1)
+        crop = np.rot90(whole[REGIONS[label][0]][y : y + SIDE, x : x + SIDE], random.randint(4))
+        crops.append(crop[:, ::-1] if random.randint(2) else crop)
+    return np.stack(crops)
 
 
 class Frames:
@@ -126,9 +149,14 @@ class Frames:
     """
 
     def __init__(
-        self, name: str, split: Split, of_class: slice = SHARED, train: int = TRAIN_IMAGES
+        self,
+        name: str,
+        split: Split,
+        seed: int,
+        of_class: slice = SHARED,
+        train: int = TRAIN_IMAGES,
     ) -> None:
-        self.random = stream(name, split)
+        self.random = stream(name, split, seed)
         images, labels = scans(split)
         if split == "train":
             each = [np.flatnonzero(labels == label)[of_class] for label in range(10)]

@@ -4,22 +4,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from replication.data.arrays import scans
 from replication.data.layout import verify
+from replication.data.stand_ins.position import SIDE
 from vitrail.images.opening import build
 from vitrail.images.photos import photos
 
 NOWHERE = Path("nowhere")
 STAND_INS = [
-    *("photo-regions", "digits-in-four-places", "digits-beside-others"),
-    *("few-large-digits", "digits-in-a-row", "digits-of-all-sizes"),
+    *("photo-regions", "digits-around", "digits-beside-others"),
+    *("few-large-digits", "digits-in-a-row", "digits-and-regions"),
 ]
 FEW = 150
 
 
-def opened(registry, name, split="train"):
-    return build(registry[name], split, NOWHERE)
+def opened(registry, name, split="train", seed=0):
+    return build(registry[name], split, NOWHERE, seed)
 
 
 def original(split):
@@ -39,6 +41,14 @@ def test_a_stand_in_is_what_its_entry_says_and_the_same_each_time(registry, name
     assert info.std == pytest.approx((first.images / 255).std((0, 1, 2)), abs=1e-5)
 
 
+@pytest.mark.parametrize("name", STAND_INS)
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_each_seed_draws_other_images_of_the_same_number(registry, name, split):
+    first, other = opened(registry, name, split), opened(registry, name, split, seed=1)
+    assert first.images.shape == other.images.shape
+    assert np.mean((first.images == other.images).all((1, 2, 3))) < 0.01
+
+
 def test_every_fifth_training_image_has_scans_of_its_own(registry):
     """Those that a learning rate is searched on are no other compositions of what trains."""
     images = opened(registry, "digits-in-a-row").images[:, 8:16, 8:16, 0]
@@ -50,7 +60,6 @@ def test_every_fifth_training_image_has_scans_of_its_own(registry):
 @pytest.mark.parametrize(
     ("name", "places", "enlarged"),
     [
-        ("digits-beside-others", (4, 8, 12), 1),
         ("few-large-digits", (4,), 2),
         ("digits-in-a-row", (8,), 1),
     ],
@@ -71,6 +80,32 @@ def test_the_digit_that_is_asked_for_is_there_whole(registry, name, places, enla
     assert drawn == {(y, x) for y in places for x in places}
 
 
+@pytest.mark.parametrize(
+    ("name", "places"), [("digits-around", range(3, 9)), ("digits-beside-others", range(4, 9))]
+)
+def test_a_digit_is_at_any_pixel_of_its_range_equally_often(registry, name, places):
+    """Not on the patch grid, which absolute positions would know best."""
+    images, _ = original("train")
+    size = (12, 12)
+    asked = {
+        np.asarray(Image.fromarray(scan).resize(size, Image.Resampling.BILINEAR)).tobytes()
+        for scan in images
+    }
+    counts = np.zeros((SIDE, SIDE), int)
+    for image in opened(registry, name).images[..., 0]:
+        found = [
+            (y, x)
+            for y in range(SIDE - 11)
+            for x in range(SIDE - 11)
+            if image[y : y + 12, x : x + 12].tobytes() in asked
+        ]
+        counts[found[0]] += len(found) == 1
+    inside = counts[places.start : places.stop, places.start : places.stop]
+    assert counts.sum() == inside.sum() == 3200
+    expected = 3200 / len(places) ** 2
+    assert ((inside - expected) ** 2 / expected).sum() < 2 * len(places) ** 2
+
+
 def test_beside_the_digit_that_is_asked_for_are_others_of_any_class(registry):
     row, (images, labels) = opened(registry, "digits-in-a-row"), original("train")
     label_of = {image.tobytes(): label for image, label in zip(images, labels, strict=True)}
@@ -78,11 +113,6 @@ def test_beside_the_digit_that_is_asked_for_are_others_of_any_class(registry):
         found = row.images[:, 8:16, column : column + 8, 0]
         beside = np.array([label_of[one.tobytes()] for one in found])
         assert np.mean(beside == row.labels) == pytest.approx(0.1, abs=0.03)
-    corners = opened(registry, "digits-beside-others").images[..., 0]
-    cut = [corners[:, y : y + 8, x : x + 8] for y in (0, 16) for x in (0, 16)]
-    others = sum(one.tobytes() in label_of for corner in cut for one in corner)
-    # Half of the images have one, of which every ninth is partly covered.
-    assert others / len(corners) == pytest.approx(0.5 * 8 / 9, abs=0.03)
 
 
 def test_the_checkpoints_scans_are_those_of_no_other(registry):
@@ -91,16 +121,28 @@ def test_the_checkpoints_scans_are_those_of_no_other(registry):
     kept = {image.tobytes() for image in reserved}
     row = opened(registry, "digits-in-a-row").images[:, 8:16, ..., 0]
     assert not any(row[:, :, x : x + 8][i].tobytes() in kept for x in (0, 8, 16) for i in range(99))
-    mixed = opened(registry, "digits-of-all-sizes")
-    whole = [
+    mixed = opened(registry, "digits-and-regions")
+    whole = {
         image[y : y + 8, x : x + 8].tobytes()
-        for image in mixed.images[:FEW, ..., 0]
-        for y in (0, 4, 8, 12, 16)
-        for x in (0, 4, 8, 12, 16)
-    ]
-    every = {image.tobytes() for image in images}
-    assert {one for one in whole if one in every} <= kept
-    assert any(one in kept for one in whole)
+        for image in mixed.images[:, ..., 0][: 2 * FEW]
+        for y in range(17)
+        for x in range(17)
+    }
+    found = whole & {image.tobytes() for image in images}
+    assert found
+    assert found <= kept
+
+
+def test_half_of_the_checkpoints_images_are_regions_cut_from_tiles_of_its_own(registry):
+    mixed, regions = (opened(registry, name) for name in ("digits-and-regions", "photo-regions"))
+    coloured = np.ptp(mixed.images.astype(int), axis=-1).any((1, 2))
+    assert coloured.mean() == pytest.approx(0.5, abs=0.03)
+    box = np.ascontiguousarray(photos()["flower"][96:340, 160:430])  # of the petals, on tiles
+    tiles = []
+    for dataset, chosen in ((mixed, coloured), (regions, True)):
+        petals = dataset.images[(dataset.labels == 8) & chosen][:24]
+        tiles.append({(y // 32, x // 32) for _, y, x in (place(box, image) for image in petals)})
+    assert not tiles[0] & tiles[1]
 
 
 def test_regions_of_the_two_splits_share_no_pixel_and_come_in_all_turns(registry):
