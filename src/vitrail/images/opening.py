@@ -110,6 +110,10 @@ def stratified_split(labels: Sequence[int], train_fraction: float) -> tuple[list
     return sorted(train), sorted(val)
 
 
-def stream(name: str, split: Split) -> np.random.RandomState:
-    """Return the random numbers of one split of a stand-in, which never change (NEP 19)."""
-    return np.random.RandomState(zlib.crc32(f"{name}/{split}".encode()))
+def stream(name: str, split: Split, seed: int = 0) -> np.random.RandomState:
+    """Return the random numbers of one split of a stand-in, which never change (NEP 19).
+
+    Each seed draws another composition.
+    """
+    drawn = f"/{seed}" if seed else ""
+    return np.random.RandomState(zlib.crc32(f"{name}/{split}{drawn}".encode()))
