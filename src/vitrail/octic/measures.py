@@ -147,7 +147,9 @@ def module_runtime(
             seconds = time_in_turns(calls, context.device, passes, warmup)
         values |= {name: 1e6 * statistics.median(times) for name, times in seconds.items()}
         turns = zip(seconds[f"octic GELU/{dim}"], seconds[f"GELU/{dim}"], strict=True)
-        values[f"overhead/{dim}"] = 100 * statistics.median(ours / plain - 1 for ours, plain in turns)
+        values[f"overhead/{dim}"] = 100 * statistics.median(
+            ours / plain - 1 for ours, plain in turns
+        )
     return values
 
 

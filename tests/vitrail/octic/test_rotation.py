@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from vitrail.scores import BY_IMAGE, unpack
 from vitrail.octic.rotation import quarter_turns, rotated_accuracy, turned
+from vitrail.scores import BY_IMAGE, unpack
 
 
 class Corner(nn.Module):

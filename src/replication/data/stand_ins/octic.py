@@ -71,7 +71,9 @@ def things_and_stuff(folder: Path, split: Split, seed: int = 0) -> Pictures:
     pixels = SHADE * stuff(random.randint(8, size=len(labels)), split, random)
     asked, other = random.rand(len(labels), 4).argsort(1)[:, :2].T
     ink = random.uniform(*INK, (len(labels), 3))
-    _draw(pixels, random.randint(THINGS, size=len(labels)), other, np.zeros_like(ink), split, random)
+    _draw(
+        pixels, random.randint(THINGS, size=len(labels)), other, np.zeros_like(ink), split, random
+    )
     _draw(pixels, labels, asked, ink, split, random)
     return _pictures(pixels, labels)
 
@@ -170,9 +172,7 @@ def cover(count: int, random: np.random.RandomState) -> np.ndarray:
     """Place discs of any size wholly in the frame: the share of each pixel, (N, 16, 16) in 0..1."""
     radius = random.uniform(*RADII, count)
     centre = random.uniform(radius, SIDE - radius, (2, count))
-    rows, columns = (
-        np.square(np.arange(SIDE) + 0.5 - middle[:, None]) for middle in centre
-    )
+    rows, columns = (np.square(np.arange(SIDE) + 0.5 - middle[:, None]) for middle in centre)
     distance = np.sqrt(rows[:, :, None] + columns[:, None, :])
     shares: np.ndarray = (radius[:, None, None] + 0.5 - distance).clip(0, 1)
     return shares
