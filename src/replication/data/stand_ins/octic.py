@@ -203,7 +203,7 @@ def _cut(
     split: Split,
     random: np.random.RandomState,
 ) -> np.ndarray:
-    """Squares of any size and place in a tile of the regions of each kind, half of them mirrored."""
+    """Squares of any size and place in a tile of each kind's regions, half of them mirrored."""
     found = [
         [(name, box) for name, region in parts for box in tiles(name, split, region, CROPS[0])]
         for parts in regions
