@@ -60,11 +60,11 @@ REGIONS: dict[str, list[tuple[str, Box]]] = {
 def things_and_stuff(folder: Path, split: Split, seed: int = 0) -> Pictures:
     """A bright digit in one quarter of a photographed square and a black one in another.
 
-    Asked for is the bright digit, where 2 and 5 are one class, and 6 and 9. Its quarter, its colour
-    and the other digit say nothing, and make images of one class differ more in their pixels than
-    images of two. Digits are upright and half of them mirrored: so turns change no class, which
-    Tables 2 and 5, Figure 4b and Sec. 4.3 need, but what images look like, which makes a model
-    without invariance lose accuracy on turned ones. `folder` is not read.
+    Asked for is the bright digit, where 2 and 5 are one class, and 6 and 9; no digit is 3 or 8. Its
+    quarter, its colour and the black digit say nothing, and mislead neighbours in pixels. Digits
+    are upright and half of them mirrored: so turns change no class, which Tables 2 and 5, Figure 4b
+    and Sec. 4.3 need, but what images look like, which makes a model without invariance lose
+    accuracy on turned ones. `folder` is not read.
     """
     random = stream("things-and-stuff", split, seed)
     labels = _labels(IMAGES[split], THINGS, random)
