@@ -74,10 +74,11 @@ def write_report(node: ReportNode) -> None:
 def write_summary(results: Results, record: Path) -> tuple[Path, ...]:
     """Write the files of a report but for the page of HTML; return the paths of all."""
     files = report_files(record)
-    page, _, claims, effects, _ = files
+    page, _, claims, models, effects, _ = files
     save(forest(results.claims), effects.with_suffix(""))
     write_atomically(page, as_markdown(results))
     write_atomically(claims, results.claims.to_csv(index=False))
+    write_atomically(models, results.models.to_csv(index=False))
     return files
 
 

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from replication.plan.parts import Artifact
 
 
+MODELS = [
+    *("paper", "recipe_hash", "searched", "once", "twice", "chance", "images", "rates", "floors"),
+]
+
+
 @dataclass
 class Cost:
     """What runs and measurements took, in seconds of one device by its name.
@@ -88,6 +93,27 @@ class Results:
             for paper in self.papers
         ]
         return pd.concat(frames, ignore_index=True)[["paper", *CLAIM_COLUMNS]]
+
+    @property
+    def models(self) -> pd.DataFrame:
+        """What the searches on held-out images found of the models of recipes, percent.
+
+        Without a row a recipe was not searched; a paper without searches has none.
+        """
+        rows = [
+            {
+                "paper": paper.about.name,
+                "recipe_hash": digest,
+                **standing.model_dump(exclude={"rates", "floors"}),
+                "rates": " ".join(f"{rate:g}:{mean:.6g}" for rate, mean in standing.rates.items()),
+                "floors": " ".join(
+                    f"{rule}:{score:.6g}" for rule, score in standing.floors.items()
+                ),
+            }
+            for paper in self.papers
+            for digest, standing in (paper.about.standings or {}).items()
+        ]
+        return pd.DataFrame(rows, columns=MODELS)
 
 
 def results_of(

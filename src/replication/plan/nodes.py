@@ -339,7 +339,7 @@ class ReportNode(Node):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The report in Markdown and as a page, the claims, and the plot of their effects."""
+        """The report in Markdown and as a page, claims, models, and the plot of the effects."""
         return report_files(self.output)
 
     @property
@@ -351,8 +351,8 @@ class ReportNode(Node):
 
 def report_files(record: Path) -> tuple[Path, ...]:
     """The files of the report with this record, the Markdown first, then the page."""
-    claims = (record.with_name(name) for name in ("claims.csv", "effects.svg", "effects.png"))
-    return record.with_suffix(".md"), record.with_suffix(".html"), *claims
+    more = ("claims.csv", "models.csv", "effects.svg", "effects.png")
+    return record.with_suffix(".md"), record.with_suffix(".html"), *map(record.with_name, more)
 
 
 AnyNode = TrainingNode | MeasurementNode | RenderingNode | ReportNode

@@ -1,0 +1,240 @@
+"""A second judge of the published claims: it reads CSVs and ``claims.yaml``, and none of our code.
+
+The rules are restated from docs/protocol.md with pandas and SciPy: gates, intervals, q-values.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+import yaml
+
+from tests.conftest import ROOT
+from vitrail.scores import unpack
+
+SCALES = sorted(path.parent.name for path in ROOT.glob("results/published/*/claims.csv"))
+PAPERS = sorted(path.parent.name for path in ROOT.glob("configs/papers/*/claims.yaml"))
+
+
+class Paper:
+    """One paper's published cells and claims at a scale."""
+
+    def __init__(self, scale, name):
+        self.folder = ROOT / "results" / "published" / scale
+        frames = []
+        for file in sorted((self.folder / name).glob("*.csv")):
+            if file.name != "training_logs.csv":
+                frames.append(pd.read_csv(file, keep_default_na=False, dtype=str))
+        table = pd.concat(frames)
+        self.cells = {
+            (cell["artifact"], cell["row"], cell["column"]): cell
+            for cell in table.to_dict("records")
+        }
+        models = pd.read_csv(self.folder / "models.csv", dtype={"recipe_hash": str})
+        models = models[models["paper"] == name]
+        self.models = models.set_index("recipe_hash").to_dict("index")
+        judged = pd.read_csv(self.folder / "claims.csv", keep_default_na=False)
+        self.published = judged[judged["paper"] == name].set_index("id")
+        written = yaml.safe_load((ROOT / "configs/papers" / name / "claims.yaml").read_text())
+        self.claims = [claim for entry in written for claim in expanded(entry)]
+
+
+def expanded(entry):
+    """Every claim of an entry: one for each combination of its choices."""
+    template = {key: value for key, value in entry.items() if key != "each"}
+    for choices in itertools.product(*entry.get("each", [])):
+        names = {key: value for choice in reversed(choices) for key, value in choice.items()}
+        yield filled(template, names)
+
+
+def filled(value, names):
+    if isinstance(value, dict):
+        return {key: filled(part, names) for key, part in value.items()}
+    return value.format_map(names) if isinstance(value, str) else value
+
+
+class Number:
+    """One side of a claim in a row."""
+
+    def __init__(self, side, row, paper):
+        self.constant = not isinstance(side, dict)
+        if self.constant:
+            self.value, self.std, self.seeds, self.cell = float(side), 0.0, 1, None
+            return
+        place = side["artifact"], row if side["row"] == "*" else side["row"], side["column"]
+        self.cell = paper.cells.get(place)
+        self.value = number(self.cell, "measured")
+        self.std, self.seeds = (
+            number(self.cell, "std"),
+            int(self.cell["n_seeds"] if self.cell else 0),
+        )
+
+    @property
+    def by_seed(self):
+        drawn = self.cell is not None and self.cell["drawn_by_seed"] == "yes"
+        return [float(part) for part in self.cell["by_seed"].split()] if drawn else []
+
+    @property
+    def by_image(self):
+        if self.constant:
+            return np.zeros((1, 1))
+        return unpack(self.cell["by_image"]).astype(float) if self.cell["by_image"] else None
+
+    @property
+    def printed(self):
+        """The printed number and its spread; None where there is none."""
+        text = "" if self.cell is None else self.cell["paper_value"]
+        try:
+            return float(text), number(self.cell, "paper_std")
+        except ValueError:
+            return None
+
+
+def number(cell, key):
+    return float(cell[key]) if cell is not None and cell[key] else math.nan
+
+
+def interval(left, right):
+    """Variance of the difference and its degrees of freedom; None where nothing is known."""
+    if len(left.by_seed) > 1 and (right.constant or len(right.by_seed) == len(left.by_seed)):
+        other = right.value if right.constant else np.array(right.by_seed)
+        differences = np.array(left.by_seed) - other
+        return differences.var(ddof=1) / len(differences), len(differences) - 1
+    if (images := differences_by_image(left, right)) is not None:
+        parts = [
+            (means.var(ddof=1) / len(means), len(means) - 1)
+            for means in (images.mean(0), images.mean(1))
+            if len(means) > 1
+        ]
+        return welch(parts)
+    sides = [left, right]
+    if max(side.seeds for side in sides) < 2:
+        return None
+    several, other = sorted(sides, key=lambda side: side.seeds < 2)
+    if other.seeds < 2 and not other.constant:
+        return several.std**2 * (1 + 1 / several.seeds), several.seeds - 1
+    return welch([(s.std**2 / s.seeds, s.seeds - 1) for s in sides if not s.constant])
+
+
+def differences_by_image(left, right):
+    one, other = left.by_image, right.by_image
+    if one is None or other is None or (left.constant and right.constant):
+        return None
+    if not right.constant:
+        if one.shape != other.shape or left.cell["dataset"] != right.cell["dataset"]:
+            return None
+    return 100 * (one - other)
+
+
+def welch(parts):
+    variance = sum(part for part, _ in parts)
+    if not variance:
+        return 0.0, 1.0
+    return variance, variance**2 / sum(part**2 / own for part, own in parts)
+
+
+def slack(claim, left, right):
+    difference, margin = left.value - right.value, claim.get("margin", 0.0)
+    return {
+        "above": difference - margin,
+        "below": -difference - margin,
+        "equal": margin - abs(difference),
+        "at least": margin + difference,
+    }[claim["relation"]]
+
+
+def status(claim, left, right):
+    known, over = interval(left, right), slack(claim, left, right)
+    empirical = claim.get("kind", "empirical") in ("empirical", "timing")
+    if known is None and empirical:
+        return "undecided"
+    half = 0.0 if known is None else scipy.stats.t.ppf(0.975, known[1]) * math.sqrt(known[0])
+    near = 1e-9 * max(1.0, abs(right.value))
+    if over > half or (claim["relation"] in ("equal", "at least") and over >= half - near):
+        return "held"
+    return "contrary" if over < -half or known is None else "undecided"
+
+
+def closed(claim, sides, paper):
+    """Whether a gate is closed for trained models."""
+    trained = [side for side in sides if side.cell is not None and side.cell["recipe_hash"]]
+    if claim.get("kind", "empirical") != "empirical" or not trained or not paper.models:
+        return False
+    models = [paper.models.get(side.cell["recipe_hash"]) for side in trained]
+    if None in models:
+        return True
+    grids = {tuple(pair.split(":")[0] for pair in model["rates"].split()) for model in models}
+    if len(grids) > 1 or any(model["twice"] > model["once"] + 1 for model in models):
+        return True
+    for model in models:
+        share = model["chance"] / 100
+        if model["once"] < model["chance"] + 300 * math.sqrt(share * (1 - share) / model["images"]):
+            return True
+    floors = [
+        [float(pair.rsplit(":", 1)[1]) for pair in str(model["floors"]).split() if ":" in pair]
+        for model in models
+    ]
+    pairs = zip(models, floors, strict=True)
+    if all(scores and model["once"] < max(scores) for model, scores in pairs):
+        return True
+    printed = [side.printed for side in sides if side.printed]
+    if len(printed) == 2 and claim["relation"] in ("above", "below"):
+        (one, one_std), (other, other_std) = printed
+        return abs(one - other) < math.hypot(one_std, other_std)
+    return False
+
+
+def judged(claim, paper):
+    """Status, p-value and evidence of a claim; the worst row decides."""
+    sides = [claim["left"], claim["right"]]
+    every = [side for side in sides if isinstance(side, dict) and side["row"] == "*"]
+    rows = [None]
+    if every:
+        columns = [
+            {r for a, r, c in paper.cells if (a, c) == (s["artifact"], s["column"])} for s in every
+        ]
+        rows = [
+            row for a, row, c in paper.cells if (a, c) == (every[0]["artifact"], every[0]["column"])
+        ]
+        rows = [row for row in rows if all(row in found for found in columns)]
+    numbers = [[Number(side, row, paper) for side in sides] for row in rows]
+    found = [pair for pair in numbers if not any(math.isnan(side.value) for side in pair)]
+    if not found:
+        return "not run", math.nan
+    tested = [pair for pair in found if not closed(claim, pair, paper)]
+    if not tested:
+        return "not tested", math.nan
+    order = ["contrary", "undecided", "held"]
+    worst = min(tested, key=lambda pair: (order.index(status(claim, *pair)), slack(claim, *pair)))
+    known = interval(*worst)
+    if claim.get("kind", "empirical") != "empirical" or known is None:
+        return status(claim, *worst), math.nan
+    over = abs(slack(claim, *worst))
+    if not known[0]:
+        return status(claim, *worst), float(over == 0)
+    return status(claim, *worst), 2 * scipy.stats.t.sf(over / math.sqrt(known[0]), known[1])
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", PAPERS)
+def test_an_independent_judge_gives_the_published_verdicts(scale, name):
+    paper = Paper(scale, name)
+    found = pd.DataFrame(
+        [judged(claim, paper) for claim in paper.claims],
+        index=[claim["id"] for claim in paper.claims],
+        columns=["status", "p"],
+    )
+    # Claims on the same numbers are one comparison, whose largest p-value counts.
+    evidence = paper.published["evidence"].reindex(found.index)
+    distinct = found["p"].dropna().groupby(evidence).max()
+    if len(distinct):
+        adjusted = pd.Series(scipy.stats.false_discovery_control(distinct), distinct.index)
+        chance = evidence.map(adjusted) >= 0.05
+        decided = found["status"].isin(["held", "contrary"]) & found["p"].notna()
+        found.loc[decided & chance, "status"] = "undecided"
+    published = paper.published["status"].reindex(found.index)
+    differing = found["status"][found["status"] != published]
+    assert differing.to_dict() == {}
