@@ -8,12 +8,15 @@ import math
 from pathlib import Path
 
 import pytest
+import timm
+import torch
 
 from replication.engine.dinov2.cost import hyperparameters as of_dinov2
 from replication.engine.hyperparameters import hyperparameters
 from replication.plan.catalog import load_catalog
 from replication.plan.paper import read_reference
 from vitrail.measures.context import Described
+from vitrail.measures.flops import count
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "octic"
 PRINTED = {
@@ -258,7 +261,7 @@ def test_arbitrary_patches_are_all_that_their_ablation_changes(full, laptop, fam
 def test_stand_ins_of_both_sizes_share_a_run(laptop):
     for family in FAMILIES:
         assert laptop.run(f"{family}-h") is laptop.run(f"{family}-l")
-        assert len(laptop.run(f"{family}-l").seeds) == 3
+        assert len(laptop.run(f"{family}-l").seeds) == 2
     assert laptop.run("h8-b") is laptop.run("h8-l")
     for family in ("i8", "h8"):
         for k, same in ((4, 8), (16, 20)):
@@ -281,12 +284,30 @@ def test_stand_ins_have_their_share_of_octic_blocks(scale):
 def test_stand_ins_of_all_families_differ_by_their_model_alone(laptop, kind):
     names = fnmatch.filter(classifiers(laptop), kind) or fnmatch.filter(laptop.recipes, kind)
     first, *others = (laptop.run(name).recipe for name in names)
-    args = first.model.args
     assert others
-    for recipe in others:
+    for recipe in (first, *others):
         assert recipe.model_copy(update={"model": first.model}) == first
-        assert args == {name: recipe.model.args[name] for name in args}
-    assert args["init_std"] == pytest.approx(0.02 * math.sqrt(1024 / args["embed_dim"]), rel=1e-3)
+        args, width = recipe.model.args, recipe.model.args["embed_dim"]
+        same = {**first.model.args, "embed_dim": width, "init_std": args["init_std"]}
+        assert same == {name: args[name] for name in same}
+        assert args["init_std"] == pytest.approx(0.02 * math.sqrt(1024 / width), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["{}-l", "dinov2-{}-l"])
+def test_each_family_of_stand_ins_has_the_width_that_costs_as_a_plain_vit_of_48(laptop, name):
+    def cost(recipe, width):
+        args = {**recipe.model.args, "embed_dim": width}
+        with torch.device("meta"):
+            model = timm.create_model(recipe.model.name, num_classes=6, **args).eval()
+            return count(model, torch.empty(1, 3, 16, 16)).macs
+
+    wanted = cost(laptop.run(name.format("vit")).recipe, 48)
+    for family in FAMILIES:
+        if name.format(family) in laptop.recipes:
+            recipe = laptop.run(name.format(family)).recipe
+            costs = {width: cost(recipe, width) for width in range(32, 129, 16)}
+            nearest = min(costs, key=lambda width: abs(costs[width] - wanted))
+            assert recipe.model.args["embed_dim"] == nearest, family
 
 
 @pytest.mark.parametrize("scale", SCALES)

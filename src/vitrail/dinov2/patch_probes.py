@@ -190,7 +190,7 @@ class ProbedImages(Dataset[tuple[Tensor, Tensor]]):
             std=std,
         )
         self.size = (data.image_size, data.image_size)
-        self.images: Any = build(trained.reads, split, trained.data_root)
+        self.images: Any = build(trained.reads, split, trained.data_root, trained.seed)
 
     def __len__(self) -> int:
         return len(self.images)

@@ -232,7 +232,7 @@ def linear(
     ]
     optimizer = torch.optim.SGD(groups, momentum=0.9)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    images = build(trained.reads, "train", trained.data_root)
+    images = build(trained.reads, "train", trained.data_root, trained.seed)
     mean, std = normalization(trained.reads, recipe.data.normalization)
     crop: Any = create_transform(
         recipe.data.image_size,
@@ -313,7 +313,7 @@ def percent(right: Tensor) -> float:
 def _batches(
     trained: Trained[DINOv2Recipe], split: Split, size: int, chosen: Sequence[int] | None = None
 ) -> DataLoader[tuple[Tensor, int]]:
-    images = build(trained.reads, split, trained.data_root)
+    images = build(trained.reads, split, trained.data_root, trained.seed)
     if chosen is not None:
         images = Subset(images, chosen)
     samples = EvaluationSamples(images, eval_transform(trained.recipe, trained.reads))

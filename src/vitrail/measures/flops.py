@@ -13,6 +13,7 @@ that counts as, however it is computed. Their output has the shape of their firs
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from vitrail.measures.architecture import architectures
 from vitrail.measures.architecture import count as count_parameters
-from vitrail.measures.context import Context, Values
+from vitrail.measures.context import Context, Trained, Values, passes
 
 ELEMENTWISE = {
     **dict.fromkeys(["add", "sub", "rsub", "mul", "div", "neg"], 1),
@@ -86,6 +87,18 @@ def flops(context: Context, models: Mapping[str, Mapping[str, Any]]) -> Values:
         }
         values |= {f"{label}/{unit}": number for unit, number in count_parameters(model).items()}
     return values
+
+
+@passes(0)
+def flops_of_trained(trained: Trained) -> Values:
+    """Count the operations of a run's own model on one of its images (octic, Figure 1).
+
+    Returns:
+        ``gmacs``, in the papers' convention (10^9).
+    """
+    side = trained.recipe.data.image_size
+    model = copy.deepcopy(trained.model).to("meta")
+    return {"gmacs": count(model, torch.empty(1, 3, side, side, device="meta")).macs / 1e9}
 
 
 def count(model: nn.Module, *inputs: Tensor) -> Operations:

@@ -115,7 +115,8 @@ def module_runtime(
         compile: let torch.compile at the modules.
 
     Returns:
-        ``"<GELU|octic GELU|MLP|octic MLP>/<d>"``, medians in microseconds.
+        ``"<GELU|octic GELU|MLP|octic MLP>/<d>"``, medians in microseconds, and ``"overhead/<d>"``,
+        by how many percent the octic GELU takes longer, the median over the turns.
 
     Raises:
         VitrailError: nothing is timed, or eight planes cannot share a width.
@@ -145,6 +146,10 @@ def module_runtime(
         with torch.inference_mode(), autocast(context.device, precision), every_one_compiled():
             seconds = time_in_turns(calls, context.device, passes, warmup)
         values |= {name: 1e6 * statistics.median(times) for name, times in seconds.items()}
+        turns = zip(seconds[f"octic GELU/{dim}"], seconds[f"GELU/{dim}"], strict=True)
+        values[f"overhead/{dim}"] = 100 * statistics.median(
+            ours / plain - 1 for ours, plain in turns
+        )
     return values
 
 

@@ -11,6 +11,7 @@ from vitrail.images.transforms import eval_transform
 from vitrail.measures.accuracy import hits
 from vitrail.measures.consistency import validation_batches
 from vitrail.measures.context import Trained, Values, passes
+from vitrail.scores import BY_IMAGE, pack
 from vitrail.seeding import derive
 
 EQUAL = 1e-4
@@ -29,21 +30,25 @@ def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None
     Returns:
         ``top1``, ``top5``, ``rotated/top1``, ``rotated/top5`` in percent, ``change`` of top-1 in
         points, ``equal`` (percent of images whose logits stay within `EQUAL`; a quarter is not
-        turned at all), ``max_logit_difference`` and ``images``.
+        turned at all), ``max_logit_difference`` and ``images``; ``top1`` and ``change``
+        also by image.
     """
     transform = eval_transform(trained.recipe, trained.info)
-    upright, rotated = torch.zeros(2, dtype=torch.long), torch.zeros(2, dtype=torch.long)
-    total, equal, difference = 0, 0, 0.0
+    upright, rotated = list[Tensor](), list[Tensor]()
+    equal, difference = 0, 0.0
     for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
         before = trained.logits(batch)
         after = trained.logits(turned(batch, [quarter_turns(trained.seed, i) for i in indices]))
-        upright += hits(before, labels).sum(dim=0)
-        rotated += hits(after, labels).sum(dim=0)
+        upright.append(hits(before, labels))
+        rotated.append(hits(after, labels))
         changes = (after - before).abs().amax(1)
         equal += int((changes <= EQUAL * before.abs().amax(1)).sum())
         difference = max(difference, changes.max().item())
-        total += len(labels)
-    (top1, top5), (rotated_top1, rotated_top5) = (100 * upright / total), (100 * rotated / total)
+    right, right_turned = torch.cat(upright), torch.cat(rotated)  # (images, top-1 and top-5)
+    total = len(right)
+    top1, top5 = 100 * right.sum(dim=0) / total
+    rotated_top1, rotated_top5 = 100 * right_turned.sum(dim=0) / total
+    changed = right_turned[:, 0].int() - right[:, 0].int()
     return {
         "top1": top1.item(),
         "top5": top5.item(),
@@ -53,6 +58,8 @@ def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None
         "equal": 100 * equal / total,
         "max_logit_difference": difference,
         "images": total,
+        f"top1{BY_IMAGE}": pack(right[:, 0].tolist()),
+        f"change{BY_IMAGE}": pack(changed.tolist()),
     }
 
 

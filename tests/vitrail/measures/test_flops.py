@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Context
-from vitrail.measures.flops import Operations, count, flops
+from vitrail.measures.flops import Operations, count, flops, flops_of_trained
 
 T, C, HEADS = 5, 16, 2
 
@@ -47,6 +47,14 @@ def test_the_printed_number_of_vit_l_has_the_softmax_in_it(printed):
     assert printed["L/gmacs_unfused"] == pytest.approx(61.9, abs=0.05)
     assert printed["L/gmacs"] < 61.8
     assert round(printed["L/millions"], 1) == 304.4
+
+
+def test_a_run_is_counted_at_the_size_of_its_images_and_stays_as_it_is(trained_on_digits):
+    """A convolution of 3x3 from 3 to 2 channels on 8x8 pixels, and the head's bias is free."""
+    model = nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.Flatten(), nn.Linear(128, 10))
+    values = flops_of_trained(trained_on_digits(model))
+    assert values == {"gmacs": (27 * 2 * 64 + 128 * 10) / 1e9}
+    assert model(torch.zeros(1, 3, 8, 8)).shape == (1, 10)
 
 
 def test_products_are_the_linear_layers_the_patches_and_attention(printed):

@@ -118,9 +118,12 @@ def test_d8_and_i8_are_invariant_and_h8_is_not(context):
 def test_every_module_of_table_4_is_timed_at_every_width(context):
     """octic, App. A.2."""
     values = module_runtime(context, (16, 32), batch_size=1, passes=1, warmup=0, tokens=3)
-    names = ("GELU", "octic GELU", "MLP", "octic MLP")
+    names = ("GELU", "octic GELU", "MLP", "octic MLP", "overhead")
     assert list(values) == [f"{name}/{dim}" for dim in (16, 32) for name in names]
-    assert all(0.1 < microseconds < 1e6 for microseconds in values.values())
+    for dim in (16, 32):
+        assert all(0.1 < values[f"{name}/{dim}"] < 1e6 for name in names[:4])
+        times_longer = values[f"octic GELU/{dim}"] / values[f"GELU/{dim}"]  # of the one turn
+        assert values[f"overhead/{dim}"] == pytest.approx(100 * (times_longer - 1))
 
 
 def test_nothing_to_time_is_refused(context):

@@ -1,9 +1,11 @@
 """Turned images are drawn from their index, and a model that sees no turn loses nothing."""
 
+import pytest
 import torch
 from torch import nn
 
 from vitrail.octic.rotation import quarter_turns, rotated_accuracy, turned
+from vitrail.scores import BY_IMAGE, unpack
 
 
 class Corner(nn.Module):
@@ -50,6 +52,8 @@ def test_a_model_of_one_corner_sees_the_turns(trained_on_digits):
     assert 15 < values["equal"] < 40  # those that were not turned
     assert values["change"] == values["rotated/top1"] - values["top1"]
     assert values["max_logit_difference"] > 0.1
+    for key in ("top1", "change"):
+        assert 100 * unpack(values[key + BY_IMAGE]).mean() == pytest.approx(values[key], abs=1e-4)
 
 
 def test_batches_and_workers_do_not_change_the_turns(trained_on_digits):

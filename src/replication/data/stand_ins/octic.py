@@ -1,42 +1,45 @@
-"""The octic paper's stand-ins: small upright images of things and of stuff.
+"""The octic paper's stand-ins: things on stuff to be classified, and materials for DINOv2.
 
-Things are digit scans, stuff is one of eight materials, cut from two photographs. 2 and 5 are one
-class, and so are 6 and 9: classes are closed under turns and mirrorings, which an invariant model
-cannot tell apart. Materials hardly have an upright side, digits have.
+Things are digits, materials squares cut from two photographs. 2 and 5 are one class, and so
+are 6 and 9: classes are closed under turns and mirrorings, which an invariant model cannot tell
+apart. Images are upright all the same, so that turning them is a change. Each seed composes its
+own images, and classes come in a random order.
 """
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image
-from torch.nn import functional
 from torch.utils.data import Dataset
 
 from replication.data.arrays import scans
 from vitrail.images.loading import Pictures
 from vitrail.images.opening import Split, stream
-from vitrail.images.photos import Box, photo, photos, tiles
+from vitrail.images.photos import Box, photo, tiles
 
 SIDE = 16
-CROPS = (16, 24)
+CROPS = (12, 24)
 """Sides of the squares that materials are cut from photographs by, from and to."""
 
-IMAGES: dict[Split, int] = {"train": 6400, "val": 1600}
-KINDS = np.array([0, 1, 2, 3, 4, 2, 5, 6, 7, 5])
-"""The class of each digit: one turned by half is another, and so is one mirrored."""
+KINDS = np.array([0, 1, 2, -1, 3, 2, 4, 5, -1, 4])
+"""The class of each digit: one turned by half is another, and so is one mirrored; 3 and 8 are not
+shown, which a small model confuses until it has trained for twice as long."""
 
-TILT = 10.0  # degrees, a standard deviation
-Range = tuple[float, float]
-SCALE: Range = (0.9, 1.0)
-SHAPES_SCALE: Range = (0.75, 1.0)
-GROUND = 0.3  # brightness of what a thing lies on
-TINT = 0.3  # share of a thing's brightness that is its material's
+THINGS = 6  # classes of digits
 
-CELLS: dict[Split, int] = {"train": 1200, "val": 400}
+IMAGES: dict[Split, int] = {"train": 3200, "val": 1600}
+SHADE = 0.4  # brightness of the stuff behind things
+INK = (0.7, 1.0)  # brightness of a channel of the thing that is asked for
+SCAN = 8  # side of a scan and of a quarter of an image
+
+FEATURES: dict[Split, int] = {"train": 1600, "val": 400}
+"""Images of those that DINOv2 trains on and is judged on."""
+CONTRAST = 0.22  # standard deviation of the pixels of a grey square around 0.5
+RADII = (4.0, 7.0)  # of a disc, in pixels
+GROUND = 0.4  # brightness of what a disc lies on
+
 CELL_SHARES = np.arange(1, 9) / 36
 STAIN = np.array([0.35, 0.15, 0.45])  # purple
 PALE = 0.85  # share of white in the ground: colours would tell images apart, not their cells
@@ -54,72 +57,77 @@ REGIONS: dict[str, list[tuple[str, Box]]] = {
 """Where the photographs show each material."""
 
 
-@functools.cache  # the seeds of a run share it
-def things_and_stuff(folder: Path, split: Split) -> Pictures:
-    """Compose images of 16 pixels, half of things and half of stuff; `folder` is not read.
+def things_and_stuff(folder: Path, split: Split, seed: int = 0) -> Pictures:
+    """A bright digit in one quarter of a photographed square and a black one in another.
 
-    Stuff is a square of one of eight materials, cut from a photograph. A thing is a digit scan, a
-    little turned and half of them mirrored, bright and tinted by a material, on a dark one. Asked
-    for is the material, or the digit, where 2 and 5 are one class, and 6 and 9: so turns change no
-    class, which Tables 2 and 5, Figure 4b and Sec. 4.3 need, but what images look like, which makes
-    a model without invariance lose accuracy on turned ones.
+    Asked for is the bright digit, where 2 and 5 are one class, and 6 and 9; no digit is 3 or 8. Its
+    quarter, its colour and the black digit say nothing, and mislead neighbours in pixels. Digits
+    are upright and half of them mirrored: so turns change no class, which Tables 2 and 5, Figure 4b
+    and Sec. 4.3 need, but what images look like, which makes a model without invariance lose
+    accuracy on turned ones. `folder` is not read.
     """
-    half, random = IMAGES[split] // 2, stream("things-and-stuff", split)
-    kinds = np.arange(half) % 8
-    pixels, _ = things(kinds, random.randint(8, size=half), split, random)
-    return _pictures([pixels, stuff(kinds, split, random)], [2 * kinds, 2 * kinds + 1])
+    random = stream("things-and-stuff", split, seed)
+    labels = _labels(IMAGES[split], THINGS, random)
+    pixels = SHADE * stuff(random.randint(8, size=len(labels)), split, random)
+    asked, other = random.rand(len(labels), 4).argsort(1)[:, :2].T
+    ink = random.uniform(*INK, (len(labels), 3))
+    _draw(
+        pixels, random.randint(THINGS, size=len(labels)), other, np.zeros_like(ink), split, random
+    )
+    _draw(pixels, labels, asked, ink, split, random)
+    return _pictures(pixels, labels)
 
 
-@functools.cache
-def shapes(folder: Path, split: Split) -> Pictures:
-    """Compose digit scans of 16 pixels, white on black; `folder` is not read.
+def materials(folder: Path, split: Split, seed: int = 0) -> Pictures:
+    """Grey squares of eight materials, cut from photographs by any size; which is it?
 
-    They are of any size from 12 to 16 pixels, at any place, a little turned, and half of them are
-    mirrored; asked for is the digit, where 2 and 5 are one class, and 6 and 9. DINOv2 trains on
-    them without labels, for Table 3 and Figure 7. Its crops teach a model that size and place do
-    not matter, which untrained features do not know. By their shapes alone can they be told apart,
-    while of coloured images a small model learns the colours, and untrained features know them.
+    All have one mean and one contrast, so a material can be known by its texture alone, which lies
+    at another place in every image: pixels of two images are hardly alike. DINOv2 trains on them
+    without labels, for Table 3 and Figure 7; its crops teach that place and size do not matter.
+    `folder` is not read.
     """
-    random, labels = stream("shapes", split), np.arange(3 * IMAGES[split] // 8) % 8
-    covers = cover(labels, split, random, SHAPES_SCALE)
-    return _pictures([np.repeat(covers[..., None], 3, axis=-1)], [labels])
+    random = stream("materials", split, seed)
+    labels = _labels(FEATURES[split], 8, random)
+    return _pictures(squares(labels, split, random), labels)
 
 
-def species(folder: Path, split: Split) -> Pictures:
-    """Compose digits of materials on materials; asked for is both at once. `folder` is not read.
+def species(folder: Path, split: Split, seed: int = 0) -> Pictures:
+    """A disc of a material on a material; asked for is both at once. `folder` is not read.
 
-    Features of `shapes` are judged on them in Table 7, as iNaturalist's classes are fine ones.
+    Features of `materials` are judged on them in Table 7, as iNaturalist's classes are fine ones.
     """
-    random, labels = stream("species", split), np.arange(IMAGES[split] // 4) % 64
-    pixels, _ = things(labels // 8, labels % 8, split, random)
-    return _pictures([pixels], [labels])
+    random = stream("species", split, seed)
+    labels = _labels(FEATURES[split], 64, random)
+    pixels, _ = discs(labels // 8, labels % 8, split, random)
+    return _pictures(pixels, labels)
 
 
-def places(folder: Path, split: Split) -> Pictures:
-    """Cut squares from eleven regions of two photographs; asked for is which. `folder` is not read.
+def places(folder: Path, split: Split, seed: int = 0) -> Pictures:
+    """Grey squares from eleven regions of two photographs; asked for is which.
 
-    Features of `shapes` are judged on them in Table 7, as Places365 shows scenes and no things.
+    Features of `materials` are judged on them in Table 7, as Places365 shows scenes and no things.
+    `folder` is not read.
     """
     random, regions = (
-        stream("places", split),
-        [region for found in REGIONS.values() for region in found],
+        stream("places", split, seed),
+        [[region] for found in REGIONS.values() for region in found],
     )
-    labels = np.arange(IMAGES[split] // 4) % len(regions)
-    pixels = [_crop([regions[label]], split, random) for label in labels]
-    return _pictures([np.stack(pixels)], [labels])
+    labels = _labels(FEATURES[split], len(regions), random)
+    return _pictures(grey(_cut(regions, labels, split, random)), labels)
 
 
 class Objects(Dataset[tuple[Image.Image, np.ndarray]]):
-    """Digits of materials on materials, each with a mask (16, 16) uint8, 0 or 1 + its class.
+    """Discs of materials on materials, each with a mask (16, 16) uint8, 0 or 1 + its class.
 
-    Features of `shapes` are judged on them in Table 3, as VOC 2012 labels objects and no ground.
+    Features of `materials` are judged on them in Table 3, as VOC 2012 labels objects and no ground.
     `folder` is not read.
     """
 
-    def __init__(self, folder: Path, split: Split) -> None:
-        random, kinds = stream("objects", split), np.arange(IMAGES[split] // 16) % 8
-        pixels, covers = things(kinds, random.randint(8, size=len(kinds)), split, random)
-        self.images = _pictures([pixels], [kinds])
+    def __init__(self, folder: Path, split: Split, seed: int = 0) -> None:
+        random = stream("objects", split, seed)
+        kinds = _labels(FEATURES[split] // 4, 8, random)
+        pixels, covers = discs(kinds, random.randint(8, size=len(kinds)), split, random)
+        self.images = _pictures(pixels, kinds)
         self.masks = np.where(covers > 0.5, 1 + kinds[:, None, None], 0).astype(np.uint8)
 
     def __len__(self) -> int:
@@ -129,98 +137,113 @@ class Objects(Dataset[tuple[Image.Image, np.ndarray]]):
         return self.images[index][0], self.masks[index]
 
 
-@functools.cache  # the seeds of a run share it
-def cells(folder: Path, split: Split) -> Pictures:
-    """A digit scan in one of eight orientations, stained, on a pale piece of a photograph.
+def cells(folder: Path, split: Split, seed: int = 0) -> Pictures:
+    """A stained disc of one of eight materials, in one of eight orientations, on a pale ground.
 
-    Asked for is the digit, where 2 and 5 are one class, and 6 and 9. As with cells on a slide, no
-    side is up: what a model knows of orientation is of no use, so an invariant one loses nothing by
-    its constraint. Classes are as unequal as 1 and 8, so that accuracy and balanced accuracy
-    differ. 1,200 images of 16 pixels train and 400 test.
+    Asked for is the material, as white blood cells are told by the texture of their nuclei. As with
+    cells on a slide, no side is up: what a model knows of orientation is of no use, so an invariant
+    one loses nothing by its constraint. Classes are as unequal as 1 and 8, so that accuracy and
+    balanced accuracy differ. `folder` is not read.
     """
-    random = stream("cells", split)
-    drawn, digits = scans(split)
-    flower, cut = photos()["flower"] / 255, tiles("flower", split, least=SIDE)
-    labels = random.choice(8, size=CELLS[split], p=CELL_SHARES)
-    images = np.empty((len(labels), SIDE, SIDE, 3))
-    for image, label in zip(images, labels, strict=True):
-        left, top, right, bottom = cut[random.randint(len(cut))]
-        x, y = random.randint(left, right - SIDE + 1), random.randint(top, bottom - SIDE + 1)
-        image[:] = PALE + (1 - PALE) * flower[y : y + SIDE, x : x + SIDE]
-        scan = drawn[random.choice(np.flatnonzero(KINDS[digits] == label))]
-        scan = np.rot90(scan.T if random.randint(2) else scan, random.randint(4))
-        image += scan.repeat(2, 0).repeat(2, 1)[..., None] * (STAIN - image)
-    return Pictures(np.round(255 * images.clip(0, 1)).astype(np.uint8), labels)
+    random = stream("cells", split, seed)
+    labels = random.choice(8, size=FEATURES[split], p=CELL_SHARES)
+    density = squares(labels, split, random)
+    for index, square in enumerate(density):
+        mirrored = square.T if random.randint(2) else square
+        density[index] = np.rot90(mirrored, random.randint(4))
+    ground = PALE + (1 - PALE) * stuff(np.full(len(labels), 6), split, random)  # petals
+    stained = (cover(len(labels), random) * density)[..., None]
+    return _pictures(ground + stained * (STAIN - ground), labels)
 
 
-def things(
-    kinds: np.ndarray, materials: np.ndarray, split: Split, random: np.random.RandomState
+def discs(
+    kinds: np.ndarray, grounds: np.ndarray, split: Split, random: np.random.RandomState
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compose things of these kinds and materials, each on a darker material.
+    """Compose grey discs of these materials, each on a darker material.
 
-    Images are ``(N, 16, 16, 3)`` in 0..1, the shares of pixels that things cover ``(N, 16, 16)``.
+    Images are ``(N, 16, 16)`` in 0..1, and so are the shares of pixels that discs cover.
     """
-    covers = cover(kinds, split, random)
-    filling = 1 - TINT + TINT * stuff(materials, split, random)
-    ground = GROUND * stuff(random.randint(8, size=len(kinds)), split, random)
-    return ground + covers[..., None] * (filling - ground), covers
+    covers = cover(len(kinds), random)
+    ground = GROUND * squares(grounds, split, random)
+    return ground + covers * (squares(kinds, split, random) - ground), covers
 
 
-def cover(
-    kinds: np.ndarray, split: Split, random: np.random.RandomState, scale: Range = SCALE
-) -> np.ndarray:
-    """Place a scan of each of these kinds, ``(N, 16, 16)`` in 0..1."""
-    drawn, digits = scans(split)
-    pools = [np.flatnonzero(KINDS[digits] == kind) for kind in range(8)]
-    return placed(drawn[[random.choice(pools[kind]) for kind in kinds]], random, scale)
+def cover(count: int, random: np.random.RandomState) -> np.ndarray:
+    """Place discs of any size wholly in the frame: the share of each pixel, (N, 16, 16) in 0..1."""
+    radius = random.uniform(*RADII, count)
+    centre = random.uniform(radius, SIDE - radius, (2, count))
+    rows, columns = (np.square(np.arange(SIDE) + 0.5 - middle[:, None]) for middle in centre)
+    distance = np.sqrt(rows[:, :, None] + columns[:, None, :])
+    shares: np.ndarray = (radius[:, None, None] + 0.5 - distance).clip(0, 1)
+    return shares
 
 
-def placed(strokes: np.ndarray, random: np.random.RandomState, scale: Range = SCALE) -> np.ndarray:
-    """Enlarge scans ``(N, 8, 8)`` to ``(N, 16, 16)``, a little turned, half of them mirrored.
-
-    A scan fills a share of the side that is drawn from `scale`, and lies anywhere.
-    """
-    n = len(strokes)
-    angle, size = np.radians(TILT) * random.randn(n), random.uniform(*scale, n)
-    mirror, shift = random.choice([-1, 1], n), random.uniform(-1, 1, (2, n)) * (1 - size)
-    cos, sin = np.cos(angle) / size, np.sin(angle) / size
-    inverse = np.array([[mirror * cos, mirror * sin], [-sin, cos]])  # from the image to the scan
-    offset = -(inverse * shift).sum(1, keepdims=True)
-    to_scan = torch.from_numpy(np.concatenate([inverse, offset], 1).transpose(2, 0, 1)).float()
-    fine = functional.interpolate(
-        torch.from_numpy(strokes)[:, None], scale_factor=4, mode="bicubic"
-    )
-    grid = functional.affine_grid(to_scan, [n, 1, 2 * SIDE, 2 * SIDE], align_corners=False)
-    sampled = functional.grid_sample(fine.clamp(0, 1), grid, align_corners=False)
-    return functional.avg_pool2d(sampled, 2)[:, 0].numpy()
+def squares(kinds: np.ndarray, split: Split, random: np.random.RandomState) -> np.ndarray:
+    """Cut a grey square of each of these materials, ``(N, 16, 16)`` in 0..1."""
+    return grey(stuff(kinds, split, random))
 
 
-def stuff(materials: np.ndarray, split: Split, random: np.random.RandomState) -> np.ndarray:
+def grey(pixels: np.ndarray) -> np.ndarray:
+    """The mean of the colours of ``(N, 16, 16, 3)``, of each image with one mean and contrast."""
+    light = pixels.mean(-1)
+    light -= light.mean((1, 2), keepdims=True)
+    spread = light.std((1, 2), keepdims=True) + 1 / 255  # of an even sky not noise alone
+    found: np.ndarray = (0.5 + CONTRAST * light / spread).clip(0, 1)
+    return found
+
+
+def stuff(kinds: np.ndarray, split: Split, random: np.random.RandomState) -> np.ndarray:
     """Cut a square of each of these materials, ``(N, 16, 16, 3)`` in 0..1."""
-    regions = list(REGIONS.values())
-    return np.stack([_crop(regions[material], split, random) for material in materials])
+    return _cut(list(REGIONS.values()), kinds, split, random)
 
 
-def _crop(
-    regions: list[tuple[str, Box]], split: Split, random: np.random.RandomState
+def _cut(
+    regions: list[list[tuple[str, Box]]],
+    kinds: np.ndarray,
+    split: Split,
+    random: np.random.RandomState,
 ) -> np.ndarray:
-    """A square of any size and place in a tile of these regions, half of them mirrored."""
-    found = [(name, tile) for name, box in regions for tile in _large_tiles(name, box, split)]
-    name, (left, top, right, bottom) = found[random.randint(len(found))]
-    side = random.randint(CROPS[0], min(CROPS[1], right - left, bottom - top) + 1)
-    x, y = random.randint(left, right - side + 1), random.randint(top, bottom - side + 1)
-    box = (x, y, x + side, y + side)
-    picture = photo(name).resize((SIDE, SIDE), Image.Resampling.BILINEAR, box)
-    pixels = np.asarray(picture, np.float32) / 255
-    return pixels[:, ::-1] if random.randint(2) else pixels
+    """Squares of any size and place in a tile of each kind's regions, half of them mirrored."""
+    found = [
+        [(name, box) for name, region in parts for box in tiles(name, split, region, CROPS[0])]
+        for parts in regions
+    ]
+    pixels = np.empty((len(kinds), SIDE, SIDE, 3), np.float32)
+    for index, kind in enumerate(kinds):
+        name, (left, top, right, bottom) = found[kind][random.randint(len(found[kind]))]
+        side = random.randint(CROPS[0], min(CROPS[1], right - left, bottom - top) + 1)
+        x, y = random.randint(left, right - side + 1), random.randint(top, bottom - side + 1)
+        box = (x, y, x + side, y + side)
+        square = np.asarray(photo(name).resize((SIDE, SIDE), Image.Resampling.BILINEAR, box))
+        pixels[index] = (square[:, ::-1] if random.randint(2) else square) / 255
+    return pixels
 
 
-@functools.cache
-def _large_tiles(name: str, box: Box, split: Split) -> list[Box]:
-    """The tiles of a split in a region that hold the smallest square."""
-    return tiles(name, split, box, least=CROPS[0]).tolist()
+def _draw(
+    pixels: np.ndarray,
+    kinds: np.ndarray,
+    quarters: np.ndarray,
+    inks: np.ndarray,
+    split: Split,
+    random: np.random.RandomState,
+) -> None:
+    """Draw a scan of each of these kinds into a quarter of each image, half of them mirrored."""
+    drawn, digits = scans(split)
+    pools = [np.flatnonzero(KINDS[digits] == kind) for kind in range(THINGS)]
+    for image, kind, quarter, ink in zip(pixels, kinds, quarters, inks, strict=True):
+        scan = drawn[random.choice(pools[kind])]
+        strokes = (scan[:, ::-1] if random.randint(2) else scan)[..., None]
+        top, left = SCAN * (quarter // 2), SCAN * (quarter % 2)
+        under = image[top : top + SCAN, left : left + SCAN]
+        under += strokes * (ink - under)
 
 
-def _pictures(pixels: list[np.ndarray], labels: list[np.ndarray]) -> Pictures:
-    rounded = np.round(255 * np.concatenate(pixels)).astype(np.uint8)
-    return Pictures(rounded, np.concatenate(labels))
+def _labels(count: int, classes: int, random: np.random.RandomState) -> np.ndarray:
+    """Classes of equal shares in a random order."""
+    return random.permutation(np.arange(count) % classes)
+
+
+def _pictures(pixels: np.ndarray, labels: np.ndarray) -> Pictures:
+    """Of images ``(N, 16, 16, 3)``, or grey ones ``(N, 16, 16)``, in 0..1."""
+    coloured = pixels if pixels.ndim == 4 else np.repeat(pixels[..., None], 3, axis=-1)
+    return Pictures(np.round(255 * coloured.clip(0, 1)).astype(np.uint8), labels)

@@ -7,14 +7,18 @@ import pytest
 
 from replication.data.arrays import scans
 from replication.data.layout import verify
+from replication.data.stand_ins import octic
 from replication.data.stand_ins.octic import (
     CELL_SHARES,
+    CONTRAST,
     KINDS,
+    THINGS,
     Objects,
     cells,
     cover,
-    placed,
-    things,
+    grey,
+    squares,
+    things_and_stuff,
 )
 from replication.plan.datasets import load_registry
 from tests.conftest import ROOT
@@ -22,15 +26,16 @@ from vitrail.images.opening import build, stream
 
 NOWHERE = Path("nowhere")
 REGISTRY = load_registry(ROOT / "configs" / "datasets.yaml")
+NAMES = ["things-and-stuff", "materials", "species", "places"]
 
 
 def test_what_a_mirroring_or_half_a_turn_makes_alike_is_one_class():
     assert KINDS[2] == KINDS[5]
     assert KINDS[6] == KINDS[9]
-    assert sorted(set(KINDS)) == list(range(8))
+    assert set(KINDS) == {-1, *range(THINGS)}
 
 
-@pytest.mark.parametrize("name", ["things-and-stuff", "shapes", "species", "places"])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_class_has_its_share_of_the_images_that_the_registry_counts(name):
     info = REGISTRY[name]
     for split, count in (("train", info.train_images), ("val", info.val_images)):
@@ -39,56 +44,99 @@ def test_every_class_has_its_share_of_the_images_that_the_registry_counts(name):
         assert found.max() - found.min() <= 1
 
 
-@pytest.mark.parametrize("name", ["things-and-stuff", "shapes"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_part_of_a_split_has_all_classes(name):
+    """Probes halve images by their index, and searches hold out every fifth."""
+    info = REGISTRY[name]
+    labels = np.asarray(build(info, "train", NOWHERE).labels)
+    for parts in (2, 5):
+        for start in range(parts):
+            assert len(set(labels[start::parts])) == info.classes
+
+
+@pytest.mark.parametrize("name", ["things-and-stuff", "materials", "cells"])
 def test_the_registry_normalises_what_is_trained_on_by_its_own_statistics(name):
     images = build(REGISTRY[name], "train", NOWHERE).images / 255
     assert REGISTRY[name].mean == pytest.approx(images.mean((0, 1, 2)), abs=1e-5)
     assert REGISTRY[name].std == pytest.approx(images.std((0, 1, 2)), abs=1e-5)
 
 
-def test_a_thing_is_brighter_than_its_ground():
+@pytest.mark.parametrize("name", [*NAMES, "objects", "cells"])
+def test_a_seed_composes_its_own_images_and_always_the_same(name):
+    first, again, other = (build(REGISTRY[name], "val", NOWHERE, seed) for seed in (1, 1, 2))
+    pixels = [np.stack([np.asarray(opened[i][0]) for i in range(50)]) for opened in (first, again)]
+    np.testing.assert_array_equal(*pixels)
+    drawn_anew = np.stack([np.asarray(other[i][0]) for i in range(50)])
+    assert all((drawn_anew != image).any((1, 2, 3)).all() for image in pixels[0])
+
+
+@pytest.fixture
+def marked(monkeypatch):
+    """Scans that tell their split and class: white, but for one pixel of the test's."""
+
+    def scans_of(split):
+        drawn = np.ones((10, 8, 8), np.float32)
+        drawn[:, 0, 0] = split == "train"
+        return drawn, np.arange(10)
+
+    monkeypatch.setattr(octic, "scans", scans_of)
+
+
+def test_the_bright_thing_is_in_any_quarter_and_the_black_one_in_another(marked):
+    images = things_and_stuff(NOWHERE, "train", 3).images / 255
+    quarters = images.reshape(-1, 2, 8, 2, 8, 3).transpose(0, 1, 3, 2, 4, 5).reshape(-1, 4, 192)
+    bright, black = quarters.min(-1) > 0.69, quarters.max(-1) == 0
+    assert (bright.sum(1) == 1).all()
+    assert (black.sum(1) == 1).all()
+    for places in (bright, black):
+        assert np.abs(places.mean(0) - 1 / 4).max() < 0.03
+
+
+def test_no_scan_is_in_both_splits():
+    train, val = ({scan.tobytes() for scan in scans(split)[0]} for split in ("train", "val"))
+    assert not train & val
+
+
+def test_a_split_has_its_own_scans(marked):
+    """A quarter's first pixel, or when mirrored the last of its first row, is of the test's."""
+    images = things_and_stuff(NOWHERE, "val").images / 255
+    corners = images[:, ::8][:, :, [0, 7, 8, 15]].reshape(-1, 2, 2, 2, 3)
+    covered = (corners.min(-1) > 0.69).all(-1)
+    assert not covered.any()
+
+
+def test_grey_squares_have_one_mean_and_one_contrast():
     random = stream("test", "val")
-    pixels, covers = things(np.arange(64) % 8, random.randint(8, size=64), "val", random)
-    thing, ground = pixels[covers > 0.99], pixels[covers < 0.01]
-    assert thing.min() > 0.69
-    assert ground.max() < 0.31
+    found = squares(np.arange(64) % 8, "val", random)
+    assert found.mean((1, 2)) == pytest.approx(np.full(64, 0.5), abs=0.05)
+    assert np.median(found.std((1, 2))) == pytest.approx(CONTRAST, rel=0.15)
+    brighter = grey(np.stack([np.full((16, 16, 3), 0.2), np.full((16, 16, 3), 0.9)]))
+    assert brighter == pytest.approx(np.full((2, 16, 16), 0.5))
 
 
-def test_scans_are_placed_upright_and_half_of_them_mirrored():
-    drawn, _ = scans("val")
-    copies = placed(np.repeat(drawn[:1], 200, axis=0), np.random.RandomState(0))
-    whole = np.kron(drawn[0], np.ones((2, 2)))
-    agreement = [
-        np.einsum("nhw,hw->n", copies, turned) for turned in (whole, whole[:, ::-1], whole[::-1])
-    ]
-    best = np.argmax(agreement, axis=0)
-    assert (best < 2).mean() > 0.9
-    assert 0.3 < (best == 0).mean() < 0.7
+def test_a_disc_lies_anywhere_in_the_frame_and_wholly():
+    """Its centre of mass is as far from each side as its radius, which its area tells."""
+    covers = cover(500, np.random.RandomState(0))
+    area, along = covers.sum((1, 2)), np.arange(16) + 0.5
+    radius = np.sqrt(area / np.pi)
+    for middle in (covers.sum(1) @ along / area, covers.sum(2) @ along / area):
+        assert (middle - radius > -0.2).all()
+        assert (middle + radius < 16.2).all()
+        assert middle.mean() == pytest.approx(8, abs=0.2)
+        assert middle.std() > 1
+    assert 3.9 < radius.min() < 4.3
+    assert 6.7 < radius.max() < 7.1
 
 
-def test_a_scan_fills_the_share_of_the_side_that_is_asked_for_and_lies_anywhere():
-    """Of a white scan as large as three quarters of 16 pixels, 12 x 12 pixels are white."""
-    white = np.ones((100, 8, 8), np.float32)
-    random = np.random.RandomState(0)
-    copies = placed(white, random, (0.75, 0.75))
-    # Some pixels of one that is turned lie outside of the frame.
-    assert copies.sum((1, 2)) == pytest.approx(np.full(100, 144), rel=0.1)
-    centres = np.einsum("nhw,w->n", copies, np.arange(16) - 7.5) / copies.sum((1, 2))
-    assert -2.2 < centres.min() < -1.5
-    assert 1.5 < centres.max() < 2.2
-
-
-def test_masks_are_of_the_class_where_the_thing_is():
+def test_masks_are_of_the_class_where_the_disc_is():
     objects = Objects(NOWHERE, "val")
-    for index in range(8):
+    shown = set()
+    for index in range(len(objects)):
         image, mask = objects[index]
-        assert set(np.unique(mask)) == {0, 1 + index}
-        assert np.asarray(image)[mask > 0].mean() > 2 * np.asarray(image)[mask == 0].mean()
-
-
-def test_a_split_is_composed_alike_whenever_it_is_opened():
-    drawn = [cover(np.arange(8), "val", stream("test", "val")) for _ in range(2)]
-    np.testing.assert_array_equal(*drawn)
+        assert set(np.unique(mask)) == {0, 1 + objects.images[index][1]}
+        assert np.asarray(image)[mask > 0].mean() > 1.5 * np.asarray(image)[mask == 0].mean()
+        shown |= set(np.unique(mask))
+    assert shown == set(range(9))
 
 
 @pytest.fixture(scope="module")
@@ -96,14 +144,11 @@ def train_cells():
     return cells(NOWHERE, "train")
 
 
-def test_cells_have_the_images_classes_and_statistics_of_their_entry(train_cells):
+def test_cells_have_the_images_and_classes_of_their_entry():
     info = REGISTRY["cells"]
-    assert verify(info, NOWHERE) == {"train": 1200, "val": 400}
+    assert verify(info, NOWHERE) == {"train": info.train_images, "val": info.val_images}
     for split in ("train", "val"):
         assert set(build(info, split, NOWHERE).labels) == set(range(info.classes))
-    pixels = train_cells.images / 255
-    assert info.mean == pytest.approx(pixels.mean((0, 1, 2)), abs=1e-5)
-    assert info.std == pytest.approx(pixels.std((0, 1, 2)), abs=1e-5)
 
 
 def test_classes_of_cells_are_as_unequal_as_one_and_eight(train_cells):
@@ -112,9 +157,10 @@ def test_classes_of_cells_are_as_unequal_as_one_and_eight(train_cells):
 
 
 def test_no_orientation_of_cells_is_preferred(train_cells):
-    """The mean of a class is nearly that of its images turned and mirrored; of digits it is not."""
-    mean = train_cells.images[train_cells.labels == 6].mean((0, 3))  # sevens
-    mean -= mean.mean()
-    turned = [np.rot90(side, k) for side in (mean, mean.T) for k in range(4)]
-    kept = np.mean(turned, axis=0)
-    assert np.square(kept).sum() > 0.8 * np.square(mean).sum()
+    """Waves lie along rows; in cells of water rows and columns differ alike."""
+    of_water = train_cells.images[train_cells.labels == 1].mean(-1)
+    down, across = (np.abs(np.diff(of_water, axis=axis)).mean() for axis in (1, 2))
+    assert down == pytest.approx(across, rel=0.1)
+    upright = squares(np.full(200, 1), "train", stream("test", "train"))
+    down, across = (np.abs(np.diff(upright, axis=axis)).mean() for axis in (1, 2))
+    assert down > 1.3 * across
