@@ -57,10 +57,9 @@ OF_ONE_RUN = {
 }
 
 
-# Octic trains to the plateau, so at laptop scale some of its claims rest on one or two runs.
-@pytest.mark.parametrize("name", sorted(set(PAPERS) - {"octic"}))
-def test_what_a_claim_rests_on_is_trained_three_times_at_laptop_scale(name):
-    paper = load_catalog(scale="laptop").paper(name)
+@pytest.mark.parametrize("name", PAPERS)
+def test_what_a_claim_rests_on_is_trained_three_times_at_study_scale(name):
+    paper = load_catalog(scale="study").paper(name)
     found = {
         (artifact.name, cell.column, cell.row): cell.measurement
         for artifact in paper.artifacts.values()
