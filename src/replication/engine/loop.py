@@ -31,6 +31,7 @@ from vitrail.images.counting import require_batches, steps_per_epoch
 from vitrail.images.keeping import KeptSamples
 from vitrail.images.loading import (
     EvaluationSamples,
+    Relabelled,
     TrainingSamples,
     micro_batches,
 )
@@ -179,7 +180,10 @@ class TrainingLoop(RunFolder):
         training was planned.
         """
         dataset = self.run.dataset
-        samples = self._augmented(build(dataset, "train", self.run.data_root, self.run.seed))
+        images = build(dataset, "train", self.run.data_root, self.run.seed)
+        if self.run.recipe.data.shuffle_labels:
+            images = Relabelled(images, self.run.seed)
+        samples = self._augmented(images)
         if len(samples) != dataset.train_images:
             raise VitrailError(
                 f"dataset '{dataset.name}' has {len(samples)} training images in "
@@ -193,7 +197,8 @@ class TrainingLoop(RunFolder):
         transform, repeats = train_transform(recipe, self.run.dataset), recipe.augmentation.repeats
         if getattr(images, "redraws", False):
             return TrainingSamples(images, transform, seed, repeats)
-        kept = None if splits_by_seed(self.run.dataset) else self.run.kept
+        own = splits_by_seed(self.run.dataset) or recipe.data.shuffle_labels
+        kept = None if own else self.run.kept
         return KeptSamples(images, transform, seed, repeats, kept)
 
     def _trainer(self, model: nn.Module, steps_per_epoch: int) -> Any:

@@ -4,7 +4,7 @@ A claim is judged on what was measured here, never on what was printed. It is he
 the difference is larger than its 95 % interval, else undecided; without its cells it is "not run".
 An empirical claim is "not tested" where a gate is closed (`replication.evidence.gates`). A
 difference without an interval decides a claim on an exact number or a construction, where nothing
-varies, and leaves an empirical claim or one on times undecided.
+varies, and leaves an empirical claim or one on times undecided. A control is judged by the number.
 
 Of many effects that are not there one in twenty would be decided by chance. So an empirical claim
 is decided only if its q-value, too, is below 5 %: its p-value, adjusted by Benjamini and Hochberg
@@ -315,7 +315,7 @@ def _status(claim: Claim, left: Side, right: Side) -> str:
     slack, known = _slack(claim, left, right), uncertainty(left, right)
     if known is None and claim.kind in ("empirical", "timing"):
         return "undecided"
-    half = known.half_width if known else 0.0
+    half = known.half_width if known and claim.kind != "control" else 0.0
     rounding = 1e-9 * max(1.0, abs(right.value))
     inclusive = claim.relation in ("equal", "at least")
     if slack > half or (inclusive and slack >= half - rounding):

@@ -20,7 +20,7 @@ from vitrail.errors import VitrailError, require_known
 EVERY_ROW = "*"
 
 Key = tuple[str, str, str]  # artifact, row and column
-Kind = Literal["empirical", "exact", "construction", "timing"]
+Kind = Literal["empirical", "exact", "construction", "timing", "control"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -44,7 +44,9 @@ class Claim(Strict):
 
     Its `kind` says what it rests on, and thus how it is judged and counted: `empirical` is an
     effect of trained models or of image statistics, `exact` a closed form or a count, which needs
-    no data, `construction` what holds for any weights, `timing` a measured time.
+    no data, `construction` what holds for any weights, `timing` a measured time. A `control` is no
+    statement of the paper: it says what must come out if measures and verdicts are sound, such as
+    that a broken method fails, or that nothing is learned of shuffled labels.
     """
 
     id: str

@@ -168,6 +168,9 @@ class Data(Strict):
     crop_mode: Literal["center", "squash"] = Field(
         "center", description="evaluation: resize the short side, or both and lose the proportions"
     )
+    shuffle_labels: bool = Field(
+        False, description="a control: training images get each other's labels, drawn by the seed"
+    )
 
 
 class Augmentation(Strict):

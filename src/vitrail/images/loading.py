@@ -97,6 +97,25 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
         return self.transform(image), label
 
 
+class Relabelled(Dataset[tuple[Any, int]]):
+    """A dataset whose images have each other's labels, permuted by a seed: a control.
+
+    What is learned of it says nothing of other images.
+    """
+
+    def __init__(self, dataset: Dataset[Any], seed: int):
+        self.dataset = dataset
+        count: int = len(dataset)  # type: ignore[arg-type]  # torch's Dataset declares no length
+        entropy = np.frombuffer(_digest(b"labels", seed), dtype="<u4")
+        self.source = np.random.RandomState(entropy).permutation(count)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        return self.dataset[index][0], self.dataset[int(self.source[index])][1]
+
+
 class EvaluationSamples(Dataset[tuple[Tensor, int]]):
     """A dataset seen through a deterministic transform."""
 

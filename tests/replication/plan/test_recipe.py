@@ -35,6 +35,7 @@ RELEASED_DEFAULTS = {
         "interpolation": "bicubic",
         "crop_pct": 0.875,
         "crop_mode": "center",
+        "shuffle_labels": False,
     },
     "augmentation": {
         "crop": "random_resized",

@@ -9,6 +9,7 @@ import torch
 from vitrail.errors import VitrailError
 from vitrail.images.loading import (
     EvaluationSamples,
+    Relabelled,
     TrainingSamples,
     epoch_order,
     eval_loader,
@@ -177,3 +178,18 @@ def test_evaluation_sees_every_image_once_in_order(recipe, digits, workers):
         (99, 3, 28, 28),
     ]
     assert torch.cat([labels for _, labels in batches]).tolist() == dataset.labels.tolist()
+
+
+def test_shuffled_labels_are_the_same_labels_in_another_order_of_each_seed(digits):
+    plain = build(digits, "train", Path("nowhere"))
+    labels = [plain[at][1] for at in range(len(plain))]
+    drawn = {}
+    for seed in (0, 1):
+        shuffled = Relabelled(plain, seed)
+        drawn[seed] = [shuffled[at][1] for at in range(len(shuffled))]
+        assert np.array_equal(np.array(shuffled[7][0]), np.array(plain[7][0]))
+        assert sorted(drawn[seed]) == sorted(labels)
+        agreeing = np.mean(np.array(drawn[seed]) == labels)
+        assert agreeing == pytest.approx(0.1, abs=0.04)  # one of ten classes
+    assert drawn[0] != drawn[1]
+    assert [Relabelled(plain, 1)[at][1] for at in range(20)] == drawn[1][:20]
