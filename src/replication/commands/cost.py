@@ -40,7 +40,7 @@ from replication.plan.nodes import seed_folder
 from replication.plan.paper import read_reference
 from replication.plan.recipe import Training, short_hash
 from replication.plan.schema import Strict, parse, read_mapping
-from replication.plan.source import syntax_tree
+from replication.plan.source import price, syntax_tree
 from vitrail.errors import VitrailError, exit_on_error, require_known
 from vitrail.naming import import_function
 
@@ -301,9 +301,7 @@ def _written_rule(function: str) -> ast.expr | None:
     module, _, name = function.partition(":")
     for node in syntax_tree(file_of(module)).body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
-            for decorator in node.decorator_list:
-                if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "passes":
-                    return decorator.args[0]
+            return next(filter(None, map(price, node.decorator_list)), None)
     return None
 
 
