@@ -112,7 +112,9 @@ def test_max_filtering_follows_the_rule_of_the_published_code(scrambled):
     invariant = scrambled(INVARIANTS["max_filtering"](8 * CHANNELS))
     x, found = features(), []
     for reference in invariant.references.detach().unbind(1):  # (8, c)
-        products = [((act @ reference)[:, None, None] * x).sum((0, 3)) for act in of_the_published_code()]
+        products = [
+            ((act @ reference)[:, None, None] * x).sum((0, 3)) for act in of_the_published_code()
+        ]
         found.append(torch.stack(products).amax(0))
     torch.testing.assert_close(invariant(x), torch.stack(found, -1), rtol=1e-12, atol=1e-12)
 
