@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -14,12 +15,13 @@ from replication.engine.engine import builder_of
 from replication.engine.model import load_weights
 from replication.plan.code import measuring_digest
 from replication.plan.nodes import MeasurementNode
-from replication.plan.recipe import EpochTraining
+from replication.plan.recipe import EpochTraining, short_hash
 from replication.trained import require_own_weights
 from vitrail import recipes
 from vitrail.errors import VitrailError
 from vitrail.images.opening import opened_once, splits_by_seed
 from vitrail.measures.context import Context, Described, Trained, without_tf32
+from vitrail.measures.kept import keeping
 from vitrail.naming import import_function
 from vitrail.provenance import provenance
 
@@ -35,8 +37,11 @@ PROTOCOLS: dict[str, Any] = {
 }
 
 
-def take(node: MeasurementNode) -> dict[str, Any]:
+def take(node: MeasurementNode, *, anew: bool = False) -> dict[str, Any]:
     """Take a measurement on all its seeds; return the outcome of its node.
+
+    It goes on from what one that was killed has kept beside the weights, and shares features that
+    others have kept there, unless it is taken `anew`.
 
     That is ``values`` of each seed, ``drawn_by_seed``, which says that each seed was judged on
     images of its own, the digest of the ``code``, the SHA-256 of the ``weights`` of
@@ -60,7 +65,7 @@ def take(node: MeasurementNode) -> dict[str, Any]:
     code = measuring_digest(node.function, node.args, node.recipe, node.reads)
     start = time.monotonic()
     values, weights = {}, {}
-    with opened_once():
+    with opened_once(), nullcontext() if anew else keeping(_kept_under(node, code)):
         for seed in node.seeds:
             given = subject(node, seed)
             _require_wanted(function, given, node)
@@ -77,6 +82,13 @@ def take(node: MeasurementNode) -> dict[str, Any]:
         "weights": weights,
         "provenance": {**origin, "wall_seconds": round(time.monotonic() - start, 3)},
     }
+
+
+def _kept_under(node: MeasurementNode, code: str) -> str:
+    """The digest of what decides features besides a measure's own arguments, seed and weights."""
+    shared = {"datasets", "data", "recipe", "device"}
+    decided = {name: value for name, value in node.decided.items() if name in shared}
+    return short_hash([decided, code])
 
 
 def _require_wanted(function: Callable[..., Any], given: Context, node: MeasurementNode) -> None:

@@ -17,7 +17,7 @@ from replication.engine.segmentation.config import build_model
 from replication.engine.weights import fetch
 from replication.evidence.comparison import read_cells
 from replication.evidence.tables import read_measured, render
-from replication.ledger import complete
+from replication.ledger import complete, read_record
 from replication.plan.catalog import Catalog
 from replication.plan.paper import PaperScale
 from replication.plan.settings import load_settings
@@ -93,21 +93,29 @@ def publish(catalog, name, state, suffix=".safetensors", key="state_dict"):
     assert sha256(served) in note_of(file).read_text()
 
 
+def write_images(catalog, info):
+    folder = catalog.data_root / info.folder
+    if not folder.exists():
+        write(info, catalog.data_root, folder)
+
+
 def copy(catalog, run):
     """Train a run on the miniature of its dataset, or copy its weights if it has no steps."""
-    write(run.info, catalog.data_root, catalog.data_root / run.info.folder)
+    write_images(catalog, run.info)
     node = catalog.training_node(run, run.trainings[0])
     assert node.published is not None
     complete(node, train(node))
 
 
-def rehearse(catalog, name):
+def rehearse(catalog, paper, name):
     """Do every step of a target on miniatures; return the cells of its table."""
-    artifact = catalog.artifact("variance", name)
+    artifact = catalog.artifact(paper, name)
     for run in artifact.runs:
         copy(catalog, run)
     for measurement in artifact.measurements:
         node = catalog.measurement_node(measurement)
+        for info in node.datasets:
+            write_images(catalog, info)
         complete(node, take(node))
     rendering = catalog.rendering_node(artifact)
     render(rendering, rendering.output.parent, read_measured(rendering))
@@ -120,7 +128,7 @@ def test_table_3_of_variance_is_evaluated_with_augregs_weights(catalog):
         name = run.recipe.model.name
         model = timm.create_model(name, depth=1, num_classes=1000)
         publish(catalog, name, model.state_dict())
-    cells = rehearse(catalog, "table3")
+    cells = rehearse(catalog, "variance", "table3")
     for run in runs:  # bit by bit, and nothing is left as it was drawn
         published = read_weights(catalog.weights_of(run.recipe.model.name))
         kept = read_weights(run.weights(0))
@@ -142,7 +150,7 @@ def test_table_4_of_variance_is_evaluated_with_mmsegs_segmenter_and_trained_from
     plain = {"data": {"dataset": "ade20k"}, "schedule": {"steps": 0}, "batch": {"size": 2}}
     theirs = build_model(SegmentationRecipe.model_validate({"model": model, **plain}), 150)
     publish(catalog, whole.model.published, theirs.state_dict(), ".pth")
-    cells = rehearse(catalog, "table4")
+    cells = rehearse(catalog, "variance", "table4")
     kept = read_weights(catalog.paper("variance").run("deit_s_upernet-ade20k").weights(0))
     for name, weight in theirs.decode_head.state_dict().items():
         assert torch.equal(kept[f"decode_head.{name}"], weight)
@@ -184,14 +192,15 @@ def test_tables_3_and_7_of_octic_are_evaluated_with_the_teachers_that_the_author
         for parameter in models[name].parameters():
             torch.nn.init.normal_(parameter, std=0.02)
         publish(catalog, recipe.model.published, in_dinov2s_layout(models[name]), ".pth", "teacher")
+    cells = rehearse(catalog, "octic", "published_dinov2")
     for name, model in models.items():
         run = paper.run(f"dinov2-{name}-published")
         assert run in paper.artifacts["published_dinov2"].runs
-        copy(catalog, run)
         kept = read_weights(run.weights(0))
         for key, weight in model.state_dict().items():
             assert torch.equal(kept[key], weight), (name, key)
-    node = catalog.measurement_node(paper.measurement("knn", "dinov2-h8-l-published"))
-    values = take(node)["values"]["0"]
-    assert math.isfinite(values["top1/20"])
-    assert values["rise"] == 0  # nothing was trained
+        knn = catalog.measurement_node(paper.measurement("knn", run.name))
+        assert read_record(knn.output).outcome["values"]["0"]["rise"] == 0  # nothing was trained
+    judged = cells[cells["row"].str.contains("ViT-L")]
+    assert len(judged) == len(models) * len(paper.artifacts["published_dinov2"].columns)
+    assert judged["measured"].map(math.isfinite).all()

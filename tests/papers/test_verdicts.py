@@ -123,10 +123,10 @@ def differences_by_image(left, right):
     one, other = left.by_image, right.by_image
     if one is None or other is None or (left.constant and right.constant):
         return None
-    if not right.constant:
-        if one.shape != other.shape or left.cell["dataset"] != right.cell["dataset"]:
-            return None
-    return 100 * (one - other)
+    if right.constant:
+        return 100 * (one - other)
+    alike = one.shape == other.shape and left.cell["dataset"] == right.cell["dataset"]
+    return 100 * (one - other) if alike else None
 
 
 def welch(parts):

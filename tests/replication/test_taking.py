@@ -17,6 +17,7 @@ from vitrail.errors import VitrailError
 from vitrail.factory import build_model
 from vitrail.files import sha256
 from vitrail.measures.context import Context, Described, Trained
+from vitrail.measures.kept import kept_path
 from vitrail.naming import import_function
 from vitrail.recipes import DINOv2Recipe, ViewRecipe
 
@@ -164,6 +165,26 @@ def test_a_measurement_names_code_and_weights_by_their_digests(trained, monkeypa
     assert taken["code"] == measuring_digest(
         trained.function, trained.args, trained.recipe, [trained.dataset]
     )
+
+
+def test_a_measurement_keeps_its_rows_beside_the_weights_unless_it_is_taken_anew(
+    trained, monkeypatch
+):
+    places = []
+
+    def measure(given, **args):
+        places.append(kept_path(given, "rows"))
+        return {}
+
+    monkeypatch.setattr(taking, "import_function", lambda *_: measure)
+    take(trained)
+    take(trained, anew=True)
+    monkeypatch.setattr(taking, "measuring_digest", lambda *_: "other code")
+    take(trained)
+    kept, none, elsewhere = places
+    assert kept.is_relative_to(trained.run.seed_folder(0))
+    assert none is None
+    assert elsewhere != kept
 
 
 def test_a_measurement_is_repeated_from_its_node_alone(trained, monkeypatch, vitrail):

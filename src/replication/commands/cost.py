@@ -41,13 +41,14 @@ from replication.plan.paper import read_reference
 from replication.plan.parts import Measurement, Run
 from replication.plan.recipe import Training, short_hash
 from replication.plan.schema import Strict, parse, read_mapping
-from replication.plan.source import syntax_tree
+from replication.plan.source import price, syntax_tree
 from vitrail.errors import VitrailError, exit_on_error, require_known
 from vitrail.naming import import_function
 
 BYTES_OF_FLOAT = 4
 BACKWARD = 3  # forward passes that a forward and a backward pass cost
 ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}  # the papers trained on A100s
+KEPT = "vitrail.measures.kept"
 SEGMENTERS = Path("configs") / "segmentation" / "costs.csv"
 
 
@@ -154,6 +155,9 @@ class Costs:
         logged = logged_speed(run, self.device, self._runs_root)
         if logged is not None:
             return Range(logged, logged), "its logs"
+        if printed := self._as_printed(run):
+            images = training_images(run)
+            return Range(images / printed.high, images / printed.low), "the paper"
         flops = self.training_flops(run)
         return Range(*(rate / flops for rate in self.device.sustained)), "FLOPs"
 
@@ -164,6 +168,16 @@ class Costs:
         speed, _ = self.speed(run)
         return Range(images / speed.high, images / speed.low)
 
+    def _as_printed(self, run: Run) -> Range | None:
+        """Seconds of this device by what the paper says of an A100, over the ratio of their peaks.
+
+        None where the paper says nothing, or this device has no peak.
+        """
+        if self.device.peak is None or (printed := self.printed(run)) is None:
+            return None
+        theirs = load_devices(self._catalog.root)[ASSUMED_DEVICE["cuda"]]
+        return printed.times((theirs.peak or self.device.peak) / self.device.peak)
+
     def printed(self, run: Run) -> Range | None:
         """Seconds of one A100 that the paper says a seed took, None where it says nothing.
 
@@ -173,7 +187,7 @@ class Costs:
             VitrailError: ``paper.yaml`` names a row that the reference file does not have.
         """
         paper = self._catalog.paper(run.paper)
-        if run.recipe != paper.printed(run.name):
+        if not paper.as_printed(run.name):
             return None
         for cost in paper.info.costs:
             if any(fnmatchcase(run.name, pattern) for pattern in cost.recipes):
@@ -302,10 +316,14 @@ def _written_rule(function: str) -> ast.expr | None:
     module, _, name = function.partition(":")
     for node in syntax_tree(file_of(module)).body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
-            for decorator in node.decorator_list:
-                if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "passes":
-                    return decorator.args[0]
+            return next(filter(None, map(price, node.decorator_list)), None)
     return None
+
+
+def keeps_rows(function: str) -> bool:
+    """Whether a measure of that ``module:function`` goes on where it was killed, by its imports."""
+    body = syntax_tree(file_of(function.partition(":")[0])).body
+    return any(isinstance(node, ast.ImportFrom) and node.module == KEPT for node in body)
 
 
 def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:

@@ -15,6 +15,7 @@ from replication.commands.cost import (
     Costs,
     Range,
     evaluation_seconds,
+    keeps_rows,
     training_images,
 )
 from replication.commands.state import (
@@ -201,6 +202,11 @@ class Estimate:
         table([*row], rows, ["images", "GFLOPs", "images/s", "hours", "GPUs"], title)
         if any_printed:
             say("printed: the paper's A100 hours of a seed's training, of all GPUs together.")
+        if "the paper" in sources:
+            say(
+                "the paper: what it says that its trainings took, where the recipe is its own; on "
+                "another device by the peaks of the data sheets."
+            )
         if "FLOPs" in sources:
             say(f"FLOPs: {self._rate()}. Source: {costs.device.source}.")
         if "its logs" in sources:
@@ -260,6 +266,12 @@ class Estimate:
                 what = f"{node.name} of {node.on.name}" if node.on else node.name
                 minutes = math.ceil(seconds.high / 60)
                 remedy = f"give its recipe resources: {{evaluate: {{runtime: {minutes}}}}}"
+                if keeps_rows(node.function):
+                    jobs = math.ceil(seconds.high / limit)
+                    remedy = (
+                        f"it goes on from the rows that it keeps in up to {jobs} jobs, so give "
+                        f"Snakemake --retries {jobs - 1}, or {remedy.removeprefix('give ')}"
+                    )
             on = count(_devices(resources), "GPU") if resources.gpus else "the CPU"
             sentences.append(
                 f"{node.paper}/{what} takes {between(seconds, duration)} on {on}, and its time "

@@ -46,7 +46,7 @@ def retaken_faults(catalog: Catalog, number: int, tell: Callable[[str], None]) -
         record = comparable[path]
         assert isinstance(record.node, MeasurementNode)
         torch.set_num_threads(record.node.resources.threads)  # as many as Snakemake gave it
-        values = take(record.node)["values"]
+        values = take(record.node, anew=True)["values"]
         differing = differences(record.outcome["values"], values)
         tell(f"{path}: {'differs' if differing else 'the same bits'}")
         if differing:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -115,13 +116,18 @@ def _due(paper: Paper, trials: Iterable[Trial], data_root: Path) -> Iterator[Wor
             yield partial(take_trial, trial, *paper.searched(trial.recipe), data_root)
 
 
+def _done(work: Work) -> Found:
+    return work()
+
+
 def _work(works: Sequence[Work], searched: Path, jobs: int) -> None:
     """Do some work, `jobs` at a time, and add each result to ``searched.csv`` when it is there."""
     from replication.plan.searches import add_found
 
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(work) for work in works]):
-            for trial, score in done.result().items():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the workers
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for found in pool.imap_unordered(_done, works):
+            for trial, score in found.items():
                 add_found(searched, trial, score)
                 what = f"{trial.recipe} on {trial.dataset}, rate {trial.rate:g}, seed {trial.seed}"
                 say(f"{what}: {score.held_out:.2f} % ({score.cpu_seconds:.0f} s)")

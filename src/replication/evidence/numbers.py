@@ -131,7 +131,7 @@ def table_of(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> Table:
     """Make the table of an artifact from its tidy cells, of which there may be none."""
     declared = {(cell.row, cell.column): cell for cell in artifact.cells}
     found = {(cell["row"], cell["column"]): cell for cell in cells.to_dict("records")}
-    copies = _copies(artifact)
+    copies = _timed_once(artifact, cells) | _copies(artifact)
     rows = []
     for row in artifact.rows:
         places = [(row, column.full_label) for column in artifact.columns]
@@ -253,6 +253,29 @@ def _copies(artifact: RenderingNode | Artifact) -> dict[tuple[str, str], str]:
     return copies
 
 
+def _timed_once(
+    artifact: RenderingNode | Artifact, cells: pd.DataFrame
+) -> dict[tuple[str, str], str]:
+    """The cells of rows whose times and memory are those of an earlier row, to the last bit.
+
+    A measure that times equal models once gives their rows one number; two timings never agree.
+    """
+    numbers = {(cell.row, cell.column): cell for cell in artifact.cells if cell.of_hardware}
+    rows: dict[str, dict[str, tuple[object, float]]] = {}
+    for cell in cells.to_dict("records"):
+        at = cell["row"], cell["column"]
+        if at in numbers and not pd.isna(cell["measured"]):
+            rows.setdefault(at[0], {})[at[1]] = numbers[at].measurement, cell["measured"]
+    first: dict[Hashable, str] = {}
+    return {
+        (row, column): same
+        for row, found in rows.items()
+        if len(found) > 1  # a memory alone may be that of two models
+        and (same := first.setdefault(frozenset(found.items()), row)) != row
+        for column in found
+    }
+
+
 def _heading(column: ShownColumn | Labelled, cells: pd.DataFrame) -> str:
     """A column's label, with its unit where the table has several and the label does not say it."""
     units = cells.loc[cells["column"] == column.full_label, "unit"].unique()
@@ -289,7 +312,8 @@ def _named(name: str, column: pd.Series) -> str:
 
 def _notes(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> list[str]:
     """The notes that this table needs, in the order of `NOTES`, then the artifact's own."""
-    needed = {"measured", *cells["verdict"], *(["copies"] if _copies(artifact) else [])}
+    copied = _copies(artifact) or _timed_once(artifact, cells)
+    needed = {"measured", *cells["verdict"], *(["copies"] if copied else [])}
     needed |= {"one_training" for cell in artifact.cells if cell.one_training}
     notes = {name: note for name, note in NOTES.items() if name in needed}
     notes["measured"] = notes["measured"].format(source=artifact.source)

@@ -58,7 +58,8 @@ logistic regression find in the pixels, or the printed effect is smaller than it
 spread. A verdict is **confirmatory** if claim, margin, recipes and seeds were registered before the
 trainings began, and else **exploratory**. **exact**: a closed form or a count, which needs no data.
 **construction**: what holds for any weights; it shows that the program is right, and is no evidence
-on training. **timing**: a measured time."""
+on training. **timing**: a measured time. **control**:
+no statement of the paper, but what must come out if measures and verdicts are sound."""
 
 
 def write_report(node: ReportNode) -> None:

@@ -31,8 +31,8 @@ def code_of(path: Path) -> str:
     """Return a Python file's code, without what decides no number.
 
     Left out are comments, docstrings, the messages of errors, annotations of arguments and returns,
-    ``if TYPE_CHECKING`` blocks and imports of types. Annotations in classes stay: dataclasses read
-    them. Raises VitrailError as `syntax_tree`.
+    ``if TYPE_CHECKING`` blocks, imports of types, and what a measure costs (`price`). Annotations
+    in classes stay: dataclasses read them. Raises VitrailError as `syntax_tree`.
     """
     tree = syntax_tree(path)
     waiting: list[ast.AST] = [tree]
@@ -44,6 +44,7 @@ def code_of(path: Path) -> str:
             node.body = [*_deciding(body)] or [ast.Pass()]  # type: ignore[attr-defined]
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.returns = None
+            node.decorator_list = [each for each in node.decorator_list if price(each) is None]
             for argument in ast.walk(node.args):
                 if isinstance(argument, ast.arg):
                     argument.annotation = None
@@ -55,6 +56,13 @@ def code_of(path: Path) -> str:
             child for child in ast.iter_child_nodes(node) if isinstance(child, _WITH_STATEMENTS)
         )
     return ast.unparse(tree)
+
+
+def price(decorator: ast.expr) -> ast.expr | None:
+    """What stands in a ``@passes(...)``, which says what a measure costs; None of any other."""
+    if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "passes":
+        return decorator.args[0]
+    return None
 
 
 def _deciding(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -7,9 +7,9 @@ choose the classifier, which then is fitted to all of them and judged on the val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from vitrail.images.loading import eval_loader
 from vitrail.images.opening import Split, build
 from vitrail.images.transforms import normalization
 from vitrail.measures.context import Trained, Values, passes
+from vitrail.measures.kept import Rows, kept_rows
 from vitrail.seeding import derive
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def patch_segmentation(
     """Segment by logistic regression, and by nearest neighbours, of patch tokens (Table 3).
 
     The model runs in `precision`, in which tokens are kept, too; classifiers compute in float32.
+    Of a measurement that was killed the classifiers judged so far are kept, and not the tokens.
 
     Returns:
         ``linear`` and ``knn``, mIoU in percent; ``linear/C``, ``knn/k`` and ``knn/L2`` (1 for that
@@ -98,30 +100,56 @@ def patch_segmentation(
 
     def by_neighbours(
         metric: Metric, numbers: Sequence[int], bank: Patches, judged: Patches
-    ) -> dict[int, float]:
+    ) -> list[float]:
         usable = bank.labels != UNLABELLED
         _, near = closest(bank.tokens, judged.tokens, max(numbers), metric, device, usable)
         rows = near.cpu()
-        return {
-            k: mean_iou(votes_by_pixel(bank.pixels, rows[:, :k]), judged.pixels, classes)
+        return [
+            mean_iou(votes_by_pixel(bank.pixels, rows[:, :k]), judged.pixels, classes)
             for k in numbers
-        }
+        ]
 
-    strength = max(strengths, key=lambda given: by_regression(given, fitted, held_out))
-    scores = {
-        (k, metric): score
-        for metric in METRICS
-        for k, score in by_neighbours(metric, neighbours, fitted, held_out).items()
-    }
+    decided = {"precision": precision, "batch": batch_size}
+    by_strength = {"strengths": list(strengths), "iterations": iterations, **decided}
+    with kept_rows(trained, "segmented-linear", **by_strength) as rows:
+        score = _resumed(rows, by_regression)
+        strength = max(strengths, key=lambda given: score(given, fitted, held_out))
+        linear = score(strength, train, val)
+    with kept_rows(trained, "segmented-knn", neighbours=list(neighbours), **decided) as rows:
+        scored = _resumed(rows, by_neighbours)
+        scores = {
+            (k, metric): found
+            for metric in METRICS
+            for k, found in zip(
+                neighbours, scored(metric, neighbours, fitted, held_out), strict=True
+            )
+        }
     k, metric = max(scores, key=lambda way: scores[way])
     return {
         "images": len(shown["val"]),
-        "linear": by_regression(strength, train, val),
+        "linear": linear,
         "linear/C": strength,
-        "knn": by_neighbours(metric, [k], train, val)[k],
+        "knn": by_neighbours(metric, [k], train, val)[0],
         "knn/k": k,
         "knn/L2": float(metric == "L2"),
     }
+
+
+Score = TypeVar("Score", float, list[float])
+
+
+def _resumed(rows: Rows, judge: Callable[..., Score]) -> Callable[..., Score]:
+    """Return `judge`, whose first calls are answered by the rows that are there."""
+    done: Iterator[Any] = iter([scores for column in rows.read() for scores in column.tolist()])
+
+    def score(*given: Any) -> Score:
+        found: Score | None = next(done, None)
+        if found is None:
+            found = judge(*given)
+            rows.append(torch.tensor([found], dtype=torch.float64))
+        return found
+
+    return score
 
 
 def standardize(fitted: Tensor, features: Sequence[Tensor]) -> None:

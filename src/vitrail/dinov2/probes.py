@@ -7,7 +7,9 @@ Protocols are DINOv2's (Oquab et al., 2024, App. B) and, of `cells`, DinoBloom's
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -23,18 +25,20 @@ from torch.utils.data import Subset
 from vitrail.dinov2.neighbours import logistic_regression, nearest, vote
 from vitrail.dinov2.network import teacher_file
 from vitrail.factory import HALF, Precision, autocast
+from vitrail.files import atomic_path
 from vitrail.images.keeping import KeptSamples
 from vitrail.images.loading import EvaluationSamples, eval_loader, micro_batches
 from vitrail.images.opening import Split, build
 from vitrail.images.transforms import eval_transform, normalization
 from vitrail.measures.context import Trained, Values, passes
+from vitrail.measures.kept import forget, kept_path, kept_rows
 from vitrail.octic.group import ELEMENTS, transform
 from vitrail.scores import BY_IMAGE, pack
 from vitrail.seeding import derive, seed_everything
 from vitrail.weights_file import read_weights
 
 if TYPE_CHECKING:
-    from torch.utils.data import DataLoader
+    from torch.utils.data import DataLoader, Dataset
 
     from vitrail.recipes import DINOv2Recipe
 
@@ -42,6 +46,9 @@ NEIGHBOURS = (10, 20, 100, 200)
 RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
 """Learning rates of the linear classifiers at a batch of 256."""
 BLOCKS = 4
+TOKENS = "tokens"
+"""The name that class tokens are kept by."""
+SAVE_SECONDS = 600  # after which linear classifiers under way are written to a file again
 Choice = tuple[int, bool, float]
 """How many of the last blocks a linear classifier sees, if also the mean patch; learning rate."""
 
@@ -106,6 +113,7 @@ def knn(
         predicted.append(vote(bank, labels, seen, classes, neighbours)[headline])
     stacked = torch.stack(predicted)
     (before,) = _right_of_teachers(trained, [0], batch_size, headline, precision)
+    forget(exact, TOKENS)
     return {
         **top1,
         "untrained": percent(before),
@@ -149,12 +157,27 @@ def _right_of_teachers(
     found, last = [], copy.deepcopy(trained.model.state_dict())
     for step in steps:
         trained.model.load_state_dict(read_weights(teacher_file(trained.folder, step)))
+        found.append(_right_of_teacher(trained, batch_size, neighbours, precision))
+        if step < trained.recipe.schedule.steps:  # the last one's are those that `knn` judges
+            forget(trained, TOKENS)
+    trained.model.load_state_dict(last)
+    return found
+
+
+def _right_of_teacher(
+    trained: Trained[DINOv2Recipe], batch_size: int, neighbours: int, precision: Precision
+) -> Tensor:
+    """Which images nearest neighbours classify rightly, kept in one row."""
+    decided = {"batch": batch_size, "neighbours": neighbours, "precision": precision}
+    with kept_rows(trained, "right", **decided) as rows:
+        if done := rows.read():
+            return done[0][0]
         bank, labels = class_tokens(trained, "train", batch_size, precision)
         queries, truth = class_tokens(trained, "val", batch_size, precision)
         voted = vote(bank, labels, queries, trained.reads.classes, [neighbours])
-        found.append(voted[neighbours] == truth)
-    trained.model.load_state_dict(last)
-    return found
+        right = voted[neighbours] == truth
+        rows.append(right[None])
+    return right
 
 
 @passes(lambda given: (given["train_images"] + 3 * given["images"]) / given["images"])
@@ -189,6 +212,7 @@ def cells(
     for elements in (["e"] * len(truth), turns):
         queries, _ = class_tokens(exact, "val", batch_size, elements=elements)
         right.append(percent(near[20](queries).cpu() == truth))
+    forget(exact, TOKENS)
     values: dict[str, float] = {"turned": right[1] - right[0]}
     for name, found in predicted.items():
         values[f"{name}/wF1"] = 100 * f1_score(truth, found, average="weighted")
@@ -245,8 +269,16 @@ def linear(
     )
     samples = KeptSamples(images, crop, trained.seed)
     size = min(batch_size, len(samples))
+    decided = {"steps": steps, "batch": size, "rates": list(rates), "precision": precision}
+    kept = kept_path(trained, "linear", **decided)
+    learned: list[Any] = [nn.ModuleList(classifiers.values()), optimizer, schedule]
+    start, saved = 0, time.monotonic()
+    if kept is not None and kept.is_file():
+        start, *states = torch.load(kept, map_location=device, weights_only=True)
+        for part, state in zip(learned, states, strict=True):
+            part.load_state_dict(state)
     for batch in micro_batches(
-        samples, size=size, micro=size, start=0, stop=steps, workers=trained.workers
+        samples, size=size, micro=size, start=start, stop=steps, workers=trained.workers
     ):
         labels = batch.labels.to(device)
         logits = _logits(classifiers, _last_tokens(trained, batch.images, precision))
@@ -254,11 +286,17 @@ def linear(
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
+        if kept is not None and time.monotonic() - saved >= SAVE_SECONDS:
+            with atomic_path(kept) as file:
+                torch.save([batch.step + 1, *(part.state_dict() for part in learned)], file)
+            saved = time.monotonic()
     hits = []
     with torch.inference_mode():
-        for seen, truth in _batches(trained, "val", size):
+        judged = build(trained.reads, "val", trained.data_root, trained.seed)
+        for seen, truth in _batches(trained, judged, size):
             logits = _logits(classifiers, _last_tokens(trained, seen, precision))
             hits.append(torch.stack([one.argmax(1).cpu() == truth for one in logits]))
+    forget(trained, "linear")
     right = torch.cat(hits, dim=1).double()  # (classifiers, images)
     return {
         "top1": 100 * right.mean(1).max().item(),
@@ -292,16 +330,30 @@ def class_tokens(
     """Return class tokens ``(M, C)`` of a split, which stay on the device, and labels ``(M,)``.
 
     Each image is seen under its one of the symmetries `elements`; `chosen` are those seen, by
-    index. Tokens are kept in `precision`, of a model in float64 in that.
+    index. Tokens are kept in `precision`, of a model in float64 in that. Where results may be kept,
+    other measures of the same model share them.
     """
-    found, labels, under = [], [], iter(elements)
     dtype = next(trained.model.parameters()).dtype
-    with torch.inference_mode(), autocast(trained.device, precision):
-        for images, truth in _batches(trained, split, batch_size, chosen):
-            seen = torch.stack([transform(one, next(under)) for one in images])
-            tokens = trained.model(seen.to(trained.device, dtype))
-            found.append(tokens.to(HALF.get(precision, dtype)))
-            labels.append(truth)
+    images = build(trained.reads, split, trained.data_root, trained.seed)
+    order = list(range(len(cast(Any, images))) if chosen is None else chosen)
+    under = list(itertools.islice(elements, len(order)))
+    seen_as = hashlib.sha256(f"{order} {under}".encode()).hexdigest()
+    decided = {"split": split, "batch": batch_size, "precision": precision, "seen": seen_as}
+    with kept_rows(trained, TOKENS, **decided) as rows:
+        done = rows.read(batch_size, len(order))
+        found, labels = [part.to(trained.device) for part in done[:1]], done[1:]
+        start = len(labels[0]) if labels else 0
+        if start < len(order):
+            waiting = iter(under[start:])
+            if start or chosen is not None:
+                images = Subset(images, order[start:])
+            with torch.inference_mode(), autocast(trained.device, precision):
+                for pictures, truth in _batches(trained, images, batch_size):
+                    seen = torch.stack([transform(image, next(waiting)) for image in pictures])
+                    tokens = trained.model(seen.to(trained.device, dtype))
+                    found.append(tokens.to(HALF.get(precision, dtype)))
+                    labels.append(truth)
+                    rows.append(found[-1], truth)
     return torch.cat(found), torch.cat(labels)
 
 
@@ -311,11 +363,8 @@ def percent(right: Tensor) -> float:
 
 
 def _batches(
-    trained: Trained[DINOv2Recipe], split: Split, size: int, chosen: Sequence[int] | None = None
+    trained: Trained[DINOv2Recipe], images: Dataset[Any], size: int
 ) -> DataLoader[tuple[Tensor, int]]:
-    images = build(trained.reads, split, trained.data_root, trained.seed)
-    if chosen is not None:
-        images = Subset(images, chosen)
     samples = EvaluationSamples(images, eval_transform(trained.recipe, trained.reads))
     return eval_loader(samples, size, trained.workers)
 

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from replication.commands.publication import fault_of_commit
+from replication.commands.publication import fault_of_commit, replace_folder
+from replication.commands.results import RECORDS, as_lines, ledger_of, published_folder
 from replication.evidence.comparison import COLUMNS
 from replication.evidence.tables import read_measured, render
 from replication.ledger import complete, digest_once
@@ -98,6 +99,7 @@ CLAIMS = [
         "right": {"artifact": "table1", "row": "Mixup", "column": "Top-1"},
     }
 ]
+NUMBERS = {"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 71.0, 72.0]}
 CELL = {"metric": "m", "measured": 1.0, "n_seeds": 1, "verdict": "not_comparable", "scale": "smoke"}
 
 
@@ -270,3 +272,22 @@ def write_results(catalog):
         return target
 
     return write
+
+
+@pytest.fixture
+def publish(make):
+    """Publish numbers as if a commit had made them."""
+
+    def run(top1=NUMBERS, **given):
+        catalog = make(top1, **given)
+        artifact = catalog.artifact("tiny", "table1")
+        files = {
+            str(file.relative_to(catalog.results)): file.read_bytes()
+            for file in catalog.files(artifact)
+        }
+        records = ledger_of(catalog).behind(catalog.rendering(artifact))
+        files[f"tiny/{RECORDS}"] = as_lines(records.values()).encode()
+        replace_folder(published_folder(catalog), files, records, catalog, prune=False)
+        return catalog
+
+    return run

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 
 import pytest
 
@@ -194,6 +195,40 @@ def test_segmenters_are_written_as_they_are_read(catalog, monkeypatch):
     (here.root / SEGMENTERS).write_text("key,recipe,parameters,forward_flops\na,b,c,d\n")
     with pytest.raises(VitrailError, match="write it anew with"):
         read_segmenters(here.root)
+
+
+TABLE_10 = {
+    "DeiT III, ViT-H/14": ("[ihd]8-h", 1),
+    "DeiT III, ViT-L/16": ("[ihd]8-l", 1),
+    "Ablation: Invariantisation, D8(ViT-L/16)": ("d8-l-*", 5),
+    "Ablation: Hybridisation, ViT-L/16": ("[ih]8-l-k*", 6),
+    "DINOv2, octic ViT-H/16": ("dinov2-[ih]8-h", 1),
+    "DINOv2, octic ViT-L/16": ("dinov2-[ihd]8-l", 1),
+    "DINOv2, ViT-H/16": ("dinov2-vit-h", 1),
+    "DINOv2, ViT-L/16": ("dinov2-vit-l", 1),
+    "DinoBloom, I8(ViT-L/16)": ("dinov2-i8-dinobloom", 1),
+    "DinoBloom, ViT-L/16": ("dinov2-vit-dinobloom", 1),
+}
+
+
+def test_what_is_estimated_is_within_twice_what_octic_printed(root):
+    """octic, Table 10: its 18 rows but the total."""
+    full = load_catalog(root=root, scale="full")
+    (_, costs), (_, faster) = costs_on(full, "a100"), costs_on(full, "h100")
+    table = read_reference(root / "configs/papers/octic/reference/table10.csv")
+    units = {row: float(cell.value) for (row, unit), cell in table.items() if unit == "RU"}
+    rows = {row: each for row, each in units.items() if row != "Total"}
+    assert len(rows) == 18
+    paper = full.paper("octic")
+    for row, printed in rows.items():
+        pattern, trainings = next(own for label, own in TABLE_10.items() if row.startswith(label))
+        names = [name for name in paper.recipes if fnmatchcase(name, pattern)]
+        found = [each for name in names if costs.printed(each := paper.run(name)) is not None]
+        assert found
+        for run in found:
+            low, high = (trainings * hours for hours in costs.seconds(run).hours)
+            assert printed / 2 <= low <= high <= 2 * printed
+            assert faster.seconds(run).high < costs.seconds(run).high / 3  # peaks: 989 over 312
 
 
 def test_a_papers_own_cost_is_known_of_its_own_recipes_and_no_stand_ins(root):

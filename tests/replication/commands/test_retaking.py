@@ -16,7 +16,8 @@ def repeat(make, vitrail, monkeypatch):
     make(NUMBERS, ratio=None)
 
     def run(numbers):
-        def take(node):
+        def take(node, *, anew):
+            assert anew  # of nothing that the first measurement has kept
             found = numbers[node.recipe_name]
             return {"values": {str(seed): {"top1": found[seed]} for seed in node.seeds}}
 

@@ -7,31 +7,10 @@ import shutil
 import pytest
 import yaml
 
-from replication.commands.publication import replace_folder
-from replication.commands.results import RECORDS, as_lines, ledger_of, published_folder
+from replication.commands.results import RECORDS, published_folder
 from replication.ledger import digest_once
 from replication.plan.schema import as_yaml
-
-NUMBERS = {"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 71.0, 72.0]}
-
-
-@pytest.fixture
-def publish(make):
-    """Publish numbers as if a commit had made them."""
-
-    def run(top1=NUMBERS, **given):
-        catalog = make(top1, **given)
-        artifact = catalog.artifact("tiny", "table1")
-        files = {
-            str(file.relative_to(catalog.results)): file.read_bytes()
-            for file in catalog.files(artifact)
-        }
-        records = ledger_of(catalog).behind(catalog.rendering(artifact))
-        files[f"tiny/{RECORDS}"] = as_lines(records.values()).encode()
-        replace_folder(published_folder(catalog), files, records, catalog, prune=False)
-        return catalog
-
-    return run
+from tests.replication.commands.conftest import NUMBERS
 
 
 @pytest.fixture

@@ -55,6 +55,26 @@ def test_a_copy_keeps_its_own_number_beside_the_name_of_the_first(build):
     assert table.entry("B", "x").measured == Number("5.0")
 
 
+def test_rows_that_were_timed_once_are_told(build):
+    """Of models that are equal at a scale; a memory or an accuracy alone may be that of two."""
+    timed = [
+        build.cell(row, column, of_hardware=column != "top-1")
+        for row in "ABC"
+        for column in ("speed", "peak", "top-1")
+    ]
+    numbers = {"speed": 31.25, "peak": 8.0, "top-1": 90.0}
+    measured = {f"{row}/{column}": value for row in "ABC" for column, value in numbers.items()}
+    artifact = build.table(*timed)
+    table = table_of(artifact, compare(artifact, build.measured({**measured, "C/speed": 31.5})))
+    assert table.entry("B", "speed").shown == table.entry("B", "peak").shown == Number("= A")
+    assert table.entry("B", "top-1").shown == Number("90.0")
+    assert [table.entry("C", name).shown.text for name in numbers] == ["31.5", "8.0", "90.0"]
+    assert any(note.startswith("= The number of another row") for note in table.notes)
+    alone = build.table(*[cell for cell in timed if cell.column == "peak"])
+    table = table_of(alone, compare(alone, build.measured(measured)))
+    assert table.entry("B", "peak").shown == Number("8.0")
+
+
 @pytest.mark.parametrize(("std", "text"), [("1.0", "1.0"), ("0.10", "0.10")])
 def test_a_printed_spread_keeps_its_digits(build, std, text):
     artifact = build.table(build.cell(printed=93.5, std=std))

@@ -212,6 +212,14 @@ def test_the_words_of_an_error_do_not_count_and_when_it_is_raised_does(one_modul
     assert one_module("def f(x):\n    assert x > 0\n") != before
 
 
+def test_what_a_measure_costs_does_not_count_and_other_decorators_do(one_module):
+    before = one_module("def f(x):\n    return 2 * x\n")
+    assert one_module("@passes(2)\ndef f(x):\n    return 2 * x\n") == before
+    assert one_module("@passes(lambda given: given['n'])\ndef f(x):\n    return 2 * x\n") == before
+    assert one_module("@passes(2)\ndef f(x):\n    return 3 * x\n") != before
+    assert one_module("@doubled(2)\ndef f(x):\n    return 2 * x\n") != before
+
+
 def test_types_of_functions_do_not_count_and_those_of_classes_do(one_module):
     before = one_module("def f(x, *more, y=1):\n    return 2 * x\n")
     typed = (

@@ -25,6 +25,7 @@ from vitrail.dinov2.patch_probes import (
 )
 from vitrail.images.decoding import IGNORED
 from vitrail.measures.context import Trained
+from vitrail.measures.kept import keeping
 
 SIDE, PATCH, CLASSES = 16, 4, 3
 CHOICES = {"strengths": (0.01, 1.0), "neighbours": (1, 3), "iterations": 50}
@@ -78,8 +79,9 @@ def judged(monkeypatch):
     data = SimpleNamespace(image_size=SIDE, normalization="inception", interpolation="nearest")
     info = SimpleNamespace(name="scenes", classes=CLASSES)
 
-    def make(model, seed=0):
-        return Trained("cpu", Path(), seed, SimpleNamespace(data=data), info, model.eval())
+    def make(model, seed=0, folder=Path()):
+        recipe = SimpleNamespace(data=data)
+        return Trained("cpu", Path(), seed, recipe, info, model.eval(), folder=folder)
 
     return make
 
@@ -215,3 +217,29 @@ def test_little_more_than_the_tokens_is_in_memory(judged, monkeypatch, precision
         patch_segmentation(measured, precision=precision, batch_size=1, **given)
     tokens = 2 * 30 * (SIDE // PATCH) ** 2 * width * {"bf16": 2, "fp32": 4}[precision]
     assert tokens < counted.most < 1.3 * tokens
+
+
+@pytest.mark.parametrize("done", range(6))
+def test_a_probe_that_was_killed_does_not_judge_again(judged, tmp_path, monkeypatch, done):
+    """Three regressions and three searches for neighbours: two to choose, the best once more."""
+    trained, left = judged(Pixels(), folder=tmp_path), [6]
+    whole = patch_segmentation(trained, **CHOICES)
+
+    def counted(function):
+        def call(*given):
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            return function(*given)
+
+        return call
+
+    for name in ("logistic_regression", "closest"):
+        monkeypatch.setattr(patch_probes, name, counted(getattr(patch_probes, name)))
+    left[0] = done
+    with keeping("code"), pytest.raises(KeyboardInterrupt):
+        patch_segmentation(trained, **CHOICES)
+    left[0] = 6 - done
+    with keeping("code"):
+        assert patch_segmentation(trained, **CHOICES) == whole
+    assert left[0] == 0

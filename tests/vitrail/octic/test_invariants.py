@@ -96,6 +96,40 @@ def test_canonisation_gives_the_image_closest_to_the_reference(scrambled):
     torch.testing.assert_close(invariant(x.unsqueeze(1))[0], closest.flatten())
 
 
+def of_the_published_code():
+    """The eight matrices by which the authors' code acts on A1, A2, B1, B2 and two copies of E.
+
+    Source: octic_vits/d8_invariantization.py, MaxFilteringInvariant and CanonizationInvariant.
+    """
+    quarter = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    rotation = torch.block_diag(torch.diag(torch.tensor([1.0, 1, -1, -1])), quarter, quarter)
+    mirror = torch.diag(torch.tensor([1.0, -1, 1, -1, -1, 1, -1, 1]))
+    turns = [torch.linalg.matrix_power(rotation, k) for k in range(4)]
+    return [matrix.double() for matrix in (*turns, *(mirror @ turn for turn in turns))]
+
+
+def test_max_filtering_follows_the_rule_of_the_published_code(scrambled):
+    invariant = scrambled(INVARIANTS["max_filtering"](8 * CHANNELS))
+    x, found = features(), []
+    for reference in invariant.references.detach().unbind(1):  # (8, c)
+        products = [
+            ((act @ reference)[:, None, None] * x).sum((0, 3)) for act in of_the_published_code()
+        ]
+        found.append(torch.stack(products).amax(0))
+    torch.testing.assert_close(invariant(x), torch.stack(found, -1), rtol=1e-12, atol=1e-12)
+
+
+def test_canonisation_follows_the_rule_of_the_published_code(scrambled):
+    invariant = scrambled(INVARIANTS["canonisation"](8 * CHANNELS))
+    x = features()
+    y = invariant(x)
+    for image, token in torch.cartesian_prod(torch.arange(2), torch.arange(5)).tolist():
+        images = [(act @ x[:, image, token]).flatten() for act in of_the_published_code()]
+        likeness = [float(each @ invariant.reference.flatten()) for each in images]
+        closest = images[likeness.index(max(likeness))]
+        torch.testing.assert_close(y[image, token], closest, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize(("name", "of"), [("max_filtering", 48), ("canonisation", 1)])
 def test_references_are_drawn_of_unit_length(name, of):
     (references,) = INVARIANTS[name](8 * CHANNELS).state_dict().values()

@@ -1,0 +1,45 @@
+"""``vitrail power`` and ``vitrail register``: what claims can show, fixed before the runs."""
+
+import json
+
+import pytest
+
+from replication.evidence.power import visible
+from replication.plan.schema import as_yaml, read_yaml
+
+SEEDS = 5  # of the scale that is planned
+
+
+@pytest.fixture
+def published(publish, checkout):
+    """Two seeds of each recipe are published at one scale; another one has more seeds."""
+    publish()
+    scales = checkout / "configs" / "scales"
+    settings = {"extends": "laptop", "description": "more seeds", "first_seed": 1000}
+    (scales / "study.yaml").write_text(as_yaml({**settings, "seeds": SEEDS}))
+    return checkout / "configs" / "papers" / "tiny"
+
+
+def test_power_tells_the_half_width_that_more_seeds_give(published, vitrail):
+    done = vitrail("power", "--scale", "study", "--json")
+    assert done.code == 0, done.err
+    (claim,) = json.loads(done.out)
+    assert claim["claim"] == "tiny/plain-is-better"
+    assert claim["seeds"] == SEEDS
+    assert claim["sees"] == pytest.approx(visible(claim["std"], SEEDS))
+    assert claim["std"] > 0
+
+
+def test_registering_writes_the_time_once_and_a_changed_margin_anew(published, vitrail):
+    assert "1 claim new or changed" in vitrail("register", "--scale", "study").out
+    lock = published / "claims.lock"
+    first = json.loads(lock.read_text())["scales"]["study"]["plain-is-better"]
+    assert first["sees"] > 0
+    assert "0 claims new or changed" in vitrail("register", "--scale", "study").out
+    assert json.loads(lock.read_text())["scales"]["study"]["plain-is-better"] == first
+    claims = read_yaml(published / "claims.yaml")
+    claims[0]["margin"] = 0.5
+    (published / "claims.yaml").write_text(as_yaml(claims))
+    assert "1 claim new or changed" in vitrail("register", "--scale", "study").out
+    again = json.loads(lock.read_text())["scales"]["study"]["plain-is-better"]
+    assert again["digest"] != first["digest"]
