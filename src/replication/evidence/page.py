@@ -103,6 +103,7 @@ def as_html(results: Results, effects: Path | None = None) -> str:
         papers=papers,
         effects=effects,
         told=told_evidence(count_papers(papers)),
+        controls=controls_of(results),
         headlines=[
             (paper.about.name, claim)
             for paper in papers
@@ -142,6 +143,7 @@ def as_markdown(results: Results) -> str:
         node.description,
         LEGEND,
         _overview(results),
+        controls_of(results),
         _headlines(results),
         "![Every empirical effect with its interval, beside the printed one](effects.svg)",
         "## What it was measured on",
@@ -176,6 +178,21 @@ def _overview(results: Results) -> str:
             pipe_table(["paper", "claims", *STATUSES], claims),
             pipe_table(["paper's cells", *VERDICTS.values()], cells),
         ]
+    )
+
+
+def controls_of(results: Results) -> str:
+    """What became of the controls, in a sentence."""
+    counted = count_papers(results.papers)["control"]
+    total, held = sum(counted.values()) - counted["not run"], counted["held"]
+    told = f"Controls: {held} of {total} as expected."
+    compared, differing = results.twice
+    if not compared:
+        return told
+    judged = "as chance has it" if results.twice.is_expected else "more than chance has it"
+    return (
+        f"{told} Of {compared} trained models compared with themselves under other seeds, "
+        f"{differing} seem to differ, {judged} (one in twenty)."
     )
 
 
