@@ -5,10 +5,16 @@ A model that is below all of them says little about what its architecture can do
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+
+from vitrail.images.decoding import IGNORED
 
 NEIGHBOURS = 20
 STEPS = 200
+EVERY = 4
+"""Of a training mask's rows and columns, which the regression on single pixels reads."""
 
 
 def floors(
@@ -56,3 +62,89 @@ def _regressed(train: np.ndarray, labels: np.ndarray, test: np.ndarray) -> np.nd
     regression = LogisticRegression(max_iter=STEPS, tol=1e-3)
     found: np.ndarray = regression.fit((train - mean) / std, labels).predict((test - mean) / std)
     return found
+
+
+def mask_floors(
+    train: Sequence[np.ndarray],
+    train_masks: Sequence[np.ndarray],
+    test: Sequence[np.ndarray],
+    test_masks: Sequence[np.ndarray],
+) -> dict[str, float]:
+    """Judge two rules that label each pixel by itself.
+
+    Images are (H, W, 3), of values in 0..1, and masks (H, W) of 0 .. K - 1, where 255 is not
+    judged. A pixel's place is that of its centre, from 0 to 1 along each axis, so that images may
+    differ in size. The class by place is the most frequent one there, on a grid as fine as the
+    first training mask. The logistic regression is on colour and place, their squares and products.
+
+    Returns:
+        mIoU in percent, by the rule: ``class by place`` and ``logistic regression``.
+    """
+    by_place = _class_by_place(train_masks)
+    rows, labels = _pixels(train, train_masks)
+    predicted = _regressed(rows, labels, np.concatenate([_features(image) for image in test]))
+    sizes = [mask.size for mask in test_masks]
+    regressed = np.split(predicted, np.cumsum(sizes)[:-1])
+    rules = {
+        "class by place": [_resized(by_place, mask.shape) for mask in test_masks],
+        "logistic regression": [
+            labels.reshape(mask.shape) for labels, mask in zip(regressed, test_masks, strict=True)
+        ],
+    }
+    return {rule: mean_iou(masks, test_masks) for rule, masks in rules.items()}
+
+
+def mean_iou(predicted: Sequence[np.ndarray], masks: Sequence[np.ndarray]) -> float:
+    """Mean intersection over union in percent, of the classes that are predicted or labelled.
+
+    Areas are summed over all masks before they are divided; pixels of 255 do not count.
+    """
+    areas = np.zeros((IGNORED, IGNORED))
+    for prediction, mask in zip(predicted, masks, strict=True):
+        judged = mask != IGNORED
+        np.add.at(areas, (prediction[judged], mask[judged]), 1)
+    both, either = np.diag(areas), areas.sum(0) + areas.sum(1) - np.diag(areas)
+    return 100 * float((both[either > 0] / either[either > 0]).mean())
+
+
+def _class_by_place(masks: Sequence[np.ndarray]) -> np.ndarray:
+    """The most frequent class at each pixel of the first mask's size; of equal ones the lowest."""
+    size = masks[0].shape
+    resized = np.stack([_resized(mask, size) for mask in masks])
+    classes = resized[resized != IGNORED].max() + 1
+    return np.stack([(resized == label).sum(0) for label in range(classes)]).argmax(0)
+
+
+def _resized(mask: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    """A mask at another size: of each pixel the one that its centre lies in."""
+    rows, columns = (
+        ((np.arange(new) + 0.5) * old / new).astype(int)
+        for old, new in zip(mask.shape, size, strict=True)
+    )
+    return mask[rows[:, None], columns]
+
+
+def _pixels(
+    images: Sequence[np.ndarray], masks: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Features (N, D) and labels (N,) of every fourth row's every fourth judged pixel."""
+    chosen = np.s_[EVERY // 2 :: EVERY, EVERY // 2 :: EVERY]
+    labels = np.concatenate([mask[chosen].ravel() for mask in masks])
+    features = [
+        _features(image).reshape(*mask.shape, -1)[chosen].reshape(mask[chosen].size, -1)
+        for image, mask in zip(images, masks, strict=True)
+    ]
+    judged = labels != IGNORED
+    return np.concatenate(features)[judged], labels[judged]
+
+
+def _features(image: np.ndarray) -> np.ndarray:
+    """Colour and place of each pixel, their squares and products: (H W, 20) float32."""
+    height, width = image.shape[:2]
+    y, x = np.meshgrid(
+        (np.arange(height) + 0.5) / height, (np.arange(width) + 0.5) / width, indexing="ij"
+    )
+    own = np.dstack([image, y, x]).reshape(height * width, -1)
+    first, second = np.triu_indices(own.shape[1])
+    features: np.ndarray = np.hstack([own, own[:, first] * own[:, second]]).astype(np.float32)
+    return features
