@@ -27,7 +27,7 @@ from vitrail.errors import VitrailError
 from vitrail.images.counting import FIFTH
 from vitrail.images.opening import SPLITS, Split, build, holding_out, opened_once
 from vitrail.measures.context import Trained
-from vitrail.measures.floors import floors
+from vitrail.measures.floors import floors, mask_floors
 from vitrail.naming import import_function
 
 if TYPE_CHECKING:
@@ -67,15 +67,19 @@ def take_floors(info: DatasetInfo, seed: int, data_root: Path) -> dict[Trial, Sc
     """Judge rules that need no network on the pixels of a dataset, as a seed draws it.
 
     Raises:
-        VitrailError: the dataset cannot be opened, or its images are not of one size.
+        VitrailError: the dataset cannot be opened, or has no masks and images of several sizes.
     """
     start = time.process_time()
     with (
         tempfile.TemporaryDirectory() as folder,
         divided(info, seed, data_root, Path(folder)) as (part, root),
     ):
-        train, val = (_pixels(part, split, seed, root) for split in ("train", "val"))
-    found = floors(*train, *val)
+        if part.segmentation:
+            found = mask_floors(
+                *_masked(part, "train", seed, root), *_masked(part, "val", seed, root)
+            )
+        else:
+            found = floors(*_pixels(part, "train", seed, root), *_pixels(part, "val", seed, root))
     seconds = (time.process_time() - start) / len(found)
     same = (info.name, world_of(info), 1, 0.0, seed)
     return {Trial(FLOORS + rule, *same): Score(score, seconds) for rule, score in found.items()}
@@ -95,6 +99,15 @@ def _pixels(
         )
     rows = np.stack(pixels).reshape(len(pixels), -1) / 255
     return rows.astype(np.float32), np.array([label for _, label in pairs])
+
+
+def _masked(
+    info: DatasetInfo, split: Split, seed: int, root: Path
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The images of a split, each (H, W, 3) in [0, 1], and their masks (H, W)."""
+    images: Any = build(info, split, root, seed)
+    pairs = [images[index] for index in range(len(images))]
+    return [np.asarray(image) / 255 for image, _ in pairs], [mask for _, mask in pairs]
 
 
 _whole: ContextVar[DatasetInfo] = ContextVar("whole")

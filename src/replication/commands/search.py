@@ -85,8 +85,7 @@ def floors_due(paper: Paper, recipes: Iterable[str], data_root: Path) -> Iterato
     worlds: dict[tuple[str, int], DatasetInfo] = {}
     for name in recipes:
         _, info = paper.searched(name)
-        if not info.segmentation:
-            worlds |= {(world_of(info), seed): info for seed in searches.own(name).drawn}
+        worlds |= {(world_of(info), seed): info for seed in searches.own(name).drawn}
     for (setting, seed), info in worlds.items():
         if (setting, seed) not in known:
             yield partial(take_floors, info, seed, data_root)

@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from torchvision import datasets
 
 from vitrail.images.loading import Pictures
-from vitrail.images.opening import Split, members, stratified_split, stream
+from vitrail.images.opening import Split, members, stratified_split
 
 ARRAYS = {
     ("numpy", "dtype"),
@@ -29,7 +29,6 @@ ARRAYS = {
 """What a pickle must call to make arrays, and none of it can do anything else."""
 
 TRAIN_FRACTION = 2 / 3  # of the digits
-FEW = 20  # of each class, in `digits_few`
 
 
 class _Arrays(pickle.Unpickler):
@@ -95,21 +94,6 @@ def digits(folder: Path, split: Split) -> Digits:
     A scan fills its image, so digits are centred, and a mirrored one is another sign.
     """
     return Digits(split)
-
-
-def digits_few(folder: Path, split: Split) -> Pictures:
-    """Twenty digit scans of each class to train on; all 599 test scans.
-
-    Asked for is the digit. On 200 scans a model can overfit, which is when mixing and erasing
-    images are to help: Tables 5 and 6 of the variance paper compare what they do to its accuracy.
-    """
-    whole = Digits(split)
-    if split == "val":
-        return whole
-    random = stream("digits-few", split)
-    of_each = [random.permutation(np.flatnonzero(whole.labels == digit)) for digit in range(10)]
-    chosen = np.sort(np.concatenate([found[:FEW] for found in of_each]))
-    return Pictures(whole.images[chosen], whole.labels[chosen])
 
 
 def _cifar(batches: Sequence[Path], labels: str) -> Pictures:

@@ -117,13 +117,13 @@ def landscape(scene: Scene, random: np.random.RandomState) -> None:
     """Sky down to a wavy horizon, and trees below it."""
     width = scene.mask.shape[1]
     whole = np.ones((HEIGHT, width), dtype=bool)
-    scene.paste(_cut(SKY, width, HEIGHT, random), whole, 0, 0, _label("sky"))
+    scene.paste(cut(SKY, width, HEIGHT, random), whole, 0, 0, _label("sky"))
     columns = np.arange(width)
     period, phase = random.uniform(20, 80), random.uniform(0, 2 * np.pi)
     wave = random.uniform(1, 5) * np.sin(2 * np.pi * columns / period + phase)
     horizon = random.uniform(0.35, 0.7) * HEIGHT + wave
     below = np.arange(HEIGHT)[:, None] >= horizon
-    scene.paste(_cut(TREES, width, HEIGHT, random), below, 0, 0, _label("trees"))
+    scene.paste(cut(TREES, width, HEIGHT, random), below, 0, 0, _label("trees"))
 
 
 def _building(scene: Scene, random: np.random.RandomState) -> None:
@@ -133,12 +133,12 @@ def _building(scene: Scene, random: np.random.RandomState) -> None:
     top = random.randint(8, HEIGHT - height - rise)
     left = random.randint(0, scene.mask.shape[1] - width)
     whole = np.ones((height, width), dtype=bool)
-    scene.paste(_cut(FACADE, width, height, random), whole, top + rise, left, UNLABELLED)
+    scene.paste(cut(FACADE, width, height, random), whole, top + rise, left, UNLABELLED)
     eaves = width + 8
     corners = [(0, rise - 1), (eaves // 4, 0), (3 * eaves // 4, 0), (eaves - 1, rise - 1)]
     shape = Image.new("1", (eaves, rise))
     ImageDraw.Draw(shape).polygon(corners, fill=1)
-    roof = _cut(ROOF, eaves, rise, random)
+    roof = cut(ROOF, eaves, rise, random)
     scene.paste(roof, np.asarray(shape), top, left - 4, _label("roof"))
 
 
@@ -164,7 +164,7 @@ def _digit(scene: Scene, random: np.random.RandomState, scan: np.ndarray, digit:
     scene.paste(piece, scaled > 96, top, left, _label(f"digit {digit}"))
 
 
-def _cut(
+def cut(
     region: tuple[str, Box], width: int, height: int, random: np.random.RandomState
 ) -> np.ndarray:
     """Cut a random part of a region, of the piece's aspect, and scale it: (height, width, 3)."""
