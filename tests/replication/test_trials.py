@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from replication.data.arrays import scans
+from replication.data.fetching import fetch
 from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.searches import FLOORS, Trial, setting_of, world_of
 from replication.trials import divided, take_floors, take_trial
 from vitrail.images.opening import SPLITS, build, holding_out
 from vitrail.images.photos import tiles
+from vitrail.measures.floors import mask_floors
 
 RECIPE = {
     "model": {
@@ -91,3 +93,16 @@ def test_floors_are_of_the_images_that_are_held_out(registry, tmp_path):
     percent = 100 * (labels[distances.argmin(1)] == right).mean()
     score = next(score for trial, score in found.items() if trial.recipe.endswith("1-NN"))
     assert score.held_out == pytest.approx(percent, abs=0.9)  # of 8 bits a pixel; 2 of 240 images
+
+
+def test_floors_of_masks_are_judged_on_every_fifth_scene(registry, tmp_path):
+    info = registry["scenes-quarters"]
+    fetch(info, tmp_path)
+    whole = build(info, "train", tmp_path)
+    images, masks = zip(*(whole[index] for index in range(len(whole))), strict=True)
+    images = [np.asarray(image) / 255 for image in images]
+    kept = [index for index in range(len(whole)) if index % 5]
+    train = [images[index] for index in kept], [masks[index] for index in kept]
+    found = take_floors(info, 100, tmp_path)
+    scores = {trial.recipe.removeprefix(FLOORS): score.held_out for trial, score in found.items()}
+    assert scores == pytest.approx(mask_floors(*train, images[::5], masks[::5]))

@@ -11,7 +11,7 @@ from mmseg.datasets import BaseSegDataset
 from mmseg.registry import DATASETS
 
 from replication.data.scenes import CLASSES, PALETTE
-from replication.data.stand_ins import variance
+from replication.data.stand_ins import placed_scenes
 
 
 @DATASETS.register_module()
@@ -27,9 +27,9 @@ class ScenesDataset(BaseSegDataset):
         super().__init__(img_suffix=".jpg", seg_map_suffix=".png", reduce_zero_label=True, **kwargs)
 
 
-def _metainfo(world: variance.World) -> dict[str, Any]:
-    """As many colours of the scenes' as a world of `stand_ins.variance` has classes."""
-    classes = variance.classes(world)
+def _metainfo(world: placed_scenes.World) -> dict[str, Any]:
+    """As many colours of the scenes' as a world of `stand_ins.placed_scenes` has classes."""
+    classes = placed_scenes.classes(world)
     digits = PALETTE[-10::2]  # told apart by hue
     palette = [*PALETTE[:2], *digits][: len(classes)]
     return {"classes": classes, "palette": [list(color) for color in palette]}
@@ -37,7 +37,7 @@ def _metainfo(world: variance.World) -> dict[str, Any]:
 
 @DATASETS.register_module()
 class HalvesDataset(ScenesDataset):
-    """Digits named by their half of the image (`replication.data.stand_ins.variance`)."""
+    """Digits named by their half of the image (`replication.data.stand_ins.placed_scenes`)."""
 
     METAINFO = _metainfo("halves")
 

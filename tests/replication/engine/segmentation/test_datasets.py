@@ -6,7 +6,7 @@ from mmengine.registry import DefaultScope
 from mmseg.registry import DATASETS
 
 from replication.data.scenes import CLASSES, PALETTE
-from replication.data.stand_ins.variance import GRIDS, classes
+from replication.data.stand_ins.placed_scenes import GRIDS, classes
 
 
 def test_classes_of_places_have_colours_of_their_own():
