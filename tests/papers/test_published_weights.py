@@ -73,7 +73,8 @@ def catalog(tmp_path):
     registry = load_weights_registry(ROOT / REGISTRY)
     files = dict(zip(PUBLISHED, (n for n in registry if "dinov2_large" in n), strict=True))
     octic = {f"dinov2-{name}-published": {"model": {"pretrained": files[name]}} for name in files}
-    large = PaperScale.model_validate({"recipes": octic, "without": ["dinov2-*-h-published"]})
+    others = ["dinov2-*-h-published, dinov2-vit-l-published, dinov2-i8-l-published"]
+    large = PaperScale.model_validate({"recipes": octic, "without": others})
     return Catalog(ROOT, settings, {"variance": change, "octic": large})
 
 
@@ -195,12 +196,15 @@ def test_tables_3_and_7_of_octic_are_evaluated_with_the_teachers_that_the_author
     cells = rehearse(catalog, "octic", "published_dinov2")
     for name, model in models.items():
         run = paper.run(f"dinov2-{name}-published")
-        assert run in paper.artifacts["published_dinov2"].runs
+        judged = run in paper.artifacts["published_dinov2"].runs
+        if not judged:  # the probes of one model take a minute
+            copy(catalog, run)
         kept = read_weights(run.weights(0))
         for key, weight in model.state_dict().items():
             assert torch.equal(kept[key], weight), (name, key)
-        knn = catalog.measurement_node(paper.measurement("knn", run.name))
-        assert read_record(knn.output).outcome["values"]["0"]["rise"] == 0  # nothing was trained
-    judged = cells[cells["row"].str.contains("ViT-L")]
-    assert len(judged) == len(models) * len(paper.artifacts["published_dinov2"].columns)
+        assert judged == (name == "h8-l")
+    knn = catalog.measurement_node(paper.measurement("knn", "dinov2-h8-l-published"))
+    assert read_record(knn.output).outcome["values"]["0"]["rise"] == 0  # nothing was trained
+    judged = cells[cells["row"] == "H8(ViT-L/16)"]
+    assert len(judged) == len(paper.artifacts["published_dinov2"].columns)
     assert judged["measured"].map(math.isfinite).all()

@@ -137,7 +137,7 @@ def welch(parts):
 
 
 def slack(claim, left, right):
-    difference, margin = left.value - right.value, claim.get("margin", 0.0)
+    difference, margin = left.value - right.value, float(claim.get("margin", 0))
     return {
         "above": difference - margin,
         "below": -difference - margin,

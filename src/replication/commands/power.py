@@ -41,15 +41,19 @@ class Power(NamedTuple):
 @command()
 def power(
     papers: Annotated[
-        list[str] | None, typer.Argument(metavar="PAPERS", show_default="all of them")
+        list[str] | None,
+        typer.Argument(
+            metavar="PAPERS", help="Folders of configs/papers/.", show_default="all of them"
+        ),
     ] = None,
     scale: Scale = None,
     known: Known = "laptop",
     as_json: Json = False,
 ) -> None:
-    """Tell which effects the empirical claims can show, and what it would take.
+    """Tell which effects the empirical claims can show.
 
-    The spread over seeds is that of published results; half-widths are those of 95 % intervals.
+    The spread over seeds is that of published results; half-widths are those of 95 % intervals,
+    beside the printed effect and the seeds that it would take.
 
     \b
     vitrail power octic --scale study

@@ -16,12 +16,17 @@ from vitrail.commands.app import command
 @command()
 def register(
     papers: Annotated[
-        list[str] | None, typer.Argument(metavar="PAPERS", show_default="all of them")
+        list[str] | None,
+        typer.Argument(
+            metavar="PAPERS", help="Folders of configs/papers/.", show_default="all of them"
+        ),
     ] = None,
     scale: Scale = None,
     known: Known = "laptop",
 ) -> None:
-    """Write claims, margins, recipes, worlds and seeds into claims.lock, with the time.
+    """Fix a scale's claims before its runs begin.
+
+    Writes claims, margins, recipes, datasets and seeds into claims.lock, with the time.
 
     A claim that changes afterwards, or whose models were trained before, is exploratory in the
     report; the others are confirmatory. What is registered and unchanged keeps its time.

@@ -61,6 +61,7 @@ def test_results_of_a_clean_commit_are_copied_with_a_report_and_their_records(
         "claims.csv",
         "effects.png",
         "effects.svg",
+        "models.csv",
         "report.md",
         "tiny/nodes.jsonl",
         *names,
