@@ -11,7 +11,7 @@ from mmseg.datasets import BaseSegDataset
 from mmseg.registry import DATASETS
 
 from replication.data.scenes import CLASSES, PALETTE
-from replication.data.stand_ins import placed_scenes
+from replication.data.stand_ins import patchwork, placed_scenes
 
 
 @DATASETS.register_module()
@@ -54,3 +54,13 @@ class QuartersDataset(ScenesDataset):
     """Digits named by their quarter of the image."""
 
     METAINFO = _metainfo("quarters")
+
+
+@DATASETS.register_module()
+class PatchworkDataset(ScenesDataset):
+    """Squares of regions of photographs (`replication.data.stand_ins.patchwork`)."""
+
+    METAINFO = {
+        "classes": patchwork.CLASSES,
+        "palette": [list(color) for color in PALETTE[-len(patchwork.CLASSES) :]],
+    }
