@@ -56,7 +56,7 @@ def test_the_content_is_what_stands_in_the_corner(values):
     assert sorted({*originals}) == list(range(10))
 
 
-@pytest.mark.parametrize("name", ["digits", "few-large-digits"])
+@pytest.mark.parametrize("name", ["digits", "few-pieces-inside"])
 def test_another_dataset_is_refused(describe, name):
     with pytest.raises(VitrailError, match=f"'{name}' depend on position is not known"):
         position_samples(describe(name))

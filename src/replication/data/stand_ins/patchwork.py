@@ -1,10 +1,9 @@
 """The stand-in `patchwork`: ADE20K's for the segmenters of the shift paper.
 
 A scene is covered with squares cut from five regions of two photographs, those of the paper's other
-stand-ins, and the class of a pixel is its region. Regions have colours in common and a square may be
-anywhere, so neither a pixel's colour nor its place tells what it shows: a segmenter has to see
-texture. No pixel
-of a photograph is in both splits. Scenes are files, the same for all seeds.
+stand-ins, and the class of a pixel is its region. Regions have colours in common and a square may
+be anywhere, so neither a pixel's colour nor its place tells what it shows: a segmenter has to see
+texture. No pixel of a photograph is in both splits. Scenes are files, the same for all seeds.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from replication.data.scenes import HEIGHT, WIDTHS, Scene, save
+from replication.data.scenes import WIDTHS, Scene, save
 from replication.data.stand_ins.regions import pieces
 from replication.data.stand_ins.shift import KINDS
 from vitrail.images.opening import Split, stream

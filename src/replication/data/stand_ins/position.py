@@ -24,8 +24,9 @@ from vitrail.images.opening import Split, stream
 from vitrail.images.photos import photos
 
 SIDE = 24
-TRAIN_IMAGES = 3200
+TRAIN_IMAGES = 1600
 FEW_TRAIN_IMAGES = 320
+CHECKPOINT_IMAGES = 3200
 TEST_IMAGES = 600
 CORNERS = ((0, 0), (0, 16), (16, 0), (16, 16))
 
@@ -33,7 +34,7 @@ CORNERS = ((0, 0), (0, 16), (16, 0), (16, 16))
 def photo_regions(folder: Path, split: Split, seed: int = 0) -> Pictures:
     """EuroSAT's: crops of ten regions of the photographs, in one of eight turns; which region?
 
-    A region looks the same everywhere and in every turn, so position says nothing. 3,200 images
+    A region looks the same everywhere and in every turn, so position says nothing. 1,600 images
     train and 600 test.
     """
     random, labels = _drawn("photo-regions", split, seed)
@@ -43,7 +44,7 @@ def photo_regions(folder: Path, split: Split, seed: int = 0) -> Pictures:
 def piece_around(folder: Path, split: Split, seed: int = 0) -> Pictures:
     """Imagenette's: a piece of 12 pixels at any of 49 places around the middle; of which region?
 
-    Else there is a grey crop of a photograph to see, so position helps little. 3,200 images train
+    Else there is a grey crop of a photograph to see, so position helps little. 1,600 images train
     and 600 test.
     """
     random, labels = _drawn("piece-around", split, seed)
@@ -55,8 +56,8 @@ def piece_around(folder: Path, split: Split, seed: int = 0) -> Pictures:
 def piece_beside_another(folder: Path, split: Split, seed: int = 0) -> Pictures:
     """CIFAR-10's: a piece of 12 pixels at any of 25 places around the middle; of which region?
 
-    In half of the images a piece of another region, that is not asked for, is in a corner and partly
-    covered, so position tells object from clutter. 3,200 images train and 600 test.
+    In half of the images a piece of another region is in a corner, partly covered and not asked
+    for, so position tells object from clutter. 1,600 images train and 600 test.
     """
     random, labels = _drawn("piece-beside-another", split, seed)
     images = _grounds(len(labels), random)
@@ -81,7 +82,7 @@ def few_pieces_inside(folder: Path, split: Split, seed: int = 0) -> Pictures:
 def pieces_in_a_row(folder: Path, split: Split, seed: int = 0) -> Pictures:
     """SVHN's: pieces of three regions in a row, of 8 pixels; of which is the one in the middle?
 
-    Only position says which of the three is asked for. 3,200 images train and 600 test.
+    Only position says which of the three is asked for. 1,600 images train and 600 test.
     """
     random, labels = _drawn("pieces-in-a-row", split, seed)
     images = _grounds(len(labels), random)
@@ -97,7 +98,7 @@ def digits_and_regions(folder: Path, split: Split, seed: int = 0) -> Pictures:
     A class is a digit, of 8, 12 or 16 pixels at any place, or the region of that number as in
     `photo_regions`, of tiles that no other stand-in here trains on. 3,200 images train, 600 test.
     """
-    random, labels = _drawn("digits-and-regions", split, seed)
+    random, labels = _drawn("digits-and-regions", split, seed, CHECKPOINT_IMAGES)
     images, (shapes, digits) = _crops(labels, split, random, "reserved"), scans(split)
     sizes = np.array((8, 12, 16, 0, 0, 0))[random.randint(6, size=len(labels))]
     images[sizes > 0] = _grounds(np.count_nonzero(sizes), random)

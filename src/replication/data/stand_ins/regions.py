@@ -42,9 +42,9 @@ def pieces(
 ) -> np.ndarray:
     """Cut squares anywhere in tiles of regions, given by index: (N, side, side, 3) uint8.
 
-    With `halved` a pixel is the mean of 2x2 pixels of a photograph. A tile of which less than half a
-    side lies in its region is left out. `part` counts for the split
-    that trains alone: a model that is trained on the reserved tiles has seen none of the shared.
+    With `halved` a pixel is the mean of 2x2 pixels of a photograph. Tiles of which less than half a
+    side lies in the region are left out. `part` counts for the split that trains alone: a model
+    that is trained on the reserved tiles has seen none of the shared.
     """
     step = 2 if halved else 1
     scaled = {name: _halved(pixels) if halved else pixels for name, pixels in photos().items()}

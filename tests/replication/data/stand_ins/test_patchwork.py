@@ -1,0 +1,40 @@
+"""Scenes of squares of regions of photographs."""
+
+import numpy as np
+
+from replication.data.fetching import fetch
+from replication.data.scenes import HEIGHT, WIDTHS
+from replication.data.stand_ins import patchwork
+from replication.data.stand_ins.shift import KINDS
+from vitrail.images.opening import SPLITS, build, stream
+
+
+def test_a_pixel_has_the_class_of_its_region(flat):
+    widths = set()
+    for split in SPLITS:
+        random = stream("test", split)
+        for _ in range(20):
+            pixels, mask = patchwork.compose(split, random)
+            assert pixels.shape == (*mask.shape, 3)
+            assert mask.shape[0] == HEIGHT
+            widths.add(mask.shape[1])
+            assert (pixels[..., 0] == 100 + np.array(KINDS)[mask - 1]).mean() > 0.97
+    assert widths == set(WIDTHS)
+
+
+def test_every_class_is_everywhere_about_as_often():
+    random = stream("test", "train")
+    masks = np.stack([patchwork.compose("train", random)[1][:, :64] for _ in range(300)])
+    for label in range(1, 1 + len(KINDS)):
+        share = (masks == label).mean(0)
+        assert abs(share - 0.2).max() < 0.1
+
+
+def test_scenes_are_written_as_their_entry_says(registry, tmp_path):
+    info = registry["patchwork"]
+    assert fetch(info, tmp_path) == patchwork.COUNTS
+    assert info.classes == len(patchwork.CLASSES) == len(KINDS)
+    for split in SPLITS:
+        random = stream("patchwork", split)
+        for _, mask in build(info, split, tmp_path):
+            assert (np.asarray(mask) == patchwork.compose(split, random)[1] - 1).all()
