@@ -3,7 +3,6 @@
 Where the paper contradicts itself, the test says so: deviations.md lists the same places.
 """
 
-import csv
 from pathlib import Path
 
 import pytest

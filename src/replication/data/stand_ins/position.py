@@ -141,7 +141,7 @@ def _crops(
     return np.stack([np.rot90(crop[:, :: 1 - 2 * flip], turn) for crop, turn, flip in turned])
 
 
-def _grounds(count: int, random: np.random.RandomState) -> np.ndarray:
+def _grounds(count: int | np.signedinteger, random: np.random.RandomState) -> np.ndarray:
     """Cut grey crops of the whole photographs at half their scale: (count, 24, 24, 3) uint8."""
     whole = [np.asarray(Image.fromarray(p).convert("L").reduce(2)) for p in photos().values()]
     views = np.stack([sliding_window_view(photo, (SIDE, SIDE)) for photo in whole])
