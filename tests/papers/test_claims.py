@@ -52,6 +52,7 @@ def printed(paper, side):
 
 # Claims of one run: on any weights, on one drawn example, on the spread of an estimator.
 OF_ONE_RUN = {
+    "position": ["batches-do-not-change-spread"],
     "shift": ["default-tokens-change-*", "tokens-stay-*"],
     "variance": ["rescaling-restores", "up-loses"],
 }
