@@ -115,10 +115,8 @@ def test_at_laptop_scale_every_cell_of_a_claim_is_measured(laptop):
         if cell.measurement
     }
     for claim in laptop.claims:
-        for side in (claim.left, claim.right):
-            if not isinstance(side, float):
-                rows = DATASETS if side.row == "*" else [side.row]
-                assert {side.key(row) for row in rows} <= measured, claim.id
+        for place in claim.places:
+            assert {place.key(dataset) for dataset in DATASETS} <= measured, claim.id
 
 
 def test_nothing_is_built_where_nothing_is_trained():

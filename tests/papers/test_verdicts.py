@@ -73,6 +73,10 @@ class Number:
         )
 
     @property
+    def cells(self):
+        return [self.cell] if self.cell is not None else []
+
+    @property
     def by_seed(self):
         drawn = self.cell is not None and self.cell["drawn_by_seed"] == "yes"
         return [float(part) for part in self.cell["by_seed"].split()] if drawn else []
@@ -91,6 +95,38 @@ class Number:
             return float(text), number(self.cell, "paper_std")
         except ValueError:
             return None
+
+
+class Correlation:
+    """The left side of a claim that is about a rank correlation, from the cells by seed."""
+
+    constant, by_image, printed = False, None, None
+
+    def __init__(self, claim, paper):
+        places = [claim["left"], *claim["correlates_with"]]
+        columns = []
+        for place in places:
+            before, after = place["row"].split("*")
+            columns.append(
+                {
+                    row.removeprefix(before).removesuffix(after): cell
+                    for (artifact, row, column), cell in paper.cells.items()
+                    if (artifact, column) == (place["artifact"], place["column"])
+                    and row.startswith(before)
+                    and row.endswith(after)
+                }
+            )
+        texts = [text for text in columns[0] if all(text in column for column in columns)]
+        self.cells = [column[text] for column in columns for text in texts]
+        of, first, second = (
+            np.array([[float(part) for part in column[text]["by_seed"].split()] for text in texts])
+            for column in columns
+        )
+        self.by_seed = [
+            scipy.stats.spearmanr(*pair).statistic
+            for pair in zip(of.T, (first - second).T, strict=True)
+        ]
+        self.value, self.seeds = np.mean(self.by_seed), len(self.by_seed)
 
 
 def number(cell, key):
@@ -160,10 +196,10 @@ def status(claim, left, right):
 
 def closed(claim, sides, paper):
     """Whether a gate is closed for trained models."""
-    trained = [side for side in sides if side.cell is not None and side.cell["recipe_hash"]]
+    trained = [cell for side in sides for cell in side.cells if cell["recipe_hash"]]
     if claim.get("kind", "empirical") != "empirical" or not trained or not paper.models:
         return False
-    models = [paper.models.get(side.cell["recipe_hash"]) for side in trained]
+    models = [paper.models.get(cell["recipe_hash"]) for cell in trained]
     if None in models:
         return True
     grids = {tuple(pair.split(":")[0] for pair in model["rates"].split()) for model in models}
@@ -188,10 +224,14 @@ def closed(claim, sides, paper):
 
 
 def judged(claim, paper):
-    """Status, p-value and evidence of a claim; the worst row decides."""
+    """Status and p-value of a claim; the worst row decides."""
     sides = [claim["left"], claim["right"]]
     every = [side for side in sides if isinstance(side, dict) and side["row"] == "*"]
     rows = [None]
+    if "correlates_with" in claim:
+        return verdict(
+            claim, [[Correlation(claim, paper), Number(claim["right"], None, paper)]], paper
+        )
     if every:
         columns = [
             {r for a, r, c in paper.cells if (a, c) == (s["artifact"], s["column"])} for s in every
@@ -200,7 +240,11 @@ def judged(claim, paper):
             row for a, row, c in paper.cells if (a, c) == (every[0]["artifact"], every[0]["column"])
         ]
         rows = [row for row in rows if all(row in found for found in columns)]
-    numbers = [[Number(side, row, paper) for side in sides] for row in rows]
+    return verdict(claim, [[Number(side, row, paper) for side in sides] for row in rows], paper)
+
+
+def verdict(claim, numbers, paper):
+    """Status and p-value of the worst of several pairs of numbers."""
     found = [pair for pair in numbers if not any(math.isnan(side.value) for side in pair)]
     if not found:
         return "not run", math.nan

@@ -17,7 +17,7 @@ from replication.evidence.comparison import VERDICTS, as_measured, compare
 from replication.evidence.numbers import entry_of, format_interval, short_commit
 from replication.ledger import AGAIN, Record, read_record
 from replication.plan.catalog import Catalog
-from replication.plan.claims import EVERY_ROW, Claim, Place
+from replication.plan.claims import EVERY_ROW, Claim
 from replication.plan.nodes import AnyNode, MeasurementNode, TrainingNode
 from replication.plan.paper import Labelled
 from replication.plan.parts import Artifact, Cell
@@ -146,13 +146,15 @@ def _claims(named: NamedCell, catalog: Catalog) -> list[dict[str, Any]]:
 def _uses(claim: Claim, named: NamedCell, artifacts: Mapping[str, Artifact]) -> bool:
     """Whether a claim is judged on a cell; one on every row leaves out those of one side only."""
     key = (named.artifact.name, named.cell.row, named.cell.column)
-    cells = [side for side in (claim.left, claim.right) if isinstance(side, Place)]
-    everywhere = all(
-        side.artifact in artifacts and named.cell.row in artifacts[side.artifact].rows
-        for side in cells
-        if side.row == EVERY_ROW
+    texts = [text for place in claim.places if (text := place.text(key)) is not None]
+    return any(
+        all(
+            place.artifact in artifacts and place.key(text)[1] in artifacts[place.artifact].rows
+            for place in claim.places
+            if EVERY_ROW in place.row
+        )
+        for text in texts
     )
-    return everywhere and any(side.key(named.cell.row) == key for side in cells)
 
 
 def _measurement(cell: Cell, catalog: Catalog) -> dict[str, Any] | None:

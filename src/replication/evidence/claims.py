@@ -54,6 +54,8 @@ COLUMNS = [
     *("stand_in", "of_hardware", "registration", "evidence", "detail"),
 ]
 
+FEWEST_POINTS = 3  # of which a rank correlation is taken
+
 COMMON = {"id", "kind", "headline", "statement", "source", "relation", "margin"}
 
 Tables = Mapping[str, pd.DataFrame]
@@ -67,7 +69,8 @@ class Side(NamedTuple):
     `scores`, (seeds, images), are those of the images of `dataset`; a constant has a single 0.
     `by_seed` are the numbers under each seed where each draws images of its own, else empty.
     `number` says what was measured: of trained models the recipe, the images and the quantity,
-    which several measurements may take; else the measurement and what it calls the value.
+    which several measurements may take; else the measurement and what it calls the value. A
+    correlation is `of` several numbers.
     """
 
     value: float
@@ -80,6 +83,12 @@ class Side(NamedTuple):
     recipe_hash: str = ""
     printed: Printed | None = None
     unit: str = ""
+    of: tuple[Side, ...] = ()
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The hashes of the recipes of all models that were measured."""
+        return tuple(side.recipe_hash for side in self.of or (self,) if side.recipe_hash)
 
 
 def evaluate(
@@ -143,9 +152,8 @@ def sides_of(
     return {
         claim.id: {
             row: (left, right)
-            for row in _rows(claim, measured)
-            if (left := _side(claim.left, row, measured, cells))
-            and (right := _side(claim.right, row, measured, cells))
+            for row, (left, right) in _sides(claim, measured, cells).items()
+            if left and right
         }
         for claim in claims
     }
@@ -174,15 +182,11 @@ def _evaluate(
     standings: Standings | None,
 ) -> dict[str, Any]:
     common = claim.model_dump(include=COMMON)
-    places = (claim.left, claim.right)
-    sides = {
-        row: [_side(place, row, measured, cells) for place in places]
-        for row in _rows(claim, measured)
-    }
+    sides = _sides(claim, measured, cells)
     found = {row: (left, right) for row, (left, right) in sides.items() if left and right}
     missing = [row for row in sides if row not in found]
     if not found:
-        detail = f"Not run: {', '.join(missing) or claim.left.artifact}."
+        detail = f"Not run: {', '.join(missing) or claim.places[0].artifact}."
         flags = {"stand_in": False, "of_hardware": False}
         return {**common, "status": "not run", "detail": detail, **flags}
     gates = {row: _gate(claim, pair, standings) for row, pair in found.items()}
@@ -195,7 +199,7 @@ def _evaluate(
     left, right = tested[worst]
     text, known = _difference(left, right), uncertainty(left, right)
     effect = printed_effect([side.printed for side in (left, right) if side.printed])
-    decides = f"Of {len(tested)} rows, {worst} decides: " if claim.left.row == EVERY_ROW else ""
+    decides = f"Of {len(tested)} rows, {worst} decides: " if _of_rows(claim) else ""
     left_out = f" Not run: {', '.join(missing)}." if missing else ""
     left_out += _too_wide(claim, left, right) if not gates[worst] else ""
     of_rows = {row: gate for row, gate in gates.items() if gate}
@@ -204,9 +208,10 @@ def _evaluate(
     elif of_rows:
         left_out += f" Not tested: {'; '.join(f'{row} ({gate})' for row, gate in of_rows.items())}."
     used = [
-        cells.get(place.key(row)) if isinstance(place, Place) else place
-        for row in tested
-        for place in places
+        cell
+        for key, cell in cells.items()
+        for place in claim.places
+        if (known_as := place.text(key)) is not None and (known_as in tested or not _of_rows(claim))
     ]
     return {
         **common,
@@ -217,8 +222,8 @@ def _evaluate(
         "half_width": known.half_width if known else math.nan,
         "printed_effect": effect[0] if effect else math.nan,
         "seeds": min(side.n_seeds for side in (left, right) if side.number),
-        "stand_in": any(not getattr(cell, "comparable", True) for cell in used),
-        "of_hardware": any(getattr(cell, "of_hardware", False) for cell in used),
+        "stand_in": any(not cell.comparable for cell in used),
+        "of_hardware": any(cell.of_hardware for cell in used),
         "p": _p_value(claim, left, right),
         "evidence": short_hash([_numbers(pair) for pair in tested.values()]),
         "detail": f"{decides}{text}.{left_out}",
@@ -238,23 +243,83 @@ def _registration(
         return "exploratory"
     hashes = {
         found["recipe_hash"]
-        for row in _rows(claim, measured)
-        for place in (claim.left, claim.right)
-        if isinstance(place, Place) and (found := measured.get(place.key(row)))
+        for key, found in measured.items()
+        if any(place.text(key) is not None for place in claim.places)
     }
     begun = (started.get(digest, "") for digest in hashes if digest)
     return "confirmatory" if all(time < start for start in begun) else "exploratory"
 
 
-def _rows(claim: Claim, measured: Measured) -> list[str]:
-    """The rows that the claim speaks of; of "*" those that the columns of both sides have."""
-    labels = [
-        [row for name, row, column in measured if (name, column) == (place.artifact, place.column)]
-        for place in (claim.left, claim.right)
-        if isinstance(place, Place) and place.row == EVERY_ROW
+def _of_rows(claim: Claim) -> bool:
+    """Whether the claim is one of every row, of which the worst decides."""
+    return not claim.correlates_with and any(EVERY_ROW in place.row for place in claim.places)
+
+
+def _sides(
+    claim: Claim, measured: Measured, cells: Mapping[Key, ShownCell]
+) -> dict[str, tuple[Side | None, Side | None]]:
+    """Both sides in each row that the claim speaks of, by the row; None what was not run."""
+    left, right = claim.left, claim.right
+    if claim.correlates_with:
+        correlation = _correlation((left, *claim.correlates_with), measured, cells)
+        return {left.row: (correlation, _side(right, "", measured, cells))}
+    every = [place for place in claim.places if EVERY_ROW in place.row]
+    texts = _texts(every, measured) if every else [left.row]
+    return {
+        text: (_side(left, text, measured, cells), _side(right, text, measured, cells))
+        for text in texts
+    }
+
+
+def _texts(places: Sequence[Place], measured: Measured) -> list[str]:
+    """The texts for "*" with which each of the places has a measured cell."""
+    of_places = [
+        [text for key in measured if (text := place.text(key)) is not None] for place in places
     ]
-    rows = labels[0] if labels else [claim.left.row]
-    return [row for row in rows if all(row in of_side for of_side in labels)]
+    return [text for text in of_places[0] if all(text in texts for texts in of_places)]
+
+
+def _correlation(
+    places: Sequence[Place], measured: Measured, cells: Mapping[Key, ShownCell]
+) -> Side | None:
+    """Rank correlations of the first with the difference of the two others, under each seed.
+
+    None where cells were not run, or too few to rank. A seed is one repetition of everything,
+    whether or not it draws the images.
+    """
+    keys = [[place.key(text) for place in places] for text in _texts(places, measured)]
+    sides = [
+        side
+        for text in _texts(places, measured)
+        for place in places
+        if (side := _side(place, text, measured, cells))
+    ]
+    numbers = [[_by_seed(measured[key]) for key in of_text] for of_text in keys]
+    seeds = {len(of_cell) for of_text in numbers for of_cell in of_text}
+    if len(keys) < FEWEST_POINTS or len(sides) < 3 * len(keys) or len(seeds) > 1:
+        return None
+    of, minuend, subtrahend = np.array(numbers).transpose(1, 2, 0)  # each (seeds, texts)
+    by_seed = [_spearman(*pair) for pair in zip(of, minuend - subtrahend, strict=True)]
+    return Side(
+        float(np.mean(by_seed)),
+        float(np.std(by_seed, ddof=1)) if len(by_seed) > 1 else math.nan,
+        len(by_seed),
+        number=" ".join(side.number for side in sides),
+        by_seed=tuple(by_seed),
+        of=tuple(sides),
+    )
+
+
+def _by_seed(cell: Mapping[Any, Any]) -> list[float]:
+    """The numbers of a cell under each seed; that of a single run is its own."""
+    return [float(part) for part in cell["by_seed"].split()] or [cell["measured"]]
+
+
+def _spearman(one: np.ndarray, other: np.ndarray) -> float:
+    """Spearman's rank correlation of two lists; that of a constant one is 0."""
+    ranks = pd.DataFrame({"one": one, "other": other}).rank()
+    known = float(ranks["one"].corr(ranks["other"]))
+    return 0.0 if math.isnan(known) else known
 
 
 def _side(
@@ -288,10 +353,10 @@ def _side(
 
 def _gate(claim: Claim, sides: tuple[Side, Side], standings: Standings | None) -> str:
     """Why an empirical claim on trained models is not tested; "" where it is."""
-    trained = [side for side in sides if side.recipe_hash]
+    trained = [digest for side in sides for digest in side.models]
     if claim.kind != "empirical" or standings is None or not trained:
         return ""
-    models = (standings.get(side.recipe_hash) for side in trained)
+    models = [standings.get(digest) for digest in trained]
     return closed(claim, models, [side.printed for side in sides if side.printed])
 
 

@@ -25,15 +25,27 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Place(Strict):
-    """A cell; the row "*" stands for every row that both sides have."""
+    """A cell; a "*" in the row stands for any text, so that "*" alone is every row."""
 
     artifact: str
     row: str
     column: str
 
-    def key(self, row: str) -> Key:
-        """The cell's key, in `row` if the place stands for every row."""
-        return self.artifact, row if self.row == EVERY_ROW else self.row, self.column
+    def key(self, text: str) -> Key:
+        """The cell's key, with this text for the "*"."""
+        return self.artifact, self.row.replace(EVERY_ROW, text), self.column
+
+    def text(self, key: Key) -> str | None:
+        """What "*" stands for in a cell's key; None if the place does not speak of the cell."""
+        before, star, after = self.row.partition(EVERY_ROW)
+        artifact, row, column = key
+        if (artifact, column) != (self.artifact, self.column):
+            return None
+        if not star:
+            return "" if row == self.row else None
+        long_enough = len(row) >= len(before) + len(after)
+        fits = long_enough and row.startswith(before) and row.endswith(after)
+        return row[len(before) : len(row) - len(after)] if fits else None
 
 
 class Claim(Strict):
@@ -47,6 +59,10 @@ class Claim(Strict):
     no data, `construction` what holds for any weights, `timing` a measured time. A `control` is no
     statement of the paper: it says what must come out if measures and verdicts are sound, such as
     that a broken method fails, or that nothing is learned of shuffled labels.
+
+    With `correlates_with` the claim is about Spearman's rank correlation, from -1 to 1, of `left`
+    with the first less the second of these cells, over every text that their "*" stands for. It is
+    taken under each seed; its value is the mean.
     """
 
     id: str
@@ -55,9 +71,15 @@ class Claim(Strict):
     statement: str = Field(description="the paper's own words, in short")
     source: str = Field(description="where the paper says it")
     left: Place
+    correlates_with: tuple[Place, Place] | None = None
     relation: Literal["above", "below", "equal", "at least"]
     right: Place | float
     margin: float = Field(0.0, ge=0)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """All places that the claim speaks of."""
+        return tuple(place for _, place in _named_places(self))
 
 
 class ClaimsFile(Strict):
@@ -90,10 +112,18 @@ def read_claims(path: Path, artifacts: Mapping[str, ArtifactSpec]) -> tuple[Clai
         if times > 1:
             raise VitrailError(f"{path}: two claims are called '{name}'; rename one")
     for claim in claims:
-        for side, place in (("left", claim.left), ("right", claim.right)):
-            if isinstance(place, Place):
-                _refuse_unknown(place, artifacts, f"{path}, '{claim.id}': {side}.")
+        for side, place in _named_places(claim):
+            _refuse_unknown(place, artifacts, f"{path}, '{claim.id}': {side}.")
     return claims
+
+
+def _named_places(claim: Claim) -> Iterator[tuple[str, Place]]:
+    """The places of a claim, each with the field that has it."""
+    yield "left", claim.left
+    for number, place in enumerate(claim.correlates_with or ()):
+        yield f"correlates_with.{number}", place
+    if isinstance(claim.right, Place):
+        yield "right", claim.right
 
 
 def _claims_of(entry: Delta, path: str) -> Iterator[Claim]:
@@ -118,7 +148,8 @@ def _refuse_unknown(place: Place, artifacts: Mapping[str, ArtifactSpec], where: 
     """Refuse a place that no cell has: a claim on it would never be judged."""
     require_known(f"{where}artifact", place.artifact, artifacts)
     spec = artifacts[place.artifact]
-    rows = {EVERY_ROW, *(row.full_label for row in spec.rows)}
-    require_known(f"{where}row of {place.artifact}", place.row, rows)
+    rows = [row.full_label for row in spec.rows]
+    if not any(place.text((place.artifact, row, place.column)) is not None for row in rows):
+        require_known(f"{where}row of {place.artifact}", place.row, rows)
     columns = {column.full_label for column in spec.columns}
     require_known(f"{where}column of {place.artifact}", place.column, columns)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from replication.plan.claims import EVERY_ROW, Claim, Place
+from replication.plan.claims import Claim
 from replication.plan.recipe import short_hash
 from replication.plan.schema import Strict, parse
 from vitrail.errors import VitrailError, first_line
@@ -112,16 +112,17 @@ def digests_of(claims: Iterable[Claim], artifacts: Mapping[str, Artifact]) -> di
 
 def cells_of(claim: Claim, artifacts: Mapping[str, Artifact]) -> Iterator[Cell]:
     """The cells of both sides of a claim, in every row that it speaks of."""
-    for place in (claim.left, claim.right):
-        if not isinstance(place, Place) or place.artifact not in artifacts:
+    for place in claim.places:
+        if place.artifact not in artifacts:
             continue
         for cell in artifacts[place.artifact].cells:
-            if cell.column == place.column and place.row in (EVERY_ROW, cell.row):
+            if place.text((place.artifact, cell.row, cell.column)) is not None:
                 yield cell
 
 
 def _relation(claim: Claim) -> dict[str, Any]:
-    return claim.model_dump(mode="json", include={"left", "relation", "right", "margin"})
+    fields = {"left", "correlates_with", "relation", "right", "margin"}
+    return claim.model_dump(mode="json", include=fields, exclude_none=True)
 
 
 def _measured(cell: Cell) -> Any:

@@ -383,3 +383,49 @@ def test_a_claim_is_confirmatory_if_it_was_registered_before_its_trainings_began
     assert judged.loc[0, "registration"] == expected
     exact = evaluate([Claim.model_validate(CLAIM)], table(A=([92.0], [90.0])), {}, None, {}, {})
     assert exact.loc[0, "registration"] == ""
+
+
+@pytest.mark.parametrize(
+    ("lost", "relation", "status"),
+    [
+        ([[0, 0], [3, 4], [9, 8], [20, 30]], "above", "held"),  # 1.0 under both seeds
+        ([[0, 0], [3, 4], [9, 8], [20, 30]], "below", "contrary"),
+        ([[0, 30], [3, 8], [9, 4], [20, 0]], "above", "undecided"),  # 1 and -1
+    ],
+)
+def test_a_rank_correlation_is_taken_under_each_seed_over_what_the_star_stands_for(
+    build, lost, relation, status
+):
+    texts = ["low", "lower", "high", "highest"]
+    values = {f"{text}, with": ([rank, rank], [90, 90]) for rank, text in enumerate(texts)}
+    values |= {
+        f"{text}, without": ([0, 0], [90 - loss for loss in losses])
+        for text, losses in zip(texts, lost, strict=True)
+    }
+    cells = [build.cell(row, column) for row in values for column in ("bias", "top1")]
+    seeds = zip(*(numbers for pair in values.values() for numbers in pair), strict=True)
+    keys = [cell.key for cell in cells]
+    measured = build.measured(*(dict(zip(keys, numbers, strict=True)) for numbers in seeds))
+    place = {"artifact": "table1", "row": "*, with", "column": "bias"}
+    result = judge(
+        {"table1": compare(build.table(*cells), measured)},
+        kind="empirical",
+        left=place,
+        correlates_with=[
+            {**place, "column": "top1"},
+            {**place, "row": "*, without", "column": "top1"},
+        ],
+        relation=relation,
+        right=0,
+    )
+    expected = [scipy.stats.spearmanr(range(4), seed).statistic for seed in zip(*lost, strict=True)]
+    assert result["left"] == pytest.approx(np.mean(expected))
+    assert (result["status"], result["seeds"]) == (status, 2)
+
+
+def test_a_rank_correlation_of_two_is_not_run(table):
+    tables = table(A=([92.0, 92.1], [90.0, 90.1]), B=([92.0, 92.1], [90.0, 90.1]))
+    place = {"artifact": "table1", "row": "*", "column": "ours"}
+    other = {**place, "column": "base"}
+    result = judge(tables, left=place, correlates_with=[place, other], right=0)
+    assert result["status"] == "not run"

@@ -70,6 +70,30 @@ def test_two_claims_of_one_id_are_refused(read):
         read(CLAIM * 2)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "row", "text"),
+    [
+        ("*", "A-CvT-13", "A-CvT-13"),
+        ("SVHN, APE", "SVHN, APE", ""),
+        ("SVHN, APE", "SVHN", None),
+        ("*, APE", "SVHN, APE", "SVHN"),
+        ("*, APE", "SVHN, no PE", None),
+        ("ab*ba", "aba", None),  # one letter cannot stand for both
+    ],
+)
+def test_a_star_stands_for_any_text(pattern, row, text):
+    place = Place(artifact="fig3a", row=pattern, column="P-SHAP")
+    assert place.text(("fig3a", row, "P-SHAP")) == text
+    assert place.text(("fig3a", row, "Accuracy")) is None
+    if text is not None:
+        assert place.key(text) == ("fig3a", row, "P-SHAP")
+
+
+def test_a_pattern_that_no_row_fits_is_refused(read):
+    with pytest.raises(VitrailError, match=r"left\.row of table1 'B-\*'"):
+        read(CLAIM.replace("row: A-Swin-T", 'row: "B-*"', 1))
+
+
 def test_a_row_may_be_every_row_and_a_side_a_number(read):
     (claim,) = read(CLAIM.replace("A-Swin-T", '"*"'))
     assert claim.left.key("A-CvT-13") == ("table1", "A-CvT-13", "CIFAR10 / Top-1")

@@ -305,7 +305,7 @@ def test_a_configuration_concerns_the_segmenters_that_are_made_of_it(
 ):
     """Their recipes have another hash, and so their runs other folders.
 
-    So have recipes that take the rate that was searched for one of them: it is one of another model.
+    So have recipes that take the rate that was searched for one of them: that of another model.
     """
     shift = catalog.paper("shift")
 
