@@ -1,0 +1,17 @@
+"""What every paper's recipes must do at the laptop's scale, which changes the papers' models."""
+
+import pytest
+
+from replication.plan.catalog import load_catalog
+from tests.papers.test_claims import PAPERS
+from vitrail.factory import create
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_classifier_and_backbone_can_be_built(name):
+    paper = load_catalog(scale="laptop").paper(name)
+    runs = [paper.run(recipe) for recipe in paper.recipes if not paper.without(recipe)]
+    built = [run for run in runs if run.recipe.task != "segmentation"]
+    assert built
+    for run in built:
+        assert any(True for _ in create(run.recipe.model, run.info.classes).parameters())
