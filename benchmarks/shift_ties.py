@@ -55,11 +55,11 @@ def repeated(content: str, side: int, generator: torch.Generator) -> Tensor:
     second = photo.flip(2) if content == CONTENTS[2] else photo
     pieces = [photo, second, photo] if content == CONTENTS[1] else [photo, second]
     image = torch.full((3, side, side), 0.5)
-    for index, one in enumerate(pieces):  # one below the other, so that none hides another
+    for index, cut in enumerate(pieces):  # one below the other, so that none hides another
         band = side // len(pieces)
         row = index * band + int(torch.randint(band - piece + 1, (), generator=generator))
         column = int(torch.randint(side - piece + 1, (), generator=generator))
-        image[:, row : row + piece, column : column + piece] = one
+        image[:, row : row + piece, column : column + piece] = cut
     return image.double()
 
 

@@ -70,12 +70,14 @@ def stand_ins(catalog: Catalog) -> dict[str, dict[str, list[str]]]:
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, paper in catalog.papers.items():
         pairs = [
-            (paper.printed(one).data.dataset, paper.recipe(one).data.dataset)
-            for one in paper.recipes
-            if not paper.without(one)
+            (paper.printed(recipe).data.dataset, paper.recipe(recipe).data.dataset)
+            for recipe in paper.recipes
+            if not paper.without(recipe)
         ]
         for measure in paper.artifacts_file.measures.values():
-            pairs += [(one, paper.stand_ins.get(one, one)) for one in measure.datasets]
+            pairs += [
+                (dataset, paper.stand_ins.get(dataset, dataset)) for dataset in measure.datasets
+            ]
         for printed, here in dict.fromkeys(pairs):
             if printed != here:
                 found[here][printed].append(name)

@@ -134,8 +134,8 @@ def citations(root: Path, papers: Iterable[str]) -> Mapping[tuple[str, str], set
             for symbol, text in docstrings(path):
                 if folder == SOURCES or symbol.startswith("test_"):
                     place = Place(path.relative_to(root), symbol)
-                    for one in cited(text, papers):
-                        found[one].add(place)
+                    for item in cited(text, papers):
+                        found[item].add(place)
     return found
 
 
@@ -145,7 +145,9 @@ def page(
     """Return a paper's page as Markdown."""
     rows = []
     for item in items:
-        places = sorted({p for one in names(item.name) for p in found.get((name, one), ())})
+        places = sorted(
+            {p for cited_as in names(item.name) for p in found.get((name, cited_as), ())}
+        )
         code, tests = ([p.link for p in places if p.is_test is kind] for kind in (False, True))
         number = f"{item.name}<br>({item.section})" if item.section else item.name
         statement = markdown_escape(item.statement)

@@ -88,9 +88,9 @@ def _with_names(schema: Any) -> Any:
 
 def _nothing_required(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_nothing_required(one) for one in schema]
+        return [_nothing_required(item) for item in schema]
     if isinstance(schema, dict):
-        return {key: _nothing_required(one) for key, one in schema.items() if key != "required"}
+        return {key: _nothing_required(value) for key, value in schema.items() if key != "required"}
     return schema
 
 

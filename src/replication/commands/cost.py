@@ -195,7 +195,7 @@ class Costs:
                 cells = read_reference(file)
                 hours = []
                 for row in cost.rows:
-                    require_known(f"{file}: row", row, [one for one, _ in cells])
+                    require_known(f"{file}: row", row, [known for known, _ in cells])
                     hours.append(float(cells[row, cost.column].value) / cost.trainings)
                 return Range(min(hours), max(hours)).times(3600)
         return None

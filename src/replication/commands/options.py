@@ -69,7 +69,7 @@ def artifacts_of(catalog: Catalog, targets: Iterable[str]) -> list[Artifact]:
         VitrailError: there is no such target, or none of them has any at this scale.
     """
     named = [artifact for target in targets for artifact in catalog.target(target).artifacts]
-    artifacts = list({(one.paper, one.name): one for one in named}.values())
+    artifacts = list({(artifact.paper, artifact.name): artifact for artifact in named}.values())
     if not artifacts:
         raise VitrailError(
             f"{', '.join(targets)} has no table or figure at scale '{catalog.scale.name}'; choose "

@@ -92,8 +92,11 @@ class Paper(PaperAtScale):
         """How the models of the recipes stand, by the recipes' hashes; None without searches."""
         if not self.searches.groups:
             return None
-        known = {run.recipe.hash: self.standing(name) for name, run in self._runs.items()}
-        return {digest: standing for digest, standing in known.items() if standing}
+        return {
+            run.recipe.hash: standing
+            for name, run in self._runs.items()
+            if (standing := self.standing(name))
+        }
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
@@ -207,7 +210,9 @@ class Paper(PaperAtScale):
             for row in spec.rows
             for column in spec.columns
         }
-        made = {place: self._cell(one, *place, printed.get(place)) for place, one in specs.items()}
+        made = {
+            place: self._cell(cell, *place, printed.get(place)) for place, cell in specs.items()
+        }
         shared = _one_training((specs[place].recipe, cell) for place, cell in made.items())
         cells = tuple(
             dataclasses.replace(cell, one_training=place in shared) for place, cell in made.items()
@@ -605,7 +610,9 @@ class Catalog:
         Without `artifacts` those behind all of the scale are looked up.
         """
         chosen = self.artifacts if artifacts is None else artifacts
-        names = {run.recipe.model.published for one in chosen for run in one.runs} - {None}
+        names = {run.recipe.model.published for artifact in chosen for run in artifact.runs} - {
+            None
+        }
         registry = load_weights_registry(self.root / REGISTRY) if names else {}
         for name in sorted(names):
             find_weights(self.weights_of(name).stem, registry)

@@ -24,9 +24,11 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write what the arguments and the options are."""
         params: list[Any] = self.get_params(ctx)
-        kinds = {kind: [one for one in params if one.param_type_name == kind] for kind in KINDS}
-        arguments = [(one.metavar, one.help) for one in kinds["argument"]]
-        options = filter(None, (one.get_help_record(ctx) for one in kinds["option"]))
+        kinds = {
+            kind: [param for param in params if param.param_type_name == kind] for kind in KINDS
+        }
+        arguments = [(param.metavar, param.help) for param in kinds["argument"]]
+        options = filter(None, (param.get_help_record(ctx) for param in kinds["option"]))
         for title, rows in (("Arguments", arguments), ("Options", [*options])):
             if rows:
                 with formatter.section(title):

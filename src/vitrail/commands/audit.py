@@ -87,7 +87,7 @@ def audit(
     recipe, info = parts.described(model, network, len(folder))
     own = recipe.data.image_size
     sizes = sorted({own, *(size or (STEP * math.ceil(own * times / STEP) for times in LARGER))})
-    one = parts.Audited(
+    audited = parts.Audited(
         device=device,
         data_root=output,
         seed=seed,
@@ -107,10 +107,10 @@ def audit(
         "seed": seed,
     }
     batch_size = FIRST_BATCH.get(torch.device(device).type, 16)
-    batch_size = parts.list_images(one, folder, identity, batch_size)
+    batch_size = parts.list_images(audited, folder, identity, batch_size)
     found: dict[str, parts.Part] = {}
     for name in parts.PARTS:
-        found[name], batch_size = parts.measure_part(name, one, batch_size)
+        found[name], batch_size = parts.measure_part(name, audited, batch_size)
     weights = checkpoint or ("pretrained" if pretrained else "random")
     origin = identity | {"weights_from": str(weights), "image_size": own} | provenance(device)
     parts.write_table(found, origin, output / "audit.csv")

@@ -94,7 +94,7 @@ def _begin(axes: Axes, title: str, *parts: Part) -> list[Row]:
     rows = [row for part in parts for row in part.get("rows", [])]
     refused = [part["refused"] for part in parts if "refused" in part]
     if refused:
-        said = "\n".join(textwrap.fill(f"Not measured: {one}", 46) for one in refused)
+        said = "\n".join(textwrap.fill(f"Not measured: {part}", 46) for part in refused)
         axes.text(0.02, 0.02 if rows else 0.5, said, transform=axes.transAxes, fontsize=7)
     if not rows:
         axes.set(xticks=[], yticks=[])

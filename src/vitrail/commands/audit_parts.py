@@ -139,9 +139,11 @@ def weights_digest(model: nn.Module) -> str:
     return noted.hexdigest()[:16]
 
 
-def list_images(one: Audited, folder: Folder, identity: Mapping[str, Any], batch_size: int) -> int:
+def list_images(
+    audited: Audited, folder: Folder, identity: Mapping[str, Any], batch_size: int
+) -> int:
     """Write ``images.json``, with predicted labels if need be; return the next batch size."""
-    path = one.data_root / "images.json"
+    path = audited.data_root / "images.json"
     if path.is_file():
         begun = _read(path)["identity"]
         if changed := [key for key in identity if begun.get(key) != identity[key]]:
@@ -150,13 +152,13 @@ def list_images(one: Audited, folder: Folder, identity: Mapping[str, Any], batch
                 "--output, or delete that folder"
             )
         return batch_size
-    shown = EvaluationSamples(folder, eval_transform(one.recipe, one.info))
+    shown = EvaluationSamples(folder, eval_transform(audited.recipe, audited.info))
 
     def predict(size: int) -> list[int]:
-        batches = eval_loader(shown, size, one.workers)
-        return torch.cat([one.logits(images).argmax(dim=1) for images, _ in batches]).tolist()
+        batches = eval_loader(shown, size, audited.workers)
+        return torch.cat([audited.logits(images).argmax(dim=1) for images, _ in batches]).tolist()
 
-    with _watched(one.model, "predictions", len(folder)):
+    with _watched(audited.model, "predictions", len(folder)):
         predicted, batch_size = _fitting(predict, batch_size)
     listed = [
         [str(image.resolve()), label if folder.labelled else guess]
@@ -166,22 +168,22 @@ def list_images(one: Audited, folder: Folder, identity: Mapping[str, Any], batch
     return batch_size
 
 
-def measure_part(name: str, one: Audited, batch_size: int) -> tuple[Part, int]:
+def measure_part(name: str, audited: Audited, batch_size: int) -> tuple[Part, int]:
     """Measure a part, or read what was measured; return it with the next batch size."""
-    path = one.data_root / f"{name.replace(' ', '-').lower()}.json"
+    path = audited.data_root / f"{name.replace(' ', '-').lower()}.json"
     if path.is_file():
         say(f"{name}: kept from before")
         return _read(path), batch_size
     measure, views = PARTS[name]
     start = time.monotonic()
     try:
-        with _watched(one.model, name, views and views * one.info.val_images):
-            rows, batch_size = _fitting(partial(measure, one), batch_size)
+        with _watched(audited.model, name, views and views * audited.info.val_images):
+            rows, batch_size = _fitting(partial(measure, audited), batch_size)
     except VitrailError as error:
         say(f"{name}: not measured, as {sentence(error)}")
         return {"refused": sentence(error)}, batch_size
     seconds = time.monotonic() - start
-    origin = provenance(one.device, wall_seconds=round(seconds, 3), batch_size=batch_size)
+    origin = provenance(audited.device, wall_seconds=round(seconds, 3), batch_size=batch_size)
     result = {"rows": rows, "provenance": origin}
     write_atomically(path, json.dumps(result, indent=1) + "\n")
     say(f"{name}: {duration(seconds)}")
@@ -227,20 +229,20 @@ def _watched(model: nn.Module, name: str, total: int | None) -> Iterator[None]:
 # The parts; each returns rows.
 
 
-def _accuracy(one: Audited, batch_size: int) -> list[Row]:
-    if not one.labelled:
+def _accuracy(audited: Audited, batch_size: int) -> list[Row]:
+    if not audited.labelled:
         raise VitrailError(
-            f"the images are not in folders of the model's {one.info.classes} classes: accuracy "
-            "needs labels"
+            f"the images are not in folders of the model's {audited.info.classes} classes: "
+            "accuracy needs labels"
         )
-    found: Any = accuracy(one, batch_size)
+    found: Any = accuracy(audited, batch_size)
     names = {"top-1": "top1", "top-5": "top5"}
     return [_share(name, "", found[key], found["images"]) for name, key in names.items()]
 
 
-def _circular(one: Audited, batch_size: int) -> list[Row]:
-    values: Any = circular_consistency(one, batch_size)
-    worst: Any = worst_shift(one, batch_size, shifts=SHIFTS)
+def _circular(audited: Audited, batch_size: int) -> list[Row]:
+    values: Any = circular_consistency(audited, batch_size)
+    worst: Any = worst_shift(audited, batch_size, shifts=SHIFTS)
     two, images, change = "circular, two shifts", values["images"], values["max_logit_difference"]
     return [
         _share(KEPT, two, values["consistency"], images),
@@ -250,13 +252,13 @@ def _circular(one: Audited, batch_size: int) -> list[Row]:
     ]
 
 
-def _standard(one: Audited, batch_size: int) -> list[Row]:
-    data = one.recipe.data
+def _standard(audited: Audited, batch_size: int) -> list[Row]:
+    data = audited.recipe.data
     # timm's own crop is too tight for most models to shift it.
     wider = replace(data, crop_pct=min(data.crop_pct, CROP_PCT))
-    cropped = replace(one, recipe=replace(one.recipe, data=wider))
+    cropped = replace(audited, recipe=replace(audited.recipe, data=wider))
     rows = []
-    modes: Any = (("zero", "zero-padded", one), ("crop", "crops", cropped))
+    modes: Any = (("zero", "zero-padded", audited), ("crop", "crops", cropped))
     for mode, name, shown in modes:
         values: Any = standard_consistency(shown, [mode], batch_size=batch_size)
         condition = f"{name}, up to {values[f'{mode}/max_shift_pixels']} px"
@@ -265,12 +267,12 @@ def _standard(one: Audited, batch_size: int) -> list[Row]:
     return rows
 
 
-def _turns(one: Audited, batch_size: int) -> list[Row]:
-    view = eval_transform(one.recipe, one.info)
+def _turns(audited: Audited, batch_size: int) -> list[Row]:
+    view = eval_transform(audited.recipe, audited.info)
     stays, equal, right = [], [], []
-    for _, images, labels in validation_batches(one, view, batch_size, None):
-        upright = one.logits(images)
-        logits = torch.stack([one.logits(transform(images, name)) for name in ELEMENTS])
+    for _, images, labels in validation_batches(audited, view, batch_size, None):
+        upright = audited.logits(images)
+        logits = torch.stack([audited.logits(transform(images, name)) for name in ELEMENTS])
         stays.append(logits.argmax(dim=2) == upright.argmax(dim=1))  # (8, B)
         changes = (logits - upright).abs().amax(dim=2)
         equal.append((changes <= EQUAL * upright.abs().amax(dim=1)).all(dim=0))
@@ -280,23 +282,23 @@ def _turns(one: Audited, batch_size: int) -> list[Row]:
     shares = [(KEPT, TURNS[name], kept[ELEMENTS.index(name)]) for name in TURNS]
     shares.append((KEPT, "all of these", kept.all(dim=0)))
     shares.append((within, "all of these", torch.cat(equal)))
-    if one.labelled:
+    if audited.labelled:
         turned = [index for index, name in enumerate(ELEMENTS) if "m" not in name]
         shares.append(("top-1", "at a random quarter turn", torch.cat(right, dim=1)[turned]))
     images_seen = kept.shape[1]
     return [_share(what, turn, _percent(share), images_seen) for what, turn, share in shares]
 
 
-def _p_shap(one: Audited, batch_size: int) -> list[Row]:
-    images = build(one.info, "val", one.data_root)
+def _p_shap(audited: Audited, batch_size: int) -> list[Row]:
+    images = build(audited.info, "val", audited.data_root)
     result = sweep(
-        permutable(one.model),
-        EvaluationSamples(images, eval_transform(one.recipe, one.info)),
+        permutable(audited.model),
+        EvaluationSamples(images, eval_transform(audited.recipe, audited.info)),
         batch_size=batch_size,
-        seed=one.seed,
-        device=one.device,
-        workers=one.workers,
-        resume=one.data_root / "p-shap.part",
+        seed=audited.seed,
+        device=audited.device,
+        workers=audited.workers,
+        resume=audited.data_root / "p-shap.part",
     )
     correct = int(result.correct.sum())
     if not correct:
@@ -309,19 +311,19 @@ def _p_shap(one: Audited, batch_size: int) -> list[Row]:
     return [row | {"low": low, "high": high}]
 
 
-def _sizes(one: Audited, batch_size: int) -> list[Row]:
+def _sizes(audited: Audited, batch_size: int) -> list[Row]:
     rows = []
-    for pixels in one.sizes:
-        view = eval_transform(one.recipe, one.info, pixels)
-        models = _at_size(one, pixels)
+    for pixels in audited.sizes:
+        view = eval_transform(audited.recipe, audited.info, pixels)
+        models = _at_size(audited, pixels)
         right: dict[nn.Module, list[Tensor]] = {model: [] for model in models.values()}
-        for _, images, labels in validation_batches(one, view, batch_size, None):
+        for _, images, labels in validation_batches(audited, view, batch_size, None):
             for model, found in right.items():
-                logits = replace(one, model=model).logits(images)
+                logits = replace(audited, model=model).logits(images)
                 found.append(hits(logits, labels)[:, 0])
         for name, model in models.items():
             judged = torch.cat(right[model])
-            quantity = f"{'top-1' if one.labelled else KEPT}: {name}"
+            quantity = f"{'top-1' if audited.labelled else KEPT}: {name}"
             rows.append(_share(quantity, f"{pixels} px", _percent(judged), len(judged)))
     return rows
 

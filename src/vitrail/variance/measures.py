@@ -184,7 +184,7 @@ def embedding_variance(
     """
     model: Any = trained.model
     train = TrainingSamples(
-        build(trained.info, "train", trained.data_root),
+        build(trained.info, "train", trained.data_root, trained.seed),
         train_transform(trained.recipe, trained.info),
         trained.seed,
     )
@@ -250,7 +250,7 @@ def _enlarged(
 def _test_batches(
     trained: Trained, pixels: int, batch_size: int, images: int | None
 ) -> Iterable[tuple[Tensor, Tensor]]:
-    dataset: Any = build(trained.info, "val", trained.data_root)
+    dataset: Any = build(trained.info, "val", trained.data_root, trained.seed)
     chosen = Subset(dataset, evenly_spread(len(dataset), images))
     samples = EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info, pixels))
     return eval_loader(samples, batch_size, trained.workers)

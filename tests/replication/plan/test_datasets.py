@@ -16,6 +16,7 @@ NAMES = [
     "piece-beside-another",
     "few-pieces-inside",
     "pieces-in-a-row",
+    "pieces-in-corners",
     "digits-and-regions",
     "cifar10",
     "cifar10-position",

@@ -93,6 +93,20 @@ def test_all_methods_judge_the_same_images_and_the_baseline_is_plain_accuracy(tr
     assert (gained == by_image["iid"] - by_image["baseline"]).all()
 
 
+def test_each_seed_is_judged_on_the_images_that_it_draws(trained, root):
+    info = load_registry(root / "configs" / "datasets.yaml")["digits-covered"]
+    seeds = [replace(trained, info=info, seed=seed) for seed in (0, 1)]
+    found = [rescaling(run, sizes=[224], **EVALUATION)["224/baseline by image"] for run in seeds]
+    assert found == [accuracy(run)["top1 by image"] for run in seeds]
+    assert found[0] != found[1]
+    variances = [
+        embedding_variance(run, sizes=[224], images=20, **EVALUATION)[f"{phase}/patch"]
+        for run in seeds
+        for phase in ("training", "224")
+    ]
+    assert len(set(variances)) == 4
+
+
 def test_a_skipped_size_is_not_judged(trained):
     few = {**EVALUATION, "sizes": [224, 352], "images": 30}
     values, fewer = rescaling(trained, **few), rescaling(trained, **few, skipped=[352])

@@ -3,7 +3,8 @@
 The paper asks how much a dataset's classes depend on where things are (Sec. 5.2). Here this rises
 from function to function below. Images are 24 pixels wide and high. What is asked for is, but for
 EuroSAT's, the region of a piece of a photograph, at half its scale. Where a piece has several
-places they are any pixels, not those of patches, which would favour a table of absolute positions.
+places they are any pixels, not those of patches, which would favour a table of absolute positions;
+only CIFAR-10-Position's have four corners, as in the paper (Sec. 5.1).
 No pixel of a piece is in both splits, and each seed draws a composition of its own.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from replication.data.stand_ins.regions import REGIONS, Part, pieces
 from vitrail.images.loading import Pictures
 from vitrail.images.opening import Split, stream
 from vitrail.images.photos import photos
+from vitrail.position.controlled import PlacedDigits, in_corners
 
 SIDE = 24
 TRAIN_IMAGES = 1600
@@ -90,6 +93,22 @@ def pieces_in_a_row(folder: Path, split: Split, seed: int = 0) -> Pictures:
         other = _pieces(_others(labels, random), split, random, 8)
         _paste(images, other, ((8, column),), random)
     return Pictures(_paste(images, _pieces(labels, split, random, 8), ((8, 8),), random), labels)
+
+
+def pieces_in_corners(
+    folder: Path, split: Split, redraw: bool = False, seed: int = 0
+) -> PlacedDigits:
+    """CIFAR-10-Position's: a piece of 12 pixels in a corner of a black frame; of which region?
+
+    The class of pieces of two regions is that of their corner, too: eight of the sixteen classes
+    depend on position, and eight do not. With `redraw` a training image's corner, and with it its
+    label, is drawn anew at every access, as in the authors' code. 1,600 images train, 600 test.
+    """
+    random, labels = _drawn("pieces-in-corners", split, seed)
+    return in_corners(_pieces(labels, split, random, 12), labels, split, redraw, seed)
+
+
+pieces_in_corners_redrawn = partial(pieces_in_corners, redraw=True)
 
 
 def digits_and_regions(folder: Path, split: Split, seed: int = 0) -> Pictures:

@@ -10,6 +10,7 @@ from replication.data.layout import verify
 from replication.data.stand_ins.position import SIDE
 from vitrail.images.opening import build
 from vitrail.images.photos import photos
+from vitrail.position.controlled import DEPENDENT, original_of
 
 NOWHERE = Path("nowhere")
 STAND_INS = [
@@ -83,6 +84,43 @@ def test_half_of_the_pieces_are_beside_another_in_a_corner(registry, flat):
     assert outer.sum(1).max() == 1
     assert outer.any(1).mean() == pytest.approx(0.5, abs=0.03)
     assert outer.mean(0) == pytest.approx(0.125, abs=0.02)
+
+
+def test_the_statistics_of_corners_are_those_of_whole_frames(registry):
+    for end in ("", "-redrawn"):
+        info = registry[f"pieces-in-corners{end}"]
+        verify(info, NOWHERE)
+    dataset = opened(registry, "pieces-in-corners")
+    images = np.stack([np.asarray(dataset[index][0]) for index in range(len(dataset))]) / 255
+    assert set(dataset.labels) == set(range(16))
+    assert info.mean == pytest.approx(images.mean((0, 1, 2)), abs=1e-5)
+    assert info.std == pytest.approx(images.std((0, 1, 2)), abs=1e-5)
+    other = opened(registry, "pieces-in-corners", seed=1)
+    assert np.mean((dataset.images == other.images).all((1, 2, 3))) < 0.01
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_piece_of_two_regions_has_the_class_of_its_corner(registry, flat, split):
+    dataset = opened(registry, "pieces-in-corners", split)
+    images = np.stack([np.asarray(dataset[index][0]) for index in range(len(dataset))])
+    corners = images.reshape(-1, 2, 12, 2, 12, 3).swapaxes(2, 3).reshape(-1, 4, 12, 12, 3)
+    filled = corners.any((2, 3, 4))
+    assert (filled.sum(1) == 1).all()
+    corner = filled.argmax(1)
+    regions = regions_of(corners[np.arange(len(corners)), corner])
+    expected = [original_of(label) for label in dataset.labels]
+    assert [most_frequent(region) for region in regions] == expected
+    dependent = np.isin(dataset.labels, DEPENDENT)
+    assert (dataset.labels[dependent] % 4 == corner[dependent]).all()
+    assert np.bincount(corner[~dependent]) / (~dependent).sum() == pytest.approx(1 / 4, abs=0.05)
+    assert 0.1 < dependent.mean() < 0.3
+
+
+def test_redrawn_corners_are_of_the_same_pieces(registry):
+    plain, redrawn = (opened(registry, f"pieces-in-corners{end}") for end in ("", "-redrawn"))
+    assert np.array_equal(plain.images, redrawn.images)
+    shown = [np.asarray(redrawn[0][0]) for _ in range(20)]
+    assert len({image.tobytes() for image in shown}) > 1
 
 
 def test_few_pieces_are_in_the_middle_of_another_region(registry, flat):
