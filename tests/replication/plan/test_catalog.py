@@ -111,12 +111,13 @@ def test_other_arguments_are_not_comparable(small_checkout, edit):
 
 
 def test_a_dataset_stands_in_for_another_by_name_alone(small_checkout, edit):
-    edit("recipes.yaml", {"base": {"data": {"dataset": "imagenet"}}})
+    edit("recipes.yaml", {"base": {"data": {"dataset": "cifar10-position"}}})
     paper = template(small_checkout)
     run = paper.run("narrow")
-    assert (run.recipe.data.dataset, run.info.name) == ("digits", "digits")
+    assert (run.recipe.data.dataset, run.info.name) == ("pieces-in-corners", "pieces-in-corners")
     assert not paper.as_printed("narrow")
-    assert template(small_checkout, scale="full").run("narrow").recipe.data.dataset == "imagenet"
+    full = template(small_checkout, scale="full")
+    assert full.run("narrow").recipe.data.dataset == "cifar10-position"
 
 
 def test_deltas_are_laid_in_order_with_the_most_particular_last(small_checkout, edit):

@@ -73,6 +73,7 @@ def papers_of(scale):
 def replaced(paper, **attributes):
     """A copy of a paper of which some attributes differ."""
     other = copy.copy(paper)
+    vars(other).pop("searches", None)  # cached
     vars(other).update(attributes)
     return other
 
@@ -213,7 +214,7 @@ def test_what_no_line_sets_names_its_origin():
     (paper,) = (one for one in papers_of("laptop") if one.folder.name == "shift")
     values = paper.values("a_swin_upernet-ade20k-standard")
     origin = {key: place for key, _, place in places(values)}
-    assert origin["version"] == "configs/datasets.yaml: the version of scenes"
+    assert origin["version"] == "configs/datasets.yaml: the version of patchwork"
     for file in ("swin_t_upernet_ade20k_circular.py", "a_swin_t_upernet_ade20k_circular.py"):
         assert origin[file] == f"configs/segmentation/{file}"
     assert origin["task"].endswith("recipes.yaml: the recipes '{segmenter}'")
