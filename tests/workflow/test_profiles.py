@@ -172,7 +172,8 @@ def test_jobs_that_need_all_the_memory_or_the_gpu_run_one_at_a_time(tmp_path, ea
 def test_a_weekend_on_one_gpu_is_planned_with_one_gpu_for_a_job(checkout):
     jobs = dry_run(checkout, "all", "--config", "scale=workstation")
     assert {job.resources["gpu"] for job in of_rule(jobs, "train")} <= {"0", "1"}
-    assert {job.resources["gpu"] for job in of_rule(jobs, "evaluate")} == {"1"}
+    for job in of_rule(jobs, "evaluate"):  # but what counts multiply-adds is on the CPU
+        assert job.resources["gpu"] == ("0" if "judged_flops" in job.output else "1"), job.output
 
 
 @pytest.mark.parametrize(

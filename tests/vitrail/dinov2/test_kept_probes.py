@@ -26,7 +26,9 @@ def trained(recipe, info, tmp_path, monkeypatch):
     monkeypatch.setattr(
         probes,
         "build",
-        lambda info, split, root: Subset(build(info, split, root), range(IMAGES[split])),
+        lambda info, split, root, seed: Subset(
+            build(info, split, root, seed), range(IMAGES[split])
+        ),
     )
     for step in range(0, recipe.schedule.steps + 1, recipe.schedule.save_teacher_steps):
         torch.manual_seed(step)

@@ -75,7 +75,7 @@ class Pixels(nn.Module):
 @pytest.fixture
 def judged(monkeypatch):
     """Make a measure's argument of a model; `Scenes` are what is opened."""
-    monkeypatch.setattr(patch_probes, "build", lambda info, split, root: Scenes(split))
+    monkeypatch.setattr(patch_probes, "build", lambda info, split, root, seed: Scenes(split))
     data = SimpleNamespace(image_size=SIDE, normalization="inception", interpolation="nearest")
     info = SimpleNamespace(name="scenes", classes=CLASSES)
 
