@@ -23,6 +23,7 @@ from vitrail.errors import VitrailError, did_you_mean
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOOLEAN = "tag:yaml.org,2002:bool"
 MOST_VALUES = 1_000_000  # of a file with its anchors written out
+DEEPEST = 100  # lists and mappings within one another
 
 
 class Placed(dict[str, Any]):
@@ -80,7 +81,7 @@ class _Loader(_Base):
         node = self.get_single_node()
         if node is None:
             return None
-        if self._written_out(node, {}) > MOST_VALUES:
+        if self._written_out(node, {}, 1) > MOST_VALUES:
             raise VitrailError(
                 f"{self._where} repeats anchors to more than {MOST_VALUES:,} values; repeat fewer"
             )
@@ -106,18 +107,25 @@ class _Loader(_Base):
     def _place(self, key: yaml.Node) -> str:
         return f"{self._where}:{key.start_mark.line + 1}"
 
-    def _written_out(self, node: yaml.Node, known: dict[int, int | None]) -> int:
+    def _written_out(self, node: yaml.Node, known: dict[int, int | None], depth: int) -> int:
         """Count the values below a node with every anchor written out; `known` are counts so far.
 
-        Raises VitrailError where an anchor stands within itself.
+        Raises VitrailError where an anchor stands within itself or `depth` exceeds `DEEPEST`.
         """
         if isinstance(node, yaml.ScalarNode):
             return 1
+        if depth > DEEPEST:
+            raise VitrailError(
+                f"{self._place(node)}: more than {DEEPEST} lists and mappings stand within one "
+                "another; nest them less"
+            )
         if id(node) not in known:
             known[id(node)] = None
             pairs = isinstance(node, yaml.MappingNode)
             children = itertools.chain.from_iterable(node.value) if pairs else node.value
-            known[id(node)] = 1 + sum(self._written_out(child, known) for child in children)
+            known[id(node)] = 1 + sum(
+                self._written_out(child, known, depth + 1) for child in children
+            )
         if (count := known[id(node)]) is None:
             raise VitrailError(f"{self._place(node)}: an anchor stands within itself; remove it")
         return count
@@ -150,7 +158,8 @@ def read_yaml(path: Path) -> Any:
 
     Raises:
         VitrailError: the file is missing or no YAML, a mapping has a key twice or one that is no
-            word, or its anchors stand within themselves or repeat more than `MOST_VALUES` values.
+            word, it is nested deeper than `DEEPEST`, or its anchors stand within themselves or
+            repeat more than `MOST_VALUES` values.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -175,8 +184,6 @@ def parse_yaml(text: str, where: str) -> Any:
             loader.dispose()
     except yaml.YAMLError as error:
         raise VitrailError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise VitrailError(f"{where} is nested too deeply; nest it less") from None
 
 
 def parse(model: type[Model], data: Any, where: str) -> Model:

@@ -66,7 +66,7 @@ def times_nine(form):
         ("a: &a {<<: *a}", r"file\.yaml:1: an anchor stands within itself"),
         ("a: 1\n? [b]\n: 2", r"file\.yaml:2: a list or a mapping stands as a key"),
         ("{{a: 1}: 2}", r"file\.yaml:1: a list or a mapping stands as a key"),
-        ("[" * 900 + "]" * 900, "nested too deeply"),
+        ("[" * 101 + "]" * 101, r"file\.yaml:1: more than 100 lists and mappings"),
         ("a: [", "is not valid YAML"),
     ],
 )  # fmt: skip
@@ -76,6 +76,15 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path, text, told):
     with pytest.raises(VitrailError, match=told) as error:
         read_yaml(path)
     assert "\n" not in str(error.value)
+
+
+def test_a_hundred_levels_are_read(tmp_path):
+    path = tmp_path / "file.yaml"
+    path.write_text("[" * 100 + "]" * 100)
+    levels, values = 0, [read_yaml(path)]
+    while values:
+        levels, values = levels + 1, values[0]
+    assert levels == 100
 
 
 class Entry(Strict):
