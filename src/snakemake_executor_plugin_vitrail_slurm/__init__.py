@@ -1,73 +1,247 @@
 """``--executor vitrail-slurm``: Snakemake's SLURM executor for jobs that resume from checkpoints.
 
-It differs from the executor that it extends in three points, each of which would otherwise waste a
-place in the queue or keep Snakemake waiting for ever:
+It differs from the executor that it extends in what it does about a cluster's faults:
 
-- A job's time is cut to the limit of its partition: the next attempt goes on where it stopped.
-- A job that ended with a `VitrailError` is not attempted again: it would end the same way.
-- A job that waits in the queue for a reason that cannot pass is told to the user.
+- Submission. A job that SLURM refuses for now (a submit limit, a controller that does not answer)
+  waits, behind those refused before it, and uses up no attempt. Its time is cut to the limit of its
+  partition: the next attempt goes on where it stopped.
+- Waiting. A job that waits in the queue for a reason that cannot pass is told to the user. One that
+  has left the queue unseen is judged by its output. A query that fails forgets no job.
+- Failure. The innermost command of a job says of what kind its failure was
+  (`replication.failures`). An error of the user is final. A job that met a sick node is submitted
+  again without that node, one whose run another job trains is submitted again later; both use up no
+  attempt. After an end out of memory a job asks for twice as much.
 """
-
-from __future__ import annotations
 
 import re
 import shlex
 import subprocess
-from collections.abc import AsyncGenerator
-from pathlib import Path
-from typing import Any
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from os import stat
+from time import monotonic
+from typing import Any, NamedTuple
 
 from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
-from snakemake_executor_plugin_slurm import ExecutorSettings, common_settings
+from snakemake_executor_plugin_slurm import ExecutorSettings as SlurmSettings
+from snakemake_executor_plugin_slurm import SubmittedJobInfo, WorkflowError, common_settings
 from snakemake_executor_plugin_slurm.utils import parse_time_to_minutes
+
+from replication.failures import ELSEWHERE, FOLDER, LATER, WRONG, Failure
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
 # Of SLURM's reasons for pending (squeue(1), "JOB REASON CODES"), those that neither time nor the
-# end of other jobs removes.
+# end of other jobs removes, and of these the ones by which SLURM gave up starting the job.
+GIVEN_UP = "JobHoldMaxRequeue|launch failed requeued held"
+TOO_MUCH = "(Assoc|QOS)M(ax|in).*(PerJob|Satisfied).*"  # of what one job may ask for
 LASTING = re.compile(
     "PartitionTimeLimit|PartitionNodeLimit|BadConstraints|AccountNotAllowed|QOSNotAllowed|"
     "InvalidAccount|InvalidQOS|JobHeldUser|JobHeldAdmin|DependencyNeverSatisfied|MaxMemPerLimit|"
-    "(Assoc|QOS)M(ax|in).*(PerJob|Satisfied).*"
+    f"{TOO_MUCH}|{GIVEN_UP}"
 )
+# Of sbatch's complaints, those that submitting again does not change (slurm_errno.c).
+FINAL_REFUSAL = re.compile(
+    "[Ii]nvalid (?!auth|job credential)|is invalid|specification invalid|[Uu]nrecognized option|"
+    "Requested node configuration is not available|can ?not be satisfied|than permitted|"
+    f"not permitted to use|[Pp]ermission denied|not found|too long|{TOO_MUCH}"
+)
+# What the executor that is extended says of an exception, and of these those that pass.
+EXCEPTION = "Job submission failed with exception: "
+PASSING_EXCEPTION = re.compile(r"No valid SLURM job ID|submission failed\.|\[Errno (11|12)\]")
+STATUS = re.compile(r"SLURM status is: '(\w+)'")  # in what it says of a failed job
+# What SLURM says in the log of a job, for one whose state nobody saw.
+OUT_OF_MEMORY = re.compile(r"^slurmstepd: error: .*(oom.kill event|memory limit)", re.MULTILINE)
+
+QUERIES = 2  # that list a job no more before it is judged by its output
+NODES = 5  # sick ones that a job may meet before its failures count as attempts
+LONGEST_WAIT = 600  # seconds between two submissions of a job that waits
+PATIENCE = 48 * 3600  # seconds of refusals, with no job in the queue, before they count as final
+SECONDS_TO_ANSWER = 60
+
+
+@dataclass
+class ExecutorSettings(SlurmSettings):
+    """The settings of Snakemake's executor for SLURM, and one of this one."""
+
+    # Annotations must be types here, not their names: Snakemake makes options of them.
+    environment: str = field(
+        default="",
+        metadata={
+            "help": "Variables of the environment of each job, as NAME=value NAME=value: for "
+            "instance by which network the nodes of a training meet (NCCL_SOCKET_IFNAME=ib0)."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            WorkflowError: `environment` has a word that is no NAME=value.
+        """
+        super().__post_init__()
+        for word in shlex.split(self.environment):
+            if not re.match(r"[A-Za-z_]\w*=", word):
+                raise WorkflowError(
+                    f"vitrail-slurm-environment has '{word}', which is no NAME=value: correct it "
+                    "in the profile"
+                )
+
+
+class InQueue(NamedTuple):
+    """What `squeue` says of a job."""
+
+    state: str
+    node: str
+    reason: str
+
+
+@dataclass
+class Course:
+    """What became of a job so far.
+
+    `output` says when its output was written before it was submitted last, `unlisted` how many
+    queries have passed since one that listed it, `memory` how many MB it asks for from now on,
+    `put_off` how often its folder was held, and `sick` how many sick nodes it has met.
+    """
+
+    output: dict[str, int | None] = field(default_factory=dict)
+    unlisted: int = 0
+    memory: int = 0
+    put_off: int = 0
+    sick: int = 0
 
 
 class Executor(SlurmExecutor):
-    """Submits jobs, fits their time to the partition, and gives up on those that cannot pass."""
+    """Submits jobs, sees to it that each ends, and gives up on those that cannot be done."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        """Begin with no job; the thread that checks jobs begins in here, too."""
+        self._courses: dict[Any, Course] = defaultdict(Course)
+        self._refused: deque[Any] = deque()  # jobs that SLURM takes later
+        self._refusals = 0  # in a row
+        self._idle_since: float | None = None  # when there was no job in the queue, and a refusal
+        self._put_off: list[tuple[float, Any]] = []  # jobs with the time when they are submitted
+        self._submitted: set[str] = set()
+        self._settled: set[str | None] = set()  # jobs that ended in the present check
+        self._listed: dict[str, InQueue] = {}
+        self._told: set[tuple[str, str]] = set()
+        super().__init__(*arguments, **named)
 
     def __post_init__(self, test_mode: bool = False) -> None:
-        """Remember which waiting jobs the user was told of."""
+        """Submit in one thread: one refusal speaks for those behind it."""
         super().__post_init__(test_mode)
-        self._told: set[tuple[str, str]] = set()
+        self._job_submission_executor = ThreadPoolExecutor(max_workers=1)
+        self._failures = self.slurm_logdir.resolve() / "failures"
+        self._excluded = set(self._failed_nodes)  # by the settings, not because jobs failed there
+
+    # Submission
+
+    def get_job_exec_prefix(self, job: Any) -> str:
+        """Give the job its environment, and the place to write of what kind its failure is."""
+        given = shlex.split(self.workflow.executor_settings.environment)
+        return shlex.join(["export", f"{FOLDER}={self._failures}", *given])
+
+    def get_account_arg(self, job: Any) -> Iterator[str]:
+        """Choose the job's account; without the programs of accounting `sbatch` alone judges it."""
+        try:
+            yield from super().get_account_arg(job)
+        except FileNotFoundError:
+            account = job.resources.get("slurm_account")
+            if account:
+                yield f" -A {shlex.quote(str(account))}"
+            else:
+                self._fallback_account_arg = ""  # not to be guessed again
+                yield ""
 
     def get_partition_arg(self, job: Any) -> str:
-        """Choose the job's partition, and cut its time to what is possible there."""
-        self._cut(job, self._longest(job), "the suitable partitions in the partition file")
+        """Fit what the job asks for to what there is, and choose its partition."""
+        _name_gpus(job)
+        if memory := self._courses[job].memory:
+            most = self._most(job, "mem_mb")
+            _ask_for(job, "mem_mb", max(job.resources.mem_mb, int(min(memory, most))))
+        self._cut(job, self._most(job, "runtime"), "the suitable partitions in the partition file")
         argument = super().get_partition_arg(job)
         if argument:
             partition = shlex.split(argument)[-1]
             self._cut(job, _time_limit(partition), f"partition {partition}")
         return argument
 
-    def report_job_error(self, job_info: Any, msg: str | None = None, **details: Any) -> None:
-        """Report a failed job, and let a final failure use up the job's attempts."""
-        job = job_info.job
-        if _is_final(job.log, details.get("aux_logs", [])):
-            job.attempt = job.restart_times + 1
-        super().report_job_error(job_info, msg, **details)
+    def run_job(self, job: Any) -> None:
+        """Submit a job, behind those that SLURM has refused."""
+        self._refused.append(job)
+        if len(self._refused) == 1:
+            self._submit_waiting()
 
-    async def check_active_jobs(self, active_jobs: list[Any]) -> AsyncGenerator[Any, None]:
-        """Tell of jobs that cannot start, then look which ones have ended."""
-        self._tell_of_waiting(active_jobs)
-        async for job in super().check_active_jobs(active_jobs):
-            yield job
+    def _submit_waiting(self) -> None:
+        """Submit the jobs that wait, until SLURM refuses one."""
+        if self._refusals and not self._cancel_strays():
+            return
+        while self._refused:
+            job, refusals = self._refused.popleft(), self._refusals
+            if refusals and self._is_made(job):
+                self.report_job_success(SubmittedJobInfo(job))
+                continue
+            self._courses[job] = replace(self._courses[job], output=_times(job.output), unlisted=0)
+            super().run_job(job)
+            if self._refusals > refusals:
+                self._refused.appendleft(job)
+                break
 
-    def _longest(self, job: Any) -> float:
-        """The longest time, in minutes, among the partitions that are suitable but for time."""
-        wanted, job.resources.runtime = job.resources.get("runtime"), 0
+    def _cancel_strays(self) -> bool:
+        """Cancel what SLURM has taken although it said that it had not; False: it is silent.
+
+        Only the first of the jobs that wait can have become such a stray.
+        """
+        listed = _list(self.run_uuid)
+        for number in {*(listed or {})} - self._submitted:
+            _ask("scancel", number)
+        return listed is not None
+
+    def _report_job_submission_threadsafe(self, job_info: Any) -> None:
+        self._refusals, self._idle_since = 0, None
+        self._submitted.add(job_info.external_jobid)
+        super()._report_job_submission_threadsafe(job_info)
+
+    def _report_job_error_threadsafe(self, job_info: Any, msg: str) -> None:
+        """Report a job that could not be submitted, if no later submission can succeed."""
+        said = msg.partition("    sbatch call:")[0].strip()
+        if not self._may_pass(job_info.job, said):
+            _give_up(job_info.job)
+            super()._report_job_error_threadsafe(job_info, msg)
+            return
+        self._refusals += 1
+        if ("", said) not in self._told:
+            self._told.add(("", said))
+            self.logger.warning(
+                f"SLURM takes no more jobs for now. {said} Those left are submitted as others end."
+            )
+
+    def _may_pass(self, job: Any, said: str) -> bool:
+        """Whether a refusal may pass: forgets which nodes are sick if there are too few others."""
+        if self._idle_since is not None and monotonic() - self._idle_since > PATIENCE:
+            return False
+        if said.startswith(EXCEPTION):
+            return bool(PASSING_EXCEPTION.search(said))
+        sick = self._failed_nodes - self._excluded
+        if FINAL_REFUSAL.search(said) and sick:
+            self._failed_nodes -= sick
+            self.logger.warning(
+                f"SLURM cannot start job {job.jobid} without {', '.join(sorted(sick))}, where jobs "
+                "have failed: these nodes may be used again."
+            )
+            return True
+        return not FINAL_REFUSAL.search(said)
+
+    def _most(self, job: Any, resource: str) -> float:
+        """The most of a resource that partitions give which are suitable for all else."""
+        wanted = job.resources.get(resource)
+        _ask_for(job, resource, 0)
         suitable = [p for p in self._partitions or [] if p.score_job_fit(job) is not None]
-        job.resources.runtime = wanted
-        return max((p.limits.max_runtime for p in suitable), default=float("inf"))
+        _ask_for(job, resource, wanted)
+        return max((getattr(p.limits, f"max_{resource}") for p in suitable), default=float("inf"))
 
     def _cut(self, job: Any, limit: float, where: str) -> None:
         wanted = job.resources.get("runtime")
@@ -76,51 +250,224 @@ class Executor(SlurmExecutor):
                 f"Job {job.jobid} asks for {wanted} minutes and gets {limit:.0f}, the limit of "
                 f"{where}; what is not done by then goes on at the next attempt."
             )
-            job.resources.runtime = int(limit)
+            _ask_for(job, "runtime", int(limit))
 
-    def _tell_of_waiting(self, active_jobs: list[Any]) -> None:
+    # Waiting
+
+    async def check_active_jobs(self, active_jobs: list[Any]) -> AsyncGenerator[Any, None]:
+        """Look which jobs have ended, tell of those that cannot start, submit those that wait."""
+        listed = _list(self.run_uuid) if active_jobs else {}
+        self._listed = listed or {}
+        self._see_to_waiting(active_jobs)
+        self._settled.clear()
+        async for _ in super().check_active_jobs(active_jobs):
+            pass  # it forgets those whose state it could not ask
+        for info in active_jobs:
+            if info.external_jobid in self._settled:
+                continue
+            course = self._courses[info.job]
+            if listed is not None:
+                course.unlisted = 0 if info.external_jobid in listed else course.unlisted + 1
+            if course.unlisted >= QUERIES and _is_gone(info.external_jobid):
+                self._judge(info)
+            else:
+                yield info
+        now = monotonic()
+        due = [job for time, job in self._put_off if time <= now]
+        self._put_off = [(time, job) for time, job in self._put_off if time > now]
+        if due or self._refused:
+            self._job_submission_executor.submit(self._submit_again, due)
+        if not active_jobs:
+            if self._refused and self._idle_since is None:
+                self._idle_since = now
+            wait = self.workflow.executor_settings.init_seconds_before_status_checks
+            longer = min(wait * 2 ** min(self._refusals, 9), LONGEST_WAIT)
+            self.next_seconds_between_status_checks = longer
+
+    def _submit_again(self, jobs: list[Any]) -> None:
+        self._refused.extend(jobs)
+        self._submit_waiting()
+
+    def cancel(self) -> None:
+        """Cancel all jobs; those that wait are never submitted."""
+        self._refused.clear()
+        self._put_off.clear()
+        super().cancel()
+
+    def _see_to_waiting(self, active_jobs: list[Any]) -> None:
+        """Tell of jobs that cannot start; cancel those that SLURM holds, to submit them anew."""
         names = {info.external_jobid: info.job.name for info in active_jobs}
-        for number, reason in _waiting(list(names)):
-            if LASTING.fullmatch(reason) and (number, reason) not in self._told:
+        for number, (state, _, reason) in self._listed.items():
+            if state != "PENDING" or number not in names or not LASTING.fullmatch(reason):
+                continue
+            given_up = re.fullmatch(GIVEN_UP, reason)
+            if given_up:
+                _ask("scancel", number)
+            if (number, reason) not in self._told:
                 self._told.add((number, reason))
-                self.logger.warning(
-                    f"SLURM job {number} (rule {names[number]}) cannot start: {reason}. Correct "
-                    f"what it asks for (scontrol show job {number}), or cancel it: scancel {number}"
+                remedy = (
+                    "It is cancelled and submitted again"
+                    if given_up
+                    else f"Correct what it asks for (scontrol show job {number}), or cancel it: "
+                    f"scancel {number}"
                 )
+                self.logger.warning(
+                    f"SLURM job {number} (rule {names[number]}) cannot start: {reason}. {remedy}"
+                )
+
+    def _judge(self, info: Any) -> None:
+        """Settle a job that SLURM has forgotten: by its output, if it is not that of before."""
+        if self._is_made(info.job):
+            self.logger.info(f"SLURM job {info.external_jobid} has ended: its output is there.")
+            self.report_job_success(info)
+        else:
+            log = info.aux.get("slurm_logfile")
+            self.report_job_error(
+                info,
+                msg=f"SLURM job '{info.external_jobid}' is no longer in the queue, and its output "
+                "is missing. ",
+                aux_logs=[log and str(log)],
+            )
+
+    def _is_made(self, job: Any) -> bool:
+        """Whether all output of a job was written since it was submitted last."""
+        before, now = self._courses[job].output, _times(job.output)
+        return bool(before) and all(time not in (None, before[path]) for path, time in now.items())
+
+    # Failure
+
+    def report_job_success(self, job_info: Any) -> None:
+        """Report a job that has made its output."""
+        self._settled.add(job_info.external_jobid)
+        super().report_job_success(job_info)
+
+    def report_job_error(self, job_info: Any, msg: str | None = None, **details: Any) -> None:
+        """Submit a failed job again by the kind of its failure, or report it."""
+        job, number = job_info.job, job_info.external_jobid
+        self._settled.add(number)
+        course = self._courses[job]
+        said = STATUS.search(msg or "")
+        state = said[1] if said else ""
+        failure = self._failure(job_info, state) if number else None
+        if failure and failure.status == LATER:
+            self.logger.warning(
+                f"Job {job.jobid} waits: another job works in its folder. It is submitted again."
+            )
+            course.put_off += 1
+            self._submit_later(job, course.put_off)
+            return
+        if failure and failure.status == ELSEWHERE and course.sick < NODES:
+            self.logger.warning(
+                f"Job {job.jobid} could not work on {failure.node or 'its node'}, for a reason "
+                f"that lies there (SLURM job {number}). It is submitted again without that node."
+            )
+            self._failed_nodes |= {failure.node} - {""}
+            self._submit_later(job, course.sick)
+            course.sick += 1
+            return
+        if failure and failure.status == WRONG:
+            _give_up(job)
+        if state == "OUT_OF_MEMORY" or (number and not state and _says_out_of_memory(job_info)):
+            course.memory = 2 * (job.resources.get("mem_mb") or 0)
+        super().report_job_error(job_info, msg, **details)
+
+    def _failure(self, info: Any, state: str) -> Failure | None:
+        """Of what kind the failure of a job was, as far as one knows.
+
+        A job that could not even open SLURM's log has met a sick node.
+        """
+        number, log = info.external_jobid, info.aux.get("slurm_logfile")
+        if failure := Failure.read(self._failures, number):
+            return failure
+        mute = state == "FAILED" and log and not log.exists()
+        if mute or state in {"BOOT_FAIL", "NODE_FAIL"}:
+            node = self._listed[number].node if number in self._listed else ""
+            return Failure(ELSEWHERE, node if re.fullmatch(r"[\w.-]+", node) else "")
+        return None
+
+    def _submit_later(self, job: Any, times: int) -> None:
+        """Submit a job again: after 0, 30, 90, 210 ... seconds if it is for the n-th time."""
+        self._put_off.append((monotonic() + min(30 * (2**times - 1), LONGEST_WAIT), job))
+
+
+def _ask_for(job: Any, resource: str, value: Any) -> None:
+    """Change what a job asks for; a group gives a copy of what it asks for to whoever reads it."""
+    resources = job.resources
+    if job.is_group():
+        job._resources[resource] = value
+    else:
+        setattr(resources, resource, value)
+
+
+def _name_gpus(job: Any) -> None:
+    """Ask for GPUs of the profile's `gpu_model` once, and only in a job that asks for GPUs."""
+    model, gres = job.resources.get("gpu_model"), job.resources.get("gres")
+    if model and not job.resources.get("gpu"):
+        _ask_for(job, "gpu_model", None)
+        if gres and (plain := re.fullmatch(r"gpu:(\d+)", gres)):
+            _ask_for(job, "gres", f"gpu:{model}:{plain[1]}")
+
+
+def _says_out_of_memory(info: Any) -> bool:
+    """Whether SLURM wrote to a job's log that it ended out of memory."""
+    log = info.aux.get("slurm_logfile")
+    try:
+        return bool(log and OUT_OF_MEMORY.search(log.read_text(errors="replace")))
+    except OSError:
+        return False
+
+
+def _give_up(job: Any) -> None:
+    """Use up a job's attempts."""
+    job.attempt = job.restart_times + 1
+
+
+def _times(paths: list[str]) -> dict[str, int | None]:
+    """When each file was written, in nanoseconds by its disk's clock; None: it is not there."""
+    return {str(path): _time(str(path)) for path in paths}
+
+
+def _time(path: str) -> int | None:
+    try:
+        return stat(path).st_mtime_ns
+    except OSError:
+        return None
 
 
 def _time_limit(partition: str) -> float:
     """The longest time, in minutes, that SLURM gives a job in a partition."""
     shown = _ask("scontrol", "--oneliner", "show", "partition", partition)
-    limit = re.search(r"\bMaxTime=(\S+)", shown)
+    limit = re.search(r"\bMaxTime=(\S+)", shown.stdout)
     if limit is None or limit[1] == "UNLIMITED":
         return float("inf")
     return parse_time_to_minutes(limit[1])
 
 
-def _waiting(jobs: list[str]) -> list[tuple[str, str]]:
-    """The number of each job that waits, and SLURM's reason."""
-    if not jobs:
-        return []
-    ours = f"--jobs={','.join(jobs)}"
-    shown = _ask("squeue", "--noheader", "--states=PENDING", ours, "--format=%i %r")
-    return [(line.split()[0], line.split()[1]) for line in shown.splitlines()]
-
-
-def _ask(*command: str) -> str:
-    """What one of SLURM's commands prints: nothing where it fails, as with a busy controller."""
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
-
-
-def _is_final(rule_logs: list[str], slurm_logs: list[str | None]) -> bool:
-    """Whether a job wrote the sentence of a `VitrailError` (torchrun hides the exit status).
-
-    A job that never started has no log of SLURM's, and the log of its rule is an older job's.
-    """
-    started = [Path(log) for log in slurm_logs if log and Path(log).is_file()]
-    files = [*started, *(Path(log) for log in rule_logs if Path(log).is_file())] if started else []
-    return any(
-        line.startswith("vitrail: ")
-        for file in files
-        for line in file.read_text(errors="replace").splitlines()
+def _list(name: str) -> dict[str, InQueue] | None:
+    """The jobs of this run that SLURM lists, by number; None where it does not answer."""
+    shown = _ask(
+        *("squeue", "--noheader", "--states=all", f"--name={name}", "--format=%i|%T|%N|%r")
     )
+    if shown.returncode:
+        return None
+    lines = [line.split("|", 3) for line in shown.stdout.splitlines() if line.count("|") >= 3]
+    return {
+        number.strip(): InQueue(state, node, reason.replace("_", " "))
+        for number, state, node, reason in lines
+    }
+
+
+def _is_gone(number: str) -> bool:
+    """Whether SLURM says that it knows a job no more, which a silent controller does not."""
+    shown = _ask("scontrol", "show", "job", number)
+    return shown.returncode != 0 and "Invalid job id" in shown.stderr
+
+
+def _ask(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run one of SLURM's commands; one that cannot run, or hangs, fails."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=SECONDS_TO_ANSWER
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(command, 1, "", str(error))

@@ -203,32 +203,42 @@ def test_two_nodes_train_to_the_bits_of_two_processes_on_one(story, folder):
 
 
 @pytest.fixture(scope="module")
-def refused(story, cluster, folder):
+def held(story, cluster, folder):
     """The training anew, queued in vain at first, then of a run that somebody else trains."""
     (run,) = folder.glob("runs/variance/*/seed0")
     before = len(cluster.jobs("train"))
     output = folder / "snakemake.txt"
     cluster.ask("scontrol", "update", "PartitionName=gpu", "State=DOWN")
-    with exclusive(run), snakemake(folder, "--forcerun", "train") as process:
-        (job,) = until(lambda: cluster.jobs("train")[before:], 60, "submitting")
-        cluster.limit("gpu", SHORT)
-        cluster.ask("scontrol", "update", "PartitionName=gpu", "State=UP")
-        until(lambda: "cannot start" in output.read_text(), 90, "telling of it")
-        cluster.ask("scontrol", "update", f"JobId={job['JobId']}", f"TimeLimit={SHORT}")
-        status = process.wait(timeout=120)
+    with snakemake(folder, "--forcerun", "train") as process:
+        with exclusive(run):
+            (job,) = until(lambda: cluster.jobs("train")[before:], 60, "submitting")
+            cluster.limit("gpu", SHORT)
+            cluster.ask("scontrol", "update", "PartitionName=gpu", "State=UP")
+            until(lambda: "cannot start" in output.read_text(), 90, "telling of it")
+            cluster.ask("scontrol", "update", f"JobId={job['JobId']}", f"TimeLimit={SHORT}")
+            until(lambda: "another job works in its folder" in output.read_text(), 120, "waiting")
+        status = process.wait(timeout=180)
     return SimpleNamespace(
         status=status, jobs=cluster.jobs("train")[before:], output=output.read_text()
     )
 
 
-def test_a_job_that_cannot_start_is_told(refused):
-    (job,) = refused.jobs
-    assert f"SLURM job {job['JobId']} (rule train) cannot start: PartitionTimeLimit" in (
-        refused.output
-    )
+def test_a_job_that_cannot_start_is_told(held):
+    number = held.jobs[0]["JobId"]
+    assert f"SLURM job {number} (rule train) cannot start: PartitionTimeLimit" in held.output
 
 
-def test_an_error_that_will_not_pass_is_not_retried(refused):
-    assert refused.status == 1
-    assert len(refused.jobs) == 1
-    assert "Trying to restart" not in refused.output
+def test_a_job_on_a_held_folder_is_submitted_again_and_uses_up_no_attempt(held):
+    assert held.status == 0
+    assert len(held.jobs) >= 2
+    assert "Trying to restart" not in held.output
+
+
+def test_an_error_that_will_not_pass_is_not_retried(held, cluster, folder):
+    (weights,) = folder.glob("runs/variance/*/seed0/weights.safetensors")
+    weights.write_bytes(b"damaged")
+    before = len(cluster.jobs("train"))
+    with snakemake(folder, "--forcerun", "train") as process:
+        assert process.wait(timeout=120) == 1
+    assert len(cluster.jobs("train")) == before + 1
+    assert "Trying to restart" not in (folder / "snakemake.txt").read_text()

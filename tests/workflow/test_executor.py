@@ -9,36 +9,6 @@ from snakemake_executor_plugin_slurm.partitions import Partition, PartitionLimit
 import snakemake_executor_plugin_vitrail_slurm as plugin
 
 
-@pytest.fixture
-def logs(tmp_path):
-    """The log of a rule and the one that SLURM keeps, with what they hold; None is not there."""
-
-    def write(rule, slurm):
-        for name, text in {"rule": rule, "slurm": slurm}.items():
-            if text is not None:
-                (tmp_path / name).write_text(text)
-        return [str(tmp_path / "rule")], [str(tmp_path / "slurm")]
-
-    return write
-
-
-SENTENCE = "one\nvitrail: runs/a is being trained by job 4\nERROR: torchrun failed\n"
-
-
-@pytest.mark.parametrize(("rule", "slurm"), [(SENTENCE, ""), (None, SENTENCE)])
-def test_a_job_that_told_a_mistake_is_final(logs, rule, slurm):
-    assert plugin._is_final(*logs(rule, slurm))
-
-
-@pytest.mark.parametrize("rule", [None, "", "Traceback ...\nRuntimeError: CUDA error\n"])
-def test_any_other_failure_is_not(logs, rule):
-    assert not plugin._is_final(*logs(rule, "slurmstepd: error: cancelled\n"))
-
-
-def test_a_job_that_never_started_is_not_judged_by_an_older_log(logs):
-    assert not plugin._is_final(*logs(SENTENCE, None))
-
-
 @pytest.mark.parametrize(
     "reason",
     [
@@ -46,6 +16,8 @@ def test_a_job_that_never_started_is_not_judged_by_an_older_log(logs):
         "BadConstraints",
         "QOSMaxWallDurationPerJobLimit",
         "AssocMaxNodePerJobLimit",
+        "JobHoldMaxRequeue",
+        "launch failed requeued held",
     ],
 )
 def test_a_reason_that_stays_is_known(reason):
@@ -59,6 +31,39 @@ def test_a_reason_that_passes_is_not_told(reason):
     assert not plugin.LASTING.fullmatch(reason)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Invalid account or account/partition combination specified",
+        "invalid partition specified: gpus",
+        "Requested node configuration is not available",
+        "Requested time limit is invalid (missing or exceeds some limit)",
+        "Memory specification can not be satisfied",
+        "sbatch: error: QOSMaxGRESPerJob",
+        "User's group not permitted to use this partition",
+        "/bin/sh: 1: sbatch: not found",
+    ],
+)
+def test_a_refusal_that_stays_is_known(said):
+    assert plugin.FINAL_REFUSAL.search(said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sbatch: error: QOSMaxSubmitJobPerUserLimit",
+        "sbatch: error: AssocMaxSubmitJobLimit",
+        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+        "Unable to contact slurm controller (connect failure)",
+        "Socket timed out on send/recv operation",
+        "Invalid authentication credential",
+        "Resource temporarily unavailable",
+    ],
+)
+def test_a_refusal_that_passes_is_waited_for(said):
+    assert not plugin.FINAL_REFUSAL.search(said)
+
+
 @pytest.mark.parametrize(("asked", "given"), [(30, 30), (2880, 600)])
 def test_time_is_cut_to_the_longest_partition_that_has_what_a_job_needs(asked, given):
     partitions = [
@@ -69,9 +74,12 @@ def test_time_is_cut_to_the_longest_partition_that_has_what_a_job_needs(asked, g
     said = []
     executor = SimpleNamespace(_partitions=partitions, logger=SimpleNamespace(info=said.append))
     job = SimpleNamespace(
-        jobid=1, threads=1, resources=ResourceList(fromdict={"gpu": 8, "runtime": asked})
+        jobid=1,
+        threads=1,
+        is_group=lambda: False,
+        resources=ResourceList(fromdict={"gpu": 8, "runtime": asked}),
     )
-    longest = plugin.Executor._longest(executor, job)
+    longest = plugin.Executor._most(executor, job, "runtime")
     plugin.Executor._cut(executor, job, longest, "the partitions")
     assert longest == 600
     assert job.resources.runtime == given

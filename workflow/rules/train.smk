@@ -54,7 +54,8 @@ rule train:
         node=node_file(),
         processes=processes_of_node,
     # On each node one process for each GPU, with its share of the threads. They meet on the first
-    # node, where this runs. The warning before the job's time is up is for them, not for torchrun.
+    # node, where this runs, at the address that the command VITRAIL_ADDRESS prints there
+    # (docs/cluster.md). The warning before the job's time is up is for them, not for torchrun.
     shell:
         "processes={params.processes} nodes={resources.nodes}\n"
         "export OMP_NUM_THREADS=$(( {threads} > processes ? {threads} / processes : 1 ))\n"
@@ -64,7 +65,7 @@ rule train:
         '    launch+=" --kill-on-bad-exit=1 env --ignore-signal=USR1"\n'
         '    launch+=" torchrun --nnodes=$nodes --nproc-per-node=$processes"\n'
         '    launch+=" --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID"\n'
-        '    launch+=" --rdzv-endpoint=$(hostname):$(( 20000 + SLURM_JOB_ID % 20000 ))"\n'
+        '    launch+=" --rdzv-endpoint=$(eval "${{VITRAIL_ADDRESS:-hostname}}"):$(( 20000 + SLURM_JOB_ID % 20000 ))"\n'
         "elif (( processes > 1 )); then\n"
         '    launch="torchrun --standalone --nproc-per-node=$processes"\n'
         "fi\n"
