@@ -186,7 +186,6 @@ SCENERY = {
     "replication.data.segmentation:cityscapes": (256, 128, "{city}/{city}_{number:06d}", False),
     "replication.data.segmentation:loveda": (128, 128, "{number}", True),
     "replication.data.segmentation:voc2012": (128, 96, "{number:06d}", False),
-    "replication.data.segmentation:scenes": (80, 64, "{split}_{number:04d}", True),
 }
 """Width and height of images with masks (in the dataset's aspect), names, `reduce_zero_label`."""
 

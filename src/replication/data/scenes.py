@@ -1,31 +1,18 @@
-"""The stand-in `scenes`: small labelled scenes composed of real digit scans and real photographs.
-
-Sky above trees, a building of which only the roof is labelled, flowers, and digits: each piece is
-cut from scikit-learn's photographs or scans and pasted without blending, so every pixel belongs to
-exactly one piece and the masks are exact. The hue of a digit tells which it is, as colours tell
-many classes of natural scenes. No scan is in both splits; the photographs are. A scene is a
-function of its split and number, and is written in ADE20K's format: zero is unlabelled.
-"""
+"""The stand-in `scenes`: small labelled scenes of real digit scans and real photographs."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw
+from torch.utils.data import Dataset
 
 from replication.data.arrays import Digits
-from replication.data.segmentation import ADE_FOLDERS
-from vitrail.images.opening import SPLITS, Split
+from vitrail.images.opening import Split, stream
 from vitrail.images.photos import Box, photo
 
-if TYPE_CHECKING:
-    from replication.plan.datasets import DatasetInfo
-
-SEED = 1
 SCENES: dict[Split, int] = {"train": 200, "val": 60}
 CLASSES = ("sky", "trees", "roof", "flower", *(f"digit {digit}" for digit in range(10)))
 PALETTE: tuple[tuple[int, ...], ...] = (
@@ -47,43 +34,45 @@ FACADE: tuple[str, Box] = ("china", (100, 180, 315, 245))
 FLOWER: tuple[str, Box] = ("flower", (172, 88, 442, 358))
 
 
-def write(info: DatasetInfo, folder: Path, output: Path) -> None:
-    """Write all scenes to ``images`` and ``annotations`` in `output`; nothing else is read."""
-    save(output, SCENES, compose)
+class ComposedScenes(Dataset[tuple[Image.Image, np.ndarray]]):
+    """Scenes in memory, given as pixels (H, W, 3) uint8 and masks (H, W) uint8, 1 + class."""
+
+    def __init__(self, scenes: Iterable[tuple[np.ndarray, np.ndarray]]):
+        self.scenes = list(scenes)
+
+    def __len__(self) -> int:
+        return len(self.scenes)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, np.ndarray]:
+        """Return an RGB image and its mask, (H, W) uint8 with 255 where it is to be ignored."""
+        pixels, mask = self.scenes[index]
+        return Image.fromarray(pixels), mask - np.uint8(1)  # zero becomes 255 by itself
 
 
-def save(
-    output: Path,
-    counts: Mapping[Split, int],
-    compose: Callable[[Split, int], tuple[np.ndarray, np.ndarray]],
-) -> None:
-    """Write so many scenes of each split, which `compose` makes, as ADE20K has them."""
-    for split, scenes in counts.items():
-        images = output / "images" / ADE_FOLDERS[split]
-        masks = output / "annotations" / ADE_FOLDERS[split]
-        images.mkdir(parents=True)
-        masks.mkdir(parents=True)
-        for index in range(scenes):
-            pixels, mask = compose(split, index)
-            name = f"{split}_{index:04d}"
-            # With full chroma: a scene is small, and its digits are told apart by colour, too.
-            Image.fromarray(pixels).save(images / f"{name}.jpg", quality=95, subsampling=0)
-            Image.fromarray(mask).save(masks / f"{name}.png")
+def scenes(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
+    """Small labelled scenes composed of real digit scans and real photographs.
+
+    Sky above trees, a building of which only the roof is labelled, flowers, and digits: each piece
+    is cut from scikit-learn's photographs or scans and pasted without blending, so every pixel
+    belongs to exactly one piece and the masks are exact. The hue of a digit tells which it is, as
+    colours tell many classes of natural scenes. No scan is in both splits; the photographs are.
+    Each seed draws other scenes.
+    """
+    digits, random = Digits(split), stream("scenes/3", split, seed)
+    return ComposedScenes(compose(digits, random) for _ in range(SCENES[split]))
 
 
-def compose(split: Split, index: int) -> tuple[np.ndarray, np.ndarray]:
-    """Compose one scene: (H, W, 3) uint8, and its mask (H, W) uint8, 1 + class or `UNLABELLED`."""
-    random = np.random.RandomState([SEED, SPLITS.index(split), index])
+def compose(digits: Digits, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+    """Compose the next scene: (H, W, 3) uint8, and its mask (H, W) uint8, 1 + class or 0."""
     scene = Scene(int(random.choice(WIDTHS)))
     landscape(scene, random)
     if random.rand() < 0.6:
         _building(scene, random)
     for _ in range(random.randint(1, 3)):
         _flower(scene, random)
-    scans = _digits(split)
     for _ in range(random.randint(2, 5)):
-        which = random.randint(len(scans))
-        _digit(scene, random, scans.images[which, ..., 0], int(scans.labels[which]))
+        which = random.randint(len(digits))
+        _digit(scene, random, digits.images[which, ..., 0], int(digits.labels[which]))
     return scene.pixels, scene.mask
 
 
@@ -188,6 +177,3 @@ def _place(scene: Scene, side: int, random: np.random.RandomState) -> tuple[int,
 
 def _label(name: str) -> int:
     return CLASSES.index(name) + 1
-
-
-_digits = functools.cache(Digits)

@@ -1,4 +1,4 @@
-"""ADE20K, Cityscapes, LoveDA, VOC 2012 and `scenes`: datasets of one mask per image.
+"""ADE20K, Cityscapes, LoveDA and VOC 2012: datasets of one mask per image.
 
 Masks are read as MMSegmentation reads them: 255 is ignored, and where zero means unlabelled it
 becomes 255 and the classes count from zero (`reduce_zero_label`).
@@ -60,12 +60,8 @@ class MaskedImages(Dataset[tuple[Image.Image, np.ndarray]]):
 
 def ade20k(folder: Path, split: Split) -> MaskedImages:
     """Open ADE20K (Zhou et al., 2017) as released for the scene parsing challenge of 2016."""
-    return _in_ade_format(folder / "ADEChallengeData2016", split)
-
-
-def scenes(folder: Path, split: Split) -> MaskedImages:
-    """Open `replication.data.scenes`."""
-    return _in_ade_format(folder, split)
+    name, released = ADE_FOLDERS[split], folder / "ADEChallengeData2016"
+    return MaskedImages(released / "images" / name, released / "annotations" / name)
 
 
 def cityscapes(folder: Path, split: Split) -> MaskedImages:
@@ -104,8 +100,3 @@ def arrange_loveda(info: DatasetInfo, folder: Path, output: Path) -> None:
             for file in unpacked.glob(f"*/{place}/*.png"):
                 file.rename(into / file.name)
         shutil.rmtree(unpacked)
-
-
-def _in_ade_format(folder: Path, split: Split) -> MaskedImages:
-    name = ADE_FOLDERS[split]
-    return MaskedImages(folder / "images" / name, folder / "annotations" / name)

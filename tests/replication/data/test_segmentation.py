@@ -17,7 +17,7 @@ from replication.plan.datasets import RemoteFile
 from vitrail.errors import VitrailError
 from vitrail.images.opening import build
 
-MASKED = ["ade20k", "cityscapes", "loveda", "scenes"]
+MASKED = ["ade20k", "cityscapes", "loveda"]
 MMSEG = {"ade20k": ADE20KDataset, "cityscapes": CityscapesDataset, "loveda": LoveDADataset}
 
 
@@ -127,8 +127,6 @@ def test_a_missing_dataset_is_answered_with_what_to_do_and_the_tree(registry, tm
     said = complaint(registry["ade20k"], tmp_path)
     assert f"run `vitrail fetch ade20k --data {tmp_path}` or place it as " in said
     assert "/ade20k/ADEChallengeData2016/{images/{training,validation}/*.jpg" in said
-    said = complaint(registry["scenes"], tmp_path)
-    assert said.endswith(f"; run `vitrail fetch scenes --data {tmp_path}`")
 
 
 @pytest.mark.parametrize("name", MASKED)
@@ -138,7 +136,7 @@ def test_a_missing_split_is_named(registry, root, name, which):
     shutil.rmtree(folder)
     said = complaint(registry[name], root)
     assert said.startswith(f"{folder} is missing; ")
-    assert registry[name].layout in said or name == "scenes"
+    assert registry[name].layout in said
 
 
 def test_an_empty_split_is_named(registry, root):

@@ -43,7 +43,7 @@ def small(paper, name):
     """The recipe of full scale, for a small model, without what is drawn by chance."""
     recipe = load_catalog(scale="full").paper(paper).run(name).recipe
     args = {**recipe.model.args, **SMALL[paper]}
-    args |= {one: 0.0 for one in args if one in ("drop_path_rate", "drop_rate")}
+    args |= {name: 0.0 for name in args if name in ("drop_path_rate", "drop_rate")}
     part = {
         "model": recipe.model.model_copy(update={"args": args}),
         "data": recipe.data.model_copy(update={"image_size": SIDE}),

@@ -26,7 +26,9 @@ MODELS = {
 def entries(folder):
     """Validations, and the other entries of a log."""
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    return [[one for one in lines if ("validation/top1" in one) == kind] for kind in (True, False)]
+    return [
+        [line for line in lines if ("validation/top1" in line) == kind] for kind in (True, False)
+    ]
 
 
 def bits(folder):
@@ -41,8 +43,8 @@ def test_validation_changes_no_bit_of_weights_and_losses(make_recipe, run, delta
     watched = run(recipe, "watched", workers=workers, validate_every=1)
     assert bits(without) == bits(watched)
     validated, logged = entries(watched)
-    assert [one["epoch"] for one in validated] == [1.0, 2.0]
-    assert [one["loss"] for one in logged] == [one["loss"] for one in entries(without)[1]]
+    assert [entry["epoch"] for entry in validated] == [1.0, 2.0]
+    assert [entry["loss"] for entry in logged] == [entry["loss"] for entry in entries(without)[1]]
 
 
 def test_batch_norm_counts_no_image_of_the_validation(recipe, run):

@@ -58,7 +58,7 @@ def test_weights_are_kept_as_safetensors_with_a_note_of_their_digest(publish, ou
     fetch(weights, output)
     assert names(output) == KEPT
     kept = load_file(output)
-    assert all(torch.equal(kept[one], value) for one, value in WEIGHTS.items())
+    assert all(torch.equal(kept[name], value) for name, value in WEIGHTS.items())
     note = require_as_noted(output)
     assert note == {"sha256": sha256(output), "published_sha256": weights.sha256, "pinned": True}
 

@@ -1,26 +1,16 @@
-"""The stand-in `patchwork`: ADE20K's for the segmenters of the shift paper.
-
-A scene is covered with squares cut from five regions of two photographs, those of the paper's other
-stand-ins, and the class of a pixel is its region. Regions have colours in common and a square may
-be anywhere, so neither a pixel's colour nor its place tells what it shows: a segmenter has to see
-texture. No pixel of a photograph is in both splits. Scenes are files, the same for all seeds.
-"""
+"""The stand-in `patchwork`: ADE20K's for the segmenters of the shift paper."""
 
 from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from replication.data.scenes import WIDTHS, Scene, save
+from replication.data.scenes import WIDTHS, ComposedScenes, Scene
 from replication.data.stand_ins.regions import pieces
 from replication.data.stand_ins.shift import KINDS
 from vitrail.images.opening import Split, stream
-
-if TYPE_CHECKING:
-    from replication.plan.datasets import DatasetInfo
 
 COUNTS: dict[Split, int] = {"train": 100, "val": 60}
 SIDE = 24
@@ -32,10 +22,16 @@ CLASSES = ("sky", "pine", "trees", "facade", "petals")
 """Names of `shift.KINDS`."""
 
 
-def write(info: DatasetInfo, folder: Path, output: Path) -> None:
-    """Write all scenes to `output` as ADE20K has them; nothing else is read."""
-    randoms = {split: stream("patchwork", split) for split in COUNTS}
-    save(output, COUNTS, lambda split, _: compose(split, randoms[split]))
+def patchwork(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
+    """Scenes of squares, cut from the regions of photographs of the paper's other stand-ins.
+
+    The class of a pixel is its region, of which there are five. Regions have colours in common and
+    a square may be anywhere, so neither a pixel's colour nor its place tells what it shows: a
+    segmenter has to see texture. No pixel of a photograph is in both splits, and each seed draws
+    other scenes.
+    """
+    random = stream("patchwork", split, seed)
+    return ComposedScenes(compose(split, random) for _ in range(COUNTS[split]))
 
 
 def compose(split: Split, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:

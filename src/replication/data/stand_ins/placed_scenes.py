@@ -1,29 +1,16 @@
-"""Scenes whose digits are named by where they stand: Table 4 of the variance paper.
-
-A scene is sky above trees or below them, cut from photographs, with two to four digits pasted
-anywhere, of sky where trees are and of trees where the sky is: neither a pixel's colour nor its
-place tells what it shows. The class of a digit is its half, third or quarter of the image, not
-which digit it is, so that a segmenter must know positions. Test images are wider than the 64x64
-pixels of the training images (halves 96, thirds 128) or are enlarged by the recipe (quarters), so
-that the table of positions is upsampled along one axis or both. No scan is in both splits; the
-photographs are. Scenes are files, the same for all seeds.
-"""
+"""Scenes whose digits are named by where they stand: Table 4 of the variance paper."""
 
 from __future__ import annotations
 
-from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from PIL import Image
 
 from replication.data.arrays import scans
-from replication.data.scenes import HEIGHT, SKY, TREES, Scene, cut, landscape, save
+from replication.data.scenes import HEIGHT, SKY, TREES, ComposedScenes, Scene, cut, landscape
 from vitrail.images.opening import Split, stream
-
-if TYPE_CHECKING:
-    from replication.plan.datasets import DatasetInfo
 
 World = Literal["halves", "thirds", "quarters"]
 GRIDS: dict[World, tuple[int, int]] = {"halves": (1, 2), "thirds": (1, 3), "quarters": (2, 2)}
@@ -42,19 +29,45 @@ def classes(world: World) -> tuple[str, ...]:
     return ("sky", "trees", *(f"digit in {place}" for place in places))
 
 
-def write(world: World, info: DatasetInfo, folder: Path, output: Path) -> None:
-    """Write a world's scenes to `output` as ADE20K has them; nothing else is read."""
-    randoms = {split: stream(f"scenes-{world}/2", split) for split in COUNTS}
-    save(output, COUNTS, lambda split, index: compose(world, split, randoms[split]))
+def halves(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
+    """ADE20K's: digits that are named by the half of the image that they stand in, left or right.
+
+    A scene is sky above trees or below them, cut from photographs, with two to four digits pasted
+    anywhere, of sky where trees are and of trees where the sky is: neither a pixel's colour nor its
+    place tells what it shows. The class of a digit is its half of the image, not which digit it is,
+    so that a segmenter must know positions. Test images have 64x96 pixels and training images
+    64x64, so that the table of positions is upsampled along one axis. No scan is in both splits;
+    the photographs are. Each seed draws other scenes.
+    """
+    return _composed("halves", split, seed)
 
 
-halves, thirds, quarters = (partial(write, world) for world in GRIDS)
+def thirds(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
+    """Cityscapes': as `halves`, with digits named by thirds and test images of 64x128 pixels."""
+    return _composed("thirds", split, seed)
+
+
+def quarters(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
+    """LoveDA's: as `halves`, with digits named by quarters.
+
+    Test images have as many pixels as training images; recipes enlarge them, so that the table of
+    positions is upsampled along both axes.
+    """
+    return _composed("quarters", split, seed)
+
+
+def _composed(world: World, split: Split, seed: int) -> ComposedScenes:
+    images, random = scans(split)[0], stream(f"scenes-{world}/3", split, seed)
+    return ComposedScenes(compose(world, split, images, random) for _ in range(COUNTS[split]))
 
 
 def compose(
-    world: World, split: Split, random: np.random.RandomState
+    world: World, split: Split, images: np.ndarray, random: np.random.RandomState
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compose the next scene: (H, W, 3) uint8, and its mask (H, W) uint8, 1 + class."""
+    """Compose the next scene: (H, W, 3) uint8, and its mask (H, W) uint8, 1 + class.
+
+    `images` are the scans that its digits are taken from: (N, 8, 8) in 0..1.
+    """
     scene = Scene(HEIGHT if split == "train" else TEST_WIDTHS[world])
     landscape(scene, random)
     if random.randint(2):
@@ -62,7 +75,6 @@ def compose(
     ground = scene.mask.copy()
     rows, columns = GRIDS[world]
     height, width = scene.mask.shape
-    images = _scans(split)
     for _ in range(random.randint(2, 5)):
         side = random.randint(16, 27)
         scan = Image.fromarray(images[random.randint(len(images))])
@@ -75,8 +87,3 @@ def compose(
         piece = cut(TREES if on_sky else SKY, side, side, random)
         scene.paste(piece, shape, top, left, label)
     return scene.pixels, scene.mask
-
-
-@cache
-def _scans(split: Split) -> np.ndarray:
-    return scans(split)[0]

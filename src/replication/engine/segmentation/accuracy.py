@@ -52,7 +52,7 @@ class ValidationSamples:
 
     def __init__(self, of: Described[SegmentationRecipe], fit: Fit | None = None) -> None:
         check_layout(of.info, of.data_root)
-        config = test_config(of.recipe, of.info, of.data_root)
+        config = test_config(of.recipe, of.info, of.data_root, of.seed)
         if fit is not None:
             refit(config, fit)
         with DefaultScope.overwrite_default_scope(SCOPE):

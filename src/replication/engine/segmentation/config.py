@@ -19,6 +19,7 @@ from mmseg.registry import DATASETS, MODELS
 from torch import nn
 
 from replication.engine.segmentation import datasets, sampling  # noqa: F401 - register types
+from replication.engine.segmentation.datasets import composed_root
 from vitrail.errors import VitrailError, did_you_mean, first_line, require_known
 from vitrail.seeding import seed_everything
 from vitrail.segmentation.weights import load_segmenter
@@ -155,7 +156,7 @@ def training_config(run: TrainingRun[SegmentationRecipe], world: int, on_gpu: bo
             f"{config.optim_wrapper.accumulative_counts}, and a resumed training would lose what "
             "is accumulated: set it to 1 and lower batch.size, or start more processes"
         )
-    _place_data(config, run.dataset, run.data_root)
+    _place_data(config, run.dataset, run.data_root, run.seed)
     if initial is not None:
         config.model.backbone.init_cfg = {"type": "Pretrained", "checkpoint": str(initial)}
     config.model_wrapper_cfg = {
@@ -181,10 +182,15 @@ def training_config(run: TrainingRun[SegmentationRecipe], world: int, on_gpu: bo
     return config
 
 
-def test_config(recipe: SegmentationRecipe, info: DatasetInfo, data_root: Path) -> Config:
-    """Make the configuration of evaluation, here and by mmseg's tools; errors as `load_config`."""
+def test_config(
+    recipe: SegmentationRecipe, info: DatasetInfo, data_root: Path, seed: int
+) -> Config:
+    """Make the configuration of evaluation, here and by mmseg's tools; errors as `load_config`.
+
+    A stand-in is the one that `seed` draws.
+    """
     config = load_config(recipe, info.classes)
-    _place_data(config, info, data_root)
+    _place_data(config, info, data_root, seed)
     needed = [*config.get("custom_imports", {}).get("imports", []), "vitrail.segmentation"]
     if (registering := DATASETS.get(config.test_dataloader.dataset.type).__module__) == STAND_INS:
         needed.append(registering)
@@ -253,8 +259,10 @@ def _replace_type(node: Any, old: str, new: str) -> None:
             _replace_type(value, old, new)
 
 
-def _place_data(config: Config, info: DatasetInfo, data_root: Path) -> None:
+def _place_data(config: Config, info: DatasetInfo, data_root: Path, seed: int) -> None:
     """Let every loader read the registry's dataset, whatever the configuration was written for."""
+    composed = info.source == "bundled"
+    folder = composed_root(info.loader, seed) if composed else str(data_root / info.folder)
     if info.segmentation is None:
         raise VitrailError(
             f"dataset '{info.name}' has no masks: name one with 'segmentation' in "
@@ -263,7 +271,7 @@ def _place_data(config: Config, info: DatasetInfo, data_root: Path) -> None:
     for loader, split in LOADERS.items():
         dataset = config[loader].dataset
         dataset.type = info.segmentation.type
-        dataset.data_root = str(data_root / info.folder)
+        dataset.data_root = folder
         dataset.data_prefix = getattr(info.segmentation, split).model_dump()
 
 

@@ -38,7 +38,7 @@ def segmentation_preprocessing(described: Described[SegmentationRecipe]) -> Valu
 
     Raises VitrailError where there is a transform that no key stands for.
     """
-    config = test_config(described.recipe, described.info, described.data_root)
+    config = test_config(described.recipe, described.info, described.data_root, described.seed)
     with DefaultScope.overwrite_default_scope(SCOPE):
         preprocessor = MODELS.build(config.model.data_preprocessor)
         views = {

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import signal
 from collections.abc import Iterator, Mapping, Sized
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,10 +86,11 @@ def read_sample(dataset: Any, index: int) -> Any:
         return dataset[index]
     except Exception as error:  # OpenCV and mmseg fail in many ways, none of which names the file
         told = dataset.get_data_info(index)
-        image, mask = Path(told["img_path"]), told.get("seg_map_path")
-        read_image(image)
-        if mask:
-            read_mask(Path(mask))
+        image, mask = told["img_path"], told.get("seg_map_path")
+        if "://" not in image:  # else it is no file
+            read_image(image)
+            if mask:
+                read_mask(mask)
         raise VitrailError(
             f"image {image} with mask {mask} cannot be used ({type(error).__name__}: "
             f"{first_line(error)}): restore them, or correct the pipeline of the configuration"

@@ -90,7 +90,7 @@ class _SegmentationLoop(RunFolder, Hook):
     def finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
         """Write the results for mmseg's tools, too."""
         run = self.run
-        config = test_config(run.recipe, run.dataset, run.data_root)
+        config = test_config(run.recipe, run.dataset, run.data_root, run.seed)
         known = DATASETS.get(config.test_dataloader.dataset.type).METAINFO
         text = config.pretty_text  # formatted anew, in a quarter of a second, whenever it is read
         meta = {"iter": steps, "seed": run.seed, "dataset_meta": known, "cfg": text}

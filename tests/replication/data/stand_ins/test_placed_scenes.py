@@ -1,9 +1,11 @@
 """Scenes whose digits are named by where they stand."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from replication.data.fetching import fetch
+from replication.data.arrays import scans
 from replication.data.scenes import HEIGHT, SKY, TREES
 from replication.data.stand_ins import placed_scenes
 from vitrail.images.opening import SPLITS, build, stream
@@ -24,7 +26,7 @@ def test_a_digit_has_the_class_of_its_part_of_the_image(world, split, monkeypatc
     rows, columns = placed_scenes.GRIDS[world]
     width = HEIGHT if split == "train" else placed_scenes.TEST_WIDTHS[world]
     for _ in range(20):
-        pixels, _ = placed_scenes.compose(world, split, random)
+        pixels, _ = placed_scenes.compose(world, split, scans(split)[0], random)
         assert pixels.shape == (HEIGHT, width, 3)
     digits = [digit for digit in pasted if digit[2] > 2]
     assert len(digits) >= 40
@@ -53,20 +55,21 @@ def test_digits_are_of_what_their_ground_is_not(monkeypatch):
     monkeypatch.setattr(placed_scenes, "Scene", Remembering)
     monkeypatch.setattr(placed_scenes, "cut", flat)
     random = stream("test", "train")
-    masks = [placed_scenes.compose("halves", "train", random)[1] for _ in range(40)]
+    images = scans("train")[0]
+    masks = [placed_scenes.compose("halves", "train", images, random)[1] for _ in range(40)]
     assert {*pasted} == {(1, 2), (2, 1)}
     corners = [{mask[0, 0], mask[0, -1]} for mask in masks]
     assert corners.count({1}) > 8
     assert corners.count({2}) > 8  # trees above
 
 
-def test_a_world_is_written_as_it_is_composed(registry, tmp_path):
-    info = registry["scenes-quarters"]
-    assert fetch(info, tmp_path) == placed_scenes.COUNTS
-    random = stream("scenes-quarters/2", "val")
+def test_a_dataset_has_the_scenes_that_are_composed(registry):
+    dataset = build(registry["scenes-quarters"], "val", Path(), 3)
+    assert len(dataset) == placed_scenes.COUNTS["val"]
+    random = stream("scenes-quarters/3", "val", 3)
     for index in range(3):
-        _, mask = placed_scenes.compose("quarters", "val", random)
-        assert (build(info, "val", tmp_path)[index][1] == mask - 1).all()
+        _, mask = placed_scenes.compose("quarters", "val", scans("val")[0], random)
+        assert (dataset[index][1] == mask - 1).all()
 
 
 @pytest.mark.parametrize("world", placed_scenes.GRIDS)
@@ -75,10 +78,11 @@ def test_every_class_has_a_name_of_its_own(registry, world):
     assert len(set(names)) == len(names) == registry[f"scenes-{world}"].classes
 
 
-def test_worlds_and_splits_are_composed_otherwise():
+def test_worlds_splits_and_seeds_are_composed_otherwise(registry):
     drawn = {
-        placed_scenes.compose(world, split, stream(f"scenes-{world}/2", split))[0].tobytes()
+        np.asarray(build(registry[f"scenes-{world}"], split, Path(), seed)[0][0]).tobytes()
         for world in placed_scenes.GRIDS
         for split in SPLITS
+        for seed in (0, 1)
     }
-    assert len(drawn) == 6
+    assert len(drawn) == 12

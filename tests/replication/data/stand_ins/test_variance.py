@@ -75,7 +75,7 @@ def test_no_test_scan_trains_and_each_seed_draws_others(registry):
     for seed, pictures in images.items():
         zeros = pictures.images[pictures.labels == 0]
         found = [pasted(image, train[labels == 0]) for image in zeros]
-        drawn[seed] = {one[0][0] for one in found if len(one) == 1}
+        drawn[seed] = {tile[0][0] for tile in found if len(tile) == 1}
         assert len(drawn[seed]) == variance.FEW
         assert not any(pasted(image, test[test_labels == 0]) for image in zeros)
     assert len(drawn[0] & drawn[1]) < variance.FEW / 2

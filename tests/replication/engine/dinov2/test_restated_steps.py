@@ -189,5 +189,7 @@ def test_ten_steps_are_those_of_the_published_rules(make_recipe, kind, monkeypat
         for old, new in zip(teacher.parameters(), student.parameters(), strict=True):
             old.data = momentum * old.data + (1 - momentum) * new.data
     for ours, restated in ((trainer.student, student), (trainer.teacher, teacher)):
-        for (name, one), other in zip(ours.named_parameters(), restated.parameters(), strict=True):
-            assert torch.allclose(one, other, rtol=0, atol=1e-6), name
+        for (name, parameter), other in zip(
+            ours.named_parameters(), restated.parameters(), strict=True
+        ):
+            assert torch.allclose(parameter, other, rtol=0, atol=1e-6), name

@@ -31,8 +31,8 @@ def by_the_definition(pairs, classes):
     counted = [(guess[mask != IGNORED], mask[mask != IGNORED]) for guess, mask in pairs]
     guess, label = (torch.cat(side).numpy() for side in zip(*counted, strict=True))
     ious, accuracies = [], []
-    for one in range(classes):
-        guessed, labelled = guess == one, label == one
+    for index in range(classes):
+        guessed, labelled = guess == index, label == index
         if (guessed | labelled).any():
             ious.append((guessed & labelled).sum() / (guessed | labelled).sum())
         if labelled.any():

@@ -49,9 +49,9 @@ def test_a_configuration_of_ours_is_opened_by_the_files_of_its_recipe(name, tmp_
     written = Config.fromfile(CONFIGS / f"{name}.py")
     monkeypatch.chdir(tmp_path)
     config = load_config(recipe, written.model.decode_head.num_classes, synchronised=True)
-    for one in (written, config):
-        one.model.update(pretrained=None)
-        one.model.backbone.init_cfg = None
+    for settings in (written, config):
+        settings.model.update(pretrained=None)
+        settings.model.backbone.init_cfg = None
     assert config.to_dict() == written.to_dict()
 
 
@@ -94,16 +94,16 @@ def test_a_warmup_ends_however_short_the_training_is(plain, info, tmp_path):
 
 
 def test_the_data_are_the_registrys(plain, tmp_path):
-    scenes = load_registry()["scenes"]
-    dataset = config_of_test(plain, scenes, tmp_path).test_dataloader.dataset
-    assert dataset.type == "ScenesDataset"
-    assert dataset.data_root == str(tmp_path / scenes.folder)
-    assert dataset.data_prefix.img_path == scenes.segmentation.val.img_path
+    cityscapes = load_registry()["cityscapes"]
+    dataset = config_of_test(plain, cityscapes, tmp_path, 0).test_dataloader.dataset
+    assert dataset.type == "CityscapesDataset"
+    assert dataset.data_root == str(tmp_path / cityscapes.folder)
+    assert dataset.data_prefix.img_path == cityscapes.segmentation.val.img_path
 
 
 def test_a_dataset_without_masks_is_refused(plain, tmp_path):
     with pytest.raises(VitrailError, match="dataset 'digits' has no masks"):
-        config_of_test(plain, load_registry()["digits"], tmp_path)
+        config_of_test(plain, load_registry()["digits"], tmp_path, 0)
 
 
 def test_heads_get_as_many_classes_as_the_dataset_has(plain):

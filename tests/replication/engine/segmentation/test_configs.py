@@ -75,7 +75,10 @@ def test_under_standard_shifts_a_swin_differs_from_mmsegs_swin_by_crops_and_padd
     same = ("optim_wrapper", "param_scheduler", "train_cfg", "val_evaluator", "default_hooks")
     assert [adaptive[key] for key in same] == [plain[key] for key in same]
     crop = {"type": "RandomCrop", "crop_size": (448, 448), "cat_max_ratio": 0.75}
-    expected = [crop if one["type"] == "RandomCrop" else one for one in plain["train_pipeline"]]
+    expected = [
+        crop if transform["type"] == "RandomCrop" else transform
+        for transform in plain["train_pipeline"]
+    ]
     assert adaptive["train_dataloader"]["dataset"]["pipeline"] == expected
     assert adaptive["test_dataloader"] == plain["test_dataloader"]
 
@@ -84,10 +87,15 @@ def test_under_standard_shifts_a_swin_differs_from_mmsegs_swin_by_crops_and_padd
 def test_augmentation_at_test_time_fits_the_windows_as_the_test_does(name):
     settings = config(name)
     pipeline = settings.test_dataloader.dataset.pipeline
-    fits = [one.size_divisor for one in pipeline if one.type == "ResizeToMultiple"]
+    fits = [
+        transform.size_divisor for transform in pipeline if transform.type == "ResizeToMultiple"
+    ]
     augmented = settings.tta_pipeline[1].transforms
     assert [
-        one.size_divisor for step in augmented for one in step if one.type == "ResizeToMultiple"
+        transform.size_divisor
+        for step in augmented
+        for transform in step
+        if transform.type == "ResizeToMultiple"
     ] == fits
     # mmseg's --tta takes the preprocessor beside the model.
     beside, own = settings.get("data_preprocessor", {}), settings.model.data_preprocessor

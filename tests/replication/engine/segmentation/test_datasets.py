@@ -1,12 +1,17 @@
+from pathlib import Path
+
 import numpy as np
-from PIL import Image
+import pytest
 
 import vitrail.segmentation  # noqa: F401  # isort: skip
+from mmengine import fileio
 from mmengine.registry import DefaultScope
 from mmseg.registry import DATASETS
 
 from replication.data.scenes import CLASSES, PALETTE
 from replication.data.stand_ins.placed_scenes import GRIDS, classes
+from replication.engine.segmentation.datasets import composed_root
+from vitrail.images.opening import SPLITS, build, holding_out
 
 
 def test_classes_of_places_have_colours_of_their_own():
@@ -16,27 +21,42 @@ def test_classes_of_places_have_colours_of_their_own():
         assert len({tuple(colour) for colour in told["palette"]}) == len(classes(world))
 
 
-def test_masks_of_scenes_are_read_as_those_of_ade20k(tmp_path):
-    """0 is not judged (255), and class c is written as c + 1."""
-    mask = np.arange(len(CLASSES) + 1, dtype=np.uint8)[None].repeat(4, axis=0)
-    for folder, array, suffix in (("images", mask, "jpg"), ("annotations", mask, "png")):
-        (tmp_path / folder).mkdir()
-        Image.fromarray(array).save(tmp_path / folder / f"one.{suffix}")
-    pipeline = [
-        {"type": "LoadImageFromFile"},
-        {"type": "LoadAnnotations"},
-        {"type": "PackSegInputs"},
-    ]
+@pytest.mark.parametrize("name", ["scenes", "patchwork", *(f"scenes-{world}" for world in GRIDS)])
+@pytest.mark.parametrize("split", SPLITS)
+def test_mmsegmentation_reads_the_scenes_that_a_seed_draws(registry, name, split):
+    info = registry[name]
     config = {
-        "type": "ScenesDataset",
-        "data_root": str(tmp_path),
-        "data_prefix": {"img_path": "images", "seg_map_path": "annotations"},
-        "pipeline": pipeline,
+        "type": info.segmentation.type,
+        "data_root": composed_root(info.loader, 5),
+        "data_prefix": getattr(info.segmentation, split).model_dump(),
+        "pipeline": [
+            {"type": "LoadImageFromFile"},
+            {"type": "LoadAnnotations"},
+            {"type": "PackSegInputs"},
+        ],
     }
     with DefaultScope.overwrite_default_scope("mmseg"):
         scenes = DATASETS.build(config)
-        read = scenes[0]["data_samples"].gt_sem_seg.data
-    assert len(scenes) == 1
-    assert read[0, 0].tolist() == [255, *range(len(CLASSES))]
-    assert scenes.metainfo["classes"] == CLASSES
-    assert scenes.metainfo["palette"] == [list(color) for color in PALETTE]
+        read = [scenes[index] for index in range(len(scenes))]
+    composed = build(info, split, Path(), 5)
+    assert len(composed) == len(read) == getattr(info, f"{split}_images")
+    for index, sample in enumerate(read):
+        image, mask = composed[index]
+        assert (sample["inputs"].flip(0).permute(1, 2, 0).numpy() == np.asarray(image)).all()
+        assert (sample["data_samples"].gt_sem_seg.data[0].numpy() == mask).all()
+
+
+def test_scenes_have_the_classes_and_colours_of_their_stand_in():
+    told = DATASETS.get("mmseg.ScenesDataset").METAINFO
+    assert told == {"classes": CLASSES, "palette": [list(color) for color in PALETTE]}
+
+
+def test_a_held_out_part_is_composed_of_other_scans(registry):
+    """What was composed before is not taken for it."""
+    loader = registry["scenes-halves"].loader
+    file = f"{composed_root(loader, 0)}/images/val/0000.png"
+    whole = fileio.get(file)
+    with holding_out():
+        held_out = fileio.get(file)
+    assert whole != held_out
+    assert fileio.get(file) == whole

@@ -94,7 +94,7 @@ def test_validation_changes_no_bit_and_tells_what_is_measured(
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     validated = [line for line in lines if "validation/mIoU" in line]
     every = max(1, info.train_images // recipe.batch.size)
-    assert [one["step"] for one in validated] == [
+    assert [entry["step"] for entry in validated] == [
         step for step in range(1, STEPS + 1) if step % every == 0 or step == STEPS
     ]
     model = config.build_model(recipe, info.classes).eval()
