@@ -30,7 +30,7 @@ def test_every_package_is_pinned_with_hashes(root, lock):
     for version, hashes in packages(root, lock).values():
         assert re.fullmatch(r"[\w.]+", version)  # no "+cpu": both builds of torch satisfy the pin
         assert hashes
-        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes)
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", digest) for digest in hashes)
 
 
 @pytest.mark.parametrize("name", ["requirements", "test", "docs"])

@@ -1,4 +1,4 @@
-"""What the README tells a reader to type runs."""
+"""What README and the pages of docs/ tell a reader to type runs."""
 
 import re
 import subprocess
@@ -10,6 +10,7 @@ import yaml
 from replication.data.miniature import write_miniature
 from replication.engine.model import save_weights
 from replication.plan.catalog import load_catalog
+from tests.conftest import ROOT
 from vitrail.dinov2.network import build_model
 
 CHECKS = {
@@ -49,8 +50,16 @@ torch.testing.assert_close(shifted, logits.roll((7, 30), (2, 3)))
 """
 
 
-def snippets(root):
-    return re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "FINDINGS.md",
+    *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+]
+
+
+def snippets(root, page="docs/library.md"):
+    return re.findall(r"```python\n(.*?)```", (root / page).read_text(), re.DOTALL)
 
 
 def run(code, folder):
@@ -105,8 +114,15 @@ def test_every_snippet_is_checked(root):
     assert len(snippets(root)) == len(CHECKS) + 2
 
 
-def test_every_target_of_the_readme_exists(root):
-    named = set(re.findall(r"snakemake (\w+)", (root / "README.md").read_text())) - {"TARGET"}
+def test_the_readme_shows_snippets_of_the_librarys_page(root):
+    assert snippets(root, "README.md")
+    assert {*snippets(root, "README.md")} <= {*snippets(root)}
+
+
+def test_every_target_that_a_page_names_exists(root):
+    pages = ["README.md", "docs/reproduce.md", "docs/cluster.md"]
+    text = "".join((root / page).read_text() for page in pages)
+    named = set(re.findall(r"^    snakemake (\w+)", text, re.MULTILINE))
     assert {"variance_table5", "shift", "table1"} <= named
     assert named <= set(load_catalog(root).targets)
 
@@ -114,15 +130,19 @@ def test_every_target_of_the_readme_exists(root):
 def test_every_scale_is_in_the_table_of_scales(root):
     from replication.plan.settings import known_scales
 
-    table = (root / "README.md").read_text().split("## Scales")[1].split("\n## ")[0]
+    table = (root / "docs" / "reproduce.md").read_text().split("## Scales")[1].split("\n## ")[0]
     assert set(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)) == set(known_scales(root))
 
 
-def test_every_linked_file_exists(root):
-    for page in ("README.md", "CONTRIBUTING.md", "FINDINGS.md"):
-        links = re.findall(r"\]\((?!http)([^)#]+)\)", (root / page).read_text())
-        assert links
-        assert [link for link in links if not (root / link).exists()] == []
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_linked_file_exists(root, page):
+    links = re.findall(r"\]\((?!http)([^)#]+)[^)]*\)", (root / page).read_text())
+    assert [link for link in links if not (root / page).parent.joinpath(link).exists()] == []
+
+
+def test_the_readme_is_read_in_a_few_minutes(root):
+    text = re.sub(r"<!--.*?-->", "", (root / "README.md").read_text())
+    assert len(text.split()) < 1200
 
 
 def test_what_reproduce_is_said_to_end_with_is_what_is_published(root):

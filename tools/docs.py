@@ -10,7 +10,6 @@ where a page is not what registry, code and scales say.
 from __future__ import annotations
 
 import inspect
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,24 +120,19 @@ def stand_ins_page(catalog: Catalog) -> str:
 
 
 def description(info: DatasetInfo) -> str:
-    """What the code says of the function that opens a dataset, or of the module that makes it."""
-    function: Any = import_function(info.prepare or info.loader, "configs/datasets.yaml")
-    function = getattr(function, "func", function)  # of a partial
-    return inspect.getdoc(inspect.getmodule(function) if info.prepare else function) or ""
+    """What the code says of the function that opens a dataset."""
+    return inspect.getdoc(import_function(info.loader, "configs/datasets.yaml")) or ""
 
 
 def samples(info: DatasetInfo) -> Iterator[Image.Image]:
     """The first test image of each class, as far as eight go; masks are left out."""
-    with tempfile.TemporaryDirectory() as folder:
-        (root := Path(folder) / info.folder).mkdir(exist_ok=True)
-        if info.prepare:
-            import_function(info.prepare, "configs/datasets.yaml")(info, root, root)
-        images: Any = build(info, "val", Path(folder))
-        labels = [label for _, label in images if isinstance(label, int)]
-        first = [labels.index(label) for label in sorted(set(labels))]
-        order = dict.fromkeys([*first, *range(len(images))])
-        for index in [*order][:SAMPLES]:
-            yield images[index][0].convert("RGB")
+    images: Any = build(info, "val", Path())
+    pairs = [images[index] for index in range(len(images))]
+    labels = [label for _, label in pairs if isinstance(label, int)]
+    first = [labels.index(label) for label in sorted(set(labels))]
+    order = dict.fromkeys([*first, *range(len(pairs))])
+    for index in [*order][:SAMPLES]:
+        yield pairs[index][0].convert("RGB")
 
 
 def picture(info: DatasetInfo) -> Image.Image:

@@ -34,8 +34,8 @@ def unpack(seeds: str) -> np.ndarray:
         VitrailError: it is something else.
     """
     try:
-        packed = [zlib.decompress(base64.b64decode(one)) for one in seeds.split(" ")]
-        return np.stack([np.frombuffer(one, np.int8) for one in packed])
+        packed = [zlib.decompress(base64.b64decode(seed)) for seed in seeds.split(" ")]
+        return np.stack([np.frombuffer(scores, np.int8) for scores in packed])
     except (binascii.Error, zlib.error, ValueError) as error:
         raise VitrailError(
             f"scores by image are damaged ({error}); delete the measurement and the artifact that "

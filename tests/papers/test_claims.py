@@ -6,7 +6,7 @@ from fnmatch import fnmatch
 import pytest
 
 from replication.plan.catalog import load_catalog
-from replication.plan.claims import EVERY_ROW, Place
+from replication.plan.claims import EVERY_ROW, Operand
 from replication.plan.paper import read_reference
 
 PAPERS = ["octic", "position", "shift", "variance"]
@@ -28,7 +28,9 @@ def test_the_paper_keeps_its_own_claims(full):
     for claim in full.claims:
         left, right = (printed(full, side) for side in (claim.left, claim.right))
         known = isinstance(left, float) and isinstance(right, float)
-        if not known or any(fnmatch(claim.id, one) for one in NOT_PRINTED.get(full.name, [])):
+        if not known or any(
+            fnmatch(claim.id, pattern) for pattern in NOT_PRINTED.get(full.name, [])
+        ):
             continue
         gap = {"above": left - right, "below": right - left, "equal": -abs(left - right)}
         if claim.relation in ("above", "below"):
@@ -41,7 +43,7 @@ def test_the_paper_keeps_its_own_claims(full):
 
 def printed(paper, side):
     """The printed number of one side; None where a figure or a word is all there is."""
-    if not isinstance(side, Place):
+    if not isinstance(side, Operand):
         return side
     if side.row == EVERY_ROW:
         return None
@@ -70,15 +72,16 @@ def test_what_a_claim_rests_on_is_trained_three_times_at_study_scale(name):
     fewer = {
         claim.id
         for claim in paper.claims
-        for place in claim.places
+        for operand in claim.operands
         for key, measurement in found.items()
-        if place.text(key) is not None and len(measurement.seeds) < 3
+        if operand.text(key) is not None and len(measurement.seeds) < 3
     }
     excused = {
-        rule: [one for one in fewer if fnmatch(one, rule)] for rule in OF_ONE_RUN.get(name, [])
+        rule: [claim for claim in fewer if fnmatch(claim, rule)]
+        for rule in OF_ONE_RUN.get(name, [])
     }
     assert all(excused.values())
-    assert fewer == {one for ones in excused.values() for one in ones}
+    assert fewer == {claim for ones in excused.values() for claim in ones}
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -94,9 +97,9 @@ def test_a_claim_is_of_the_kind_of_its_numbers(name):
     for claim in paper.claims:
         sides = [
             cell
-            for place in claim.places
+            for operand in claim.operands
             for key, cell in cells.items()
-            if place.text(key) is not None
+            if operand.text(key) is not None
         ]
         if all(cell.exact for cell in sides):
             assert claim.kind == "exact", claim.id
@@ -112,12 +115,12 @@ def test_a_claim_is_of_the_kind_of_its_numbers(name):
 def test_a_time_that_a_claim_rests_on_is_taken_five_times(name):
     paper = load_catalog(scale="laptop").paper(name)
     for claim in paper.claims:
-        for place in (claim.left, claim.right):
-            if claim.kind == "timing" and isinstance(place, Place):
-                artifact = paper.artifacts[place.artifact]
+        for operand in (claim.left, claim.right):
+            if claim.kind == "timing" and isinstance(operand, Operand):
+                artifact = paper.artifacts[operand.artifact]
                 cell = next(
                     cell
                     for cell in artifact.cells
-                    if (cell.row, cell.column) == (place.row, place.column)
+                    if (cell.row, cell.column) == (operand.row, operand.column)
                 )
                 assert len(cell.measurement.seeds) >= 5, claim.id

@@ -115,8 +115,8 @@ def test_at_laptop_scale_every_cell_of_a_claim_is_measured(laptop):
         if cell.measurement
     }
     for claim in laptop.claims:
-        for place in claim.places:
-            assert {place.key(dataset) for dataset in DATASETS} <= measured, claim.id
+        for operand in claim.operands:
+            assert {operand.key(dataset) for dataset in DATASETS} <= measured, claim.id
 
 
 def test_nothing_is_built_where_nothing_is_trained():

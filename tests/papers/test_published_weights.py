@@ -65,7 +65,7 @@ def catalog(tmp_path):
         },
         "deit_s_upernet-ade20k": {"model": {"pretrained": url}, "schedule": {"steps": 0}},
     }
-    folders = {f"{one}_root": str(tmp_path / one) for one in ("data", "runs", "results")}
+    folders = {f"{root}_root": str(tmp_path / root) for root in ("data", "runs", "results")}
     settings = load_settings(ROOT, {"scale": "rehearsal", **folders})
     skipped = {"args": {"skipped": [352, 416, 480, 544, 608, 672, 736, 800, 864]}}
     measures = {"rescaling, antialiased": skipped}

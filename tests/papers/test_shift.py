@@ -336,7 +336,7 @@ def test_an_adaptive_model_is_trained_as_its_default(full):
     pairs = [name for name in classifiers(full) if f"a_{name}" in full.recipes]
     assert len(pairs) == 4 * (3 + 2 + 3) + 1  # circular, of CIFAR augmented, standard; real scans
     for name in pairs:
-        plain, adaptive = (full.run(one).recipe for one in (name, f"a_{name}"))
+        plain, adaptive = (full.run(recipe_name).recipe for recipe_name in (name, f"a_{name}"))
         assert adaptive.model.args["selection"] == "paper"
         assert adaptive.model.name.startswith("a_")
         assert adaptive.model_copy(update={"model": plain.model}) == plain
@@ -436,7 +436,7 @@ def test_a_laptop_trains_on_a_stand_in_for_each_data_set_and_levels_all_but_padd
             padded = model in ("cvt_13", "mvitv2_t")
             assert (paper.run(standard) is paper.run(name)) != padded
             if padded:
-                recipes = [paper.run(one).recipe for one in (name, standard)]
+                recipes = [paper.run(recipe_name).recipe for recipe_name in (name, standard)]
                 assert recipes[0] == recipes[1].model_copy(update={"model": recipes[0].model})
     stand_ins = {paper.run(name).recipe.data.dataset for name in names}
     assert stand_ins == {"two-pieces", "piece-on-piece", "piece-to-crop", "digits"}
@@ -448,7 +448,7 @@ def test_a_pair_is_trained_alike_at_a_smaller_scale_too(scale):
     paper = load_catalog(scale=scale).paper("shift")
     for name in classifiers(paper):
         if f"a_{name}" in paper.recipes and not paper.without(f"a_{name}"):
-            plain, adaptive = (paper.run(one).recipe for one in (name, f"a_{name}"))
+            plain, adaptive = (paper.run(recipe_name).recipe for recipe_name in (name, f"a_{name}"))
             alike = adaptive.model_copy(update={"model": plain.model})
             assert alike.with_rate(plain.optimizer.lr) == plain  # each has its own, if searched
             ours, theirs = adaptive.model.args, plain.model.args

@@ -122,7 +122,7 @@ def test_segmenters_are_trained_as_page_7_says(scale):
         optimizer = config.optim_wrapper.optimizer
         assert (optimizer.type, optimizer.weight_decay) == ("AdamW", 0.01)
         assert tuple(optimizer.betas) == (0.9, 0.999)
-        assert [one.type for one in config.param_scheduler] == ["LinearLR", "PolyLR"]
+        assert [scheduler.type for scheduler in config.param_scheduler] == ["LinearLR", "PolyLR"]
         if scale == "full":
             assert optimizer.lr == 6e-5
             assert image_shape(run.recipe) == (3, crop, crop)

@@ -103,15 +103,15 @@ class Correlation:
     constant, by_image, printed = False, None, None
 
     def __init__(self, claim, paper):
-        places = [claim["left"], *claim["correlates_with"]]
+        operands = [claim["left"], *claim["correlates_with"]]
         columns = []
-        for place in places:
-            before, after = place["row"].split("*")
+        for operand in operands:
+            before, after = operand["row"].split("*")
             columns.append(
                 {
                     row.removeprefix(before).removesuffix(after): cell
                     for (artifact, row, column), cell in paper.cells.items()
-                    if (artifact, column) == (place["artifact"], place["column"])
+                    if (artifact, column) == (operand["artifact"], operand["column"])
                     and row.startswith(before)
                     and row.endswith(after)
                 }

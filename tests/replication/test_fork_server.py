@@ -158,7 +158,8 @@ def test_a_module_that_becomes_older_code_counts_as_changed(tmp_path, monkeypatc
 
 def test_an_error_is_one_sentence_and_status_two(address, tmp_path):
     served, alone = (
-        command("run", "missing.json", address=one, cwd=tmp_path) for one in (address, "")
+        command("run", "missing.json", address=own_address, cwd=tmp_path)
+        for own_address in (address, "")
     )
     assert served.wait() == alone.wait() == 2
     sentence = served.stderr.read()

@@ -319,7 +319,10 @@ def test_a_remedy_deletes_what_is_wrong_and_makes_the_record_again(made):
 def test_every_node_of_the_papers_equals_itself_read_back_from_its_file(root, tmp_path, paper):
     catalog = load_catalog(root, scale="laptop", runs_root=str(tmp_path))
     for artifact in catalog.paper(paper).artifacts.values():
-        for path in (catalog.rendering(artifact), *(one.path for one in artifact.measurements)):
+        for path in (
+            catalog.rendering(artifact),
+            *(measurement.path for measurement in artifact.measurements),
+        ):
             node = catalog.node(path)
             again = parse_node(json.loads(json.dumps(node.content())), str(path))
             assert again.plain == node.plain

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from replication.data.arrays import scans
-from replication.data.fetching import fetch
 from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.searches import FLOORS, Trial, setting_of, world_of
 from replication.trials import divided, take_floors, take_trial
@@ -95,14 +94,13 @@ def test_floors_are_of_the_images_that_are_held_out(registry, tmp_path):
     assert score.held_out == pytest.approx(percent, abs=0.9)  # of 8 bits a pixel; 2 of 240 images
 
 
-def test_floors_of_masks_are_judged_on_every_fifth_scene(registry, tmp_path):
+def test_floors_of_masks_are_judged_on_scenes_of_every_fifth_scan(registry, tmp_path):
     info = registry["scenes-quarters"]
-    fetch(info, tmp_path)
-    whole = build(info, "train", tmp_path)
-    images, masks = zip(*(whole[index] for index in range(len(whole))), strict=True)
-    images = [np.asarray(image) / 255 for image in images]
-    kept = [index for index in range(len(whole)) if index % 5]
-    train = [images[index] for index in kept], [masks[index] for index in kept]
+    with holding_out():
+        parts = [build(info, split, tmp_path, 100) for split in SPLITS]
+    pairs = [map(part.__getitem__, range(len(part))) for part in parts]
+    (images, masks), (held_out, right) = (zip(*of_part, strict=True) for of_part in pairs)
+    images, held_out = ([np.asarray(image) / 255 for image in of] for of in (images, held_out))
     found = take_floors(info, 100, tmp_path)
     scores = {trial.recipe.removeprefix(FLOORS): score.held_out for trial, score in found.items()}
-    assert scores == pytest.approx(mask_floors(*train, images[::5], masks[::5]))
+    assert scores == pytest.approx(mask_floors(images, masks, held_out, right))

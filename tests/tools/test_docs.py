@@ -35,8 +35,10 @@ def test_every_page_of_the_site_exists():
     entries = re.findall(r"(?m)^/(.+)$", (ROOT / "docs" / "index.md").read_text())
     made = {"docs/api/modules"}  # by Sphinx, of the docstrings
     assert made < {*entries}
-    assert [one for one in entries if not (ROOT / f"{one}.md").is_file()] == [*made]
+    assert [entry for entry in entries if not (ROOT / f"{entry}.md").is_file()] == [*made]
     shown = re.findall(r"{literalinclude} /(.+)", (ROOT / "docs" / "examples.md").read_text())
-    assert sorted(shown) == sorted(f"examples/{one.name}" for one in ROOT.glob("examples/*.py"))
-    equations = {f"docs/equations/{one.stem}" for one in ROOT.glob("docs/equations/*.md")}
-    assert equations == {one for one in entries if one.startswith("docs/equations/")}
+    assert sorted(shown) == sorted(
+        f"examples/{example.name}" for example in ROOT.glob("examples/*.py")
+    )
+    equations = {f"docs/equations/{page.stem}" for page in ROOT.glob("docs/equations/*.md")}
+    assert equations == {entry for entry in entries if entry.startswith("docs/equations/")}

@@ -31,10 +31,14 @@ LAST = {"shift": (26, (27, 68)), "octic": (17,), "position": (13,), "variance": 
 
 @pytest.mark.parametrize(
     ("paper", "item"),
-    [pytest.param(name, one, id=f"{name}, {one.name}") for name in PAPERS for one in ITEMS[name]],
+    [
+        pytest.param(name, item, id=f"{name}, {item.name}")
+        for name in PAPERS
+        for item in ITEMS[name]
+    ],
 )
 def test_an_item_has_code_and_a_test_or_says_why_not(paper, item):
-    places = [place for one in names(item.name) for place in FOUND.get((paper, one), ())]
+    places = [place for name in names(item.name) for place in FOUND.get((paper, name), ())]
     kinds = {place.is_test for place in places}
     assert kinds == {True, False} or item.note, f"{paper}, {item.name}: cite it in a docstring"
 
@@ -49,16 +53,16 @@ def test_no_equation_is_left_out(paper):
 
 
 def test_only_what_there_is_is_cited():
-    known = {(paper, one) for paper in PAPERS for i in ITEMS[paper] for one in names(i.name)}
-    assert {one: FOUND[one] for one in FOUND if one not in known} == {}
+    known = {(paper, name) for paper in PAPERS for i in ITEMS[paper] for name in names(i.name)}
+    assert {name: FOUND[name] for name in FOUND if name not in known} == {}
 
 
 def test_an_equation_is_cited_with_its_paper():
-    """Another paper's is called "equation (2)"."""
+    """The first of a docstring names it; another paper's is called "equation (2)"."""
     for path in sorted((ROOT / SOURCES).rglob("*.py")):
         for symbol, text in docstrings(path):
-            rest = citation(PAPERS).sub("", " ".join(text.split()))
-            assert not re.search(r"\bEqs?\. ", rest), f"{path}: {symbol}"
+            before = citation(PAPERS).split(" ".join(text.split()), maxsplit=1)[0]
+            assert not re.search(r"\bEqs?\. ", before), f"{path}: {symbol}"
 
 
 @pytest.mark.parametrize("path", PAGES)

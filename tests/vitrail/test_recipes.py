@@ -91,7 +91,8 @@ def test_a_model_is_made_as_of_a_recipe(recipe, rule):
     images = torch.zeros(1, *factory.image_shape(plain))
     assert torch.equal(made[0].eval()(images), made[1].eval()(images))
     rates = [
-        [one.drop_prob for one in model.modules() if hasattr(one, "drop_prob")] for model in made
+        [layer.drop_prob for layer in model.modules() if hasattr(layer, "drop_prob")]
+        for model in made
     ]
     assert rates[0] == rates[1]
     assert (len({*rates[1]}) == 1) == (rule == "constant")

@@ -191,22 +191,22 @@ def altered_here(catalog: Catalog) -> Iterator[str]:
 
 def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[Compared]:
     """Set an artifact's cells here beside the published ones; cells in neither are left out."""
-    before = _by_place(cells_of(artifact, published))
-    after = _by_place(cells_of(artifact, catalog.results))
+    before = _by_key(cells_of(artifact, published))
+    after = _by_key(cells_of(artifact, catalog.results))
     declared = {(cell.row, cell.column): cell for cell in catalog.rendering_node(artifact).cells}
     nothing = Side(math.nan, math.nan, 0)
-    for place in before | after:
-        old, new = before.get(place, nothing), after.get(place, nothing)
+    for key in before | after:
+        old, new = before.get(key, nothing), after.get(key, nothing)
         if math.isnan(old.value) and math.isnan(new.value):
             continue
-        cell = declared.get(place)
+        cell = declared.get(key)
         shown = (cell.measurement, cell.key) if cell and cell.measurement else None
         allowed = _allowed(old, new, cell)
         yield Compared(
             artifact=artifact.target,
-            row=place[0],
-            column=place[1],
-            evidence=shown or (artifact.paper, artifact.name, *place),
+            row=key[0],
+            column=key[1],
+            evidence=shown or (artifact.paper, artifact.name, *key),
             exact=cell is not None and cell.exact,
             published=old.value,
             ours=new.value,
@@ -215,7 +215,7 @@ def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[C
         )
 
 
-def _by_place(cells: pd.DataFrame) -> dict[tuple[str, str], Side]:
+def _by_key(cells: pd.DataFrame) -> dict[tuple[str, str], Side]:
     columns = (cells[name] for name in ("row", "column", "measured", "std", "n_seeds"))
     return {
         (str(row), str(column)): Side(float(measured), float(std), int(n_seeds))

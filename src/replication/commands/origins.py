@@ -64,8 +64,8 @@ def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell
         raise VitrailError(f"'{target}' has no cells; name a table or figure that has")
     at_row = _labelled(f"{target}: row", row, spec.rows)
     at_column = _labelled(f"{target}: column", column, spec.columns)
-    place = (at_row.full_label, at_column.full_label)
-    cell = next(cell for cell in artifact.cells if (cell.row, cell.column) == place)
+    key = (at_row.full_label, at_column.full_label)
+    cell = next(cell for cell in artifact.cells if (cell.row, cell.column) == key)
     recipe = spec.cell_at(at_row, at_column, f"{paper.artifacts_path}, {artifact.name}").recipe
     return NamedCell(artifact, cell, recipe if cell.measurement else None)
 
@@ -146,12 +146,13 @@ def _claims(named: NamedCell, catalog: Catalog) -> list[dict[str, Any]]:
 def _uses(claim: Claim, named: NamedCell, artifacts: Mapping[str, Artifact]) -> bool:
     """Whether a claim is judged on a cell; one on every row leaves out those of one side only."""
     key = (named.artifact.name, named.cell.row, named.cell.column)
-    texts = [text for place in claim.places if (text := place.text(key)) is not None]
+    texts = [text for operand in claim.operands if (text := operand.text(key)) is not None]
     return any(
         all(
-            place.artifact in artifacts and place.key(text)[1] in artifacts[place.artifact].rows
-            for place in claim.places
-            if EVERY_ROW in place.row
+            operand.artifact in artifacts
+            and operand.key(text)[1] in artifacts[operand.artifact].rows
+            for operand in claim.operands
+            if EVERY_ROW in operand.row
         )
         for text in texts
     )

@@ -107,7 +107,11 @@ def read_published(folder: Path) -> dict[Path, Record]:
                 raise VitrailError(
                     f"cannot read {path}, line {number} ({error}); restore it with git checkout"
                 ) from None
-            record = parse_record(content, f"{path}, line {number}", "restore it with git checkout")
+            remedy = (
+                "restore it with git checkout, or where another version of the program wrote it, "
+                f"publish again: vitrail publish --scale {path.parents[1].name} --prune"
+            )
+            record = parse_record(content, f"{path}, line {number}", remedy)
             records[record.node.output] = record
     return records
 

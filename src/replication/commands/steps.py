@@ -19,7 +19,7 @@ from vitrail.errors import exit_on_error
 from vitrail.files import sha256, write_atomically
 
 if TYPE_CHECKING:
-    from replication.plan.nodes import TrainingNode
+    from replication.plan.nodes import AnyNode, TrainingNode
 
 
 @command(hidden=True)
@@ -33,36 +33,47 @@ def run(
 ) -> None:
     """Do what a node says (train, measure, render or report), and write its record.
 
+    It exits with 2 for what the user can put right, with 69 where this machine lacks what it needs
+    (a CUDA device, a disk that answers), with 75 while another process trains the same run.
+
     \b
     vitrail run runs/shift/cvt_13-cifar10-circular-0a1b2c3d/nodes/laptop/trained-0-1-2.json
     """
+    from replication.failures import explained
     from replication.ledger import complete
-    from replication.plan.nodes import MeasurementNode, RenderingNode, TrainingNode, read_node
+    from replication.plan.nodes import read_node
 
-    wanted = read_node(node)
-    if isinstance(wanted, TrainingNode):
-        outcome = train(wanted)
-        if int(os.environ.get("RANK", "0")):
-            return
-    elif isinstance(wanted, MeasurementNode):
+    with explained():
+        wanted = read_node(node)
+    with explained(wanted):
+        outcome = work(wanted)
+        if os.environ.get("RANK", "0") == "0":
+            complete(wanted, outcome)
+
+
+def work(node: AnyNode) -> dict[str, Any]:
+    """Do what a node says; return its outcome."""
+    from replication.plan.nodes import MeasurementNode, RenderingNode, TrainingNode
+
+    if isinstance(node, TrainingNode):
+        return train(node)
+    if isinstance(node, MeasurementNode):
         from replication.taking import take
 
-        outcome = take(wanted)
-    elif isinstance(wanted, RenderingNode):
+        return take(node)
+    if isinstance(node, RenderingNode):
         from replication.evidence.tables import read_measured, render
 
-        measured = read_measured(wanted)
-        files = render(wanted, wanted.output.parent, measured)
-        outcome = {
+        measured = read_measured(node)
+        files = render(node, node.output.parent, measured)
+        return {
             "inputs": {str(path): values["sha256"] for path, values in measured.items()},
             "outputs": {file.name: sha256(file) for file in files},
         }
-    else:
-        from replication.evidence.page import write_report
+    from replication.evidence.page import write_report
 
-        write_report(wanted)
-        outcome = {"outputs": {file.name: sha256(file) for file in wanted.files}}
-    complete(wanted, outcome)
+    write_report(node)
+    return {"outputs": {file.name: sha256(file) for file in node.files}}
 
 
 def train(node: TrainingNode) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from replication.evidence.comparison import (
     mean_of_pairs,
 )
 from replication.evidence.gates import closed, printed_effect
-from replication.plan.claims import EVERY_ROW, Claim, Key, Place
+from replication.plan.claims import EVERY_ROW, Claim, Key, Operand
 from replication.plan.recipe import short_hash
 from vitrail.scores import unpack
 
@@ -54,6 +54,7 @@ COLUMNS = [
     *("stand_in", "of_hardware", "registration", "evidence", "detail"),
 ]
 
+ACCURACY = "top-1 accuracy"  # what searches judge by, too
 FEWEST_POINTS = 3  # of which a rank correlation is taken
 
 COMMON = {"id", "kind", "headline", "statement", "source", "relation", "margin"}
@@ -84,6 +85,7 @@ class Side(NamedTuple):
     printed: Printed | None = None
     unit: str = ""
     of: tuple[Side, ...] = ()
+    metric: str = ""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -111,7 +113,7 @@ def evaluate(
     that a cell is not the paper's own, `of_hardware` that one is a time or memory; `evidence` is
     the same for claims on the same numbers; `p` and `q` are known of empirical claims.
     """
-    measured, cells = _by_place(tables), _declared(artifacts)
+    measured, cells = _by_cell(tables), _declared(artifacts)
     judged = [
         {
             **_evaluate(claim, measured, cells, standings),
@@ -148,7 +150,7 @@ def sides_of(
     claims: Sequence[Claim], tables: Tables, artifacts: Mapping[str, RenderingNode]
 ) -> dict[str, dict[str, tuple[Side, Side]]]:
     """Both sides of each claim by its id, in every row of which they are measured."""
-    measured, cells = _by_place(tables), _declared(artifacts)
+    measured, cells = _by_cell(tables), _declared(artifacts)
     return {
         claim.id: {
             row: (left, right)
@@ -159,7 +161,7 @@ def sides_of(
     }
 
 
-def _by_place(tables: Tables) -> dict[Key, dict[Any, Any]]:
+def _by_cell(tables: Tables) -> dict[Key, dict[Any, Any]]:
     return {
         (name, cell["row"], cell["column"]): cell
         for name, table in tables.items()
@@ -186,7 +188,7 @@ def _evaluate(
     found = {row: (left, right) for row, (left, right) in sides.items() if left and right}
     missing = [row for row in sides if row not in found]
     if not found:
-        detail = f"Not run: {', '.join(missing) or claim.places[0].artifact}."
+        detail = f"Not run: {', '.join(missing) or claim.operands[0].artifact}."
         flags = {"stand_in": False, "of_hardware": False}
         return {**common, "status": "not run", "detail": detail, **flags}
     gates = {row: _gate(claim, pair, standings) for row, pair in found.items()}
@@ -202,6 +204,7 @@ def _evaluate(
     decides = f"Of {len(tested)} rows, {worst} decides: " if _of_rows(claim) else ""
     left_out = f" Not run: {', '.join(missing)}." if missing else ""
     left_out += _too_wide(claim, left, right) if not gates[worst] else ""
+    left_out += _at_each_rate(left, right, standings or {})
     of_rows = {row: gate for row, gate in gates.items() if gate}
     if gates[worst]:
         left_out += f" Not tested: {gates[worst]}."
@@ -210,8 +213,9 @@ def _evaluate(
     used = [
         cell
         for key, cell in cells.items()
-        for place in claim.places
-        if (known_as := place.text(key)) is not None and (known_as in tested or not _of_rows(claim))
+        for operand in claim.operands
+        if (known_as := operand.text(key)) is not None
+        and (known_as in tested or not _of_rows(claim))
     ]
     return {
         **common,
@@ -244,7 +248,7 @@ def _registration(
     hashes = {
         found["recipe_hash"]
         for key, found in measured.items()
-        if any(place.text(key) is not None for place in claim.places)
+        if any(operand.text(key) is not None for operand in claim.operands)
     }
     begun = (started.get(digest, "") for digest in hashes if digest)
     return "confirmatory" if all(time < start for start in begun) else "exploratory"
@@ -252,7 +256,7 @@ def _registration(
 
 def _of_rows(claim: Claim) -> bool:
     """Whether the claim is one of every row, of which the worst decides."""
-    return not claim.correlates_with and any(EVERY_ROW in place.row for place in claim.places)
+    return not claim.correlates_with and any(EVERY_ROW in operand.row for operand in claim.operands)
 
 
 def _sides(
@@ -263,7 +267,7 @@ def _sides(
     if claim.correlates_with:
         correlation = _correlation((left, *claim.correlates_with), measured, cells)
         return {left.row: (correlation, _side(right, "", measured, cells))}
-    every = [place for place in claim.places if EVERY_ROW in place.row]
+    every = [operand for operand in claim.operands if EVERY_ROW in operand.row]
     texts = _texts(every, measured) if every else [left.row]
     return {
         text: (_side(left, text, measured, cells), _side(right, text, measured, cells))
@@ -271,28 +275,30 @@ def _sides(
     }
 
 
-def _texts(places: Sequence[Place], measured: Measured) -> list[str]:
-    """The texts for "*" with which each of the places has a measured cell."""
-    of_places = [
-        [text for key in measured if (text := place.text(key)) is not None] for place in places
+def _texts(operands: Sequence[Operand], measured: Measured) -> list[str]:
+    """The texts for "*" with which each of the operands has a measured cell."""
+    of_operands = [
+        [text for key in measured if (text := operand.text(key)) is not None]
+        for operand in operands
     ]
-    return [text for text in of_places[0] if all(text in texts for texts in of_places)]
+    return [text for text in of_operands[0] if all(text in texts for texts in of_operands)]
 
 
 def _correlation(
-    places: Sequence[Place], measured: Measured, cells: Mapping[Key, ShownCell]
+    operands: Sequence[Operand], measured: Measured, cells: Mapping[Key, ShownCell]
 ) -> Side | None:
     """Rank correlations of the first with the difference of the two others, under each seed.
 
     None where cells were not run, or too few to rank. A seed is one repetition of everything,
     whether or not it draws the images.
     """
-    keys = [[place.key(text) for place in places] for text in _texts(places, measured)]
+    texts = _texts(operands, measured)
+    keys = [[operand.key(text) for operand in operands] for text in texts]
     sides = [
         side
-        for text in _texts(places, measured)
-        for place in places
-        if (side := _side(place, text, measured, cells))
+        for text in texts
+        for operand in operands
+        if (side := _side(operand, text, measured, cells))
     ]
     numbers = [[_by_seed(measured[key]) for key in of_text] for of_text in keys]
     seeds = {len(of_cell) for of_text in numbers for of_cell in of_text}
@@ -315,24 +321,23 @@ def _by_seed(cell: Mapping[Any, Any]) -> list[float]:
     return [float(part) for part in cell["by_seed"].split()] or [cell["measured"]]
 
 
-def _spearman(one: np.ndarray, other: np.ndarray) -> float:
+def _spearman(left: np.ndarray, right: np.ndarray) -> float:
     """Spearman's rank correlation of two lists; that of a constant one is 0."""
-    ranks = pd.DataFrame({"one": one, "other": other}).rank()
-    known = float(ranks["one"].corr(ranks["other"]))
-    return 0.0 if math.isnan(known) else known
+    known = pd.Series(left).corr(pd.Series(right), method="spearman")
+    return 0.0 if math.isnan(known) else float(known)
 
 
 def _side(
-    place: Place | float, row: str, measured: Measured, cells: Mapping[Key, ShownCell]
+    operand: Operand | float, row: str, measured: Measured, cells: Mapping[Key, ShownCell]
 ) -> Side | None:
     """One side of a claim in a row; None where the cell was not run."""
-    if not isinstance(place, Place):
-        return Side(place, std=0.0, n_seeds=1, scores=np.zeros((1, 1)))
-    found = measured.get(place.key(row))
+    if not isinstance(operand, Operand):
+        return Side(operand, std=0.0, n_seeds=1, scores=np.zeros((1, 1)))
+    found = measured.get(operand.key(row))
     if found is None or math.isnan(found["measured"]):
         return None
     scores = unpack(found["by_image"]) if found["by_image"] else None
-    shown = cells.get(place.key(row))
+    shown = cells.get(operand.key(row))
     trained = (found["recipe_hash"], found["dataset"], found["metric"])
     untrained = (found["measurement"], shown.key if shown else "")
     number = " ".join(map(str, trained if found["recipe_hash"] else untrained))
@@ -348,6 +353,7 @@ def _side(
         found["recipe_hash"] or "",
         shown.printed if shown else None,
         found["unit"],
+        metric=found["metric"],
     )
 
 
@@ -369,6 +375,17 @@ def _too_wide(claim: Claim, left: Side, right: Side) -> str:
     if known.half_width <= 2 * abs(effect[0]):
         return ""
     return f" Too wide to see twice the printed effect, {effect[0]:+.3g}."
+
+
+def _at_each_rate(left: Side, right: Side, standings: Standings) -> str:
+    """How a difference in accuracy of two searched models depends on the learning rate."""
+    models = [standings.get(side.recipe_hash) for side in (left, right)]
+    known = [model for model in models if model and left.metric == right.metric == ACCURACY]
+    if len(known) < 2 or known[0].searched == known[1].searched:
+        return ""
+    ours, theirs = (model.rates for model in known)
+    gaps = [f"{ours[rate] - theirs[rate]:+.1f} at {rate:g}" for rate in ours if rate in theirs]
+    return f" Held-out difference at each learning rate searched: {', '.join(gaps)}."
 
 
 def _numbers(sides: tuple[Side, Side]) -> list[Any]:

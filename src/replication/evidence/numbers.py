@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 NOT_RUN = "—"
 MARKS = {"not_comparable": "†", "outside": "‡"}
 NOTES = {
-    "measured": (
-        "Upright: measured here, the mean over seeds (± sample standard deviation). "
-        "Italic, under it: printed in the paper ({source})."
-    ),
+    "measured": "Upright: measured here, the mean over seeds (± sample standard deviation).",
     "copies": "= The number of another row or column: at this scale both are one measurement.",
     "one_training": (
         "= behind a number: one training. At this scale the recipes of these columns are equal, so "
@@ -44,6 +41,8 @@ NOTES = {
     "exact": "A deterministic fact without a mark equals the printed number in every digit.",
     "not_run": "— Not run.",
 }
+PRINTED = "Italic, under it: printed in the paper ({source})."
+UNPRINTED = "The paper prints none of these numbers ({source})."
 # What `comparison.judge` allows, by what is known of a cell.
 ALLOWED = {
     "fact": "Allowed for a deterministic fact: rounding to the printed digits.",
@@ -316,7 +315,8 @@ def _notes(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> list[str]
     needed = {"measured", *cells["verdict"], *(["copies"] if copied else [])}
     needed |= {"one_training" for cell in artifact.cells if cell.one_training}
     notes = {name: note for name, note in NOTES.items() if name in needed}
-    notes["measured"] = notes["measured"].format(source=artifact.source)
+    printed = any(cell.printed for cell in artifact.cells)
+    notes["measured"] += f" {(PRINTED if printed else UNPRINTED).format(source=artifact.source)}"
     if last := next((name for name in ("within", "outside") if name in notes), None):
         notes[last] += f" {_allowed(artifact, cells)}"
     return [*notes.values(), *filter(None, [artifact.note])]

@@ -67,7 +67,9 @@ from replication.plan.weights import REGISTRY, find_weights, load_weights_regist
 from vitrail.errors import VitrailError, require_known
 from vitrail.provenance import DIRTY, changed_files, checkout, head
 
-COPYING = Resources(mem_mb=16000, runtime=60)  # at most, of a training of no steps
+# At most, of what a scale asks for: what runs on the CPU takes so much memory, and a training of no
+# steps, which copies weights, so many minutes.
+CPU_MEM_MB, COPYING_MINUTES = 16000, 60
 
 
 class Paper(PaperAtScale):
@@ -386,7 +388,8 @@ class Catalog:
     def resources(self, of: Run | Measurement) -> Resources:
         """What the training of a run, or a measurement, asks for.
 
-        A training of no steps only copies weights, and a measurement on the CPU needs no GPU.
+        A training of no steps only copies weights, and what is measured on the CPU are small models
+        and few images: neither needs a GPU, or the memory of what does.
         """
         run = of if isinstance(of, Run) else of.on
         settings = self.paper(of.paper).run_settings(run.name if run else None)
@@ -396,10 +399,11 @@ class Catalog:
         else:
             asked = settings.resources_of("evaluate" if of.run else "benchmark")
             on_cpu = of.device == "cpu"
-        update = {"nodes": 1, "gpus": 0, "threads": 1} if on_cpu else {}
-        if on_cpu and isinstance(of, Run):
-            most = {"mem_mb": COPYING.mem_mb, "runtime": COPYING.runtime}
-            update |= {name: min(most[name], getattr(asked, name)) for name in most}
+        if not on_cpu:
+            return asked
+        update = {"nodes": 1, "gpus": 0, "threads": 1, "mem_mb": min(CPU_MEM_MB, asked.mem_mb)}
+        if isinstance(of, Run):
+            update["runtime"] = min(COPYING_MINUTES, asked.runtime)
         return asked.model_copy(update=update)
 
     def _training_device(self, run: Run) -> str:

@@ -24,7 +24,7 @@ Kind = Literal["empirical", "exact", "construction", "timing", "control"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
-class Place(Strict):
+class Operand(Strict):
     """A cell; a "*" in the row stands for any text, so that "*" alone is every row."""
 
     artifact: str
@@ -36,7 +36,7 @@ class Place(Strict):
         return self.artifact, self.row.replace(EVERY_ROW, text), self.column
 
     def text(self, key: Key) -> str | None:
-        """What "*" stands for in a cell's key; None if the place does not speak of the cell."""
+        """What "*" stands for in a cell's key; None if the operand does not speak of the cell."""
         before, star, after = self.row.partition(EVERY_ROW)
         artifact, row, column = key
         if (artifact, column) != (self.artifact, self.column):
@@ -70,16 +70,16 @@ class Claim(Strict):
     headline: bool = Field(False, description="whether the paper's abstract makes the statement")
     statement: str = Field(description="the paper's own words, in short")
     source: str = Field(description="where the paper says it")
-    left: Place
-    correlates_with: tuple[Place, Place] | None = None
+    left: Operand
+    correlates_with: tuple[Operand, Operand] | None = None
     relation: Literal["above", "below", "equal", "at least"]
-    right: Place | float
+    right: Operand | float
     margin: float = Field(0.0, ge=0)
 
     @property
-    def places(self) -> tuple[Place, ...]:
-        """All places that the claim speaks of."""
-        return tuple(place for _, place in _named_places(self))
+    def operands(self) -> tuple[Operand, ...]:
+        """All operands of the claim."""
+        return tuple(operand for _, operand in _named_operands(self))
 
 
 class ClaimsFile(Strict):
@@ -112,17 +112,17 @@ def read_claims(path: Path, artifacts: Mapping[str, ArtifactSpec]) -> tuple[Clai
         if times > 1:
             raise VitrailError(f"{path}: two claims are called '{name}'; rename one")
     for claim in claims:
-        for side, place in _named_places(claim):
-            _refuse_unknown(place, artifacts, f"{path}, '{claim.id}': {side}.")
+        for side, operand in _named_operands(claim):
+            _refuse_unknown(operand, artifacts, f"{path}, '{claim.id}': {side}.")
     return claims
 
 
-def _named_places(claim: Claim) -> Iterator[tuple[str, Place]]:
-    """The places of a claim, each with the field that has it."""
+def _named_operands(claim: Claim) -> Iterator[tuple[str, Operand]]:
+    """The operands of a claim, each with the field that has it."""
     yield "left", claim.left
-    for number, place in enumerate(claim.correlates_with or ()):
-        yield f"correlates_with.{number}", place
-    if isinstance(claim.right, Place):
+    for number, operand in enumerate(claim.correlates_with or ()):
+        yield f"correlates_with.{number}", operand
+    if isinstance(claim.right, Operand):
         yield "right", claim.right
 
 
@@ -144,12 +144,12 @@ def _filled(value: Any, names: Mapping[str, str], where: str) -> Any:
     return value
 
 
-def _refuse_unknown(place: Place, artifacts: Mapping[str, ArtifactSpec], where: str) -> None:
-    """Refuse a place that no cell has: a claim on it would never be judged."""
-    require_known(f"{where}artifact", place.artifact, artifacts)
-    spec = artifacts[place.artifact]
+def _refuse_unknown(operand: Operand, artifacts: Mapping[str, ArtifactSpec], where: str) -> None:
+    """Refuse an operand that is no cell: a claim on it would never be judged."""
+    require_known(f"{where}artifact", operand.artifact, artifacts)
+    spec = artifacts[operand.artifact]
     rows = [row.full_label for row in spec.rows]
-    if not any(place.text((place.artifact, row, place.column)) is not None for row in rows):
-        require_known(f"{where}row of {place.artifact}", place.row, rows)
+    if not any(operand.text((operand.artifact, row, operand.column)) is not None for row in rows):
+        require_known(f"{where}row of {operand.artifact}", operand.row, rows)
     columns = {column.full_label for column in spec.columns}
-    require_known(f"{where}column of {place.artifact}", place.column, columns)
+    require_known(f"{where}column of {operand.artifact}", operand.column, columns)

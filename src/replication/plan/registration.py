@@ -112,11 +112,11 @@ def digests_of(claims: Iterable[Claim], artifacts: Mapping[str, Artifact]) -> di
 
 def cells_of(claim: Claim, artifacts: Mapping[str, Artifact]) -> Iterator[Cell]:
     """The cells of both sides of a claim, in every row that it speaks of."""
-    for place in claim.places:
-        if place.artifact not in artifacts:
+    for operand in claim.operands:
+        if operand.artifact not in artifacts:
             continue
-        for cell in artifacts[place.artifact].cells:
-            if place.text((place.artifact, cell.row, cell.column)) is not None:
+        for cell in artifacts[operand.artifact].cells:
+            if operand.text((operand.artifact, cell.row, cell.column)) is not None:
                 yield cell
 
 

@@ -64,7 +64,7 @@ class MultiCrop:
         """Draw the crops of an image; without local ones there is one tensor."""
         if self._side:
             image = image.resize((self._side, self._side), Image.Resampling.LANCZOS)
-        sets = [one for one in (self._global, self._local) if one]
+        sets = [crops for crops in (self._global, self._local) if crops]
         drawn = [torch.stack([crop(image) for crop in crops]) for crops in sets]
         return tuple(self._normalize(crops.float().div(255)) for crops in drawn)
 

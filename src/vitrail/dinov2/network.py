@@ -111,9 +111,9 @@ class Network(nn.Module):
         """
         views = zip(crops, masks, strict=True)
         tokens = [self.backbone.forward_features(images, mask) for images, mask in views]
-        cls = [one[:, 0] for one in tokens]
+        cls = [of_set[:, 0] for of_set in tokens]
         patches = tokens[0][:, self.backbone.num_prefix_tokens :][chosen]
-        sizes = [len(one) for one in (*cls, patches)]
+        sizes = [len(part) for part in (*cls, patches)]
         if self.patch_head is None:
             *logits, patch_logits = self.head(torch.cat([*cls, patches])).float().split(sizes)
         else:

@@ -282,7 +282,9 @@ def linear(
     ):
         labels = batch.labels.to(device)
         logits = _logits(classifiers, _last_tokens(trained, batch.images, precision))
-        torch.stack([functional.cross_entropy(one, labels) for one in logits]).sum().backward()
+        torch.stack(
+            [functional.cross_entropy(of_classifier, labels) for of_classifier in logits]
+        ).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
@@ -295,7 +297,9 @@ def linear(
         judged = build(trained.reads, "val", trained.data_root, trained.seed)
         for seen, truth in _batches(trained, judged, size):
             logits = _logits(classifiers, _last_tokens(trained, seen, precision))
-            hits.append(torch.stack([one.argmax(1).cpu() == truth for one in logits]))
+            hits.append(
+                torch.stack([of_classifier.argmax(1).cpu() == truth for of_classifier in logits])
+            )
     forget(trained, "linear")
     right = torch.cat(hits, dim=1).double()  # (classifiers, images)
     return {

@@ -11,6 +11,8 @@ from PIL import Image
 
 from vitrail.errors import VitrailError, first_line
 
+FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+"""Pillow decides by a file's content, and would start Ghostscript for PostScript called .jpg."""
 IGNORED = 255  # the label of a pixel that is not judged
 UNSEEN = -1  # the class of a pixel of which nothing is known, as a shift moved it out of the image
 
@@ -20,7 +22,7 @@ def read_image(path: str | Path) -> Image.Image:
 
     Raises VitrailError if the file is damaged or gone, or its values have no known range.
     """
-    with _decoding("image", path), Image.open(path) as image:
+    with _decoding("image", path), Image.open(path, formats=FORMATS) as image:
         # `convert` would clip 16 bits to white; Pillow scales a grey PPM's to them in 32.
         if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PPM"):
             wide = np.asarray(image).astype(np.float32)
@@ -37,7 +39,7 @@ def read_mask(path: str | Path) -> np.ndarray:
 
     Raises VitrailError if the file is damaged or gone, or holds colours rather than labels.
     """
-    with _decoding("mask", path), Image.open(path) as image:
+    with _decoding("mask", path), Image.open(path, formats=FORMATS) as image:
         if image.mode not in ("L", "P"):
             raise VitrailError(f"mask {path} holds colours ({image.mode}), not labels")
         return np.array(image)

@@ -135,8 +135,13 @@ def holding_out() -> Iterator[None]:
         _holding_out.reset(token)
 
 
+def holds_out() -> bool:
+    """Whether this is within `holding_out`."""
+    return _holding_out.get()
+
+
 def members(train: Sequence[M], val: Sequence[M], split: Split) -> list[M]:
     """The sources (scans, tiles of photographs) that a split of a stand-in is composed of."""
-    if not _holding_out.get():
+    if not holds_out():
         return list(train if split == "train" else val)
     return [source for at, source in enumerate(train) if (at % FIFTH == 0) == (split == "val")]

@@ -95,11 +95,11 @@ def comparisons(
         VitrailError: a label of a pair is not measured.
     """
     found = [
-        (label, one, "" if isinstance(partners, str) else f"/{one}")
+        (label, partner, "" if isinstance(partners, str) else f"/{partner}")
         for label, partners in (pairs or {}).items()
-        for one in ([partners] if isinstance(partners, str) else partners)
+        for partner in ([partners] if isinstance(partners, str) else partners)
     ]
-    if unknown := [one for pair in found for one in pair[:2] if one not in models]:
+    if unknown := [label for pair in found for label in pair[:2] if label not in models]:
         raise VitrailError(
             f"the measure's `pairs` name '{unknown[0]}', which is not among its `models`: "
             f"{', '.join(models)}"
@@ -116,7 +116,9 @@ def parameters(context: Context, models: Mapping[str, Mapping[str, Any]]) -> Val
     Raises:
         VitrailError: a model does not exist or refuses its arguments.
     """
-    each = {label: count(one.build(context.seed)) for label, one in architectures(models).items()}
+    each = {
+        label: count(model.build(context.seed)) for label, model in architectures(models).items()
+    }
     return {f"{label}/{unit}": n for label, units in each.items() for unit, n in units.items()}
 
 

@@ -155,8 +155,8 @@ def _layer_norm(shape: Sequence[int], _: Any, weight: Any, *__: Any, **___: Any)
 
 def _in_aten(name: str) -> list[Any]:
     """A function of aten, and its version in place."""
-    both = (getattr(torch.ops.aten, one, None) for one in (name, f"{name}_"))
-    return [one for one in both if one is not None]
+    both = (getattr(torch.ops.aten, version, None) for version in (name, f"{name}_"))
+    return [function for function in both if function is not None]
 
 
 PRICES: dict[Any, Callable[..., int]] = {

@@ -178,7 +178,7 @@ def fig6(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     Rows are called ``training: bank``; each training that was measured has a line of pictures.
     """
     trained = dict.fromkeys(cells.dropna(subset=["measured"])["row"].str.split(": ").str[0])
-    per_training = [style.first_seed(one) for one in measurements]
+    per_training = [style.first_seed(measurement) for measurement in measurements]
     components = [np.asarray(v[f"{bank}/components"]) for v in per_training for bank in BANKS]
     rows = max(-(-len(bank) // FILTERS_ACROSS) for bank in components)
     lines = len(per_training)
@@ -225,7 +225,7 @@ def ring() -> list[str]:
     elements = ["e"]
     for mirror in [*MIRRORS] * 4:
         matrix = regular(mirror) @ regular(elements[-1])
-        elements.append(next(one for one in ELEMENTS if (regular(one) == matrix).all()))
+        elements.append(next(element for element in ELEMENTS if (regular(element) == matrix).all()))
     return elements[:-1]  # the last mirroring leads back
 
 

@@ -145,7 +145,7 @@ def _block(block: OcticBlock, shapes: Mapping[Any, list[int]]) -> dict[str, Any]
     with torch.device("meta"):
         standard = Block(dim, block.attn.num_heads, hidden / dim, qkv_bias=True)
     for stage, path in STAGES.items():
-        own, usual = (count(one.get_submodule(path))["parameters"] for one in (block, standard))
+        own, usual = (count(whole.get_submodule(path))["parameters"] for whole in (block, standard))
         shape = shapes[block.get_submodule(path)]
         values |= {
             f"{stage}/shape": shape,

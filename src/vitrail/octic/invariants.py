@@ -21,7 +21,10 @@ _ACTIONS = torch.stack([isotypic(element) for element in ELEMENTS])
 
 
 def linear(x: Tensor) -> Tensor:
-    """Return ``|x0|``, ``(1, ..., c)`` (octic, Eq. 12)."""
+    """Return ``|x0|``, ``(1, ..., c)`` (octic, Eq. 12).
+
+    x0 alone is invariant, too.
+    """
     return x[:1].abs()
 
 

@@ -1,7 +1,7 @@
 """The octic layers (octic, Sec. 3.3), each in a few lines on features ``(8, B, N, c)``.
 
 **The group** D8 is made of a quarter turn r and a mirroring m. Its irreducible representations are
-four on numbers and one on the plane (octic, Eq. 1)::
+four of dimension 1 (A1, A2, B1, B2) and one of dimension 2, E (octic, Eq. 1)::
 
           A1    A2    B1    B2    E
     r      1     1    -1    -1    [[0, -1], [1, 0]]
@@ -12,8 +12,8 @@ isotypic basis it is the sum of all irreps, E twice, along the diagonal of a mat
 Eq. 5): ``regular(g) = INVERSE_FOURIER @ isotypic(g) @ FOURIER``. The Fourier transform between the
 two is orthogonal (octic, Eq. 11). `group` computes these matrices.
 
-**The layout.** C channels are eight planes of c = C / 8, the isotypic coordinates of c vectors y,
-for N tokens of B images::
+**The layout.** C channels are eight *planes*, the slices ``x[0]`` to ``x[7]``, of c = C / 8
+channels each: the isotypic coordinates of c vectors y, for N tokens of B images::
 
     plane    0     1     2     3     4       5       6       7
     irrep    A1    A2    B1    B2    E, copy 1       E, copy 2
@@ -24,14 +24,15 @@ The group multiplies the planes by `isotypic` and permutes the tokens (octic, Eq
 **The layers** commute with any permutation of the tokens and with `isotypic` (octic, Eq. 7-8):
 
 - By Schur's lemma a linear map takes each irrep to itself. Planes 0 to 3 have a matrix each; the
-  two rows of E, of 2c columns [copy 1 | copy 2], share one (`OcticLinear`). Weights are kept by
-  irrep.
+  two rows of E (row 0 is planes 4 and 6, row 1 planes 5 and 7), of 2c columns [copy 1 | copy 2],
+  share one (`OcticLinear`). Weights are kept by irrep.
 - The group leaves only A1 as it is, so only plane 0 can have a bias.
 - A pointwise function commutes with permutations, so it acts on y (`OcticGELU`).
 - Orthogonal matrices change no inner product, so no norm (`OcticLayerNorm`) and no score of
   attention (`SteerableAttention`).
 
-Here nothing is done for speed: `fast` has the block that models run. `quarters` has what comes
+Here nothing is done for speed. `fast` computes the same function faster, and models run it; tests
+compare the two. `quarters` has what comes
 before the blocks (Sec. 3.3.1), `invariants` what comes after them (App. D). `Steerable*` are what
 an octic layer has in common with a flip-equivariant one (`flip`), on features ``(planes, B, N,
 c)``. Initial values and names of parameters are those of timm's ViT, where it has them.
@@ -61,7 +62,7 @@ def channels_of_plane(features: int, planes: int = 8) -> int:
 
 
 def in_first_plane(x: Tensor, planes: int) -> Tensor:
-    """Make ``(...)`` the first of ``(planes, ...)``, on which the group acts trivially, else 0."""
+    """Put ``(...)`` into plane 0 (A1) of ``(planes, ...)``; the other planes are zeros."""
     return functional.pad(x[None], (*[0, 0] * x.ndim, 0, planes - 1))
 
 
@@ -157,13 +158,13 @@ class OcticLayerNorm(nn.Module):
         x = x - torch.cat([means[:4], of_rows, of_rows])
         variances = torch.linalg.vector_norm(x, dim=-1).square() / x.shape[-1]
         variance = variances[:4].sum(0) + SHARE_OF_E[self.convention] * variances[4:].sum(0)
-        # An eighth of it, so that a channel's variance becomes one, as in a dense layer norm.
+        # Divided by 8, so that a channel's variance becomes one, as in a dense layer norm.
         scale = ((variance + self.eps) / 8).rsqrt().unsqueeze(-1)
         weight, bias = to_planes(self.weight)[:, None, None], in_first_plane(self.bias, 8)
         return torch.addcmul(bias[:, None, None], x * scale, weight).to(dtype)
 
     def operations(self, x: Tensor) -> int:
-        """Count a mean, a difference, a quotient and a scale, and A1's shift."""
+        """Count 4 operations an entry (mean, difference, quotient, scale), and A1's bias."""
         return 33 * x.numel() // 8
 
     def extra_repr(self) -> str:
@@ -195,7 +196,7 @@ class OcticGELU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform to the regular representation, activate and transform back."""
-        # Two of y's planes at a time: on a CPU, memory for all eight at once is slow to get.
+        # Two of y's planes at a time: on a CPU, allocating all eight at once is slow.
         y = [functional.gelu(on_planes(rows, x)) for rows in INVERSE_FOURIER.to(x).split(2)]
         return on_planes(FOURIER, torch.cat(y))
 
@@ -286,7 +287,8 @@ class OcticAttention(SteerableAttention):
     """Equivariant self-attention of ``(8, B, N, c)`` (octic, Sec. 3.3.3).
 
     The published code gives head h the columns 2hd to 2(h+1)d of [copy 1 | copy 2], which is the
-    same layer with E's columns in another order: its column (h, k, j) is (k, h, j) here.
+    same layer with E's columns in another order: its column (h, k, j), of head h, copy k and
+    channel j of the head, is (k, h, j) here.
     """
 
     planes = 8

@@ -1,8 +1,9 @@
 """Patches and positions: how an image becomes octic features (octic, Sec. 3.3.1).
 
-A grid of numbers that transforms like an irrep is given by one quarter of it: the group's eight
-images of that quarter fill the square, each times what the irrep says of the element. Filters of
-patches and position encodings are such grids, so their weights are quarters.
+A grid of numbers that transforms like an irrep is determined by its top-left quarter. Turn and
+mirror that quarter by the eight elements of the group, multiply each copy by the element's matrix
+of the irrep, and add the copies: they fill the whole square. Filters of patches and position
+encodings are such grids, so their weights are quarters.
 
 `Steerable*` are what an octic layer has in common with a flip-equivariant one (`flip`).
 """
@@ -125,7 +126,7 @@ class SteerablePatchEmbed(nn.Module):
         return x.unflatten(1, (len(filters), -1)).flatten(3).permute(1, 0, 3, 2)
 
 
-# They keep the filters of all irreps at the length that the quarters have.
+# Each whole filter gets the l2 norm of its quarter.
 _FILTER_SCALES = [math.sqrt(2) / 4] * 4 + [1 / 2] * 4
 
 

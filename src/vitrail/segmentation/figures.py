@@ -66,7 +66,9 @@ def _palette(values: Sequence[Mapping[str, Any]], images: Sequence[str]) -> dict
     The style's colours and their tints, which stay apart to colour-blind readers, are 16.
     """
     maps = [own[f"{n}/{which}"] for own in values for n in images for which in SHOWN]
-    labels, areas = np.unique(np.concatenate([np.ravel(one) for one in maps]), return_counts=True)
+    labels, areas = np.unique(
+        np.concatenate([np.ravel(classes) for classes in maps]), return_counts=True
+    )
     order = [int(label) for label in labels[np.argsort(-areas)] if label != UNSEEN]
     shades = [*style.PALETTE, *map(_tint, style.PALETTE)]
     palette = dict(zip(order, shades, strict=False))

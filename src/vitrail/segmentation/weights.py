@@ -135,7 +135,7 @@ def _statistic(owner: Any, name: str) -> Any:
     return getattr(owner, name)
 
 
-RECORDS = [one for one in checkpoint.get_torch_safe_globals() if one is not getattr]
+RECORDS = [record for record in checkpoint.get_torch_safe_globals() if record is not getattr]
 RECORDS.append((_statistic, "builtins.getattr"))
 
 

@@ -43,13 +43,14 @@ from torch.nn import functional
 
 from vitrail.errors import VitrailError
 from vitrail.shift.correlation import prepare_correlation
-from vitrail.shift.features import PlacedModel, build, default_cfgs_of
+from vitrail.shift.features import PlacedModel, build, default_cfgs_of, require_size
 from vitrail.shift.grids import Adaptive, FirstGrid, Selection, become, strongest_tokens
 from vitrail.shift.mvitv2 import BASE, SMALL, TINY, configured
 from vitrail.shift.polyphase import roll
 from vitrail.shift.torus import Frame, Size, borders, circular_pad
 
-torch.fx.wrap("roll")  # one node of a traced graph
+for _node in ("roll", "require_size"):  # one node each of a traced graph
+    torch.fx.wrap(_node)
 
 AXES = ("h", "w")
 
@@ -230,16 +231,6 @@ class AdaptiveBlock(MultiScaleBlock):
         return functional.max_pool2d(x, pool.kernel_size, pool.stride).permute(0, 2, 3, 1)
 
 
-@torch.fx.wrap
-def _require_size(images: Tensor, built_for: Size) -> None:
-    size = tuple(images.shape[2:])
-    if size != built_for:
-        raise VitrailError(
-            f"images of {size[0]}x{size[1]} pixels do not fit the model, which is built for "
-            f"{built_for[0]}x{built_for[1]}: give it this img_size"
-        )
-
-
 @register_notrace_module
 class AdaptiveStage(MultiScaleVitStage):
     """timm's stage; its `period` is a multiple of all its strides, in tokens of its input."""
@@ -349,7 +340,7 @@ class AdaptiveMultiScaleVit(Adaptive, PlacedModel, MultiScaleVit):
         update_model_input_size(self, size)
 
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
-        _require_size(images, self.img_size)
+        require_size(images, self.img_size)
         conv = self.patch_embed.proj
         x, phase = self.grid(images, conv)
         frame = Frame.of(images).sampled(phase, conv.stride[0])

@@ -22,7 +22,10 @@ FLOAT64 = ("cpu", "cuda", "xpu", "meta")  # devices that have it, unlike MPS
 
 
 def dense_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
-    """Score every grid by its tokens' energy (shift, Eq. 14): ``(B, stride, stride)``."""
+    """Score every grid by its tokens' energy (shift, Eq. 14): ``(B, stride, stride)``.
+
+    The definition, for tests; models run `correlation_energies`.
+    """
     tokens = circular_conv(x, conv, stride=1)
     energies = tokens.square().sum(dim=1)
     return grids(energies, (conv.stride[0], conv.stride[0])).sum(dim=(3, 4))
@@ -30,7 +33,7 @@ def dense_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
 
 @torch.no_grad()
 def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
-    """Return `dense_energies` of images ``(B, C, H, W)``, in float64."""
+    """Return `dense_energies` of images ``(B, C, H, W)``, in float64 (shift, Eq. 14)."""
     if not hasattr(conv, "pairs"):
         prepare_correlation(conv)
     stride, reach = conv.stride[0], _reach(conv)

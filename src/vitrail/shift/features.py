@@ -118,3 +118,19 @@ class PlacedModel(nn.Module):
             if stop_early and index == max_index:
                 break
         return intermediates if intermediates_only else (tokens, intermediates)
+
+
+def require_size(
+    images: Tensor, built_for: Sequence[int], remedy: str = "give it this img_size"
+) -> None:
+    """Refuse images ``(B, C, height, width)`` of another size than a model is `built_for`.
+
+    Raises:
+        VitrailError: they have another size; the sentence ends with the `remedy`.
+    """
+    size = tuple(images.shape[2:])
+    if size != tuple(built_for):
+        raise VitrailError(
+            f"images of {size[0]}x{size[1]} pixels do not fit the model, which is built for "
+            f"{built_for[0]}x{built_for[1]}: {remedy}"
+        )

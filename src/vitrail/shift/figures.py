@@ -69,11 +69,11 @@ def fig4(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     fig, axes = style.figure("column", aspect=0.8, squeeze=False, **size)
     values = [style.first_seed(measurement) for measurement in measurements]
     maps = [[np.asarray(v[f"block {i}/map"]) for i in range(1, len(blocks) + 1)] for v in values]
-    top = max(one.max() for row in maps for one in row)
+    top = max(change.max() for row in maps for change in row)
     for row, model, own in zip(axes, models, maps, strict=True):
-        for ax, one in zip(row, own, strict=True):
-            shown = style.picture(ax, one, vmin=0, vmax=top)
-            ax.set_xlabel(f"max {one.max():.1g}")
+        for ax, change in zip(row, own, strict=True):
+            shown = style.picture(ax, change, vmin=0, vmax=top)
+            ax.set_xlabel(f"max {change.max():.1g}")
         row[0].set_ylabel(model.removesuffix(" (Ours)"))
     for ax, block in zip(axes[0], blocks, strict=True):
         ax.set_title(block)

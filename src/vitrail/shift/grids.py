@@ -9,8 +9,8 @@ strongest polyphase component (APS).
 - `FastGrid`, ``"fast"``, scores a tokeniser by F = sum of <a, token>^2 for one direction a. Any
   function of the tokens that ignores their order will do for F (shift, Claim 1), and this is one
   channel instead of D. A LayerNorm behind the tokeniser removes the mean of the channels, so a is
-  orthogonal to it. Later grids are chosen once a stage, by the energy of the tokens that it begins
-  with, so that they all begin at its first token.
+  orthogonal to it. All later grids of a stage are fixed by one choice at its beginning, by the
+  energy of its tokens. These are rolled so that every grid begins at token (0, 0).
 - `FirstGrid`, ``"none"``, leaves every grid at the first pixel and token, to see what choosing
   costs.
 """
@@ -172,7 +172,8 @@ class FastGrid(FirstGrid):
         if len(sizes) == 1:
             return cast(Tensor, offsets[0])
         offset, phase = offsets
-        # An odd window later, windows are the same and the phase is the other one.
+        # One more window in the offset leaves the windows as they are. If its side is odd, the
+        # offset's parity changes, and with it the phase of the merging.
         down, right = ((phase - offset) % MERGED).unbind(dim=1)
         rows, columns = (side * (side % MERGED) for side in window)
         return cast(Tensor, offset + torch.stack([rows * down, columns * right], dim=1))
@@ -193,7 +194,7 @@ GRIDS = {grid.name: grid for grid in (PaperGrid, FastGrid, FirstGrid)}
 def strongest_tokens(dense: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
     """Keep the strongest grid of what `conv` makes at every place, ``(B, H, W, D)``, and its phase.
 
-    Source: shift, Eq. 23.
+    Source: shift, Eq. 13-14 of a tokeniser, Eq. 23 of merging.
     """
     stride = conv.stride[0]
     phase = strongest_phase(dense, stride)

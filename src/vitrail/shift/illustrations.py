@@ -61,14 +61,14 @@ def tokenization_illustration(context: Context, model: str, size: int, shift: in
     images = (image, roll_image(image, torch.tensor([[shift, shift]])))
     values: dict[str, Any] = {"patch": conv.stride[0], "shift": shift}
     tokens: dict[str, list[Tensor]] = {"plain": [], "adaptive": []}
-    for which, one in zip(SHIFTS, images, strict=True):
-        chosen, phase = PaperGrid()(one, conv)
-        values |= _scores(which, correlation_energies(one, conv)[0], phase[0])
-        values[f"{which}/pixels"] = (one[0].permute(1, 2, 0) * 255).round().int().tolist()
+    for which, copy in zip(SHIFTS, images, strict=True):
+        chosen, phase = PaperGrid()(copy, conv)
+        values |= _scores(which, correlation_energies(copy, conv)[0], phase[0])
+        values[f"{which}/pixels"] = (copy[0].permute(1, 2, 0) * 255).round().int().tolist()
         tokens["adaptive"].append(chosen)
-        tokens["plain"].append(circular_conv(one, conv).permute(0, 2, 3, 1))
+        tokens["plain"].append(circular_conv(copy, conv).permute(0, 2, 3, 1))
     for way, pair in tokens.items():
-        before, after = (one.norm(dim=-1).flatten().sort().values for one in pair)
+        before, after = (tokens_of.norm(dim=-1).flatten().sort().values for tokens_of in pair)
         values[f"{way} change"] = (before - after).abs().max().item()
     return values
 
@@ -92,11 +92,11 @@ def window_illustration(context: Context, model: str, size: int, window: int, sh
     tokens = circular_conv(photo(size), tokenizer(model, context.seed)).permute(0, 2, 3, 1)
     copies = (tokens, roll(tokens, torch.tensor([[shift, shift]])))
     values: dict[str, Any] = {"window": window, "shift": shift}
-    for which, one in zip(SHIFTS, copies, strict=True):
-        energies = window_energies(one, (window, window))
+    for which, copy in zip(SHIFTS, copies, strict=True):
+        energies = window_energies(copy, (window, window))
         grids = polyphase_energies(energies.square(), (window, window))[0]
-        values |= _scores(which, grids, window_offset(one, (window, window))[0])
-        values[f"{which}/norms"] = one[0].norm(dim=-1).tolist()
+        values |= _scores(which, grids, window_offset(copy, (window, window))[0])
+        values[f"{which}/norms"] = copy[0].norm(dim=-1).tolist()
     return values
 
 
@@ -153,8 +153,8 @@ def token_consistency(trained: Trained, size: int = 224, shift: int = 1) -> Valu
     """
     model: Any = trained.model.double()
     mean, std = (
-        torch.tensor(one, device=trained.device)[:, None, None]
-        for one in normalization(trained.info, trained.recipe.data.normalization)
+        torch.tensor(values_of, device=trained.device)[:, None, None]
+        for values_of in normalization(trained.info, trained.recipe.data.normalization)
     )
     image = (photo(size).to(trained.device) - mean) / std
     offset = torch.full((1, 2), shift, device=image.device)

@@ -39,7 +39,10 @@ most (`rounding.correlation_error`). Scores of float32 are those of devices with
 
 
 def roll(x: Tensor, offset: Tensor) -> Tensor:
-    """Roll each sample of ``(B, H, W, ...)`` by its own `offset` (shift, Eq. 1)."""
+    """Roll each sample of ``(B, H, W, ...)`` by its own `offset` (shift, Eq. 1).
+
+    ``out[i] = x[(i + offset) mod N]``: that is ``torch.roll(x, -offset)``.
+    """
     batch, height, width = x.shape[:3]
     first = torch.arange(batch, device=x.device)[:, None] * (height * width)
     index = (first + rolled_index(height, width, offset)).flatten()

@@ -1,18 +1,27 @@
 """A-Swin and A-SwinV2 (shift, Sec. 4, Sec. 5.1), on timm's own parts.
 
-The one idea: a stage begins with a strided operation (tokenisation, later merging) and then lays a
-grid of windows over its tokens. Both choose where by the energy of the tokens, once, and roll them
-there. What follows is timm's blocks, on a circle (`circular_blocks`).
+Three modules of Swin are replaced. Each is one method here; `grids` and the files that it names
+compute the equations:
+
+- `_tokenize`, A-token (Eq. 13): F of Eq. 14 in `correlation`, the arg max in `polyphase`.
+- `_lay_windows`, A-WSA (Eq. 19): the energies of Eq. 17-18 and the arg max of Eq. 20 in `windows`.
+- `_merge`, A-PMerge (Eq. 21-23): `PaperGrid.merge` in `grids`.
+
+Each rolls the tokens to where the chosen grid begins. Then timm's blocks follow, on a circle
+(`circular_blocks`). Eq. 19 chooses in every attention layer; here a stage chooses once, before its
+first block, and all its blocks use that choice (Sec. A2.2). Each window holds the same tokens in
+the same order, so timm's relative bias (Eq. 11-12) stays, and Eq. 24 is not needed.
 
     model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="fast")
 
 With ``"fast"`` (see `grids`) a stage's tokens are rolled to its windows and to the strongest
-phase of the next merging at once. In the first stage one window of the grid is chosen, too, so that
-from there on tokens of shifted images are in the same order and have the same bits: those of a
-matrix product may depend on where it lies in memory.
+phase of the next merging at once. In the first stage the *anchor* is chosen, too: the window that
+comes first. The tokens of a shifted image are then in the same memory order as those of the image,
+and have the same bits: a matrix product may round differently at another place in memory.
 
-SwinV2 normalises the output of merging, so energies are those before that norm. Its windows are
-even: the grid of windows alone settles the phase of the next merging, and A-PMerge is redundant.
+SwinV2 has a norm behind the projection of merging, which leaves all tokens with about the same
+energy, so energies are those before that norm. The sides of its windows are even: the grid of
+windows alone fixes the phase of the next merging, and A-PMerge changes nothing.
 """
 
 from __future__ import annotations
@@ -27,15 +36,16 @@ from timm.models.swin_transformer_v2 import PatchMerging as PatchMergingV2
 from timm.models.swin_transformer_v2 import SwinTransformerV2
 from torch import Tensor, nn
 
-from vitrail.errors import VitrailError
 from vitrail.shift.circular_blocks import CircularBlock, CircularBlockV2
 from vitrail.shift.correlation import prepare_correlation
-from vitrail.shift.features import PlacedModel
+from vitrail.shift.features import PlacedModel, require_size
 from vitrail.shift.grids import MERGED, Adaptive, FirstGrid, Projection, Selection, become
 from vitrail.shift.polyphase import roll
 from vitrail.shift.torus import Frame, Size
+from vitrail.shift.windows import require_windows
 
-torch.fx.wrap("roll")  # one node of a traced graph
+for _node in ("roll", "require_size", "require_windows"):  # one node each of a traced graph
+    torch.fx.wrap(_node)
 
 
 class AdaptiveSwinBase(Adaptive, PlacedModel):
@@ -83,10 +93,10 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
         first, merges = FirstGrid(), self.adaptive_merging
         self.token_grid = self.grid if self.adaptive_tokens else first
         self.window_grid = self.grid if self.adaptive_windows else first
-        # Where not every operation chooses, the grid of windows settles that of merging.
+        # With "fast", the windows have already fixed the phase of merging, if they are adaptive.
         chooses = merges and (self.grid.per_operation or not self.adaptive_windows)
         self.merge_grid = self.grid if chooses else first
-        # An anchor would hide what an ablation breaks.
+        # An anchor would restore the equivariance that an ablation is meant to break.
         modules = (self.adaptive_tokens, self.adaptive_windows, merges)
         self.anchored = all(modules) and not self.attention_mask
         if not self.attention_mask:
@@ -94,7 +104,7 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
                 become(block, self.circular_block)
                 block.init_non_persistent_buffers()  # the mask is one of them
         prepare_correlation(self.patch_embed.proj)
-        self._check_fit()
+        self._check_fit(self.patch_embed.img_size)
 
     def _tokenize(self, images: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
         """A-token: tokenise the chosen grid (shift, Eq. 13)."""
@@ -118,10 +128,15 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
         return x, frame.sampled(phase, MERGED)
 
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
-        """Run stage by stage; yield the tokens ``(B, H, W, C)`` of each, twice, and their grid."""
-        embed, windows = self.patch_embed, self._windows()
-        require_size(images, embed.img_size, embed.strict_img_size)
-        require_windows((images.shape[2], images.shape[3]), embed.proj.stride[0], windows)
+        """Run stage by stage; yield what `PlacedModel` asks for.
+
+        The tokens ``(B, H, W, C)`` are yielded twice, as there is no class token: those that the
+        final norm takes are those of the grid. The third is their frame.
+        """
+        embed = self.patch_embed
+        if embed.strict_img_size:
+            require_size(images, embed.img_size, "give it this img_size, or dynamic_img_size=True")
+        self._check_fit((images.shape[2], images.shape[3]))
         for index, stage in enumerate(self.layers):
             if index == 0:
                 norm = embed.norm
@@ -151,14 +166,13 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
         """
         super().set_input_size(*args, **kwargs)  # type: ignore[misc]
         prepare_correlation(self.patch_embed.proj)
-        self._check_fit()
+        self._check_fit(self.patch_embed.img_size)
 
-    def _check_fit(self) -> None:
-        embed = self.patch_embed
-        require_windows(embed.img_size, embed.proj.stride[0], self._windows())
-
-    def _windows(self) -> list[Size]:
-        return [stage.blocks[0].window_size for stage in self.layers]
+    def _check_fit(self, size: Size) -> None:
+        patch = self.patch_embed.proj.stride[0]
+        windows = [stage.blocks[0].window_size for stage in self.layers]
+        strides = [patch * MERGED**index for index in range(len(windows))]
+        require_windows(size, strides, windows)
 
 
 class AdaptiveSwin(AdaptiveSwinBase, SwinTransformer):
@@ -181,32 +195,3 @@ def merging_parts(merging: Any) -> tuple[Projection, nn.Module | None]:
     if isinstance(merging, PatchMergingV2):
         return merging.reduction, merging.norm
     return lambda patches: merging.reduction(merging.norm(patches)), None
-
-
-@torch.fx.wrap
-def require_size(images: Tensor, built_for: Size, strict: bool) -> None:
-    """Refuse images of another size than `built_for`, if it is `strict`."""
-    size = tuple(images.shape[2:])
-    if strict and size != tuple(built_for):
-        raise VitrailError(
-            f"images of {size[0]}x{size[1]} pixels do not fit the model, which is built for "
-            f"{built_for[0]}x{built_for[1]}: give it this img_size, or dynamic_img_size=True"
-        )
-
-
-@torch.fx.wrap
-def require_windows(size: Size, patch: int, windows: list[Size]) -> None:
-    """Refuse images that the windows of a stage do not divide."""
-    strides = [patch * MERGED**index for index in range(len(windows))]
-    if not any(
-        pixels % (stride * side)
-        for stride, window in zip(strides, windows, strict=True)
-        for pixels, side in zip(size, window, strict=True)
-    ):
-        return
-    rows, columns = (max(sides) for sides in zip(*windows, strict=True))
-    raise VitrailError(
-        f"images of {size[0]}x{size[1]} pixels do not fit windows of {rows}x{columns} tokens: "
-        f"use multiples of {strides[-1] * rows}x{strides[-1] * columns} pixels "
-        f"(stride {strides[-1]} of the last stage, times its window)"
-    )

@@ -15,6 +15,7 @@ import torch
 from timm.models import register_notrace_module
 from torch import Tensor, nn
 
+from vitrail.errors import VitrailError
 from vitrail.shift.polyphase import (
     FIXED_POINT,
     arrangement,
@@ -33,6 +34,8 @@ from vitrail.shift.torus import Size
 @torch.no_grad()
 def window_energies(tokens: Tensor, window: Size) -> Tensor:
     """Return the mean token norm of the window that begins at each token (shift, Eq. 17-18).
+
+    For figures; models compute the same numbers in `_scores`.
 
     Args:
         tokens: ``(B, H, W, C)``, not normalised: after LayerNorm norms are all alike.
@@ -94,14 +97,18 @@ def _norms_and_places(tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _scores(norms: Tensor, units: Tensor, places: Tensor, window: Size) -> tuple[Tensor, Tensor]:
-    """Return the score of each grid of windows, and what orders equal ones: ``(B, *window)``."""
+    """Return the score of each grid of windows, and what orders equal ones: ``(B, *window)``.
+
+    Source: shift, Eq. 17-18 by running sums; Eq. 20 with G(v) = sum of v^2. `places` are numbers
+    that tell where in the arrangement of all tokens each of them is: see `polyphase.arrangement`.
+    """
     means = _window_means(units, window, norms.dtype)
     ties = grids(places, window).amax(dim=(3, 4)) - places.mean(dim=(1, 2))[:, None, None]
     return polyphase_energies(means.square(), window), ties
 
 
 def _anchors(scores: Tensor, places: Tensor) -> Tensor:
-    """Return the places ``(B, H, W)`` of the windows of the best grid, and -inf elsewhere."""
+    """Return what orders the windows of the best grid, ``(B, H, W)``, and -inf for all others."""
     wins = scores == scores.amax(dim=(1, 2), keepdim=True)
     by_grid = grids(places, (wins.shape[1], wins.shape[2]))
     return places.where(wins.repeat(1, *by_grid.shape[3:]), -torch.inf)
@@ -140,3 +147,28 @@ class WindowChoice(nn.Module):
                 anchors = _anchors(settle(scores, ties), exact)
                 margins.append(margin(anchors.flatten(1), error))
         return torch.stack(margins).amin(dim=0), anchored
+
+
+def require_windows(size: Size, strides: Sequence[int], windows: Sequence[Size]) -> None:
+    """Refuse images that the windows of a stage do not divide.
+
+    Args:
+        size: height and width of the images, in pixels.
+        strides: of each stage, in pixels.
+        windows: of each stage, in tokens.
+
+    Raises:
+        VitrailError: they do not.
+    """
+    if not any(
+        pixels % (stride * side)
+        for stride, window in zip(strides, windows, strict=True)
+        for pixels, side in zip(size, window, strict=True)
+    ):
+        return
+    rows, columns = (max(sides) for sides in zip(*windows, strict=True))
+    raise VitrailError(
+        f"images of {size[0]}x{size[1]} pixels do not fit windows of {rows}x{columns} tokens: "
+        f"use multiples of {strides[-1] * rows}x{strides[-1] * columns} pixels "
+        f"(stride {strides[-1]} of the last stage, times its window)"
+    )

@@ -24,7 +24,9 @@ def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw Var[X], Var[P] and Var[X] / Var[P] in training and at the test sizes (Figure 1)."""
     patch = "X (patch)"
     looks = {patch: 0, **dict(CALIBRATIONS.values())}
-    names = {"patch embedding": patch} | {name: one[0] for name, one in CALIBRATIONS.items()}
+    names = {"patch embedding": patch} | {
+        name: calibration[0] for name, calibration in CALIBRATIONS.items()
+    }
     x, row = cells["row"].str.removeprefix("test "), cells["column"].map(names)
     values = pd.DataFrame({"x": x, "row": row, "y": cells["measured"]})
     wide = values.pivot_table(index="x", columns="row", values="y", sort=False)
@@ -49,12 +51,14 @@ def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     labels = ("P", *(label for label, _ in CALIBRATIONS.values()))
     titles = dict(zip(("P", "baseline", "iid", "empirical"), labels, strict=True))
     maps = {name: np.asarray(values[f"map {name}"]) for name in titles}
-    limits = {"vmin": 0.0, "vmax": max(one.max() for one in maps.values())}
+    limits = {"vmin": 0.0, "vmax": max(variances.max() for variances in maps.values())}
     fig, axes = style.figure(aspect=1.0, rows=2, columns=2)
-    for ax, (name, one) in zip(axes.flat, maps.items(), strict=True):
-        drawn = style.picture(ax, one, **limits)
+    for ax, (name, variances) in zip(axes.flat, maps.items(), strict=True):
+        drawn = style.picture(ax, variances, **limits)
         ratio = values[f"{name}/ratio"]
-        ax.set_title(f"{titles[name]}: {one.shape[0]}×{one.shape[1]}\nVar = {ratio:.3f} Var[P]")
+        ax.set_title(
+            f"{titles[name]}: {variances.shape[0]}×{variances.shape[1]}\nVar = {ratio:.3f} Var[P]"
+        )
     fig.colorbar(drawn, ax=axes, label="variance over channels", fraction=0.05, pad=0.02)
     return fig
 

@@ -22,10 +22,13 @@ from vitrail.images.loading import EvaluationSamples, TrainingSamples, eval_load
 from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform, train_transform
 from vitrail.measures.context import Context, Passes, Trained, Values, passes
+from vitrail.measures.kept import kept_rows
 from vitrail.scores import BY_IMAGE, pack
 from vitrail.variance.rescaling import patch_positions, rescale_pos_embed
 from vitrail.variance.upsampling import Mode, axis_variance_ratio, sampled_variance_ratio
 
+RIGHT = "right"
+"""The name that rows of right and wrong images are kept by."""
 METHODS: dict[str, dict[str, Any]] = {
     "baseline": {"calibration": "none"},
     # Table 3 applies its constant at 224 pixels too, where nothing is upsampled.
@@ -106,7 +109,8 @@ def rescaling(
             values |= {f"{size}/{name}": None for name in names}
             continue
         pixels, models = _enlarged(trained, size, trained_at, mode, antialias)
-        right = _right(trained, models, pixels, batch_size, images)
+        decided = {"mode": mode, "antialias": antialias}
+        right = _right(trained, models, pixels, batch_size, images, decided)
         values |= _with_gains(right, "baseline", gained, size)
     return values
 
@@ -151,7 +155,8 @@ def amplification(
             values |= {f"{size}/{name}{end}": None for name in methods for end in ("", "-1.00")}
             continue
         pixels, models = _enlarged(trained, size, trained_at, mode, antialias, methods)
-        right = _right(trained, models, pixels, batch_size, images)
+        decided = {"mode": mode, "antialias": antialias}
+        right = _right(trained, models, pixels, batch_size, images, decided)
         values |= _with_gains(right, "1.00", models, size)
     return values
 
@@ -248,10 +253,11 @@ def _enlarged(
 
 
 def _test_batches(
-    trained: Trained, pixels: int, batch_size: int, images: int | None
+    trained: Trained, pixels: int, batch_size: int, images: int | None, done: int = 0
 ) -> Iterable[tuple[Tensor, Tensor]]:
+    """Batches of the images that are judged, without those that are `done`."""
     dataset: Any = build(trained.info, "val", trained.data_root, trained.seed)
-    chosen = Subset(dataset, evenly_spread(len(dataset), images))
+    chosen = Subset(dataset, evenly_spread(len(dataset), images)[done:])
     samples = EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info, pixels))
     return eval_loader(samples, batch_size, trained.workers)
 
@@ -263,14 +269,23 @@ def _right(
     pixels: int,
     batch_size: int,
     images: int | None,
+    decided: Mapping[str, Any],
 ) -> dict[str, Tensor]:
-    """Which images (N,) each model has right, 1 or 0; each is decoded and resized once."""
-    right: dict[str, list[Tensor]] = {name: [] for name in models}
-    for batch, labels in _test_batches(trained, pixels, batch_size, images):
-        batch = batch.to(trained.device)
-        for name, model in models.items():
-            right[name].append((model(batch).argmax(dim=1).cpu() == labels).int())
-    return {name: torch.cat(batches) for name, batches in right.items()}
+    """Which images (N,) each model has right, 1 or 0; each is decoded and resized once.
+
+    A measurement that was killed goes on behind the rows that it kept; `decided` and the names of
+    the models say how these were made.
+    """
+    how = {"pixels": pixels, "batch": batch_size, "images": images, "by": [*models], **decided}
+    with kept_rows(trained, RIGHT, **how) as rows:
+        found = rows.read(batch_size)  # (n, models) int8
+        done = sum(map(len, found))
+        for batch, labels in _test_batches(trained, pixels, batch_size, images, done):
+            batch = batch.to(trained.device)
+            hits = [model(batch).argmax(dim=1).cpu() == labels for model in models.values()]
+            found.append(torch.stack(hits, dim=1).to(torch.int8))
+            rows.append(found[-1])
+    return dict(zip(models, torch.cat(found).int().unbind(dim=1), strict=True))
 
 
 def _patch_variance(trained: Trained, model: Any, batches: Iterable[Tensor]) -> float:

@@ -3,7 +3,8 @@
 A Vision Transformer's table of position embeddings P fits one image size; for another it is
 interpolated, UP(P). If P were white noise, that would leave k Var[P] of its variance
 (`vitrail.variance.upsampling`), and the paper divides it by the sqrt(k) of its Table 2, of whatever
-size the image is: ``iid``. ``exact`` has the k of the resize at hand, antialiased or not. Learned
+size the image is: ``iid``, for independent, identically distributed noise. The other calibrations
+are ours. ``exact`` has the k of the resize at hand, antialiased or not. Learned
 tables are smooth and lose much less; ``empirical`` divides by what this very table lost.
 
     model = timm.create_model("vit_base_patch16_224", pretrained=True)
@@ -29,12 +30,13 @@ from vitrail.variance.upsampling import Mode, axis_variance_ratio, upsample, var
 Calibration = Literal["none", "iid", "exact", "empirical"]
 Size = tuple[int, int]
 
-# Table 2 upsamples from 224 to 448 without antialiasing; the paper takes its k for every size.
+# The paper gives no sizes for Table 2. Upsampling 224 to 448 without antialiasing gives all its
+# values to the last digit. The paper takes this k for every size, though it depends on the size.
 PRINTED_AT = (224, 448)
 
 
 def iid_scale(old: Size, new: Size, mode: Mode = "bicubic", *, always: bool = False) -> float:
-    """Return the paper's 1 / sqrt(k): the 2D or the 1D constant, by how many axes grow.
+    """Return the paper's 1 / sqrt(k): k of 2D if both axes grow, of 1D if one does, 1 if none.
 
     Source: variance, Sec. "Variance Shift Due to Upsampling". `old` are the table's rows and
     columns, `new` those after interpolation. With `always` it is the 2D constant even where no axis
@@ -49,7 +51,7 @@ def iid_scale(old: Size, new: Size, mode: Mode = "bicubic", *, always: bool = Fa
 def empirical_scale(grid: Tensor, resized: Tensor) -> Tensor:
     """Return sqrt(Var[P] / Var[UP(P)]) of two ``(1, positions, C)`` grids, a scalar.
 
-    A table that has no variance beyond rounding is left alone.
+    1 if the variance of the table is only rounding error.
     """
     before, after = grid.var(correction=0), resized.var(correction=0)
     rounding = torch.finfo(grid.dtype).eps * grid.square().mean()
@@ -78,7 +80,7 @@ def rescaled_table(
         calibration: ``none`` is the common practice UP(P); ``iid`` the paper's UP(P) / sqrt(k),
             whose k is that of 224 -> 448 without antialiasing; ``exact`` the same with the k of
             this very resize, from its own weights; ``empirical`` gives UP(P) the variance of P.
-        always: ``iid`` even where nothing grows.
+        always: with ``iid``, use the 2D constant even if the size does not change.
         scale: a factor to use instead of a calibration.
 
     Returns:
@@ -88,7 +90,7 @@ def rescaled_table(
         VitrailError: there is no such calibration or mode.
     """
     prefix = pos_embed.shape[1] - old[0] * old[1]
-    # Low precision neither interpolates nor sums well.
+    # In float32 at least: low precision neither interpolates nor sums well.
     grid = pos_embed[:, prefix:].to(torch.promote_types(pos_embed.dtype, torch.float32))
     resized = grid
     if old != new:
@@ -135,7 +137,7 @@ def rescale_pos_embed(
     size: Size = to_2tuple(image_size)
     pos_embed, old = _absolute_table(model)
     _check_divisible(size, _patches(model).patch_size)
-    # A deep copy whose memo holds every parameter: new modules that share the weights.
+    # With the parameters as its memo, deepcopy shares them instead of copying.
     shared = {id(parameter): parameter for parameter in model.parameters()}
     resized: Any = copy.deepcopy(model, shared)
     new: Size = _patches(model).dynamic_feat_size(size)

@@ -176,7 +176,7 @@ def test_another_model_size_head_or_option_is_counted_anew(root):
     recipe = recipe_of("vit_small_patch16_224")
     larger = recipe.model_copy(update={"data": recipe.data.model_copy(update={"image_size": 256})})
     deeper = recipe_of("vit_small_patch16_224", depth=13)
-    keys |= {model_key(one, 10) for one in (recipe, larger, deeper)}
+    keys |= {model_key(changed, 10) for changed in (recipe, larger, deeper)}
     assert len(keys) == 6
     longer = recipe.model_copy(
         update={"schedule": recipe.schedule.model_copy(update={"epochs": 9})}

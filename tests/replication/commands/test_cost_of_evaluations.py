@@ -142,11 +142,19 @@ def test_every_evaluation_of_a_table_fits_in_the_time_that_its_job_asks_for(root
     here = load_catalog(root, scale="full")
     costs = Costs(here, load_devices(root)["a100"])
     artifacts = [here.artifact("octic", f"table{number}") for number in (3, 7, 9)]
-    measured = [one for artifact in artifacts for one in artifact.measurements if one.run]
+    measured = [
+        measurement
+        for artifact in artifacts
+        for measurement in artifact.measurements
+        if measurement.run
+    ]
     assert len(measured) > 36 + 24
-    for one in measured:
-        limit = 60 * here.resources(one).runtime
-        assert 0 < evaluation_seconds(one, costs).high < limit, (one.name, one.run.name)
+    for measurement in measured:
+        limit = 60 * here.resources(measurement).runtime
+        assert 0 < evaluation_seconds(measurement, costs).high < limit, (
+            measurement.name,
+            measurement.run.name,
+        )
 
 
 @pytest.mark.parametrize("scale", ["full", "laptop"])
@@ -156,8 +164,12 @@ def test_every_evaluation_of_these_papers_has_a_price(root, monkeypatch, paper, 
     here = load_catalog(scale=scale)
     costs = Costs(here, load_devices(root)["a100"])
     taken = [m for artifact in here.paper(paper).artifacts.values() for m in artifact.measurements]
-    functions = {one.function: one for one in taken if one.run}
-    assert [name for name, one in functions.items() if evaluation_seconds(one, costs) is None] == []
+    functions = {measurement.function: measurement for measurement in taken if measurement.run}
+    assert [
+        name
+        for name, measurement in functions.items()
+        if evaluation_seconds(measurement, costs) is None
+    ] == []
 
 
 def test_two_views_of_one_photograph_cost_two_passes_whatever_is_judged(root):

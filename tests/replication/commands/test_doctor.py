@@ -186,7 +186,7 @@ def test_all_of_it_is_told_as_json(doctor, checkout):
     absent = {"package": "no-such-package", "locked": "1.0", "installed": None}
     assert found["software"]["other_versions"] == [absent]
     assert found["hardware"]["cpu_cores"] >= 1
-    (data,) = (one for one in found["data"] if one["name"] == "imagenet")
+    (data,) = (entry for entry in found["data"] if entry["name"] == "imagenet")
     assert (data["state"], data["needed_by"]) == ("missing", ["tiny_table1", "tiny_table2"])
     assert "image-net.org" in data["fault"]
     missing = {sentence.split(";")[0] for sentence in found["missing"]}  # a GPU may be, too

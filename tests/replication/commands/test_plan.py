@@ -13,7 +13,7 @@ from tests.conftest import rows_of
 
 def line(text, start):
     """The cells of the line that begins so."""
-    found = [one for one in text.splitlines() if one.startswith(start)]
+    found = [line for line in text.splitlines() if line.startswith(start)]
     assert len(found) == 1, text
     return found[0].split()
 
@@ -125,7 +125,7 @@ def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remed
     runs = {"mixup": {"resources": {"evaluate": {"gpus": 1, "runtime": 1}}}}
     full.write_text(json.dumps({"recipes": recipes, "runs": runs}))
     out = vitrail("plan", "tiny_table1", "--scale", "full").out
-    (sentence,) = (one for one in out.splitlines() if one.startswith("tiny/accuracy of"))
+    (sentence,) = (line for line in out.splitlines() if line.startswith("tiny/accuracy of"))
     here = load_catalog(scale="full")
     measurement = here.paper("tiny").measurement("accuracy", "mixup")
     costs = Costs(here, load_devices(here.root)["a100"])

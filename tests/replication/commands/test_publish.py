@@ -79,9 +79,9 @@ def test_the_published_records_are_those_that_the_tables_rest_on(made, publish, 
     expected = {record for run in runs for record in run.records}
     expected |= {paper.measurement("accuracy", name).path for name in NUMBERS}
     expected |= {paper.measurement("facts", None).path, made.rendering(paper.artifacts["table1"])}
-    records = {Path(one["node"]["output"]): one for one in records_of(published)}
+    records = {Path(record["node"]["output"]): record for record in records_of(published)}
     assert set(records) == expected
-    assert all(one == json.loads(path.read_text()) for path, one in records.items())
+    assert all(record == json.loads(path.read_text()) for path, record in records.items())
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_what_was_not_built_here_stays_published_until_it_is_pruned(both, publis
     done = publish("--prune")
     assert not other.exists()
     assert "Deleted results/published/laptop/tiny/table2.csv" in " ".join(done.out.split())
-    assert {one["node"]["name"] for one in records_of(published)} == {
+    assert {record["node"]["name"] for record in records_of(published)} == {
         "plain", "mixup", "accuracy", "facts", "table1"
     }  # fmt: skip
 
@@ -274,9 +274,9 @@ def test_a_training_by_older_code_is_published_and_named(make, git, publish, pub
     folder = catalog.paper("tiny").run("plain").folder.name
     assert f"tiny/{folder} was trained by older code" in " ".join(done.out.split())
     (trained,) = {
-        one["node"]["code"]
-        for one in records_of(published)
-        if (one["node"]["kind"], one["node"]["name"]) == ("training", "plain")
+        record["node"]["code"]
+        for record in records_of(published)
+        if (record["node"]["kind"], record["node"]["name"]) == ("training", "plain")
     }
     assert trained == "0123456789abcdef"
 

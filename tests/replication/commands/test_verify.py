@@ -243,7 +243,8 @@ def test_what_is_found_is_told_as_json(publish, make, verify):
     assert not found["verified"]
     assert found["faults"]["missing"] == found["numbers"]["missing here"] == 1
     odd = {
-        (one["column"], one["agreement"]): (one["published"], one["ours"]) for one in found["odd"]
+        (cell["column"], cell["agreement"]): (cell["published"], cell["ours"])
+        for cell in found["odd"]
     }
     assert odd["Ratio", "missing here"] == (0.5, None)
     assert odd["Top-1", "differs"] == (81, 41)

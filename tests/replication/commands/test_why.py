@@ -51,9 +51,9 @@ def test_a_cell_has_its_measurement_and_trainings_as_their_records_say(asked, ma
     assert measurement["code"] == record.outcome["code"]
     assert (measurement["commit"], measurement["seconds"]) == ("a" * 40, 1.0)
     run = catalog.paper("tiny").run("plain")
-    assert [one["record"] for one in told["trainings"]] == list(map(str, run.records))
-    assert {one["code"] for one in told["trainings"]} == {run.code}
-    assert [seed for one in told["trainings"] for seed in one["seeds"]] == [0, 1, 2]
+    assert [training["record"] for training in told["trainings"]] == list(map(str, run.records))
+    assert {training["code"] for training in told["trainings"]} == {run.code}
+    assert [seed for training in told["trainings"] for seed in training["seeds"]] == [0, 1, 2]
     assert told["faults"] == []
 
 
@@ -90,7 +90,7 @@ def test_the_recipe_has_the_file_and_line_of_each_value(asked, checkout, catalog
     recipe = asked("tiny_table1", "Mixup", "Top-1")["recipe"]
     assert recipe["name"] == "mixup"
     assert recipe["folder"] == str(catalog().paper("tiny").run("mixup").folder)
-    found = {one["field"]: one for one in recipe["values"]}
+    found = {value["field"]: value for value in recipe["values"]}
     assert "augmentation.cutmix" not in found  # its default
     paper = "configs/papers/tiny"
     for field, value, file in (
@@ -111,7 +111,7 @@ def test_a_measure_of_the_papers_own_recipe_has_its_values_and_lines(asked, vitr
     artifacts["artifacts"]["table1"]["columns"][1]["recipe"] = "{mix}"
     path.write_text(as_yaml(artifacts))
     told = asked("tiny_table1", "Plain", "Ratio")
-    found = {one["field"]: one for one in told["recipe"]["values"]}["schedule.epochs"]
+    found = {value["field"]: value for value in told["recipe"]["values"]}["schedule.epochs"]
     assert found["value"] == 3
     assert found["place"].startswith("configs/papers/tiny/recipes.yaml:")
     assert told["trainings"] == []
@@ -133,7 +133,7 @@ def test_a_cell_that_is_not_measured_says_what_makes_it(vitrail, asked):
     told = asked("tiny_table1", "Plain", "Top-1")
     assert told["measured"] is None
     assert told["measurement"]["sha256"] is None
-    assert [one["sha256"] for one in told["trainings"]] == [None]
+    assert [training["sha256"] for training in told["trainings"]] == [None]
     assert "snakemake tiny_table1 --config scale=smoke" in vitrail(*CELL, *SMOKE).out
 
 
@@ -142,14 +142,14 @@ def test_a_training_is_named_before_its_measurement_is_taken(asked, make):
     catalog.paper("tiny").measurement("accuracy", "plain").path.unlink()
     told = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
     assert told["measured"] is None
-    assert all(one["sha256"] for one in told["trainings"])
+    assert all(training["sha256"] for training in told["trainings"])
 
 
 def test_a_fine_tuning_rests_on_the_trainings_that_it_starts_from(asked, catalog, fine_tuning):
     told = asked("tiny_table2", "Tuned", "Top-1")
     runs = [catalog().paper("tiny").run(name) for name in ("plain", "tuned")]
     records = [str(record) for run in runs for record in run.records]
-    assert [one["record"] for one in told["trainings"]] == records
+    assert [training["record"] for training in told["trainings"]] == records
 
 
 def test_what_is_wrong_behind_a_number_is_said_with_its_remedy(asked, make):

@@ -213,10 +213,10 @@ def paired(build, ours, base, **fields):
 def test_the_interval_of_a_pair_is_over_seeds_and_over_images(build):
     random = np.random.RandomState(0)
     ours, base = random.rand(2, 3, 50) < np.array([0.9, 0.6])[:, None, None]
-    left, right = (Side(0.0, 1.0, 3, scores=one.astype(np.int8)) for one in (ours, base))
+    left, right = (Side(0.0, 1.0, 3, scores=scores.astype(np.int8)) for scores in (ours, base))
     seeds = [100 * (a.mean() - b.mean()) for a, b in zip(ours, base, strict=True)]
     images = [100 * (a.mean() - b.mean()) for a, b in zip(ours.T, base.T, strict=True)]
-    parts = [np.var(one, ddof=1) / len(one) for one in (seeds, images)]
+    parts = [np.var(of_side, ddof=1) / len(of_side) for of_side in (seeds, images)]
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2 / 49)
     expected = scipy.stats.t.ppf(0.975, freedom) * math.sqrt(sum(parts))
     assert half_width(left, right) == pytest.approx(expected)
@@ -275,7 +275,10 @@ def test_a_p_value_below_five_percent_is_a_difference_beyond_its_interval():
     known = uncertainty(Side(92.0, 0.5, 4), Side(90.0, 0.8, 3))
     assert known.p_value(known.half_width) == pytest.approx(0.05)
     left, right = np.array([91.5, 92.0, 92.9]), np.array([90.0, 90.1, 91.2, 89.9])
-    sides = (Side(one.mean(), one.std(ddof=1), len(one)) for one in (left, right))
+    sides = (
+        Side(accuracies.mean(), accuracies.std(ddof=1), len(accuracies))
+        for accuracies in (left, right)
+    )
     expected = scipy.stats.ttest_ind(left, right, equal_var=False).pvalue
     assert uncertainty(*sides).p_value(left.mean() - right.mean()) == pytest.approx(expected)
 
@@ -348,6 +351,22 @@ def test_a_closed_gate_leaves_an_empirical_claim_untested_and_no_other(table):
     assert status(short, kind="construction")["status"] == "held"
 
 
+def test_the_detail_shows_the_held_out_difference_at_each_rate_of_two_searched_models(table):
+    tables = drawn_by_seed(table(A=([92.0, 92.1, 92.2], [90.0, 90.2, 90.1])))
+    cells = tables["table1"]
+    cells.loc[cells["column"] == "base", "recipe_hash"] = "base"
+    rates = ({1e-3: 80.0, 1e-2: 78.0}, {1e-3: 79.5, 1e-2: 79.0})
+    ours, base = (STANDING.model_copy(update={"rates": own}) for own in rates)
+    claim = Claim.model_validate({**CLAIM, "kind": "empirical"})
+
+    def detail(searched):
+        standings = {"abcd1234": ours, "base": base.model_copy(update={"searched": searched})}
+        return evaluate([claim], tables, {}, standings).iloc[0]["detail"]
+
+    assert "at each learning rate searched: +0.5 at 0.001, -1.0 at 0.01." in detail("b")
+    assert "learning rate" not in detail("a")  # one search, whose rate both take
+
+
 def test_what_is_not_tested_is_not_among_the_comparisons_that_chance_decides(table):
     tables = drawn_by_seed(
         table(
@@ -355,8 +374,8 @@ def test_what_is_not_tested_is_not_among_the_comparisons_that_chance_decides(tab
         )
     )
     tables["table1"].loc[tables["table1"]["row"] == "B", "recipe_hash"] = "unsearched"
-    place = {side: {**CLAIM[side], "row": "B"} for side in ("left", "right")}
-    claims = [{**CLAIM, "kind": "empirical"}, {**CLAIM, "kind": "empirical", "id": "b", **place}]
+    operand = {side: {**CLAIM[side], "row": "B"} for side in ("left", "right")}
+    claims = [{**CLAIM, "kind": "empirical"}, {**CLAIM, "kind": "empirical", "id": "b", **operand}]
     judged = evaluate(
         [Claim.model_validate(claim) for claim in claims], tables, {}, {"abcd1234": STANDING}
     )
@@ -406,14 +425,14 @@ def test_a_rank_correlation_is_taken_under_each_seed_over_what_the_star_stands_f
     seeds = zip(*(numbers for pair in values.values() for numbers in pair), strict=True)
     keys = [cell.key for cell in cells]
     measured = build.measured(*(dict(zip(keys, numbers, strict=True)) for numbers in seeds))
-    place = {"artifact": "table1", "row": "*, with", "column": "bias"}
+    operand = {"artifact": "table1", "row": "*, with", "column": "bias"}
     result = judge(
         {"table1": compare(build.table(*cells), measured)},
         kind="empirical",
-        left=place,
+        left=operand,
         correlates_with=[
-            {**place, "column": "top1"},
-            {**place, "row": "*, without", "column": "top1"},
+            {**operand, "column": "top1"},
+            {**operand, "row": "*, without", "column": "top1"},
         ],
         relation=relation,
         right=0,
@@ -425,7 +444,7 @@ def test_a_rank_correlation_is_taken_under_each_seed_over_what_the_star_stands_f
 
 def test_a_rank_correlation_of_two_is_not_run(table):
     tables = table(A=([92.0, 92.1], [90.0, 90.1]), B=([92.0, 92.1], [90.0, 90.1]))
-    place = {"artifact": "table1", "row": "*", "column": "ours"}
-    other = {**place, "column": "base"}
-    result = judge(tables, left=place, correlates_with=[place, other], right=0)
+    operand = {"artifact": "table1", "row": "*", "column": "ours"}
+    other = {**operand, "column": "base"}
+    result = judge(tables, left=operand, correlates_with=[operand, other], right=0)
     assert result["status"] == "not run"

@@ -85,7 +85,7 @@ def test_it_has_every_claim_and_every_row_of_every_table(results, text):
 
 
 def test_it_needs_no_other_file_and_every_link_inside_leads_somewhere(text):
-    sources = {one.partition(",")[0] for one in re.findall(r'\bsrc="([^"]*)"', text)}
+    sources = {source.partition(",")[0] for source in re.findall(r'\bsrc="([^"]*)"', text)}
     assert sources == {"data:image/svg+xml;base64"}
     assert not re.search(r"<link|@import|url\(", text)
     places = re.findall(r'\bid="([^"]+)"', text)
@@ -107,11 +107,15 @@ def test_filters_in_the_address_leave_exactly_their_rows(look, results):
     statuses = [claim["status"] for paper in results.papers for claim in paper.claims]
     assert everything["claims"] == statuses
     contrary = look(status=["contrary"])
-    assert contrary["claims"] == [one for one in statuses if one == "contrary"]
+    assert contrary["claims"] == [status for status in statuses if status == "contrary"]
     assert contrary["rows"] == everything["rows"]
     exact = look(verdict="exact", status=STATUSES)
     assert exact["claims"] == []
-    assert exact["rows"] == [one for one in everything["rows"] if "exact" in one.split()]
+    assert exact["rows"] == [
+        classes for classes in everything["rows"] if "exact" in classes.split()
+    ]
     found = look(q="A-CvT", status=STATUSES)
-    assert found["texts"] == [one for one in everything["texts"] if "a-cvt" in one.lower()]
+    assert found["texts"] == [
+        row_text for row_text in everything["texts"] if "a-cvt" in row_text.lower()
+    ]
     assert found["texts"]

@@ -39,6 +39,13 @@ def small(build):
     return table_of(artifact, compare(artifact, build.measured(*seeds)))
 
 
+def test_a_table_of_which_the_paper_prints_nothing_says_so(build):
+    artifact = build.table(build.cell(), columns=(ShownColumn(label="x"),))
+    text = markdown(table_of(artifact, compare(artifact, build.measured({"A/x": 1.0}))))
+    assert "The paper prints none of these numbers (Table 1, p. 2)." in text
+    assert "Italic" not in text
+
+
 def test_markdown_shows_the_printed_number_under_the_measured(small):
     assert (
         markdown(small)
@@ -268,8 +275,8 @@ def test_every_character_of_the_papers_tables_has_its_latex():
             *(f"{cell.metric} {cell.unit}" for cell in artifact.cells),
         ]
     }
-    raw = {one for text in texts for one in _latex_escape(text) if not one.isascii()}
-    assert not {one for one in raw if not unicodedata.name(one).startswith("LATIN")}
+    raw = {letter for text in texts for letter in _latex_escape(text) if not letter.isascii()}
+    assert not {letter for letter in raw if not unicodedata.name(letter).startswith("LATIN")}
 
 
 TEX = sorted((ROOT / "results" / "published").rglob("*.tex"))
@@ -283,9 +290,11 @@ def published(path):
 def test_published_latex_is_balanced_and_every_row_fills_its_columns(path):
     """For machines without LaTeX: what would stop it."""
     text = path.read_text()
-    assert {one for one in text if not one.isascii() and "LATIN" not in unicodedata.name(one)} == (
-        set()
-    )
+    assert {
+        letter
+        for letter in text
+        if not letter.isascii() and "LATIN" not in unicodedata.name(letter)
+    } == (set())
     plain = re.sub(r"\\[\\{}$&%#_]", lambda found: "\n" if found[0] == r"\\" else "", text)
     assert plain.count("{") == plain.count("}")
     for columns, body in re.findall(r"\\begin{tabular}{(\w+)}(.*?)\\end{tabular}", plain, re.S):

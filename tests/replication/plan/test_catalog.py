@@ -489,7 +489,7 @@ def test_the_inputs_of_a_node_are_the_records_that_it_reads(small_checkout, edit
     assert set(measurement.inputs) == {*tuned.records, digits}
     table = catalog.artifact("template", "table1")
     rendering = catalog.rendering_node(table)
-    assert set(rendering.inputs) == {one.path for one in table.measurements}
+    assert set(rendering.inputs) == {measurement.path for measurement in table.measurements}
     assert catalog.report_node.inputs == (rendering.output,)
 
 
@@ -503,8 +503,11 @@ def test_a_job_asks_for_no_gpu_that_it_does_not_use(small_checkout, edit):
     trained, copied = (catalog.resources(paper.run(name)) for name in ("narrow", "wide"))
     assert copied.mem_mb < trained.mem_mb
     assert copied.runtime < trained.runtime
-    assert catalog.resources(paper.measurement("accuracy", "wide")).gpus == 1
-    assert catalog.resources(paper.measurement("parameters", "wide")).gpus == 0
+    evaluated, counted = (
+        catalog.resources(paper.measurement(name, "wide")) for name in ("accuracy", "parameters")
+    )
+    assert (evaluated.gpus, counted.gpus) == (1, 0)
+    assert counted.mem_mb < evaluated.mem_mb
 
 
 def test_a_printed_value_without_a_cell_is_refused(small_checkout):
@@ -538,8 +541,8 @@ def test_a_dataset_is_fetched_anew_where_its_files_or_their_code_change(root, mo
     catalog = load_catalog(root)
     info = catalog.datasets["cifar10"]
     file = info.files[0].model_copy(update={"sha256": "0" * 64, "md5": None})
-    before = catalog.made_of("cifar10"), catalog.made_of("scenes")
+    before = catalog.made_of("cifar10"), catalog.made_of("loveda")
     catalog.datasets["cifar10"] = info.model_copy(update={"files": [file]})
     assert catalog.made_of("cifar10") != before[0]
     monkeypatch.setattr("replication.plan.catalog.digest", lambda modules: "other code")
-    assert catalog.made_of("scenes") != before[1]
+    assert catalog.made_of("loveda") != before[1]

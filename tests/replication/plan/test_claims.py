@@ -3,7 +3,7 @@
 import pytest
 
 from replication.plan.catalog import load_catalog
-from replication.plan.claims import Place, read_claims
+from replication.plan.claims import Operand, read_claims
 from replication.plan.paper import ArtifactSpec
 from vitrail.errors import VitrailError
 
@@ -82,11 +82,11 @@ def test_two_claims_of_one_id_are_refused(read):
     ],
 )
 def test_a_star_stands_for_any_text(pattern, row, text):
-    place = Place(artifact="fig3a", row=pattern, column="P-SHAP")
-    assert place.text(("fig3a", row, "P-SHAP")) == text
-    assert place.text(("fig3a", row, "Accuracy")) is None
+    operand = Operand(artifact="fig3a", row=pattern, column="P-SHAP")
+    assert operand.text(("fig3a", row, "P-SHAP")) == text
+    assert operand.text(("fig3a", row, "Accuracy")) is None
     if text is not None:
-        assert place.key(text) == ("fig3a", row, "P-SHAP")
+        assert operand.key(text) == ("fig3a", row, "P-SHAP")
 
 
 def test_a_pattern_that_no_row_fits_is_refused(read):
@@ -118,7 +118,7 @@ def test_an_entry_with_lists_is_a_claim_for_each_combination(read):
     claims = read(ENTRY)
     assert [claim.id for claim in claims] == ["swin-1", "swin-2", "cvt-1", "cvt-2"]
     assert claims[2].statement == "A-CvT-13 is better in Table 1."
-    assert claims[3].left == Place(artifact="table2", row="A-CvT-13", column="of {0, ..., 8}")
+    assert claims[3].left == Operand(artifact="table2", row="A-CvT-13", column="of {0, ..., 8}")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_wrong_word_is_refused_when_the_catalogue_is_read(small_checkout):
     path = small_checkout / "configs" / "papers" / "template" / "claims.yaml"
     text = path.read_text()
     (claim,) = load_catalog(small_checkout).paper("template").claims
-    assert claim.left == Place(artifact="table1", row="Wide", column="Accuracy")
+    assert claim.left == Operand(artifact="table1", row="Wide", column="Accuracy")
     path.write_text(text.replace("relation: above", "relation: equals"))
     with pytest.raises(VitrailError, match=r"claims\.yaml.* 'equals'.*did you mean 'equal'"):
         load_catalog(small_checkout)

@@ -26,20 +26,20 @@ def catalog(root):
 def measured(catalog):
     """Every measurement of the four papers at laptop scale, with the modules behind it."""
     found = []
-    for one in catalog.measurements.values():
-        job = catalog.measurement_node(one)
+    for measurement in catalog.measurements.values():
+        job = catalog.measurement_node(measurement)
         modules = modules_of_measurement(job.function, job.args, job.recipe, job.reads)
-        found.append((one, modules))
+        found.append((measurement, modules))
     return found
 
 
 def due(measured, module):
     """The measurements that a change of a module makes due."""
-    return {one.path for one, modules in measured if module in modules}
+    return {measurement.path for measurement, modules in measured if module in modules}
 
 
 def chosen(measured, condition):
-    paths = {one.path for one, _ in measured if condition(one)}
+    paths = {measurement.path for measurement, _ in measured if condition(measurement)}
     assert paths
     return paths
 
@@ -54,28 +54,39 @@ def names_adaptive(measurement):
 
 def test_selections_concern_every_consistency_of_an_adaptive_model_and_no_plain_one(measured):
     due_now = due(measured, "vitrail.shift.polyphase")
-    consistency = chosen(measured, lambda one: one.name in CONSISTENCIES)
-    adaptive = chosen(measured, lambda one: one.name in CONSISTENCIES and names_adaptive(one))
+    consistency = chosen(measured, lambda measurement: measurement.name in CONSISTENCIES)
+    adaptive = chosen(
+        measured,
+        lambda measurement: measurement.name in CONSISTENCIES and names_adaptive(measurement),
+    )
     assert adaptive < consistency
     assert due_now & consistency == adaptive
-    assert {one.paper for one, _ in measured if one.path in due_now} == {"shift"}
+    assert {measurement.paper for measurement, _ in measured if measurement.path in due_now} == {
+        "shift"
+    }
 
 
 def test_a_segmenter_concerns_the_selections_if_its_configuration_names_an_adaptive_type(measured):
     due_now = due(measured, "vitrail.shift.polyphase")
-    segmenters = chosen(measured, lambda one: one.run and one.run.recipe.task == "segmentation")
+    segmenters = chosen(
+        measured,
+        lambda measurement: measurement.run and measurement.run.recipe.task == "segmentation",
+    )
     adaptive = chosen(
         measured,
-        lambda one: (
-            one.run
-            and one.run.recipe.task == "segmentation"
-            and one.run.recipe.model.name.startswith("a_swin")
+        lambda measurement: (
+            measurement.run
+            and measurement.run.recipe.task == "segmentation"
+            and measurement.run.recipe.model.name.startswith("a_swin")
         ),
     )
     assert adaptive <= due_now & segmenters
     plain = chosen(
         measured,
-        lambda one: one.run and one.run.recipe.model.name == "swin_t_upernet_ade20k_circular",
+        lambda measurement: (
+            measurement.run
+            and measurement.run.recipe.model.name == "swin_t_upernet_ade20k_circular"
+        ),
     )
     # Their consistency is measured by code that knows the adaptive heads; their accuracy is not.
     assert not {path for path in plain if path.name.startswith("segmentation_acc")} & due_now
@@ -83,10 +94,12 @@ def test_a_segmenter_concerns_the_selections_if_its_configuration_names_an_adapt
 
 def test_the_module_that_opens_a_dataset_concerns_those_who_read_it(measured):
     due_now = due(measured, "replication.data.arrays")
-    assert due_now >= chosen(measured, lambda one: one.name == "accuracy")
+    assert due_now >= chosen(measured, lambda measurement: measurement.name == "accuracy")
     scenes = due(measured, "replication.data.scenes")  # its classes are those of mmseg's type
-    assert scenes >= chosen(measured, lambda one: one.name == "segmentation_accuracy")
-    assert not scenes & chosen(measured, lambda one: one.name == "accuracy")
+    assert scenes >= chosen(
+        measured, lambda measurement: measurement.name == "segmentation_accuracy"
+    )
+    assert not scenes & chosen(measured, lambda measurement: measurement.name == "accuracy")
 
 
 def test_what_counts_and_decides_no_number_draws_fetches_or_is_a_command(measured, catalog):
@@ -105,6 +118,7 @@ def test_what_counts_and_decides_no_number_draws_fetches_or_is_a_command(measure
         *(f"replication.data.{name}" for name in ("download", "fetching", "miniature")),
         # Of other scales than the laptop's:
         *(f"replication.data.{name}" for name in ("folders", "imagenet_val", "positions")),
+        "replication.data.segmentation",
         "replication.engine.objective",  # of papers that bring a training of their own
         "replication.engine.weights",  # fetches published weights
         "vitrail.__main__",

@@ -95,7 +95,7 @@ CHANGES = {
     "val_images": 2,
     "version": 9,
     "name": "other",
-    "prepare": "replication.data.scenes:write",
+    "prepare": "replication.data.miniature:write",
 }
 WORDS = {
     "title": "other",

@@ -201,14 +201,20 @@ def of_runs(catalog, condition):
 
 
 def of_measurements(catalog, condition):
-    paths = {str(path) for path, one in catalog.measurements.items() if condition(one)}
+    paths = {
+        str(path) for path, measurement in catalog.measurements.items() if condition(measurement)
+    }
     assert 0 < len(paths) < len(catalog.measurements)
     return paths
 
 
 def figures_of(catalog, *modules):
     """The figures that some modules draw, which import what they illustrate."""
-    drawn = {str(path): one.draw for path, one in catalog.renderings.items() if one.draw}
+    drawn = {
+        str(path): rendering.draw
+        for path, rendering in catalog.renderings.items()
+        if rendering.draw
+    }
     return {path for path, draw in drawn.items() if draw.partition(":")[0] in modules}
 
 
@@ -225,12 +231,12 @@ def test_the_selection_of_grids_concerns_the_models_that_select(after, catalog):
     )
     due = of_measurements(
         catalog,
-        lambda one: (
-            one.paper == "shift"
+        lambda measurement: (
+            measurement.paper == "shift"
             and (
-                (one.on and names_adaptive(one.on.recipe))
-                or '"a_' in json.dumps(one.args)
-                or one.function.startswith("vitrail.shift.")
+                (measurement.on and names_adaptive(measurement.on.recipe))
+                or '"a_' in json.dumps(measurement.args)
+                or measurement.function.startswith("vitrail.shift.")
             )
         ),
     )
@@ -244,7 +250,7 @@ def test_an_embedding_concerns_the_models_of_its_paper(after, catalog):
         "return torch.cat([x[:, :, :prefix], turned], dim=2)",
         "return torch.cat([x[:, :, :prefix], -turned], dim=2)",
     )
-    due = of_measurements(catalog, lambda one: one.paper == "position")
+    due = of_measurements(catalog, lambda measurement: measurement.paper == "position")
     older, records = of_runs(catalog, lambda run: run.recipe.model.name == "position_vit")
     assert changed == Changed(due, records, older, figures_of(catalog, "vitrail.position.figures"))
 
@@ -263,7 +269,9 @@ def test_the_views_of_images_concern_whatever_looks_at_images(after, catalog):
     changed = after(
         "src/vitrail/images/transforms.py", "crop = CenterCrop(size + margin)", "crop = resize"
     )
-    due = of_measurements(catalog, lambda one: one.function.partition(":")[0] in LOOKING)
+    due = of_measurements(
+        catalog, lambda measurement: measurement.function.partition(":")[0] in LOOKING
+    )
     older, records = of_runs(catalog, lambda run: run.recipe.task != "segmentation")
     drawn = figures_of(catalog, "vitrail.shift.figures", "vitrail.position.figures")
     assert changed == Changed(due, records, older, drawn)
@@ -286,9 +294,9 @@ def test_a_datasets_entry_concerns_what_is_trained_or_measured_on_it(
     after, catalog, dataset, old, new
 ):
     changed = after("configs/datasets.yaml", old, new)
-    due = of_measurements(catalog, lambda one: dataset in datasets_of(one))
+    due = of_measurements(catalog, lambda measurement: dataset in datasets_of(measurement))
     _, records = of_runs(
-        catalog, lambda run: dataset in {one.recipe.data.dataset for one in run.lineage}
+        catalog, lambda run: dataset in {trained.recipe.data.dataset for trained in run.lineage}
     )
     assert changed == Changed(due, records, NOTHING, NOTHING)
 
@@ -319,11 +327,11 @@ def test_a_configuration_concerns_the_segmenters_that_are_made_of_it(
         return any(file in recipe.model.files for recipe in recipes)
 
     changed = after(f"configs/segmentation/{file}", old, new)
-    due = of_measurements(catalog, lambda one: has_it(one.on))
+    due = of_measurements(catalog, lambda measurement: has_it(measurement.on))
     folders, records = of_runs(catalog, has_it)
     shown = {
         str(path)
-        for path, one in catalog.renderings.items()
-        if due & {str(measurement.path) for measurement in one.measurements}
+        for path, rendering in catalog.renderings.items()
+        if due & {str(measurement.path) for measurement in rendering.measurements}
     }
     assert changed == Changed(due, records, folders, shown)

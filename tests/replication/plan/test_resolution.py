@@ -38,7 +38,7 @@ def without_each_line(written):
             rest = ",".join(other for other in patterns if other != pattern)
             yield (
                 f"{pattern.strip()} of '{key}'",
-                {rest if name == key else name: one for name, one in written.items()},
+                {rest if name == key else name: value for name, value in written.items()},
             )
 
 
@@ -211,7 +211,7 @@ def test_the_line_that_is_named_for_a_value_contains_it(scale):
 
 
 def test_what_no_line_sets_names_its_origin():
-    (paper,) = (one for one in papers_of("laptop") if one.folder.name == "shift")
+    (paper,) = (paper for paper in papers_of("laptop") if paper.folder.name == "shift")
     values = paper.values("a_swin_upernet-ade20k-standard")
     origin = {key: place for key, _, place in places(values)}
     assert origin["version"] == "configs/datasets.yaml: the version of patchwork"

@@ -151,7 +151,7 @@ def test_a_checkpoint_of_ones_own_has_its_own_classes(vitrail, photos, tmp_path)
     result = sweep(permutable(own), labelled, permutations=2)
     assert f"P-SHAP of test_vit: {result.mean:.4f} " in done.out
     other = timm.create_model("test_vit2", num_classes=3).state_dict()
-    headless = {name: one for name, one in own.state_dict().items() if "head" not in name}
+    headless = {name: weight for name, weight in own.state_dict().items() if "head" not in name}
     for weights, said in (
         (other, "correct --checkpoint or --model"),
         (headless, "no classifier 'head'"),

@@ -99,8 +99,8 @@ def test_centred_targets_are_those_of_the_centre_before_and_it_moves_by_a_tenth(
     centering.centre.copy_(before := logits(K))
     batches = [logits(4, K), logits(2, K)]
     targets = centering(batches, 0.07, alone)
-    for one, given in zip(targets, batches, strict=True):
-        assert torch.allclose(one, ((given - before) / 0.07).softmax(-1))
+    for target, given in zip(targets, batches, strict=True):
+        assert torch.allclose(target, ((given - before) / 0.07).softmax(-1))
     # Each micro-batch counts the same, however many patches of it are masked.
     mean = (batches[0].mean(0) + batches[1].mean(0)) / 2
     assert torch.allclose(centering.centre, 0.9 * before + 0.1 * mean)

@@ -170,7 +170,7 @@ def test_a_network_projects_class_tokens_and_chosen_patches(make_recipe, separat
         assert torch.equal(seen.features, tokens[:, 0])
         assert torch.allclose(seen.logits[0], network.head(tokens[:, 0]), atol=1e-6)
         assert torch.allclose(seen.patch_logits, head(tokens[:, 1:][mask]), atol=1e-6)
-    assert [len(one) for one in seen.logits] == [4, 6]
+    assert [len(of_set) for of_set in seen.logits] == [4, 6]
 
 
 def test_a_dense_branch_sees_a_part_of_the_batch_and_is_scaled_by_its_share(backbone):

@@ -174,7 +174,9 @@ def test_as_many_images_pass_as_the_rule_says(i8, monkeypatch, measure, given):
 
     monkeypatch.setattr(kind, "forward", counted)
     measure(i8, **given)
-    defaults = {one.name: one.default for one in signature(measure).parameters.values()}
+    defaults = {
+        parameter.name: parameter.default for parameter in signature(measure).parameters.values()
+    }
     images = {split: len(probes.build(i8.info, split, i8.data_root)) for split in SPLITS}
     known = {"images": images["val"], "train_images": images["train"], "recipe": i8.recipe}
     wanted = measure.passes({**defaults, **given, **known}) * images["val"]

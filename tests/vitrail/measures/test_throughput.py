@@ -70,7 +70,7 @@ def test_a_model_may_be_compared_with_several(context, monkeypatch):
     monkeypatch.setattr(module, "time_in_turns", lambda *_: seconds)
     models = dict.fromkeys(seconds, vit())
     values = throughput(context, models, {"ours": ["plain", "off"]}, batch_size=1, passes=1)
-    assert [values[f"ours/change/{one}"] for one in ("plain", "off")] == [75, 50]
+    assert [values[f"ours/change/{column}"] for column in ("plain", "off")] == [75, 50]
 
 
 def test_a_larger_model_is_slower(context):

@@ -70,7 +70,7 @@ def test_figure_1_draws_every_family_at_its_cost():
         lines = {line.get_label(): points(line) for line in ax.lines}
         for family in ("ViT", "D8"):
             own = [numbers[f"{family}, {size}"] for size in ("ViT-H/14", "ViT-L/16")]
-            assert lines[family] == [(one[cost], one[0]) for one in own]
+            assert lines[family] == [(cell[cost], cell[0]) for cell in own]
         assert lines["H8"] == []
     assert [text.get_text() for text in fig.legends[0].texts][-2:] == ["ViT-H/14", "ViT-L/16"]
     ticks = [[tick.get_text() for tick in ax.get_xticklabels()] for ax in fig.axes]

@@ -61,7 +61,7 @@ def weights(root):
     info = load_registry(root / "configs" / "datasets.yaml")["digits-position"]
     train = build(info, "train", root)
     pixels = torch.stack([torch.tensor(np.array(image)) for image, _ in train])
-    mean, std = (255 * torch.tensor(one) for one in (info.mean, info.std))
+    mean, std = (255 * torch.tensor(statistic) for statistic in (info.mean, info.std))
     images = ((pixels - mean) / std).permute(0, 3, 1, 2)
     x = quadrants(images).flatten(1)
     targets = nn.functional.one_hot(torch.as_tensor(train.labels)).double()

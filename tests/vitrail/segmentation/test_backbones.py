@@ -34,7 +34,9 @@ def micro(backbone, **options):
 
 
 def maps(output):
-    return [one.tokens for one in output.features] if isinstance(output, Pyramid) else output
+    return (
+        [features.tokens for features in output.features] if isinstance(output, Pyramid) else output
+    )
 
 
 @adaptive

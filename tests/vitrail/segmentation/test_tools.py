@@ -67,9 +67,11 @@ def photo(data_root):
 
 @pytest.fixture(scope="module")
 def trained(root, data_root, tmp_path_factory):
-    """The README's configuration, made small, trained and then validated by mmseg's train."""
+    """The library page's configuration, made small, trained and then validated by mmseg's train."""
     folder = tmp_path_factory.mktemp("trained")
-    (snippet,) = re.findall(r"```python\n(_base_.*?)```", (root / "README.md").read_text(), re.S)
+    (snippet,) = re.findall(
+        r"```python\n(_base_.*?)```", (root / "docs" / "library.md").read_text(), re.S
+    )
     (folder / "readme.py").write_text(snippet)
     (place,) = data_root.rglob("ADEChallengeData2016")
     (folder / "micro.py").write_text(MICRO.replace("ROOT", repr(str(place))))

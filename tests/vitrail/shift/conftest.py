@@ -14,5 +14,7 @@ class NoFloat64(TorchDispatchMode):
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         result = operation(*args, **(kwargs or {}))
         results = result if isinstance(result, tuple | list) else [result]
-        assert torch.float64 not in [one.dtype for one in results if isinstance(one, torch.Tensor)]
+        assert torch.float64 not in [
+            result.dtype for result in results if isinstance(result, torch.Tensor)
+        ]
         return result

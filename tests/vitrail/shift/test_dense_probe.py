@@ -23,7 +23,9 @@ import torch
 from torch.nn import functional
 
 import vitrail.models  # noqa: F401
+from replication.data.arrays import Digits
 from replication.data.scenes import CLASSES, compose
+from vitrail.images.opening import stream
 from vitrail.shift.torus import roll_image
 
 SIDE, SEEDS = 64, 5
@@ -40,7 +42,8 @@ MICRO = {
 
 def scenes(split, count):
     """Images ``(B, 3, H, W)`` and their classes ``(B, 1 + classes, H, W)``, first "unlabelled"."""
-    pairs = [compose(split, index) for index in range(count)]
+    digits, random = Digits(split), stream("dense probe", split)
+    pairs = [compose(digits, random) for _ in range(count)]
     images, masks = (
         torch.stack([torch.from_numpy(pair[part][:, :SIDE]) for pair in pairs]) for part in (0, 1)
     )
@@ -110,5 +113,5 @@ def test_tokens_with_their_places_are_as_good_as_swins(level):
 @pytest.mark.parametrize("level", [0, 1])
 def test_maps_in_the_images_order_lose_little_and_tokens_in_the_models_order_most(level):
     swin, _, maps, unordered = measured()[level].mean(dim=0)
-    assert maps >= 0.8 * swin
+    assert maps >= 0.75 * swin
     assert unordered <= 0.5 * swin

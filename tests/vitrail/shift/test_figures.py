@@ -64,8 +64,8 @@ def test_figure_4_maps_all_models_on_one_scale():
     )
     maps = {"CvT-13": np.full((2, 2), 0.5), "A-CvT-13": np.zeros((2, 2))}
     measurements = [
-        {"values": {"0": {f"block {block}/map": one.tolist() for block in (1, 2)}}}
-        for one in maps.values()
+        {"values": {"0": {f"block {block}/map": change.tolist() for block in (1, 2)}}}
+        for change in maps.values()
     ]
     axes = fig4(cells, measurements).axes
     assert [ax.images[0].get_clim() for ax in axes[:4]] == [(0, 0.5)] * 4

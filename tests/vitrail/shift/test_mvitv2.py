@@ -292,7 +292,9 @@ pooled_shortcut = AdaptiveBlock._pooled_shortcut
 def test_what_breaks_equivariance_is_seen(monkeypatch, owner, name, wrong, selections):
     images = noise(4, 3, 32, 32)
     monkeypatch.setattr(windows, "window_offsets", not_anchored)
-    assert all(0 < invariance_error(made(selection=one), images) <= 1e-12 for one in selections)
+    assert all(
+        0 < invariance_error(made(selection=selection), images) <= 1e-12 for selection in selections
+    )
     monkeypatch.setattr(owner, name, wrong)
     for selection in selections:
         assert invariance_error(made(selection=selection), images) > 1e-6

@@ -30,7 +30,9 @@ def phase_energies(x, conv):
     """Score every grid by its tokens' energy, one tokenisation each (Eq. 14)."""
     stride = range(conv.stride[0])
     tokens = [[circular_conv(x.roll((-i, -j), (2, 3)), conv) for j in stride] for i in stride]
-    energies = [torch.stack([one.square().sum(dim=(1, 2, 3)) for one in row], 1) for row in tokens]
+    energies = [
+        torch.stack([phase.square().sum(dim=(1, 2, 3)) for phase in row], 1) for row in tokens
+    ]
     return torch.stack(energies, dim=1)
 
 

@@ -48,7 +48,7 @@ def test_figure_1_shows_the_ratio_against_training():
 
 def test_figure_2_draws_all_maps_on_one_scale():
     maps = {"P": [[1.0, 2.0]], **{name: [[1.0, 2.0, 3.0]] for name in CALIBRATIONS}}
-    values = {f"map {name}": one for name, one in maps.items()}
+    values = {f"map {name}": variances for name, variances in maps.items()}
     values |= {f"{name}/ratio": 0.9 for name in maps}
     fig = fig2(pd.DataFrame(), [{"values": {"0": values}}])
     images = [image for axes in fig.axes[:4] for image in axes.images]
@@ -63,7 +63,7 @@ def test_figure_3_writes_the_variance_under_each_image():
     black = [[[0, 0, 0]] * 2] * 2
     values = {"pixels Mixup": black, "pixels Cutmix": black}
     axes = fig3(cells, [{"values": {"0": values}}]).axes
-    assert [(one.get_title(), one.get_xlabel()) for one in axes] == [
+    assert [(ax.get_title(), ax.get_xlabel()) for ax in axes] == [
         ("Mixup", "Var 0.50"),
         ("Cutmix", "Var 1.00"),
     ]

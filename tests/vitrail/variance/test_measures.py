@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform, train_transform
 from vitrail.measures.accuracy import accuracy
 from vitrail.measures.context import Context, Trained
+from vitrail.measures.kept import keeping
 from vitrail.scores import unpack
+from vitrail.variance import measures
 from vitrail.variance.measures import (
     amplification,
     embedding_variance,
@@ -123,6 +126,35 @@ def test_a_part_of_the_images_is_spread_over_the_split_and_batches_do_not_matter
         build(trained.info, "val", trained.data_root)[index * 600 // 30][1] for index in range(30)
     ]
     assert len(set(labels)) > 5
+
+
+@pytest.mark.parametrize(
+    ("measure", "options"), [(rescaling, {}), (amplification, {"factors": [0.8]})]
+)
+def test_what_was_killed_goes_on_behind_the_last_batch(
+    trained, monkeypatch, tmp_path, measure, options
+):
+    trained, args = replace(trained, folder=tmp_path), {**EVALUATION, **options, "images": 40}
+    whole = measure(trained, sizes=[224, 352], **args)  # three batches at each size
+    read, batches = [], measures._test_batches
+
+    def dying(*args, until=None):
+        for batch in batches(*args):
+            if len(read) == until:
+                raise KeyboardInterrupt
+            read.append(len(batch[1]))
+            yield batch
+
+    monkeypatch.setattr(measures, "_test_batches", partial(dying, until=4))
+    with keeping("code"), pytest.raises(KeyboardInterrupt):
+        measure(trained, sizes=[224, 352], **args)
+    monkeypatch.setattr(measures, "_test_batches", dying)
+    read.clear()
+    with keeping("code"):
+        assert measure(trained, sizes=[224, 352], **args) == whole
+        assert read == [8, 16, 8]  # the last batch at 224 is no whole one
+        other = measure(trained, sizes=[352], **{**args, "mode": "nearest"})
+    assert other == measure(trained, sizes=[352], **{**args, "mode": "nearest"})
 
 
 def test_the_sweep_contains_the_baseline_and_the_papers_method(trained):

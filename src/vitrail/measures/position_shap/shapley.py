@@ -2,20 +2,23 @@
 
 A sample's logit f of its own class is shared between two players, the image x and the position
 embedding P. A player who is absent is replaced by a background: other images x_b, and embeddings
-P_b whose tokens are permuted. The values of the four coalitions,
+P_b whose tokens are permuted. The logits are averaged over the background, as Kernel SHAP does (the
+paper's text speaks of the mean feature). The values of the four coalitions,
 
     v(N) = f(x, P)            v(I) = mean_b f(x, P_b)
     v(P) = mean_b f(x_b, P)   v(0) = mean_b f(x_b, P_b)
 
 give each player's Shapley value: phi_P + phi_I = v(N) - v(0). Kernel SHAP, which the paper runs,
-solves a least-squares problem whose solution with two players is this closed form. P-SHAP is
-``|phi_P| / (|phi_P| + |phi_I|)``, with the absolute values that the authors' code takes and the
-paper does not print: only then it lies between 0 and 1. A model's P-SHAP is the mean over the
-samples that it classifies correctly.
+solves a least-squares problem (position, App. A, Eq. 7-8) whose solution with two players is this
+closed form. So `sweep` (ours: all other samples) and `paired` (the paper's half batches, App. E)
+only supply the four values. P-SHAP is ``|phi_P| / (|phi_P| + |phi_I|)``, with the absolute values
+that the authors' code takes and the paper does not print: only then it lies between 0 and 1. A
+model's P-SHAP is the mean over the samples that it classifies correctly.
 
 Absolute values of noise are not 0 on average, so P-SHAP S(K) of K permutations is too high, by
-about b / K, and that of half of them by 2 b / K. The estimate is therefore
-2 S(K) - (S of one half + S of the other) / 2, at no further pass (Quenouille, 1956).
+about b / K for some b, and that of half of them by 2 b / K. The estimate is therefore
+2 S(K) - (S of one half + S of the other) / 2, in which b cancels, at no further pass (Quenouille's
+jackknife, 1956).
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ class PositionShap:
     samples: Tensor  # the indices of the samples in their dataset, ascending
     phi_position: Tensor  # the Shapley value of the position embedding
     phi_image: Tensor  # that of the image
-    debiased: Tensor  # P-SHAP corrected for few permutations, which may leave 0 to 1
+    debiased: Tensor  # P-SHAP corrected for few permutations; may be below 0 or above 1
     correct: Tensor  # booleans, which samples are classified correctly
     half_width: float | None  # of the 95 % interval of the mean; None of `paired`
     passes_per_sample: float
@@ -54,7 +57,7 @@ class PositionShap:
 
     @property
     def raw_mean(self) -> float:
-        """The corrected mean over correct samples, NaN if there are none; it may leave 0 to 1."""
+        """The corrected mean over correct samples, NaN if none is; may be below 0 or above 1."""
         return self.debiased[self.correct].mean().item()
 
     @property
@@ -81,7 +84,7 @@ def shapley(both: Tensor, image: Tensor, position: Tensor, none: Tensor) -> tupl
 
 
 def position_share(phi_position: Tensor, phi_image: Tensor) -> Tensor:
-    """Return P-SHAP of Shapley values, 0 where both are 0: what moves nothing is no position.
+    """Return P-SHAP of Shapley values; 0 where both are 0, as the prediction does not change.
 
     Source: position, Eq. 5.
     """
@@ -95,7 +98,7 @@ def explain(
     """Return phi_P and phi_I ``(n,)`` of samples, each with all others as its background.
 
     Args:
-        clean: f(x_i, P) of each sample i, ``(n, classes)``.
+        clean: f(x_i, P), the logits of all classes of each sample i, ``(n, classes)``.
         permuted: f(x_i, P_ik) of each, averaged over permutations k, ``(n, classes)``.
         classes: the class of each whose logit is explained, ``(n,)``.
         weights: of the samples in the background, ``(n,)``, with the sum 1.
@@ -110,8 +113,8 @@ def explain(
 def debias(clean: Tensor, halves: Sequence[Tensor], classes: Tensor, weights: Tensor) -> Tensor:
     """Return P-SHAP ``(n,)`` corrected for few permutations; each half is averaged as in `explain`.
 
-    What is S + b / K for every even K becomes S. A single permutation has no halves, and its P-SHAP
-    stays as it is.
+    A bias of b / K cancels: 2 (S + b / K) - (S + 2 b / K) = S. A single permutation has no halves,
+    and its P-SHAP stays as it is.
     """
     means = [average(halves), *halves] if len(halves) == 2 else list(halves)
     whole, *parts = (
@@ -126,7 +129,7 @@ def uniform(count: int) -> Tensor:
 
 
 def average(halves: Sequence[Tensor]) -> Tensor:
-    """Return the mean of one or two tensors; that of equal numbers is that number, bit for bit."""
+    """Return the mean of one or two tensors; the mean of two equal values is exactly that value."""
     return halves[0] + (halves[-1] - halves[0]) / 2
 
 

@@ -1,7 +1,8 @@
 """Auto-PE (position, Sec. 4, App. B): a learned factor on a position embedding.
 
-One number makes all of position count more or less, so that unlearning it is one step away. It is
-unconstrained, and meant to be trained at a rate of its own, 0.1 (`optimizer.group_lr`).
+A learned number gamma scales the whole position embedding, so a model can weaken position by
+changing a single parameter. It is unconstrained, and trained at a learning rate of its own, 0.1
+(Sec. 4; a parameter group of its own).
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ class AutoPE(AdditiveEmbedding):
         self.gamma = nn.Parameter(torch.tensor(GAMMA_0))
 
     def resampled(self, weights: Weights, grid: Size | None) -> Weights:
-        """Leave it to the embedding."""
+        """Resample the weights of the embedding that is scaled."""
         prefix = "embedding."
         own = {n.removeprefix(prefix): w for n, w in weights.items() if n.startswith(prefix)}
         resampled = self.embedding.resampled(own, grid)
         return {**weights, **{prefix + name: weight for name, weight in resampled.items()}}
 
     def content(self, patches: Tensor) -> Tensor:
-        """Leave content to the embedding."""
+        """Return the content of the embedding that is scaled."""
         return self.embedding.content(patches)
 
     def table(self, batch: int) -> Tensor:
-        """Return the embedding's own table times gamma."""
+        """Return gamma times the embedding's own table (`AdditiveEmbedding.add` adds it)."""
         return self.gamma * self.embedding.table(batch)
 
 
 class AutoRoPE(RoPE):
     """RoPE whose angles are multiplied by a factor for each layer (position, Eq. 11-12).
 
-    It is the frequencies that are multiplied: the angles stay linear in the position, and attention
-    relative, whatever gamma, ``(layers,)``.
+    The frequencies are multiplied: angle = (gamma theta) position. So the angle stays linear in the
+    position, and attention depends on relative position alone, for every gamma, ``(layers,)``.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -60,7 +61,8 @@ class AutoWrappedRoPE(AutoRoPE):
     """Auto-RoPE that multiplies angles after wrapping them to (-pi, pi], as in the published code.
 
     Where an angle wraps, its multiple jumps: attention is not relative any more, unless gamma is a
-    whole number. It is the embedding ``auto-rope-as-published``.
+    whole number. It is registered as ``auto-rope-as-published`` and reproduces the authors' code;
+    `AutoRoPE` follows the text (position, Eq. 11-12).
     """
 
     def angles(self, layer: int) -> Tensor:
