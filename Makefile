@@ -6,7 +6,7 @@ READY := .venv/.ready
 TOOLS := .venv/.test
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
-.PHONY: install reproduce test test-cluster test-lower-bounds lint docs schemas lock
+.PHONY: install reproduce test test-library test-cluster test-lower-bounds lint docs schemas lock
 
 ## .venv with all that results need; TORCH=cpu or TORCH=cuda chooses the build of torch
 install: $(READY)
@@ -20,6 +20,10 @@ reproduce: $(READY)
 # One thread a worker: two that share a core wait for each other.
 test: $(TOOLS)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope -m "not cluster"
+
+# The tests of models and measures alone.
+test-library: $(TOOLS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope tests/vitrail tests/test_examples.py
 
 ## a live two-node SLURM on this machine (root, Debian); skipped with a reason elsewhere
 test-cluster: $(TOOLS)

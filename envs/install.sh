@@ -25,7 +25,9 @@ if [[ $TORCH == cpu && $(uname) == Linux ]]; then
         2>/dev/null || echo "the CPU build of torch cannot be had here: taking the build of PyPI, for CUDA"
 fi
 install -r requirements.lock
-if "$python" -c 'import importlib.metadata as m; raise SystemExit("cuda" not in str(m.requires("torch")))'; then
+if [[ $(uname) != Linux ]]; then
+    : # torch's build of PyPI needs nothing besides
+elif "$python" -c 'import importlib.metadata as m; raise SystemExit("cuda" not in str(m.requires("torch")))'; then
     install -r cuda.lock
 else
     packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')

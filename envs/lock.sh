@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Resolve requirements.in, test.in and docs.in for Python 3.11 on Linux; write requirements.lock,
 # cuda.lock, test.lock, docs.lock and environment.yml (cpu.lock is kept by hand). Pins stay as they are
-# where they can; `envs/lock.sh --upgrade` takes the newest of everything.
+# where they can; `envs/lock.sh --upgrade` takes the newest of everything. `envs/lock.sh --check` writes
+# nothing: it resolves with these pins for each platform and Python, and fails where one more is needed.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -11,9 +12,24 @@ trap 'rm -rf "$fresh"' EXIT
 "$fresh/bin/pip" install --quiet uv==0.13.9
 compile() {
     "$fresh/bin/uv" pip compile --quiet --no-header --no-annotate --generate-hashes \
-        --python-version 3.11 --python-platform x86_64-unknown-linux-gnu \
+        --python-version "${version:-3.11}" --python-platform "${platform:-x86_64-unknown-linux-gnu}" \
         --excludes <(echo opencv-python) "$@"  # opencv-python-headless takes its place: it wants no libGL
 }
+
+if [[ ${1:-} == --check ]]; then
+    export MACOSX_DEPLOYMENT_TARGET=14.0  # torch's wheels are for this and newer
+    cat requirements.lock cuda.lock test.lock >"$fresh/all.lock"
+    for platform in x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu aarch64-apple-darwin; do
+        for version in 3.11 3.12 3.13; do
+            compile --constraints "$fresh/all.lock" requirements.in test.in -o "$fresh/needed"
+            missing=$(comm -13 <(grep -o '^[a-z][^ ]*==[^ ]*' "$fresh/all.lock" | sort -u) \
+                <(grep -o '^[a-z][^ ]*==[^ ]*' "$fresh/needed" | sort -u))
+            [[ -z $missing ]] || { echo "Python $version on $platform needs $missing" >&2; exit 1; }
+            echo "Python $version on $platform: $(grep -c '^[a-z].*==' "$fresh/needed") packages, all in the locks"
+        done
+    done
+    exit
+fi
 
 # What results and tests need is resolved together, so that no tool of the tests changes a pin.
 cat requirements.lock cuda.lock test.lock >"$fresh/all.lock"
