@@ -43,17 +43,16 @@ REQUEST_BYTES = 2**20  # more than the kernel lets a caller send at once
 def start() -> subprocess.Popen[bytes] | None:
     """Start a server, named in `os.environ` for the commands that this process starts.
 
-    It ends with this process, or when the `stdin` of what is returned is closed. None where no
-    socket can be made, as below a TMPDIR of more than about 80 characters: commands run without it.
+    It ends with this process, or when the `stdin` of what is returned is closed. None where no such
+    socket can be had, as on macOS: commands then run by themselves.
     """
     os.environ.pop(ADDRESS, None)
-    address = Path(tempfile.mkdtemp(prefix="vitrail-")) / "socket"  # in this user's own folder
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        try:
-            listener.bind(str(address))
-        except OSError:
-            address.parent.rmdir()
-            return None
+    try:
+        listener = _listener()
+    except OSError:
+        return None
+    with listener:
+        address = listener.getsockname()
         listener.listen(128)  # commands wait here while the server imports
         server = subprocess.Popen(
             [sys.executable, "-m", "vitrail", "serve", str(listener.fileno())],
@@ -63,8 +62,28 @@ def start() -> subprocess.Popen[bytes] | None:
             env={**os.environ, **dict.fromkeys(THREADS, "1")},
             start_new_session=True,  # Ctrl-C is for the callers, which pass it on
         )
-    os.environ[ADDRESS] = str(address)
+    os.environ[ADDRESS] = address
     return server
+
+
+def _listener() -> socket.socket:
+    """Bind a socket in a new folder of this user's: in TMPDIR, or in /tmp if its path is too long.
+
+    Raises:
+        OSError: there are no such sockets, or their paths are too long.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for place in (tempfile.gettempdir(), "/tmp"):
+        folder = Path(tempfile.mkdtemp(prefix="vitrail-", dir=place))
+        try:
+            listener.bind(str(folder / "socket"))
+        except OSError as error:  # more than about 100 characters
+            folder.rmdir()
+            refused = error
+        else:
+            return listener
+    listener.close()
+    raise refused
 
 
 def hand_over() -> None:
@@ -92,12 +111,12 @@ def hand_over() -> None:
 
 def serve(listener: socket.socket, command: Callable[[], None]) -> None:
     """Import everything; then, for each request, run `command` in a child that is as it says."""
+    imported = _modules()  # of before: what changes meanwhile may be imported or not
     for package in PACKAGES:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.startswith(NOT_IMPORTED):
                 with suppress(Exception):  # the command that needs it says why it cannot
                     importlib.import_module(module.name)
-    imported = _modules()
     gc.collect()
     gc.freeze()  # a child that collects garbage must not touch, and so copy, what was imported
     while sys.stdin.fileno() not in wait([listener, sys.stdin.fileno()]):
