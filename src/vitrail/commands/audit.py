@@ -73,7 +73,6 @@ def audit(
     from vitrail.commands.audit_page import page
     from vitrail.commands.inputs import Folder, create, find_images, require_device
     from vitrail.measures.context import without_tf32
-    from vitrail.provenance import provenance
 
     device = require_device(device)
     without_tf32()
@@ -84,6 +83,11 @@ def audit(
         raise VitrailError(f"{model} has no classes to predict: give a model with a classifier")
     output = output or Path("audit-" + re.sub(r"[^\w.]+", "-", model))
     folder = Folder(data, network.num_classes, images)
+    chosen, damaged = len(folder), folder.leave_out_damaged(workers)
+    if damaged:
+        say(f"{len(damaged)} of {count(chosen, 'image')} cannot be read and are left out:")
+        for why in damaged:
+            say(f"  {why}")
     recipe, info = parts.described(model, network, len(folder))
     own = recipe.data.image_size
     sizes = sorted({own, *(size or (STEP * math.ceil(own * times / STEP) for times in LARGER))})
@@ -102,9 +106,11 @@ def audit(
         "model": model,
         "weights": parts.weights_digest(network),
         "data": folder.digest(),
+        "left_out": len(damaged),
         "labels": "own" if folder.labelled else "predicted",
         "sizes": sizes,
         "seed": seed,
+        "code": parts.code_digest(),
     }
     batch_size = FIRST_BATCH.get(torch.device(device).type, 16)
     batch_size = parts.list_images(audited, folder, identity, batch_size)
@@ -112,10 +118,10 @@ def audit(
     for name in parts.PARTS:
         found[name], batch_size = parts.measure_part(name, audited, batch_size)
     weights = checkpoint or ("pretrained" if pretrained else "random")
-    origin = identity | {"weights_from": str(weights), "image_size": own} | provenance(device)
+    origin = identity | {"weights_from": str(weights), "image_size": own}
     parts.write_table(found, origin, output / "audit.csv")
     title = f"{model} ({weights} weights) on {count(len(folder), 'image')} of {data.name}"
-    page(found, title, parts.stamp(origin), output / "audit")
+    page(found, title, parts.stamp(found, origin), output / "audit")
     rows = [
         (name, row["quantity"], row["condition"], f"{row['value']:.4g}", parts.interval(row))
         for name, part in found.items()

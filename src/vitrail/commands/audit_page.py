@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 
 from vitrail.style import MARKERS, colour, figure, save, stamp
@@ -27,6 +28,12 @@ def page(parts: Mapping[str, Part], title: str, origin: str, stem: Path) -> None
     Raises:
         VitrailError: the folder cannot be written to.
     """
+    # Names of folders and models may have dollar signs, which are no mathematics.
+    with rc_context({"text.parse_math": False}):
+        _draw(parts, title, origin, stem)
+
+
+def _draw(parts: Mapping[str, Part], title: str, origin: str, stem: Path) -> None:
     fig, axes = figure("text", aspect=0.9, rows=2, columns=2, height_ratios=(1, 0.8))
     _bars(axes[0, 0], "Shifted", parts["Circular shifts"], parts["Standard shifts"])
     _bars(axes[0, 1], "Turned and mirrored", parts["Turns and mirrors"])

@@ -30,7 +30,7 @@ from tqdm import tqdm
 from vitrail.commands import say
 from vitrail.commands.inputs import Folder, Listed
 from vitrail.errors import VitrailError, first_line, sentence
-from vitrail.files import atomic_path, write_atomically
+from vitrail.files import atomic_path, sha256, write_atomically
 from vitrail.images.loading import EvaluationSamples, eval_loader
 from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform
@@ -46,7 +46,7 @@ from vitrail.measures.permutable import permutable
 from vitrail.measures.position_shap.sweep import PERMUTATIONS, sweep
 from vitrail.octic.group import ELEMENTS, transform
 from vitrail.octic.rotation import EQUAL
-from vitrail.provenance import duration, provenance
+from vitrail.provenance import PACKAGE, duration, provenance
 from vitrail.variance.rescaling import patch_positions, rescale_pos_embed
 
 SHIFTS = 16  # among these the worst is sought
@@ -68,7 +68,7 @@ Row = dict[str, Any]
 """A number: its ``quantity`` and ``condition``, ``value``, ``low`` and ``high`` (95 %; None where
 there is no interval), ``unit``, and of how many ``images`` it is the share or the mean."""
 Part = Mapping[str, Any]
-"""The ``rows`` of a part, or the sentence with which it was ``refused``."""
+"""The ``rows`` of a part, or the sentence with which it was ``refused``, and their ``provenance``."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,14 @@ def weights_digest(model: nn.Module) -> str:
     return noted.hexdigest()[:16]
 
 
+def code_digest() -> str:
+    """Return 16 hexadecimal digits that change with the code of this library."""
+    noted = hashlib.sha256()
+    for file in sorted(PACKAGE.rglob("*.py")):
+        noted.update(f"{file.relative_to(PACKAGE)} {sha256(file)}\n".encode())
+    return noted.hexdigest()[:16]
+
+
 def list_images(
     audited: Audited, folder: Folder, identity: Mapping[str, Any], batch_size: int
 ) -> int:
@@ -181,7 +189,8 @@ def measure_part(name: str, audited: Audited, batch_size: int) -> tuple[Part, in
             rows, batch_size = _fitting(partial(measure, audited), batch_size)
     except VitrailError as error:
         say(f"{name}: not measured, as {sentence(error)}")
-        return {"refused": sentence(error)}, batch_size
+        refusal = {"refused": sentence(error), "provenance": provenance(audited.device)}
+        return refusal, batch_size
     seconds = time.monotonic() - start
     origin = provenance(audited.device, wall_seconds=round(seconds, 3), batch_size=batch_size)
     result = {"rows": rows, "provenance": origin}
@@ -394,25 +403,33 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def write_table(parts: Mapping[str, Part], origin: Mapping[str, Any], path: Path) -> None:
-    """Write all rows, each with where it comes from; a part that was refused says why."""
-    rows = [
-        {"part": name, **row}
-        for name, part in parts.items()
-        for row in part.get("rows") or [{"quantity": "not measured", "condition": part["refused"]}]
-    ]
-    facts = {key: value for key, value in origin.items() if key not in ("packages", "sizes")}
-    packages = {f"{name}_version": version for name, version in origin["packages"].items()}
+    """Write all rows, each with where it comes from; a part that was refused says why.
+
+    `origin` is what all parts have in common; code, packages and device are those of each part.
+    """
+    common = {key: value for key, value in origin.items() if key != "sizes"}
+    rows = []
+    for name, part in parts.items():
+        own = dict(part["provenance"])
+        packages = {f"{name}_version": version for name, version in own.pop("packages").items()}
+        refusal = [{"quantity": "not measured", "condition": part.get("refused")}]
+        for row in part.get("rows") or refusal:
+            rows.append({"part": name, **row, **common, **own, **packages})
     with atomic_path(path) as partial_file:
-        pd.DataFrame(rows).assign(**facts, **packages).to_csv(partial_file, index=False)
+        pd.DataFrame(rows).to_csv(partial_file, index=False)
 
 
-def stamp(origin: Mapping[str, Any]) -> str:
-    """Return the line below the page's plots: code, packages, device, weights and images."""
-    packages = origin["packages"]
-    code = str(origin["commit"] or packages.get("vitrail"))[:8]
+def stamp(parts: Mapping[str, Part], origin: Mapping[str, Any]) -> str:
+    """Return the line below the page's plots: code, packages, devices, weights and images."""
+
+    def named(of: Callable[[Mapping[str, Any]], Any]) -> str:
+        return " and ".join(dict.fromkeys(str(of(part["provenance"])) for part in parts.values()))
+
+    code = named(lambda made: str(made["commit"] or made["packages"].get("vitrail"))[:8])
+    torch_version, timm_version = (named(lambda made, p=p: made["packages"][p]) for p in ("torch", "timm"))
     return (
-        f"vitrail {code}, torch {packages['torch']}, timm {packages['timm']}; {origin['device']}; "
-        f"weights {origin['weights']}, images {origin['data']}"
+        f"vitrail {code}, torch {torch_version}, timm {timm_version}; "
+        f"{named(lambda made: made['device'])}; weights {origin['weights']}, images {origin['data']}"
     )
 
 

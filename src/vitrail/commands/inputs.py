@@ -7,6 +7,7 @@ The model is one that timm makes: of its own names with its weights or those of 
 from __future__ import annotations
 
 import hashlib
+import os
 import textwrap
 from collections.abc import Iterator
 from itertools import chain
@@ -18,12 +19,13 @@ import torch
 from PIL import Image
 from timm.data import ImageNetInfo
 from timm.models import clean_state_dict
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 from torchvision.datasets.folder import IMG_EXTENSIONS
 
 import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
 from vitrail.factory import require_model, torch_device
+from vitrail.files import sha256
 from vitrail.images.decoding import read_image
 from vitrail.images.loading import evenly_spread
 from vitrail.measures.position_shap.shapley import UNKNOWN
@@ -67,28 +69,69 @@ class Folder(Listed):
         self.folder = folder
         super().__init__([(path, ranks.get(name, UNKNOWN)) for path, name in chosen])
 
+    def leave_out_damaged(self, workers: int = 0) -> list[str]:
+        """Decode every image once, drop those that cannot be read, and say why of each of them.
+
+        Raises:
+            VitrailError: no image can be read.
+        """
+        reasons = list(DataLoader(_Damages(self.samples), batch_size=None, num_workers=workers))
+        whole = [sample for sample, why in zip(self.samples, reasons, strict=True) if not why]
+        damaged = [why for why in reasons if why]
+        if not whole:
+            raise VitrailError(f"no image of {self.folder} can be read: {damaged[0]}")
+        self.samples = whole
+        return damaged
+
     def digest(self) -> str:
-        """Return a digest of all images' paths below the folder, sizes in bytes, and labels."""
+        """Return a digest of all images' paths below the folder, contents and labels."""
         noted = hashlib.sha256()
         for path, label in self.samples:
-            entry = (str(path.relative_to(self.folder)), path.stat().st_size, label)
+            entry = (str(path.relative_to(self.folder)), sha256(path), label)
             noted.update(f"{entry!r}\n".encode())
         return noted.hexdigest()[:16]
 
 
+class _Damages(Dataset[str]):
+    """Why an image cannot be read; "" if it can."""
+
+    def __init__(self, samples: list[tuple[Path, int]]):
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> str:
+        try:
+            read_image(self.samples[index][0])
+        except VitrailError as error:
+            return str(error)
+        return ""
+
+
 def find_images(folder: Path) -> Iterator[Path]:
-    """Find a folder's images, also those of its subfolders.
+    """Find a folder's images, also those of its subfolders and of folders that are links.
 
     Raises:
         VitrailError: there is no such folder, or no image in it.
     """
     if not folder.is_dir():
         raise VitrailError(f"there is no folder {folder}: give --data a folder of images")
-    named = (path for path in folder.rglob("*") if path.suffix.lower() in IMG_EXTENSIONS)
+    named = (path for path in _files_below(folder) if path.suffix.lower() in IMG_EXTENSIONS)
     found = filter(Path.is_file, named)
     if (first := next(found, None)) is None:
         raise VitrailError(f"{folder} has no images: give --data a folder with some")
     return chain([first], found)
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Yield all files; a link to a folder that holds it would never end, and is not followed."""
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        here = Path(parent).resolve()
+        folders[:] = [
+            name for name in folders if not here.is_relative_to((here / name).resolve())
+        ]
+        yield from (Path(parent, name) for name in files)
 
 
 def require_device(device: str | None) -> str:

@@ -1,4 +1,5 @@
 import csv
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -270,12 +271,85 @@ def test_a_share_has_wilsons_interval():
     assert row["high"] == pytest.approx(100)
 
 
-def test_an_image_that_cannot_be_read_ends_the_audit(audited, vit, photos, tmp_path):
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_damaged_image_is_told_and_left_out(audited, vit, photos, tmp_path, workers):
     (photos / "1.png").write_bytes(b"nothing")
+    done = audited("--size", 48, "--workers", workers)
+    assert done.code == 0
+    assert "1 of 3 images cannot be read and are left out:" in done.out
+    assert f"cannot read image {photos / '1.png'}" in done.out
+    rows = [row for part in done.rows.values() for row in part if row["quantity"] == KEPT]
+    assert {(row["images"], row["left_out"]) for row in rows} == {("2", "1")}
+
+
+def test_a_folder_without_an_image_that_can_be_read_is_refused(audited, vit, photos, tmp_path):
+    for number in range(3):
+        (photos / f"{number}.png").write_bytes(b"nothing")
     done = audited()
     assert done.code == 2
-    assert f"cannot read image {photos / '1.png'}" in done.err
+    assert f"no image of {photos} can be read" in done.err
     assert not (tmp_path / "out").exists()
+
+
+def test_other_content_under_the_same_names_is_another_audit(audited, vit, photos):
+    for number, pixels in enumerate(photo_crops(3, 40, seed=0)):  # files of one size
+        Image.fromarray(pixels).save(photos / f"{number}.bmp")
+        (photos / f"{number}.png").unlink()
+    assert audited("--size", 48).code == 0
+    sizes = {path.stat().st_size for path in photos.iterdir()}
+    for number, pixels in enumerate(photo_crops(3, 40, seed=1)):
+        Image.fromarray(pixels).save(photos / f"{number}.bmp")
+    assert {path.stat().st_size for path in photos.iterdir()} == sizes
+    assert "an audit of other data" in audited("--size", 48).err
+
+
+def test_other_code_is_another_audit(audited, vit, monkeypatch):
+    assert audited("--size", 48).code == 0
+    monkeypatch.setattr(audit_parts, "code_digest", lambda: "of tomorrow")
+    assert "an audit of other code" in audited("--size", 48).err
+
+
+def test_the_digest_of_the_code_changes_with_a_module(tmp_path, monkeypatch):
+    package = tmp_path / "package"
+    (package / "inner").mkdir(parents=True)
+    (package / "inner" / "module.py").write_text("x = 1")
+    monkeypatch.setattr(audit_parts, "PACKAGE", package)
+    before = audit_parts.code_digest()
+    (package / "inner" / "module.py").write_text("x = 2")
+    assert audit_parts.code_digest() != before
+
+
+def test_each_number_says_on_what_it_was_measured(audited, vit, tmp_path):
+    assert audited("--size", 48).code == 0
+    file = tmp_path / "out" / "p-shap.json"
+    part = json.loads(file.read_text())
+    part["provenance"]["device"] = "another device"
+    file.write_text(json.dumps(part))
+    rows = audited("--size", 48).rows
+    own = {row["device"] for name, part in rows.items() for row in part if name != "P-SHAP"}
+    assert [row["device"] for row in rows["P-SHAP"]] == ["another device"]
+    assert len(own) == 1
+    svg = (tmp_path / "out" / "audit.svg").read_text()
+    assert f"{own.pop()} and another device" in svg
+
+
+def test_a_name_with_dollar_signs_is_written_as_it_is(audited, vit, photos, tmp_path):
+    odd = photos.rename(tmp_path / "$x_{ $y")
+    assert audited("--size", 48, data=odd).code == 0
+    assert "$x_{ $y" in (tmp_path / "out" / "audit.svg").read_text()
+
+
+def test_folders_that_are_links_are_followed(photos, tmp_path):
+    in_classes(photos, "a", "b", "c")
+    linked = tmp_path / "linked"
+    (linked / "a").mkdir(parents=True)
+    (linked / "a" / "own.png").symlink_to(next((photos / "a").iterdir()))
+    for name in ("b", "c"):
+        (linked / name).symlink_to(photos / name)
+    (linked / "a" / "around").symlink_to(linked)
+    folder = Folder(linked, classes=3)
+    assert folder.labelled
+    assert [label for _, label in folder.samples] == [0, 1, 2]
 
 
 def test_a_model_of_other_images_is_refused(audited, small):
