@@ -42,6 +42,7 @@ VIT = {"patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2}
 STEERABLE = {**VIT, "embed_dim": 32, "init_std": 0.1, "mlp_ratio": 2.0}
 SIZES = {  # by how a name begins
     "a_swin": SWIN,
+    "harmonic_swin": SWIN,
     "cvt": CVT,
     "a_cvt": CVT,
     "mvitv2": MVIT,
@@ -67,6 +68,8 @@ FAMILIES = {
     "ViT": "vit_huge_patch16_224",
     "masked ViT": "masked_vit_large_patch16_224",
     "canonical ViT": "canonical_vit_small_patch16_224",
+    "harmonic ViT": "harmonic_vit_small_patch16_224",
+    "harmonic Swin": "harmonic_swin_tiny_patch4_window7_224",
     "position ViT": "position_vit",
 }
 EXPORTED_ELSEWHERE = ("tests/vitrail/shift", "tests/vitrail/octic")  # with any batch
@@ -285,7 +288,9 @@ def channels(name):
 
 def export(name):
     package = vitrail.models.import_module(registered()[name]).__package__.split(".")[1]
-    if f"tests/{package}" in EXPORTED_ELSEWHERE and not name.startswith(("vit", "canonical")):
+    if f"tests/{package}" in EXPORTED_ELSEWHERE and not name.startswith(
+        ("vit", "canonical", "harmonic")
+    ):
         return
     model, x = micro(name), noise()
     torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), model(x))
