@@ -16,14 +16,18 @@ def workflows(root):
 
 
 def jobs(workflows):
-    return {f"{file}/{name}": job for file, w in workflows.items() for name, job in w["jobs"].items()}
+    return {
+        f"{file}/{name}": job for file, w in workflows.items() for name, job in w["jobs"].items()
+    }
 
 
 def test_every_action_and_container_is_pinned_by_digest(workflows):
     for name, job in jobs(workflows).items():
         used = [step["uses"] for step in job["steps"] if "uses" in step]
         assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in used), name
-        assert re.fullmatch(r"\w+@sha256:[0-9a-f]{64}", job.get("container", "a@sha256:" + 64 * "0"))
+        assert re.fullmatch(
+            r"\w+@sha256:[0-9a-f]{64}", job.get("container", "a@sha256:" + 64 * "0")
+        )
 
 
 def test_no_job_may_write(workflows):
@@ -38,8 +42,14 @@ def test_every_job_ends_in_time(workflows):
 
 def test_the_targets_of_make_exist(workflows, root):
     targets = set(re.findall(r"^([\w-]+):", (root / "Makefile").read_text(), re.MULTILINE))
-    commands = [step["run"] for job in jobs(workflows).values() for step in job["steps"] if "run" in step]
-    asked = {target for command in commands for target in re.findall(r"^make ([\w-]+)", command, re.MULTILINE)}
+    commands = [
+        step["run"] for job in jobs(workflows).values() for step in job["steps"] if "run" in step
+    ]
+    asked = {
+        target
+        for command in commands
+        for target in re.findall(r"^make ([\w-]+)", command, re.MULTILINE)
+    }
     assert {"test", "lint", "docs", "test-cluster", "test-lower-bounds"} <= asked <= targets
 
 

@@ -426,7 +426,9 @@ def stamp(parts: Mapping[str, Part], origin: Mapping[str, Any]) -> str:
         return " and ".join(dict.fromkeys(str(of(part["provenance"])) for part in parts.values()))
 
     code = named(lambda made: str(made["commit"] or made["packages"].get("vitrail"))[:8])
-    torch_version, timm_version = (named(lambda made, p=p: made["packages"][p]) for p in ("torch", "timm"))
+    torch_version, timm_version = (
+        named(lambda made, p=p: made["packages"][p]) for p in ("torch", "timm")
+    )
     return (
         f"vitrail {code}, torch {torch_version}, timm {timm_version}; "
         f"{named(lambda made: made['device'])}; weights {origin['weights']}, images {origin['data']}"

@@ -128,9 +128,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
     """Yield all files; a link to a folder that holds it would never end, and is not followed."""
     for parent, folders, files in os.walk(folder, followlinks=True):
         here = Path(parent).resolve()
-        folders[:] = [
-            name for name in folders if not here.is_relative_to((here / name).resolve())
-        ]
+        folders[:] = [name for name in folders if not here.is_relative_to((here / name).resolve())]
         yield from (Path(parent, name) for name in files)
 
 

@@ -270,9 +270,7 @@ class HarmonicSwin(RecentredModel, SwinTransformer):
 
 VIT = "harmonic_vit_small_patch16_224"
 SWIN = "harmonic_swin_tiny_patch4_window7_224"
-default_cfgs = default_cfgs_of(
-    {VIT: "vit_small_patch16_224", SWIN: "swin_tiny_patch4_window7_224"}
-)
+default_cfgs = default_cfgs_of({VIT: "vit_small_patch16_224", SWIN: "swin_tiny_patch4_window7_224"})
 
 
 def _build(model_type: type[nn.Module], name: str, pretrained: bool, **kwargs: Any) -> nn.Module:

@@ -170,6 +170,8 @@ def test_what_was_measured_is_kept(audited, vit, tmp_path, monkeypatch):
     again = audited("--size", 48)
     assert "Circular shifts: kept from before" in again.out
     assert "P-SHAP: kept" not in again.out
+    for rows in (first.rows, again.rows):
+        del rows["P-SHAP"][0]["wall_seconds"]
     assert again.rows == first.rows
 
 
@@ -279,7 +281,7 @@ def test_a_damaged_image_is_told_and_left_out(audited, vit, photos, tmp_path, wo
     assert "1 of 3 images cannot be read and are left out:" in done.out
     assert f"cannot read image {photos / '1.png'}" in done.out
     rows = [row for part in done.rows.values() for row in part if row["quantity"] == KEPT]
-    assert {(row["images"], row["left_out"]) for row in rows} == {("2", "1")}
+    assert {(float(row["images"]), int(row["left_out"])) for row in rows} == {(2, 1)}
 
 
 def test_a_folder_without_an_image_that_can_be_read_is_refused(audited, vit, photos, tmp_path):
