@@ -68,7 +68,7 @@ Row = dict[str, Any]
 """A number: its ``quantity`` and ``condition``, ``value``, ``low`` and ``high`` (95 %; None where
 there is no interval), ``unit``, and of how many ``images`` it is the share or the mean."""
 Part = Mapping[str, Any]
-"""The ``rows`` of a part, or the sentence with which it was ``refused``, and their ``provenance``."""
+"""The ``rows`` of a part, or the sentence with which it was ``refused``; its ``provenance``."""
 
 
 @dataclass(frozen=True)
@@ -422,17 +422,22 @@ def write_table(parts: Mapping[str, Part], origin: Mapping[str, Any], path: Path
 def stamp(parts: Mapping[str, Part], origin: Mapping[str, Any]) -> str:
     """Return the line below the page's plots: code, packages, devices, weights and images."""
 
-    def named(of: Callable[[Mapping[str, Any]], Any]) -> str:
-        return " and ".join(dict.fromkeys(str(of(part["provenance"])) for part in parts.values()))
+    def named(name: str) -> str:
+        return " and ".join(dict.fromkeys(str(_fact(part, name)) for part in parts.values()))
 
-    code = named(lambda made: str(made["commit"] or made["packages"].get("vitrail"))[:8])
-    torch_version, timm_version = (
-        named(lambda made, p=p: made["packages"][p]) for p in ("torch", "timm")
-    )
     return (
-        f"vitrail {code}, torch {torch_version}, timm {timm_version}; "
-        f"{named(lambda made: made['device'])}; weights {origin['weights']}, images {origin['data']}"
+        f"vitrail {named('vitrail')}, torch {named('torch')}, timm {named('timm')}; "
+        f"{named('device')}; weights {origin['weights']}, images {origin['data']}"
     )
+
+
+def _fact(part: Part, name: str) -> Any:
+    """Return a part's device, or a package's version; of this package the commit, if known."""
+    made = part["provenance"]
+    if name == "device":
+        return made["device"]
+    commit = made["commit"] if name == "vitrail" else None
+    return commit[:8] if commit else made["packages"].get(name)
 
 
 def interval(row: Row) -> str:

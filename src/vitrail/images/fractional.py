@@ -2,8 +2,8 @@
 
 Between its pixels an image is taken as the trigonometric polynomial that passes through them. Its
 shifts form a group: a shift by a, then by b, is one by a + b. One frequency has no place in it: at
-half a cycle a pixel, which sides of an even number of pixels have, a cosine is known and its sine is
-not. `band_limited` removes it.
+half a cycle a pixel, which sides of an even number of pixels have, a cosine is known and its sine
+is not. `band_limited` removes it.
 """
 
 from __future__ import annotations

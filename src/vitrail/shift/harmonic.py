@@ -13,7 +13,7 @@ rounding. Under shifts by whole pixels they keep every bit.
    proportional to exp(-2 pi i f . p). So the angles of two coefficients whose frequencies f1 and f2
    are independent give p, modulo the translations q for which f1 . q and f2 . q are whole.
 3. f1 is the lowest frequency whose coefficient does not vanish, f2 the lowest that is independent
-   of f1; those of the energy come first. Of most images they are (0, 1) and (1, 0), and p is unique.
+   of f1; those of the energy come first. For most images they are (0, 1) and (1, 0); p is unique.
    Where one of these vanishes, as of three equal objects or of a checkerboard, |det(f1, f2)|
    positions remain. They differ in what the other coefficients say, and the one at which the image
    is most like a fixed template is taken. Positions that no coefficient tells apart are those of an
@@ -87,7 +87,7 @@ def _position(images: torch.Tensor) -> torch.Tensor:
     across = f1[:, :1] * vectors[:, 1] - f1[:, 1:] * vectors[:, 0]  # (B, J): 0 where parallel
     independent = strong & (across != 0)
     second = _first(independent)
-    # No coefficient: no position, any will do. One direction: the image is the same along the other.
+    # Without a coefficient any position will do. With one, the image is the same along its waves.
     found1, found2 = strong.any(dim=1), independent.any(dim=1)
     turned = torch.stack([-f1[:, 1], f1[:, 0]], dim=1)
     f2 = vectors[second].where(found2[:, None], turned)
@@ -123,8 +123,8 @@ def _precision(images: Tensor) -> torch.dtype:
 def _coefficients(images: Tensor) -> tuple[Tensor, Tensor]:
     """Return frequencies ``(J, 3)`` and what ``(B, C, H, W)`` has there, ``(B, J)``.
 
-    A row of the frequencies is (cycles a height, cycles a width, map), where map 0 is the energy and
-    the others are the channels. They come in the order in which they are asked for a position.
+    A row of the frequencies is (cycles a height, cycles a width, map). Map 0 is the energy, the
+    others are the channels. They come in the order in which they are asked for a position.
     Coefficients are shares: of the energy for map 0, of its root for the others.
     """
     height, width = images.shape[2:]
@@ -152,7 +152,7 @@ def _coefficients(images: Tensor) -> tuple[Tensor, Tensor]:
 def _ordered(height: int, width: int, maps: int) -> Tensor:
     """Return the frequencies of `_coefficients`: of the energy first, and low ones first.
 
-    One of each pair f and -f, without those of half a cycle a pixel, of which the sine is not known.
+    One of each pair f and -f, without those of half a cycle a pixel, whose sine is not known.
     """
     listed = [
         (row, column, number)
@@ -185,7 +185,7 @@ def _remaining(a: int, b: int, c: int, d: int) -> list[tuple[float, float]]:
 def _most_like_template(candidates: Tensor, frequencies: Tensor, coefficients: Tensor) -> Tensor:
     """Return that of ``(N, 2)`` from which the image is most like the template.
 
-    An image whose content is moved from p to the origin has the coefficients c(f) exp(2 pi i f . p).
+    Moving the content of an image from p to the origin turns c(f) to c(f) exp(2 pi i f . p).
     """
     seen = (frequencies[:, :2].abs() <= TEMPLATE).all(dim=1)
     template = _template(frequencies.shape[0]).to(coefficients)[seen]
@@ -205,9 +205,9 @@ def _template(count: int) -> Tensor:
 def recentred(images: Tensor, jitter: float = 0.0) -> Tensor:
     """Move the content of each of ``(B, C, H, W)`` to the middle.
 
-    Rolled by whole pixels first, images that are shifts of each other by whole pixels have the same
-    bits, and the same fraction of a pixel remains. `jitter` is the standard deviation, in pixels, of
-    a move that is drawn for each image and axis and added.
+    Each is rolled by whole pixels first. Images that are shifts of each other by whole pixels then
+    have the same bits, and the same fraction of a pixel is left to move. `jitter` is the standard
+    deviation, in pixels, of a further move that is drawn for each image and axis.
     """
     middle = torch.tensor(images.shape[2:], device=images.device) // 2
     size = torch.tensor(images.shape[2:], device=images.device)

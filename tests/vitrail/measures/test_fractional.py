@@ -88,5 +88,5 @@ def test_a_cameras_pixels_are_means_of_a_finer_image():
 
 
 def test_a_camera_moves_by_quarters(trained_on_digits):
-    with pytest.raises(VitrailError, match="multiples of 0.25"):
+    with pytest.raises(VitrailError, match=r"multiples of 0\.25"):
         fractional_consistency(trained_on_digits(Linear()), camera=[0.3])
