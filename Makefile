@@ -39,6 +39,7 @@ lint: $(TOOLS)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/snakefmt --check Snakefile workflow/rules
+	@$(BIN)/snakemake --lint
 
 ## the static site of README, docs/ and the API, in build/docs
 docs: $(READY) .venv/.docs

@@ -12,6 +12,10 @@ import yte
 
 PROFILES = "workflow/profiles"
 SLURM = ("--profile", "slurm")
+ALLOCATION = (
+    *("--profile", "workflow/profiles/allocation"),
+    *("--cores", "320", "--resources", "gpu=32", "mem_mb=2000000"),
+)
 
 
 @dataclass
@@ -107,6 +111,26 @@ def test_a_training_on_two_nodes_asks_for_a_task_and_all_its_gpus_on_each(checko
         assert {name: job.resources.get(name) for name in wanted} == wanted
         assert "gpu" not in job.resources
     assert {job.resources["nodes"] for job in of_rule(jobs, "evaluate")} == {"1"}
+
+
+def test_in_an_allocation_srun_places_each_step_by_what_it_asks_for(checkout, root):
+    scale = yaml.safe_load((root / "configs/scales/full.yaml").read_text())
+    shown = checkout.snakemake("-n", "-p", "variance_table5", *ALLOCATION)
+    assert shown.returncode == 0, shown.stderr
+    placed = re.findall(r"^\S+/allocation/step (\d+) (\d+) (\d+) ", shown.stdout, re.MULTILINE)
+    jobs = dry_run(checkout, "variance_table5", *SLURM)
+    assert len(placed) == len(of_rule(jobs, "train")) + len(of_rule(jobs, "evaluate")) > 1
+    wanted = [scale["resources"][step] for step in ("train", "evaluate")]
+    assert {*placed} == {(str(r["threads"]), str(r["mem_mb"]), str(r["gpus"])) for r in wanted}
+
+
+def test_a_training_on_several_nodes_is_refused_within_an_allocation(checkout):
+    with checkout.changed(
+        "configs/scales/full.yaml", lambda text: text.replace("train: {", "train: {nodes: 2, ")
+    ):
+        shown = checkout.snakemake("-n", "-p", "variance_table5", *ALLOCATION)
+    assert shown.returncode != 0
+    assert "make it by --profile slurm" in shown.stdout + shown.stderr
 
 
 def test_a_job_asks_to_be_warned_before_its_time_is_up(full):

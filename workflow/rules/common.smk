@@ -23,6 +23,40 @@ def need(output, what):
     return lambda wildcards: needs(output.format(**wildcards))[what]
 
 
+def gpus_by_slurm(output, what):
+    """How SLURM is asked for the GPUs of one node, or of several with a task on each; or None."""
+
+    def asked(wildcards):
+        node = needs(output.format(**wildcards))
+        if node["nodes"] == 1:
+            return {"gpu": node["gpus"]}.get(what)
+        gpus = f"gpu:{node['gpus']}" if node["gpus"] else None  # of each node
+        return {"gres": gpus, "mpi": "srun", "tasks": node["nodes"], "tasks_per_gpu": 0}.get(what)
+
+    return asked
+
+
+def processes_of_node(wildcards, output, resources):
+    """One for each GPU that a node gives: on this machine it may be fewer than were asked for."""
+    return max(1, resources.get("gpu", needs(output[0])["gpus"]))
+
+
+def placed(wildcards, output, threads, resources):
+    """What a step begins with: in a SLURM allocation, the command that puts it on a node with room.
+
+    As a parameter derived from the resources it triggers nothing.
+    """
+    if not SETTINGS.allocation:
+        return ""
+    if resources.get("nodes", 1) > 1:
+        stop(
+            f"{output[0]} asks for {resources.nodes} nodes; within an allocation a training has one: "
+            "make it by --profile slurm"
+        )
+    gpus = resources.get("gpu", 0) or 0
+    return f"workflow/profiles/allocation/step {threads} {resources.mem_mb} {gpus} "
+
+
 def node_file():
     """Where the node's file lies: a parameter, derived from the output, that triggers nothing.
 

@@ -29,8 +29,9 @@ rule evaluate:
     params:
         identity=need(EVALUATION, "identity"),
         node=node_file(),
+        placed=placed,
     shell:
-        "python -m vitrail run {params.node:q} &> {log:q}"
+        "{params.placed}python -m vitrail run {params.node:q} &> {log:q}"
 
 
 rule benchmark:
@@ -57,5 +58,6 @@ rule benchmark:
     params:
         identity=need(BENCHMARK, "identity"),
         node=node_file(),
+        placed=placed,
     shell:
-        "python -m vitrail run {params.node:q} &> {log:q}"
+        "{params.placed}python -m vitrail run {params.node:q} &> {log:q}"

@@ -61,7 +61,8 @@ onstart:
     # What runs here imports torch and the rest once, in a process that the jobs are forked from. To
     # start it takes what two or three jobs take; CUDA would not survive the fork.
     jobs = len(list(workflow.dag.needrun_jobs()))
-    if workflow.local_exec and not DEPLOYED and CATALOG.scale.device == "cpu" and jobs > 4:
+    alone = workflow.local_exec and not DEPLOYED and not SETTINGS.allocation
+    if alone and CATALOG.scale.device == "cpu" and jobs > 4:
         global FORK_SERVER  # which ends when nothing refers to it
         FORK_SERVER = fork_server.start()
 

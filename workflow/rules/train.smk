@@ -5,24 +5,6 @@
 RECORD = str(RUNS / "{paper}" / "{run}" / "trained-{seeds}.json")
 
 
-def allocation(what):
-    """How SLURM is asked for the GPUs of one node, or of several with a task on each; or None."""
-
-    def asked(wildcards):
-        node = needs(RECORD.format(**wildcards))
-        if node["nodes"] == 1:
-            return {"gpu": node["gpus"]}.get(what)
-        gpus = f"gpu:{node['gpus']}" if node["gpus"] else None  # of each node
-        return {"gres": gpus, "mpi": "srun", "tasks": node["nodes"], "tasks_per_gpu": 0}.get(what)
-
-    return asked
-
-
-def processes_of_node(wildcards, resources):
-    """One for each GPU that a node gives: on this machine it may be fewer than were asked for."""
-    return max(1, resources.get("gpu", needs(RECORD.format(**wildcards))["gpus"]))
-
-
 rule train:
     """Train some seeds of a recipe, or go on from their checkpoints."""
     input:
@@ -42,16 +24,17 @@ rule train:
     threads: need(RECORD, "threads")
     resources:
         nodes=need(RECORD, "nodes"),
-        gpu=allocation("gpu"),
-        gres=allocation("gres"),
-        mpi=allocation("mpi"),
-        tasks=allocation("tasks"),
-        tasks_per_gpu=allocation("tasks_per_gpu"),
+        gpu=gpus_by_slurm(RECORD, "gpu"),
+        gres=gpus_by_slurm(RECORD, "gres"),
+        mpi=gpus_by_slurm(RECORD, "mpi"),
+        tasks=gpus_by_slurm(RECORD, "tasks"),
+        tasks_per_gpu=gpus_by_slurm(RECORD, "tasks_per_gpu"),
         mem_mb=need(RECORD, "mem_mb"),
         runtime=need(RECORD, "runtime"),
     params:
         identity=need(RECORD, "identity"),
         node=node_file(),
+        placed=placed,
         processes=processes_of_node,
     # On each node one process for each GPU, with its share of the threads. They meet on the first
     # node, where this runs, at the address that the command VITRAIL_ADDRESS prints there
@@ -69,4 +52,4 @@ rule train:
         "elif (( processes > 1 )); then\n"
         '    launch="torchrun --standalone --nproc-per-node=$processes"\n'
         "fi\n"
-        "$launch -m vitrail run {params.node:q} &> {log:q}"
+        "{params.placed}$launch -m vitrail run {params.node:q} &> {log:q}"

@@ -132,6 +132,13 @@ class Estimate:
         }
         return {step: count_states(found) for step, found in steps.items()}
 
+    @property
+    def submissions(self) -> int:
+        """How many jobs the profile slurm submits for what is not done; rendering is local."""
+        nodes = self.nodes()
+        submitted = [nodes[step] for step in ("train", "evaluate", "benchmark")]
+        return sum(sum(states.values()) - states["done"] for states in submitted)
+
     def figures(self) -> dict[str, Any]:
         """What the tables tell: hours are pairs of bounds."""
 
@@ -141,6 +148,7 @@ class Estimate:
         evaluation_hours = hours(*sum_evaluations(self.evaluations[0].values())[1:])
         return {
             "nodes": self.nodes(),
+            "submissions": self.submissions,
             "training_hours": hours(*device_seconds(self.runs, self.costs)),
             "training_hours_of_ours": {
                 "all": device_seconds(self.ours, self.costs)[0].hours,
@@ -165,6 +173,11 @@ class Estimate:
         title = "Nodes (by the files that exist; snakemake -n says which of them are out of date)"
         rows = [[step, *states.values()] for step, states in self.nodes().items()]
         table(["step", *STATES], rows, STATES, title)
+        say(
+            f"On a cluster, --profile slurm submits {count(self.submissions, 'job')}. Within one "
+            "allocation of whole nodes (docs/cluster.md) they are steps of one job.",
+            "",
+        )
 
     def _print_trainings(self) -> None:
         costs = self.costs

@@ -49,6 +49,9 @@ class Settings(Strict):
     extensions: bool | None = Field(
         None, description="whether rows that the papers lack are run; null: as the scale has it"
     )
+    allocation: bool = Field(
+        False, description="snakemake runs in a SLURM allocation, and starts its steps by srun"
+    )
 
 
 class Resources(Strict):
