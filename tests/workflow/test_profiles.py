@@ -117,7 +117,7 @@ def test_in_an_allocation_srun_places_each_step_by_what_it_asks_for(checkout, ro
     scale = yaml.safe_load((root / "configs/scales/full.yaml").read_text())
     shown = checkout.snakemake("-n", "-p", "variance_table5", *ALLOCATION)
     assert shown.returncode == 0, shown.stderr
-    placed = re.findall(r"^\S+/allocation/step (\d+) (\d+) (\d+) ", shown.stdout, re.MULTILINE)
+    placed = re.findall(r"profiles/allocation/step (\d+) (\d+) (\d+) ", shown.stdout)
     jobs = dry_run(checkout, "variance_table5", *SLURM)
     assert len(placed) == len(of_rule(jobs, "train")) + len(of_rule(jobs, "evaluate")) > 1
     wanted = [scale["resources"][step] for step in ("train", "evaluate")]
