@@ -43,7 +43,7 @@ def by_jobs(nodes: int, limit: float) -> tuple[int, int, float]:
 
 
 def by_steps(nodes: int, hours: float) -> tuple[int, int, float]:
-    """Return the same of allocations of so many nodes, the first of them sick, for so many hours."""
+    """Return the same of allocations of so many nodes for so many hours; the first node is sick."""
     waiting, made, submissions, now = STEPS, 0, 0, 0.0
     while waiting:
         submissions += 1

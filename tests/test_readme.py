@@ -22,6 +22,12 @@ CHECKS = {
         "assert logits.std() > 1e-3\n"
         "torch.testing.assert_close(shifted, logits.roll((7, 30), (2, 3)))"
     ),
+    "harmonic_swin": (
+        "with torch.inference_mode():\n"
+        "    logits = model(image)\n"
+        "    torch.testing.assert_close(model(shifted), logits, rtol=0, atol=1e-5)\n"
+        "assert logits.std() > 1e-3"
+    ),
     "octic_d8_vit": "assert change < 1e-5 * model(image).abs().max()",
     "rescale_pos_embed": "assert larger.pos_embed.shape == (1, 34 * 34 + 1, 768)",
 }
