@@ -1,8 +1,10 @@
 """A real SLURM on this machine, and what its own records say about the jobs."""
 
 import os
+import re
 import signal
 import subprocess
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,18 +15,61 @@ LOCAL_SLURM = Path(__file__).parent / "local_slurm.sh"
 REFUSED = 3  # the status with which local_slurm.sh leaves where there can be no cluster
 
 
+CONFIGURATION = Path("/etc/slurm/slurm.conf")
+
+
 class Cluster:
-    """The running scheduler; `folder` holds its logs and its record of ended jobs."""
+    """The running scheduler; `folder` holds its logs and its record of ended jobs.
+
+    It forgets a job five minutes after its end, as clusters do by default, so what it says of jobs
+    is noted here every second.
+    """
 
     def __init__(self, folder):
         self.folder = folder
+        self._noted = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self):
+        while CONFIGURATION.exists():
+            with suppress(subprocess.CalledProcessError):
+                self._note()
+            time.sleep(1)
+
+    def _note(self):
+        shown = self.ask("scontrol", "--oneliner", "--details", "show", "job")
+        with self._lock:
+            for line in shown.splitlines():
+                if line.startswith("JobId="):
+                    record = _fields(line)
+                    self._noted[int(record["JobId"])] = record
 
     def jobs(self, rule):
-        """What the scheduler knows of a rule's jobs, in the order in which they were submitted."""
-        shown = self.ask("scontrol", "--oneliner", "--details", "show", "job")
-        records = [_fields(line) for line in shown.splitlines() if line.startswith("JobId=")]
-        ours = [record for record in records if record["Comment"].startswith(f"rule_{rule}_")]
-        return sorted(ours, key=lambda record: int(record["JobId"]))
+        """What the scheduler said last of a rule's jobs, in the order of their submission."""
+        self._note()
+        with self._lock:
+            records = [record for _, record in sorted(self._noted.items())]
+        return [
+            record for record in records if record.get("Comment", "").startswith(f"rule_{rule}_")
+        ]
+
+    def named(self, name):
+        """The same of the jobs of a name."""
+        self._note()
+        with self._lock:
+            return [record for record in self._noted.values() if record["JobName"] == name]
+
+    def remember(self, seconds):
+        """Let the scheduler forget a job so long after its end."""
+        text = CONFIGURATION.read_text()
+        CONFIGURATION.write_text(re.sub(r"MinJobAge=\d+", f"MinJobAge={seconds}", text))
+        self.ask("scontrol", "reconfigure")
+
+    def knows(self, job):
+        """Whether the scheduler has not forgotten a job."""
+        listed = self.ask("squeue", "--noheader", "--states=all", "--format=%i").split()
+        return job["JobId"] in listed
 
     def states(self, job):
         """How a job ended, each time that it did: one that SLURM queued anew more than once."""

@@ -70,10 +70,13 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
 AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=1
+JobAcctGatherParams=OverMemoryKill
 JobCompType=jobcomp/filetxt
 JobCompLoc=$folder/jobcomp.txt
 ReturnToService=2
-MinJobAge=3600
+MinJobAge=300
 KillWait=10
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
@@ -81,6 +84,7 @@ NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=17001 CPUs=16 RealMemory=
 NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=17002 CPUs=16 RealMemory=64000 Gres=gpu:8
 PartitionName=cpu Nodes=n[1-2] Default=YES MaxTime=60 DefMemPerCPU=100 PriorityTier=1
 PartitionName=gpu Nodes=n[1-2] MaxTime=60 DefMemPerCPU=100 PriorityTier=10
+PartitionName=urgent Nodes=n[1-2] MaxTime=60 DefMemPerCPU=100 PriorityTier=100
 END
 
 if ! munge -n >/dev/null 2>&1; then

@@ -54,12 +54,8 @@ def test_every_cell_of_the_table_is_measured(made):
 
 
 def test_one_submission_runs_all_steps_on_both_nodes(made, cluster):
-    (job,) = [
-        record
-        for record in cluster.ask("scontrol", "--oneliner", "show", "job").splitlines()
-        if "JobName=vitrail" in record
-    ]
-    assert "NumNodes=2" in job
+    (job,) = cluster.named("vitrail")
+    assert job["NumNodes"] == "2"
     for node in ("n1", "n2"):
         log = (cluster.folder / f"slurmd.{node}.log").read_text()
         assert log.count("launch task StepId=") > 1

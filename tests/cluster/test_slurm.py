@@ -8,12 +8,15 @@ Its partition gives less time than it asks for. The first attempt loses a node a
 SLURM. The second, of the same job, is cancelled. From then on the partition gives so little that
 SLURM warns the third soon after it has started. The fourth has the time of the first. Then the run
 is trained anew while somebody else holds its folder, and the job has to wait for a reason that
-cannot pass.
+cannot pass. Then it is trained from its beginning, preempted by an urgent job, and evaluated with
+too little memory. At last Snakemake stops until SLURM has forgotten its job.
 """
 
 import csv
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -32,6 +35,7 @@ pytestmark = pytest.mark.cluster
 
 EPOCHS = 360  # of 24 steps: more than two minutes, SHORT and some, on a fast machine too
 CUT_FROM = 48  # steps
+LITTLE = 150  # MB, less than torch takes
 ASKED, GIVEN, SHORT = 10, 9, 2  # minutes: by the training, by the partition, and for a while
 WARNED = 60  # seconds before the end, give or take the half minute between two looks of SLURM
 COMMAND = ["variance_table5", "--profile", "slurm", "--config", "scale=smoke"]
@@ -242,3 +246,56 @@ def test_an_error_that_will_not_pass_is_not_retried(held, cluster, folder):
         assert process.wait(timeout=120) == 1
     assert len(cluster.jobs("train")) == before + 1
     assert "Trying to restart" not in (folder / "snakemake.txt").read_text()
+
+
+@pytest.fixture(scope="module")
+def preempted(held, cluster, folder):
+    """The training from its beginning, of which an urgent job takes both nodes for a while.
+
+    The evaluation behind it asks for less memory than it takes.
+    """
+    for run in folder.glob("runs/variance/*/seed0"):
+        shutil.rmtree(run.parent)
+    before = {rule: len(cluster.jobs(rule)) for rule in ("train", "evaluate")}
+    little = ["--set-resources", f"evaluate:mem_mb={LITTLE}"]
+    with snakemake(folder, *little) as process:
+        until(lambda: [*folder.glob("runs/*/*/seed0/checkpoints/step-*.pt")], 300, "saving")
+        urgent = ["--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null"]
+        cluster.ask("sbatch", "--wait", *urgent, "--wrap", "sleep 5")
+        status = process.wait(timeout=600)
+    jobs = {rule: cluster.jobs(rule)[number:] for rule, number in before.items()}
+    return SimpleNamespace(status=status, jobs=jobs)
+
+
+def test_a_preempted_training_is_queued_anew_and_goes_on(preempted, cluster, folder):
+    assert preempted.status == 0
+    (training,) = preempted.jobs["train"]
+    assert training["Restarts"] == "1"
+    assert cluster.states(training)[-1] == "COMPLETED"
+    (run,) = folder.glob("runs/variance/*/seed0")
+    origin = read_record(run.with_name("trained-0.json")).outcome["facts"]["0"]
+    assert (origin["attempts"], origin["interruptions"]) == (2, 1)
+
+
+def test_after_an_end_out_of_memory_a_job_asks_for_twice_as_much(preempted, cluster):
+    asked = [job["MinMemoryNode"] for job in preempted.jobs["evaluate"]]
+    assert len(asked) > 1
+    assert asked == [f"{LITTLE * 2**number}M" for number in range(len(asked))]
+    states = [cluster.states(job)[-1] for job in preempted.jobs["evaluate"]]
+    assert states == [*["OUT_OF_MEMORY"] * (len(asked) - 1), "COMPLETED"]
+
+
+def test_a_job_that_slurm_has_forgotten_is_judged_by_its_output(preempted, cluster, folder):
+    """As after a login node was down for longer than MinJobAge."""
+    before = len(cluster.jobs("train"))
+    cluster.remember(2)
+    with snakemake(folder, "--forcerun", "train") as process:
+        (job,) = until(lambda: cluster.jobs("train")[before:], 60, "submitting")
+        until(lambda: cluster.jobs("train")[before]["JobState"] == "RUNNING", 60, "starting")
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: not cluster.knows(job), 240, "forgetting")
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(timeout=180) == 0
+    cluster.remember(300)
+    assert len(cluster.jobs("train")) == before + 1
+    assert "has ended: its output is there" in (folder / "snakemake.txt").read_text()
