@@ -182,10 +182,10 @@ def test_training_preprocesses_as_the_paper_prints(full, table):
 
 def test_all_of_cifar_preprocesses_as_table_a2_and_its_other_reading_as_a3_to_a5(full):
     for name in classifiers(full):
-        family, dataset, regime = name.removeprefix("a_").split("-")
+        family, dataset, regime = name.removeprefix("a_").removeprefix("harmonic_").split("-")
         if regime in ("shifted", "scans", *PILOT) or family == "canonical_vit_s":
             continue
-        for suffix in ("_no_token", "_no_wsa", "_no_pmerge", "_fast"):
+        for suffix in ("_no_token", "_no_wsa", "_no_pmerge", "_fast", "_jittered"):
             family = family.removesuffix(suffix)
         in_a3_to_a5 = regime == "augmented" or (dataset, regime) == ("imagenet", "standard")
         reference = "standard" if in_a3_to_a5 else "circular"
