@@ -75,7 +75,9 @@ class Folder(Listed):
         Raises:
             VitrailError: no image can be read.
         """
-        reasons = list(DataLoader(_Damages(self.samples), batch_size=None, num_workers=workers))
+        own = torch.Generator()  # so that reading draws nothing from torch's
+        images = _Damages(self.samples)
+        reasons = list(DataLoader(images, batch_size=None, num_workers=workers, generator=own))
         whole = [sample for sample, why in zip(self.samples, reasons, strict=True) if not why]
         damaged = [why for why in reasons if why]
         if not whole:

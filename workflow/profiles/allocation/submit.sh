@@ -18,8 +18,10 @@ cd "$SLURM_SUBMIT_DIR"
 nodes=$SLURM_JOB_NUM_NODES
 export VITRAIL_FAILURES=$PWD/.snakemake/failures/$SLURM_JOB_ID  # which nodes are sick
 mkdir -p "$VITRAIL_FAILURES"
+memory=${SLURM_MEM_PER_NODE:-0}  # MB; 0 where the allocation has all of each node's
+(( memory )) || memory=$(sinfo --noheader --nodes="$SLURMD_NODENAME" --format=%m | tr -d +)
 python -m snakemake --unlock &>/dev/null || true  # the allocation before may have been cut off
 # A given --config goes over the profile's file.
 exec python -m snakemake "$@" --profile workflow/profiles/allocation \
     --cores $(( nodes * SLURM_CPUS_ON_NODE )) \
-    --resources gpu=$(( nodes * ${SLURM_GPUS_ON_NODE:-0} )) mem_mb=$(( nodes * SLURM_MEM_PER_NODE ))
+    --resources gpu=$(( nodes * ${SLURM_GPUS_ON_NODE:-0} )) mem_mb=$(( nodes * memory ))
