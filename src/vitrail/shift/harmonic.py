@@ -1,7 +1,7 @@
 """A position that moves with the image by fractions of a pixel; the paper lacks it.
 
-Every choice among whole pixels, such as A-token (shift, Eq. 13), jumps somewhere between two of
-them. Here the position of an image is read off the phases of Fourier coefficients, which turn
+Every choice among whole pixels, such as that of A-token, jumps somewhere between two of them. Here
+the position of an image is read off the phases of Fourier coefficients, which turn
 continuously when the image moves. The image is moved there, and any plain model follows: its logits
 are the same under every circular shift of the band-limited image, by fractions as well, but for
 rounding. Under shifts by whole pixels they keep every bit.
