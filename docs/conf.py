@@ -40,6 +40,7 @@ apidoc_modules = [{"path": "../src/vitrail", "destination": "docs/api", "separat
 apidoc_exclude_patterns = ["**/__main__.py"]
 napoleon_use_ivar = True  # else attributes stand twice
 autodoc_member_order = "bysource"
+autodoc_mock_imports = ["triton"]  # which the CPU build of torch lacks
 autodoc_typehints = "none"  # signatures show them
 default_role = "py:obj"  # `name` in a docstring is a link where there is such a name
 
