@@ -249,16 +249,17 @@ def test_an_error_that_will_not_pass_is_not_retried(held, cluster, folder):
 
 
 @pytest.fixture(scope="module")
-def preempted(held, cluster, folder):
+def preempted(cluster, folder):
     """The training from its beginning, of which an urgent job takes both nodes for a while.
 
     The evaluation behind it asks for less memory than it takes.
     """
     for run in folder.glob("runs/variance/*/seed0"):
         shutil.rmtree(run.parent)
+    cluster.limit("gpu", GIVEN)
     before = {rule: len(cluster.jobs(rule)) for rule in ("train", "evaluate")}
     little = ["--set-resources", f"evaluate:mem_mb={LITTLE}"]
-    with snakemake(folder, *little) as process:
+    with snakemake(folder, "--forcerun", "train", *little) as process:
         until(lambda: [*folder.glob("runs/*/*/seed0/checkpoints/step-*.pt")], 300, "saving")
         urgent = ["--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null"]
         cluster.ask("sbatch", "--wait", *urgent, "--wrap", "sleep 5")
