@@ -25,8 +25,8 @@ CHECKS = {
     "harmonic_swin": (
         "with torch.inference_mode():\n"
         "    logits = model(image)\n"
-        "    torch.testing.assert_close(model(shifted), logits, rtol=0, atol=1e-5)\n"
-        "assert logits.std() > 1e-3"
+        "    torch.testing.assert_close(model(shifted), logits, rtol=0, atol=1e-3)\n"
+        "assert logits.std() > 0.1"
     ),
     "octic_d8_vit": "assert change < 1e-5 * model(image).abs().max()",
     "rescale_pos_embed": "assert larger.pos_embed.shape == (1, 34 * 34 + 1, 768)",

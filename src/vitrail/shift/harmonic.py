@@ -14,10 +14,10 @@ rounding. Under shifts by whole pixels they keep every bit.
    are independent give p, modulo the translations q for which f1 . q and f2 . q are whole.
 3. f1 is the lowest frequency whose coefficient does not vanish, f2 the lowest that is independent
    of f1; those of the energy come first. For most images they are (0, 1) and (1, 0); p is unique.
-   Where one of these vanishes, as of three equal objects or of a checkerboard, as many
-   positions remain as the determinant of f1 and f2 says. They differ in what the other coefficients say, and the one at which the image
-   is most like a fixed template is taken. Positions that no coefficient tells apart are those of an
-   image that repeats; any of them shows the model the same image.
+   Where one of these vanishes, as of three equal objects or of a checkerboard, as many positions
+   remain as the determinant of f1 and f2 says. They differ in what the other coefficients say, and
+   the one at which the image is most like a fixed template is taken. Positions that no coefficient
+   tells apart are those of an image that repeats; any of them shows the model the same image.
 
 No position is continuous in all images: where the coefficients of f1 or f2 nearly vanish, a small
 change of the image may move it far. `strength` says how near.
