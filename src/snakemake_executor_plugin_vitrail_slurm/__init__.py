@@ -52,8 +52,11 @@ FINAL_REFUSAL = re.compile(
 EXCEPTION = "Job submission failed with exception: "
 PASSING_EXCEPTION = re.compile(r"No valid SLURM job ID|submission failed\.|\[Errno (11|12)\]")
 STATUS = re.compile(r"SLURM status is: '(\w+)'")  # in what it says of a failed job
-# What SLURM says in the log of a job, for one whose state nobody saw.
-OUT_OF_MEMORY = re.compile(r"^slurmstepd: error: .*(oom.kill event|memory limit)", re.MULTILINE)
+# What SLURM says in the log of a job, for one whose state nobody saw, and for one of which it ended
+# only a step: the state of that job is that of the command which has started the step.
+OUT_OF_MEMORY = re.compile(
+    r"^slurmstepd(-\S+)?: error: .*(oom.kill event|memory limit)", re.MULTILINE
+)
 
 QUERIES = 2  # that list a job no more before it is judged by its output
 NODES = 5  # sick ones that a job may meet before its failures count as attempts
@@ -367,7 +370,8 @@ class Executor(SlurmExecutor):
             return
         if failure and failure.status == WRONG:
             _give_up(job)
-        if state == "OUT_OF_MEMORY" or (number and not state and _says_out_of_memory(job_info)):
+        untold = number and state in ("", "FAILED")
+        if state == "OUT_OF_MEMORY" or (untold and _says_out_of_memory(job_info)):
             course.memory = 2 * (job.resources.get("mem_mb") or 0)
         super().report_job_error(job_info, msg, **details)
 

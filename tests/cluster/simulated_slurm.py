@@ -143,6 +143,8 @@ class Slurm:
         partitions: those that there are.
         max_minutes: the limit of each.
         gpu_type: the type by which GPUs must be asked for; None: without one.
+        ends_steps: whether a job that takes too much memory fails by itself, after its step was
+            ended, where a scheduler watches the memory of steps.
     """
 
     def __init__(
@@ -158,13 +160,14 @@ class Slurm:
         partitions=("cpu", "gpu"),
         max_minutes=NEVER,
         gpu_type=None,
+        ends_steps=False,
     ):
         self.targets = {target.name: target for target in targets}
         self.nodes = nodes
         self.submit_limit, self.min_job_age = submit_limit, min_job_age
         self.silences, self.events = silences, sorted(events)
         self.sacct, self.partitions, self.max_minutes = sacct, partitions, max_minutes
-        self.gpu_type = gpu_type
+        self.gpu_type, self.ends_steps = gpu_type, ends_steps
         self.now = 0.0
         self.jobs: dict[int, Job] = {}
         self._queue: dict[int, Job] = {}  # those that have not ended
@@ -264,7 +267,13 @@ class Slurm:
             if job.failures:
                 Failure(STATUSES[ending], job.node.name).write(job.failures, str(job.number))
         if ending == "OUT_OF_MEMORY":
-            Path(job.log).write_text("slurmstepd: error: Detected 1 oom_kill event in StepId=1.0.")
+            said = "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0."
+            if self.ends_steps:
+                said = (
+                    "slurmstepd-n1: error: StepId=1.0 exceeded memory limit (2 > 1), being killed"
+                )
+                ending = "FAILED"
+            Path(job.log).write_text(f"{said}\n")
         if ending == "COMPLETED":
             target.output.write_text(f"by job {job.number}")
             target.made += 1

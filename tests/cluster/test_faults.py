@@ -208,8 +208,9 @@ def test_a_job_on_a_held_folder_waits_and_uses_up_no_attempt(simulate, targets):
     assert submissions(done) < 50
 
 
-def test_after_an_end_out_of_memory_a_job_asks_for_more(simulate, targets):
-    done = simulate(targets(1, memory=3500))
+@pytest.mark.parametrize("ends_steps", [False, True])
+def test_after_an_end_out_of_memory_a_job_asks_for_more(simulate, targets, ends_steps):
+    done = simulate(targets(1, memory=3500), ends_steps=ends_steps)
     assert all_made(done)
     assert [job.memory for job in done.slurm.jobs.values()] == [1000, 2000, 4000]
 

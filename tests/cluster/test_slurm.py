@@ -282,8 +282,9 @@ def test_after_an_end_out_of_memory_a_job_asks_for_twice_as_much(preempted, clus
     asked = [job["MinMemoryNode"] for job in preempted.jobs["evaluate"]]
     assert len(asked) > 1
     assert asked == [f"{LITTLE * 2**number}M" for number in range(len(asked))]
-    states = [cluster.states(job)[-1] for job in preempted.jobs["evaluate"]]
-    assert states == [*["OUT_OF_MEMORY"] * (len(asked) - 1), "COMPLETED"]
+    *ended, last = [cluster.states(job)[-1] for job in preempted.jobs["evaluate"]]
+    assert {*ended} <= {"FAILED", "OUT_OF_MEMORY"}  # of the step, or of the job
+    assert last == "COMPLETED"
 
 
 def test_a_job_that_slurm_has_forgotten_is_judged_by_its_output(preempted, cluster, folder):
