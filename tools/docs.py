@@ -68,17 +68,8 @@ def stand_ins(catalog: Catalog) -> dict[str, dict[str, list[str]]]:
     """Return each stand-in, with the datasets that it stands in for and the papers where."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, paper in catalog.papers.items():
-        pairs = [
-            (paper.printed(recipe).data.dataset, paper.recipe(recipe).data.dataset)
-            for recipe in paper.recipes
-            if not paper.without(recipe)
-        ]
-        for measure in paper.artifacts_file.measures.values():
-            pairs += [
-                (dataset, paper.stand_ins.get(dataset, dataset)) for dataset in measure.datasets
-            ]
-        for printed, here in dict.fromkeys(pairs):
-            if printed != here:
+        for here, replaced in paper.stands_for.items():
+            for printed in replaced:
                 found[here][printed].append(name)
     return {name: dict(found[name]) for name in catalog.datasets if name in found}
 

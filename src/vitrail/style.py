@@ -7,6 +7,7 @@ images; what only one paper needs lives with that paper.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike
 
 from vitrail.files import atomic_path
@@ -30,6 +32,7 @@ Measurements = Sequence[Mapping[str, Any]]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 SEQUENTIAL = "cividis"  # perceptually uniform, and the same to colour-blind readers
+FONT, FALLBACK = "'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif"  # as SVG names them
 WIDTHS = {"column": 3.3, "text": 6.75}  # inches, of a two-column paper
 
 STYLE: Any = {
@@ -80,19 +83,52 @@ def save(fig: Figure, stem: Path) -> None:
     Raises:
         VitrailError: the folder cannot be written to.
     """
+    fig.draw_without_rendering()
+    fig.set_layout_engine(
+        "none"
+    )  # all has its place; legends would else move to the new lower edge
+    for legend in fig.legends:
+        legend.set_bbox_to_anchor((0, 0, 1, 1), fig.transFigure)
+    shown = Bbox.from_extents(0, min(0.0, _lowest(fig)), *fig.get_size_inches())
     for kind, metadata in (("svg", {"Date": None}), ("png", {})):
         with atomic_path(stem.with_name(f"{stem.name}.{kind}")) as partial:
-            fig.savefig(partial, format=kind, metadata=metadata)
+            fig.savefig(partial, format=kind, metadata=metadata, bbox_inches=shown)
+            if (
+                kind == "svg"
+            ):  # other machines lack the font: one of the same widths takes its place
+                text = partial.read_text(encoding="utf-8")
+                partial.write_text(text.replace(FONT, FALLBACK), encoding="utf-8")
 
 
-def stamp(fig: Figure, text: str) -> None:
-    """Write along the right edge of a figure what it was measured on."""
-    lines = textwrap.wrap(text, round(22 * fig.get_figheight()))  # characters of six points
-    band = 0.1 * (len(lines) + 0.5) / fig.get_figwidth()
-    layout: Any = fig.get_layout_engine()
-    layout.set(rect=(0, 0, 1 - band, 1))
-    look: Any = {"fontsize": 6, "color": "#707070", "rotation": 90, "ha": "right", "va": "center"}
-    fig.text(0.998, 0.5, "\n".join(lines), **look)
+def _lowest(fig: Figure) -> float:
+    """Where the lowest text of the figure itself ends, in inches from its lower edge."""
+    return min((text.get_window_extent().y0 / fig.dpi for text in fig.texts), default=0.0)
+
+
+def stamp(fig: Figure, lines: Sequence[str]) -> None:
+    """Write below a figure what it was measured on, each text on lines of its own.
+
+    `save` makes the picture higher by these lines; what is drawn keeps its place.
+    """
+    width = round(23 * fig.get_figwidth())  # characters of six points
+    wrapped = [part for line in lines for part in textwrap.wrap(line, width)]
+    look: Any = {"fontsize": 6, "color": "#707070", "ha": "left", "va": "top"}
+    fig.text(0.005, -0.04 / fig.get_figheight(), "\n".join(wrapped), **look)
+
+
+def with_stand_ins_named(cells: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    """Name the dataset that was read wherever a row names the one that it stands in for.
+
+    `names` has, for each stand-in, what the paper calls the datasets that it replaces, joined by
+    "and". "SVHN, APE" becomes "SVHN (here: pieces-in-a-row), APE".
+    """
+    rows = cells["row"]
+    for stand_in, called in names.items():
+        for name in called.split(" and "):
+            rows = rows.str.replace(
+                rf"\b{re.escape(name)}\b(?! \(here)(?!-)", f"{name} (here: {stand_in})", regex=True
+            )
+    return cells.assign(row=rows)
 
 
 def colour(index: int) -> str:

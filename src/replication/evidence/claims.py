@@ -31,11 +31,13 @@ import pandas as pd
 
 from replication.evidence.comparison import (
     CONFIDENCE,
+    YES_NO,
     Uncertainty,
     difference_of_means,
     mean_of_pairs,
 )
 from replication.evidence.gates import closed, printed_effect
+from replication.evidence.numbers import decimals_by, format_number
 from replication.plan.claims import EVERY_ROW, Claim, Key, Operand
 from replication.plan.recipe import short_hash
 from vitrail.scores import unpack
@@ -49,7 +51,9 @@ STATUSES = ("held", "contrary", "undecided", "not tested", "not run")
 WORST_FIRST = ("not tested", "contrary", "undecided", "held")
 COLUMNS = [
     *("id", "kind", "headline", "statement", "source", "status"),
-    *("left", "relation", "right", "margin", "unit", "half_width", "printed_effect"),
+    *("artifact", "metric", "unit"),
+    *("left_name", "left", "relation", "right_name", "right", "margin", "half_width"),
+    *("left_printed", "right_printed", "printed_effect"),
     *("seeds", "p", "q"),
     *("stand_in", "of_hardware", "registration", "evidence", "detail"),
 ]
@@ -69,9 +73,9 @@ class Side(NamedTuple):
 
     `scores`, (seeds, images), are those of the images of `dataset`; a constant has a single 0.
     `by_seed` are the numbers under each seed where each draws images of its own, else empty.
-    `number` says what was measured: of trained models the recipe, the images and the quantity,
-    which several measurements may take; else the measurement and what it calls the value. A
-    correlation is `of` several numbers.
+    `key` is the cell's, None of a constant. `number` says what was measured: of trained models the
+    recipe, the images and the quantity, which several measurements may take; else the measurement
+    and what it calls the value. A correlation is `of` several numbers.
     """
 
     value: float
@@ -86,6 +90,7 @@ class Side(NamedTuple):
     unit: str = ""
     of: tuple[Side, ...] = ()
     metric: str = ""
+    key: Key | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -189,8 +194,8 @@ def _evaluate(
     missing = [row for row in sides if row not in found]
     if not found:
         detail = f"Not run: {', '.join(missing) or claim.operands[0].artifact}."
-        flags = {"stand_in": False, "of_hardware": False}
-        return {**common, "status": "not run", "detail": detail, **flags}
+        unknown = {"stand_in": False, "of_hardware": False, "artifact": claim.left.artifact}
+        return {**common, "status": "not run", "detail": detail, **unknown}
     gates = {row: _gate(claim, pair, standings) for row, pair in found.items()}
     tested = {row: pair for row, pair in found.items() if not gates[row]} or found
     ranks = {
@@ -199,7 +204,7 @@ def _evaluate(
     }
     worst = min(ranks, key=ranks.__getitem__)
     left, right = tested[worst]
-    text, known = _difference(left, right), uncertainty(left, right)
+    known = uncertainty(left, right)
     effect = printed_effect([side.printed for side in (left, right) if side.printed])
     decides = f"Of {len(tested)} rows, {worst} decides: " if _of_rows(claim) else ""
     left_out = f" Not run: {', '.join(missing)}." if missing else ""
@@ -220,6 +225,10 @@ def _evaluate(
     return {
         **common,
         "status": "not tested" if gates[worst] else WORST_FIRST[ranks[worst][0]],
+        "artifact": claim.left.artifact,
+        "metric": left.metric,
+        **dict(zip(("left_name", "right_name"), names_of(left, right), strict=True)),
+        **dict(zip(("left_printed", "right_printed"), map(_printed, (left, right)), strict=True)),
         "left": left.value,
         "right": right.value,
         "unit": left.unit,
@@ -230,7 +239,7 @@ def _evaluate(
         "of_hardware": any(cell.of_hardware for cell in used),
         "p": _p_value(claim, left, right),
         "evidence": short_hash([_numbers(pair) for pair in tested.values()]),
-        "detail": f"{decides}{text}.{left_out}",
+        "detail": f"{decides}{_told(left, right)}.{left_out}",
     }
 
 
@@ -313,6 +322,7 @@ def _correlation(
         number=" ".join(side.number for side in sides),
         by_seed=tuple(by_seed),
         of=tuple(sides),
+        metric="rank correlation",
     )
 
 
@@ -354,6 +364,7 @@ def _side(
         shown.printed if shown else None,
         found["unit"],
         metric=found["metric"],
+        key=operand.key(row),
     )
 
 
@@ -412,25 +423,66 @@ def _p_value(claim: Claim, left: Side, right: Side) -> float:
 
 
 def _slack(claim: Claim, left: Side, right: Side) -> float:
-    """How far the relation is from failing; negative when it fails."""
-    difference = left.value - right.value
-    if claim.relation == "equal":
-        return claim.margin - abs(difference)
-    if claim.relation == "at least":
-        return claim.margin + difference
-    return (difference if claim.relation == "above" else -difference) - claim.margin
+    return slack_of(claim.relation, left.value - right.value, claim.margin)
 
 
-def _difference(left: Side, right: Side) -> str:
-    """What was compared, and how sure seeds and images make the difference."""
-    difference = left.value - right.value
-    text = f"{left.value:.6g} against {right.value:.6g}, a difference of {difference:+.3g}"
-    if (known := uncertainty(left, right)) is None:
-        return text
+def slack_of(relation: str, difference: float, margin: float) -> float:
+    """How far a relation is from failing; negative when it fails."""
+    if relation == "equal":
+        return margin - abs(difference)
+    if relation == "at least":
+        return margin + difference
+    return (difference if relation == "above" else -difference) - margin
+
+
+def names_of(left: Side, right: Side) -> tuple[str, str]:
+    """What tells the two sides apart: their rows, or their columns, or both; "" of a constant."""
+    sides = (left.key, right.key)
+    given = [key for key in sides if key]
+    parts = [part for part in range(3) if len({key[part] for key in given}) > 1]
+    parts = parts or ([1] if len(given) > 1 else [1, 2])
+    first, second = (
+        " · ".join(_label(key, part) for part in parts) if key else "" for key in sides
+    )
+    return first, second
+
+
+def _label(key: Key, part: int) -> str:
+    """A part of a cell's key; a bare number says what it counts."""
+    return (
+        f"{('artifact', 'row', 'column')[part]} {key[part]}" if key[part].isdecimal() else key[part]
+    )
+
+
+def _told(left: Side, right: Side) -> str:
+    """What was compared in which unit, and how sure seeds and images make the difference."""
+    difference, known = left.value - right.value, uncertainty(left, right)
+    unit = f" {left.unit}" if left.unit and left.unit != YES_NO else ""
+    points = " points" if left.unit == "%" else unit
+    digits = decimals_by(known.half_width) if known else None
+    sides = [
+        f"{name} {format_number(side.value, digits)}{unit}".strip()
+        for name, side in zip(names_of(left, right), (left, right), strict=True)
+    ]
+    text = f"{sides[0]}, {sides[1]}" if right.key else f"{sides[0]}, compared with {right.value:g}"
+    sign = "+" if difference >= 0 else ""
+    text = f"{left.metric}: {text}; difference {sign}{format_number(difference, digits)}"
+    seeds = dict.fromkeys(side.n_seeds for side in (left, right) if side.number)
+    word = "seed" if left.models or right.models else "repetition"
+    counted = f"{' and '.join(map(str, seeds))} {word}{'s' * (max(seeds) > 1)}"
+    if known is None:
+        return f"{text}{points}" + (f" ({counted})" if left.models else "")
     drawn = seed_differences(left, right) is not None
     paired = None if drawn else image_differences(left, right)
-    over = ["seeds"] * (paired is None or len(paired) > 1) + ["images"] * (paired is not None)
-    return f"{text} ± {known.half_width:.2g} (95 % over {' and '.join(over)})"
+    over = [f"{word}s"] * (paired is None or len(paired) > 1) + ["images"] * (paired is not None)
+    half = format_number(known.half_width, digits)
+    return f"{text} ± {half}{points} (95 % over {' and '.join(over)}, {counted})"
+
+
+def _printed(side: Side) -> float:
+    """The number that the paper prints for a side; NaN if none."""
+    value = side.printed.value if side.printed else math.nan
+    return math.nan if isinstance(value, str) else value
 
 
 def uncertainty(left: Side, right: Side) -> Uncertainty | None:

@@ -4,6 +4,10 @@ A cell is judged only where the recipe and the arguments equal the paper's own: 
 a smaller model or a shorter schedule is `not_comparable` whatever its number. A deterministic fact
 is `exact` when it rounds to the printed digits. Anything else is `within` when it differs from the
 printed value by no more than rounding and the known spread explain (`tolerance`), else `outside`.
+
+A paper prints one number where there are several readings of it: FLOPs with or without the softmax,
+a layer with another invariant. A printed number has one verdict, in the cell of the reading that we
+follow. Where it is outside there and exact in the cell of a variant, it is `explained` by that one.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ COLUMNS = [
     *("paper", "artifact", "row", "column", "metric", "unit"),
     *("measured", "std", "n_seeds", "ci_low", "ci_high"),
     *("paper_value", "paper_std", "difference", "verdict"),
+    "explained_by",  # the variant's label, where the verdict is "explained"
     *("scale", "dataset", "device", "recipe_hash", "commit", "measurement", "source"),
     "drawn_by_seed",  # "yes" where each seed was judged on images of its own
     "by_seed",  # the number under each seed that has one, separated by spaces
@@ -40,10 +45,13 @@ NUMBERS = ["measured", "std", "ci_low", "ci_high", "paper_std", "difference"]
 CONFIDENCE = 0.95
 YES_NO = "yes/no"  # the unit of a number that answers a question: 1 or 0
 
-Verdict = Literal["exact", "within", "outside", "not_comparable", "not_run", "unprinted"]
+Verdict = Literal[
+    "exact", "within", "explained", "outside", "not_comparable", "not_run", "unprinted"
+]
 VERDICTS: Mapping[Verdict, str] = {
     "exact": "exact",
     "within": "within",
+    "explained": "explained by a variant",
     "outside": "outside",
     "not_comparable": "not comparable",
     "not_run": "not run",
@@ -72,9 +80,25 @@ def compare(artifact: RenderingNode, measurements: Measured) -> pd.DataFrame:
         VitrailError: a measurement exists and lacks a cell's key, or holds an array there.
     """
     rows = [_tidy_row(artifact, cell, measurements) for cell in artifact.cells]
+    _explain(rows, artifact.cells)
     cells = pd.DataFrame(rows, columns=COLUMNS)
     cells = cells.assign(paper=artifact.paper, artifact=artifact.name, scale=artifact.scale)
     return cells.astype(dict.fromkeys(NUMBERS, float) | {"n_seeds": int})
+
+
+def _explain(rows: Sequence[dict[str, Any]], cells: Sequence[ShownCell]) -> None:
+    """Change the verdict on facts that are outside, and exact by a variant (see the module)."""
+    place_of = {(cell.row, cell.column): index for index, cell in enumerate(cells)}
+    for variant, known in zip(cells, rows, strict=True):
+        if variant.variant_of is None or known["measured"] is None:
+            continue
+        at = place_of[variant.variant_of]
+        cell, row = cells[at], rows[at]
+        here = judge(cell, Summary(known["measured"], n_seeds=1))
+        if row["verdict"] == "outside" and here == "exact":
+            named = [variant.row] * (variant.row != cell.row)
+            named += [variant.column] * (variant.column != cell.column)
+            row |= {"verdict": "explained", "explained_by": "; ".join(named)}
 
 
 def read_measurement(path: Path) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from replication.plan.parts import Artifact, Cell
 
 NOT_RUN = "—"
-MARKS = {"not_comparable": "†", "outside": "‡"}
+MARKS = {"not_comparable": "†", "outside": "‡", "explained": "≈"}
 NOTES = {
     "measured": "Upright: measured here, the mean over seeds (± sample standard deviation).",
     "copies": "= The number of another row or column: at this scale both are one measurement.",
@@ -35,6 +35,10 @@ NOTES = {
         "† Not comparable: the paper prints a word, or something stands in for the paper's own "
         "(dataset, model size, schedule, hardware). A stand-in's numbers are not the paper's and "
         "neither confirm nor contradict it."
+    ),
+    "explained": (
+        "≈ Explained: differs from the printed number, which is to the last digit that of another "
+        "reading; the row or column of that reading is in the table, without a printed number."
     ),
     "outside": "‡ Outside: differs from the printed number by more than is allowed.",
     "within": "No mark beside a printed number: it agrees, the difference is allowed.",
@@ -143,7 +147,7 @@ def table_of(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> Table:
         artifact=artifact,
         headings=tuple(_heading(column, cells) for column in artifact.columns),
         rows=tuple(rows),
-        origin=origin(cells),
+        origin=origin(artifact, cells),
         notes=tuple(_notes(artifact, cells)),
     )
 
@@ -156,6 +160,11 @@ def format_number(value: float, decimals: int | None) -> str:
         return f"{value:zg}"
     magnitude = math.floor(math.log10(abs(value)))
     return f"{value:.{max(0, 2 - magnitude)}f}" if magnitude >= -4 else f"{value:.2e}"
+
+
+def decimals_by(uncertainty: float) -> int | None:
+    """The decimals that show two digits of an uncertainty; None, three digits, where it is 0."""
+    return max(0, 1 - math.floor(math.log10(uncertainty))) if uncertainty > 0 else None
 
 
 def format_answer(value: float, unit: str) -> str | None:
@@ -206,8 +215,8 @@ def _measured(found: Mapping[Hashable, Any], cell: ShownCell | Cell, equal: str)
         return Number(answer, mark=mark)
     if cell.unit == YES_NO:
         decimals = None  # the share of the seeds that say yes, which no rounding makes all of them
-    if decimals is None and std > 0:
-        decimals = max(0, 1 - math.floor(math.log10(std)))  # two digits of the spread
+    if decimals is None:
+        decimals = decimals_by(std)
     spread = "" if pd.isna(std) else format_number(std, decimals)
     return Number(format_number(value, decimals), spread, mark)
 
@@ -233,7 +242,8 @@ def _origin(found: Mapping[Hashable, Any]) -> str:
     told += [
         f"{name} {short_commit(fact) if name == 'commit' else fact}" for name, fact in known.items()
     ]
-    return " · ".join([*told, VERDICTS[found["verdict"]]])
+    by = f": {found['explained_by']}" if found["verdict"] == "explained" else ""
+    return " · ".join([*told, VERDICTS[found["verdict"]] + by])
 
 
 def _copies(artifact: RenderingNode | Artifact) -> dict[tuple[str, str], str]:
@@ -283,28 +293,50 @@ def _heading(column: ShownColumn | Labelled, cells: pd.DataFrame) -> str:
     return column.label if units[0] in column.label else f"{column.label} ({units[0]})"
 
 
-def origin(cells: pd.DataFrame) -> str:
+def origin(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> str:
     """What was measured, and on what, in one line."""
-    named = zip(cells["metric"], cells["unit"], strict=True)
-    quantities = {f"{metric} ({unit})" if unit else metric for metric, unit in named}
-    facts = list(quantities) if len(quantities) == 1 else []
-    facts += [f"scale {scale}" for scale in cells["scale"].unique()]
+    return " · ".join([*_quantity(cells), *measured_on(artifact, cells)])
+
+
+def measured_on(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> tuple[str, ...]:
+    """Models, data and seeds that the numbers come from; then scale, device and commit.
+
+    Numbers of no data and no hardware are the same at every scale, and say the commit alone.
+    """
     run = cells[cells["verdict"] != "not_run"]
     if run.empty:
-        return " · ".join([*facts, "nothing measured yet"])
+        return (f"scale {_scale(cells)} · nothing measured yet",)
+    commit = _named("commit", run["commit"].map(short_commit, na_action="ignore"))
+    timed = {(cell.row, cell.column) for cell in artifact.cells if cell.of_hardware}
+    of_hardware = not timed.isdisjoint(zip(run["row"], run["column"], strict=True))
+    if not of_hardware and run["dataset"].isna().all():
+        return "Computed: no data, nothing trained", commit
+    names = artifact.stand_ins
+    read = dict.fromkeys(name for text in run["dataset"].dropna() for name in text.split(", "))
+    told = [f"{name} (for {names[name]})" if name in names else name for name in read if name]
+    data = f"{'Stand-ins: small models on ' if names else ''}{', '.join(told)}"
     fewest, most = int(run["n_seeds"].min()), int(run["n_seeds"].max())
-    facts += [
-        _named("dataset", run["dataset"]),
-        _named("device", run["device"]),
-        (f"{fewest} to {most}" if fewest < most else f"{most}")
-        + (" seeds" if most > 1 else " seed"),
-        _named("commit", run["commit"].map(short_commit, na_action="ignore")),
-    ]
-    return " · ".join(fact for fact in facts if fact)
+    word = "seed" if told else "repetition"
+    seeds = f"{fewest} to {most}" if fewest < most else f"{most}"
+    what = [data, f"{seeds} {word}{'s' * (most > 1)}"]
+    origin = [f"scale {_scale(cells)}", _named("device", run["device"]), commit]
+    return " · ".join(filter(None, what)), " · ".join(filter(None, origin))
+
+
+def _quantity(cells: pd.DataFrame) -> list[str]:
+    """The quantity with its unit, where all numbers are of one."""
+    named = zip(cells["metric"], cells["unit"], strict=True)
+    quantities = {f"{metric} ({unit})" if unit else metric for metric, unit in named}
+    return list(quantities) if len(quantities) == 1 else []
+
+
+def _scale(cells: pd.DataFrame) -> str:
+    """The scale of tidy cells."""
+    return ", ".join(dict.fromkeys(cells["scale"]))
 
 
 def _named(name: str, column: pd.Series) -> str:
-    """``"dataset digits, photos"``, or nothing where no row says."""
+    """``"device cpu"``, or nothing where no row says."""
     values = ", ".join(filter(None, column.dropna().unique()))
     return values and f"{name} {values}"
 

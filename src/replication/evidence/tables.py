@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from replication.evidence.comparison import Measured, compare, read_measurement
-from replication.evidence.numbers import Number, Table, spans, table_of
+from replication.evidence.numbers import Number, Table, measured_on, spans, table_of
 from vitrail.errors import VitrailError
 from vitrail.files import write_atomically
 from vitrail.naming import import_function
@@ -211,9 +211,10 @@ def render(artifact: RenderingNode, folder: Path, measured: Measured) -> tuple[P
         if missing := [path for path in artifact.measurements if path not in measured]:
             raise VitrailError(f"{artifact.target} needs {missing[0]}; run {artifact.command}")
         draw = import_function(artifact.draw, "artifacts.yaml")
-        figure = draw(cells, [measured[path] for path in artifact.measurements])
+        named = style.with_stand_ins_named(cells, artifact.stand_ins)
+        figure = draw(named, [measured[path] for path in artifact.measurements])
         if len(cells):
-            style.stamp(figure, table.origin)
+            style.stamp(figure, measured_on(artifact, cells))
         style.save(figure, csv.with_suffix(""))
     write_atomically(csv, cells.to_csv(index=False, lineterminator="\n"))
     return paths

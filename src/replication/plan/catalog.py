@@ -90,6 +90,33 @@ class Paper(PaperAtScale):
         return {artifact.name: artifact for artifact in made if artifact.measurements}
 
     @functools.cached_property
+    def stands_for(self) -> dict[str, list[str]]:
+        """Each stand-in of this scale, with the names of the paper's datasets that it replaces."""
+        measures = self.artifacts_file.measures.values()
+        pairs = [
+            (self.recipe(name).data.dataset, self.printed(name).data.dataset)
+            for name in self.recipes
+            if not self.without(name)
+        ] + [
+            (self.stand_ins.get(dataset, dataset), dataset)
+            for measure in measures
+            for dataset in measure.datasets
+        ]
+        found: dict[str, list[str]] = {}
+        for here, printed in dict.fromkeys(pairs):
+            if here != printed:
+                found.setdefault(here, []).append(printed)
+        return found
+
+    @functools.cached_property
+    def names_replaced(self) -> dict[str, str]:
+        """Each stand-in of this scale, with what the paper calls the datasets that it replaces."""
+        return {
+            here: " and ".join(dict.fromkeys(self.datasets[name].called for name in replaced))
+            for here, replaced in self.stands_for.items()
+        }
+
+    @functools.cached_property
     def standings(self) -> dict[str, Standing] | None:
         """How the models of the recipes stand, by the recipes' hashes; None without searches."""
         if not self.searches.groups:
@@ -216,8 +243,10 @@ class Paper(PaperAtScale):
             place: self._cell(cell, *place, printed.get(place)) for place, cell in specs.items()
         }
         shared = _one_training((specs[place].recipe, cell) for place, cell in made.items())
+        variants = spec.variants
         cells = tuple(
-            dataclasses.replace(cell, one_training=place in shared) for place, cell in made.items()
+            dataclasses.replace(cell, one_training=place in shared, variant_of=variants.get(place))
+            for place, cell in made.items()
         )
         if stray := printed.keys() - {(cell.row, cell.column) for cell in cells}:
             raise VitrailError(
@@ -234,8 +263,21 @@ class Paper(PaperAtScale):
             rows=tuple(row.full_label for row in spec.rows),
             cells=cells,
             measurements=tuple(dict.fromkeys(measured)),
+            stand_ins=self._stand_ins_in(measured),
             **{field: getattr(spec, field) for field in same},
         )
+
+    def _stand_ins_in(self, measurements: Iterable[Measurement]) -> dict[str, str]:
+        """The stand-ins that measurements read, with what they replace."""
+        read = {
+            name
+            for measurement in measurements
+            for name in (
+                *measurement.datasets,
+                *([measurement.on.info.name] if measurement.on else []),
+            )
+        }
+        return {here: names for here, names in self.names_replaced.items() if here in read}
 
     def _changes_of(self, measurements: Iterable[Measurement]) -> list[str]:
         """What the scale changes of the recipes that are measured, where it is to be said."""
@@ -476,7 +518,7 @@ class Catalog:
         """The node that renders an artifact."""
         measurements = tuple(measurement.path for measurement in artifact.measurements)
         modules = modules_of_rendering(artifact.draw)
-        same = ("title", "caption", "source", "note", "row_header", "rows", "draw", "digits")
+        same = ("title", "caption", "source", "note", "row_header", "rows", "draw")
         return RenderingNode(
             scale=self.scale.name,
             paper=artifact.paper,
@@ -491,6 +533,8 @@ class Catalog:
             ),
             cells=tuple(map(_shown, artifact.cells)),
             measurements=measurements,
+            digits=artifact.digits,
+            stand_ins=artifact.stand_ins,
             **{name: getattr(artifact, name) for name in same},
         )
 
@@ -507,6 +551,7 @@ class Catalog:
             code=digest(modules),
             commit=self.commit(modules),
             description=self.scale.description,
+            findings=_text_of(self.root / "FINDINGS.md"),
             papers=tuple(_reported(paper) for paper in self.papers.values()),
             renderings=tuple(self.renderings),
             trainings=tuple(record for run in self.runs.values() for record in run.records),
@@ -676,15 +721,20 @@ def _shown(cell: Cell) -> ShownCell:
 
 def _reported(paper: Paper) -> ReportedPaper:
     """A paper as the report needs it."""
-    deviations = paper.folder / "deviations.md"
     return ReportedPaper(
         name=paper.name,
         **{name: getattr(paper.info, name) for name in ("title", "authors", "venue", "url")},
-        deviations=deviations.read_text(encoding="utf-8") if deviations.is_file() else "",
+        deviations=_text_of(paper.folder / "deviations.md"),
+        stand_ins=paper.names_replaced,
         claims=paper.claims,
         standings=paper.standings,
         registered=paper.registered,
     )
+
+
+def _text_of(path: Path) -> str:
+    """The text of a file; none where there is no such file."""
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def is_target_name(text: str) -> bool:

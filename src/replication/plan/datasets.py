@@ -98,6 +98,7 @@ class DatasetInfo(Strict):
     name: SkipJsonSchema[Name]  # the entry's key
     version: PositiveInt = 1
     title: str
+    short_title: str | None = Field(None, description="what the papers call it, as in a legend")
     classes: PositiveInt
     train_images: PositiveInt
     val_images: PositiveInt
@@ -120,6 +121,11 @@ class DatasetInfo(Strict):
         "one, and of an empty folder; what it leaves in the latter is moved to the former",
     )
     layout: str = Field("", description="the tree below the folder, shown to people")
+
+    @property
+    def called(self) -> str:
+        """What the papers call it, else its own name."""
+        return self.short_title or self.name
 
     @property
     def decisive(self) -> dict[str, Any]:

@@ -248,6 +248,7 @@ class ShownCell(Strict):
     of_hardware: bool
     printed: Printed | None
     one_training: bool = False
+    variant_of: tuple[str, str] | None = None
 
 
 class RenderingNode(Node):
@@ -268,6 +269,9 @@ class RenderingNode(Node):
     measurements: tuple[Path, ...]
     draw: str | None
     digits: int | None
+    stand_ins: dict[str, str] = Field(
+        {}, description="dataset that was read -> what the paper calls those that it replaces"
+    )
 
     @property
     def path(self) -> Path:
@@ -298,12 +302,16 @@ class RenderingNode(Node):
     def decided(self) -> dict[str, Any]:
         """All that is written in it."""
         own = {"shape", "title", "caption", "source", "note", "row_header", "rows", "columns"}
-        own |= {"cells", "measurements", "draw", "digits", "scale", "code"}
+        own |= {"cells", "measurements", "draw", "digits", "stand_ins", "scale", "code"}
         return self.model_dump(mode="json", include=own, exclude_defaults=True)
 
 
 class ReportedPaper(Strict):
-    """What the report says of a paper besides its artifacts; `deviations` is Markdown."""
+    """What the report says of a paper besides its artifacts.
+
+    `deviations` is Markdown; `stand_ins` are the datasets of the scale that replace the paper's,
+    each with what the paper calls those.
+    """
 
     name: str
     title: str
@@ -311,6 +319,7 @@ class ReportedPaper(Strict):
     venue: str
     url: str
     deviations: str
+    stand_ins: dict[str, str] = {}
     claims: tuple[Claim, ...]
     standings: dict[str, Standing] | None = Field(
         None, description="how models stand, by their recipes' hashes; null: nothing is searched"
@@ -323,11 +332,13 @@ class ReportedPaper(Strict):
 class ReportNode(Node):
     """The page of a scale: every artifact, whose records are its inputs, and every paper's claims.
 
-    `trainings` are the records that tell what the trainings cost.
+    `trainings` are the records that tell what the trainings cost; `findings`, Markdown, are what
+    was found in the papers.
     """
 
     kind: Literal["report"] = "report"
     description: str
+    findings: str = ""
     papers: tuple[ReportedPaper, ...]
     renderings: tuple[Path, ...]
     trainings: tuple[Path, ...]
@@ -345,7 +356,7 @@ class ReportNode(Node):
     @property
     def decided(self) -> dict[str, Any]:
         """All that is written in it."""
-        own = {"description", "papers", "renderings", "trainings", "scale", "code"}
+        own = {"description", "findings", "papers", "renderings", "trainings", "scale", "code"}
         return self.model_dump(mode="json", include=own, exclude_defaults=True)
 
 

@@ -186,6 +186,12 @@ class Labelled(ShownColumn):
 
     model_config = ConfigDict(extra="allow")
 
+    variant_of: str | None = Field(
+        None,
+        description="full label of the row or column of which this is another reading, by which a "
+        "number printed there may be explained",
+    )
+
     @property
     def variables(self) -> Delta:
         """All that the template may name."""
@@ -242,6 +248,32 @@ class ArtifactSpec(Strict):
                     raise VitrailError(
                         f"{where}: two {kind} {group}have the label '{given.label}'; rename one"
                     )
+
+    def refuse_unknown_variants(self, where: str) -> None:
+        """Refuse a row or column that is a variant of none.
+
+        Raises:
+            VitrailError: there is no such row or column, or it is a variant itself.
+        """
+        for kind, labelled in (("row", self.rows), ("column", self.columns)):
+            own = {given.full_label for given in labelled if given.variant_of is None}
+            for given in labelled:
+                if given.variant_of is not None:
+                    place = f"{where}, {kind} '{given.full_label}': variant_of"
+                    require_known(place, given.variant_of, own)
+
+    @property
+    def variants(self) -> dict[tuple[str, str], tuple[str, str]]:
+        """The cells of variants by their places, each with the place that it is a variant of."""
+        return {
+            (row.full_label, column.full_label): (
+                row.variant_of or row.full_label,
+                column.variant_of or column.full_label,
+            )
+            for row in self.rows
+            for column in self.columns
+            if row.variant_of or column.variant_of
+        }
 
     def cell_at(self, row: Labelled, column: Labelled, where: str) -> CellSpec:
         """Fill the cell's template for one row and column."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -151,7 +151,8 @@ class Cell:
     `exact` marks a deterministic fact; `digits` are the decimals that the paper prints;
     `comparable` says that nothing stands in for the paper's recipe, arguments and hardware;
     `of_hardware` marks times and memory, which another machine changes; `one_training` a number of
-    a model that another recipe of its row has at this scale, too.
+    a model that another recipe of its row has at this scale, too. `variant_of` has row and column
+    of the cell whose printed number this one may explain.
     """
 
     row: str
@@ -166,11 +167,15 @@ class Cell:
     of_hardware: bool
     printed: Printed | None
     one_training: bool = False
+    variant_of: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A table or figure of a paper."""
+    """A table or figure of a paper.
+
+    `stand_ins` are the datasets that are read in place of the paper's, with what it calls those.
+    """
 
     paper: str
     name: str
@@ -186,6 +191,7 @@ class Artifact:
     measurements: tuple[Measurement, ...]
     draw: str | None
     digits: int | None
+    stand_ins: dict[str, str] = field(default_factory=dict)
 
     @property
     def target(self) -> str:

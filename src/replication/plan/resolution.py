@@ -57,6 +57,7 @@ class PaperAtScale:
         self.artifacts_file = ArtifactsFile.read(self.artifacts_path)
         for name, spec in self.artifacts_file.artifacts.items():
             spec.refuse_equal_labels(f"{self.artifacts_path}, {name}")
+            spec.refuse_unknown_variants(f"{self.artifacts_path}, {name}")
         self.claims = read_claims(folder / "claims.yaml", self.artifacts_file.artifacts)
         self.layers = _read_layers(folder / "scales", scale.name, known_scales(root))
         if change:

@@ -40,7 +40,7 @@ def _draw(parts: Mapping[str, Part], title: str, origin: str, stem: Path) -> Non
     _position(axes[1, 0], parts["P-SHAP"])
     _sizes(axes[1, 1], parts["Test sizes"])
     fig.suptitle("\n".join([textwrap.fill(title, 100), _headline(parts["Accuracy"])]))
-    stamp(fig, origin)
+    stamp(fig, [origin])
     save(fig, stem)
 
 

@@ -7,6 +7,7 @@ stand-ins do, are drawn as one. Rows of the cells are "<dataset>, <model>", such
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
@@ -53,7 +54,7 @@ SIZES = {"*": 8.0}  # a star's area is small for its width
 GAIN = "accuracy gain over {} (points)"
 LINE = "#707070"
 KINDS = ("dependent", "independent")
-LONG = 20  # characters of a name in the legend
+LETTER, HANDLE, LINE_HEIGHT = 0.055, 0.45, 0.14  # inches, in a legend
 CROWDED = (0.08, 0.12)  # of the axes' width and height: points that cover each other
 INSET = (0.3, 0.28)
 CORNERS = ((0.67, 0.09), (0.13, 0.09), (0.67, 0.66), (0.13, 0.66))  # the first of equals is taken
@@ -142,7 +143,7 @@ def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 def fig6(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw Figure 4b again, large (Figure 6; position, App. F)."""
-    return _gains(cells, width="text", aspect=0.6)
+    return _gains(cells, width="text", aspect=0.5)
 
 
 def fig7(cells: pd.DataFrame, measurements: Measurements) -> Figure:
@@ -250,7 +251,7 @@ def _scatter(
     points: pd.DataFrame, ylabel: str, links: Mapping[str, str] | None = None, **shape: Any
 ) -> tuple[Figure, Axes]:
     """Draw points by dataset and model, and dotted lines to the models that `links` gives."""
-    fig, ax = style.figure(**{"aspect": 0.95} | shape)
+    fig, ax = style.figure(**{"aspect": 0.8} | shape)
     ax.set(xlabel="P-SHAP", ylabel=ylabel)
     _draw(ax, points, colours := _colours(points), links)
     by_dataset = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
@@ -259,13 +260,13 @@ def _scatter(
         for model in MODELS
         if model in set(points["model"])
     ]
-    room = 5 if shape.get("width") == "text" else 3
     for handles, side in ((by_dataset, "upper"), (by_model, "lower")):
-        long = any(len(str(handle.get_label())) > LONG for handle in handles)
-        # Four are laid out in two rows of two, and three with a long name do not fit in one row.
-        columns = 2 if len(handles) == 4 or (long and room == 3) else room
+        longest = max(len(str(handle.get_label())) for handle in handles)
+        columns = max(1, int(fig.get_figwidth() / (LETTER * longest + HANDLE)))
+        columns = 2 if len(handles) == 4 and columns == 3 else min(columns, len(handles))
         place: Any = f"outside {side} center"
         fig.legend(handles=handles, loc=place, ncols=columns, columnspacing=1)
+        fig.set_figheight(fig.get_figheight() + LINE_HEIGHT * math.ceil(len(handles) / columns))
     return fig, ax
 
 
@@ -321,12 +322,15 @@ def _colours(points: pd.DataFrame) -> dict[str, str]:
 
 
 def _draw_fits(axes: Axes, points: pd.DataFrame) -> None:
-    """Draw each dataset's least-squares line, over the P-SHAP of the paper's models: not `OURS`."""
+    """Draw each dataset's least-squares line, over the P-SHAP of the paper's models: not `OURS`.
+
+    Two points are joined; of three no line is drawn.
+    """
     drawn = points[~points["model"].isin(OURS)]
     for dataset, colour in _colours(points).items():
         own = drawn.loc[drawn["dataset"] == dataset, ["x", "y"]].dropna()
         x, y = own.to_numpy(dtype=float).T
-        if len(x) > 1 and np.ptp(x) > 0:  # else there is no line, or any
+        if len(x) not in (1, 3) and np.ptp(x) > 0:  # three points are too few to tell a trend
             # seaborn's regplot solves by LAPACK, whose last bits differ between processes, and with
             # them the pixels. No band: a bootstrap of five points would cover half of the figure.
             slope, intercept = statistics.linear_regression(x, y)

@@ -77,7 +77,7 @@ def fig4(cells: pd.DataFrame, measurements: Measurements) -> Figure:
         row[0].set_ylabel(model.removesuffix(" (Ours)"))
     for ax, block in zip(axes[0], blocks, strict=True):
         ax.set_title(block)
-    fig.colorbar(shown, ax=axes, label="change, of the largest activation", fraction=0.05)
+    fig.colorbar(shown, ax=axes, label="|difference| / largest activation", fraction=0.05)
     return fig
 
 
