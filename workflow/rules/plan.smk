@@ -18,7 +18,7 @@ except VitrailError as error:
     stop(error)
 
 DATA, RESULTS = CATALOG.data_root, CATALOG.results
-TEMPLATE = Path(evidence.__file__).with_name("report.html.j2")
+WEB = sorted(Path(evidence.__file__).with_name("web").iterdir())  # template, style, script
 
 
 wildcard_constraints:

@@ -8,7 +8,7 @@ rule report_page:
     """Link every artifact, judge the claims, add up the cost."""
     input:
         need(REPORT, "inputs"),
-        template=str(TEMPLATE),
+        web=list(map(str, WEB)),
     output:
         REPORT,
         list(map(str, CATALOG.reports)),

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from replication.evidence.effects import effects_of
 from vitrail.style import PALETTE, figure
 
 if TYPE_CHECKING:
@@ -22,22 +23,6 @@ LOOKS = {
 }
 ROW = 0.085  # inches
 LINEAR = 1.0  # effects below so many points are drawn on a linear scale
-
-
-def effects_of(claims: pd.DataFrame) -> pd.DataFrame:
-    """The distinct empirical effects that were measured, those on the same numbers once.
-
-    An effect is `left` - `right`; numbers without a unit, shares of one, are taken times 100, so
-    that all are in points.
-    """
-    found = claims[(claims["kind"] == "empirical") & claims["evidence"].notna()]
-    found = found.drop_duplicates(["paper", "evidence"])
-    points = np.where(found["unit"] == "", 100.0, 1.0)
-    return found.assign(
-        effect=points * (found["left"] - found["right"]),
-        half_width=points * found["half_width"],
-        printed_effect=points * found["printed_effect"],
-    )
 
 
 def forest(claims: pd.DataFrame) -> Figure:

@@ -10,12 +10,12 @@ import itertools
 import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from replication.evidence.comparison import VERDICTS, YES_NO, decimals_of
+from replication.evidence.comparison import YES_NO, decimals_of
 
 if TYPE_CHECKING:
     from replication.plan.nodes import RenderingNode, ShownCell, ShownColumn
@@ -82,14 +82,14 @@ class Number:
 class Entry:
     """A cell: what was measured, what the paper prints, the verdict, and the number's origin.
 
-    `same_as` names an earlier cell that shows the same number, if one does; nothing else but
-    `printed` is known of an artifact that is not built.
+    `facts` say by name what is known of the origin; `same_as` names an earlier cell that shows the
+    same number, if one does. Nothing else but `printed` is known of an artifact that is not built.
     """
 
     measured: Number = Number()
     printed: Number = Number()
     verdict: str = ""
-    origin: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
     same_as: str = ""
 
     @property
@@ -200,7 +200,7 @@ def entry_of(
         measured=_measured(found, cell, "" if same_as or not cell.one_training else "="),
         printed=printed,
         verdict=found["verdict"],
-        origin=_origin(found),
+        facts=_facts(found),
         same_as="" if pd.isna(found["measured"]) else same_as,
     )
 
@@ -231,19 +231,26 @@ def _printed(printed: Printed, cell: ShownCell | Cell) -> Number:
     return Number(format_number(printed.value, decimals), printed.spread)
 
 
-def _origin(found: Mapping[Hashable, Any]) -> str:
-    """What a tidy cell was measured on, and the verdict, in one line."""
-    told = [f"{found['n_seeds']} seeds"] if found["n_seeds"] > 1 else []
+def _facts(found: Mapping[Hashable, Any]) -> dict[str, str]:
+    """What a tidy cell was measured on, by name."""
+    if pd.isna(found["measured"]):
+        return {}
+    by_seed = [format_number(float(number), None) for number in found["by_seed"].split()]
+    facts = {
+        "measured": found["metric"],
+        "seeds": str(found["n_seeds"]),
+        "by seed": ", ".join(by_seed) if len(by_seed) > 1 else "",
+        "95 % interval": "",
+        "explained by": found["explained_by"],
+        **{name: found[name] for name in ("dataset", "device")},
+        "recipe": found["recipe_hash"],
+        "measurement": (found["measurement"] or "")[:12],
+        "commit": short_commit(found["commit"] or ""),
+        "printed in": found["source"],
+    }
     if not pd.isna(found["ci_low"]):
-        told.append(format_interval(found["ci_low"], found["ci_high"]))
-    facts = {name: found[name] for name in ("dataset", "device")}
-    facts |= {"recipe": found["recipe_hash"], "commit": found["commit"]}
-    known = {name: fact for name, fact in facts.items() if not pd.isna(fact) and fact}
-    told += [
-        f"{name} {short_commit(fact) if name == 'commit' else fact}" for name, fact in known.items()
-    ]
-    by = f": {found['explained_by']}" if found["verdict"] == "explained" else ""
-    return " · ".join([*told, VERDICTS[found["verdict"]] + by])
+        facts["95 % interval"] = f"{found['ci_low']:.4g} to {found['ci_high']:.4g}"
+    return {name: fact for name, fact in facts.items() if fact and not pd.isna(fact)}
 
 
 def _copies(artifact: RenderingNode | Artifact) -> dict[tuple[str, str], str]:

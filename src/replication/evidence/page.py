@@ -1,28 +1,32 @@
-"""The report of a scale in its two forms: ``report.md``, and ``report.html`` that needs no network.
+"""The report of a scale as files: ``report.html``, which needs no network, and those beside it.
 
-Both write what `replication.evidence.report` gathered. The page of HTML is the template
-``report.html.j2`` beside this file; its pictures are inlined as data URIs, so that it can be sent
-as a file.
+The page shows what `replication.evidence.report` gathered. Its template, style and script lie in
+``web/`` beside this file. All three, and the pictures as data URIs, are written into one file, so
+that it can be sent.
 """
 
 from __future__ import annotations
 
 import base64
-import math
+import json
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 from replication.evidence.claims import STATUSES
 from replication.evidence.comparison import VERDICTS
+from replication.evidence.effects import TICKS, bar, effects_of, percent, strip, strip_place
 from replication.evidence.forest import forest
+from replication.evidence.markdown_report import LEGEND, as_markdown, controls_of, effect_of
 from replication.evidence.numbers import spans
-from replication.evidence.report import count_papers, results_of, told_evidence
-from replication.evidence.tables import markdown_escape, pipe_table
+from replication.evidence.report import count_papers, results_of
 from replication.ledger import require_record
 from replication.plan.claims import KINDS
 from replication.plan.nodes import RenderingNode, report_files
@@ -30,36 +34,38 @@ from vitrail.files import write_atomically
 from vitrail.style import save
 
 if TYPE_CHECKING:
-    from replication.evidence.report import ArtifactResults, PaperResults, Results
+    from replication.evidence.numbers import Entry
+    from replication.evidence.report import PaperResults, Results
     from replication.plan.nodes import ReportNode
 
-ICONS = {"held": "✓", "contrary": "✗", "undecided": "?", "not tested": "○", "not run": "–"}
-BANNER = (
-    "These numbers come from small models on stand-ins: small datasets that replace the papers' "
-    "data. A verdict on an empirical claim is about these models and data, not the paper's own."
-)
-LEGEND = """\
-A cell is judged only where recipe and arguments are the paper's own. **exact**: a deterministic
-fact, equal in every printed digit. **within** / **outside**: the difference from the printed
-number is / is not explained by the spread over seeds (95 %) and rounding. **not comparable**: a
-stand-in (dataset, model size, schedule, hardware), or the paper prints a word; such a number
-neither confirms nor contradicts the paper. **not in the paper**: our own extension, or a plot
-without printed numbers. Claims are relations between our own numbers, judged wherever these are
-measured: **held** or **contrary** where the difference is larger than its 95 % interval,
-**undecided** where it is not. The interval covers the spread over seeds and, where both numbers
-judge the same images, that over images, both paired. Images are taken as independent, which those
-composed of one scan or photograph are not. Several claims on the same numbers count once, by the
-worst of them. Claims are counted by kind. **empirical**: an effect of trained models or of the
-statistics of images; only these can fail in every way, and they are decided only if their q-value
-(Benjamini and Hochberg, over the empirical claims of the paper) is below 5 %. They are **not
-tested** where a gate is closed that looks at no result: a model was not searched for its own
-learning rate, still gains a point from twice the steps, is at chance or below what 1-NN, 20-NN or
-logistic regression find in the pixels, or the printed effect is smaller than its own printed
-spread. A verdict is **confirmatory** if claim, margin, recipes and seeds were registered before the
-trainings began, and else **exploratory**. **exact**: a closed form or a count, which needs no data.
-**construction**: what holds for any weights; it shows that the program is right, and is no evidence
-on training. **timing**: a measured time. **control**:
-no statement of the paper, but what must come out if measures and verdicts are sound."""
+WEB = Path(__file__).parent / "web"
+ICONS = {"held": "✓", "contrary": "✗", "undecided": "?", "not tested": "·", "not run": "–"}
+SIGNS = {
+    "exact": ("=", "equal in every printed digit"),
+    "within": ("=", "within what seeds and rounding explain"),
+    "explained": ("≈", "equal by another reading"),
+    "outside": ("≠", "differs"),
+    "not_comparable": ("○", "not comparable: a stand-in, or other hardware"),
+    "not_run": ("–", "not run"),
+    "unprinted": ("", "not in the paper"),
+}
+KINDS_TOLD = {
+    "empirical": ("Measured effects", "Differences between trained models, with 95 % intervals."),
+    "exact": ("Exact facts", "FLOPs, parameters, constants, at the papers' own sizes. No data."),
+    "construction": ("By construction", "True for any weights: the code does what the text says."),
+    "timing": ("Timings", "On the machine that is named below, not the paper's."),
+    "control": ("Controls", "Checks of our own, which must come out if the measures are sound."),
+}
+FOLDED = 26  # rows: a longer table is folded
+SHOWN = 4  # claims beside an artifact; the others are folded
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An entry of FINDINGS.md as HTML, with an anchor."""
+
+    anchor: str
+    html: str
 
 
 def write_report(node: ReportNode) -> None:
@@ -68,8 +74,8 @@ def write_report(node: ReportNode) -> None:
     results = results_of(
         node, (rendering for rendering in renderings if isinstance(rendering, RenderingNode))
     )
-    _, html, *_, effects, _ = write_summary(results, node.output)
-    write_atomically(html, as_html(results, effects))
+    _, html, *_ = write_summary(results, node.output)
+    write_atomically(html, as_html(results))
 
 
 def write_summary(results: Results, record: Path) -> tuple[Path, ...]:
@@ -83,44 +89,138 @@ def write_summary(results: Results, record: Path) -> tuple[Path, ...]:
     return files
 
 
-def as_html(results: Results, effects: Path | None = None) -> str:
-    """Return the report of a scale as HTML; `effects` is the plot of its effects, in SVG."""
+def as_html(results: Results) -> str:
+    """Return the report of a scale as one page of HTML."""
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(WEB),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"inlined": _inlined, "rendered": _rendered, "spans": spans}
-    environment.filters["effect"] = effect_of
+    environment.filters |= {
+        "inlined": _inlined,
+        "rendered": _rendered,
+        "spans": spans,
+        "effect": effect_of,
+        "heading": heading,
+    }
     papers = results.papers
-    stands_in = any(paper.verdicts["not_comparable"] for paper in papers)
+    effects: dict[str, list[dict[str, Any]]] = {paper.about.name: [] for paper in papers}
+    for record in effects_of(results.claims).to_dict("records"):
+        effect = {str(name): value for name, value in record.items()}
+        effects[effect["paper"]].append({**effect, "bar": bar(effect)})
+    counted = count_papers(papers)
     return environment.get_template("report.html.j2").render(
         node=results.node,
-        banner=BANNER if stands_in else "",
+        title="Four Vision Transformer papers, rebuilt" if len(papers) == 4 else "Papers, rebuilt",
+        style=Markup((WEB / "report.css").read_text(encoding="utf-8")),
+        script=Markup((WEB / "report.js").read_text(encoding="utf-8")),
+        numbers=Markup(json.dumps(_numbers_of(papers)).replace("<", "\\u003c")),
         circumstances=results.circumstances,
+        legend=LEGEND,
         papers=papers,
-        effects=effects,
-        told=told_evidence(count_papers(papers)),
-        controls=controls_of(results),
-        headlines=[
-            (paper.about.name, claim)
+        verdicts=sum((paper.verdicts for paper in papers), Counter()),
+        headline={paper.about.name: _first_headline(paper) for paper in papers},
+        findings=_findings(results.node.findings, [paper.about.name for paper in papers]),
+        outside=[
+            (artifact, row, artifact.node.columns[number], entry)
             for paper in papers
-            for claim in paper.claims
-            if claim["headline"]
+            for artifact in paper.artifacts
+            for row in artifact.table.rows
+            for number, entry in enumerate(row.entries)
+            if entry.verdict == "outside"
         ],
         contrary=[
-            (paper.about.name, claim)
+            claim
+            for kind in ("exact", "construction", "control", "timing", "empirical")
             for paper in papers
-            for claim in paper.claims
-            if claim["status"] == "contrary"
+            for claim in _of_paper(paper)
+            if claim["status"] == "contrary" and claim["kind"] == kind
         ],
-        statuses=STATUSES,
+        claims={
+            paper.about.name: {
+                artifact.node.name: [
+                    claim for claim in _of_paper(paper) if claim["artifact"] == artifact.node.name
+                ]
+                for artifact in paper.artifacts
+            }
+            for paper in papers
+        },
+        effects=effects,
+        strips={name: strip(own) for name, own in effects.items()},
+        strip_edges=(strip_place(-1), strip_place(1)),
+        ticks=[(points, percent(points)) for points in TICKS],
+        counts={kind: counts for kind, counts in counted.items() if counts},
+        controls=controls_of(results),
         kinds=KINDS,
-        verdicts=VERDICTS,
+        told=KINDS_TOLD,
+        statuses=STATUSES,
         icons=ICONS,
+        signs=SIGNS,
+        verdict_names=VERDICTS,
+        folded=FOLDED,
+        shown=SHOWN,
     )
+
+
+def heading(artifact: RenderingNode) -> str:
+    """What an artifact is called: "Table 2: ..." for `table2`, its title alone if it is ours."""
+    found = re.fullmatch(r"(table|fig)([A-Z]?\d+[a-z]?|[A-Z])", artifact.name)
+    kind = {"table": "Table", "fig": "Figure"}[found[1]] if found else ""
+    return f"{kind} {found[2]}: {artifact.title}" if found else artifact.title
+
+
+def _of_paper(paper: PaperResults) -> list[dict[str, Any]]:
+    """The claims of a paper, each with its name; what contradicts the paper first."""
+    claims = [{**claim, "paper": paper.about.name} for claim in paper.claims]
+    return sorted(claims, key=lambda claim: claim["status"] != "contrary")
+
+
+def _first_headline(paper: PaperResults) -> Mapping[str, Any] | None:
+    """The first statement of the paper's abstract that was measured."""
+    stated = (claim for claim in paper.claims if claim["headline"])
+    return next((claim for claim in stated if claim["status"] != "not run"), None)
+
+
+def _findings(text: str, papers: Iterable[str]) -> dict[str, list[Finding]]:
+    """The entries of FINDINGS.md by paper: those of the section that begins with its name."""
+    found = {}
+    for paper in papers:
+        section = re.search(rf"^## {paper}: .*?$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+        entries = re.split(r"^- ", section[1], flags=re.MULTILINE)[1:] if section else []
+        found[paper] = [
+            Finding(f"finding-{paper}-{number}", _rendered(re.sub(r"\n  ", "\n", entry)))
+            for number, entry in enumerate(entries, start=1)
+        ]
+    return found
+
+
+def _numbers_of(papers: Iterable[PaperResults]) -> dict[str, list[list[Any]]]:
+    """What the page tells of a number that is clicked, by table, in the order of its cells."""
+    return {
+        artifact.node.target: [
+            _told(entry, artifact.node, row.label, column)
+            for row in artifact.table.rows
+            for entry, column in zip(row.entries, artifact.node.columns, strict=True)
+            if entry.verdict
+        ]
+        for paper in papers
+        for artifact in paper.artifacts
+        if artifact.files and artifact.node.shape == "table"
+    }
+
+
+def _told(entry: Entry, node: RenderingNode, row: str, column: Any) -> list[Any]:
+    """Labels, both numbers, the verdict and the origin of a cell."""
+    facts = dict(entry.facts)
+    for name in facts.get("dataset", "").split(", "):
+        if name in node.stand_ins:
+            facts["dataset"] = facts["dataset"].replace(
+                name, f"{name} (in place of {node.stand_ins[name]})"
+            )
+    numbers = entry.measured.text.rstrip("†‡≈"), entry.printed.text
+    return [row, column.full_label, *numbers, entry.verdict, entry.same_as, facts]
 
 
 def _inlined(picture: Path) -> str:
@@ -129,137 +229,11 @@ def _inlined(picture: Path) -> str:
 
 
 def _rendered(text: str) -> str:
-    """Markdown as HTML, without its comments, which say where a quoted number comes from."""
+    """Markdown as HTML, without its comments, which say where a quoted number comes from.
+
+    Its links lead to files of the checkout, which a page that is sent does not have: they go.
+    """
     told = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    told = re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", told)
     rendered: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(told)
     return rendered
-
-
-def as_markdown(results: Results) -> str:
-    """Return the report of a scale in Markdown; its links are relative to the results folder."""
-    node = results.node
-    parts = [
-        f"# Results at scale {node.scale}",
-        node.description,
-        LEGEND,
-        _overview(results),
-        controls_of(results),
-        _headlines(results),
-        "![Every empirical effect with its interval, beside the printed one](effects.svg)",
-        "## What it was measured on",
-        "\n".join(f"- {name}: {value}" for name, value in results.circumstances.items()),
-    ]
-    for paper in results.papers:
-        about = paper.about
-        parts.append(f"## {about.name}")
-        title = markdown_escape(about.title)
-        parts.append(f"[{title}]({about.url}), {about.authors}, {about.venue}.")
-        parts += [_claims_table(paper)] if paper.claims else []
-        parts += map(_entry, paper.artifacts)
-    return "\n\n".join(parts) + "\n"
-
-
-def _overview(results: Results) -> str:
-    """Claims by kind and status, then cells by verdict, a line for each paper."""
-    kinds = [kind for kind in KINDS if any(paper.statuses[kind] for paper in results.papers)]
-    claims = [
-        [f"[{paper.about.name}](#{paper.about.name})", kind]
-        + [str(paper.statuses[kind][status]) for status in STATUSES]
-        for kind in kinds
-        for paper in results.papers
-        if paper.statuses[kind]
-    ]
-    cells = [
-        [paper.about.name, *(str(paper.verdicts[verdict]) for verdict in VERDICTS)]
-        for paper in results.papers
-    ]
-    return "\n\n".join(
-        [
-            pipe_table(["paper", "claims", *STATUSES], claims),
-            pipe_table(["paper's cells", *VERDICTS.values()], cells),
-        ]
-    )
-
-
-def controls_of(results: Results) -> str:
-    """What became of the controls, in a sentence."""
-    counted = count_papers(results.papers)["control"]
-    total, held = sum(counted.values()) - counted["not run"], counted["held"]
-    told = f"Controls: {held} of {total} as expected."
-    compared, differing = results.twice
-    if not compared:
-        return told
-    judged = "as chance has it" if results.twice.is_expected else "more than chance has it"
-    return (
-        f"{told} Of {compared} trained models compared with themselves under other seeds, "
-        f"{differing} seem to differ, {judged} (one in twenty)."
-    )
-
-
-def _headlines(results: Results) -> str:
-    """What the abstracts state, and what became of it."""
-    rows = [
-        [paper.about.name, *_headline(claim)]
-        for paper in results.papers
-        for claim in paper.claims
-        if claim["headline"]
-    ]
-    heads = ["paper", "the abstract's statement", "kind", "here", "effect", "printed", "seeds"]
-    return pipe_table(heads, rows, numbers=False) if rows else "No statement of an abstract."
-
-
-def _headline(claim: Mapping[str, Any]) -> list[str]:
-    """The cells of a statement of an abstract."""
-    return [
-        markdown_escape(f"{claim['statement']} ({claim['source']})"),
-        claim["kind"],
-        f"**{claim['status']}**",
-        *effect_of(claim),
-    ]
-
-
-def effect_of(claim: Mapping[str, Any]) -> list[str]:
-    """A claim's effect with its interval, the printed effect, and the seeds, as text."""
-    if claim["status"] == "not run":
-        return ["", "", ""]
-    unit = f" {claim['unit']}" if claim["unit"] else ""
-    effect = f"{claim['left'] - claim['right']:+.3g}"
-    if not math.isnan(claim["half_width"]):
-        effect += f" ± {claim['half_width']:.2g}"
-    printed = "" if math.isnan(claim["printed_effect"]) else f"{claim['printed_effect']:+.3g}{unit}"
-    return [effect + unit, printed, f"{claim['seeds']:.0f}"]
-
-
-def _claims_table(paper: PaperResults) -> str:
-    """What the paper states, and whether our numbers bear it out."""
-    rows = []
-    for claim in paper.claims:
-        where = " on a stand-in" if claim["stand_in"] else ""
-        kind = ", ".join(filter(None, [claim["kind"], claim["registration"]]))
-        standing = f"**{claim['status']}**{where} ({kind})"
-        statement = markdown_escape(f"{claim['statement']} ({claim['source']})")
-        not_run = claim["status"] == "not run"
-        rows.append(
-            ["not run" if not_run else standing, statement, markdown_escape(claim["detail"])]
-        )
-    return pipe_table(["claim", "the paper's statement", "measured here"], rows, numbers=False)
-
-
-def _entry(artifact: ArtifactResults) -> str:
-    """One artifact: caption, links, verdicts, and the picture of a figure."""
-    node = artifact.node
-    parts = [
-        f"### {node.name}: {markdown_escape(node.title)}",
-        f"> {markdown_escape(node.caption)} ({node.source})",
-    ]
-    if not artifact.files:
-        return "\n\n".join([*parts, f"Not built: `{node.command}`"])
-    parts += [markdown_escape(node.note)] if node.note else []
-    stem = f"{node.paper}/{node.name}"
-    links = " ".join(f"[{suffix[1:]}]({stem}{suffix})" for suffix in node.suffixes)
-    verdicts = artifact.verdicts
-    counts = [f"{verdicts[name]} {text}" for name, text in VERDICTS.items() if verdicts[name]]
-    parts.append(" · ".join([links, *counts]))
-    if node.shape == "figure":
-        parts.append(f"![{markdown_escape(node.title)}]({stem}.svg)")
-    return "\n\n".join(parts)

@@ -54,6 +54,9 @@ RENDERING = (
 )
 REPORTING = (
     "replication.evidence.claims",
+    "replication.evidence.effects",
+    "replication.evidence.forest",
+    "replication.evidence.markdown_report",
     "replication.evidence.page",
     "replication.evidence.report",
 )

@@ -5,31 +5,20 @@ import json
 import re
 import shutil
 import subprocess
+from collections import Counter
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
-from replication.evidence.claims import STATUSES
 from replication.evidence.page import as_html
-from replication.evidence.report import results_of
+from replication.evidence.report import count_papers, results_of
 from replication.plan.catalog import load_catalog
 from tests.conftest import ROOT
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 WITH_BROWSER = pytest.mark.skipif(BROWSER is None, reason="needs chromium or google-chrome")
-LOOK = """
-addEventListener("load", () => {
-  const page = document.querySelector("iframe").contentDocument;
-  const seen = [...page.querySelectorAll("tr.claim, tr.row")].filter(row => !row.hidden);
-  document.body.textContent = JSON.stringify({
-    claims: seen.filter(row => row.className == "claim").map(row => row.dataset.status),
-    rows: seen.filter(row => row.className == "row").map(row => row.dataset.verdicts),
-    texts: seen.map(row => row.textContent),
-    said: page.getElementById("shown").textContent,
-    overflow: page.documentElement.scrollWidth - page.documentElement.clientWidth,
-  });
-});
-"""
+LOOK = Path(__file__).with_name("look.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +37,14 @@ def text(results):
 def look(tmp_path, text):
     """Open the page in a browser at a width, with filters in its address; say what is seen."""
 
-    def opened(width=1280, **filters):
+    def opened(width=1280, anchor="", dark=False, **filters):
         (tmp_path / "report.html").write_text(text)
-        address = "report.html" + ("#" + urlencode(filters, doseq=True) if filters else "")
+        address = "report.html" + ("?" + urlencode(filters) if filters else "") + anchor
         frame = f'<iframe src="{address}" width="{width}" height="900"></iframe>'
         (tmp_path / "frame.html").write_text(f"<body>{frame}<script>{LOOK}</script></body>")
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
         options += ["--allow-file-access-from-files", "--virtual-time-budget=5000", "--dump-dom"]
+        options += ["--blink-settings=preferredColorScheme=0"] if dark else []
         done = subprocess.run(
             [BROWSER, *options, f"--user-data-dir={tmp_path}/user", tmp_path / "frame.html"],
             capture_output=True,
@@ -69,7 +59,9 @@ def look(tmp_path, text):
 
 
 def test_it_has_every_claim_and_every_row_of_every_table(results, text):
-    assert text.count('<tr class="claim"') == sum(len(paper.claims) for paper in results.papers)
+    assert text.count('<li class="claim item"') == sum(
+        len(paper.claims) for paper in results.papers
+    )
     rows = [
         row
         for paper in results.papers
@@ -77,11 +69,9 @@ def test_it_has_every_claim_and_every_row_of_every_table(results, text):
         if artifact.node.shape == "table" and artifact.files
         for row in artifact.node.rows
     ]
-    assert text.count('<tr class="row"') == len(rows)
-    for paper in results.papers:
-        counted = paper.statuses["empirical"]
-        said = " ".join(f"{counted[status]} {status}" for status in STATUSES)
-        assert not counted or f'aria-label="empirical claims: {said}' in text
+    assert text.count('<tr class="row item"') == len(rows)
+    counted = count_papers(results.papers)["empirical"]
+    assert f"Of {sum(counted.values())} effects {counted['held']} came out as claimed" in text
 
 
 def test_it_needs_no_other_file_and_every_link_inside_leads_somewhere(text):
@@ -93,29 +83,56 @@ def test_it_needs_no_other_file_and_every_link_inside_leads_somewhere(text):
     assert set(re.findall(r'href="#([^"]+)"', text)) <= set(places)
 
 
+def test_each_number_can_be_asked_for_its_origin(results, text):
+    numbers = json.loads(re.search(r'id="numbers">(.*?)</script>', text, re.DOTALL)[1])
+    asked = [tuple(place.split()) for place in re.findall(r'data-number="([^"]+)"', text)]
+    assert asked == [
+        (target, str(index)) for target, told in numbers.items() for index in range(len(told))
+    ]
+    assert all(len(told) == 7 for cells in numbers.values() for told in cells)
+
+
 @WITH_BROWSER
-@pytest.mark.parametrize("width", [1280, 390])
-def test_nothing_is_wider_than_the_window(look, width):
-    seen = look(width)
+@pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True), (1440, False)])
+def test_nothing_is_wider_than_the_window_and_no_anchor_lies_under_a_bar(look, width, dark):
+    seen = look(width, dark=dark, anchor="#octic_table2")
     assert seen["overflow"] == 0
-    assert seen["said"] == f"{len(seen['claims'])} claims and {len(seen['rows'])} table rows shown"
+    assert seen["bar"] <= seen["target"] < 200
+    assert "make again" in seen["origin"]
 
 
 @WITH_BROWSER
 def test_filters_in_the_address_leave_exactly_their_rows(look, results):
     everything = look()
-    statuses = [claim["status"] for paper in results.papers for claim in paper.claims]
-    assert everything["claims"] == statuses
-    contrary = look(status=["contrary"])
-    assert contrary["claims"] == [status for status in statuses if status == "contrary"]
-    assert contrary["rows"] == everything["rows"]
-    exact = look(verdict="exact", status=STATUSES)
+    statuses = Counter(claim["status"] for paper in results.papers for claim in paper.claims)
+    assert Counter(everything["claims"]) == statuses
+    contrary = look(status="contrary")
+    assert contrary["claims"] == ["contrary"] * statuses["contrary"]
+    assert contrary["rows"] == []
+    assert set(contrary["others"]) == {"contrary"}
+    exact = look(verdict="exact")
     assert exact["claims"] == []
     assert exact["rows"] == [
-        classes for classes in everything["rows"] if "exact" in classes.split()
+        verdicts for verdicts in everything["rows"] if "exact" in verdicts.split()
     ]
-    found = look(q="A-CvT", status=STATUSES)
-    assert found["texts"] == [
-        row_text for row_text in everything["texts"] if "a-cvt" in row_text.lower()
-    ]
+    found = look(q="Polynomial invariants")
     assert found["texts"]
+    assert {*found["texts"]} <= {*everything["texts"]}
+    for seen in (contrary, exact, found):
+        assert seen["empty"] == []
+        assert not seen["none"]
+        assert (
+            seen["said"] == f"{len(seen['claims'])} claims and {len(seen['rows'])} table rows shown"
+        )
+    nothing = look(q="no such words")
+    assert nothing["none"]
+    assert nothing["claims"] == nothing["rows"] == nothing["others"] == nothing["empty"] == []
+
+
+@WITH_BROWSER
+def test_a_link_to_a_claim_shows_it_whatever_is_filtered(look, results):
+    paper = results.papers[0]
+    held = next(claim["id"] for claim in paper.claims if claim["status"] == "held")
+    seen = look(status="contrary", anchor=f"#claim-{paper.about.name}/{held}")
+    assert 0 <= seen["target"] < 900
+    assert "held" in seen["claims"]
