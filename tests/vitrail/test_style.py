@@ -1,8 +1,10 @@
 """Figures look alike, say their words as text, and are the same bytes for the same numbers."""
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from vitrail import style
 from vitrail.errors import VitrailError
@@ -57,17 +59,31 @@ def test_lines_follow_the_size_and_carry_the_seeds_intervals(cells):
     assert [[448, 2.0], [448, 4.0]] in bars
 
 
-def test_a_stamp_stands_beside_the_axes_and_covers_nothing(cells):
-    fig = draw(cells)
-    words = "scale laptop · dataset digits · device cpu: a processor, 1 thread · 3 seeds"
+def test_a_stamp_stands_below_the_figure_whose_picture_grows_by_it(cells, tmp_path):
+    plain, fig = draw(cells), draw(cells)
+    words = ["small models on digits · 3 seeds", "scale laptop · device cpu: a processor, 1 thread"]
     style.stamp(fig, words)
-    fig.draw_without_rendering()
+    for drawn, name in ((plain, "plain"), (fig, "stamped")):
+        style.save(drawn, tmp_path / name)
     (stamped,) = fig.texts
-    assert stamped.get_text().replace("\n", " ") == words
-    place = stamped.get_window_extent()
-    assert fig.bbox.y0 <= place.y0 < place.y1 <= fig.bbox.y1
-    assert place.x1 <= fig.bbox.x1
-    assert all(axes.get_tightbbox().x1 <= place.x0 for axes in fig.axes)
+    assert stamped.get_text().replace("\n", " ") == " ".join(words)
+    assert stamped.get_window_extent().y1 <= fig.bbox.y0
+    without, shown = (Image.open(tmp_path / f"{name}.png") for name in ("plain", "stamped"))
+    assert shown.width == without.width
+    assert shown.height > without.height
+    for axes, same in zip(plain.axes, fig.axes, strict=True):
+        assert np.allclose(axes.get_position(), same.get_position())
+
+
+def test_a_row_names_the_stand_in_beside_the_dataset():
+    cells = pd.DataFrame({"row": ["SVHN, APE", "CIFAR-10, APE", "CIFAR-100", "CIFAR-10-Position"]})
+    names = {"digits-in-a-row": "SVHN", "pieces": "CIFAR-10"}
+    assert style.with_stand_ins_named(cells, names)["row"].tolist() == [
+        "SVHN (here: digits-in-a-row), APE",
+        "CIFAR-10 (here: pieces), APE",
+        "CIFAR-100",
+        "CIFAR-10-Position",
+    ]
 
 
 def test_a_picture_shows_nothing_but_its_pixels_on_the_limits_given():

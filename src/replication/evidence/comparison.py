@@ -276,7 +276,7 @@ def _tidy_row(artifact: RenderingNode, cell: ShownCell, measurements: Measured) 
     numbers = numbers_of(artifact, cell, known) if known else []
     summary = summarize(numbers)
     row = {name: getattr(cell, name) for name in ("row", "column", "metric", "unit")}
-    row["by_seed"] = " ".join(map(repr, numbers))
+    row |= {"by_seed": " ".join(map(repr, numbers)), "explained_by": ""}
     row |= {"verdict": judge(cell, summary), **asdict(summary)}
     if known:
         row |= {name: known.get(name) for name in ("dataset", "recipe_hash")}

@@ -321,7 +321,9 @@ def measured_on(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> tupl
     names = artifact.stand_ins
     read = dict.fromkeys(name for text in run["dataset"].dropna() for name in text.split(", "))
     told = [f"{name} (for {names[name]})" if name in names else name for name in read if name]
-    data = f"{'Stand-ins: small models on ' if names else ''}{', '.join(told)}"
+    data = (
+        f"{'Stand-ins: small models on' if names else 'dataset'} {', '.join(told)}" if told else ""
+    )
     fewest, most = int(run["n_seeds"].min()), int(run["n_seeds"].max())
     word = "seed" if told else "repetition"
     seeds = f"{fewest} to {most}" if fewest < most else f"{most}"

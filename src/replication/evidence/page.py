@@ -104,6 +104,7 @@ def as_html(results: Results) -> str:
         "spans": spans,
         "effect": effect_of,
         "heading": heading,
+        "size": _size,
     }
     papers = results.papers
     effects: dict[str, list[dict[str, Any]]] = {paper.about.name: [] for paper in papers}
@@ -226,6 +227,13 @@ def _told(entry: Entry, node: RenderingNode, row: str, column: Any) -> list[Any]
 def _inlined(picture: Path) -> str:
     """A picture in SVG as a data URI."""
     return f"data:image/svg+xml;base64,{base64.b64encode(picture.read_bytes()).decode()}"
+
+
+def _size(picture: Path) -> Markup:
+    """The attributes of a picture in SVG that keep its place free until it is drawn."""
+    text = picture.read_text(encoding="utf-8")
+    points = re.findall(r'\b(?:width|height)="([\d.]+)pt"', text)[:2]
+    return Markup('width="{:.0f}" height="{:.0f}"').format(*(float(n) * 4 / 3 for n in points))
 
 
 def _rendered(text: str) -> str:

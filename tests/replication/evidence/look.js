@@ -4,6 +4,7 @@ addEventListener("load", () => setTimeout(() => {
   const seen = [...page.querySelectorAll("main .item")].filter(item => !item.closest("[hidden]"));
   const texts = kind => seen.filter(item => item.matches(kind)).map(item => item.textContent);
   const target = page.getElementById(decodeURIComponent(frame.contentWindow.location.hash.slice(1)));
+  const top = target && target.getBoundingClientRect().top;
   const bar = page.querySelector("header.phone").getBoundingClientRect();
   const holders = [...page.querySelectorAll("main .group, main .part")];
   const number = page.querySelector("button.number");
@@ -20,8 +21,8 @@ addEventListener("load", () => setTimeout(() => {
     said: page.getElementById("shown").textContent,
     none: !page.getElementById("none").hidden,
     overflow: page.documentElement.scrollWidth - page.documentElement.clientWidth,
-    target: target && target.getBoundingClientRect().top,
+    target: top,
     bar: bar.bottom,
     origin: facts,
   });
-}, 300));
+}, 500));

@@ -104,7 +104,10 @@ def test_what_lies_within_the_spread_over_seeds_is_undecided(table, ours, relati
 
 def test_the_detail_gives_the_interval_of_the_difference(table):
     sure = judge(table(A=([92.0, 92.1], [90.0, 90.1])))
-    assert sure["detail"] == "92.05 against 90.05, a difference of +2 ± 0.3 (95 % over seeds)."
+    assert sure["detail"] == (
+        "top-1 accuracy: ours 92.05 %, base 90.05 %; difference +2.00 ± 0.30 points "
+        "(95 % over seeds, 2 seeds)."
+    )
 
 
 def test_a_constant_has_no_spread_and_a_single_run_that_of_the_other_side():
@@ -160,7 +163,9 @@ def test_every_row_must_hold_and_the_one_that_decides_is_shown(table):
     }
     held = judge(table(A=([92.0], [90.0]), B=([91.0], [90.0])), **every)
     assert (held["status"], held["left"]) == ("held", 91.0)
-    assert held["detail"].startswith("Of 2 rows, B decides: 91 against 90")
+    assert held["detail"].startswith(
+        "Of 2 rows, B decides: top-1 accuracy: ours 91.0 %, base 90.0 %"
+    )
     failed = judge(table(A=([92.0], [90.0]), B=([89.0], [90.0])), **every)
     assert (failed["status"], failed["left"]) == ("contrary", 89.0)
 
@@ -183,7 +188,29 @@ def test_a_row_that_only_one_artifact_has_is_left_out(table):
     }
     result = judge(tables, **every)
     assert result["status"] == "held"
-    assert result["detail"] == "Of 1 rows, A decides: 92 against 90, a difference of +2."
+    assert "Of 1 rows, A decides: " in result["detail"]
+    assert "table1 · ours 92.0 %, table2 · base 90.0 %; difference +2.00 points" in result["detail"]
+
+
+def test_the_detail_names_what_tells_the_two_sides_apart(build):
+    cells = [build.cell(row, column) for row in ("A", "12") for column in ("ours", "base")]
+    measured = build.measured({cell.key: 90.0 + index for index, cell in enumerate(cells)})
+    tables = {"table1": compare(build.table(*cells), measured)}
+
+    def told(left, right):
+        sides = {
+            name: {"artifact": "table1", "row": row, "column": column}
+            for name, (row, column) in {"left": left, "right": right}.items()
+        }
+        result = judge(tables, **sides)
+        return result["left_name"], result["right_name"]
+
+    assert told(("A", "ours"), ("A", "base")) == ("ours", "base")
+    assert told(("A", "ours"), ("12", "ours")) == ("A", "row 12")
+    assert told(("A", "ours"), ("12", "base")) == ("A · ours", "row 12 · base")
+    against = judge(tables, right=90.5)
+    assert (against["left_name"], against["right_name"]) == ("A · ours", "")
+    assert "A · ours 90.0 %, compared with 90.5; difference -0.500 points" in against["detail"]
 
 
 def test_a_claim_on_a_cell_that_was_not_measured_is_not_run(table):
@@ -221,7 +248,7 @@ def test_the_interval_of_a_pair_is_over_seeds_and_over_images(build):
     expected = scipy.stats.t.ppf(0.975, freedom) * math.sqrt(sum(parts))
     assert half_width(left, right) == pytest.approx(expected)
     result = judge(paired(build, ours, base))
-    assert f"± {expected:.2g} (95 % over seeds and images)" in result["detail"]
+    assert f"± {expected:.2g} points (95 % over seeds and images, 3 seeds)" in result["detail"]
     assert result["status"] == "held"
 
 
@@ -230,7 +257,7 @@ def test_a_single_run_is_judged_by_its_images(build):
     assert judge(paired(build, many, few))["status"] == "undecided"
     clear = judge(paired(build, many, [[1] * 20 + [0] * 80]))
     assert clear["status"] == "held"
-    assert "(95 % over images)" in clear["detail"]
+    assert "(95 % over images, 1 seed)" in clear["detail"]
     assert judge(paired(build, many, few), right=50)["status"] == "held"
     assert judge(paired(build, many, many))["status"] == "undecided"
 
@@ -319,7 +346,7 @@ def test_where_each_seed_draws_its_images_cells_are_compared_seed_by_seed(table)
     expected = scipy.stats.ttest_rel(ours, base)
     assert result["p"] == pytest.approx(expected.pvalue)
     half = np.ptp(expected.confidence_interval(0.95)) / 2
-    assert f"± {half:.2g} (95 % over seeds)" in result["detail"]
+    assert f"± {half:.2g} points (95 % over seeds, " in result["detail"]
 
 
 def test_seed_by_seed_a_constant_is_the_same_and_other_numbers_of_seeds_are_not_paired():

@@ -153,6 +153,7 @@ def test_every_row_says_what_was_measured_where(build):
         "paper_std": 0.2,
         "difference": 1.0,
         "verdict": "outside",
+        "explained_by": "",
         "scale": "laptop",
         "dataset": "digits",
         "device": "cpu: a processor, 1 thread",
@@ -164,6 +165,27 @@ def test_every_row_says_what_was_measured_where(build):
         "drawn_by_seed": "",
         "by_image": "",
     }
+
+
+def explained(build, base, **variants):
+    """The cells of a printed 10.4 and of variants of it, each a fact of one digit."""
+    cells = [build.cell("A", "x", printed=10.4, exact=True)]
+    cells += [
+        build.cell(row, column, exact=True, variant_of=("A", "x"))
+        for row, column in (name.split("_") for name in variants)
+    ]
+    values = {"A/x": base} | {name.replace("_", "/"): value for name, value in variants.items()}
+    found = compare(build.table(*cells), build.measured(values))
+    return found[["verdict", "explained_by"]].to_numpy().tolist()
+
+
+def test_a_printed_number_has_one_verdict_and_a_variant_may_explain_it(build):
+    assert explained(build, 10.2, B_x=10.41) == [["explained", "B"], ["unprinted", ""]]
+    assert explained(build, 10.2, A_y=10.41)[0] == ["explained", "y"]
+    assert explained(build, 10.2, B_y=10.41)[0] == ["explained", "B; y"]
+    assert explained(build, 10.2, B_x=10.5) == [["outside", ""], ["unprinted", ""]]
+    assert explained(build, 10.4, B_x=10.41) == [["exact", ""], ["unprinted", ""]]
+    assert explained(build, 10.2, B_x=None)[0] == ["outside", ""]
 
 
 def test_an_unknown_key_is_refused_with_the_closest_one(build):

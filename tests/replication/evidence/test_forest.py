@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from replication.evidence.forest import LOOKS, effects_of, forest
+from replication.evidence.effects import effects_of
+from replication.evidence.forest import LOOKS, forest
 
 
 def claim(name, **fields):
@@ -18,6 +19,8 @@ def claim(name, **fields):
         "left": 92.0,
         "right": 90.0,
         "unit": "%",
+        "relation": "above",
+        "margin": 0.0,
         "half_width": 0.5,
         "printed_effect": 1.0,
         "evidence": name,

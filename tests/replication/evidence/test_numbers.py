@@ -40,8 +40,18 @@ def test_an_entry_is_the_same_from_the_cells_and_from_their_csv(build, tmp_path)
         measured=Number("93.5", "0.7"),
         printed=Number("93.5", "0.25"),
         verdict="within",
-        origin="2 seeds · 95 % interval 87.15 to 99.85 · dataset digits · "
-        "device cpu: a processor, 1 thread · recipe abcd1234 · commit 01234567 · within",
+        facts={
+            "measured": "top-1 accuracy",
+            "seeds": "2",
+            "by seed": "93.0, 94.0",
+            "95 % interval": "87.15 to 99.85",
+            "dataset": "digits",
+            "device": "cpu: a processor, 1 thread",
+            "recipe": "abcd1234",
+            "measurement": "fedcba987654",
+            "commit": "01234567",
+            "printed in": "Table 1, p. 2",
+        },
     )
     assert table.entry("B", "x").printed == Number("none")
     assert table.entry("C", "x").measured == Number("—")

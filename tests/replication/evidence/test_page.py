@@ -115,7 +115,7 @@ def test_filters_in_the_address_leave_exactly_their_rows(look, results):
     assert exact["rows"] == [
         verdicts for verdicts in everything["rows"] if "exact" in verdicts.split()
     ]
-    found = look(q="Polynomial invariants")
+    found = look(q="A-CvT")
     assert found["texts"]
     assert {*found["texts"]} <= {*everything["texts"]}
     for seen in (contrary, exact, found):

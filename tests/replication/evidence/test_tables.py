@@ -54,7 +54,7 @@ def test_markdown_shows_the_printed_number_under_the_measured(small):
 
 > Accuracy (%) of A\\_1.
 
-top-1 accuracy (%) · scale laptop · dataset digits · device cpu: a processor, 1 thread · 3 seeds \
+top-1 accuracy (%) · dataset digits · 3 seeds · scale laptop · device cpu: a processor, 1 thread \
 · commit 01234567
 
 | Model   |   Clean<br>top-1 |   Shifted<br>top-1 |
