@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,6 +12,13 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # tools/ is no part of the package
+
+from replication.evidence.page import as_html  # noqa: E402
+from replication.evidence.report import results_of  # noqa: E402
+from replication.plan.catalog import load_catalog  # noqa: E402
+from tools import reference  # noqa: E402
+
 LISTED = re.compile(r"\]\(\.\./\.\./((?:src|tests)/[\w/]+\.py)(?:#([\w.]+))?\)")
 
 project = "Vitrail"
@@ -21,6 +29,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "sphinx_copybutton",
 ]
 
 # The sources are the repository's root, so that links between files need no change.
@@ -46,15 +55,11 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures show them
 default_role = "py:obj"  # `name` in a docstring is a link where there is such a name
 
-html_theme = "alabaster"
-html_theme_options = {
-    "description": "Four Vision Transformer papers, replicated",
-    "fixed_sidebar": True,
-    "page_width": "1400px",
-    "body_max_width": "none",
-    "sidebar_width": "260px",
-}
+html_theme = "furo"
+html_title = "Vitrail"
+html_theme_options = {"navigation_with_keys": True}
 html_copy_source = False
+html_show_copyright = False
 
 # What the equation pages link to is listed in code/, with a line for each symbol to lead to.
 myst_url_schemes = {
@@ -99,8 +104,29 @@ def list_code(app, exception):
         page.write_text(highlight(code, PythonLexer(), form), encoding="utf-8")
 
 
+def write_reference(app):
+    """Write the pages that code and schemas decide; git ignores them."""
+    for name, page in reference.pages().items():
+        path = ROOT / "docs" / name
+        path.parent.mkdir(exist_ok=True)
+        if not path.is_file() or path.read_text(encoding="utf-8") != page:
+            path.write_text(page, encoding="utf-8")
+
+
+def write_report(app, exception):
+    """Write the page of the published results, which the start page leads to."""
+    if exception is None:
+        catalog = load_catalog(ROOT, scale="laptop")
+        renderings = map(catalog.rendering_node, catalog.artifacts)
+        published = ROOT / "results" / "published" / "laptop"
+        page = as_html(results_of(catalog.report_node, renderings, published))
+        (Path(app.outdir) / "docs" / "report.html").write_text(page, encoding="utf-8")
+
+
 def setup(app):
-    """Connect the two."""
+    """Connect the four."""
     app.listed_code = set()
+    app.connect("builder-inited", write_reference)
     app.connect("source-read", link_to_lines)
     app.connect("build-finished", list_code)
+    app.connect("build-finished", write_report)

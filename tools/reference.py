@@ -1,0 +1,183 @@
+"""The reference pages of the site that code and schemas decide; `docs/conf.py` writes them.
+
+They are built, not committed: a page for each command, the keys of every configuration file, and
+the registered models with what they cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+import typer
+
+import vitrail.models  # noqa: F401 (registers them)
+from replication.evidence.tables import markdown_escape, pipe_table
+from tools.schemas import schemas
+from vitrail.__main__ import PACKAGES
+from vitrail.commands.app import app
+from vitrail.measures.flops import count
+
+ABOUT_MODELS = """\
+# Models
+
+All models that `import vitrail.models` registers with timm: `timm.create_model(NAME)`. GMACs are
+the multiply-adds of one image at the model's own size, as the papers count them: with the products
+of attention, without its softmax and without Fourier transforms. The last columns compare with the
+plain model of the same size: an adaptive model computes what the plain one does, and besides
+chooses its grids. [timm.md](timm.md) says which of timm's functions each family has.
+"""
+ABOUT_CONFIGURATION = """\
+# Configuration
+
+Every key of every file below `configs/`, with its type, its default and its meaning. Editors check
+the files by the same schemas (`make schemas`). A wrong key or value is refused with a sentence that
+names the file, the place and what is allowed.
+"""
+FILES = {
+    "settings": "`configs/default.yaml`, and `--config key=value` of Snakemake",
+    "scale": "`configs/scales/SCALE.yaml`",
+    "paper-scale": "`configs/papers/PAPER/scales/SCALE.yaml`",
+    "recipes": "`configs/papers/PAPER/recipes.yaml`",
+    "artifacts": "`configs/papers/PAPER/artifacts.yaml`",
+    "claims": "`configs/papers/PAPER/claims.yaml`",
+    "paper": "`configs/papers/PAPER/paper.yaml`",
+    "datasets": "`configs/datasets.yaml`, each entry",
+    "weights": "`configs/weights.yaml`, each entry",
+    "hardware": "`configs/hardware.yaml`, each device",
+}
+PREFIXES = ("a_", "octic_d8_", "octic_i8_", "octic_h8_", "d2_", "h2_", "harmonic_")
+"""What stands before the plain model's name in those of its variants."""
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages as Markdown by their paths below docs/."""
+    commands = dict(command_pages())
+    index = "\n".join(["# Commands", "", "```{toctree}", ":maxdepth: 1", *commands, "```", ""])
+    return {
+        Path("commands") / "index.md": index,
+        **{Path("commands") / f"{name}.md": page for name, page in commands.items()},
+        Path("configuration.md"): configuration_page(),
+        Path("models.md"): models_page(),
+    }
+
+
+def command_pages() -> Iterator[tuple[str, str]]:
+    """Yield each command's name with its page: what its ``--help`` says."""
+    for package in PACKAGES:
+        for module in import_module(f"{package}.commands").MODULES:
+            import_module(f"{package}.commands.{module}")
+    group: Any = typer.main.get_command(app)
+    context = group.make_context("vitrail", [], resilient_parsing=True)
+    for name in sorted(group.commands):
+        command = group.commands[name]
+        own = command.make_context(name, [], parent=context, resilient_parsing=True)
+        own.info_name = f"vitrail {name}"
+        own.parent = None
+        yield name, f"# `vitrail {name}`\n\n```text\n{command.get_help(own)}\n```\n"
+
+
+def configuration_page() -> str:
+    """Return the page of all keys of the configuration."""
+    parts = [ABOUT_CONFIGURATION.rstrip()]
+    written: set[str] = set()
+    found = schemas()
+    for name, file in FILES.items():
+        schema = found[name]
+        parts += [f"## {file}", *_described(schema, schema, written)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _described(schema: Any, whole: Any, written: set[str]) -> Iterator[str]:
+    """The tables of a schema and of all parts that it names, each part once on the page."""
+    entry = schema.get("items") or schema.get("additionalProperties") or {}
+    if "$ref" in entry:
+        schema = whole["$defs"][_part(entry)]
+    if rows := _rows(schema):
+        yield pipe_table(["key", "type", "default", "meaning"], rows, numbers=False)
+    for name, part in whole.get("$defs", {}).items():
+        if name not in written and part is not schema and (rows := _rows(part)):
+            written.add(name)
+            yield f"### {name}"
+            yield markdown_escape(" ".join(part.get("description", "").split("\n\n")[0].split()))
+            yield pipe_table(["key", "type", "default", "meaning"], rows, numbers=False)
+
+
+def _rows(schema: Any) -> list[list[str]]:
+    """A row for each key of an object's schema."""
+    required = schema.get("required", ())
+    return [
+        [
+            f"`{key}`",
+            markdown_escape(_type(field)),
+            "required" if key in required else _default(field),
+            markdown_escape(field.get("description", "")),
+        ]
+        for key, field in schema.get("properties", {}).items()
+    ]
+
+
+def _default(field: Mapping[str, Any]) -> str:
+    value = field.get("default")
+    return "" if value in (None, "", [], {}) else f"`{value}`"
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    """The type of a field in a few words."""
+    if "$ref" in field:
+        return _part(field)
+    if "const" in field:
+        return repr(field["const"])
+    if "enum" in field:
+        return " or ".join(map(str, field["enum"]))
+    for key in ("anyOf", "oneOf"):
+        if key in field:
+            return " or ".join(dict.fromkeys(map(_type, field[key])))
+    kind = str(field.get("type", "anything"))
+    if kind == "array":
+        return f"list of {_type(field.get('items', {}))}"
+    if kind == "object" and isinstance(more := field.get("additionalProperties"), dict):
+        return f"mapping to {_type(more)}"
+    return {"null": "none", "object": "mapping", "string": "text"}.get(kind, kind)
+
+
+def _part(reference: Mapping[str, str]) -> str:
+    return reference["$ref"].rpartition("/")[2]
+
+
+def models_page() -> str:
+    """Return the page of the registered models: parameters and multiply-adds of one image."""
+    names = [
+        name
+        for name in timm.list_models()
+        if timm.model_entrypoint(name).__module__.startswith("vitrail.")
+    ]
+    plain = {name: plain_of(name) for name in names}
+    costs = {name: cost_of(name) for name in dict.fromkeys([*names, *filter(None, plain.values())])}
+    rows = []
+    for name in names:
+        millions, gmacs, side = costs[name]
+        compared = plain[name]
+        of_plain = [f"`{compared}`", f"{gmacs / costs[compared][1]:.3f}"] if compared else ["", ""]
+        rows.append([f"`{name}`", f"{side}", f"{millions:.1f}", f"{gmacs:.2f}", *of_plain])
+    heads = ["model", "pixels", "parameters (M)", "GMACs", "plain model", "GMACs, relative"]
+    return f"{ABOUT_MODELS}\n{pipe_table(heads, rows)}\n"
+
+
+def plain_of(name: str) -> str | None:
+    """The plain model that a name is a variant of, if there is one."""
+    names = (name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix))
+    return next((plain for plain in names if timm.is_model(plain)), None)
+
+
+def cost_of(name: str) -> tuple[float, float, int]:
+    """Millions of parameters, GMACs of one image, and the image's side."""
+    with torch.device("meta"):
+        model: Any = timm.create_model(name).eval()
+    side = int(model.pretrained_cfg.get("input_size", (3, 224, 224))[-1])
+    millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    return millions, count(model, torch.empty(1, 3, side, side, device="meta")).macs / 1e9, side
