@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))  # tools/ is no part of the package
 from replication.evidence.page import as_html  # noqa: E402
 from replication.evidence.report import results_of  # noqa: E402
 from replication.plan.catalog import load_catalog  # noqa: E402
-from tools import reference  # noqa: E402
+from tools import demo, reference  # noqa: E402
 
 LISTED = re.compile(r"\]\(\.\./\.\./((?:src|tests)/[\w/]+\.py)(?:#([\w.]+))?\)")
 
@@ -123,10 +123,17 @@ def write_report(app, exception):
         (Path(app.outdir) / "docs" / "report.html").write_text(page, encoding="utf-8")
 
 
+def write_demo(app, exception):
+    """Add the page on which small models run in the browser."""
+    if exception is None and not demo.build(ROOT, Path(app.outdir) / "docs" / "demo"):
+        print("the page of the demo is without its models' runtime, which npm would bring")
+
+
 def setup(app):
-    """Connect the four."""
+    """Connect the five."""
     app.listed_code = set()
     app.connect("builder-inited", write_reference)
     app.connect("source-read", link_to_lines)
     app.connect("build-finished", list_code)
     app.connect("build-finished", write_report)
+    app.connect("build-finished", write_demo)
