@@ -32,6 +32,8 @@ from replication.commands.results import (
 )
 from replication.commands.state import is_rendered
 from replication.evidence.comparison import read_cells
+from replication.evidence.crate import NAME as CRATE
+from replication.evidence.crate import write_crate
 from replication.evidence.page import write_summary
 from replication.evidence.quotes import changed_documents
 from replication.evidence.report import results_of
@@ -226,6 +228,7 @@ def replace_folder(
         nodes = map(catalog.rendering_node, catalog.artifacts)
         results = results_of(catalog.report_node, nodes, new, records.get)
         write_summary(results, new / "report.json")
+        write_crate(new, catalog.scale.name, results.node.papers, records)
         # Documents quote the scale that everybody can make.
         quoting = catalog.scale.name == load_settings(catalog.root).scale
         texts = changed_documents(catalog.root, new) if quoting else {}
@@ -242,7 +245,7 @@ def replace_folder(
             old.rename(folder)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-    return sorted(held - {*files, *REPORT}) if prune else [], list(texts)
+    return sorted(held - {*files, *REPORT, CRATE}) if prune else [], list(texts)
 
 
 def artifact_of(record: Record) -> str | None:
