@@ -78,7 +78,6 @@ def crate_of(
                 "@type": "SoftwareApplication",
                 "name": "vitrail",
                 "softwareVersion": f"{version('vitrail')}, at commits {', '.join(commits)}",
-                "version": version("vitrail"),
             },
             *(
                 {
