@@ -53,7 +53,7 @@ addEventListener("load", async () => { try {
 def images(paper):
     for uri in TOLD[paper]["images"]:
         picture = Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2])))
-        yield torch.from_numpy(np.asarray(picture)).permute(2, 0, 1).float() / 255
+        yield torch.from_numpy(np.array(picture)).permute(2, 0, 1).float() / 255
 
 
 def changed(paper, image):

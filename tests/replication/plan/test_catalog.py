@@ -449,7 +449,7 @@ def test_a_name_is_a_table_in_every_paper_or_in_none(small_checkout, edit):
     papers = small_checkout / "configs" / "papers"
     shutil.copytree(papers / "template", papers / "other")
     edit("artifacts.yaml", table1({"draw": "vitrail.nowhere:draw"}))
-    with pytest.raises(VitrailError, match="'table1' is a table in 'other' and a figure in"):
+    with pytest.raises(VitrailError, match="'table1' is a figure in 'template' and a table in"):
         load_catalog(small_checkout)
 
 

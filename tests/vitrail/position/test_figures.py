@@ -109,19 +109,24 @@ def test_a_dataset_whose_points_cover_each_other_is_shown_again_in_the_emptiest_
 
 def test_a_dashed_line_fits_the_models_of_each_dataset():
     """position, App. F."""
-    gains = [0.0, 3.0, 0.0]
-    rows = rows_of(["APE", "SIN", "RPE"], lambda _, index: 70 + gains[index])
+    gains = [0.0, 3.0, 3.0, 0.0]
+    rows = rows_of(["APE", "no PE", "SIN", "RPE"], lambda _, index: 70 + gains[index])
     ax = fig4a(tidy(rows), []).axes[0]
     for colour, start in zip((style.colour(0), style.colour(1)), P_SHAP.values(), strict=True):
-        # Symmetric about the middle one: the least squares are the constant mean.
+        # Symmetric about the middle: the least squares are the constant mean.
         ends = np.array(lines(ax, "--")[colour])
-        assert ends == pytest.approx(np.array([(start, 1), (start + 0.02, 1)]))
+        assert ends == pytest.approx(np.array([(start, 1.5), (start + 0.03, 1.5)]))
+
+
+def test_no_line_is_drawn_through_three_points():
+    rows = rows_of(["APE", "SIN", "RPE"], lambda _, index: 70 + 3 * index)
+    assert lines(fig4a(tidy(rows), []).axes[0], "--") == {}
 
 
 @pytest.mark.parametrize(
     ("draw", "models", "ours"),
     [
-        (fig3b, ["APE", "position augm.", "CLS token"], "crop by patches"),
+        (fig3b, ["APE", "CLS token"], "crop by patches"),
         (fig4a, ["APE", "no PE", "SIN", "RPE"], "RPE as published"),
     ],
 )
