@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -205,3 +206,13 @@ def test_the_tutorial_shows_a_table_that_is_published(root):
         r"{include} \.\./(\S+)\n:start-after: \"(.+)\"", (root / "docs" / "tutorial.md").read_text()
     ).groups()
     assert (root / table).read_text().count(start) == 1
+
+
+def test_the_tutorials_questions_are_about_cells_that_there_are(root):
+    text = (root / "docs" / "tutorial.md").read_text()
+    asked = [shlex.split(line)[2:5] for line in re.findall(r"^    (vitrail why .+)$", text, re.M)]
+    assert len(asked) == 2
+    targets = load_catalog(root, scale="laptop").targets
+    for target, row, column in asked:
+        (artifact,) = targets[target].artifacts
+        assert (row, column) in {(cell.row, cell.column) for cell in artifact.cells}
