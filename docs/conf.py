@@ -126,7 +126,7 @@ def write_report(app, exception):
 def write_demo(app, exception):
     """Add the page on which small models run in the browser."""
     if exception is None and not demo.build(ROOT, Path(app.outdir) / "docs" / "demo"):
-        print("the page of the demo is without its models' runtime, which npm would bring")
+        print("the demo's page lacks its models' runtime: npm is missing or did not bring it")
 
 
 def setup(app):

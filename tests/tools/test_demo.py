@@ -18,7 +18,8 @@ import torch
 from PIL import Image
 
 from tests.conftest import ROOT
-from tools.demo import FILES, MODELS
+from tools.demo import FILES
+from tools.demo_models import MODELS
 from vitrail.images.fractional import band_limited, fourier_shift
 
 FOLDER = ROOT / "docs" / "demo" / "models"
