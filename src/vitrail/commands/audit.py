@@ -70,6 +70,7 @@ def audit(
     import torch
 
     from vitrail.commands import audit_parts as parts
+    from vitrail.commands.audit_answers import answers
     from vitrail.commands.audit_page import page
     from vitrail.commands.inputs import Folder, create, find_images, require_device
     from vitrail.measures.context import without_tf32
@@ -128,4 +129,8 @@ def audit(
         for row in part.get("rows", [])
     ]
     table(("part", "quantity", "condition", "value", "95 %"), rows, right=("value",))
+    for answer in answers(found):
+        say("")
+        say(answer)
+    say("")
     say(f"Page: {output / 'audit.png'} (and .svg); numbers: {output / 'audit.csv'}")

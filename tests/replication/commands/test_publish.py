@@ -63,6 +63,7 @@ def test_results_of_a_clean_commit_are_copied_with_a_report_and_their_records(
         "effects.svg",
         "models.csv",
         "report.md",
+        "ro-crate-metadata.json",
         "tiny/nodes.jsonl",
         *names,
     ]

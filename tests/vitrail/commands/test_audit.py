@@ -212,9 +212,11 @@ def test_a_resnet_has_no_p_shap_and_all_else(audited, small):
 def test_an_adaptive_swin_survives_every_circular_shift(audited, small):
     options = {"embed_dim": 16, "depths": (2, 2), "num_heads": (1, 2), "window_size": 4}
     small("a_swin_tiny_patch4_window7_224", img_size=32, **options)
-    rows = audited("--size", 64).rows["Circular shifts"]
+    done = audited("--size", 64)
+    rows = done.rows["Circular shifts"]
     assert set(values(rows, KEPT).values()) == {100}
     assert values(rows, "logits equal in every bit") == {"circular, two shifts": 100}
+    assert "Is it consistent under shifts? Yes." in done.out
 
 
 def test_an_octic_vit_survives_every_turn_and_mirror(audited, small):
@@ -227,6 +229,7 @@ def test_an_octic_vit_survives_every_turn_and_mirror(audited, small):
     equal = values(done.rows["Turns and mirrors"], "logits equal within 0.0001 of the largest")
     assert equal == {"all of these": 100}
     assert done.rows["Standard shifts"][0]["value"]
+    assert "Is it consistent under turns and mirrors? Yes." in done.out
 
 
 def test_a_model_that_takes_one_size_says_so(audited, small):

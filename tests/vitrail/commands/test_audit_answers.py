@@ -1,0 +1,82 @@
+"""What an audit answers follows from its numbers; its yardsticks are what the papers print."""
+
+import csv
+
+import pytest
+
+from tests.conftest import ROOT
+from vitrail.commands import audit_parts as parts
+from vitrail.commands.audit_answers import CONSISTENT, YARDSTICKS, _images_needed, answers
+from vitrail.commands.audit_parts import KEPT
+
+MEASURED = ("Circular shifts", "Standard shifts", "Turns and mirrors", "P-SHAP")
+TWO = "circular, two shifts"
+
+
+def told(**rows):
+    """The answers from parts of which only some were measured."""
+    found = {name: {"refused": "not this one"} for name in MEASURED}
+    found |= {name.replace("_", " "): {"rows": of} for name, of in rows.items()}
+    return list(answers(found))
+
+
+def shifts(two, worst, images, change=1.0):
+    return [
+        parts._share(KEPT, TWO, two, images),
+        parts._share(KEPT, "circular, worst of 16", worst, images),
+        parts._share("logits equal in every bit", TWO, 0, images),
+        parts._number("largest difference of a logit", TWO, change, images),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("two", "worst", "images", "change", "verdict"),
+    [
+        (75, 50, 12, 1.0, "No."),
+        (98, 90, 5000, 1.0, "No."),  # the interval ends at 98.4 %
+        (99.5, 99, 10_000, 1.0, "Yes."),  # it begins at 99.3 %
+        (99, 98, 100, 1.0, "100 images cannot tell"),
+        (100, 100, 50, 1.0, "50 images cannot tell"),  # from 92.9 %
+        (100, 100, 50, 1e-5, "Yes."),  # no logit moved
+        (100, 98, 50, 1e-5, "50 images cannot tell"),  # another shift changed a prediction
+    ],
+)
+def test_consistent_or_not_is_told_by_the_interval(two, worst, images, change, verdict):
+    (answer,) = told(Circular_shifts=shifts(two, worst, images, change))
+    assert answer.startswith(f"Is it consistent under shifts? {verdict}")
+    assert f"{two} % of {images} images (95 %: " in answer
+
+
+def test_so_many_images_settle_it():
+    needed = _images_needed()
+    assert parts._share(KEPT, "", 100, needed)["low"] > CONSISTENT
+    assert parts._share(KEPT, "", 100, needed - 1)["low"] < CONSISTENT
+    (answer,) = told(Circular_shifts=shifts(100, 100, needed - 1))
+    assert f"{needed} images or more" in answer
+
+
+@pytest.mark.parametrize(("equal", "verdict"), [(100, "Yes."), (90, "20 images cannot tell")])
+def test_turns_are_judged_by_all_of_them(equal, verdict):
+    rows = [
+        parts._share(KEPT, "turned 90°", 50, 20),
+        parts._share(KEPT, "all of these", 100, 20),
+        parts._share("logits equal within 0.0001 of the largest", "all of these", equal, 20),
+    ]
+    (answer,) = told(Turns_and_mirrors=rows)
+    assert answer.startswith(f"Is it consistent under turns and mirrors? {verdict}")
+    assert "for 100 % of 20 images" in answer
+
+
+def test_what_was_not_measured_has_no_answer():
+    assert told() == []
+
+
+def test_the_yardsticks_are_printed():
+    with open(ROOT / "configs/papers/shift/reference/table2.csv", newline="") as file:
+        printed = {(row["row"], row["column"]): float(row["value"]) for row in csv.DictReader(file)}
+    kinds = {"C-Cons.": "Circular Shift", "S-Cons.": "Standard Shift"}
+    for column, values in YARDSTICKS.items():
+        for model, value in values.items():
+            assert printed[model, f"{kinds[column]} / {column}"] == value
+    plain, adaptive = YARDSTICKS["C-Cons."].values()
+    assert plain < CONSISTENT < adaptive
