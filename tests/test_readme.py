@@ -183,6 +183,45 @@ def test_what_reproduce_is_said_to_end_with_is_what_is_published(root):
     assert f"Claims, those on the same numbers counted once: {counts}" in text
 
 
+def claims_published(root, scale):
+    from replication.commands.results import claims_of, published_folder
+
+    catalog = load_catalog(root, scale=scale)
+    return claims_of(catalog, published_folder(catalog)).set_index("id")
+
+
+@pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
+def test_the_counts_of_the_study_are_those_published(root, page):
+    from replication.evidence.report import count_evidence, told_evidence
+
+    claims = claims_published(root, "study").reset_index()
+    counts = told_evidence(count_evidence(claims)).partition(";")[0]
+    text = " ".join((root / page).read_text().split())
+    assert counts.removeprefix("empirical ") in text
+
+
+def test_what_findings_say_of_claims_is_published(root):
+    """Both values, at the digits that are shown, and the verdict at scale study."""
+    claims = claims_published(root, "study")
+    text = " ".join((root / "FINDINGS.md").read_text().split())
+    told = re.findall(r"\(`([\w./-]+)`: (\S+) against (\S+), (\w+)\)", text)
+    assert len(told) >= 15
+    for claim, left, right, status in told:
+        found = claims.loc[claim]
+        for shown, value in ((left, found["left"]), (right, found["right"])):
+            assert f"{value:.{len(shown.partition('.')[2])}f}" == shown, claim
+        assert found["status"] == status, claim
+
+
+def test_the_study_decides_as_the_laptop_did(root):
+    laptop, study = (claims_published(root, scale) for scale in ("laptop", "study"))
+    empirical = laptop[
+        (laptop["kind"] == "empirical") & laptop["status"].isin(["held", "contrary"])
+    ]
+    assert len(empirical) == 17
+    assert (study.loc[empirical.index, "status"] == empirical["status"]).all()
+
+
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "papers").glob("*.md")), ids=str)
 def test_the_page_of_a_paper_names_modules_that_there_are(page):
     named = set(re.findall(r"`(vitrail(?:\.\w+)+)`", page.read_text()))
