@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,9 +14,10 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from replication.plan.nodes import RenderingNode
 from replication.plan.schema import as_yaml, read_yaml
 from tests.checkout import Checkout
-from tests.conftest import FIFTH_PAPER
+from tests.conftest import FIFTH_PAPER, ROOT
 
 SMOKE = ("--config", "scale=smoke")
 AT_LAPTOP = ("--config", "scale=laptop")
@@ -34,6 +36,15 @@ def made(checkout):
     done = checkout.snakemake("template_table1", *SMOKE)
     assert done.returncode == 0, done.stderr
     return checkout
+
+
+def test_the_picture_of_the_graph_names_all_its_rules():
+    text = "".join(path.read_text() for path in (ROOT / "workflow" / "rules").glob("*.smk"))
+    rules = {*re.findall(r"^rule (\w+):", text, re.MULTILINE), *RenderingNode.SUFFIXES}
+    picture = (ROOT / "docs" / "graph.svg").read_text()
+    boxes = re.findall(r'font-weight="bold">([^<]+)<', picture)
+    assert {name for box in boxes for name in box.split(", ")} >= rules
+    assert len(rules) >= 8
 
 
 def test_a_fifth_paper_is_two_folders(made):

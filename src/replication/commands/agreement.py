@@ -11,6 +11,9 @@ measurements, weights and code. Then every published number is looked for here:
 - Times and memory are other on every machine, and are not compared.
 
 A number that stands in several cells counts once.
+
+Another published scale can stand in place of this one (`compare_with_scale`): compared are then the
+numbers with a spread over seeds whose recipe is the same at both scales.
 """
 
 from __future__ import annotations
@@ -131,23 +134,77 @@ class Outcome:
 
 def compare_all(catalog: Catalog) -> Outcome:
     """Hold both results against what they hang on, and one against the other."""
-    published = published_folder(catalog)
-    make = f"run {catalog.snakemake('all')} first"
-    remedies = {published: "choose a scale that was published", catalog.results: make}
-    for folder, remedy in remedies.items():
-        if not any(folder.glob("*/*.csv")):
-            raise VitrailError(f"{folder} holds no results to compare; {remedy}")
+    published = _require_published(catalog, catalog.scale.name)
+    _require_results(catalog)
     altered = [*published_faults(catalog), *altered_here(catalog)]
     cells = [
         cell for artifact in catalog.artifacts for cell in compare(artifact, catalog, published)
     ]
+    claims = changed_claims(claims_of(catalog, published), claims_of(catalog, catalog.results))
+    return Outcome(altered, cells, _count_once(cells), claims)
+
+
+def published_scales(catalog: Catalog) -> list[str]:
+    """The names of the scales that have published results."""
+    files = published_folder(catalog).parent.glob("*/*/*.csv")
+    return sorted({file.parents[1].name for file in files})
+
+
+def _require_published(catalog: Catalog, scale: str) -> Path:
+    folder = published_folder(catalog).parent / scale
+    if not any(folder.glob("*/*.csv")):
+        known = ", ".join(published_scales(catalog)) or "none is"
+        raise VitrailError(
+            f"{folder} holds no results to compare; choose a scale that is published: {known}"
+        )
+    return folder
+
+
+def _require_results(catalog: Catalog) -> None:
+    if not any(catalog.results.glob("*/*.csv")):
+        raise VitrailError(
+            f"{catalog.results} holds no results to compare; run {catalog.snakemake('all')} first"
+        )
+
+
+def compare_with_scale(catalog: Catalog, scale: str) -> Outcome:
+    """Set the numbers here beside those that another scale published under other seeds.
+
+    Compared are cells whose recipe and dataset are the same at both scales, of one or more seeds,
+    where a spread over seeds says how far two such numbers lie apart.
+
+    Raises:
+        VitrailError: that scale is not published, or there are no results here.
+    """
+    published = _require_published(catalog, scale)
+    _require_results(catalog)
+    cells = []
+    for artifact in catalog.artifacts:
+        spread = _of_one_recipe(cells_of(artifact, published), cells_of(artifact, catalog.results))
+        cells += [
+            cell
+            for cell in compare(artifact, catalog, published)
+            if (cell.row, cell.column) in spread and cell.agreement in JUDGED and not cell.exact
+        ]
+    return Outcome([], cells, _count_once(cells), [])
+
+
+def _of_one_recipe(published: pd.DataFrame, ours: pd.DataFrame) -> set[tuple[str, str]]:
+    """The rows and columns that rest on the same recipe in both, and have a spread in one."""
+    names = ["row", "column", "recipe_hash", "dataset"]
+    both = published.merge(ours, on=names, suffixes=("", "_here")).dropna(subset=["recipe_hash"])
+    spread = both["std"].notna() | both["std_here"].notna()
+    return set(zip(both.loc[spread, "row"], both.loc[spread, "column"], strict=True))
+
+
+def _count_once(cells: Sequence[Compared]) -> list[Compared]:
+    """One cell for each number: of its copies the one that agrees worst."""
     worst: dict[tuple[object, ...], Compared] = {}
     for cell in cells:
         known = worst.setdefault(cell.evidence, cell)
         if WORSE.index(cell.agreement) < WORSE.index(known.agreement):
             worst[cell.evidence] = cell
-    claims = changed_claims(claims_of(catalog, published), claims_of(catalog, catalog.results))
-    return Outcome(altered, cells, list(worst.values()), claims)
+    return list(worst.values())
 
 
 def published_faults(catalog: Catalog) -> Iterator[str]:
@@ -295,11 +352,7 @@ def print_outcome(outcome: Outcome) -> None:
     names = dict.fromkeys(name for name, _ in counts)
     rows = [[name, *(counts[name, kind] or None for kind in AGREEMENTS)] for name in names]
     table(["artifact", *AGREEMENTS], rows, AGREEMENTS, "Cells, here against published")
-    if outcome.odd:
-        columns = ["artifact", "row", "column", "published", "here", "allowed", ""]
-        lines = [_line(number) for number in outcome.odd]
-        title = "Numbers that differ or are missing"
-        table(columns, lines, ["published", "here", "allowed"], title)
+    _print_odd(outcome, "Numbers that differ or are missing")
     if outcome.claims:
         columns = ["claim", "published", "here", "statement"]
         rows = [[claim[name] for name in columns] for claim in outcome.claims]
@@ -318,6 +371,29 @@ def print_outcome(outcome: Outcome) -> None:
         say(f"Not verified: {faults}.")
     else:
         say("Verified.")
+
+
+def print_beside(outcome: Outcome, scale: str, other: str) -> None:
+    """Print which numbers of a scale lie apart from those of another, and how many of how many."""
+    _print_odd(outcome, f"Numbers of {scale} beyond the interval that {other} allows")
+    say(told_beside(outcome, scale, other))
+
+
+def told_beside(outcome: Outcome, scale: str, other: str) -> str:
+    """How many numbers of a scale lie within the intervals that another allows, in a sentence."""
+    compared, beyond = outcome.counted(*JUDGED), outcome.counted("differs")
+    return (
+        f"{count(compared, 'number')} of scale {scale} have the same recipe at scale {other}, under "
+        f"other seeds: {compared - beyond} lie within the 95 % interval of the difference, "
+        f"{beyond} beyond (chance allows {outcome.allowed})."
+    )
+
+
+def _print_odd(outcome: Outcome, title: str) -> None:
+    if outcome.odd:
+        columns = ["artifact", "row", "column", "published", "here", "allowed", ""]
+        lines = [_line(number) for number in outcome.odd]
+        table(columns, lines, ["published", "here", "allowed"], title)
 
 
 def _line(number: Compared) -> list[str]:

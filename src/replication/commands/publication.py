@@ -34,6 +34,7 @@ from replication.commands.state import is_rendered
 from replication.evidence.comparison import read_cells
 from replication.evidence.crate import NAME as CRATE
 from replication.evidence.crate import write_crate
+from replication.evidence.croissant import croissants_of
 from replication.evidence.page import write_summary
 from replication.evidence.quotes import changed_documents
 from replication.evidence.report import results_of
@@ -219,6 +220,7 @@ def replace_folder(
     """
     new, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("new", "old"))
     held = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    files = {**files, **croissants_of(records.values())}
     try:
         if folder.exists() and not prune:
             shutil.copytree(folder, new)

@@ -15,6 +15,7 @@ import pandas as pd
 
 from replication.evidence.claims import evaluate
 from replication.evidence.comparison import as_measured
+from replication.evidence.croissant import croissants_of
 from replication.evidence.report import cells_of, started_of
 from replication.evidence.tables import read_measured, render
 from replication.ledger import Ledger, Record, parse_record, read_record
@@ -125,6 +126,20 @@ def as_lines(records: Iterable[Record]) -> str:
 def altered_publications(folder: Path, records: Mapping[Path, Record]) -> Iterator[str]:
     """The published files that the published records, rendered again, do not give."""
     known = set()
+    for name, content in _given_by(records):
+        path = folder / name
+        known.add(path)
+        if not path.is_file():
+            yield f"{path} is gone; restore it with git checkout"
+        elif path.read_bytes() != content:
+            yield f"{path} is not what the published records give; restore it with git"
+    for path in sorted(folder.glob("*/*.*")):
+        if path not in known and path.name not in (RECORDS, LOGS):
+            yield f"{path} rests on no published record; remove it"
+
+
+def _given_by(records: Mapping[Path, Record]) -> Iterator[tuple[str, bytes]]:
+    """What records give: rendered tables and figures, and descriptions of the datasets read."""
     for record in records.values():
         node = record.node
         if not isinstance(node, RenderingNode):
@@ -133,13 +148,6 @@ def altered_publications(folder: Path, records: Mapping[Path, Record]) -> Iterat
             path: as_measured(records[path], path) for path in node.measurements if path in records
         }
         with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
-            for fresh in render(node, Path(temporary), measured):
-                path = folder / node.paper / fresh.name
-                known.add(path)
-                if not path.is_file():
-                    yield f"{path} is gone; restore it with git checkout"
-                elif path.read_bytes() != fresh.read_bytes():
-                    yield f"{path} is not what the published records give; restore it with git"
-    for path in sorted(folder.glob("*/*.*")):
-        if path not in known and path.name not in (RECORDS, LOGS):
-            yield f"{path} rests on no published record; remove it"
+            for file in render(node, Path(temporary), measured):
+                yield f"{node.paper}/{file.name}", file.read_bytes()
+    yield from croissants_of(records.values()).items()

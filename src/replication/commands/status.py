@@ -13,6 +13,7 @@ from vitrail.commands import count, say, table
 from vitrail.commands.app import Json, command
 
 if TYPE_CHECKING:
+    from replication.commands.agreement import Outcome
     from replication.plan.catalog import Catalog
     from replication.plan.parts import Artifact
 
@@ -29,6 +30,7 @@ def status(
     vitrail status
     vitrail status --scale smoke
     """
+    from replication.commands.agreement import JUDGED, told_beside
     from replication.commands.results import claims_of, older_runs
     from replication.commands.state import count_states, state_of
     from replication.evidence.comparison import VERDICTS
@@ -51,6 +53,10 @@ def status(
             "runs": states,
             "artifacts": found,
             "claims": count_evidence(claims_of(catalog, catalog.results)),
+            "beside": {
+                other: {kind: outcome.counted(kind) for kind in JUDGED}
+                for other, outcome in _beside(catalog).items()
+            },
             "faults": _faults(catalog),
             "trained_by_older_code": older_runs(catalog.runs.values()),
         }
@@ -74,9 +80,22 @@ def status(
     if not claims.empty:
         counts = told_evidence(count_evidence(claims))
         say(f"Claims, those on the same numbers counted once: {counts}")
+    for other, outcome in _beside(catalog).items():
+        say(told_beside(outcome, name, other))
     for claim in claims[claims["status"] != "not run"].to_dict("records"):
         reason = "" if claim["status"] == "held" else f" {claim['detail']}"
         say(f"  {claim['status']:<9} {claim['id']}: {claim['statement']}{reason}")
+
+
+def _beside(catalog: Catalog) -> dict[str, Outcome]:
+    """The numbers here against those of each other published scale that has some recipe of here."""
+    from replication.commands.agreement import compare_with_scale, published_scales
+
+    if not any(catalog.results.glob("*/*.csv")):
+        return {}
+    others = [scale for scale in published_scales(catalog) if scale != catalog.scale.name]
+    outcomes = {scale: compare_with_scale(catalog, scale) for scale in others}
+    return {scale: outcome for scale, outcome in outcomes.items() if outcome.numbers}
 
 
 def _faults(catalog: Catalog) -> list[str]:

@@ -30,6 +30,13 @@ def verify(
             min=1, metavar="N", help="Take N of your measurements, drawn by chance, once more."
         ),
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCALE",
+            help="Compare with what that scale published, where its recipes are the same.",
+        ),
+    ] = None,
     runs: Runs = None,
     results: Results = None,
 ) -> None:
@@ -38,15 +45,20 @@ def verify(
     Cell by cell and claim by claim. Exits with status 1 when cells are missing, altered, or differ
     by more than their spread over seeds explains, and when a claim that held as published fails.
     With --published nothing needs to be trained here; with --retake measurements are repeated and
-    compared bit by bit, times left out, which finds a value that was written by hand.
+    compared bit by bit, times left out, which finds a value that was written by hand. With --against
+    your numbers are compared with those of another scale under other seeds, such as study's; exits
+    with status 1 when more differ than chance explains.
 
     \b
     vitrail verify
     vitrail verify --published
     vitrail verify --retake 10
+    vitrail verify --against study
     """
     from replication.commands.agreement import (
         compare_all,
+        compare_with_scale,
+        print_beside,
         print_faults,
         print_outcome,
         published_faults,
@@ -63,9 +75,11 @@ def verify(
             faults += retaken_faults(catalog, retake, tell)
         print_faults(faults, as_json)
         raise typer.Exit(bool(faults))
-    outcome = compare_all(catalog)
+    outcome = compare_with_scale(catalog, against) if against else compare_all(catalog)
     if as_json:
         say(json.dumps({"scale": catalog.scale.name, **record(outcome)}, indent=2))
+    elif against:
+        print_beside(outcome, catalog.scale.name, against)
     else:
         print_outcome(outcome)
     raise typer.Exit(bool(outcome.faults))

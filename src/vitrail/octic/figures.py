@@ -24,7 +24,7 @@ Point = tuple[float, float]
 # A family has one colour and marker in all figures; Figure 4b has H8 and I8, in this order.
 FAMILIES = {"ViT": 6, "H2": 3, "I8": 1, "H8": 0, "D2": 4, "D8": 2}
 LIMIT = 64 / 12  # multiplications of a dense linear layer against those of an octic one
-DIGITS = (1, 1.5, 2, 3, 5, 7)  # of the numbers that label a decade
+DIGITS = (1, 1.2, 1.5, 2, 3, 5, 7)  # of the numbers that label a decade
 DIVERGING = mpl.colormaps["RdBu_r"]  # zero is white; blue and red are safe for all readers
 PLANES = ("$A_1$", "$A_2$", "$B_1$", "$B_2$", "$E$", "$E$", "$E$", "$E$")
 PLANE_COLOURS = (0, 5, 2, 4, 3, 3, 3, 3)  # of the palette, one for each irrep
@@ -46,22 +46,37 @@ ABOVE: Any = {"loc": "outside upper center"}
 
 
 def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw accuracy against multiply-adds and against throughput (Figure 1).
+    """Draw accuracy against multiply-adds and throughput, as printed and as measured (Figure 1).
 
     Rows are "<family>, <size>", such as "D8, ViT-L/16"; columns are "Top-1 Acc.", "GMACs" and
-    "Throughput (im/s)".
+    "Throughput (im/s)". At a smaller scale one model stands for both sizes: it is one point, and
+    has no throughput here, as that in the table is of the sizes themselves.
     """
-    wide = cells.pivot_table(index="row", columns="column", values="measured", sort=False)
-    wide[["family", "size"]] = [str(row).split(", ") for row in wide.index]
-    sizes = list(dict.fromkeys(wide["size"]))
-    fig, axes = style.figure("text", aspect=0.42, columns=2, sharey=True)
-    for ax, cost in zip(axes, ("GMACs", "Throughput (im/s)"), strict=True):
+    accuracy, products, speed = "Top-1 Acc.", "GMACs", "Throughput (im/s)"
+    judged = cells[cells["column"] == accuracy].set_index("row")
+    run = judged.dropna(subset=["measured"])
+    models = run.drop_duplicates("measurement")
+    panels = [("paper_value", products), ("paper_value", speed), ("measured", products)]
+    if len(models) == len(run):
+        panels.append(("measured", speed))
+    sizes = list(dict.fromkeys(row.split(", ")[1] for row in judged.index))
+    fig, axes = style.figure("text", aspect=0.36, columns=len(panels))
+    axes[1].sharey(axes[0])
+    for ax, (source, cost) in zip(axes, panels, strict=True):
+        wide = cells.pivot(index="row", columns="column", values=source)
+        wide = wide.loc[models.index if source == "measured" else judged.index]
         for family, index in FAMILIES.items():
+            own = wide[wide.index.str.startswith(f"{family}, ")]
+            smaller = own[~own.index.str.endswith(sizes[0])]
             look = {"color": style.colour(index), "marker": style.MARKERS[index], "markersize": 5}
-            own = wide[wide["family"] == family]
-            other = own[own["size"] != sizes[0]]
-            ax.plot(cost, "Top-1 Acc.", data=own, label=family, **look)
-            ax.plot(cost, "Top-1 Acc.", data=other, label="", **HOLLOW | look)
+            ax.plot(own[cost], own[accuracy], label=family, **look)
+            ax.plot(smaller[cost], smaller[accuracy], **HOLLOW | look)
+            if source == "measured":
+                bounds = judged.loc[own.index]
+                ax.vlines(
+                    own[cost], bounds["ci_low"], bounds["ci_high"], color=look["color"], lw=0.7
+                )
+        ax.set_title("here" if source == "measured" else "as printed")
         ax.set(xlabel=cost, xscale="log")
         _label_places(ax, [10.0**power * digit for power in range(-3, 6) for digit in DIGITS])
     axes[0].set_ylabel("Top-1 accuracy (%)")

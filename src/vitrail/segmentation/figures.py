@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -21,7 +22,8 @@ from vitrail.style import Measurements
 
 RED, YELLOW = "#FF0000", "#FFFF00"  # the paper's colours of what changes
 OUTLINE = [withStroke(linewidth=1.8, foreground="black")]  # seen on every colour
-GREY = "#B0B0B0"
+GOLDEN = (5**0.5 - 1) / 2
+NAMED = 21  # classes in the legend, the largest
 SHOWN = ("truth", "before", "after")
 
 
@@ -30,7 +32,8 @@ def _predictions(cells: pd.DataFrame, measurements: Measurements, colour: str) -
     models = [model.removesuffix(" (Ours)") for model in dict.fromkeys(cells["row"])]
     images = [column.removeprefix("Image ") for column in dict.fromkeys(cells["column"])]
     values = [style.first_seed(measurement) for measurement in measurements]
-    palette = _palette(values, images)
+    classes = values[0]["classes"]
+    palette = palette_of(len(classes))
     columns = 2 + 2 * len(models)
     shapes = [np.shape(values[0][f"{number}/before"]) for number in images]
     heights = [height / width + 0.35 for height, width in shapes]  # with two lines below, in widths
@@ -48,8 +51,8 @@ def _predictions(cells: pd.DataFrame, measurements: Measurements, colour: str) -
     for model, before, after in zip(models, axes[0, 2::2], axes[0, 3::2], strict=True):
         before.set_title(f"{model.replace(' + ', chr(10) + '+ ')}\nbefore")
         after.set_title("after\nthe shift")
-    names = [*values[0]["classes"], "others"]
-    handles = [Patch(color=shade, label=names[label]) for label, shade in palette.items()]
+    shown = _largest_first(values, images)[:NAMED]
+    handles = [Patch(color=palette[label], label=classes[label]) for label in shown]
     fig.legend(handles=handles, loc="outside lower center", ncols=7, columnspacing=1)
     return fig
 
@@ -60,19 +63,28 @@ fig5 = functools.partial(_predictions, colour=RED)
 figA1 = figA2 = functools.partial(_predictions, colour=YELLOW)
 
 
-def _palette(values: Sequence[Mapping[str, Any]], images: Sequence[str]) -> dict[int, str]:
-    """The colour of each class that is shown, the largest first; -1, the rest, is grey.
+def palette_of(classes: int) -> list[str]:
+    """The colour of each class of a dataset, the same in all figures.
 
-    The style's colours and their tints, which stay apart to colour-blind readers, are 16.
+    Up to 16 classes have the style's colours and their tints, which stay apart to colour-blind
+    readers. More have hues around the circle, by steps of the golden section, so that classes of
+    neighbouring numbers differ.
     """
+    shades = [*style.PALETTE, *map(_tint, style.PALETTE)]
+    if classes <= len(shades):
+        return shades[:classes]
+    hues = sns.husl_palette(classes)
+    ranks = (np.arange(classes) * GOLDEN % 1).argsort().argsort()
+    return [to_hex(hues[rank]) for rank in ranks]
+
+
+def _largest_first(values: Sequence[Mapping[str, Any]], images: Sequence[str]) -> list[int]:
+    """The classes that the maps of a figure show, by their area."""
     maps = [own[f"{n}/{which}"] for own in values for n in images for which in SHOWN]
     labels, areas = np.unique(
         np.concatenate([np.ravel(classes) for classes in maps]), return_counts=True
     )
-    order = [int(label) for label in labels[np.argsort(-areas)] if label != UNSEEN]
-    shades = [*style.PALETTE, *map(_tint, style.PALETTE)]
-    palette = dict(zip(order, shades, strict=False))
-    return palette if len(palette) == len(order) else {**palette, -1: GREY}
+    return [int(label) for label in labels[np.argsort(-areas)] if label != UNSEEN]
 
 
 def _tint(colour: str) -> str:
@@ -80,13 +92,12 @@ def _tint(colour: str) -> str:
     return to_hex((red, green, blue))
 
 
-def _coloured(classes: ArrayLike, palette: Mapping[int, str]) -> np.ndarray:
+def _coloured(classes: ArrayLike, palette: Sequence[str]) -> np.ndarray:
     """Map classes (H, W) to colours (H, W, 3), white where nothing is known."""
     classes = np.asarray(classes)
-    shown = np.full((*classes.shape, 3), to_rgb(palette.get(-1, "white")))
-    for label, shade in palette.items():
-        shown[classes == label] = to_rgb(shade)
-    shown[classes == UNSEEN] = 1
+    shown = np.ones((*classes.shape, 3))
+    for label in np.unique(classes[classes != UNSEEN]):
+        shown[classes == label] = to_rgb(palette[label])
     return shown
 
 
@@ -94,7 +105,7 @@ def _pair(
     axes: Sequence[Axes],
     values: Mapping[str, Any],
     number: str,
-    palette: Mapping[int, str],
+    palette: Sequence[str],
     colour: str,
 ) -> None:
     """Draw predictions before and after a shift, with boxes around what changes."""

@@ -120,6 +120,7 @@ def checkout(tmp_path, monkeypatch):
         ("artifacts", ARTIFACTS),
         ("claims", CLAIMS),
         ("scales/smoke", SMOKE),
+        ("scales/laptop", {"runs": {"*": {"seeds": 3, "seeds_per_training": 3}}}),
     ):
         (paper / f"{name}.yaml").write_text(as_yaml(content))
     monkeypatch.chdir(tmp_path)
@@ -221,10 +222,13 @@ def make(checkout, draw):
         for name, numbers in top1.items():
             run = paper.run(name)
             digests = train(catalog, run, numbers, commit, code or run.code)
-            values = {str(seed): {"top1": number} for seed, number in enumerate(numbers)}
+            values = {
+                str(seed): {"top1": number} for seed, number in zip(run.seeds, numbers, strict=True)
+            }
             take(catalog, paper.measurement("accuracy", name), values, commit, digests)
         if ratio is not None:
-            take(catalog, paper.measurement("facts", None), {"0": {"ratio": ratio}}, commit, {})
+            facts = paper.measurement("facts", None)
+            take(catalog, facts, {str(facts.seeds[0]): {"ratio": ratio}}, commit, {})
         for artifact in paper.artifacts.values():
             if any(measurement.path.is_file() for measurement in artifact.measurements):
                 draw(catalog, artifact, commit)

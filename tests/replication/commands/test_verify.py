@@ -271,3 +271,41 @@ def test_what_is_published_is_verified_where_nothing_was_trained(publish, verify
     assert done.code == 1
     (fault,) = json.loads(done.out)["altered"]
     assert fault.startswith(str(path))
+
+
+def test_numbers_are_compared_with_those_of_another_scale(publish, make, verify):
+    publish(scale="study")
+    make({"plain": [80.5, 81.5, 82.5], "mixup": [30.0, 31.0, 32.0]})
+    done = verify("laptop", "--against", "study", "--json")
+    assert done.code == 0, done.out
+    record = json.loads(done.out)
+    assert record["numbers"]["within"] == 1 and record["numbers"]["differs"] == 1
+    assert record["allowed_by_chance"] == 1
+    assert [(odd["row"], odd["published"], odd["ours"]) for odd in record["odd"]] == [
+        ("Mixup", 71.0, 31.0)
+    ]
+
+
+def test_more_differences_from_another_scale_than_chance_allows_fail(publish, make, verify):
+    publish(scale="study")
+    make({"plain": [40.0, 41.0, 42.0], "mixup": [30.0, 31.0, 32.0]})
+    assert verify("laptop", "--against", "study").code == 1
+
+
+def test_numbers_of_recipes_that_differ_between_scales_are_not_compared(
+    publish, make, verify, checkout
+):
+    scale = {"extends": "laptop", "recipes": {"mixup": {"schedule": {"epochs": 2}}}}
+    (checkout / "configs" / "papers" / "tiny" / "scales" / "study.yaml").write_text(as_yaml(scale))
+    publish(scale="study")
+    make({"plain": [80.5, 81.5, 82.5], "mixup": [30.0, 31.0, 32.0]})
+    record = json.loads(verify("laptop", "--against", "study", "--json").out)
+    assert record["numbers"]["within"] == 1 and record["numbers"]["differs"] == 0
+
+
+def test_a_scale_that_is_not_published_is_refused_with_those_that_are(publish, make, verify):
+    publish(scale="study")
+    make(NUMBERS)
+    done = verify("laptop", "--against", "gpu")
+    assert done.code == 2
+    assert "results/published/gpu" in done.err and done.err.rstrip().endswith("study")

@@ -56,25 +56,64 @@ def pictures(ax):
     return [np.asarray(image.get_array()) for image in ax.images]
 
 
-def test_figure_1_draws_every_family_at_its_cost():
-    numbers = {
-        "ViT, ViT-H/14": (84.6, 167.8, 569),
-        "ViT, ViT-L/16": (84.2, 61.9, 1421),
-        "D8, ViT-H/14": (82.0, 36.6, 836),
-        "D8, ViT-L/16": (79.5, 13.5, 1877),
-    }
+PRINTED = {
+    "ViT, ViT-H/14": (84.6, 167.8, 569),
+    "ViT, ViT-L/16": (84.2, 61.9, 1421),
+    "D8, ViT-H/14": (82.0, 36.6, 836),
+    "D8, ViT-L/16": (79.5, 13.5, 1877),
+}
+
+
+def cells_of_figure_1(measurement):
+    """Printed numbers, and two points less and half the costs measured."""
     names = ("Top-1 Acc.", "GMACs", "Throughput (im/s)")
-    cells = tidy(numbers, names, lambda row, column: numbers[row][names.index(column)])
-    fig = fig1(cells, [])
-    for ax, cost in zip(fig.axes, (1, 2), strict=True):
+
+    def value(row, column):
+        number = PRINTED[row][names.index(column)]
+        return number - 2 if column == names[0] else number / 2
+
+    cells = tidy(PRINTED, names, value)
+    printed = [
+        PRINTED[row][names.index(column)]
+        for row, column in zip(cells["row"], cells["column"], strict=True)
+    ]
+    accuracies = cells["column"] == names[0]
+    return cells.assign(
+        paper_value=printed,
+        measurement=[measurement(row) for row in cells["row"]],
+        ci_low=cells["measured"].where(accuracies) - 1,
+        ci_high=cells["measured"].where(accuracies) + 1,
+    )
+
+
+def test_figure_1_draws_every_family_at_its_cost_as_printed_and_as_measured():
+    fig = fig1(cells_of_figure_1(lambda row: row), [])
+    panels = [(1, 0, 1), (2, 0, 1), (1, 2, 0.5), (2, 2, 0.5)]  # which cost; less, times
+    for ax, (cost, less, times) in zip(fig.axes, panels, strict=True):
         lines = {line.get_label(): points(line) for line in ax.lines}
         for family in ("ViT", "D8"):
-            own = [numbers[f"{family}, {size}"] for size in ("ViT-H/14", "ViT-L/16")]
-            assert lines[family] == [(cell[cost], cell[0]) for cell in own]
+            own = [PRINTED[f"{family}, {size}"] for size in ("ViT-H/14", "ViT-L/16")]
+            assert lines[family] == [(times * cell[cost], cell[0] - less) for cell in own]
         assert lines["H8"] == []
+    assert [ax.get_title() for ax in fig.axes] == ["as printed", "as printed", "here", "here"]
     assert [text.get_text() for text in fig.legends[0].texts][-2:] == ["ViT-H/14", "ViT-L/16"]
-    ticks = [[tick.get_text() for tick in ax.get_xticklabels()] for ax in fig.axes]
-    assert ticks == [["15", "20", "30", "50", "70", "100", "150"], ["700", "1000", "1500"]]
+    ticks = [[tick.get_text() for tick in ax.get_xticklabels()] for ax in fig.axes[:2]]
+    assert ticks == [
+        ["15", "20", "30", "50", "70", "100", "120", "150"],
+        ["700", "1000", "1200", "1500"],
+    ]
+    bounds = [segment[:, 1] for bars in fig.axes[2].collections for segment in bars.get_segments()]
+    assert np.allclose(
+        sorted(bounds, key=min), [[76.5, 78.5], [79, 81], [81.2, 83.2], [81.6, 83.6]]
+    )
+
+
+def test_figure_1_draws_a_model_that_stands_for_both_sizes_once_and_without_throughput():
+    fig = fig1(cells_of_figure_1(lambda row: row.split(",")[0]), [])
+    assert [ax.get_title() for ax in fig.axes] == ["as printed", "as printed", "here"]
+    lines = {line.get_label(): points(line) for line in fig.axes[2].lines}
+    assert lines["ViT"] == [(83.9, 82.6)]
+    assert lines["D8"] == [(18.3, 80.0)]
 
 
 def test_figure_2_leaves_zeros_white():

@@ -7,7 +7,7 @@ from matplotlib.colors import to_hex, to_rgb
 
 from replication.engine.segmentation.illustrations import UNSEEN
 from vitrail import style
-from vitrail.segmentation.figures import fig5, figA1, figA2
+from vitrail.segmentation.figures import NAMED, fig5, figA1, figA2, palette_of
 
 MODELS = ("SwinV2", "A-SwinV2")
 CLASSES = ["sky", "trees", "roof"]
@@ -63,14 +63,35 @@ def test_the_legend_names_the_classes_that_are_shown():
     assert [text.get_text() for text in legend.texts] == ["sky", "trees"]
 
 
-def test_the_smallest_of_more_classes_than_colours_are_grey():
+def test_a_class_has_the_same_colour_in_all_figures():
+    cells = pd.DataFrame([{"row": "Swin", "column": "Image 3"}])
+
+    def colours(large, small):
+        """The colours of two classes, and the names in the legend."""
+        values = measurement([])["values"]["0"]
+        shown = [[large, large, small]]
+        values |= {f"3/{which}": shown for which in ("truth", "before", "after")}
+        fig = fig5(cells, [{"values": {"0": values}}])
+        (pixels,) = fig.axes[1].images[0].get_array()
+        names = [text.get_text() for text in fig.legends[0].texts]
+        return {large: tuple(pixels[0]), small: tuple(pixels[2])}, names
+
+    (first, in_order), (second, reversed_) = colours(1, 2), colours(2, 1)
+    assert first == second
+    assert in_order == reversed_[::-1] == ["trees", "roof"]
+
+
+@pytest.mark.parametrize("classes", [5, 16, 20, 150])
+def test_no_two_classes_share_a_colour(classes):
+    colours = palette_of(classes)
+    assert len(colours) == len(set(colours)) == classes
+
+
+def test_the_legend_of_many_classes_names_the_largest():
     values = measurement([])["values"]["0"]
-    many = np.repeat(np.arange(20), np.arange(40, 20, -1))  # class 0 is the largest
-    values |= {"classes": [f"class {n}" for n in range(20)]}
+    many = np.repeat(np.arange(30), np.arange(60, 30, -1))  # class 0 is the largest
+    values |= {"classes": [f"class {n}" for n in range(30)]}
     values |= {f"3/{which}": [many.tolist()] for which in ("truth", "before", "after")}
     cells = pd.DataFrame([{"row": "Swin", "column": "Image 3"}])
-    fig = fig5(cells, [{"values": {"0": values}}])
-    shown = fig.axes[1].images[0].get_array()[0]
-    assert len({tuple(colour) for colour in shown[many < 16]}) == 16
-    assert {to_hex(colour) for colour in shown[many >= 16]} == {"#b0b0b0"}
-    assert fig.legends[0].texts[-1].get_text() == "others"
+    (legend,) = fig5(cells, [{"values": {"0": values}}]).legends
+    assert [text.get_text() for text in legend.texts] == [f"class {n}" for n in range(NAMED)]
