@@ -383,8 +383,8 @@ def told_beside(outcome: Outcome, scale: str, other: str) -> str:
     """How many numbers of a scale lie within the intervals that another allows, in a sentence."""
     compared, beyond = outcome.counted(*JUDGED), outcome.counted("differs")
     return (
-        f"{count(compared, 'number')} of scale {scale} have the same recipe at scale {other}, under "
-        f"other seeds: {compared - beyond} lie within the 95 % interval of the difference, "
+        f"{count(compared, 'number')} of scale {scale} have the same recipe at scale {other}, "
+        f"under other seeds: {compared - beyond} lie within the 95 % interval of the difference, "
         f"{beyond} beyond (chance allows {outcome.allowed})."
     )
 

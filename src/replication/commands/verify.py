@@ -45,9 +45,9 @@ def verify(
     Cell by cell and claim by claim. Exits with status 1 when cells are missing, altered, or differ
     by more than their spread over seeds explains, and when a claim that held as published fails.
     With --published nothing needs to be trained here; with --retake measurements are repeated and
-    compared bit by bit, times left out, which finds a value that was written by hand. With --against
-    your numbers are compared with those of another scale under other seeds, such as study's; exits
-    with status 1 when more differ than chance explains.
+    compared bit by bit, times left out, which finds a value that was written by hand. With
+    --against your numbers are compared with those of another scale under other seeds, such as
+    study's; exits with status 1 when more differ than chance explains.
 
     \b
     vitrail verify

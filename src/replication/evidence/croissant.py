@@ -93,7 +93,7 @@ def _file_object(file: RemoteFile) -> dict[str, Any]:
 
 def _splits(info: DatasetInfo) -> dict[str, Any]:
     """How many images each split has, as records."""
-    kinds = {"name": "sc:Text", "images": "sc:Integer"}
+    kinds = {"splits/name": "sc:Text", "splits/images": "sc:Integer"}
     counts: Mapping[str, int] = {"train": info.train_images, "val": info.val_images}
     return {
         "@type": "cr:RecordSet",
@@ -102,12 +102,7 @@ def _splits(info: DatasetInfo) -> dict[str, Any]:
         "description": "the splits, and how many images each has",
         "key": {"@id": "splits/name"},
         "field": [
-            {
-                "@type": "cr:Field",
-                "@id": f"splits/{name}",
-                "name": f"splits/{name}",
-                "dataType": kind,
-            }
+            {"@type": "cr:Field", "@id": name, "name": name, "dataType": kind}
             for name, kind in kinds.items()
         ],
         "data": [

@@ -279,7 +279,8 @@ def test_numbers_are_compared_with_those_of_another_scale(publish, make, verify)
     done = verify("laptop", "--against", "study", "--json")
     assert done.code == 0, done.out
     record = json.loads(done.out)
-    assert record["numbers"]["within"] == 1 and record["numbers"]["differs"] == 1
+    assert record["numbers"]["within"] == 1
+    assert record["numbers"]["differs"] == 1
     assert record["allowed_by_chance"] == 1
     assert [(odd["row"], odd["published"], odd["ours"]) for odd in record["odd"]] == [
         ("Mixup", 71.0, 31.0)
@@ -300,7 +301,8 @@ def test_numbers_of_recipes_that_differ_between_scales_are_not_compared(
     publish(scale="study")
     make({"plain": [80.5, 81.5, 82.5], "mixup": [30.0, 31.0, 32.0]})
     record = json.loads(verify("laptop", "--against", "study", "--json").out)
-    assert record["numbers"]["within"] == 1 and record["numbers"]["differs"] == 0
+    assert record["numbers"]["within"] == 1
+    assert record["numbers"]["differs"] == 0
 
 
 def test_a_scale_that_is_not_published_is_refused_with_those_that_are(publish, make, verify):
@@ -308,4 +310,5 @@ def test_a_scale_that_is_not_published_is_refused_with_those_that_are(publish, m
     make(NUMBERS)
     done = verify("laptop", "--against", "gpu")
     assert done.code == 2
-    assert "results/published/gpu" in done.err and done.err.rstrip().endswith("study")
+    assert "results/published/gpu" in done.err
+    assert done.err.rstrip().endswith("study")
