@@ -159,6 +159,8 @@ def differences_by_image(left, right):
     one, other = left.by_image, right.by_image
     if one is None or other is None or (left.constant and right.constant):
         return None
+    if left.by_seed or right.by_seed:  # images of one draw tell nothing of another's
+        return None
     if right.constant:
         return 100 * (one - other)
     alike = one.shape == other.shape and left.cell["dataset"] == right.cell["dataset"]

@@ -11,13 +11,14 @@ is decided only if its q-value, too, is below 5 %: its p-value, adjusted by Benj
 (1995) over the tested empirical claims of its paper, those on the same numbers counted once.
 
 Where each seed draws images of its own, as it does of most stand-ins, two cells are compared seed
-by seed: Student's interval of the differences covers the draw of weights, order and images. Other
-cells that score the same images under as many seeds are paired: the variance of the difference is
-that over seeds of its mean over images, plus that over images of its mean over seeds, each by the
-number of its means, with the degrees of freedom of Welch and Satterthwaite. The sum counts what is
-particular to one seed and one image twice. Images are taken as independent; where several are
-composed of one scan or photograph the interval is too narrow. Other cells have Welch's interval
-over seeds alone, and a single run without scores has none.
+by seed: Student's interval of the differences covers the draw of weights, order and images. One
+seed has none, since its images tell nothing of those that another would draw. Other cells that
+score the same images under as many seeds are paired: the variance of the difference is that over
+seeds of its mean over images, plus that over images of its mean over seeds, each by the number of
+its means, with the degrees of freedom of Welch and Satterthwaite. The sum counts what is particular
+to one seed and one image twice. Images are taken as independent; where several are composed of one
+scan or photograph the interval is too narrow. Other cells have Welch's interval over seeds alone,
+and a single run without scores has none.
 """
 
 from __future__ import annotations
@@ -519,8 +520,11 @@ def seed_differences(left: Side, right: Side) -> np.ndarray | None:
 
 
 def image_differences(left: Side, right: Side) -> np.ndarray | None:
-    """The differences of scores (seeds, images); None if not both sides score the same images."""
-    if left.scores is None or right.scores is None:
+    """The differences of scores (seeds, images); None if not both sides score the same images.
+
+    None, too, where the seeds draw images of their own (`seed_differences`).
+    """
+    if left.scores is None or right.scores is None or left.by_seed or right.by_seed:
         return None
     same = left.scores.shape == right.scores.shape and left.dataset == right.dataset
     constant = min(left.scores.size, right.scores.size) == 1

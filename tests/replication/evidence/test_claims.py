@@ -349,6 +349,15 @@ def test_where_each_seed_draws_its_images_cells_are_compared_seed_by_seed(table)
     assert f"± {half:.2g} points (95 % over seeds, " in result["detail"]
 
 
+def test_one_seed_that_draws_its_images_decides_nothing(build):
+    tables = paired(build, [[1] * 90 + [0] * 10], [[1] * 20 + [0] * 80])
+    assert judge(tables, kind="empirical")["status"] == "held"
+    result = judge(drawn_by_seed(tables), kind="empirical")
+    assert result["status"] == "undecided"
+    assert "±" not in result["detail"]
+    assert judge(drawn_by_seed(tables), kind="empirical", right=50)["status"] == "undecided"
+
+
 def test_seed_by_seed_a_constant_is_the_same_and_other_numbers_of_seeds_are_not_paired():
     left = Side(91.0, 1.0, 3, by_seed=(90.0, 91.0, 92.0))
     assert half_width(left, Side(90.0, 0.0, 1)) == pytest.approx(
