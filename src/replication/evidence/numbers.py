@@ -112,6 +112,12 @@ class Row:
         """Whether the paper prints anything in the row."""
         return any(entry.printed.value for entry in self.entries)
 
+    @property
+    def left_out(self) -> bool:
+        """Whether the row is ours and none of it was run."""
+        values = {entry.measured.value for entry in self.entries}
+        return not self.prints and NOT_RUN in values and values <= {"", NOT_RUN}
+
 
 @dataclass(frozen=True)
 class Table:
@@ -122,6 +128,11 @@ class Table:
     rows: tuple[Row, ...]
     origin: str
     notes: tuple[str, ...]
+
+    @property
+    def shown_rows(self) -> tuple[Row, ...]:
+        """The rows that are written: all but those of ours that were not run, if others were."""
+        return tuple(row for row in self.rows if not row.left_out) or self.rows
 
     def entry(self, row: str, column: str) -> Entry:
         """The entry of a cell, by the full labels of its row and column."""
@@ -143,12 +154,16 @@ def table_of(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> Table:
             for at in places
         )
         rows.append(Row(row, tuple(entries)))
+    notes = _notes(artifact, cells)
+    absent = [row.label for row in rows if row.left_out]
+    if 0 < len(absent) < len(rows):
+        notes.append(f"Not run at this scale, and not in the paper: {'; '.join(absent)}.")
     return Table(
         artifact=artifact,
         headings=tuple(_heading(column, cells) for column in artifact.columns),
         rows=tuple(rows),
         origin=origin(artifact, cells),
-        notes=tuple(_notes(artifact, cells)),
+        notes=tuple(notes),
     )
 
 

@@ -128,7 +128,7 @@ def as_html(results: Results) -> str:
             (artifact, row, artifact.node.columns[number], entry)
             for paper in papers
             for artifact in paper.artifacts
-            for row in artifact.table.rows
+            for row in artifact.table.shown_rows
             for number, entry in enumerate(row.entries)
             if entry.verdict == "outside"
         ],
@@ -202,7 +202,7 @@ def _numbers_of(papers: Iterable[PaperResults]) -> dict[str, list[list[Any]]]:
     return {
         artifact.node.target: [
             _told(entry, artifact.node, row.label, column)
-            for row in artifact.table.rows
+            for row in artifact.table.shown_rows
             for entry, column in zip(row.entries, artifact.node.columns, strict=True)
             if entry.verdict
         ]

@@ -83,7 +83,7 @@ def markdown(table: Table) -> str:
     for panel in _panels_of(table):
         head = [markdown_escape(artifact.row_header), *(titles[index] for index in panel)]
         lines = []
-        for row in table.rows:
+        for row in table.shown_rows:
             entries = [row.entries[index] for index in panel]
             lines.append([markdown_escape(row.label), *(entry.shown.text for entry in entries)])
             if row.prints:
@@ -133,7 +133,7 @@ def _panels_of(table: Table) -> list[list[int]]:
     """The panels that a table's columns are broken into."""
     widths = []
     for index, heading in enumerate(table.headings):
-        entries = [row.entries[index] for row in table.rows]
+        entries = [row.entries[index] for row in table.shown_rows]
         texts = [number.text for entry in entries for number in (entry.shown, entry.printed)]
         widths.append(3 + max(len(heading) + 2, *map(len, texts)))
     artifact = table.artifact
@@ -152,8 +152,8 @@ def _tabular(table: Table, panel: Sequence[int]) -> str:
         _latex_row(map(_latex_escape, head)),
         r"\midrule",
     ]
-    for row in table.rows:
-        if row is not table.rows[0]:
+    for row in table.shown_rows:
+        if row is not table.shown_rows[0]:
             lines.append(r"\addlinespace[2pt]")
         entries = [row.entries[index] for index in panel]
         numbers = (_latex_number(entry.shown) for entry in entries)

@@ -140,6 +140,26 @@ def test_nothing_measured_still_shows_what_the_paper_prints(build):
     assert "†" not in text
 
 
+def test_a_row_of_ours_that_was_not_run_is_left_out_and_named(build):
+    artifact = build.table(build.cell(printed=93.5), build.cell("Ours"), build.cell("Also ours"))
+    cells = compare(artifact, build.measured({"A/x": 93.0, "Ours/x": None, "Also ours/x": 1.0}))
+    table = table_of(artifact, cells)
+    for text in (markdown(table), latex(table)):
+        rows, _, notes = text.partition("Not run at this scale, and not in the paper: ")
+        assert "Also ours" in rows
+        assert "Ours " not in rows
+        assert notes.startswith("Ours.")
+    assert table.entry("Ours", "x").measured.value == "—"
+    assert list(cells["row"]) == ["A", "Ours", "Also ours"]  # the CSV has all
+
+
+def test_a_table_of_which_nothing_is_printed_or_run_keeps_its_rows(build):
+    artifact = build.table(build.cell("Ours"))
+    text = markdown(table_of(artifact, compare(artifact, {})))
+    assert "| Ours" in text
+    assert "Not run at this scale" not in text
+
+
 @pytest.mark.parametrize(
     ("seeds", "cell", "opening"),
     [
