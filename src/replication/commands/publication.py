@@ -102,8 +102,9 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
     for artifact in catalog.artifacts:
         if artifact not in built:
             say(f"{artifact.target}: not built, so what was published of it stays.")
+    anew = catalog.snakemake("all", retrain="changed")
     for name in older_runs(with_sources(run for artifact in built for run in artifact.runs)):
-        say(f"{name} was trained by older code (--config retrain=changed trains it anew).")
+        say(f"{name} was trained by older code ({anew} trains it anew).")
     for name in gone:
         say(f"Deleted {folder / name}.")
     for path in quoting:

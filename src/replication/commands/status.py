@@ -72,7 +72,10 @@ def status(
     if page.is_file():
         say(f"Tables and figures: {catalog.results}/<paper>/; all on one page: {page}")
     elif any(entry["state"] != "missing" for entry in found.values()):
-        say(f"Tables and figures: {catalog.results}/<paper>/; snakemake all adds report.html")
+        say(
+            f"Tables and figures: {catalog.results}/<paper>/; "
+            f"{catalog.snakemake('all')} adds report.html"
+        )
     else:
         say(f"No results yet: {catalog.snakemake('all')}")
     _say_older(catalog)
@@ -121,7 +124,7 @@ def _say_older(catalog: Catalog) -> None:
     if older := older_runs(catalog.runs.values()):
         say(
             f"{count(len(older), 'run')} trained by older code (measured as they are; "
-            "--config retrain=changed trains them anew):"
+            f"{catalog.snakemake('all', retrain='changed')} trains them anew):"
         )
     say(*(f"  {name}" for name in older))
 

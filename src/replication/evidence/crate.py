@@ -37,10 +37,7 @@ def crate_of(
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != NAME
     }
-    rendered = [
-        record for _, record in sorted(records.items()) if isinstance(record.node, RenderingNode)
-    ]
-    actions = [*_actions(rendered, files)]
+    actions = [*_actions([record for _, record in sorted(records.items())], files)]
     papers = [*papers]
     root = {
         "@id": "./",
@@ -102,15 +99,17 @@ def write_crate(
     (folder / NAME).write_text(text + "\n", encoding="utf-8")
 
 
-def _actions(rendered: Iterable[Record], files: Mapping[str, Path]) -> Iterator[dict[str, Any]]:
+def _actions(records: Iterable[Record], files: Mapping[str, Path]) -> Iterator[dict[str, Any]]:
     """The run that made each table and figure."""
-    for record in rendered:
+    for record in records:
         node = record.node
+        if not isinstance(node, RenderingNode):
+            continue
         results = [f"{node.paper}/{name}" for name in record.outcome["outputs"]]
         yield {
-            "@id": f"#{node.paper}_{node.name}",
+            "@id": f"#{node.target}",
             "@type": "CreateAction",
-            "name": f"snakemake {node.paper}_{node.name} --config scale={node.scale}",
+            "name": node.command,
             "description": f"rendered by the code of commit {node.commit}",
             "instrument": _to("#vitrail"),
             "object": [_to(f"{node.paper}/nodes.jsonl")],

@@ -416,7 +416,7 @@ class Catalog:
                 return self.training_node(run, seeds)
         raise VitrailError(
             f"{output} belongs to no recipe and no artifact at scale '{self.scale.name}'; "
-            "ask for a target (snakemake --list-target-rules)"
+            f"ask for a target ({self.snakemake('--list-target-rules')})"
         )
 
     @functools.cached_property
@@ -667,12 +667,12 @@ class Catalog:
         for name in sorted(names):
             find_weights(self.weights_of(name).stem, registry)
 
-    def snakemake(self, target: str, *options: str) -> str:
-        """Write the command that makes a target with the settings of this catalogue."""
+    def snakemake(self, target: str, *options: str, **changes: str) -> str:
+        """Write the command that makes a target with these settings, of which some are changed."""
         written = load_settings(self.root)
         settings = [
             f"{name}={value}"
-            for name, value in self.settings.model_dump().items()
+            for name, value in (self.settings.model_dump() | changes).items()
             if name == "scale" or value != getattr(written, name)
         ]
         return shlex.join(["snakemake", target, *options, "--config", *settings])

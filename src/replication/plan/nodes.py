@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from replication.plan.claims import Claim
 from replication.plan.datasets import DatasetInfo
@@ -142,6 +142,12 @@ class Node(Strict, ABC):
         return self.path
 
 
+def require_counted(dataset: DatasetInfo | None, data: tuple[dict[str, Any], ...]) -> None:
+    """Raise a ValueError if the last of `data`, which identify a node, is not of its `dataset`."""
+    if dataset and data and json.dumps(data[-1]) != json.dumps(dataset.decisive):
+        raise ValueError("dataset and data differ, so one of them was changed by hand")
+
+
 class TrainingNode(SeedFolders, Node):
     """Some seeds of one recipe, trained in turn.
 
@@ -166,6 +172,11 @@ class TrainingNode(SeedFolders, Node):
     retrain: bool = False
     validate_every: PositiveInt | None = None
     tensorboard: bool = False
+
+    @model_validator(mode="after")
+    def _counts_the_dataset_that_it_reads(self) -> TrainingNode:
+        require_counted(self.dataset, self.data)
+        return self
 
     @property
     def folder(self) -> Path:
@@ -204,6 +215,11 @@ class MeasurementNode(Node):
     dataset: DatasetInfo | None = None
     data: tuple[dict[str, Any], ...] = ()
     run: TrainedRun | None = None
+
+    @model_validator(mode="after")
+    def _counts_the_dataset_that_it_reads(self) -> MeasurementNode:
+        require_counted(self.dataset, self.data)
+        return self
 
     @property
     def reads(self) -> tuple[DatasetInfo, ...]:

@@ -33,7 +33,10 @@ def test_claims_that_held_and_are_contrary_are_named(vitrail, write_results):
 
 def test_the_place_of_the_report_is_told_once_it_is_there(vitrail, write_results, catalog):
     write_results({PLAIN: {}})
-    assert "snakemake all adds report.html" in vitrail("status", "--scale", "smoke").out
+    assert (
+        "snakemake all --config scale=smoke adds report.html"
+        in vitrail("status", "--scale", "smoke").out
+    )
     catalog().reports[1].write_text("# Results\n")
     assert "results/smoke/report.html" in vitrail("status", "--scale", "smoke").out
 

@@ -97,6 +97,18 @@ def test_a_field_that_decides_the_result_and_was_edited_is_refused(nodes, kind, 
     assert "changed by hand" in str(refused.value)
 
 
+@pytest.mark.parametrize("kind", ["training", "measurement"])
+def test_a_dataset_that_was_edited_beside_what_counts_of_it_is_refused(nodes, kind):
+    """The entry is read by the work, and what counts of it enters the identity."""
+    node = nodes[kind]
+    node.path.parent.mkdir(parents=True)
+    node.path.write_text(json.dumps(edited(node, "dataset", "mean", value=[5.0, 5.0, 5.0])))
+    with pytest.raises(VitrailError) as refused:
+        read_node(node.path)
+    assert str(node.path) in str(refused.value)
+    assert "changed by hand" in str(refused.value)
+
+
 @pytest.mark.parametrize(("kind", "place", "value"), DECISIVE)
 def test_a_field_that_decides_the_result_changes_the_identity(nodes, kind, place, value):
     content = edited(nodes[kind], *place, value=value)
