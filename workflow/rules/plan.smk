@@ -61,5 +61,5 @@ for name in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets:
     if not is_target_name(name) and not CATALOG.makes(Path(name)):
         stop(
             f"'{name}' is no file that scale '{CATALOG.scale.name}' makes; name a target "
-            "(snakemake --list-target-rules) or one of its files (vitrail show TARGET)"
+            f"({CATALOG.snakemake('--list-target-rules')}) or one of its files"
         )

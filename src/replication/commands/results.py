@@ -30,11 +30,9 @@ LOGS = "training_logs.csv"  # the file of a paper's published training logs
 
 def ledger_of(catalog: Catalog) -> Ledger:
     """The records of a scale beside its plan."""
-    trainings = {record for run in catalog.runs.values() for record in run.records}
-    known = {*trainings, *catalog.measurements, *catalog.renderings}
 
     def planned(output: Path) -> AnyNode | None:
-        return catalog.node(output) if output in known else None
+        return catalog.node(output) if output in catalog.records else None
 
     return Ledger(planned)
 

@@ -398,6 +398,17 @@ class Catalog:
         """The measurements behind all artifacts of this scale, by path."""
         return {m.path: m for artifact in self.artifacts for m in artifact.measurements}
 
+    @functools.cached_property
+    def trainings(self) -> dict[Path, tuple[Run, tuple[int, ...]]]:
+        """The trainings behind all artifacts of this scale, by record: a run, and its seeds."""
+        runs = self.runs.values()
+        return {run.record(seeds): (run, seeds) for run in runs for seeds in run.trainings}
+
+    @functools.cached_property
+    def records(self) -> frozenset[Path]:
+        """The records of all trainings, measurements and renderings of this scale."""
+        return frozenset((*self.trainings, *self.measurements, *self.renderings))
+
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def node(self, output: Path) -> AnyNode:
         """The node whose record is `output`.
@@ -410,10 +421,8 @@ class Catalog:
             return self.rendering_node(self.renderings[output])
         if output == self.report:
             return self.report_node
-        run = self.runs.get(output.parent)
-        for seeds in run.trainings if run else ():
-            if run and run.record(seeds) == output:
-                return self.training_node(run, seeds)
+        if output in self.trainings:
+            return self.training_node(*self.trainings[output])
         raise VitrailError(
             f"{output} belongs to no recipe and no artifact at scale '{self.scale.name}'; "
             f"ask for a target ({self.snakemake('--list-target-rules')})"
@@ -555,7 +564,7 @@ class Catalog:
             findings=_text_of(self.root / "FINDINGS.md"),
             papers=tuple(_reported(paper) for paper in self.papers.values()),
             renderings=tuple(self.renderings),
-            trainings=tuple(record for run in self.runs.values() for record in run.records),
+            trainings=tuple(self.trainings),
         )
 
     @functools.cached_property
@@ -589,12 +598,11 @@ class Catalog:
     def makes(self, file: Path) -> bool:
         """Tell whether some rule makes a file at this scale."""
         rendered = (path for artifact in self.artifacts for path in self.files(artifact))
-        receipts = (receipt for run in self.runs.values() for receipt in run.records)
         fetched = map(self.receipt_of, self.datasets)
         published = filter(None, (run.recipe.model.published for run in self.runs.values()))
         weights = map(self.weights_of, published)
-        known = (*self.measurements, *self.reports, *rendered, *receipts, *fetched, *weights)
-        return file in known
+        files = (self.report, *self.reports, *rendered, *fetched, *weights)
+        return file in self.records or file in files
 
     def receipt_of(self, dataset: str) -> Path:
         """The file that says that a dataset is there and sound."""

@@ -71,6 +71,20 @@ def test_every_artifact_of_every_paper_resolves(root, scale):
     assert len(catalog.measurements) == len({m.path for m in catalog.measurements.values()})
 
 
+def test_what_a_target_is_made_of_is_made_by_rules_and_has_a_node(small_checkout):
+    """Also a table's own record, by which one may ask for it."""
+    catalog = load_catalog(small_checkout, scale="smoke")
+    artifact = catalog.artifact("template", "table1")
+    asked = [catalog.rendering(artifact), catalog.report]
+    while asked:
+        path = asked.pop()
+        assert catalog.makes(path), path
+        if path in catalog.records:
+            asked += catalog.node(path).inputs
+    assert set(catalog.trainings) | set(catalog.measurements) < catalog.records
+    assert not catalog.makes(catalog.results / "template" / "table9.json")
+
+
 def test_two_artifacts_that_need_one_run_share_it(small_checkout):
     table = template(small_checkout).artifacts["table1"]
     assert len(table.measurements) == 4
