@@ -31,18 +31,17 @@ from scipy.stats import binom
 
 from replication.commands.results import (
     RECORDS,
-    altered_files,
     altered_publications,
     claims_of,
     ledger_of,
     published_folder,
     read_published,
+    rendering_fault,
 )
 from replication.commands.state import is_rendered
 from replication.evidence.claims import Side
 from replication.evidence.comparison import CONFIDENCE, difference_of_means, rounding_of
 from replication.evidence.report import cells_of
-from replication.ledger import Fault
 from replication.plan.catalog import Catalog
 from replication.plan.nodes import RenderingNode, ShownCell
 from replication.plan.parts import Artifact
@@ -238,9 +237,7 @@ def altered_here(catalog: Catalog) -> Iterator[str]:
         if not is_rendered(artifact, catalog):
             continue
         node = catalog.rendering_node(artifact)
-        fault = ledger.fault(node.output)
-        if fault is None and (altered := altered_files(node)):
-            fault = Fault(f"{altered[0]} is not what its measurements give", node.output)
+        fault = rendering_fault(node, ledger)
         if fault and fault.what not in told:
             told.add(fault.what)
             yield fault.remedy(node.target, catalog.snakemake)

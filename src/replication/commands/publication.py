@@ -22,13 +22,13 @@ from replication.commands.logs import DIGITS, logs_of
 from replication.commands.results import (
     LOGS,
     RECORDS,
-    altered_files,
     altered_publications,
     as_lines,
     ledger_of,
     older_runs,
     published_folder,
     read_published,
+    rendering_fault,
 )
 from replication.commands.state import is_rendered
 from replication.evidence.comparison import read_cells
@@ -147,10 +147,7 @@ def require_chain(node: RenderingNode, ledger: Ledger, catalog: Catalog) -> dict
         VitrailError: one of them is not what it rests on, or was not made at clean commits.
     """
     require_record(node.output)
-    if fault := ledger.fault(node.output):
-        raise VitrailError(fault.remedy(node.target, catalog.snakemake))
-    if altered := altered_files(node):
-        fault = Fault(f"{altered[0]} is not what its measurements give", node.output)
+    if fault := rendering_fault(node, ledger):
         raise VitrailError(fault.remedy(node.target, catalog.snakemake))
     records = ledger.behind(node.output)
     for path, record in records.items():

@@ -18,7 +18,7 @@ from replication.evidence.comparison import as_measured
 from replication.evidence.croissant import croissants_of
 from replication.evidence.report import cells_of, started_of
 from replication.evidence.tables import read_measured, render
-from replication.ledger import Ledger, Record, parse_record, read_record
+from replication.ledger import Fault, Ledger, Record, parse_record, read_record
 from replication.plan.catalog import Catalog, Paper
 from replication.plan.nodes import AnyNode, RenderingNode
 from replication.plan.parts import Run
@@ -82,6 +82,14 @@ def altered_files(node: RenderingNode) -> list[Path]:
         again = render(node, Path(temporary), read_measured(node))
         pairs = zip(node.files, again, strict=True)
         return [file for file, fresh in pairs if file.read_bytes() != fresh.read_bytes()]
+
+
+def rendering_fault(node: RenderingNode, ledger: Ledger) -> Fault | None:
+    """What is wrong with a rendering: with a record that it rests on, or else with its files."""
+    fault = ledger.fault(node.output)
+    if fault is None and (altered := altered_files(node)):
+        fault = Fault(f"{altered[0]} is not what its measurements give", node.output)
+    return fault
 
 
 def older_runs(runs: Iterable[Run]) -> list[str]:
