@@ -262,7 +262,7 @@ def test_arbitrary_patches_are_all_that_their_ablation_changes(full, laptop, fam
 def test_stand_ins_of_both_sizes_share_a_run(laptop):
     for family in FAMILIES:
         assert laptop.run(f"{family}-h") is laptop.run(f"{family}-l")
-        assert len(laptop.run(f"{family}-l").seeds) == 2
+        assert len(laptop.run(f"{family}-l").seeds) == 1
     assert laptop.run("h8-b") is laptop.run("h8-l")
     for family in ("i8", "h8"):
         for k, same in ((4, 8), (16, 20)):
