@@ -205,7 +205,7 @@ def tuned(tmp_path_factory, add_paper):
     (folder / "claims.yaml").unlink()
     laptop = folder / "scales" / "laptop.yaml"
     seeds = {"runs": {"*": {"seeds": 3, "seeds_per_training": 3}}}
-    laptop.write_text(as_yaml(read_yaml(laptop) | seeds))
+    laptop.write_text(as_yaml(seeds))
     checkout.planned_first = checkout.planned("template_table1", *AT_LAPTOP)
     done = checkout.snakemake("template_table1", *AT_LAPTOP)
     assert done.returncode == 0, done.stderr
