@@ -67,6 +67,13 @@ def status(
         for target, entry in found.items()
     ]
     table(["artifact", "state", *VERDICTS.values()], rows, right=VERDICTS.values())
+    claims = claims_of(catalog, catalog.results)
+    judged = claims[claims["status"] != "not run"].to_dict("records")
+    if judged:
+        say("Claims whose numbers were measured:")
+    for claim in judged:
+        reason = "" if claim["status"] == "held" else f" {claim['detail']}"
+        say(f"  {claim['status']:<9} {claim['id']}: {claim['statement']}{reason}")
     say(f"Runs at scale {name}: {_listed(states)} (in {catalog.runs_root}/)")
     page = catalog.reports[1]
     if page.is_file():
@@ -79,15 +86,11 @@ def status(
     else:
         say(f"No results yet: {catalog.snakemake('all')}")
     _say_older(catalog)
-    claims = claims_of(catalog, catalog.results)
     if not claims.empty:
         counts = told_evidence(count_evidence(claims))
         say(f"Claims, those on the same numbers counted once: {counts}")
     for other, outcome in _beside(catalog).items():
         say(told_beside(outcome, name, other))
-    for claim in claims[claims["status"] != "not run"].to_dict("records"):
-        reason = "" if claim["status"] == "held" else f" {claim['detail']}"
-        say(f"  {claim['status']:<9} {claim['id']}: {claim['statement']}{reason}")
 
 
 def _beside(catalog: Catalog) -> dict[str, Outcome]:
