@@ -29,6 +29,7 @@ from typing import cast
 
 import replication
 import vitrail
+from vitrail.files import folder_of_sockets
 
 ADDRESS = "VITRAIL_FORK_SERVER"  # in a command's environment: the server's socket
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -67,23 +68,15 @@ def start() -> subprocess.Popen[bytes] | None:
 
 
 def _listener() -> socket.socket:
-    """Bind a socket in a new folder of this user's: in TMPDIR, or in /tmp if its path is too long.
+    """Bind a socket in a new folder of this user's.
 
     Raises:
-        OSError: there are no such sockets, or their paths are too long.
+        OSError: there are no such sockets.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    for place in (tempfile.gettempdir(), "/tmp"):
-        folder = Path(tempfile.mkdtemp(prefix="vitrail-", dir=place))
-        try:
-            listener.bind(str(folder / "socket"))
-        except OSError as error:  # more than about 100 characters
-            folder.rmdir()
-            refused = error
-        else:
-            return listener
-    listener.close()
-    raise refused
+    folder = tempfile.mkdtemp(prefix="vitrail-", dir=folder_of_sockets())
+    listener.bind(os.path.join(folder, "socket"))
+    return listener
 
 
 def hand_over() -> None:

@@ -33,7 +33,9 @@ def run() -> None:
         ModuleNotFoundError: typer, or a package that the command needs, is not installed.
     """
     from vitrail.commands.app import app
+    from vitrail.files import shorten_socket_paths
 
+    shorten_socket_paths()
     for package in PACKAGES:
         for name in import_module(f"{package}.commands").MODULES:
             import_module(f"{package}.commands.{name}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import multiprocessing.util
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -117,3 +119,29 @@ def _let_go() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go)
+
+
+def folder_of_sockets() -> str:
+    """Return TMPDIR, or /tmp if TMPDIR is longer than 60 characters.
+
+    The path of a Unix socket has at most 104 characters on macOS and 108 on Linux, and up to 32 of
+    them follow this folder.
+    """
+    folder = tempfile.gettempdir()
+    return folder if len(os.fsencode(folder)) <= 60 else "/tmp"
+
+
+def shorten_socket_paths() -> None:
+    """Have `multiprocessing` use `folder_of_sockets`, in this process and its children.
+
+    Its fork server and loaders of data with several workers have sockets there, and would stop
+    below a long TMPDIR with "AF_UNIX path too long". Other temporary files stay in TMPDIR.
+    """
+    before = tempfile.gettempdir()
+    if folder_of_sockets() == before:
+        return
+    try:
+        tempfile.tempdir = folder_of_sockets()
+        multiprocessing.util.get_temp_dir()  # made once, and kept
+    finally:
+        tempfile.tempdir = before

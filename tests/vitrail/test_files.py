@@ -1,6 +1,9 @@
 """Files are whole or not there."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +40,31 @@ def test_a_folder_that_is_a_file_is_told_in_one_sentence(tmp_path):
     (tmp_path / "results").write_text("")
     with pytest.raises(VitrailError, match="choose another folder"):
         write_atomically(tmp_path / "results" / "table.csv", "new")
+
+
+START_A_FORK_SERVER = """
+import multiprocessing, tempfile
+from vitrail.files import shorten_socket_paths
+{shorten}
+if __name__ == "__main__":
+    child = multiprocessing.get_context("forkserver").Process(target=print)
+    child.start()
+    child.join()
+    print(child.exitcode, tempfile.gettempdir())
+"""
+
+
+@pytest.mark.parametrize("shorten", ["", "shorten_socket_paths()"])
+def test_multiprocessing_starts_below_a_tmpdir_of_143_characters(tmp_path, shorten):
+    folder = Path(str(tmp_path) + "/" + "a" * (142 - len(str(tmp_path))))
+    folder.mkdir()
+    assert len(str(folder)) == 143
+    script = tmp_path / "script.py"
+    script.write_text(START_A_FORK_SERVER.format(shorten=shorten))
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    ended = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True)
+    if shorten:
+        assert ended.stdout.split() == ["0", str(folder)], ended.stderr
+        assert not list(folder.iterdir())
+    else:
+        assert "AF_UNIX path too long" in ended.stderr
