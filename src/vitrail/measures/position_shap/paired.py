@@ -101,13 +101,13 @@ def paired(
         images, labels = collate(samples, fold.samples)
         others, _ = collate(samples, fold.background)
         both = logits_of(model, images, None, device)
+        classes = explained_classes(both, labels)
         draws = (draw.expand(len(images), -1) for draw in fold.permutations)
         image = torch.stack([logits_of(model, images, draw, device) for draw in draws]).mean(dim=0)
-        of_others = [logits_of(model, others, draw, device) for draw in (None, fold.permutations)]
-        position, none = (logits.mean(dim=0).expand_as(both) for logits in of_others)
-        classes = explained_classes(both, labels)
-        coalitions = [own(logits, classes) for logits in (both, image, position, none)]
-        parts.append(torch.stack([*shapley(*coalitions), both.argmax(dim=1) == classes]))
+        position = logits_of(model, others, None, device).mean(dim=0).expand_as(both)
+        none = logits_of(model, others, fold.permutations, device).mean(dim=0).expand_as(both)
+        values = [own(logits, classes) for logits in (both, image, position, none)]
+        parts.append(torch.stack([*shapley(*values), both.argmax(dim=1) == classes]))
         passes += len(images) * (1 + len(others)) + 2 * len(others)
     seconds = time.perf_counter() - begin
     phi_position, phi_image, correct = torch.cat(parts, dim=1)[:, explained.argsort()]  # (3, n)
