@@ -32,10 +32,10 @@ The group multiplies the planes by `isotypic` and permutes the tokens (octic, Eq
   attention (`SteerableAttention`).
 
 Here nothing is done for speed. `fast` computes the same function faster, and models run it; tests
-compare the two. `quarters` has what comes
-before the blocks (Sec. 3.3.1), `invariants` what comes after them (App. D). `Steerable*` are what
-an octic layer has in common with a flip-equivariant one (`flip`), on features ``(planes, B, N,
-c)``. Initial values and names of parameters are those of timm's ViT, where it has them.
+compare the two. `quarters` has what comes before the blocks (Sec. 3.3.1, Eq. 10), `invariants` what
+comes after them (App. D, Eq. 12-17). `Steerable*` are what an octic layer has in common with a
+flip-equivariant one (`flip`), on features ``(planes, B, N, c)``. Initial values and names of
+parameters are those of timm's ViT, where it has them.
 """
 
 from __future__ import annotations
@@ -189,16 +189,16 @@ class OcticLayerScale(nn.Module):
 
 
 class OcticGELU(nn.Module):
-    """The exact GELU of ``(8, ...)`` in the regular representation.
+    """The exact GELU of ``(8, B, N, c)``, or any ``(8, ...)``, in the regular representation.
 
     Source: octic, Sec. 3.3.3, App. A.1.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform to the regular representation, activate and transform back."""
-        # Two of y's planes at a time: on a CPU, allocating all eight at once is slow.
+        # To y by Eq. 11, two planes at a time: on a CPU, allocating all eight at once is slow.
         y = [functional.gelu(on_planes(rows, x)) for rows in INVERSE_FOURIER.to(x).split(2)]
-        return on_planes(FOURIER, torch.cat(y))
+        return on_planes(FOURIER, torch.cat(y))  # and back, by the transpose
 
     def operations(self, x: Tensor) -> int:
         """Count GELU as 8, and of either fast transform 24 additions and 8 products of 8 planes."""

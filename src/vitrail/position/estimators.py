@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from vitrail.errors import VitrailError
+from vitrail.images.loading import eval_loader
 from vitrail.measures.permutable import Permutable
 from vitrail.measures.position_shap.shapley import (
     explained_classes,
@@ -59,7 +60,7 @@ def bias_of_few(
         )
     cleans, labelled, images_of = [], [], []
     total = torch.zeros((), dtype=torch.float64)  # (reference, classes), over samples
-    loader = DataLoader(samples, batch_size, num_workers=workers, generator=torch.Generator())
+    loader = eval_loader(samples, batch_size, workers)
     indices = torch.arange(count).split(batch_size)
     for part, (images, labels) in zip(indices, loader, strict=True):
         clean = logits_of(model, images, None, device)

@@ -273,7 +273,7 @@ class PositionViT(Intermediates):
     def _outputs(self, images: Tensor, permutation: Tensor | None = None) -> Iterator[Tensor]:
         """Yield the tokens ``(B, T, D)`` that each layer makes."""
         _check(images, permutation, self.img_size, self.positions)
-        x = self.patch_embed(images).flatten(2).mT
+        x = self.patch_embed(images).flatten(2).mT  # Linear(Patchify(X)) of Eq. 1-2
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
         x = self.pos_drop(_embedded(x, self.pos_embed, permutation))

@@ -1,9 +1,11 @@
 """How a model chooses its grids (shift, Sec. 4): a module that the model holds.
 
-A tokeniser is a strided convolution; circular, it has stride^2 grids to choose from. The paper
-scores each by the energy of its tokens, F = sum of ||X E + b||^2. Patch merging is a strided
-convolution too (Claim 3). The paper computes it densely, at every token, and samples the output's
-strongest polyphase component (APS).
+A tokeniser is a strided convolution (Eq. 5-6: `circular_conv`); circular, it has L = stride^2 grids
+m to choose from, and a shift of the image only exchanges and rolls them (Lemma 1, Eq. 15:
+`polyphase.grids`). The paper scores each by the energy of its tokens, F = sum of ||X E + b||^2
+(Eq. 14). Patch merging (Eq. 10: `merged_patches`) is a strided convolution too (Claim 3). The paper
+computes it densely, at every token, and samples the output's strongest polyphase component (APS,
+Eq. 21-23).
 
 - `PaperGrid`, ``selection="paper"``, does so for every strided operation.
 - `FastGrid`, ``"fast"``, scores a tokeniser by F = sum of <a, token>^2 for one direction a. Any
@@ -91,7 +93,7 @@ class FirstGrid(nn.Module):
         Returns:
             ``(B, H / 2, W / 2, D)`` and the phase ``(B, 2)`` of the grid.
         """
-        return project(merged_patches(x)), first_phase(x)
+        return project(merged_patches(x)), first_phase(x)  # PMerge (Eq. 10)
 
 
 class PaperGrid(FirstGrid):
@@ -109,9 +111,9 @@ class PaperGrid(FirstGrid):
         if not correlation_is_cheaper(x, conv):
             return strongest_tokens(circular_conv(x, conv, stride=1).permute(0, 2, 3, 1), conv)
         with torch.no_grad(), full_precision(x):
-            scores = correlation_energies(x, conv)
-            phase = strongest_grid(projection_energies(x, conv), scores)
-        return circular_conv(roll_image(x, phase), conv).permute(0, 2, 3, 1), phase
+            scores = correlation_energies(x, conv)  # F(X^(m) E) of every m
+            phase = strongest_grid(projection_energies(x, conv), scores)  # m* (Eq. 14)
+        return circular_conv(roll_image(x, phase), conv).permute(0, 2, 3, 1), phase  # Eq. 13
 
     @torch.no_grad()
     def margin(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, bool]:
@@ -127,7 +129,7 @@ class PaperGrid(FirstGrid):
 
     def windows(self, x: Tensor, window: Size, merged: bool, anchored: bool) -> Tensor:
         """Choose where attention windows begin: see `FirstGrid`."""
-        (offset,) = self.choose(x, [window], anchored)
+        (offset,) = self.choose(x, [window], anchored)  # m* (Eq. 20)
         return cast(Tensor, offset)
 
     def stage(self, x: Tensor, period: int, anchored: bool) -> Tensor | None:
@@ -136,9 +138,9 @@ class PaperGrid(FirstGrid):
 
     def merge(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
         """Merge the grid whose output has the most energy: see `FirstGrid`."""
-        dense = project(overlapping_patches(x))
+        dense = project(overlapping_patches(x))  # y_k of all tokens (Eq. 22)
         phase = strongest_phase(dense, MERGED)
-        return sample(dense, phase, MERGED), phase
+        return sample(dense, phase, MERGED), phase  # APS (Eq. 23); at phase 0 it is Eq. 21
 
 
 class FastGrid(FirstGrid):

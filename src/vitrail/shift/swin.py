@@ -7,10 +7,11 @@ compute the equations:
 - `_lay_windows`, A-WSA (Eq. 19): the energies of Eq. 17-18 and the arg max of Eq. 20 in `windows`.
 - `_merge`, A-PMerge (Eq. 21-23): `PaperGrid.merge` in `grids`.
 
-Each rolls the tokens to where the chosen grid begins. Then timm's blocks follow, on a circle
-(`circular_blocks`). Eq. 19 chooses in every attention layer; here a stage chooses once, before its
-first block, and all its blocks use that choice (Sec. A2.2). Each window holds the same tokens in
-the same order, so timm's relative bias (Eq. 11-12) stays, and Eq. 24 is not needed.
+Each rolls the tokens (S of Eq. 1: `polyphase.roll`) to where the chosen grid begins. timm's blocks
+follow, on a circle (Eq. 7-9: `circular_blocks`), and its mean over tokens (Eq. 4) ends in equal
+logits (Eq. 3). Eq. 19 chooses in every attention layer; here a stage chooses once, before its first
+block, and all its blocks use that choice (Sec. A2.2). Each window holds the same tokens in the same
+order, so timm's relative bias (Eq. 11-12) stays, and Eq. 24 (in `adaptive_mvitv2`) is not needed.
 
     model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="fast")
 

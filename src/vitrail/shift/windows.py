@@ -51,7 +51,7 @@ def window_energies(tokens: Tensor, window: Size) -> Tensor:
 def _window_means(units: Tensor, window: Size, dtype: torch.dtype) -> Tensor:
     rows, columns = window
     sums = _running_sum(_running_sum(units, columns).mT, rows).mT
-    return sums.to(dtype) / (FIXED_POINT * rows * columns)
+    return sums.to(dtype) / (FIXED_POINT * rows * columns)  # Eq. 18 of all m and k
 
 
 def _running_sum(x: Tensor, length: int) -> Tensor:
@@ -86,7 +86,7 @@ def window_offsets(tokens: Tensor, windows: Sequence[Size], anchored: bool = Fal
         scores = settle(*_scores(norms, units, places, window))
         if anchored:
             scores = _anchors(scores, places)
-        offsets.append(strongest(scores))
+        offsets.append(strongest(scores))  # m* (Eq. 20)
     return offsets
 
 
@@ -104,7 +104,7 @@ def _scores(norms: Tensor, units: Tensor, places: Tensor, window: Size) -> tuple
     """
     means = _window_means(units, window, norms.dtype)
     ties = grids(places, window).amax(dim=(3, 4)) - places.mean(dim=(1, 2))[:, None, None]
-    return polyphase_energies(means.square(), window), ties
+    return polyphase_energies(means.square(), window), ties  # G(v^(m)) of all m
 
 
 def _anchors(scores: Tensor, places: Tensor) -> Tensor:

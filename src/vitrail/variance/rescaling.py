@@ -1,11 +1,20 @@
 """The paper's method: at a larger test image, add UP(P) / sqrt(k) instead of UP(P).
 
-A Vision Transformer's table of position embeddings P fits one image size; for another it is
-interpolated, UP(P). If P were white noise, that would leave k Var[P] of its variance
-(`vitrail.variance.upsampling`), and the paper divides it by the sqrt(k) of its Table 2, of whatever
-size the image is: ``iid``, for independent, identically distributed noise. The other calibrations
-are ours. ``exact`` has the k of the resize at hand, antialiased or not. Learned
-tables are smooth and lose much less; ``empirical`` divides by what this very table lost.
+Source: variance, Sec. "Variance Shift Due to Upsampling".
+
+Images are interpolated in training and in the test, which leaves k Var[I] of their variance in both
+(Eq. 1, Eq. 3). A Vision Transformer's table of position embeddings P fits the size of training
+(Eq. 2). For a larger image it is interpolated, UP(P), which would leave k Var[P] if P were white
+noise (Eq. 4; k by Theorem 1: `vitrail.variance.upsampling`). So the ratio of the two variances is
+k Var[I] / Var[P] in training (Eq. 5), but Var[I] / Var[P] in the test (Eq. 6). UP(P) / sqrt(k)
+restores it (`rescaled_table`). `vitrail.variance.measures.embedding_variance` measures all of them.
+
+The paper takes the sqrt(k) of its Table 2, of whatever size the image is: ``iid``, for independent,
+identically distributed noise. The other calibrations are ours. ``exact`` has the k of the resize at
+hand, antialiased or not. Learned tables are smooth and lose much less; ``empirical`` divides by
+what this very table lost.
+
+Propositions 1 to 3 are about augmentations: `vitrail.variance.augmentation_measures`.
 
     model = timm.create_model("vit_base_patch16_224", pretrained=True)
     larger = rescale_pos_embed(model, 448, antialias=False, calibration="iid")
@@ -69,7 +78,7 @@ def rescaled_table(
     always: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """Interpolate a table of position embeddings and calibrate its variance.
+    """Interpolate a table of position embeddings and calibrate its variance: UP(P) / sqrt(k).
 
     Args:
         pos_embed: ``(1, prefix + old rows * old columns, C)``.
@@ -95,7 +104,7 @@ def rescaled_table(
     resized = grid
     if old != new:
         planes = grid.reshape(1, *old, -1).permute(0, 3, 1, 2)  # (1, h*w, C) -> (1, C, h, w)
-        resized = upsample(planes, new, mode, antialias).flatten(2).transpose(1, 2)
+        resized = upsample(planes, new, mode, antialias).flatten(2).transpose(1, 2)  # UP(P)
     require_known("calibration", calibration, get_args(Calibration))
     factor: float | Tensor = 1.0
     if scale is not None:
@@ -106,6 +115,7 @@ def rescaled_table(
         factor = float(variance_ratio(old, new, mode, antialias) ** -0.5)
     elif calibration == "empirical":
         factor = empirical_scale(grid, resized)
+    # UP(P) / sqrt(k), the factor of ``iid`` being 1 / sqrt(k)
     return torch.cat([pos_embed[:, :prefix], (factor * resized).to(pos_embed.dtype)], dim=1)
 
 

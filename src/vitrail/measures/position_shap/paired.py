@@ -35,8 +35,8 @@ class Fold:
     """Samples that `paired` explains with one background."""
 
     samples: Tensor  # (n,), indices in the dataset
-    background: Tensor  # (m,), indices of the images x_b
-    permutations: Tensor  # (m, N), the row b permutes the P_b that goes with x_b
+    background: Tensor  # (m,), indices of the images X_b
+    permutations: Tensor  # (m, N), the row b permutes the P_b that goes with X_b
 
 
 def draw_folds(samples: int, positions: int, batch_size: int = 32, seed: int = 0) -> list[Fold]:
@@ -78,7 +78,7 @@ def paired(
 ) -> PositionShap:
     """Measure P-SHAP by the authors' protocol: half a batch is the background of the other half.
 
-    Source: position, App. A, Eq. 7-8.
+    Source: position, App. A, Eq. 7-8, whose minimum is `shapley`.
 
     `model`, `samples` and `device` are as of `sweep`. `folds` say what is explained with which
     background; by default `draw_folds` draws them with `batch_size` and `seed`.
@@ -100,14 +100,15 @@ def paired(
     for fold in tqdm(folds, desc="P-SHAP", unit="background", disable=None):
         images, labels = collate(samples, fold.samples)
         others, _ = collate(samples, fold.background)
-        both = logits_of(model, images, None, device)
-        draws = (draw.expand(len(images), -1) for draw in fold.permutations)
-        image = torch.stack([logits_of(model, images, draw, device) for draw in draws]).mean(dim=0)
-        of_others = [logits_of(model, others, draw, device) for draw in (None, fold.permutations)]
-        position, none = (logits.mean(dim=0).expand_as(both) for logits in of_others)
+        both = logits_of(model, images, None, device)  # v(N) = f(X, P)
         classes = explained_classes(both, labels)
-        coalitions = [own(logits, classes) for logits in (both, image, position, none)]
-        parts.append(torch.stack([*shapley(*coalitions), both.argmax(dim=1) == classes]))
+        draws = (draw.expand(len(images), -1) for draw in fold.permutations)
+        # v(I), v(P) and v(0), means over b: of f(X, P_b), of f(X_b, P) and of f(X_b, P_b)
+        image = torch.stack([logits_of(model, images, draw, device) for draw in draws]).mean(dim=0)
+        position = logits_of(model, others, None, device).mean(dim=0).expand_as(both)
+        none = logits_of(model, others, fold.permutations, device).mean(dim=0).expand_as(both)
+        values = [own(logits, classes) for logits in (both, image, position, none)]
+        parts.append(torch.stack([*shapley(*values), both.argmax(dim=1) == classes]))
         passes += len(images) * (1 + len(others)) + 2 * len(others)
     seconds = time.perf_counter() - begin
     phi_position, phi_image, correct = torch.cat(parts, dim=1)[:, explained.argsort()]  # (3, n)

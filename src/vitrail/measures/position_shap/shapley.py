@@ -1,24 +1,19 @@
 """Position-SHAP: how much of a prediction is owed to position (position, Sec. 3).
 
-A sample's logit f of its own class is shared between two players, the image x and the position
-embedding P. A player who is absent is replaced by a background: other images x_b, and embeddings
-P_b whose tokens are permuted. The logits are averaged over the background, as Kernel SHAP does (the
-paper's text speaks of the mean feature). The values of the four coalitions,
+The network's response f, a sample's logit of its own class, is shared between two features: the
+image X and the position embedding P. A feature that is removed is replaced by a background: other
+images X_b, or embeddings P_b whose tokens are permuted. The logits are averaged over the
+background, as Kernel SHAP does (the paper's text speaks of the mean feature). So the four
+coalitions of X and P have the values
 
-    v(N) = f(x, P)            v(I) = mean_b f(x, P_b)
-    v(P) = mean_b f(x_b, P)   v(0) = mean_b f(x_b, P_b)
+    v(N) = f(X, P)            v(I) = mean_b f(X, P_b)
+    v(P) = mean_b f(X_b, P)   v(0) = mean_b f(X_b, P_b)
 
-give each player's Shapley value: phi_P + phi_I = v(N) - v(0). Kernel SHAP, which the paper runs,
-solves a least-squares problem (position, App. A, Eq. 7-8) whose solution with two players is this
-closed form. So `sweep` (ours: all other samples) and `paired` (the paper's half batches, App. E)
-only supply the four values. P-SHAP is ``|phi_P| / (|phi_P| + |phi_I|)``, with the absolute values
-that the authors' code takes and the paper does not print: only then it lies between 0 and 1. A
-model's P-SHAP is the mean over the samples that it classifies correctly.
-
-Absolute values of noise are not 0 on average, so P-SHAP S(K) of K permutations is too high, by
-about b / K for some b, and that of half of them by 2 b / K. The estimate is therefore
-2 S(K) - (S of one half + S of the other) / 2, in which b cancels, at no further pass (Quenouille's
-jackknife, 1956).
+`sweep` (ours: all other samples are the background) and `paired` (the paper's half batches, App. E)
+only supply these. The rest is here: the SHAP values phi_P and phi_I (`shapley`: Eq. 3-4, Eq. 7-8),
+P-SHAP of a sample (`position_share`: Eq. 5), and that of a model, the mean over the samples that it
+classifies correctly (`PositionShap.mean`). Ours is the correction for few permutations (`debias`),
+and the interval of the mean (`estimate`): it follows from the same function of sample weights.
 """
 
 from __future__ import annotations
@@ -42,8 +37,8 @@ class PositionShap:
     """P-SHAP of n samples; all tensors are ``(n,)``, on the CPU, those of numbers float64."""
 
     samples: Tensor  # the indices of the samples in their dataset, ascending
-    phi_position: Tensor  # the Shapley value of the position embedding
-    phi_image: Tensor  # that of the image
+    phi_position: Tensor  # phi_P, the SHAP value of the position embedding
+    phi_image: Tensor  # phi_I, that of the image
     debiased: Tensor  # P-SHAP corrected for few permutations; may be below 0 or above 1
     correct: Tensor  # booleans, which samples are classified correctly
     half_width: float | None  # of the 95 % interval of the mean; None of `paired`
@@ -62,7 +57,7 @@ class PositionShap:
 
     @property
     def mean(self) -> float:
-        """The model's P-SHAP: `raw_mean`, clipped to 0 and 1."""
+        """The model's P-SHAP (position, Sec. 3): `raw_mean`, clipped to 0 and 1."""
         return _clip(self.raw_mean)
 
     @property
@@ -76,7 +71,14 @@ class PositionShap:
 def shapley(both: Tensor, image: Tensor, position: Tensor, none: Tensor) -> tuple[Tensor, Tensor]:
     """Return phi_P and phi_I of the coalition values v(N), v(I), v(P) and v(0), elementwise.
 
-    Source: position, Eq. 3-4.
+    Source: position, Eq. 3-4, Eq. 7-8.
+
+    Kernel SHAP fits g = phi_0 + z_P phi_P + z_I phi_I to the four values, z = 1 for a feature that
+    is there and 0 for one that is removed (Eq. 4). The weight of Eq. 7, with M = 2, is infinite for
+    the empty and the full coalition, so g equals f there: phi_0 = v(0), and phi_P + phi_I =
+    v(N) - v(0). The other two have the weight 1/2 each, and the minimum of the loss of Eq. 8,
+    [v(P) - v(0) - phi_P]^2 / 2 + [v(I) - v(0) - phi_I]^2 / 2, is the closed form below: the Shapley
+    values, means over both orders in which the features can be added.
     """
     phi_position = ((position - none) + (both - image)) / 2
     phi_image = ((image - none) + (both - position)) / 2
@@ -84,9 +86,11 @@ def shapley(both: Tensor, image: Tensor, position: Tensor, none: Tensor) -> tupl
 
 
 def position_share(phi_position: Tensor, phi_image: Tensor) -> Tensor:
-    """Return P-SHAP of Shapley values; 0 where both are 0, as the prediction does not change.
+    """Return P-SHAP, ``|phi_P| / (|phi_P| + |phi_I|)``, elementwise.
 
-    Source: position, Eq. 5.
+    Source: position, Eq. 5, which is printed without the absolute values that the authors' code
+    takes: only with them it lies between 0 and 1. It is 0 where both are 0, as the prediction does
+    not change.
     """
     total = phi_position.abs() + phi_image.abs()
     return phi_position.abs() / torch.where(total == 0, 1, total)
@@ -98,56 +102,80 @@ def explain(
     """Return phi_P and phi_I ``(n,)`` of samples, each with all others as its background.
 
     Args:
-        clean: f(x_i, P), the logits of all classes of each sample i, ``(n, classes)``.
-        permuted: f(x_i, P_ik) of each, averaged over permutations k, ``(n, classes)``.
+        clean: f(X_i, P), the logits of all classes of each sample i, ``(n, classes)``.
+        permuted: f(X_i, P_ik) of each, averaged over permutations k, ``(n, classes)``.
         classes: the class of each whose logit is explained, ``(n,)``.
         weights: of the samples in the background, ``(n,)``, with the sum 1.
     """
-    both, image = own(clean, classes), own(permuted, classes)
+    both, image = own(clean, classes), own(permuted, classes)  # v(N), v(I)
     mean, mean_permuted = (weights @ clean)[classes], (weights @ permuted)[classes]
-    position = (mean - weights * both) / (1 - weights)  # a sample is not in its own background
-    none = (mean_permuted - weights * image) / (1 - weights)
+    position = (mean - weights * both) / (1 - weights)  # v(P): without the sample itself
+    none = (mean_permuted - weights * image) / (1 - weights)  # v(0), likewise
     return shapley(both, image, position, none)
 
 
-def debias(clean: Tensor, halves: Sequence[Tensor], classes: Tensor, weights: Tensor) -> Tensor:
-    """Return P-SHAP ``(n,)`` corrected for few permutations; each half is averaged as in `explain`.
+def debias(
+    clean: Tensor, halves: Sequence[Tensor], classes: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return phi_P, phi_I and P-SHAP corrected for few permutations, ``(n,)`` each.
 
-    A bias of b / K cancels: 2 (S + b / K) - (S + 2 b / K) = S. A single permutation has no halves,
-    and its P-SHAP stays as it is.
+    Absolute values of noise are not 0 on average, so P-SHAP S(K) of K permutations is too high, by
+    about b / K for some b, and that of half of them by 2 b / K. In 2 S(K) - (S of one half + S of
+    the other) / 2 the b cancels, at no further pass (Quenouille's jackknife, 1956). A single
+    permutation has no halves, and its P-SHAP stays as it is. Arguments are as in `explain`;
+    `halves` are averaged over one half of the permutations each.
     """
-    means = [average(halves), *halves] if len(halves) == 2 else list(halves)
-    whole, *parts = (
-        position_share(*explain(clean, permuted, classes, weights)) for permuted in means
-    )
-    return 2 * whole - (parts[0] + parts[1]) / 2 if parts else whole
+    whole = halves[0] + (halves[-1] - halves[0]) / 2  # of equal halves exactly their value
+    phi_position, phi_image = explain(clean, whole, classes, weights)
+    share = position_share(phi_position, phi_image)
+    if len(halves) == 2:
+        first, second = (position_share(*explain(clean, h, classes, weights)) for h in halves)
+        share = 2 * share - (first + second) / 2
+    return phi_position, phi_image, share
 
 
-def uniform(count: int) -> Tensor:
-    """Return the equal weights of so many samples, ``(count,)`` float64 with the sum 1."""
-    return torch.full((count,), 1 / count, dtype=torch.float64)
+@torch.inference_mode(False)  # also where the caller needs no gradients
+def estimate(
+    samples: Tensor, labels: Tensor, logits: Tensor, passes: float, speed: float
+) -> PositionShap:
+    """Explain samples, each with all others as its background, and give their mean an interval.
 
+    The mean P-SHAP of correct samples is a function of the samples' weights, which count in the
+    background too. Its derivative by a sample's weight is that sample's influence u, and the
+    variance of the mean is the sum of u^2 / (n (n - 1)): the infinitesimal jackknife (Jaeckel,
+    1972; Efron, 1982, Ch. 6). The half width is NaN if no sample is correct.
 
-def average(halves: Sequence[Tensor]) -> Tensor:
-    """Return the mean of one or two tensors; the mean of two equal values is exactly that value."""
-    return halves[0] + (halves[-1] - halves[0]) / 2
+    Args:
+        samples: their indices, ``(n,)``, at least two.
+        labels: ``(n,)``, see `explained_classes`.
+        logits: ``(n, 1 + halves, classes)`` float64: as they are, and averaged over each half of
+            the permutations.
+        passes: `PositionShap.passes_per_sample`.
+        speed: `PositionShap.samples_per_second`.
 
-
-def half_width(clean: Tensor, halves: Sequence[Tensor], classes: Tensor, correct: Tensor) -> float:
-    """Return half of the width of the 95 % interval of the mean P-SHAP of correct samples.
-
-    The mean is a function of the samples' weights, which count in the background too. Its
-    derivative by a sample's weight is that sample's influence u, and the variance of the mean is
-    the sum of u^2 / (n (n - 1)): the infinitesimal jackknife (Jaeckel, 1972; Efron, 1982, Ch. 6).
-    NaN if no sample is correct. Tensors are as in `debias`; `correct` is ``(n,)`` bool.
+    Raises:
+        VitrailError: as `explained_classes`.
     """
-    count = len(clean)
-    weights = uniform(count).requires_grad_()
+    clean, *halves = logits.clone().unbind(dim=1)
+    classes, count = explained_classes(clean, labels), len(samples)
+    correct = clean.argmax(dim=1) == classes
+    weights = torch.full((count,), 1 / count, dtype=torch.float64, requires_grad=True)
     counted = weights * correct
-    mean = (counted * debias(clean, halves, classes, weights)).sum() / counted.sum()
+    phi_position, phi_image, shares = debias(clean, halves, classes, weights)
+    mean = (counted * shares).sum() / counted.sum()
     (slope,) = torch.autograd.grad(mean, weights)
     influence = slope - slope.mean()
-    return QUANTILE * (influence.square().sum() / (count * (count - 1))).sqrt().item()
+    half_width = QUANTILE * (influence.square().sum() / (count * (count - 1))).sqrt().item()
+    return PositionShap(
+        samples,
+        phi_position.detach(),
+        phi_image.detach(),
+        debiased=shares.detach(),
+        correct=correct,
+        half_width=half_width,
+        passes_per_sample=passes,
+        samples_per_second=speed,
+    )
 
 
 def own(logits: Tensor, classes: Tensor) -> Tensor:
@@ -171,4 +199,4 @@ def explained_classes(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _clip(share: float) -> float:
-    return torch.tensor(share, dtype=torch.float64).clamp(0, 1).item()  # keeps NaN
+    return min(max(share, 0.0), 1.0)  # keeps NaN

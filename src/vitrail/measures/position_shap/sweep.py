@@ -1,33 +1,26 @@
-"""Position-SHAP of a model by one sweep over its data: our estimator.
+"""Position-SHAP of a model by one sweep over its data: our estimator (position, Sec. 3).
 
 The one idea: v(P) and v(0) do not depend on the sample, so one sweep over the data gives them for
 all samples and classes at once, at 1 + K forward passes a sample. The background of a sample is
-all others.
+all others, without itself. Here logits are collected; `shapley.estimate` makes P-SHAP of them.
 """
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import Dataset, Subset
 from tqdm import tqdm
 
 from vitrail.errors import VitrailError
+from vitrail.images.loading import eval_loader
+from vitrail.measures.kept import Rows
 from vitrail.measures.permutable import Permutable
-from vitrail.measures.position_shap.progress import Progress
-from vitrail.measures.position_shap.shapley import (
-    PositionShap,
-    average,
-    debias,
-    explain,
-    explained_classes,
-    half_width,
-    uniform,
-)
+from vitrail.measures.position_shap.shapley import PositionShap, estimate, explained_classes
 from vitrail.seeding import derive
 
 PERMUTATIONS, MANY = (4, 2), 5000  # K of a sample, and where there are more samples than this
@@ -66,7 +59,8 @@ def sweep(
             order drawn from the seed, and only those that were taken are in the result.
         batch_size: images at a time; it does not change what is drawn.
         seed: of the permutations and that order.
-        device: where the model is.
+        device: where the model is. On CUDA call `measures.context.without_tf32` first, as the
+            commands do.
         workers: processes that load samples; 0 does it here.
         resume: a file that a later call goes on from; it is deleted at the end.
         digest: of the samples and labels; a file of another one is not resumed.
@@ -84,48 +78,48 @@ def sweep(
     order = torch.arange(count) if until is None else draw_order(count, seed)
     identity: dict[str, Any] = {"samples": count, "permutations": permutations, "seed": seed}
     identity |= {"positions": model.positions, "images and labels": digest}
-    identity["order"] = "drawn" if until else "as given"
-    progress = Progress(resume, identity)
-    start = len(progress)
+    rows = Rows(resume, identity | {"order": "drawn" if until else "as given"})
+    begun = rows.read()
+    labels, logits = begun[:1], begun[1:]  # of batches: (B,), and (B, 1 + halves, classes)
+    start = done = sum(map(len, labels))
     if start:
-        ends = collate(samples, order[[0, start - 1]])[0]
-        progress.require_same(logits_of(model, ends, None, device))
+        if not logits[0].isfinite().all():
+            raise rows.damaged
+        ends = [0, start - 1]
+        images, _ = collate(samples, order[ends])
+        found, kept = logits_of(model, images, None, device), logits[0][ends, 0]
+        if kept.shape != found.shape or not torch.allclose(kept, found, rtol=1e-3, atol=1e-3):
+            raise VitrailError(
+                f"{resume} was begun with another model or other images: delete it to begin anew"
+            )
     begin = time.perf_counter()
+
+    def estimated() -> PositionShap:
+        taken, ascending = order[:done].sort()
+        given = torch.cat(labels)[ascending], torch.cat(logits)[ascending]
+        speed = (done - start) / (time.perf_counter() - begin)
+        return estimate(taken, *given, 1 + permutations, speed)
+
     rest = Subset(samples, order[start:].tolist())
-    loader = DataLoader(rest, batch_size, num_workers=workers, generator=torch.Generator())
     with tqdm(total=count, initial=start, desc="P-SHAP", unit="image", disable=None) as bar:
-        for images, labels in loader:
-            if until and len(progress) >= FEWEST and _half_width(progress) <= until:
+        for images, truth in eval_loader(rest, batch_size, workers):
+            if until and done >= FEWEST and cast(float, estimated().half_width) <= until:
                 break
             clean = logits_of(model, images, None, device)
-            explained_classes(clean, labels)  # refused before they cost passes
-            indices = order[len(progress) : len(progress) + len(labels)]
+            explained_classes(clean, truth)  # refused before they cost passes
+            indices = order[done : done + len(truth)]
             draws = draws_of(indices, permutations, model.positions, seed)
             halves = draws.tensor_split(min(2, permutations))
             means = [_mean_logits(model, images, half, device) for half in halves]
-            progress.add(labels, torch.stack([clean, *means], dim=1))
-            bar.update(len(labels))
-    speed = (len(progress) - start) / (time.perf_counter() - begin)
-    labels, parts = progress.joined()
-    taken, ascending = order[: len(labels)].sort()
-    labels = labels[ascending]
-    parts = tuple(logits[ascending] for logits in parts)
-    clean, halves = parts[0], parts[1:]
-    classes, equal = explained_classes(clean, labels), uniform(len(labels))
-    correct = clean.argmax(dim=1) == classes
-    phi_position, phi_image = explain(clean, average(halves), classes, equal)
+            labels.append(truth)
+            logits.append(torch.stack([clean, *means], dim=1))  # f(X, P), mean_k f(X, P_k)
+            rows.append(labels[-1], logits[-1])
+            done += len(truth)
+            bar.update(len(truth))
+    result = estimated()
     if resume is not None:
         resume.unlink(missing_ok=True)
-    return PositionShap(
-        taken,
-        phi_position,
-        phi_image,
-        debiased=debias(clean, halves, classes, equal),
-        correct=correct,
-        half_width=half_width(clean, halves, classes, correct),
-        passes_per_sample=1 + permutations,
-        samples_per_second=speed,
-    )
+    return result
 
 
 def require_halves(permutations: int) -> None:
@@ -195,16 +189,9 @@ def collate(samples: Any, indices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _mean_logits(model: Permutable, images: Tensor, draws: Tensor, device: str) -> Tensor:
-    """Logits averaged over permutations ``(K, B, N)``, ``(B, classes)``."""
+    """v(I) of all classes: logits averaged over permutations ``(K, B, N)``, ``(B, classes)``."""
     mean = torch.zeros((), dtype=torch.float64)
     for k, draw in enumerate(draws, start=1):
         # A running mean, since the mean of equal numbers then is that number, bit for bit.
         mean = mean + (logits_of(model, images, draw, device) - mean) / k
     return mean
-
-
-def _half_width(progress: Progress) -> float:
-    """The interval's half width after the samples done so far."""
-    labels, (clean, *halves) = progress.joined()
-    classes = explained_classes(clean, labels)
-    return half_width(clean, halves, classes, clean.argmax(dim=1) == classes)

@@ -2,6 +2,9 @@
 
 Source: position, Sec. 2, Sec. 5.5.
 
+`vitrail.position.vit` cuts images into patches X^P and projects them (Eq. 1). P is added to these
+in `base.AdditiveEmbedding.add` (Eq. 2), gamma P with `auto.AutoPE` (Eq. 6); `rope.RoPE.rotate`
+turns queries and keys (Eq. 10), with `auto.AutoRoPE` by gamma theta (Eq. 11-12).
 `auto-<name>` is Auto-PE on an embedding that is added to the tokens, or on RoPE.
 """
 

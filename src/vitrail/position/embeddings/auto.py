@@ -38,14 +38,15 @@ class AutoPE(AdditiveEmbedding):
 
     def table(self, batch: int) -> Tensor:
         """Return gamma times the embedding's own table (`AdditiveEmbedding.add` adds it)."""
-        return self.gamma * self.embedding.table(batch)
+        return self.gamma * self.embedding.table(batch)  # gamma P (Eq. 6)
 
 
 class AutoRoPE(RoPE):
     """RoPE whose angles are multiplied by a factor for each layer (position, Eq. 11-12).
 
-    The frequencies are multiplied: angle = (gamma theta) position. So the angle stays linear in the
-    position, and attention depends on relative position alone, for every gamma, ``(layers,)``.
+    The frequencies are multiplied: the queries (Eq. 11) and keys (Eq. 12) of a position m turn by
+    m (gamma theta), as `RoPE.rotate` does with m theta. So the angle stays linear in the position,
+    and attention depends on relative position alone, for every gamma, ``(layers,)``.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -54,7 +55,7 @@ class AutoRoPE(RoPE):
 
     def effective_frequencies(self, layer: int) -> Tensor:
         """Return the angles of a layer for one step, gamma included."""
-        return self.gamma[layer] * super().effective_frequencies(layer)
+        return self.gamma[layer] * super().effective_frequencies(layer)  # gamma theta (Eq. 11-12)
 
 
 class AutoWrappedRoPE(AutoRoPE):

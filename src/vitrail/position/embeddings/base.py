@@ -108,7 +108,7 @@ class PositionEmbedding(nn.Module):
 
 
 class AdditiveEmbedding(PositionEmbedding, ABC):
-    """An embedding that is added to the tokens, or to the patches alone (position, Eq. 2)."""
+    """An embedding P that is added to the tokens, or to the patches alone (position, Eq. 2)."""
 
     @abstractmethod
     def table(self, batch: int) -> Tensor:
@@ -124,7 +124,7 @@ class AdditiveEmbedding(PositionEmbedding, ABC):
         if permutation is not None:
             table = table.expand(x.shape[0], -1, -1).take_along_dim(permutation.unsqueeze(-1), 1)
         without = x.shape[1] - self.positions
-        embedded = self.content(x[:, without:]) + table
+        embedded = self.content(x[:, without:]) + table  # Y = Linear(X^P) + P (Eq. 2)
         return torch.cat([x[:, :without], embedded], dim=1) if without else embedded
 
 

@@ -19,6 +19,10 @@ THETA = 10.0
 class RoPE(PositionEmbedding):
     """Turns queries and keys of the patches in all layers (position, Eq. 10).
 
+    Two channels are one complex number. Those of a query at m are multiplied by e^(i m theta) and
+    those of a key at n by e^(i n theta), so that a query times a conjugate key has the factor
+    e^(i (m - n) theta) of Eq. 10. Here m and n are places (x, y), and theta is `frequencies`.
+
     A CLS token is left out: it is as if at (0, 0), so that what it sees of a patch is absolute.
 
     Attributes:
@@ -50,7 +54,7 @@ class RoPE(PositionEmbedding):
 
     def angles(self, layer: int) -> Tensor:
         """Return by how much a layer turns each position's channels, ``(N, H, d/2)``, in rad."""
-        # No matrix product, which autocast would do in half precision.
+        # m theta; no matrix product, which autocast would do in half precision.
         return (self.coordinates[:, :, None, None] * self.effective_frequencies(layer)).sum(1)
 
     def rotate(
@@ -68,6 +72,7 @@ class RoPE(PositionEmbedding):
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     prefix = x.shape[2] - cos.shape[-2]
     even, odd = x[:, :, prefix:].unflatten(-1, (-1, 2)).unbind(-1)
+    # (even + i odd) e^(i m theta)
     turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
     turned = turned.to(x.dtype)
     return torch.cat([x[:, :, :prefix], turned], dim=2) if prefix else turned

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from vitrail.measures.position_shap.shapley import explain, position_share, uniform
+from vitrail.measures.position_shap.shapley import explain, position_share
 
 
 class Tokens(nn.Module):
@@ -65,6 +65,11 @@ def population(count, generator):
     clean = noise[0] + 2 * nn.functional.one_hot(classes, 3)
     permuted = 0.5 * clean + 0.5 * noise[1] + torch.tensor([0.2, 0.0, -0.2])
     return clean, permuted, classes
+
+
+def uniform(count):
+    """Return equal weights of so many samples."""
+    return torch.full((count,), 1 / count, dtype=torch.float64)
 
 
 def mean_share(clean, permuted, classes):

@@ -2,16 +2,15 @@ import numpy as np
 import pytest
 import torch
 
-from tests.vitrail.measures.position_shap.models import mean_share, population
+from tests.vitrail.measures.position_shap.models import mean_share, population, uniform
 from vitrail.measures.position_shap.shapley import (
     QUANTILE,
     PositionShap,
     debias,
+    estimate,
     explain,
-    half_width,
     position_share,
     shapley,
-    uniform,
 )
 
 
@@ -44,7 +43,7 @@ def test_a_sample_is_not_in_its_own_background():
 def test_weights_count_as_repeated_samples():
     clean, permuted, classes = population(30, torch.Generator().manual_seed(1))
     times = torch.randint(4, (30,), generator=torch.Generator().manual_seed(2))
-    shares = debias(clean, [permuted], classes, times / times.sum().double())
+    *_, shares = debias(clean, [permuted], classes, times / times.sum().double())
     for sample in range(30):
         others = torch.arange(30).repeat_interleave(times)
         others = others[others != sample]
@@ -69,7 +68,14 @@ def test_halves_of_the_permutations_take_out_what_falls_as_one_over_k():
         for logits in (sum(halves) / 2, *halves)
     ]
     expected = 2 * shares[0] - (shares[1] + shares[2]) / 2
-    torch.testing.assert_close(debias(clean, halves, classes, uniform(50)), expected)
+    *_, found = debias(clean, halves, classes, uniform(50))
+    torch.testing.assert_close(found, expected)
+
+
+def estimated(clean, permuted, classes):
+    """Estimate P-SHAP of logits as they are, and averaged over all permutations."""
+    logits = torch.stack([clean, permuted], dim=1)
+    return estimate(torch.arange(len(clean)), classes, logits, passes=2, speed=1.0)
 
 
 @pytest.mark.parametrize("count", [8, 16])
@@ -80,9 +86,8 @@ def test_a_mean_over_few_samples_is_not_too_high(count):
     truth = mean_share(clean, permuted, classes)
     found = []
     for drawn in torch.randperm(20_000, generator=generator).split(count):
-        right = clean[drawn].argmax(dim=1) == classes[drawn]
-        shares = debias(clean[drawn], [permuted[drawn]], classes[drawn], uniform(len(drawn)))
-        found += [shares[right].mean().item()] if right.any() else []
+        result = estimated(clean[drawn], permuted[drawn], classes[drawn])
+        found += [result.raw_mean] if result.correct.any() else []
     assert np.mean(found) == pytest.approx(truth, abs=0.01)
 
 
@@ -92,10 +97,8 @@ def test_the_interval_covers_as_often_as_it_says(count):
     truth = mean_share(*population(400_000, generator))
     covered = []
     for _ in range(600):
-        clean, permuted, classes = population(count, generator)
-        right = clean.argmax(dim=1) == classes
-        mean = debias(clean, [permuted], classes, uniform(count))[right].mean().item()
-        covered.append(abs(mean - truth) <= half_width(clean, [permuted], classes, right))
+        result = estimated(*population(count, generator))
+        covered.append(abs(result.raw_mean - truth) <= result.half_width)
     assert 0.93 <= np.mean(covered) <= 0.97
 
 
@@ -108,10 +111,10 @@ def test_the_half_width_is_the_bootstraps():
     for _ in range(2000):
         drawn = torch.randint(200, (200,), generator=generator)
         weights = torch.bincount(drawn, minlength=200) / 200
-        shares = debias(clean, [permuted], classes, weights.double())
+        *_, shares = debias(clean, [permuted], classes, weights.double())
         means.append((weights * right * shares).sum() / (weights * right).sum())
     expected = QUANTILE * torch.stack(means).std().item()
-    found = half_width(clean, [permuted], classes, right)
+    found = estimated(clean, permuted, classes).half_width
     assert found == pytest.approx(expected, rel=0.05)
 
 

@@ -216,6 +216,13 @@ def test_nothing_is_shown_where_there_is_no_terminal(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_caller_without_gradients_gets_the_same_interval(mode):
+    with mode():
+        result = sweep(Tokens(), samples(9))
+    assert result.half_width == sweep(Tokens(), samples(9)).half_width
+
+
 def test_the_interval_holds_the_mean():
     result = sweep(Tokens(), samples(60), permutations=2)
     low, high = result.interval
