@@ -26,7 +26,8 @@ from vitrail.errors import VitrailError
 from vitrail.files import sha256, write_atomically
 
 # Snakemake does not make a missing record again by itself where the results that rest on it exist.
-AGAIN = "run snakemake TARGET --forcerun with this file to make it again"
+# `replication.failures.written_out` says which TARGET and RECORD these are.
+AGAIN = "run snakemake TARGET --forcerun RECORD to make this file, RECORD, again"
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def read_record(path: Path) -> Record | None:
 def require_record(path: Path) -> Record:
     """Read the record of a node that must be done; VitrailError where it is not."""
     if (record := read_record(path)) is None:
-        raise VitrailError(f"{path} does not exist: start snakemake to make it")
+        raise VitrailError(f"{path} does not exist: {AGAIN}")
     return record
 
 

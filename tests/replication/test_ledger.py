@@ -262,7 +262,7 @@ def test_a_record_whose_outcome_is_not_whole_is_refused(made, name):
 def test_a_record_that_must_be_there_is_asked_for(catalog):
     path = accuracy(catalog).path
     assert read_record(path) is None
-    with pytest.raises(VitrailError, match="does not exist: start snakemake"):
+    with pytest.raises(VitrailError, match="does not exist: run snakemake"):
         require_record(path)
 
 

@@ -64,7 +64,8 @@ def read_finished(folder: Path) -> dict[str, Any] | None:
     if not isinstance(facts, dict) or "device" not in facts:
         raise VitrailError(
             f"cannot read {path} ({fault}); delete {folder} and run snakemake TARGET --forcerun "
-            f"with the record of its training, {folder.parent}/trained-*.json"
+            f"RECORD to train it again, where RECORD is the file {folder.parent}/trained-*.json of "
+            "this seed"
         )
     return facts
 
