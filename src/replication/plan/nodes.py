@@ -185,6 +185,10 @@ class TrainingNode(SeedFolders, Node):
         """The folder of the run."""
         return self.output.parent
 
+    def initial(self, seed: int) -> Path | None:
+        """The file of the weights that a seed starts from, published or of another run."""
+        return self.published or (self.start.weights(seed) if self.start else None)
+
     @property
     def decided(self) -> dict[str, Any]:
         """Recipe, steps, datasets, seeds and code."""
