@@ -109,7 +109,7 @@ def _described(schema: Any, whole: Any, written: set[str]) -> Iterator[str]:
 
 def _rows(schema: Any) -> list[list[str]]:
     """A row for each key of an object's schema."""
-    required = schema.get("required", ())
+    required = schema.get("required", schema.get("else", {}).get("required", ()))
     return [
         [
             f"`{key}`",

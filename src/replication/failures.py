@@ -14,6 +14,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator
@@ -21,7 +23,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from replication.plan.nodes import AnyNode, TrainingNode
+from replication.plan.nodes import AnyNode, MeasurementNode, TrainingNode
+from replication.plan.settings import snakemake_command
 from vitrail.errors import VitrailError, sentence
 from vitrail.files import Locked, atomic_path, lock
 
@@ -71,7 +74,8 @@ def explained(node: AnyNode | None = None) -> Iterator[None]:
         node: what the block does; None: it only reads that.
 
     Raises:
-        VitrailError: the block's own, where it is the user's to put right.
+        VitrailError: the block's own, where it is the user's to put right, with the command that it
+            names written out.
         SystemExit: with `ELSEWHERE` or `LATER`, when the block's error was printed.
     """
     try:
@@ -81,11 +85,40 @@ def explained(node: AnyNode | None = None) -> Iterator[None]:
         if status is None:
             raise
         _note(status)
+        known = isinstance(error, VitrailError)
+        told = written_out(sentence(error), node) if known else traceback.format_exc()
         if status == WRONG:
-            raise
-        told = sentence(error) if isinstance(error, VitrailError) else traceback.format_exc()
+            raise VitrailError(told) from error
         print(f"vitrail: {told}", file=sys.stderr)
         raise SystemExit(status) from None
+
+
+def written_out(told: str, node: AnyNode | None) -> str:
+    """Write out the command that a sentence names, so that it works as it is written.
+
+    What trains, measures and draws knows neither target nor settings, and names the command
+    ``snakemake TARGET --forcerun RECORD``: here TARGET is what the node makes, with the settings
+    that it was planned with, and RECORD the record that the sentence names, or that of the training
+    whose folder it names.
+    """
+    if node is None:
+        return told
+    for named, record in (*_trained(node), *((path, path) for path in (*node.inputs, node.output))):
+        if re.search(rf"{re.escape(str(named))}\b", told):
+            told = told.replace("RECORD", shlex.quote(str(record)))
+    command = snakemake_command(str(node.output), config=node.config)
+    return told.replace("snakemake TARGET", command)
+
+
+def _trained(node: AnyNode) -> Iterator[tuple[Path, Path]]:
+    """The folders of seeds that a node trains or reads, with the records of their trainings."""
+    if isinstance(node, TrainingNode):
+        yield from ((node.seed_folder(seed), node.output) for seed in node.seeds)
+        run = node.start
+    else:
+        run = node.run if isinstance(node, MeasurementNode) else None
+    if run is not None:
+        yield from ((run.seed_folder(seed), record) for seed, record in run.records.items())
 
 
 def _note(status: int) -> None:

@@ -26,7 +26,8 @@ from vitrail.errors import VitrailError
 from vitrail.files import sha256, write_atomically
 
 # Snakemake does not make a missing record again by itself where the results that rest on it exist.
-AGAIN = "run snakemake TARGET --forcerun with this file to make it again"
+# `replication.failures.written_out` says which TARGET and RECORD these are.
+AGAIN = "run snakemake TARGET --forcerun RECORD to make this file, RECORD, again"
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def read_record(path: Path) -> Record | None:
 def require_record(path: Path) -> Record:
     """Read the record of a node that must be done; VitrailError where it is not."""
     if (record := read_record(path)) is None:
-        raise VitrailError(f"{path} does not exist: start snakemake to make it")
+        raise VitrailError(f"{path} does not exist: {AGAIN}")
     return record
 
 
@@ -212,11 +213,10 @@ def _faults_of(record: Record, node: AnyNode) -> Iterator[str]:
                     yield f"names weights that are gone, {weights}"
                 elif digest_once(weights) != record.outcome["sha256"].get(str(seed)):
                     yield f"names other weights than {weights} holds"
-                if node.start is None:
-                    continue
-                start = node.start.weights(seed)
+                start = node.initial(seed)
                 started = record.outcome["facts"][str(seed)].get("initial_sha256")
-                if start.is_file() and digest_once(start) != started:
+                noted = started or node.start  # of published weights older records say nothing
+                if start and noted and start.is_file() and digest_once(start) != started:
                     yield f"was trained from other weights than {start} holds"
         case MeasurementNode():
             for seed in node.seeds if node.run else ():

@@ -8,7 +8,14 @@ import pytest
 from replication.commands.results import ledger_of
 from replication.evidence.comparison import read_measurement
 from replication.evidence.tables import read_measured, render
-from replication.ledger import complete, digest_once, parse_record, read_record, require_record
+from replication.ledger import (
+    Ledger,
+    complete,
+    digest_once,
+    parse_record,
+    read_record,
+    require_record,
+)
 from replication.plan.catalog import load_catalog
 from replication.plan.nodes import parse_node
 from replication.plan.schema import as_yaml, read_yaml
@@ -262,7 +269,7 @@ def test_a_record_whose_outcome_is_not_whole_is_refused(made, name):
 def test_a_record_that_must_be_there_is_asked_for(catalog):
     path = accuracy(catalog).path
     assert read_record(path) is None
-    with pytest.raises(VitrailError, match="does not exist: start snakemake"):
+    with pytest.raises(VitrailError, match="does not exist: run snakemake"):
         require_record(path)
 
 
@@ -326,3 +333,40 @@ def test_every_node_of_the_papers_equals_itself_read_back_from_its_file(root, tm
             node = catalog.node(path)
             again = parse_node(json.loads(json.dumps(node.content())), str(path))
             assert again.plain == node.plain
+
+
+def published_start(catalog):
+    """The planned training of a run that starts from published weights, and its record."""
+    run = run_of(catalog, "wide")
+    node = catalog.training_node(run, run.trainings[0])
+    file = catalog.data_root / "weights" / "published.safetensors"
+    file.parent.mkdir(parents=True)
+    file.write_text("published")
+    return node.model_copy(update={"published": file}), file
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_training_from_other_published_weights_than_are_here_is_named_where_it_noted_them(
+    made, noted
+):
+    """Records of older code say nothing of them, and are as good as they were."""
+    node, file = published_start(made)
+    outcome = dict(read_record(node.output).outcome)
+    if noted:
+        facts = {
+            seed: own | {"initial_sha256": sha256(file)} for seed, own in outcome["facts"].items()
+        }
+        outcome["facts"] = facts
+    complete(node, outcome)
+
+    def fault():
+        digest_once.cache_clear()
+        return Ledger({node.output: node}.get).fault(node.output)
+
+    assert fault() is None
+    file.write_text("others")
+    if noted:
+        assert f"was trained from other weights than {file} holds" in fault().what
+        assert fault().remove == (node.seed_folder(0),)
+    else:
+        assert fault() is None

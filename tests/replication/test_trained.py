@@ -1,8 +1,13 @@
 """A training that starts from another run takes the weights that this run's record names."""
 
+import re
+import shlex
 import shutil
+from pathlib import Path
 
 import pytest
+import safetensors.torch
+import torch
 
 from replication.engine.model import save_weights
 from replication.ledger import complete, read_record
@@ -12,6 +17,8 @@ from replication.trained import starting_weights
 from vitrail.errors import VitrailError
 from vitrail.factory import build_model
 from vitrail.files import sha256
+
+ROOTS = ("runs_root", "data_root")
 
 
 @pytest.fixture
@@ -38,6 +45,55 @@ def tuned(small_checkout):
     digest = {"1": sha256(run.source.weights(1))}
     complete(catalog.training_node(run.source, (1,)), {"sha256": digest, "facts": {"1": {}}})
     return catalog.training_node(run, (1,)), run.source
+
+
+def command_in(said):
+    """The command that a sentence names, its words split."""
+    return shlex.split(re.search(r"snakemake .* --forcerun \S+", said)[0])
+
+
+def damaged(path):
+    path.write_bytes(b"damaged")
+
+
+def of_another_recipe(path):
+    owner = {"run": '{"recipe_hash": "0a1b2c3d", "seed": 1}'}
+    safetensors.torch.save_file({"x": torch.zeros(1)}, path, metadata=owner)
+
+
+@pytest.mark.parametrize(
+    ("file", "break_it"),
+    [
+        ("seed1/weights.safetensors", Path.unlink),
+        ("seed1/weights.safetensors", damaged),
+        ("seed1/weights.safetensors", of_another_recipe),
+        ("trained-1.json", Path.unlink),
+        ("trained-1.json", damaged),
+    ],
+)
+def test_what_a_step_tells_to_run_has_the_settings_that_it_was_planned_with(
+    tuned, vitrail, file, break_it
+):
+    """It makes what the step makes, and anew the record of the training that is wrong."""
+    node, source = tuned
+    break_it(source.folder / file)
+    done = vitrail("run", node.write())
+    assert done.code == 2
+    settings = {f"{name}={node.output.parents[3] / name.partition('_')[0]}" for name in ROOTS}
+    command = command_in(done.err)
+    assert command[:3] == ["snakemake", str(node.output), "--config"]
+    assert {*command[3:-2]} == {"scale=laptop", *settings}
+    assert command[-2:] == ["--forcerun", str(source.record((1,)))]
+
+
+def test_a_step_whose_own_folder_is_damaged_tells_to_make_its_own_record(tuned, vitrail):
+    node, _ = tuned
+    assert vitrail("run", node.write()).code == 0
+    node.output.unlink()
+    (node.seed_folder(1) / "finished.json").write_text("damaged")
+    done = vitrail("run", node.path)
+    assert done.code == 2
+    assert command_in(done.err)[1] == command_in(done.err)[-1] == str(node.output)
 
 
 def write_weights(run, seed, **changes):

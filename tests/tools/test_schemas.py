@@ -46,6 +46,10 @@ def test_a_file_names_its_schema_and_passes_it(file):
         ("scale", {"device": "tpu"}),
         ("paper", {"title": "t"}),
         ("datasets", {"mine": {"title": "t"}}),
+        ("datasets", {"mine": {"extends": "digits", "tilte": "t"}}),
+        ("claims", [{"choices": {"sizes": [{"s": 1}]}}]),
+        ("claims", [{"choices": {}, "id": "a"}]),
+        ("paper-scale", {"recipes": {"*": {"model": {"value": 1}}}}),
     ],
 )
 def test_a_schema_refuses_what_the_model_refuses(name, content):

@@ -32,6 +32,7 @@ from scipy.stats import binom
 from replication.commands.results import (
     RECORDS,
     altered_publications,
+    changed_since_commit,
     claims_of,
     ledger_of,
     published_folder,
@@ -47,7 +48,6 @@ from replication.plan.nodes import RenderingNode, ShownCell
 from replication.plan.parts import Artifact
 from vitrail.commands import count, heading, say, table
 from vitrail.errors import VitrailError
-from vitrail.provenance import uncommitted
 
 Agreement = Literal["same", "within", "differs", "not compared", "missing here", "new here"]
 AGREEMENTS: tuple[Agreement, ...] = get_args(Agreement)
@@ -222,12 +222,6 @@ def published_faults(catalog: Catalog) -> Iterator[str]:
     for record in records.values():
         if isinstance(record.node, RenderingNode) and record.node.target not in known:
             yield f"{record.node.target} is published and is no artifact of this scale"
-
-
-def changed_since_commit(folder: Path) -> Iterator[str]:
-    """The published files that are not as the last commit has them, where git can tell."""
-    for name in uncommitted(folder):
-        yield f"{name} is not as it was committed; restore it with git checkout, or commit it"
 
 
 def altered_here(catalog: Catalog) -> Iterator[str]:

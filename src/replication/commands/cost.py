@@ -8,7 +8,8 @@ An evaluation passes each validation image through the model so many times, at o
 as the measure itself says (`vitrail.measures.context.passes`). Measures that do not are not priced.
 At best a device does the
 forward FLOPs at the fastest rate that it sustains; at worst an image takes as long as one of a
-training at the slowest, since reading images may take the time.
+training at the slowest, since reading images may take the time. What a measure keeps on the disk,
+it says itself, too (`vitrail.measures.price.keeps`).
 
 Segmenters take seconds to import and to build. Those of full scale are counted once, in
 ``configs/segmentation/costs.csv``: ``python -m replication.commands.cost`` writes it.
@@ -125,6 +126,7 @@ class Costs:
         self._catalog, self._runs_root = catalog, catalog.runs_root
         self._datasets = catalog.datasets
         self._models = read_segmenters(catalog.root)
+        self._widths: dict[str, int] = {}
 
     def model(self, run: Run, recipe: Training | None = None) -> ModelCost:
         """Count, once, the model of a run or of another `recipe` with its classes.
@@ -137,6 +139,17 @@ class Costs:
         if key not in self._models:
             self._models[key] = count_model(recipe, classes)
         return self._models[key]
+
+    def width(self, run: Run) -> int:
+        """The length of what the model of a run gives for an image.
+
+        Raises:
+            VitrailError: there is no such model, or it refuses its arguments.
+        """
+        key = model_key(run.recipe, run.info.classes)
+        if key not in self._widths:
+            self._widths[key] = width_of_model(run.recipe, run.info.classes)
+        return self._widths[key]
 
     def judged_on(self, measurement: Measurement, run: Run) -> DatasetInfo:
         """The dataset that a trained model is judged on: that which its measure names, or its own.
@@ -264,6 +277,17 @@ def count_model(recipe: Training, classes: int) -> ModelCost:
     return ModelCost(int(architecture.count(model)["parameters"]), 2 * counted.products)
 
 
+def width_of_model(recipe: Training, classes: int) -> int:
+    """Pass an image through a recipe's model on the meta device; return the output's length."""
+    import torch
+
+    builder = builder_of(recipe)
+    with torch.device("meta"):
+        model = builder.build_model(recipe, classes).eval()
+        output: torch.Tensor = model(torch.empty(1, *builder.image_shape(recipe)))
+        return output.shape[-1]
+
+
 def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
     """The median speed in the logs of runs of this recipe on this kind of device, if any."""
     speeds: list[float] = []
@@ -294,11 +318,17 @@ def passes_of(function: str, given: Mapping[str, Any]) -> Mapping[float, float] 
     Raises:
         VitrailError: there is no such function.
     """
-    rule = _written_rule(function)
+    count = _told_by("passes", function, given)
+    return count if count is None or isinstance(count, Mapping) else {1: count}
+
+
+def _told_by(decorator: str, function: str, given: Mapping[str, Any]) -> Any:
+    """What the decorator of that name of a ``module:function`` says, None if it has none."""
+    rule = _written_rule(decorator, function)
     if rule is None:
         return None
     try:
-        count = ast.literal_eval(rule)
+        return ast.literal_eval(rule)
     except ValueError:  # a function of the arguments
         measure: Any = import_function(function, "artifacts.yaml")
         parameters = inspect.signature(measure).parameters.values()
@@ -307,16 +337,16 @@ def passes_of(function: str, given: Mapping[str, Any]) -> Mapping[float, float] 
             for parameter in parameters
             if parameter.default is not parameter.empty
         }
-        count = measure.passes({**defaults, **given})
-    return count if isinstance(count, Mapping) else {1: count}
+        return getattr(measure, decorator)({**defaults, **given})
 
 
-def _written_rule(function: str) -> ast.expr | None:
-    """What stands in the ``@passes(...)`` of a ``module:function``, if it has one."""
+def _written_rule(decorator: str, function: str) -> ast.expr | None:
+    """What stands in a decorator, ``passes`` or ``keeps``, of a ``module:function``, if there."""
     module, _, name = function.partition(":")
     for node in syntax_tree(file_of(module)).body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
-            return next(filter(None, map(price, node.decorator_list)), None)
+            rules = (price(each, [decorator]) for each in node.decorator_list)
+            return next(filter(None, rules), None)
     return None
 
 
@@ -335,15 +365,8 @@ def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:
     run = measurement.run
     if run is None:
         return None
-    asked, info = measurement.args.get("images"), costs.judged_on(measurement, run)
-    images = min(asked or info.val_images, info.val_images)
-    facts = {
-        "images": images,
-        "train_images": min(asked or info.train_images, info.train_images),
-        "side": getattr(run.recipe.data, "image_size", None),  # of scenes each has its own
-        "recipe": run.recipe,
-    }
-    passes = passes_of(measurement.function, {**measurement.args, **facts})
+    given = _given(measurement, run, costs)
+    passes, images = passes_of(measurement.function, given), given["images"]
     if passes is None:
         return None
     flops = 0.0
@@ -353,6 +376,32 @@ def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:
         flops += count * images * forward * len(measurement.seeds)
     slowest, fastest = costs.device.sustained
     return Range(flops / fastest, BACKWARD * flops / slowest)
+
+
+def kept_bytes(measurement: Measurement, costs: Costs) -> int:
+    """Bytes that a measurement keeps beside the weights of all its seeds, 0 where it says nothing.
+
+    Raises:
+        VitrailError: there is no such model, or it refuses its arguments.
+    """
+    run = measurement.run
+    if run is None or _written_rule("keeps", measurement.function) is None:
+        return 0
+    given = {**_given(measurement, run, costs), "width": costs.width(run)}
+    told: int = _told_by("keeps", measurement.function, given)
+    return told * len(measurement.seeds)
+
+
+def _given(measurement: Measurement, run: Run, costs: Costs) -> dict[str, Any]:
+    """What the rules of a measure's price are given."""
+    asked, info = measurement.args.get("images"), costs.judged_on(measurement, run)
+    return {
+        **measurement.args,
+        "images": min(asked or info.val_images, info.val_images),
+        "train_images": min(asked or info.train_images, info.train_images),
+        "side": getattr(run.recipe.data, "image_size", None),  # of scenes each has its own
+        "recipe": run.recipe,
+    }
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from replication.commands.cost import (
     Range,
     evaluation_seconds,
     keeps_rows,
+    kept_bytes,
     training_images,
 )
 from replication.commands.state import (
@@ -358,6 +359,9 @@ class Estimate:
             ["weights still to be written", runs_root, size(weights)],
             [under_way, runs_root, size(checkpoints)],
         ]
+        waiting = [m for m in self.measurements if not m.path.is_file()]
+        if kept := sum(kept_bytes(measurement, costs) for measurement in waiting):
+            rows.append(["features that probes will keep, at most", runs_root, size(kept)])
         # Two datasets of one folder are made of the same files.
         downloads = {
             need.info.folder: need for need in self.datasets if need.state == "to download"

@@ -1,10 +1,10 @@
 """What `vitrail publish` does: results become the committed ones if all they rest on is sound.
 
-The rule: no file that a number depends on is changed or new; every rendered file is, byte for byte,
-what its measurements give; every record is what its node, as it is planned now, would give, with
-the code and on the weights that are here; and all were made at clean commits in the history of
-HEAD. A training by older code is published and named. Of each paper's trainings the logs are
-published, too, by epoch.
+The rule: no file that a number depends on is changed or new, and none of those published before;
+every rendered file is, byte for byte, what its measurements give; every record is what its node, as
+it is planned now, would give, with the code and on the weights that are here; and all were made at
+clean commits in the history of HEAD. A training by older code is published and named. Of each
+paper's trainings the logs are published, too, by epoch.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from replication.commands.results import (
     RECORDS,
     altered_publications,
     as_lines,
+    changed_since_commit,
     ledger_of,
     older_runs,
     published_folder,
@@ -59,7 +60,8 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
     What is not built here stays, or is deleted with `prune`.
 
     Raises:
-        VitrailError: the checkout has changes, or a result is not what it rests on.
+        VitrailError: the checkout or what is published has changes that are not committed, or a
+            result is not what it rests on.
     """
     folder = published_folder(catalog)
     require_clean(catalog)
@@ -68,6 +70,9 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
         raise VitrailError(
             f"{catalog.results} has nothing to publish; run {catalog.snakemake('all')} first"
         )
+    # Records and tables that were changed together agree with each other: only git tells.
+    if changed := next(changed_since_commit(folder), None):
+        raise VitrailError(changed)
     ledger = ledger_of(catalog)
     records: dict[Path, Record] = {}
     for artifact in built:

@@ -7,6 +7,7 @@ these files rest on. So every published table can be rendered again where nothin
 from __future__ import annotations
 
 import json
+import shlex
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from replication.plan.catalog import Catalog, Paper
 from replication.plan.nodes import AnyNode, RenderingNode
 from replication.plan.parts import Run
 from vitrail.errors import VitrailError
+from vitrail.provenance import uncommitted
 
 RECORDS = "nodes.jsonl"
 LOGS = "training_logs.csv"  # the file of a paper's published training logs
@@ -127,6 +129,13 @@ def as_lines(records: Iterable[Record]) -> str:
     """Write records as `read_published` reads them, a line each."""
     lines = (json.dumps(record.content, separators=(",", ":")) for record in records)
     return "".join(f"{line}\n" for line in lines)
+
+
+def changed_since_commit(folder: Path) -> Iterator[str]:
+    """The published files that are not as the last commit has them, where git can tell."""
+    aside = shlex.join(["git", "stash", "push", "--include-untracked", "--", str(folder)])
+    for name in uncommitted(folder):
+        yield f"{name} is not as it was committed; commit it, or set it aside with {aside}"
 
 
 def altered_publications(folder: Path, records: Mapping[Path, Record]) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """Resume state on disk: the last two checkpoints of a run, each with a seal.
 
 A checkpoint is `step-00000123.pt` and its seal `step-00000123.json`: recipe hash, seed, digest of
-the datasets' entries, size, SHA-256 of the bytes handed to the disk. The seal is written first, so
-a checkpoint without one is damaged, while a seal without a checkpoint is only the trace of a kill.
+the datasets' entries, that of the weights at the start, size, SHA-256 of the bytes handed to the
+disk. The seal is written first, so a checkpoint without one is damaged, while a seal without a
+checkpoint is only the trace of a kill.
 """
 
 from __future__ import annotations
@@ -24,10 +25,15 @@ from vitrail.files import atomic_path, clear_temporaries, sha256, write_atomical
 
 
 class Checkpoints:
-    """The checkpoints in `folder` of one run: its recipe's hash, its seed, its data's digest."""
+    """The checkpoints in `folder` of one run: its recipe's hash, its seed, its data's digest.
 
-    def __init__(self, folder: Path, recipe_hash: str, seed: int, data: str) -> None:
-        self.folder = folder
+    `start` is the SHA-256 of the file of weights that it starts from, None where there is none.
+    """
+
+    def __init__(
+        self, folder: Path, recipe_hash: str, seed: int, data: str, start: str | None = None
+    ) -> None:
+        self.folder, self._start = folder, start
         self._owner = {"recipe_hash": recipe_hash, "seed": seed, "data": data}
 
     def save(self, step: int, state: dict[str, Any]) -> Path:
@@ -44,6 +50,7 @@ class Checkpoints:
                     raise file.error or error from None  # torch's zip writer hides the disk's
                 size, digest = file.tell(), file.sha256.hexdigest()
             seal = {**self._owner, "step": step, "bytes": size, "sha256": digest}
+            seal["initial_sha256"] = self._start
             write_atomically(path.with_suffix(".json"), json.dumps(seal))
         for old in self._paths()[CHECKPOINTS_KEPT:]:
             self._delete(old)
@@ -53,7 +60,8 @@ class Checkpoints:
         """Return the newest sound checkpoint, or None where the run has none yet.
 
         A damaged one is passed over with a warning and deleted, as are leftovers of a kill. Raises
-        VitrailError if one belongs to another recipe or seed or to other data, or all are damaged.
+        VitrailError if one belongs to another recipe or seed, to other data or to other weights at
+        the start, or all are damaged.
         """
         clear_temporaries(self.folder)
         damaged: list[Path] = []
@@ -101,6 +109,12 @@ class Checkpoints:
             raise VitrailError(
                 f"checkpoint {path} is of {_run_of(owner)}, not of {_run_of(self._owner)}: delete "
                 f"{self.folder} to train from the start, or train in another folder"
+            )
+        started = seal.get("initial_sha256")  # unknown of a checkpoint of older code
+        if None not in (started, self._start) and started != self._start:
+            raise VitrailError(
+                f"checkpoint {path} was trained from other weights than those that training starts "
+                f"from now: delete {self.folder} to train from the start"
             )
         try:
             if path.stat().st_size != size:

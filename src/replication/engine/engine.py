@@ -37,7 +37,7 @@ class TrainingRun(Generic[R]):
         workers: processes that read and transform images, for each training process.
         checkpoint_seconds: time between checkpoints.
         initial: file of the weights that the recipe starts from: published ones, which None takes
-            from timm's own store, or those of another run.
+            from timm's own store, or those of another run. Its SHA-256 is noted among the facts.
         retrain: train a finished run anew if other code has trained it.
         stop_after: stop, with a checkpoint, once this many steps of the run are taken.
         validate_every: epochs between validations, with one at the end; None is never. They change

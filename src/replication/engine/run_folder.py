@@ -64,7 +64,8 @@ def read_finished(folder: Path) -> dict[str, Any] | None:
     if not isinstance(facts, dict) or "device" not in facts:
         raise VitrailError(
             f"cannot read {path} ({fault}); delete {folder} and run snakemake TARGET --forcerun "
-            f"with the record of its training, {folder.parent}/trained-*.json"
+            f"RECORD to train it again, where RECORD is the file {folder.parent}/trained-*.json of "
+            "this seed"
         )
     return facts
 
@@ -87,7 +88,10 @@ class RunFolder:
         self.weights = run.folder / WEIGHTS
         self.finished = run.folder / FINISHED
         self.code = training_digest(run.recipe, run.dataset)
-        self.data, self.checkpoints = data_digest(run), checkpoints_of(run)
+        self.data = data_digest(run)
+        self.checkpoints = Checkpoints(
+            run.folder / "checkpoints", run.recipe.hash, run.seed, self.data, self.digest_of_start
+        )
         attempts = self.checkpoints.folder / "attempts.json"
         self.attempts = Attempts(attempts, run.recipe.batch.size, run.commit, self.code)
 
@@ -118,9 +122,9 @@ class RunFolder:
                     "in another folder"
                 )
             if (facts := read_finished(self.run.folder)) is not None:
-                made_by = facts.get("code"), facts.get("initial_sha256")
-                as_now = not self.run.retrain or made_by == (self.code, self.digest_of_start)
-                if as_now and facts.get("data") == self.data:
+                by_code = facts.get("code") == self.code
+                as_now = by_code and self._is_start(facts.get("initial_sha256"))
+                if (as_now or not self.run.retrain) and facts.get("data") == self.data:
                     self.require_same_start(facts.get("initial_sha256"), self.weights)
                     self.checkpoints.clear()  # a kill may have come between writing and clearing
                     return True
@@ -135,17 +139,25 @@ class RunFolder:
 
     def require_same_start(self, started: str | None, trained: Path) -> None:
         """Refuse what was trained from weights that another training has replaced since."""
-        if started != self.digest_of_start:
+        if not self._is_start(started):
             raise VitrailError(
                 f"{trained} was trained from other weights than {self.run.initial} holds now: "
                 f"delete {self.run.folder} to train it again"
             )
 
+    def _is_start(self, started: str | None) -> bool:
+        """Whether a digest that was noted is that of the weights that this run starts from.
+
+        Of published weights older notes say nothing, and timm's own store has no file of them here.
+        """
+        unknown = None in (started, self.digest_of_start) and not self.run.recipe.model.weights_from
+        return unknown or started == self.digest_of_start
+
     @cached_property
     def digest_of_start(self) -> str | None:
-        """The digest of the weights of another run that this one starts from, if it does."""
+        """The SHA-256 of the file of weights that this run starts from, if there is one."""
         initial = self.run.initial
-        return sha256(initial) if initial and self.run.recipe.model.weights_from else None
+        return sha256(initial) if initial and initial.is_file() else None
 
     def finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
         """Write the results, then drop the checkpoints, which they make worthless."""
@@ -188,12 +200,6 @@ def data_digest(run: TrainingRun[AnyRecipe]) -> str:
     if initial is not None and run.recipe.model.weights_from:
         start = (read_finished(initial.parent) or {}).get("data")
     return short_hash([run.dataset.decisive, start])
-
-
-def checkpoints_of(run: TrainingRun[AnyRecipe]) -> Checkpoints:
-    """The checkpoints of a run."""
-    folder = run.folder / "checkpoints"
-    return Checkpoints(folder, run.recipe.hash, run.seed, data_digest(run))
 
 
 UNKNOWN = "unknown"  # the commit or the code of an attempt that did not note it

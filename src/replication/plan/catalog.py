@@ -12,7 +12,6 @@ import functools
 import json
 import os
 import re
-import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -62,7 +61,13 @@ from replication.plan.registration import digests_of, registered
 from replication.plan.resolution import PaperAtScale
 from replication.plan.schema import Delta, load
 from replication.plan.searches import Standing
-from replication.plan.settings import Resources, Settings, load_scale, load_settings
+from replication.plan.settings import (
+    Resources,
+    Settings,
+    load_scale,
+    load_settings,
+    snakemake_command,
+)
 from replication.plan.weights import REGISTRY, find_weights, load_weights_registry
 from vitrail.errors import VitrailError, require_known
 from vitrail.provenance import DIRTY, changed_files, checkout, head
@@ -533,6 +538,7 @@ class Catalog:
             scale=self.scale.name,
             paper=artifact.paper,
             name=artifact.name,
+            config=self._config(),
             output=self.rendering(artifact),
             inputs=measurements,
             code=digest(modules),
@@ -556,6 +562,7 @@ class Catalog:
             scale=self.scale.name,
             paper="",
             name="report",
+            config=self._config(),
             output=self.report,
             inputs=tuple(self.renderings),
             code=digest(modules),
@@ -590,6 +597,7 @@ class Catalog:
             "scale": self.scale.name,
             "paper": of.paper,
             "name": of.name,
+            "config": self._config(),
             "output": output,
             "inputs": tuple(dict.fromkeys(inputs)),
             "resources": self.resources(of),
@@ -677,13 +685,17 @@ class Catalog:
 
     def snakemake(self, target: str, *options: str, **changes: str) -> str:
         """Write the command that makes a target with these settings, of which some are changed."""
+        return snakemake_command(target, *options, config=self._config(**changes))
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def _config(self, **changes: str) -> tuple[str, ...]:
+        """What --config gives: the scale, and what is not as ``configs/default.yaml`` has it."""
         written = load_settings(self.root)
-        settings = [
+        return tuple(
             f"{name}={value}"
             for name, value in (self.settings.model_dump() | changes).items()
             if name == "scale" or value != getattr(written, name)
-        ]
-        return shlex.join(["snakemake", target, *options, "--config", *settings])
+        )
 
     def target(self, name: str) -> Target:
         """Return a target by name, or raise VitrailError with the closest name."""

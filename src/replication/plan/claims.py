@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
+from replication.plan.named import with_choices_listed
 from replication.plan.paper import ArtifactSpec, fill
 from replication.plan.schema import Delta, Placed, Strict, merge, parse, read_yaml
 from vitrail.errors import VitrailError, require_known
@@ -88,17 +89,27 @@ class ClaimsFile(Strict):
     claims: tuple[Delta, ...]
 
 
+ListOfChoices = tuple[dict[str, str], ...]
+
+
 class Choices(Strict):
     """The lists that an entry of ``claims.yaml`` runs through."""
 
-    each: tuple[tuple[dict[str, str], ...], ...] = ()
+    each: tuple[ListOfChoices, ...] = ()
+
+
+class NamedChoices(Strict):
+    """An entry of ``claims.yaml`` that is no claim: lists of choices for the entries below it."""
+
+    choices: dict[str, ListOfChoices]
 
 
 def read_claims(path: Path, artifacts: Mapping[str, ArtifactSpec]) -> tuple[Claim, ...]:
     """Read the claims of a paper with these artifacts, of any scale; none if there is no such file.
 
     An entry with ``each: [choices, ...]`` stands for a claim for each combination of one choice of
-    every list: a choice is a mapping of names, which fill ``{name}`` in the entry's strings.
+    every list: a choice is a mapping of names, which fill ``{name}`` in the entry's strings. What
+    stands for a list by its name is told in `replication.plan.named`.
 
     Raises:
         VitrailError: the file is not a list of claims, a ``{name}`` is in no choice, two claims
@@ -107,7 +118,11 @@ def read_claims(path: Path, artifacts: Mapping[str, ArtifactSpec]) -> tuple[Clai
     if not path.is_file():
         return ()
     entries = parse(ClaimsFile, {"claims": read_yaml(path) or []}, str(path)).claims
-    claims = tuple(claim for entry in entries for claim in _claims_of(entry, str(path)))
+    for entry in entries:
+        if "choices" in entry:
+            parse(NamedChoices, entry, str(path))
+    listed = with_choices_listed(entries)
+    claims = tuple(claim for entry in listed for claim in _claims_of(entry, str(path)))
     for name, times in Counter(claim.id for claim in claims).items():
         if times > 1:
             raise VitrailError(f"{path}: two claims are called '{name}'; rename one")

@@ -39,6 +39,7 @@ PLUMBING = (
     "replication.engine.validation",
     "vitrail.errors",
     "vitrail.files",
+    "vitrail.measures.price",
     "vitrail.models",  # imports every family; a model counts where it is named
     "vitrail.naming",
     "vitrail.provenance",

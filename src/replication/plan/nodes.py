@@ -91,7 +91,8 @@ class Node(Strict, ABC):
 
     `inputs` are the files that must be there before it starts; `output` is the record that it
     writes. `code` is the digest of the code that decides the result, and `commit` the commit that
-    the plan was made at, with "-dirty" where a file behind `code` differs from it.
+    the plan was made at, with "-dirty" where a file behind `code` differs from it. `config` are the
+    settings that it was planned with, as ``--config`` takes them.
     """
 
     kind: str
@@ -102,6 +103,7 @@ class Node(Strict, ABC):
     inputs: tuple[Path, ...]
     code: str
     commit: str | None
+    config: tuple[str, ...] = ()
     resources: Resources = Resources()
 
     @property
@@ -182,6 +184,10 @@ class TrainingNode(SeedFolders, Node):
     def folder(self) -> Path:
         """The folder of the run."""
         return self.output.parent
+
+    def initial(self, seed: int) -> Path | None:
+        """The file of the weights that a seed starts from, published or of another run."""
+        return self.published or (self.start.weights(seed) if self.start else None)
 
     @property
     def decided(self) -> dict[str, Any]:

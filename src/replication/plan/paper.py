@@ -22,13 +22,13 @@ from replication.plan.schema import (
     Placed,
     StandIns,
     Strict,
+    laid_over_bases,
     match,
     matching,
     merge,
     parse,
     read_mapping,
     refuse_unmatched,
-    with_bases,
 )
 from replication.plan.searches import SearchGroup
 from replication.plan.settings import RunSettings
@@ -113,7 +113,10 @@ class Families(Strict):
         patterns match no recipe.
         """
         axes = {
-            axis: {choice: self._choice(axis, choice, where) for choice in choices}
+            axis: {
+                choice: laid_over_bases(choice, choices, f"{where}: axis '{axis}'")
+                for choice in choices
+            }
             for axis, choices in self.axes.items()
         }
         recipes: dict[str, Delta] = {}
@@ -127,15 +130,6 @@ class Families(Strict):
         for patterns in self.deltas:
             refuse_unmatched(f"{where}: recipe", patterns, recipes)
         return recipes
-
-    def _choice(self, axis: str, name: str, where: str) -> Delta:
-        choices = self.axes[axis]
-        names = with_bases(
-            name, lambda choice: choices[choice].get("extends"), choices, f"{where}: axis '{axis}'"
-        )
-        merged = merge({}, *(choices[choice] for choice in names))
-        merged.pop("extends", None)
-        return merged
 
     def _base_of(self, family: Family, where: str) -> Delta:
         if "task" not in family.model_fields_set:
@@ -320,10 +314,12 @@ class PaperScale(Strict):
     """``scales/<scale>.yaml``: what one scale changes of the paper.
 
     Each mapping is from patterns of names (several by commas) to deltas, the later laid over the
-    earlier, and all of them over those of the file that this one extends.
+    earlier, and all of them over those of the file that this one extends. What names in it stand
+    for is told in `replication.plan.named`.
     """
 
     extends: str | None = Field(None, description="the neighbouring file that this is laid over")
+    values: dict[str, Delta] = Field({}, description="mappings that others are laid over")
     datasets: StandIns = Field(
         {}, description="dataset -> the one that stands in for it in this paper"
     )

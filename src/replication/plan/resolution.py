@@ -14,6 +14,7 @@ from typing import Any
 from replication.plan.claims import read_claims
 from replication.plan.datasets import DatasetInfo, find
 from replication.plan.kinds import KINDS, AnyRecipe, parse_recipe
+from replication.plan.named import with_values_laid
 from replication.plan.paper import ArtifactsFile, Delta, MeasureSpec, PaperScale, RecipesFile
 from replication.plan.recipe import placed_at
 from replication.plan.schema import (
@@ -302,4 +303,7 @@ def _read_layers(folder: Path, scale: str, scales: Iterable[str]) -> dict[Path, 
     if not path.is_file():
         return {}
     read = read_with_bases(path)
-    return {file: parse(PaperScale, written, str(file)) for file, written in read.items()}
+    return {
+        file: parse(PaperScale, with_values_laid(written), str(file))
+        for file, written in read.items()
+    }

@@ -22,7 +22,6 @@ from vitrail.errors import VitrailError, did_you_mean
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOOLEAN = "tag:yaml.org,2002:bool"
-MOST_VALUES = 1_000_000  # of a file with its anchors written out
 DEEPEST = 100  # lists and mappings within one another
 
 
@@ -35,7 +34,14 @@ class Placed(dict[str, Any]):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes `Placed`, and a text of several lines as it is, not in quotes with escapes."""
+    """Writes `Placed`, and a text of several lines as it is, not in quotes with escapes.
+
+    What stands in several places is written out in each, as `read_yaml` refuses anchors.
+    """
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write no anchors."""
+        return True
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
         style = "|" if "\n" in text else None
@@ -81,14 +87,11 @@ class _Loader(_Base):
         node = self.get_single_node()
         if node is None:
             return None
-        if self._written_out(node, {}, 1) > MOST_VALUES:
-            raise VitrailError(
-                f"{self._where} repeats anchors to more than {MOST_VALUES:,} values; repeat fewer"
-            )
+        self._refuse_anchors(node, set(), 1)
         return self.construct_document(node)
 
     def construct_yaml_map(self, node: yaml.MappingNode) -> Any:
-        """Construct a mapping in two steps, as an anchor in it may refer to it."""
+        """Construct a mapping in two steps, as PyYAML does."""
         values = Placed({}, {})
         yield values
         written: set[str] = set()
@@ -100,35 +103,34 @@ class _Loader(_Base):
             if key.value in written:
                 raise VitrailError(f"{self._place(key)}: '{key.value}' stands twice; keep one")
             written.add(key.value)
-        values.update(self.construct_mapping(node))  # which writes out each `<<`
+        values.update(self.construct_mapping(node))
         for key, _ in node.value:
             values.places[self.construct_object(key)] = self._place(key)
 
     def _place(self, key: yaml.Node) -> str:
         return f"{self._where}:{key.start_mark.line + 1}"
 
-    def _written_out(self, node: yaml.Node, known: dict[int, int | None], depth: int) -> int:
-        """Count the values below a node with every anchor written out; `known` are counts so far.
+    def _refuse_anchors(self, node: yaml.Node, seen: set[int], depth: int) -> None:
+        """Refuse what is repeated by an anchor: the same node stands in several places.
 
-        Raises VitrailError where an anchor stands within itself or `depth` exceeds `DEEPEST`.
+        Raises VitrailError for it, and where `depth` exceeds `DEEPEST`.
         """
+        if id(node) in seen:
+            raise VitrailError(
+                f"{self._place(node)}: this is repeated by an anchor (*name); repeat it by a name "
+                "that the file gives it: 'value', 'choices' or 'extends' (CONTRIBUTING.md)"
+            )
+        seen.add(id(node))
         if isinstance(node, yaml.ScalarNode):
-            return 1
+            return
         if depth > DEEPEST:
             raise VitrailError(
                 f"{self._place(node)}: more than {DEEPEST} lists and mappings stand within one "
                 "another; nest them less"
             )
-        if id(node) not in known:
-            known[id(node)] = None
-            pairs = isinstance(node, yaml.MappingNode)
-            children = itertools.chain.from_iterable(node.value) if pairs else node.value
-            known[id(node)] = 1 + sum(
-                self._written_out(child, known, depth + 1) for child in children
-            )
-        if (count := known[id(node)]) is None:
-            raise VitrailError(f"{self._place(node)}: an anchor stands within itself; remove it")
-        return count
+        pairs = isinstance(node, yaml.MappingNode)
+        for child in itertools.chain.from_iterable(node.value) if pairs else node.value:
+            self._refuse_anchors(child, seen, depth + 1)
 
 
 _Loader.add_implicit_resolver(
@@ -158,8 +160,7 @@ def read_yaml(path: Path) -> Any:
 
     Raises:
         VitrailError: the file is missing or no YAML, a mapping has a key twice or one that is no
-            word, it is nested deeper than `DEEPEST`, or its anchors stand within themselves or
-            repeat more than `MOST_VALUES` values.
+            word, it is nested deeper than `DEEPEST`, or an anchor repeats something.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -202,16 +203,19 @@ def load(model: type[Model], path: Path) -> Model:
 def load_entries(model: type[Model], path: Path, kind: str) -> dict[str, Model]:
     """Read a registry: a mapping from the name of each entry to its fields, without the name.
 
-    Each entry becomes a `model`, whose field `name` is that name. Raises VitrailError where the
-    file is missing, or an entry (of this `kind`) is wrong.
+    An entry may say ``extends: <another entry>`` and give what it changes. Each becomes a `model`,
+    whose field `name` is the entry's. Raises VitrailError where the file is missing, or an entry
+    (of this `kind`) is wrong.
     """
     entries: Any = read_yaml(path)
     if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
         raise VitrailError(f"{path} must map the name of each entry to its fields")
-    return {
-        name: parse(model, merge({"name": name}, entry), f"{path}, {kind} '{name}'")
-        for name, entry in entries.items()
-    }
+    found: dict[str, Model] = {}
+    for name in entries:
+        where = f"{path}, {kind} '{name}'"
+        fields = merge({"name": name}, laid_over_bases(name, entries, where))
+        found[name] = parse(model, fields, where)
+    return found
 
 
 def read_mapping(path: Path) -> Placed:
@@ -247,7 +251,7 @@ def with_bases(
     """
     names = [name]
     while (base := base_of(names[0])) is not None:
-        if base not in known:
+        if base not in [*known]:  # a list is in no mapping
             raise VitrailError(
                 f"{where}: '{names[0]}' extends '{base}', which is unknown"
                 f"{did_you_mean(str(base), known)}"
@@ -257,6 +261,17 @@ def with_bases(
             raise VitrailError(f"{where}: '{base}' extends itself ({circle}); correct one extends")
         names.insert(0, base)
     return names
+
+
+def laid_over_bases(name: str, entries: Mapping[str, Mapping[str, Any]], where: str) -> Placed:
+    """Return an entry laid over the one that it ``extends``, and this over its own; else itself.
+
+    Raises VitrailError as `with_bases`, and as `merge`.
+    """
+    names = with_bases(name, lambda own: entries[own].get("extends"), entries, where)
+    merged = merge({}, *(entries[own] for own in names))
+    merged.pop("extends", None)
+    return merged
 
 
 def merge(base: Mapping[str, Any], *deltas: Mapping[str, Any]) -> Placed:

@@ -6,6 +6,7 @@ No code asks what scale it is; it only reads these values.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -116,6 +117,12 @@ def load_settings(root: Path, overrides: dict[str, Any] | None = None) -> Settin
     """Read ``configs/default.yaml`` and lay `overrides` over it."""
     path = root / "configs" / "default.yaml"
     return parse(Settings, merge(read_mapping(path), overrides or {}), str(path))
+
+
+def snakemake_command(target: str, *options: str, config: Iterable[str]) -> str:
+    """Write the command that makes a target; `config` are its settings, each ``key=value``."""
+    settings = ["--config", *config] if config else []
+    return shlex.join(["snakemake", target, *options, *settings])
 
 
 def known_scales(root: Path) -> list[str]:

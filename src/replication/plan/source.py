@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import ast
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from vitrail.errors import VitrailError, require_known
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _WITH_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
-_TYPES = ("typing", "collections.abc")  # modules of types, which compute nothing
+_UNCOUNTED = ("typing", "collections.abc", "vitrail.measures.price")  # types and prices
+_PRICES = ("passes", "keeps")  # decorators
 
 
 def syntax_tree(path: Path) -> ast.Module:
@@ -58,19 +59,22 @@ def code_of(path: Path) -> str:
     return ast.unparse(tree)
 
 
-def price(decorator: ast.expr) -> ast.expr | None:
-    """What stands in a ``@passes(...)``, which says what a measure costs; None of any other."""
-    if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "passes":
+def price(decorator: ast.expr, names: Collection[str] = _PRICES) -> ast.expr | None:
+    """What stands in a ``@passes(...)`` or a ``@keeps(...)``, which say what a measure costs.
+
+    None of any other decorator, and of those that are not among `names`.
+    """
+    if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) in names:
         return decorator.args[0]
     return None
 
 
 def _deciding(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that run and are no imports of types."""
+    """The statements that run and are no imports of types and prices."""
     for statement in statements:
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
             yield from _deciding(statement.orelse)
-        elif not (isinstance(statement, ast.ImportFrom) and statement.module in _TYPES):
+        elif not (isinstance(statement, ast.ImportFrom) and statement.module in _UNCOUNTED):
             yield statement
 
 

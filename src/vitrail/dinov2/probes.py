@@ -32,6 +32,7 @@ from vitrail.images.opening import Split, build
 from vitrail.images.transforms import eval_transform, normalization
 from vitrail.measures.context import Trained, Values, passes
 from vitrail.measures.kept import forget, kept_path, kept_rows
+from vitrail.measures.price import bytes_of_tokens, bytes_of_verdicts, keeps
 from vitrail.octic.group import ELEMENTS, transform
 from vitrail.scores import BY_IMAGE, pack
 from vitrail.seeding import derive, seed_everything
@@ -71,6 +72,12 @@ def _passes_of_progress(given: Mapping[str, Any]) -> float:
     return len(_teachers(given["recipe"])) * images / given["images"]
 
 
+@keeps(
+    lambda given: (
+        bytes_of_tokens(given["train_images"] + given["images"], given)
+        + (0 if given["accuracy_alone"] else bytes_of_verdicts(1, given["images"]))
+    )
+)
 @passes(_passes_of_knn)
 def knn(
     trained: Trained[DINOv2Recipe],
@@ -126,6 +133,12 @@ def knn(
     }
 
 
+@keeps(
+    lambda given: (
+        bytes_of_tokens(given["train_images"] + given["images"], given)
+        + bytes_of_verdicts(len(_teachers(given["recipe"])), given["images"])
+    )
+)
 @passes(_passes_of_progress)
 def progress(
     trained: Trained[DINOv2Recipe],
@@ -180,6 +193,7 @@ def _right_of_teacher(
     return right
 
 
+@keeps(lambda given: bytes_of_tokens(given["train_images"] + given["images"], given))
 @passes(lambda given: (given["train_images"] + 3 * given["images"]) / given["images"])
 def cells(
     trained: Trained[DINOv2Recipe], batch_size: int = 128, precision: Precision = "fp32"

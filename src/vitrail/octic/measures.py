@@ -197,7 +197,8 @@ def compute(trained: Trained) -> Values:
     if "wall_seconds" not in facts:
         raise VitrailError(
             f"the record of the training in {trained.folder} does not say its wall_seconds; delete "
-            f"{trained.folder} and run snakemake TARGET --forcerun with that record"
+            f"{trained.folder} and run snakemake TARGET --forcerun RECORD to train it again, where "
+            "RECORD is that record"
         )
     hours, devices = facts["wall_seconds"] / 3600, facts.get("processes", 1)
     cost = {"hours": hours, "devices": devices, "gpu_hours": hours * devices}

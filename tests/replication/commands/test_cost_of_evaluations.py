@@ -8,7 +8,13 @@ import pytest
 import torch
 from timm.layers import PatchEmbed
 
-from replication.commands.cost import Costs, evaluation_seconds, load_devices, passes_of
+from replication.commands.cost import (
+    Costs,
+    evaluation_seconds,
+    kept_bytes,
+    load_devices,
+    passes_of,
+)
 from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.catalog import load_catalog
 from vitrail.factory import build_model
@@ -17,6 +23,7 @@ from vitrail.measures.context import Trained
 from vitrail.naming import import_function
 
 IMAGES = 6
+BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 TEST_SIZES = {"trained_at": 8, "mode": "bicubic", "antialias": False, "batch_size": 4}
 ARGUMENTS = [
     ("vitrail.measures.accuracy:accuracy", {}),
@@ -136,6 +143,19 @@ def test_probes_are_priced_with_the_images_that_they_learn_from(root):
     flops = (1464 + 1449) * costs.model(measurement.run).forward_flops
     seconds = evaluation_seconds(measurement, costs)
     assert seconds.low == pytest.approx(flops / costs.device.sustained[1])
+
+
+def test_what_probes_keep_is_priced_by_the_features_of_all_images(root):
+    """An image of ImageNet-1K takes 1,024 numbers of ViT-L in half precision, label and place."""
+    here = load_catalog(root, scale="full")
+    costs = Costs(here, load_devices(root)["a100"])
+    measurement = here.paper("octic").measurement("knn", "dinov2-vit-l")
+    images = 1281167 + 50000
+    assert costs.width(measurement.run) == 1024
+    tokens = images * (16 + 1024 * BYTES[measurement.args["precision"]])
+    assert kept_bytes(measurement, costs) == len(measurement.seeds) * (tokens + 8 + 50000)
+    silent = here.paper("octic").measurement("voc2012", "dinov2-vit-l")
+    assert kept_bytes(silent, costs) == 0
 
 
 def test_every_evaluation_of_a_table_fits_in_the_time_that_its_job_asks_for(root):

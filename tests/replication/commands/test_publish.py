@@ -1,6 +1,7 @@
 """Only what hangs on its measurements, weights and code, at clean commits, is published."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -31,6 +32,17 @@ def publish(vitrail):
     def run(*options):
         digest_once.cache_clear()
         return vitrail("publish", "--scale", "laptop", *options)
+
+    return run
+
+
+@pytest.fixture
+def commit(git):
+    """Commit what is published, or was done to it."""
+
+    def run():
+        git("add", ".")
+        git("commit", "--quiet", "-m", "Publish")
 
     return run
 
@@ -92,8 +104,11 @@ def both(make, git):
     return make({**NUMBERS, "published": [90.0, 91.0, 92.0]}, commit=git("rev-parse", "HEAD"))
 
 
-def test_what_was_not_built_here_stays_published_until_it_is_pruned(both, publish, published):
+def test_what_was_not_built_here_stays_published_until_it_is_pruned(
+    both, publish, published, commit
+):
     publish()
+    commit()
     of_both = records_of(published)
     other = published / "tiny" / "table2.csv"
     assert other.is_file()
@@ -110,13 +125,16 @@ def test_what_was_not_built_here_stays_published_until_it_is_pruned(both, publis
     }  # fmt: skip
 
 
-def test_a_result_that_was_published_and_lost_its_record_is_refused(both, publish, published):
+def test_a_result_that_was_published_and_lost_its_record_is_refused(
+    both, publish, published, commit
+):
     publish()
     for file in both.files(both.artifact("tiny", "table2")):
         file.unlink()
     path = published / "tiny" / "nodes.jsonl"
     kept = [line for line in path.read_text().splitlines() if '"name":"table2"' not in line]
     path.write_text("".join(line + "\n" for line in kept))
+    commit()
     assert "table2" in refusal(publish())
     assert publish("--prune").code == 0
 
@@ -133,11 +151,10 @@ def logged(both):
 
 
 def test_the_logs_of_the_trainings_are_published_by_epoch_and_verified(
-    logged, publish, published, vitrail, git
+    logged, publish, published, vitrail, commit
 ):
     publish()
-    git("add", ".")
-    git("commit", "--quiet", "-m", "Publish")
+    commit()
     file = published / "tiny" / "training_logs.csv"
     table = pd.read_csv(file)
     names = {logged.paper("tiny").run(name).folder.name for name in (*NUMBERS, "published")}
@@ -151,11 +168,12 @@ def test_the_logs_of_the_trainings_are_published_by_epoch_and_verified(
     assert "training_logs.csv is not as it was committed" in " ".join(done.out.split())
 
 
-def test_the_logs_of_runs_that_are_not_built_here_stay(logged, publish, published):
+def test_the_logs_of_runs_that_are_not_built_here_stay(logged, publish, published, commit):
     """As those of runs that no published artifact hangs on do not."""
     publish()
     file = published / "tiny" / "training_logs.csv"
     file.write_text(file.read_text() + "retired-0a1b2c3d,0,1,18,2,0.1\n")
+    commit()
     for rendered in logged.files(logged.artifact("tiny", "table2")):
         rendered.unlink()
     elsewhere = logged.paper("tiny").run("published").folder
@@ -164,12 +182,16 @@ def test_the_logs_of_runs_that_are_not_built_here_stay(logged, publish, publishe
     runs = set(pd.read_csv(file)["run"])
     assert elsewhere.name in runs
     assert "retired-0a1b2c3d" not in runs
+    commit()
     publish("--prune")
     assert set(pd.read_csv(file)["run"]) == runs - {elsewhere.name}
 
 
-def test_a_publication_that_was_killed_between_its_renames_is_put_back(made, publish, published):
+def test_a_publication_that_was_killed_between_its_renames_is_put_back(
+    made, publish, published, commit
+):
     publish()
+    commit()
     before = (published / "tiny" / "table1.csv").read_bytes()
     published.rename(published.with_name(".laptop.123.old"))
     (published.parents[1] / "laptop" / "tiny" / "table1.md").unlink()  # now nothing is built
@@ -205,28 +227,34 @@ def test_numbers_of_other_weights_are_refused(made, publish):
     assert f"names other weights than {run.weights(1)} holds" in refusal(publish())
 
 
-def test_a_published_file_that_was_edited_is_not_published_again(made, publish, published):
+def test_a_published_file_that_was_edited_is_not_published_again(made, publish, published, commit):
     publish()
     (published / "tiny" / "table1.md").write_text("edited")
+    commit()
     assert "table1.md is not what the published records give" in refusal(publish())
     assert publish("--prune").code == 0
 
 
-def test_a_published_record_that_was_edited_is_not_published_again(made, publish, published):
+def test_a_published_record_that_was_edited_is_not_published_again(
+    made, publish, published, commit
+):
     publish()
     path = published / "tiny" / "nodes.jsonl"
     before = path.read_text()
     path.write_text(before.replace("81.0", "99.9"))
+    commit()
     assert "is not what the published records give" in refusal(publish())
     path.write_text(before.replace('"seeds":[0,1,2]', '"seeds":[0,1]'))
+    commit()
     assert "nodes.jsonl, line" in refusal(publish())
     assert publish("--prune").code == 0
 
 
 def test_a_publication_that_is_interrupted_between_its_renames_keeps_the_former(
-    made, publish, published, monkeypatch
+    made, publish, published, monkeypatch, commit
 ):
     publish()
+    commit()
     before = files_of(published)
     rename = Path.rename
 
@@ -362,11 +390,41 @@ def test_changed_and_new_files_that_decide_no_number_do_not_matter(made, publish
     assert publish().code == 0
 
 
-def test_published_files_may_differ_from_the_last_commit(made, publish, git, published):
+@pytest.mark.parametrize("options", [(), ("--prune",)])
+def test_a_published_table_that_was_changed_with_its_records_is_neither_kept_nor_replaced(
+    both, make, git, publish, published, commit, options, monkeypatch
+):
+    """Table and records agree, so only the last commit tells; what is set aside is as it was."""
     publish()
-    git("add", ".")
-    git("commit", "--quiet", "-m", "Publish")
-    (published / "notes.md").write_text("new\n")
+    commit()
+    committed = {name: (published / name).read_bytes() for name in files_of(published)}
+    make({**NUMBERS, "published": [90.0, 91.0, 99.0]}, commit=git("rev-parse", "HEAD"))
+    with monkeypatch.context() as unchecked:
+        unchecked.setattr(command, "changed_since_commit", lambda folder: iter(()))
+        assert publish().code == 0
+    for file in both.files(both.artifact("tiny", "table2")):
+        file.unlink()
+    said = refusal(publish(*options))
+    assert "is not as it was committed" in said
+    git(*shlex.split(said.partition("set it aside with git ")[2]))
+    assert {name: (published / name).read_bytes() for name in files_of(published)} == committed
+    assert publish(*options).code == 0
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_file_that_was_never_committed_is_not_published_with_the_others(
+    made, publish, git, published, commit, staged
+):
+    publish()
+    commit()
+    new = published / "notes.md"
+    new.write_text("new\n")
+    if staged:
+        git("add", str(new))
+    said = refusal(publish())
+    assert "results/published/laptop/notes.md is not as it was committed" in said
+    git(*shlex.split(said.partition("set it aside with git ")[2]))
+    assert not new.exists()
     assert publish().code == 0
 
 

@@ -170,6 +170,21 @@ def test_the_checkpoint_of_another_recipe_or_seed_or_other_data_is_refused(check
         Checkpoints(checkpoints.folder, *other).latest()
 
 
+@pytest.mark.parametrize("started", ["one", None])
+def test_a_checkpoint_is_refused_where_the_weights_at_the_start_are_known_to_be_others(
+    checkpoints, started
+):
+    """Of a training that has not noted them, as older code, nothing is known."""
+    owner = (checkpoints.folder, "0123abcd", 4, "89ef")
+    saved = Checkpoints(*owner, started).save(1, state(1))
+    assert Checkpoints(*owner, started).latest() == saved
+    if started is None:
+        assert Checkpoints(*owner, "other").latest() == saved
+    else:
+        with pytest.raises(VitrailError, match="was trained from other weights than"):
+            Checkpoints(*owner, "other").latest()
+
+
 @pytest.mark.parametrize("limit", [0, 100, 5_000, 20_500])
 def test_a_full_disk_leaves_the_old_checkpoint_and_no_debris(checkpoints, limit):
     old = checkpoints.save(1, state(1))

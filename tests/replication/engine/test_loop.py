@@ -19,6 +19,8 @@ from replication.engine.model import load_weights
 from replication.engine.recipes.classification import ClassificationRecipe
 from replication.engine.run_folder import read_finished
 from replication.engine.step import ClassifierTrainer
+from replication.engine.weights import fetch
+from replication.plan.weights import PublishedWeights
 from vitrail.errors import VitrailError
 from vitrail.factory import build_model
 from vitrail.files import sha256
@@ -232,6 +234,56 @@ def test_what_was_trained_from_weights_that_are_replaced_since_is_refused(from_r
     run(recipe, "cut", stop_after=3, **start)
     with pytest.raises(VitrailError, match=r"step-0+3\.pt was trained from other weights than"):
         run(recipe, "cut", initial=other)
+
+
+@pytest.fixture
+def from_published(make_recipe, tmp_path):
+    """A recipe that starts from published weights, and two files of such."""
+
+    def file(name):
+        weights = build_model(make_recipe(), 10).state_dict()
+        torch.save(weights, tmp_path / f"{name}.pth")
+        entry = {"name": "vit", "url": [(tmp_path / f"{name}.pth").as_uri()], "licence": "none"}
+        fetch(PublishedWeights.model_validate(entry), tmp_path / f"{name}.safetensors")
+        return tmp_path / f"{name}.safetensors"
+
+    def make(**changes):
+        return make_recipe({"model": {"pretrained": True}, **changes}), file("one"), file("other")
+
+    return make
+
+
+def test_the_published_weights_that_a_training_starts_from_are_noted_and_may_not_be_replaced(
+    from_published, run
+):
+    recipe, one, other = from_published(schedule={"epochs": 0, "warmup_epochs": 0})
+    folder = run(recipe, initial=one)
+    assert read_finished(folder)["initial_sha256"] == sha256(one) != sha256(other)
+    run(recipe, initial=one)
+    with pytest.raises(VitrailError, match=r"from other weights than .*other\.safetensors holds"):
+        run(recipe, initial=other)
+    run(recipe, initial=other, retrain=True)
+    assert read_finished(folder)["initial_sha256"] == sha256(other)
+
+
+@pytest.mark.parametrize("retrain", [False, True])
+def test_a_training_that_has_not_noted_its_published_weights_stays_finished(
+    from_published, run, retrain
+):
+    """As older code has left it."""
+    recipe, one, other = from_published(schedule={"epochs": 0, "warmup_epochs": 0})
+    folder = run(recipe, initial=one)
+    facts = read_finished(folder) | {"initial_sha256": None}
+    (folder / "finished.json").write_text(json.dumps(facts))
+    run(recipe, initial=other, retrain=retrain)
+    assert read_finished(folder) == facts
+
+
+def test_a_training_does_not_go_on_from_other_published_weights(from_published, run):
+    recipe, one, other = from_published()
+    run(recipe, stop_after=1, initial=one)
+    with pytest.raises(VitrailError, match=r"step-0+1\.pt was trained from other weights than"):
+        run(recipe, initial=other)
 
 
 def test_a_recipe_that_starts_from_a_run_is_not_trained_without_its_weights(from_run, run):

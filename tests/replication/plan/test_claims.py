@@ -65,6 +65,49 @@ def test_a_mistake_is_one_sentence(read, before, after, told):
     assert "\n" not in str(error.value)
 
 
+NAMED = """
+- choices:
+    tables: [{n: "1"}, {n: "2"}]
+    models: [{m: A-Swin-T}, {m: A-CvT-13}]
+- id: "better-{n}-{m}-{k}"
+  each: [tables, models, [{k: a}, {k: b}]]
+  statement: Ours is better.
+  source: Sec. 4
+  left: {artifact: "table{n}", row: "{m}", column: CIFAR10 / Top-1}
+  relation: above
+  right: 0
+"""
+
+
+def test_a_name_among_the_lists_of_an_entry_is_the_list_of_choices_of_that_name(read):
+    written = NAMED.replace("tables,", '[{n: "1"}, {n: "2"}],', 1)
+    written = written.replace('    tables: [{n: "1"}, {n: "2"}]\n', "")
+    claims = read(NAMED)
+    assert len({claim.id for claim in claims}) == 8
+    assert claims == read(written)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("each: [tables", "each: [tabels", ["claims.yaml:6", "did you mean 'tables'"]),
+        (
+            "    models",
+            "    no: []\n    models",
+            ["claims.yaml:4", "'no' of choices is used nowhere"],
+        ),
+        ("- id", "- choices: {models: []}\n- id", ["claims.yaml:5", "'models' stands twice"]),
+        ('[{n: "1"}', "[{n: 1}", ["claims.yaml:3", "choices.tables"]),
+        ("- choices:", "- id: x\n  choices:", ["claims.yaml:2", "'id'"]),
+    ],
+)
+def test_a_wrong_name_of_choices_is_told_with_its_line(read, before, after, told):
+    assert before in NAMED
+    with pytest.raises(VitrailError) as error:
+        read(NAMED.replace(before, after, 1))
+    assert [part for part in told if part not in str(error.value)] == []
+
+
 def test_two_claims_of_one_id_are_refused(read):
     with pytest.raises(VitrailError, match="two claims are called 'better'"):
         read(CLAIM * 2)

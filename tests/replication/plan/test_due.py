@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from replication.plan.catalog import load_catalog
+from replication.plan.schema import read_mapping
 
 PLAN = """
 import json
@@ -30,18 +31,23 @@ print(json.dumps({
     "trainings": identities(record for run in runs for record in run.records),
     "codes of trainings": {str(run.folder): run.code for run in runs},
     "renderings": identities(catalog.renderings),
+    "reports": identities([catalog.report]),
 }))
 """
 NOTHING = frozenset()
 
 
 class Changed(NamedTuple):
-    """What has another identity than before, or is planned no more: records, folders of runs."""
+    """What has another identity than before, or is planned no more: records, folders of runs.
+
+    The report has all renderings as inputs, so it is due with each of them, too.
+    """
 
     measurements: frozenset[str]
     trainings: frozenset[str]
     older: frozenset[str]
     renderings: frozenset[str]
+    reports: frozenset[str] = NOTHING
 
 
 NONE = Changed(NOTHING, NOTHING, NOTHING, NOTHING)
@@ -158,10 +164,16 @@ def catalog(root):
             id="what a training tells",
         ),
         pytest.param(
-            "configs/papers/shift/claims.yaml",
-            "  relation: equal\n  right: 100\n  margin: 0.05\n",
-            "  relation: above\n  right: 99\n  margin: 0.05\n",
-            id="claim",
+            "configs/datasets.yaml",
+            "mean: [0.4330, 0.3819, 0.2964]",
+            "mean: [0.5, 0.3819, 0.2964]",
+            id="mean of a dataset that others stand in for",
+        ),
+        pytest.param(
+            "configs/papers/octic/scales/rehearsal.yaml",
+            "octic: {args: {depth: 1, octic_depth: 1}}",
+            "octic: {args: {depth: 2, octic_depth: 1}}",
+            id="named value of another scale",
         ),
         pytest.param(
             "configs/datasets.yaml",
@@ -185,6 +197,43 @@ def catalog(root):
 )
 def test_nothing_is_due_and_no_run_is_older_than_its_code(after, name, old, new):
     assert after(name, old, new) == NONE
+
+
+REPORT = frozenset({"results/laptop/report.json"})
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "  relation: equal\n  right: 100\n  margin: 0.05\n",
+            "  relation: above\n  right: 99\n  margin: 0.05\n",
+        ),
+        ("kinds: [{k: c, kind: construction", "kinds: [{k: c, kind: empirical"),
+    ],
+    ids=["claim", "choices"],
+)
+def test_a_claim_concerns_the_report_alone(after, old, new):
+    changed = after("configs/papers/shift/claims.yaml", old, new)
+    assert changed == NONE._replace(reports=REPORT)
+
+
+def test_a_named_value_concerns_the_artifacts_that_name_it_and_with_them_the_report(after, catalog):
+    """None of its numbers is measured again, as the value says how a number is called."""
+    old = "change: {key: change, metric: change of accuracy"
+    changed = after("configs/papers/octic/artifacts.yaml", old, old.replace("change of", "loss of"))
+    written = read_mapping(catalog.root / "configs/papers/octic/artifacts.yaml")["artifacts"]
+    naming = {
+        name for name, artifact in written.items() if '"value": "change"' in json.dumps(artifact)
+    }
+    shown = {
+        str(path)
+        for path, artifact in catalog.renderings.items()
+        if artifact.paper == "octic" and artifact.name in naming
+    }
+    assert 0 < len(shown) < len(catalog.paper("octic").artifacts)
+    assert changed == NONE._replace(renderings=frozenset(shown))
+    assert shown <= set(map(str, catalog.report_node.inputs))
 
 
 def test_a_caption_concerns_its_own_artifact(after):
@@ -335,4 +384,5 @@ def test_a_configuration_concerns_the_segmenters_that_are_made_of_it(
         for path, rendering in catalog.renderings.items()
         if due & {str(measurement.path) for measurement in rendering.measurements}
     }
-    assert changed == Changed(due, records, folders, shown)
+    # Which names its records, and their recipes' hashes.
+    assert changed == Changed(due, records, folders, shown, REPORT)

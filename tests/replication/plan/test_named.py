@@ -2,7 +2,7 @@
 
 import pytest
 
-from replication.plan.named import with_names_resolved
+from replication.plan.named import with_names_resolved, with_values_laid
 from replication.plan.paper import ArtifactsFile
 from replication.plan.schema import as_yaml, place_of, read_mapping
 from vitrail.errors import VitrailError
@@ -157,3 +157,42 @@ def test_a_mistake_within_a_value_is_told_where_the_value_is_written(tmp_path):
     )
     with pytest.raises(VitrailError, match=r"artifacts.yaml:3: unknown key .*did you mean 'key'"):
         ArtifactsFile.read(path)
+
+
+SCALE = """
+values:
+  loader: {dataset: {pipeline: [a, b]}}
+  small: {args: {depth: 1}}
+recipes:
+  "*": {options: {val: {value: loader}, test: {value: loader, workers: 2}}}
+measures:
+  speed: {args: {models: {a: {value: small}, b: {value: small, args: {width: 2}}}}}
+"""
+
+
+def test_a_file_of_a_scale_lays_mappings_over_values_and_knows_their_lines(tmp_path):
+    path = tmp_path / "laptop.yaml"
+    path.write_text(SCALE)
+    scale = with_values_laid(read_mapping(path))
+    loader = {"dataset": {"pipeline": ["a", "b"]}}
+    options = scale["recipes"]["*"]["options"]
+    assert options == {"val": loader, "test": {**loader, "workers": 2}}
+    models = scale["measures"]["speed"]["args"]["models"]
+    assert models == {"a": {"args": {"depth": 1}}, "b": {"args": {"depth": 1, "width": 2}}}
+    assert place_of(options["val"], "dataset") == f"{path}:3"
+    assert place_of(options["test"], "workers") == f"{path}:6"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("value: small}", "value: smal}", "laptop.yaml:8: value 'smal' is unknown"),
+        ("  small:", "  none: {}\n  small:", "laptop.yaml:4: 'none' of values is used nowhere"),
+    ],
+)
+def test_a_wrong_name_in_a_file_of_a_scale_is_told_with_its_line(tmp_path, old, new, told):
+    path = tmp_path / "laptop.yaml"
+    path.write_text(SCALE.replace(old, new, 1))
+    with pytest.raises(VitrailError) as error:
+        with_values_laid(read_mapping(path))
+    assert told in str(error.value)
