@@ -41,7 +41,7 @@ def with_values_laid(written: Placed) -> Placed:
     return resolved
 
 
-def with_choices_listed(entries: Iterable[Placed]) -> Iterator[Placed]:
+def with_choices_listed(entries: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the entries of a ``claims.yaml`` that are claims, no name among their lists.
 
     An entry `choices` names lists for the entries below it. Raises VitrailError where a name is
@@ -58,7 +58,8 @@ def with_choices_listed(entries: Iterable[Placed]) -> Iterator[Placed]:
                 names.find("choices", item, place) if isinstance(item, str) else item
                 for item in lists
             ]
-            entry = Placed({**entry, "each": listed}, entry.places)
+            places = entry.places if isinstance(entry, Placed) else {}
+            entry = Placed({**entry, "each": listed}, places)
         yield entry
     names.refuse_unused()
 
@@ -70,7 +71,7 @@ class _Names:
         self.known: dict[str, Placed] = {kind: Placed({}, {}) for kind in kinds}
         self.used: set[tuple[str, str]] = set()
 
-    def define(self, kind: str, written: Placed) -> None:
+    def define(self, kind: str, written: dict[str, Any]) -> None:
         """Add the names that a mapping has under the key of their kind."""
         if not isinstance(section := written.get(kind), Placed):
             return
