@@ -185,7 +185,7 @@ def test_all_of_cifar_preprocesses_as_table_a2_and_its_other_reading_as_a3_to_a5
         family, dataset, regime = name.removeprefix("a_").removeprefix("harmonic_").split("-")
         if regime in ("shifted", "scans", *PILOT) or family == "canonical_vit_s":
             continue
-        for suffix in ("_no_token", "_no_wsa", "_no_pmerge", "_fast", "_jittered"):
+        for suffix in ("_no_token", "_no_wsa", "_no_pmerge", "_fast", "_jittered", *OTHER_GRIDS):
             family = family.removesuffix(suffix)
         in_a3_to_a5 = regime == "augmented" or (dataset, regime) == ("imagenet", "standard")
         reference = "standard" if in_a3_to_a5 else "circular"
