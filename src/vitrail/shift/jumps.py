@@ -70,7 +70,9 @@ def grid_jumps(
             "name a recipe of an A-Swin or a polyphase Swin"
         )
     transform = eval_transform(trained.recipe, trained.info)
-    still, moved, jumped = [], [], []
+    still: list[Tensor] = []
+    moved: list[Tensor] = []
+    jumped: list[Tensor] = []
     for indices, batch, _ in validation_batches(trained, transform, batch_size, images):
         signs = 2 * (draws(trained.seed, "fractional shift", indices, 2) < 0.5).double() - 1
         views = [fourier_shift(batch, offset) for offset in (0 * signs, fraction * signs)]

@@ -159,7 +159,11 @@ class LearnedGrid(FirstGrid):
         components = parts.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)  # (B, s^2, H / s, W / s, D)
         with full_precision(dense):
             network = cast(nn.Sequential, self.scores[str(channels)])
-            maps = components.flatten(0, 1).permute(0, 3, 1, 2).to(network[0].weight.dtype)
+            maps = (
+                components.flatten(0, 1)
+                .permute(0, 3, 1, 2)
+                .to(cast(nn.Conv2d, network[0]).weight.dtype)
+            )
             scores = network(maps).mean(dim=(1, 2, 3)).view(batch, stride**2)
             if self.training:
                 weights = functional.gumbel_softmax(scores, hard=True)
