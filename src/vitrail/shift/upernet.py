@@ -32,7 +32,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrail.shift.features import PlacedModel
-from vitrail.shift.harmonic import Move, RecentredModel
 from vitrail.shift.torus import Features, Size, first_phase
 from vitrail.shift.unpooling import to_pixels, unpool
 
@@ -177,13 +176,13 @@ class UPerNet(nn.Module):
         Raises:
             VitrailError: the windows of an adaptive backbone do not divide H and W.
         """
-        backbone_stages, move = _stages(self.backbone["model"], images)
+        backbone_stages, back = _stages(self.backbone["model"], images)
         stages = [
             stage._replace(tokens=self.backbone[f"norm{index}"](stage.tokens))
             for index, stage in enumerate(backbone_stages)
         ]
         logits: Tensor = self.decode_head(stages, (images.shape[2], images.shape[3]))
-        return logits if move is None else move.back(logits)
+        return back(logits)
 
 
 def stage_norm(width: int) -> nn.Module:
@@ -191,18 +190,23 @@ def stage_norm(width: int) -> nn.Module:
     return cast(nn.Module, LayerNorm2d(width, eps=1e-5))
 
 
-def _stages(model: Any, images: Tensor) -> tuple[list[Features], Move | None]:
-    """Return the features of each stage, and how far the images were moved before them."""
+def _stages(model: Any, images: Tensor) -> tuple[list[Features], Callable[[Tensor], Tensor]]:
+    """Return the features of each stage, and what puts maps of their images on `images`."""
+    back: Callable[[Tensor], Tensor] = _unmoved
     if isinstance(model, PlacedModel):
-        return model.forward_stages(images), None
-    move = None
-    if isinstance(model, RecentredModel):
+        return model.forward_stages(images), back
+    if hasattr(model, "forward_moved"):  # `vitrail.shift.harmonic.RecentredModel`
         maps, move = model.forward_moved(images)
+        back = move.back
     else:
         maps = model.forward_intermediates(images, intermediates_only=True)
     strides = [stage["reduction"] for stage in model.feature_info]
     origin = first_phase(images)
-    return [Features(x, origin, stride) for x, stride in zip(maps, strides, strict=True)], move
+    return [Features(x, origin, stride) for x, stride in zip(maps, strides, strict=True)], back
+
+
+def _unmoved(maps: Tensor) -> Tensor:
+    return maps
 
 
 def _interpolated(x: Tensor, size: Sequence[int]) -> Tensor:
