@@ -50,7 +50,7 @@ FILES = {
     "weights": "`configs/weights.yaml`, each entry",
     "hardware": "`configs/hardware.yaml`, each device",
 }
-PREFIXES = ("a_", "octic_d8_", "octic_i8_", "octic_h8_", "d2_", "h2_", "harmonic_")
+PREFIXES = ("a_", "octic_d8_", "octic_i8_", "octic_h8_", "d2_", "h2_", "harmonic_", "polyphase_")
 """What stands before the plain model's name in those of its variants."""
 
 

@@ -34,6 +34,7 @@ def test_the_keys_of_every_file_are_listed_once():
         ("a_swin_tiny_patch4_window7_224", "swin_tiny_patch4_window7_224"),
         ("octic_d8_vit_large_patch16_224", "vit_large_patch16_224"),
         ("harmonic_vit_small_patch16_224", "vit_small_patch16_224"),
+        ("polyphase_swin_tiny_patch4_window7_224", "swin_tiny_patch4_window7_224"),
         ("cvt_13", None),
     ],
 )

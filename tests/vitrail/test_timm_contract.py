@@ -43,6 +43,7 @@ STEERABLE = {**VIT, "embed_dim": 32, "init_std": 0.1, "mlp_ratio": 2.0}
 SIZES = {  # by how a name begins
     "a_swin": SWIN,
     "harmonic_swin": SWIN,
+    "polyphase_swin": SWIN,
     "cvt": CVT,
     "a_cvt": CVT,
     "mvitv2": MVIT,
@@ -55,6 +56,7 @@ SIZES = {  # by how a name begins
 FAMILIES = {
     "A-Swin": "a_swin_tiny_patch4_window7_224",
     "A-SwinV2": "a_swinv2_tiny_window8_256",
+    "polyphase Swin": "polyphase_swin_tiny_patch4_window7_224",
     "CvT": "cvt_13",
     "A-CvT": "a_cvt_13",
     "A-MViTv2": "a_mvitv2_tiny",

@@ -20,8 +20,8 @@ Eq. 21-23).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any, Literal, Self, TypeVar, cast
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 import torch
 from timm.models import register_notrace_module
@@ -190,7 +190,7 @@ class FastGrid(FirstGrid):
         return project(merged_patches(roll(x, phase))), phase
 
 
-GRIDS = {grid.name: grid for grid in (PaperGrid, FastGrid, FirstGrid)}
+GRIDS: dict[str, type[FirstGrid]] = {grid.name: grid for grid in (PaperGrid, FastGrid, FirstGrid)}
 
 
 def strongest_tokens(dense: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
@@ -218,6 +218,7 @@ class Adaptive(nn.Module):
     ours without ``_extra_state``.
     """
 
+    choices: ClassVar[Mapping[str, type[FirstGrid]]] = GRIDS
     grid: FirstGrid
 
     @classmethod
@@ -237,8 +238,8 @@ class Adaptive(nn.Module):
         Raises:
             VitrailError: as `of`.
         """
-        require_known("selection", selection, tuple(GRIDS))
-        self.grid = GRIDS[selection]()
+        require_known("selection", selection, self.choices)
+        self.grid = self.choices[selection]()
 
     def get_extra_state(self) -> Tensor:
         """Return the name of the choice, as bytes."""
@@ -251,10 +252,10 @@ class Adaptive(nn.Module):
             VitrailError: they are of another choice, or record it in another way.
         """
         trained = bytes(state.flatten().tolist()).decode(errors="replace")
-        if trained not in GRIDS:
+        if trained not in self.choices:
             raise VitrailError(
-                "the weights record no selection that is known: they were saved by another "
-                "version; train them anew, or take '_extra_state' out of them"
+                "the weights record no selection that this model knows: they are of another model "
+                "or version; train them anew, or take '_extra_state' out of them"
             )
         if trained != self.grid.name:
             raise VitrailError(

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import functools
 from math import gcd
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -201,9 +201,27 @@ def _template(count: int) -> Tensor:
     return torch.polar(torch.ones(count, dtype=torch.float64), torch.from_numpy(angles))
 
 
-@torch.fx.wrap  # one node of a traced graph
-def recentred(images: Tensor, jitter: float = 0.0) -> Tensor:
-    """Move the content of each of ``(B, C, H, W)`` to the middle.
+class Move(NamedTuple):
+    """A shift of each image: by whole pixels, then by a part of one, ``(B, 2)`` each."""
+
+    whole: Tensor
+    rest: Tensor
+
+    def there(self, images: Tensor) -> Tensor:
+        """Move each of ``(B, C, H, W)``."""
+        return fourier_shift(roll_image(images, self.whole), self.rest)
+
+    def back(self, maps: Tensor) -> Tensor:
+        """Move maps ``(B, K, H, W)`` of the moved images to where the images were.
+
+        The last step rolls by whole pixels: of images that are such rolls of each other the maps
+        have the same bits.
+        """
+        return roll_image(fourier_shift(maps, -self.rest), -self.whole)
+
+
+def move_to_middle(images: Tensor, jitter: float = 0.0) -> Move:
+    """Return what moves the content of each of ``(B, C, H, W)`` to the middle.
 
     Each is rolled by whole pixels first. Images that are shifts of each other by whole pixels then
     have the same bits, and the same fraction of a pixel is left to move. `jitter` is the standard
@@ -211,12 +229,17 @@ def recentred(images: Tensor, jitter: float = 0.0) -> Tensor:
     """
     middle = torch.tensor(images.shape[2:], device=images.device) // 2
     size = torch.tensor(images.shape[2:], device=images.device)
-    whole = (position(images) - ROUND_UP).ceil().long() - middle
-    rolled = roll_image(images, whole % size)
-    rest = position(rolled) - middle
+    whole = ((position(images) - ROUND_UP).ceil().long() - middle) % size
+    rest = position(roll_image(images, whole)) - middle
     if jitter:
         rest = rest + jitter * torch.randn_like(rest)
-    return fourier_shift(rolled, rest)
+    return Move(whole, rest)
+
+
+@torch.fx.wrap  # one node of a traced graph
+def recentred(images: Tensor, jitter: float = 0.0) -> Tensor:
+    """Move the content of each of ``(B, C, H, W)`` to the middle: see `move_to_middle`."""
+    return move_to_middle(images, jitter).there(images)
 
 
 class Recentred(nn.Module):
@@ -230,6 +253,10 @@ class Recentred(nn.Module):
         """Move the content of each of ``(B, C, H, W)`` to the middle."""
         return recentred(images, self.jitter if self.training else 0.0)
 
+    def move(self, images: Tensor) -> Move:
+        """Return by how much `forward` moves each; with jitter, another draw."""
+        return move_to_middle(images, self.jitter if self.training else 0.0)
+
     def extra_repr(self) -> str:
         """Return what the module is printed with."""
         return f"jitter={self.jitter}"
@@ -238,7 +265,8 @@ class Recentred(nn.Module):
 class RecentredModel(nn.Module):
     """A model of timm that sees recentred images; comes before it in the bases of a class.
 
-    Its features are those of the recentred images.
+    Its features are those of the recentred images. What a decoder makes of them goes back by the
+    `Move` that `forward_moved` returns, as in `vitrail.shift.upernet`.
 
     Args:
         args: of timm's model.
@@ -258,6 +286,15 @@ class RecentredModel(nn.Module):
     def forward_intermediates(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Return what timm's does, of the recentred images."""
         return super().forward_intermediates(self.recentred(x), *args, **kwargs)  # type: ignore[misc]
+
+    def forward_moved(self, x: Tensor) -> tuple[list[Tensor], Move]:
+        """Return timm's maps of the recentred images, from fine to coarse, and how far they moved.
+
+        ``x`` is ``(B, C, height, width)``, a map ``(B, D, height / stride, width / stride)``.
+        """
+        move = self.recentred.move(x)
+        maps = super().forward_intermediates(move.there(x), intermediates_only=True)  # type: ignore[misc]
+        return maps, move
 
 
 class HarmonicViT(RecentredModel, VisionTransformer):

@@ -13,6 +13,10 @@ backbones roll the tokens of their first stage to an anchor, so the bins always 
 
 Anchors and windows begin at what stands out in an image. In one that repeats itself (tiles,
 stripes, halves of one colour) several places do, so there no choice is equivariant.
+
+A backbone of recentred images (`harmonic`) has the plain decoder. Logits are put on the pixels of
+the recentred image, and these are moved back by Fourier. So they follow every circular shift of a
+band-limited image, by fractions of a pixel as well.
 """
 
 from __future__ import annotations
@@ -147,8 +151,9 @@ class AdaptiveUPerNetDecoder(UPerNetDecoder):
 class UPerNet(nn.Module):
     """A segmenter: a backbone of timm's, a norm for each of its stages, and UperNet's decoder.
 
-    The logits of A-Swin and A-SwinV2 shift with the image. Parameters are named as those of the
-    same segmenter in MMSegmentation (`vitrail.segmentation`), but for its auxiliary head.
+    The logits of A-Swin and A-SwinV2 shift with the image, those of the harmonic Swin by fractions
+    of a pixel, too. Parameters are named as those of the same segmenter in MMSegmentation
+    (`vitrail.segmentation`), but for its auxiliary head.
 
     Args:
         backbone: with ``feature_info`` and ``forward_intermediates``; its head is cut off.
@@ -171,11 +176,13 @@ class UPerNet(nn.Module):
         Raises:
             VitrailError: the windows of an adaptive backbone do not divide H and W.
         """
+        backbone_stages, back = _stages(self.backbone["model"], images)
         stages = [
             stage._replace(tokens=self.backbone[f"norm{index}"](stage.tokens))
-            for index, stage in enumerate(_stages(self.backbone["model"], images))
+            for index, stage in enumerate(backbone_stages)
         ]
-        return cast(Tensor, self.decode_head(stages, (images.shape[2], images.shape[3])))
+        logits: Tensor = self.decode_head(stages, (images.shape[2], images.shape[3]))
+        return back(logits)
 
 
 def stage_norm(width: int) -> nn.Module:
@@ -183,13 +190,23 @@ def stage_norm(width: int) -> nn.Module:
     return cast(nn.Module, LayerNorm2d(width, eps=1e-5))
 
 
-def _stages(model: Any, images: Tensor) -> list[Features]:
+def _stages(model: Any, images: Tensor) -> tuple[list[Features], Callable[[Tensor], Tensor]]:
+    """Return the features of each stage, and what puts maps of their images on `images`."""
+    back: Callable[[Tensor], Tensor] = _unmoved
     if isinstance(model, PlacedModel):
-        return model.forward_stages(images)
-    maps = model.forward_intermediates(images, intermediates_only=True)
+        return model.forward_stages(images), back
+    if hasattr(model, "forward_moved"):  # `vitrail.shift.harmonic.RecentredModel`
+        maps, move = model.forward_moved(images)
+        back = move.back
+    else:
+        maps = model.forward_intermediates(images, intermediates_only=True)
     strides = [stage["reduction"] for stage in model.feature_info]
     origin = first_phase(images)
-    return [Features(x, origin, stride) for x, stride in zip(maps, strides, strict=True)]
+    return [Features(x, origin, stride) for x, stride in zip(maps, strides, strict=True)], back
+
+
+def _unmoved(maps: Tensor) -> Tensor:
+    return maps
 
 
 def _interpolated(x: Tensor, size: Sequence[int]) -> Tensor:

@@ -49,7 +49,7 @@ def names_adaptive(measurement):
     said = json.dumps(measurement.args)
     if measurement.on:
         said += measurement.on.recipe.model.model_dump_json()
-    return any(f'"{start}_' in said for start in ("a", "canonical", "harmonic"))
+    return any(f'"{start}_' in said for start in ("a", "canonical", "harmonic", "polyphase"))
 
 
 def test_selections_concern_every_consistency_of_an_adaptive_model_and_no_plain_one(measured):

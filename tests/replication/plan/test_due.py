@@ -269,7 +269,7 @@ def figures_of(catalog, *modules):
 
 def names_adaptive(recipe):
     """Whether a recipe is of a model, or a segmenter, that selects grids or moves its images."""
-    return recipe.model.name.startswith(("a_", "canonical_", "harmonic_"))
+    return recipe.model.name.startswith(("a_", "canonical_", "harmonic_", "polyphase_"))
 
 
 def test_the_selection_of_grids_concerns_the_models_that_select(after, catalog):

@@ -10,6 +10,7 @@ from tests.vitrail.shift.conftest import NoFloat64
 from vitrail.images.fractional import band_limited, fourier_shift
 from vitrail.shift import harmonic
 from vitrail.shift.harmonic import HarmonicSwin, HarmonicViT, position, recentred, strength
+from vitrail.shift.position_limits import constructed
 from vitrail.shift.torus import roll_image
 
 SIZE = {"img_size": 16, "patch_size": 4, "embed_dim": 12, "depth": 2, "num_heads": 2}
@@ -23,74 +24,8 @@ SWIN = {
 }
 
 
-def flat(side=24):
-    return torch.ones(1, 3, side, side, dtype=torch.float64)
-
-
-def objects(*places, side=24):
-    """Equal objects of 3 x 2 pixels at (row, column)."""
-    image = flat(side)
-    for row, column in places:
-        for i, j in itertools.product(range(3), range(2)):
-            image[0, :, (row + i) % side, (column + j) % side] += torch.tensor([1.0, 0.5, -0.3])
-    return image
-
-
-def tiles(period, side=24):
-    tile = torch.randn(1, 3, period, period, dtype=torch.float64, generator=torch.manual_seed(1))
-    return tile.repeat(1, 1, side // period, side // period)
-
-
-def marked(image):
-    """With an object that breaks the repetition."""
-    return image + objects((5, 9)) - 1
-
-
-def checkerboard(size, side=24):
-    place = torch.arange(side) // size
-    return ((place[:, None] + place) % 2).double().expand(1, 3, side, side)
-
-
-def equal_energies(side=24):
-    """Red rows and green columns whose energies sum to a constant, in two phases."""
-    turn = 2 * torch.pi * torch.arange(side, dtype=torch.float64) / side
-    red, green = turn.cos(), turn.sin()
-    blue = torch.zeros(side, side, dtype=torch.float64)
-    image = torch.stack([red.expand(side, side), green.expand(side, side), blue])
-    return image[None]
-
-
-def diagonal(side=24):
-    place = torch.arange(side)
-    return flat() + ((place[:, None] - place) % side < 3)
-
-
-def noise(side=24):
-    return torch.randn(1, 3, side, side + 4, dtype=torch.float64, generator=torch.manual_seed(0))
-
-
-WORLDS = {
-    "noise": noise(),
-    "one object": objects((3, 4)),
-    "two objects, half a side apart": objects((3, 4), (15, 4)),
-    "two objects, half a side apart on both axes": objects((3, 4), (15, 16)),
-    "three objects in a row": objects((3, 4), (11, 4), (19, 4)),
-    "three objects in a diagonal": objects((3, 4), (11, 12), (19, 20)),
-    "nine objects, one of them higher": objects(
-        *itertools.product((3, 11), (4, 12, 20)), (19, 4), (19, 12), (18, 20)
-    ),
-    "diagonal": diagonal(),
-    "two diagonals and an object": marked(diagonal()),
-    "tiles of 4 pixels": tiles(4),
-    "tiles of 6 pixels": tiles(6),
-    "tiles of 8 pixels and an object": marked(tiles(8)),
-    "checkerboard": checkerboard(4),
-    "fine checkerboard": checkerboard(2),
-    "checkerboard and an object": marked(checkerboard(6)),
-    "stripes": tiles(6).mean(dim=2, keepdim=True).expand(-1, -1, 24, -1).contiguous(),
-    "colours of one energy": equal_energies(),
-    "flat": flat(),
-}
+WORLDS = {f"{kind}, {name}": image for (kind, name), image in constructed().items()}
+OBJECT = WORLDS["one place, one object"]
 EACH = pytest.mark.parametrize("image", WORLDS.values(), ids=WORLDS)
 FRACTIONS = [(0.3, 0.0), (0.5, 0.5), (-7.25, 3.9), (11.01, -0.49), (5.5, 12.0)]
 
@@ -112,7 +47,9 @@ def test_shifts_by_whole_pixels_keep_every_bit(image):
         assert torch.equal(recentred(roll_image(image, torch.tensor([offset]))), expected)
 
 
-@pytest.mark.parametrize("name", ["noise", "one object", "two diagonals and an object"])
+@pytest.mark.parametrize(
+    "name", ["one place, noise", "one place, one object", "diagonals, two, and an object"]
+)
 def test_the_position_moves_with_the_image(name):
     image = WORLDS[name]
     size = torch.tensor(image.shape[2:])
@@ -157,12 +94,15 @@ def test_strength_is_the_share_of_the_weaker_axis():
     turn = torch.exp(-2j * torch.pi * places / 24)
     expected = (energy * turn).sum().abs() / energy.sum()
     torch.testing.assert_close(strength(image)[0], expected.squeeze())
-    assert strength(diagonal()).item() < 1e-12
-    assert strength(flat()).item() == 0
+    assert strength(WORLDS["diagonals, one"]).item() < 1e-12
+    assert strength(WORLDS["flat along an axis, flat"]).item() == 0
 
 
 def test_jitter_moves_images_in_training_alone():
-    module, image = harmonic.Recentred(jitter=1.0), objects((3, 4)).expand(500, -1, -1, -1)
+    module, image = (
+        harmonic.Recentred(jitter=1.0),
+        OBJECT.expand(500, -1, -1, -1),
+    )
     still = module.eval()(image)
     assert torch.equal(still, recentred(image))
     moved = position(module.train()(image)) - position(still)
@@ -171,7 +111,7 @@ def test_jitter_moves_images_in_training_alone():
 
 
 def test_it_needs_no_float64(monkeypatch):
-    image = objects((3, 4)).float()
+    image = OBJECT.float()
     expected = recentred(image)
     monkeypatch.setattr(harmonic, "FLOAT64", ())
     with NoFloat64():

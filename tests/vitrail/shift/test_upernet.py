@@ -7,6 +7,7 @@ from torch import nn
 
 import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
+from vitrail.images.fractional import band_limited, fourier_shift
 from vitrail.shift.torus import roll_image
 from vitrail.shift.upernet import UPerNet
 
@@ -32,6 +33,7 @@ MODELS = {
     },
     "a_mvitv2_tiny": {"img_size": (48, 96), "embed_dim": 8, "depths": (1, 1)},
 }
+HARMONIC = "harmonic_swin_tiny_patch4_window7_224"
 CLASSES = 3
 
 
@@ -66,7 +68,59 @@ def test_those_of_a_plain_model_do_not():
     assert equivariance_error(segmenter("swin_tiny_patch4_window7_224", **SWIN)) > 1e-3
 
 
-@pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", *MODELS])
+FRACTIONS = [(0.03, 0.03), (-0.5, 7.25), (17.6, 95.1), (5.0, 2.0)]
+
+
+@torch.inference_mode()
+def test_the_map_of_recentred_images_moves_back_by_fractions_of_a_pixel():
+    model = segmenter(HARMONIC, **SWIN)
+    images = band_limited(torch.randn(4, 3, 48, 96, dtype=torch.float64))
+    offsets = torch.tensor(FRACTIONS, dtype=torch.float64)
+    logits, shifted = model(images), model(fourier_shift(images, offsets))
+    assert logits.std() > 0.05
+    torch.testing.assert_close(shifted, fourier_shift(logits, offsets), rtol=0, atol=1e-9)
+
+
+@torch.inference_mode()
+def test_the_map_of_recentred_images_keeps_every_bit_under_whole_shifts():
+    model = segmenter(HARMONIC, **SWIN).float()
+    images, offsets = torch.randn(4, 3, 48, 96), torch.tensor([[1, 0], [5, 2], [17, 95], [24, 48]])
+    logits = model(images)
+    assert torch.equal(model(roll_image(images, offsets)), roll_image(logits, offsets))
+
+
+@torch.inference_mode()
+def test_the_map_of_recentred_images_lies_on_them():
+    """A decoder that only shows the finest tokens shows them where they came from."""
+    model = segmenter(HARMONIC, **SWIN)
+    images = band_limited(torch.randn(2, 3, 48, 96, dtype=torch.float64))
+    model.decode_head.forward = lambda stages, size: seen.pop()
+    move = model.backbone["model"].recentred.move(images)
+    seen = [move.there(images)]
+    torch.testing.assert_close(model(images), images, rtol=0, atol=1e-10)
+
+
+@torch.inference_mode()
+def test_the_map_of_a_plain_swin_does_not_follow_fractions():
+    model = segmenter("swin_tiny_patch4_window7_224", **SWIN)
+    images = band_limited(torch.randn(4, 3, 48, 96, dtype=torch.float64))
+    offsets = torch.tensor(FRACTIONS, dtype=torch.float64)
+    error = model(fourier_shift(images, offsets)) - fourier_shift(model(images), offsets)
+    assert error.abs().max() > 1e-2
+
+
+def test_with_jitter_the_map_moves_back_by_what_was_drawn():
+    model = segmenter(HARMONIC, **SWIN, jitter=1.0)
+    images = band_limited(torch.randn(2, 3, 48, 96, dtype=torch.float64))
+    recentring = model.backbone["model"].recentred.train()
+    moves = [recentring.move(images) for _ in range(2)]
+    assert (moves[0].rest - moves[1].rest).abs().max() > 0.1
+    for move in moves:
+        back = move.back(move.there(images))
+        torch.testing.assert_close(back, images, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["swin_tiny_patch4_window7_224", HARMONIC, *MODELS])
 def test_training_gives_every_parameter_a_gradient(name):
     model = segmenter(name, **MODELS.get(name, SWIN)).float().train()
     model(torch.randn(2, 3, 48, 96)).square().mean().backward()
