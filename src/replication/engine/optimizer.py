@@ -46,7 +46,8 @@ def build_optimizer(model: nn.Module, recipe: EpochTraining) -> Optimizer:
         layer_decay=spec.layer_decay,
         **{name: value for name, value in options.items() if value is not None},
     )
-    if type(optimizer) is Lamb:  # of which the groups keep all that they were given
+    if type(optimizer) is Lamb and spec.trust_ratio == "representation":
+        # The groups keep all that they were given.
         optimizer = StackedLamb(optimizer.param_groups, lr=spec.lr)
     _set_own_rates(optimizer, model, spec.group_lr)
     return optimizer

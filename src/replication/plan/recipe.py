@@ -240,6 +240,19 @@ class Optimizer(Strict):
         {}, description="peak rates by patterns of parameters' names; the last that matches counts"
     )
     clip_grad: PositiveFloat | None = Field(None, description="maximum global gradient norm")
+    trust_ratio: Literal["representation", "weight"] = Field(
+        "representation",
+        description="LAMB's: one for each irreducible representation, or for each weight, which "
+        "in equivariant layers stacks several",
+    )
+
+    @model_validator(mode="after")
+    def _lamb_alone_has_trust_ratios(self) -> Optimizer:
+        if self.trust_ratio != "representation" and self.name != "lamb":
+            raise ValueError(
+                f"trust_ratio is of the optimizer lamb, and name is '{self.name}': leave it out"
+            )
+        return self
 
 
 class Schedule(Strict):

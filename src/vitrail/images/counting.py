@@ -5,7 +5,7 @@ from __future__ import annotations
 from vitrail.errors import VitrailError
 
 FIFTH = 5
-"""Of what a search of learning rates trains on, every fifth is held out to judge it."""
+"""Of what a search of learning rates, or of a classifier, trains on, every fifth is held out."""
 
 
 def steps_per_epoch(images: int, size: int, drop_last: bool = True) -> int:

@@ -122,6 +122,38 @@ def test_betas_and_eps_reach_the_optimiser_and_are_timms_own_where_not_given(mak
     assert build_optimizer(model, make_recipe()).defaults["betas"] == (0.9, 0.999)
 
 
+@pytest.mark.parametrize("ratio", ["representation", "weight"])
+def test_lamb_moves_by_a_share_of_each_representation_or_of_all_that_a_weight_stacks(
+    make_recipe, ratio
+):
+    """octic, Table 6."""
+    args = {"img_size": 16, "patch_size": 4, "embed_dim": 32, "depth": 1, "num_heads": 2}
+    recipe = make_recipe(
+        {
+            "model": {"name": "octic_d8_vit_small_patch16_224", "args": args},
+            "optimizer": {"name": "lamb", "trust_ratio": ratio},
+        }
+    )
+    model = build_model(recipe, 10)
+    before = model.blocks[0].attn.qkv.weight.detach().clone()  # (4, c', c)
+    before *= torch.arange(1, 5).view(4, 1, 1)  # so that shares differ
+    with torch.no_grad():
+        model.blocks[0].attn.qkv.weight.copy_(before)
+    optimizer = build_optimizer(model, recipe)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    moved, rate = model.blocks[0].attn.qkv.weight.detach() - before, recipe.optimizer.lr
+    shares = [moved[irrep].norm() / before[irrep].norm() for irrep in range(4)]
+    assert moved.norm() / before.norm() == pytest.approx(rate, rel=1e-3)
+    assert (shares == pytest.approx([rate] * 4, rel=1e-3)) == (ratio == "representation")
+
+
+def test_a_trust_ratio_is_refused_of_an_optimiser_that_has_none(make_recipe):
+    with pytest.raises(ValueError, match="trust_ratio is of the optimizer lamb, and name is 'ad"):
+        make_recipe({"optimizer": {"name": "adamw", "trust_ratio": "weight"}})
+
+
 def test_an_unknown_optimiser_is_named_with_the_closest_one(make_recipe):
     recipe = make_recipe({"optimizer": {"name": "adamww"}})
     with pytest.raises(VitrailError, match="optimizer 'adamww' is unknown; did you mean 'adamw'"):

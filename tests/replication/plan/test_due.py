@@ -307,7 +307,8 @@ def test_an_embedding_concerns_the_models_of_its_paper(after, catalog):
 LOOKING = {
     *(f"vitrail.measures.{name}" for name in ("accuracy", "consistency", "fractional")),
     "vitrail.measures.preprocessing",
-    *("vitrail.dinov2.probes", "vitrail.dinov2.patch_probes", "vitrail.octic.rotation"),
+    *("vitrail.dinov2.probes", "vitrail.dinov2.patch_probes"),
+    *("vitrail.octic.rotation", "vitrail.octic.views"),
     *("vitrail.position.measures", "vitrail.shift.illustrations", "vitrail.variance.measures"),
     # The transforms of a training are among its hyperparameters.
     *("replication.engine.hyperparameters", "replication.engine.dinov2.cost"),

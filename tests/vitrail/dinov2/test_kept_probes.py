@@ -126,15 +126,19 @@ def test_other_weights_do_not_read_what_was_kept(trained):
     assert passed == BANK_AND_QUERIES
 
 
-def test_linear_classifiers_go_on_where_they_were_killed(trained, monkeypatch):
+@pytest.mark.parametrize("steps_done", [3, 8])  # of 5 to choose a classifier, and 5 to train it
+def test_linear_classifiers_go_on_where_they_were_killed(trained, monkeypatch, steps_done):
     options = {"steps": 5, "batch_size": SIZE, "rates": (1e-2, 1e-1)}
+    held_out = IMAGES["train"] // 5
+    images = 2 * 5 * SIZE + held_out + IMAGES["val"]
     whole = probes.linear(trained, **options)
     monkeypatch.setattr(probes, "SAVE_SECONDS", 0)
-    killed(probes.linear, trained, 3 * SIZE, **options)
+    done = steps_done * SIZE + (held_out if steps_done > 5 else 0)
+    killed(probes.linear, trained, done, **options)
     values, passed = resumed(probes.linear, trained, **options)
     assert values == whole
-    assert passed == 2 * SIZE + IMAGES["val"]
-    assert resumed(probes.linear, trained, **options)[1] == 5 * SIZE + IMAGES["val"]
+    assert passed == images - done
+    assert resumed(probes.linear, trained, **options)[1] == images
 
 
 @pytest.mark.parametrize(
