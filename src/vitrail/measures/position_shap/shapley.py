@@ -15,6 +15,9 @@ only supply the four values. P-SHAP is ``|phi_P| / (|phi_P| + |phi_I|)``, with t
 that the authors' code takes and the paper does not print: only then it lies between 0 and 1. A
 model's P-SHAP is the mean over the samples that it classifies correctly.
 
+Ours, and from the same four values: how much position and image bring only together, the Shapley
+interaction index of the two, ``v(N) - v(P) - v(I) + v(0)``.
+
 Absolute values of noise are not 0 on average, so P-SHAP S(K) of K permutations is too high, by
 about b / K for some b, and that of half of them by 2 b / K. The estimate is therefore
 2 S(K) - (S of one half + S of the other) / 2, in which b cancels, at no further pass (Quenouille's
@@ -44,6 +47,7 @@ class PositionShap:
     samples: Tensor  # the indices of the samples in their dataset, ascending
     phi_position: Tensor  # the Shapley value of the position embedding
     phi_image: Tensor  # that of the image
+    interaction: Tensor  # what the two bring only together, in logits as the two above
     debiased: Tensor  # P-SHAP corrected for few permutations; may be below 0 or above 1
     correct: Tensor  # booleans, which samples are classified correctly
     half_width: float | None  # of the 95 % interval of the mean; None of `paired`
@@ -66,6 +70,18 @@ class PositionShap:
         return _clip(self.raw_mean)
 
     @property
+    def mean_interaction(self) -> float:
+        """The interaction of position and image relative to their Shapley values, over all samples.
+
+        It is the sum of the interaction over correct samples, divided by that of
+        ``|phi_P| + |phi_I|``: above 0 where position helps more given the image than alone, below 0
+        where one stands in for the other; NaN if no sample is correct. A ratio of sums, since the
+        Shapley values of a sample may both be near 0 where its interaction is not.
+        """
+        total = self.phi_position.abs() + self.phi_image.abs()
+        return (self.interaction[self.correct].sum() / total[self.correct].sum()).item()
+
+    @property
     def interval(self) -> tuple[float, float] | None:
         """The 95 % interval of `mean`, clipped to 0 and 1 too."""
         if self.half_width is None:
@@ -83,6 +99,15 @@ def shapley(both: Tensor, image: Tensor, position: Tensor, none: Tensor) -> tupl
     return phi_position, phi_image
 
 
+def interaction(both: Tensor, image: Tensor, position: Tensor, none: Tensor) -> Tensor:
+    """Return the Shapley interaction index of position and image, elementwise; as of `shapley`.
+
+    Source: Grabisch and Roubens, International Journal of Game Theory 28 (1999), Def. 1, which is
+    this difference where there are two players.
+    """
+    return both - image - position + none
+
+
 def position_share(phi_position: Tensor, phi_image: Tensor) -> Tensor:
     """Return P-SHAP of Shapley values; 0 where both are 0, as the prediction does not change.
 
@@ -92,10 +117,10 @@ def position_share(phi_position: Tensor, phi_image: Tensor) -> Tensor:
     return phi_position.abs() / torch.where(total == 0, 1, total)
 
 
-def explain(
+def coalitions(
     clean: Tensor, permuted: Tensor, classes: Tensor, weights: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return phi_P and phi_I ``(n,)`` of samples, each with all others as its background.
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return v(N), v(I), v(P) and v(0) ``(n,)`` of samples, all others the background of each.
 
     Args:
         clean: f(x_i, P), the logits of all classes of each sample i, ``(n, classes)``.
@@ -107,11 +132,18 @@ def explain(
     mean, mean_permuted = (weights @ clean)[classes], (weights @ permuted)[classes]
     position = (mean - weights * both) / (1 - weights)  # a sample is not in its own background
     none = (mean_permuted - weights * image) / (1 - weights)
-    return shapley(both, image, position, none)
+    return both, image, position, none
+
+
+def explain(
+    clean: Tensor, permuted: Tensor, classes: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return phi_P and phi_I ``(n,)`` of samples; arguments are those of `coalitions`."""
+    return shapley(*coalitions(clean, permuted, classes, weights))
 
 
 def debias(clean: Tensor, halves: Sequence[Tensor], classes: Tensor, weights: Tensor) -> Tensor:
-    """Return P-SHAP ``(n,)`` corrected for few permutations; each half is averaged as in `explain`.
+    """Return P-SHAP ``(n,)`` corrected for few permutations; halves are averaged over theirs.
 
     A bias of b / K cancels: 2 (S + b / K) - (S + 2 b / K) = S. A single permutation has no halves,
     and its P-SHAP stays as it is.

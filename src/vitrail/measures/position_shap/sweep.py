@@ -22,10 +22,12 @@ from vitrail.measures.position_shap.progress import Progress
 from vitrail.measures.position_shap.shapley import (
     PositionShap,
     average,
+    coalitions,
     debias,
-    explain,
     explained_classes,
     half_width,
+    interaction,
+    shapley,
     uniform,
 )
 from vitrail.seeding import derive
@@ -113,13 +115,13 @@ def sweep(
     clean, halves = parts[0], parts[1:]
     classes, equal = explained_classes(clean, labels), uniform(len(labels))
     correct = clean.argmax(dim=1) == classes
-    phi_position, phi_image = explain(clean, average(halves), classes, equal)
+    values = coalitions(clean, average(halves), classes, equal)
     if resume is not None:
         resume.unlink(missing_ok=True)
     return PositionShap(
         taken,
-        phi_position,
-        phi_image,
+        *shapley(*values),
+        interaction(*values),
         debiased=debias(clean, halves, classes, equal),
         correct=correct,
         half_width=half_width(clean, halves, classes, correct),
