@@ -103,6 +103,9 @@ def test_every_printed_value_has_a_cell_and_all_but_words_are_measured(scale):
         cells = [cell for cell in artifact.cells if cell.printed]
         assert len(cells) == PRINTED.get(name, 0)
         missing = [cell for cell in artifact.cells if cell.measurement is None]
+        if name == "others":  # rows of ours wait for extensions
+            assert {cell.row.split(", ", 1)[1] for cell in missing} == {"RoPE, axial", "ALiBi"}
+            continue
         unmeasured = {cell.column for cell in missing if cell.row != "checkpoint"}
         assert unmeasured == ({SETTINGS} if name == "table1" else set())
 
