@@ -98,11 +98,14 @@ def test_auto_pe_loses_more_than_its_spread_on_svhn_and_flowers_alone():
 @pytest.mark.parametrize("scale", ["workstation", "full"])
 def test_every_printed_value_has_a_cell_and_all_but_words_are_measured(scale):
     paper = load_catalog(scale=scale).paper("position")
-    assert {*paper.artifacts} == {*PRINTED, *FIGURES, "controlled"}
+    assert {*paper.artifacts} == {*PRINTED, *FIGURES, "controlled", "others"}
     for name, artifact in paper.artifacts.items():
         cells = [cell for cell in artifact.cells if cell.printed]
         assert len(cells) == PRINTED.get(name, 0)
         missing = [cell for cell in artifact.cells if cell.measurement is None]
+        if name == "others":  # rows of ours wait for extensions
+            assert {cell.row.split(", ", 1)[1] for cell in missing} == {"RoPE, axial", "ALiBi"}
+            continue
         unmeasured = {cell.column for cell in missing if cell.row != "checkpoint"}
         assert unmeasured == ({SETTINGS} if name == "table1" else set())
 

@@ -59,6 +59,9 @@ def catalog(tmp_path):
     tested = {"dataset": {"pipeline": SMALL_IMAGES}}
     recipes = {
         "augreg-*": {"model": {"pretrained": True, "args": {"depth": 1}}},
+        "later-*": {
+            "model": {"pretrained": True, "args": {"depth": 1, "embed_dim": 48, "num_heads": 4}}
+        },
         "deit_s_upernet-*": {"model": {**SEGMENTER, "pretrained": DEIT}},
         "deit_s_upernet-cityscapes": {
             "options": {"val_dataloader": tested, "test_dataloader": tested}
@@ -68,7 +71,7 @@ def catalog(tmp_path):
     folders = {f"{root}_root": str(tmp_path / root) for root in ("data", "runs", "results")}
     settings = load_settings(ROOT, {"scale": "rehearsal", **folders})
     skipped = {"args": {"skipped": [352, 416, 480, 544, 608, 672, 736, 800, 864]}}
-    measures = {"rescaling, antialiased": skipped}
+    measures = {"rescaling, antialiased": skipped, "larger": {"args": {"skipped": [416, 544, 864]}}}
     change = PaperScale.model_validate({"recipes": recipes, "measures": measures})
     registry = load_weights_registry(ROOT / REGISTRY)
     files = dict(zip(PUBLISHED, (n for n in registry if "dinov2_large" in n), strict=True))
@@ -137,6 +140,23 @@ def test_table_3_of_variance_is_evaluated_with_augregs_weights(catalog):
         assert all(torch.equal(kept[name], weight) for name, weight in published.items())
     judged = cells[cells["row"].isin(["224²", "288²"])]
     assert len(judged) == 2 * 18
+    assert judged["measured"].map(math.isfinite).all()
+
+
+def test_later_models_of_variance_are_evaluated_as_timm_publishes_them(catalog):
+    runs = catalog.artifact("variance", "others").runs
+    for run in runs:
+        recipe = run.recipe
+        model = timm.create_model(recipe.model.name, **recipe.model.args)
+        given = timm.get_pretrained_cfg(recipe.model.name).to_dict()
+        assert recipe.data.image_size == given["input_size"][-1]
+        assert recipe.data.crop_pct == given["crop_pct"]
+        assert (recipe.data.normalization == "inception") == (given["mean"] == (0.5, 0.5, 0.5))
+        assert recipe.data.interpolation == given["interpolation"]
+        publish(catalog, recipe.model.name, model.state_dict())
+    cells = rehearse(catalog, "variance", "others")
+    judged = cells[cells["row"].isin(["224²", "288²"])]
+    assert len(judged) == 2 * 10
     assert judged["measured"].map(math.isfinite).all()
 
 

@@ -62,7 +62,9 @@ def test_multiprocessing_starts_below_a_tmpdir_of_143_characters(tmp_path, short
     script = tmp_path / "script.py"
     script.write_text(START_A_FORK_SERVER.format(shorten=shorten))
     environment = {**os.environ, "TMPDIR": str(folder)}
-    ended = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True
+    )
     if shorten:
         assert ended.stdout.split() == ["0", str(folder)], ended.stderr
         assert not list(folder.iterdir())

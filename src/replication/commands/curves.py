@@ -52,9 +52,11 @@ def draw(run: Path) -> None:
         )
     table = pd.concat(logs, ignore_index=True)
     write_atomically(run / "curves.csv", table.to_csv(index=False, float_format=DIGITS))
-    scores = [name for name in table.columns if name.startswith(VALIDATION)][:1]
+    scores = [name for name in table.columns if name.startswith(VALIDATION)]
     panels = {"loss": "training loss", "lr": "learning rate"}
-    panels |= {name: f"{name.removeprefix(VALIDATION)} on validation (%)" for name in scores}
+    panels |= {name: f"{name.removeprefix(VALIDATION)} on validation (%)" for name in scores[:1]}
+    if (position := VALIDATION + "p_shap") in scores:
+        panels[position] = "P-SHAP on validation"
     fig, axes = figure("text", 0.36, 1, len(panels))
     for ax, (name, label) in zip(axes, panels.items(), strict=True):
         for number, (seed, rows) in enumerate(table.dropna(subset=name).groupby("seed")):

@@ -24,7 +24,7 @@ from replication.engine.model import build_from
 from replication.engine.run_folder import RunFolder
 from replication.engine.step import ClassifierTrainer, accumulation
 from replication.engine.team import Interruption, Team, shielded
-from replication.engine.validation import is_due, validate
+from replication.engine.validation import is_due, require_permutable, validate
 from vitrail.errors import VitrailError, first_line
 from vitrail.factory import build_model, build_pretrained, check_image_size
 from vitrail.images.counting import require_batches, steps_per_epoch
@@ -202,6 +202,7 @@ class TrainingLoop(RunFolder):
         return KeptSamples(images, transform, seed, repeats, kept)
 
     def _trainer(self, model: nn.Module, steps_per_epoch: int) -> Any:
+        self.team.together(lambda: require_permutable(model, self.run))
         classes = self.run.dataset.classes
         return ClassifierTrainer(
             model, self.run.recipe, self.run.seed, classes, steps_per_epoch, self.team
@@ -221,8 +222,7 @@ class TrainingLoop(RunFolder):
             images = self.team.together(lambda: build(run.dataset, "val", run.data_root, run.seed))
             transform = eval_transform(run.recipe, run.dataset)
             self._validation = EvaluationSamples(images, transform)
-        samples, size = self._validation, run.recipe.batch.micro
-        return validate(self.trainer.result, samples, self.team, size, run.workers)
+        return validate(self.trainer.result, self._validation, self.team, run)
 
     def _resume(self) -> int:
         """Go back to the newest sound checkpoint; return the number of steps taken."""

@@ -67,7 +67,8 @@ def summary(result: PositionShap) -> dict[str, Any]:
     Returns:
         ``top1`` (percent); ``p_shap``, the mean over correctly classified samples, with ``ci_low``
         and ``ci_high`` (95 %) and ``std`` over these samples, all None where there are too few;
-        ``images`` and ``passes_per_sample``; ``top1 by image``.
+        ``interaction``, the `mean_interaction` of position and image, None where no sample is
+        correct; ``images`` and ``passes_per_sample``; ``top1 by image``.
     """
     right = result.values[result.correct]
     low, high = result.interval if result.interval and len(right) else (None, None)
@@ -77,6 +78,7 @@ def summary(result: PositionShap) -> dict[str, Any]:
         "p_shap": result.mean if len(right) else None,
         "ci_low": low,
         "ci_high": high,
+        "interaction": result.mean_interaction if len(right) else None,
         "std": right.std().item() if len(right) > 1 else None,
         "images": len(result.values),
         "passes_per_sample": result.passes_per_sample,

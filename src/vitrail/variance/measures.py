@@ -5,7 +5,8 @@ comes from the variance; Figures 1 and 2 `embedding_variance` and `position_maps
 Figure 3 are in `augmentation_measures`; Tables 5 and 6 need accuracy alone.
 
 Test sizes are the paper's (224 ... 864, trained at 224). A recipe that was trained on images of n
-pixels is tested at n / 224 of them, so that the ratio to the training size is the paper's.
+pixels is tested at n / 224 of them, so that the ratio to the training size is the paper's; models
+that the paper lacks, published for other sizes, are tested at so many pixels.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ from vitrail.images.transforms import eval_transform, train_transform
 from vitrail.measures.context import Context, Passes, Trained, Values, passes
 from vitrail.measures.kept import kept_rows
 from vitrail.scores import BY_IMAGE, pack
-from vitrail.variance.rescaling import patch_positions, rescale_pos_embed
+from vitrail.variance.rescaling import (
+    adds_table,
+    at_image_size,
+    patch_positions,
+    rescale_pos_embed,
+)
 from vitrail.variance.upsampling import Mode, axis_variance_ratio, sampled_variance_ratio
 
 RIGHT = "right"
@@ -77,14 +83,15 @@ def _ratios(name: str, k2d: float, k1d: float) -> dict[str, float]:
 def _passes_by_size(given: Mapping[str, Any], models: int) -> Passes:
     """At each test size that is judged, one pass by each of the models."""
     sizes = {*given["sizes"]} - {*given.get("skipped", ())}
-    return {size / given["trained_at"]: models for size in sorted(sizes)}
+    trained_at = given["trained_at"] or given["side"]
+    return {size / trained_at: models for size in sorted(sizes)}
 
 
 @passes(lambda given: _passes_by_size(given, len(METHODS)))
 def rescaling(
     trained: Trained,
     sizes: Sequence[int],
-    trained_at: int,
+    trained_at: int | None,
     mode: Mode,
     antialias: bool,
     batch_size: int,
@@ -94,24 +101,27 @@ def rescaling(
     """Table 3: top-1 accuracy (percent) at larger test sizes, by how P is calibrated.
 
     Source: variance, Sec. "Rescaling Positional Embedding". Sizes are the paper's, who trained at
-    `trained_at`; `mode` and `antialias` are of interpolation. So many `images` are judged, spread
-    evenly over the validation split; None is all. Values of sizes that are `skipped` are null.
+    `trained_at`, or pixels if that is None; `mode` and `antialias` are of interpolation. So many
+    `images` are judged, spread evenly over the validation split; None is all.
 
     Returns:
         ``"<size>/<method>"`` for the methods baseline, iid (the paper's) and empirical, and
-        ``"<size>/<method>-baseline"``, the gain on the same images; each by image, too.
+        ``"<size>/<method>-baseline"``, the gain on the same images; each by image, too. None at
+        sizes that are `skipped`; and for all but the baseline where the model adds no table to its
+        patches (as with RoPE alone) and nothing can be calibrated.
     """
     gained = ("iid", "empirical")
+    names = (*METHODS, *(f"{name}-baseline" for name in gained))
+    methods = METHODS if adds_table(trained.model) else {"baseline": METHODS["baseline"]}
     values: dict[str, float | str | None] = {}
     for size in sizes:
+        values |= {f"{size}/{name}": None for name in names}
         if size in skipped:
-            names = (*METHODS, *(f"{name}-baseline" for name in gained))
-            values |= {f"{size}/{name}": None for name in names}
             continue
-        pixels, models = _enlarged(trained, size, trained_at, mode, antialias)
+        pixels, models = _enlarged(trained, size, trained_at, mode, antialias, methods)
         decided = {"mode": mode, "antialias": antialias}
         right = _right(trained, models, pixels, batch_size, images, decided)
-        values |= _with_gains(right, "baseline", gained, size)
+        values |= _with_gains(right, "baseline", [*models][1:], size)
     return values
 
 
@@ -234,18 +244,24 @@ def position_maps(
 def _enlarged(
     trained: Trained,
     size: int,
-    trained_at: int,
+    trained_at: int | None,
     mode: Mode,
     antialias: bool,
     methods: Mapping[str, Mapping[str, Any]] = METHODS,
 ) -> tuple[int, dict[str, nn.Module]]:
-    """The test size in pixels of the run's recipe, and the model at that size by each method."""
+    """The test size in pixels of the run's recipe, and the model at that size by each method.
+
+    A model without a table of position embeddings is the same by all of them.
+    """
+    trained_at = trained_at or trained.recipe.data.image_size
     pixels, rest = divmod(size * trained.recipe.data.image_size, trained_at)
     if rest:
         raise VitrailError(
             f"test size {size} is not a whole number of pixels for training at "
             f"{trained.recipe.data.image_size} instead of {trained_at}; choose another size"
         )
+    if not adds_table(trained.model):
+        return pixels, dict.fromkeys(methods, at_image_size(trained.model, pixels))
     return pixels, {
         name: rescale_pos_embed(trained.model, pixels, mode, antialias=antialias, **method)
         for name, method in methods.items()

@@ -147,9 +147,7 @@ def rescale_pos_embed(
     size: Size = to_2tuple(image_size)
     pos_embed, old = _absolute_table(model)
     _check_divisible(size, _patches(model).patch_size)
-    # With the parameters as its memo, deepcopy shares them instead of copying.
-    shared = {id(parameter): parameter for parameter in model.parameters()}
-    resized: Any = copy.deepcopy(model, shared)
+    resized = _sharing_weights(model)
     new: Size = _patches(model).dynamic_feat_size(size)
     table = rescaled_table(pos_embed, old, new, mode, **options)
     if isinstance(model, NaFlexVit):  # of any image size
@@ -163,6 +161,42 @@ def rescale_pos_embed(
     else:
         resized.pos_embed = nn.Parameter(table, requires_grad=pos_embed.requires_grad)
     return cast(nn.Module, resized)
+
+
+def adds_table(model: nn.Module) -> bool:
+    """Say whether a model of timm adds a table of absolute position embeddings to its patches."""
+    return (
+        getattr(model.embeds if isinstance(model, NaFlexVit) else model, "pos_embed", None)
+        is not None
+    )
+
+
+@torch.no_grad()
+def at_image_size(model: nn.Module, image_size: int | Size) -> nn.Module:
+    """Return `model` for another image size by its own `set_input_size`, sharing its weights.
+
+    So are models tested that tell positions by rotations or biases alone: these are computed for
+    the new grid, and there is no table to interpolate.
+
+    Raises:
+        VitrailError: the model has no `set_input_size`, or `image_size` is not a multiple of its
+            patch size.
+    """
+    size: Size = to_2tuple(image_size)
+    if not hasattr(model, "set_input_size"):
+        raise VitrailError(
+            f"a {type(model).__name__} cannot change its image size: give one of timm's ViT or EVA "
+            "models"
+        )
+    _check_divisible(size, _patches(model).patch_size)
+    resized = _sharing_weights(model)
+    resized.set_input_size(img_size=size)
+    return cast(nn.Module, resized)
+
+
+def _sharing_weights(model: nn.Module) -> Any:
+    """Copy a model but for its parameters, which deepcopy finds in its memo."""
+    return copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
 
 
 def patch_positions(model: nn.Module) -> Tensor:

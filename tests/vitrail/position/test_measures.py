@@ -109,7 +109,8 @@ def test_a_model_that_is_never_right_has_no_p_shap(placed, weights):
     run.model.register_forward_hook(lambda _, __, logits: logits - 100 * (torch.arange(17) < 16))
     values = controlled_test(run, permutations=[1], images=60)
     assert values["top1"] == 0
-    unknown = ("p_shap", "ci_low", "ci_high", "std", "k1/p_shap", "k1/correct/p_value")
+    unknown = ("p_shap", "ci_low", "ci_high", "interaction", "std")
+    unknown += ("k1/p_shap", "k1/correct/p_value")
     assert [values[key] for key in unknown] == [None] * len(unknown)
     assert values["correct/dependent/mean"] is None
     with pytest.raises(VitrailError, match="none of 60 images correctly"):
@@ -149,6 +150,7 @@ def test_a_model_that_does_not_look_at_position_fails_the_test(placed, weights):
     blind = weights.mean(0, keepdim=True).expand(4, -1, -1)
     values = controlled_test(placed(Readout(blind)), permutations=[1], bins=4, images=100)
     assert values["p_shap"] < 1e-12
+    assert abs(values["interaction"]) < 1e-12
     assert values["k1/p_value"] > 0.01
     for group in GROUPS:
         assert values[f"{group}/histogram"] == [values[f"{group}/images"], 0, 0, 0]

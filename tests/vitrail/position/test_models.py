@@ -41,6 +41,8 @@ def recipe(optimizer=None, **args):
         ("cape", 0, 0),
         ("irpe", HEADS * HEAD * 49, HEADS * HEAD),
         ("rope", ROTARY, 0),
+        ("rope-axial", -DEPTH * 3 * D, 0),  # no biases
+        ("alibi", 0, 0),
         ("auto-ape", N * D + 1, D),
         ("auto-rope", ROTARY + DEPTH, 0),
     ],
@@ -64,7 +66,9 @@ def test_a_recipe_builds_the_model_and_its_weights_come_back(tmp_path):
     assert model(images).shape == (2, 7)
 
 
-@pytest.mark.parametrize("embedding", ["auto-ape", "auto-cape", "irpe", "rope"])
+@pytest.mark.parametrize(
+    "embedding", ["auto-ape", "auto-cape", "irpe", "rope", "rope-axial", "alibi"]
+)
 def test_a_micro_model_learns_from_a_few_steps(embedding):
     micro = recipe(embedding=embedding, embed_dim=32, depth=2, num_heads=4, drop_rate=0.0)
     torch.manual_seed(0)

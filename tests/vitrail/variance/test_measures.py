@@ -2,6 +2,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+import timm
 import torch
 from torch import nn
 
@@ -117,6 +118,30 @@ def test_a_skipped_size_is_not_judged(trained):
     skipped = {key: value for key, value in fewer.items() if key.startswith("352")}
     assert len(skipped) == 5
     assert set(skipped.values()) == {None}
+
+
+def test_sizes_are_pixels_where_no_size_of_training_is_given(trained):
+    asked = EVALUATION | {"images": 20}
+    of_paper = rescaling(trained, sizes=[448], **asked)
+    in_pixels = rescaling(trained, sizes=[56], **asked | {"trained_at": None})
+    assert {f"448/{name.partition('/')[2]}": v for name, v in in_pixels.items()} == of_paper
+
+
+def test_a_model_that_only_turns_is_judged_at_larger_sizes_and_not_calibrated(trained):
+    """Its rotations at 56 pixels are those of the same model built for that size."""
+    small = {"patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2, "num_classes": 10}
+    name = "vit_small_patch16_rope_mixed_224"
+    torch.manual_seed(0)
+    model = timm.create_model(name, img_size=28, **small).eval()
+    nn.init.normal_(model.head.weight)
+    larger = timm.create_model(name, img_size=56, **small).eval()
+    larger.load_state_dict(model.state_dict())
+    values = rescaling(replace(trained, model=model), sizes=[224, 448], **EVALUATION)
+    judged = {name for name, value in values.items() if value is not None}
+    assert judged == {f"{size}/baseline{end}" for size in (224, 448) for end in ("", " by image")}
+    at_448 = accuracy(replace(trained, model=larger), image_size=56)
+    assert values["448/baseline by image"] == at_448["top1 by image"]
+    assert model.patch_embed.grid_size == (7, 7)
 
 
 def test_a_part_of_the_images_is_spread_over_the_split_and_batches_do_not_matter(trained):

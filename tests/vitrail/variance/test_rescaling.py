@@ -6,6 +6,7 @@ from torch import nn
 import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
 from vitrail.variance.rescaling import (
+    at_image_size,
     empirical_scale,
     iid_scale,
     patch_positions,
@@ -295,3 +296,26 @@ def test_an_unknown_calibration_or_mode_gets_a_suggestion():
         rescale_pos_embed(vit(), 56, calibration="emprical")
     with pytest.raises(VitrailError, match="'bicubik' is unknown; did you mean 'bicubic'"):
         rescale_pos_embed(vit(), 56, mode="bicubik")
+
+
+@pytest.mark.parametrize("name", ["rope_mixed_224", "rope_224", "dinov3"])
+def test_a_model_of_rotations_at_another_size_is_that_built_for_it_and_shares_its_weights(name):
+    def built(side):
+        torch.manual_seed(0)
+        small = {**SMALL, "img_size": side, "num_classes": 5}
+        return timm.create_model(f"vit_small_patch16_{name}", **small).eval()
+
+    model = built(32)
+    larger, images = at_image_size(model, 56), torch.randn(2, 3, 56, 56)
+    torch.testing.assert_close(larger(images), built(56)(images))
+    for own, shared in zip(model.parameters(), larger.parameters(), strict=True):
+        assert own is shared
+    assert torch.isfinite(model(torch.randn(1, 3, 32, 32))).all()
+
+
+def test_sizes_that_no_patch_divides_and_models_of_one_size_are_refused():
+    rotated = timm.create_model("vit_small_patch16_rope_224", **SMALL)
+    with pytest.raises(VitrailError, match="image_size 60 is not a multiple of the patch size 8"):
+        at_image_size(rotated, 60)
+    with pytest.raises(VitrailError, match="a ResNet cannot change its image size"):
+        at_image_size(timm.create_model("resnet10t"), 56)

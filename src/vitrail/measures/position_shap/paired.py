@@ -17,6 +17,7 @@ from vitrail.measures.permutable import Permutable
 from vitrail.measures.position_shap.shapley import (
     PositionShap,
     explained_classes,
+    interaction,
     own,
     position_share,
     shapley,
@@ -108,14 +109,17 @@ def paired(
         position = logits_of(model, others, None, device).mean(dim=0).expand_as(both)
         none = logits_of(model, others, fold.permutations, device).mean(dim=0).expand_as(both)
         values = [own(logits, classes) for logits in (both, image, position, none)]
-        parts.append(torch.stack([*shapley(*values), both.argmax(dim=1) == classes]))
+        correct = both.argmax(dim=1) == classes
+        parts.append(torch.stack([*shapley(*values), interaction(*values), correct]))
         passes += len(images) * (1 + len(others)) + 2 * len(others)
     seconds = time.perf_counter() - begin
-    phi_position, phi_image, correct = torch.cat(parts, dim=1)[:, explained.argsort()]  # (3, n)
+    ordered = torch.cat(parts, dim=1)[:, explained.argsort()]  # (4, n)
+    phi_position, phi_image, together, correct = ordered
     return PositionShap(
         torch.arange(count),
         phi_position,
         phi_image,
+        together,
         debiased=position_share(phi_position, phi_image),
         correct=correct.bool(),
         half_width=None,

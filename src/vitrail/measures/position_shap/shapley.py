@@ -13,7 +13,8 @@ coalitions of X and P have the values
 only supply these. The rest is here: the SHAP values phi_P and phi_I (`shapley`: Eq. 3-4, Eq. 7-8),
 P-SHAP of a sample (`position_share`: Eq. 5), and that of a model, the mean over the samples that it
 classifies correctly (`PositionShap.mean`). Ours is the correction for few permutations (`debias`),
-and the interval of the mean (`estimate`): it follows from the same function of sample weights.
+the interval of the mean (`estimate`), which follows from the same function of sample weights, and
+the `interaction` of the two features, from the same four values.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class PositionShap:
     samples: Tensor  # the indices of the samples in their dataset, ascending
     phi_position: Tensor  # phi_P, the SHAP value of the position embedding
     phi_image: Tensor  # phi_I, that of the image
+    interaction: Tensor  # what the two bring only together, in logits as the two above
     debiased: Tensor  # P-SHAP corrected for few permutations; may be below 0 or above 1
     correct: Tensor  # booleans, which samples are classified correctly
     half_width: float | None  # of the 95 % interval of the mean; None of `paired`
@@ -59,6 +61,18 @@ class PositionShap:
     def mean(self) -> float:
         """The model's P-SHAP (position, Sec. 3): `raw_mean`, clipped to 0 and 1."""
         return _clip(self.raw_mean)
+
+    @property
+    def mean_interaction(self) -> float:
+        """The interaction of position and image relative to their SHAP values, over all samples.
+
+        It is the sum of the interaction over correct samples, divided by that of
+        ``|phi_P| + |phi_I|``: above 0 where position helps more given the image than alone, below 0
+        where one stands in for the other; NaN if no sample is correct. A ratio of sums, since the
+        SHAP values of a sample may both be near 0 where its interaction is not.
+        """
+        total = self.phi_position.abs() + self.phi_image.abs()
+        return (self.interaction[self.correct].sum() / total[self.correct].sum()).item()
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -96,10 +110,19 @@ def position_share(phi_position: Tensor, phi_image: Tensor) -> Tensor:
     return phi_position.abs() / torch.where(total == 0, 1, total)
 
 
-def explain(
+def interaction(both: Tensor, image: Tensor, position: Tensor, none: Tensor) -> Tensor:
+    """Return the Shapley interaction index of position and image, elementwise; as of `shapley`.
+
+    Source: Grabisch and Roubens, International Journal of Game Theory 28 (1999), Def. 1, which is
+    this difference where there are two players.
+    """
+    return both - image - position + none
+
+
+def coalitions(
     clean: Tensor, permuted: Tensor, classes: Tensor, weights: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return phi_P and phi_I ``(n,)`` of samples, each with all others as its background.
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return v(N), v(I), v(P) and v(0) ``(n,)`` of samples, all others the background of each.
 
     Args:
         clean: f(X_i, P), the logits of all classes of each sample i, ``(n, classes)``.
@@ -111,7 +134,14 @@ def explain(
     mean, mean_permuted = (weights @ clean)[classes], (weights @ permuted)[classes]
     position = (mean - weights * both) / (1 - weights)  # v(P): without the sample itself
     none = (mean_permuted - weights * image) / (1 - weights)  # v(0), likewise
-    return shapley(both, image, position, none)
+    return both, image, position, none
+
+
+def explain(
+    clean: Tensor, permuted: Tensor, classes: Tensor, weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return phi_P and phi_I ``(n,)`` of samples; arguments are those of `coalitions`."""
+    return shapley(*coalitions(clean, permuted, classes, weights))
 
 
 def debias(
@@ -122,16 +152,20 @@ def debias(
     Absolute values of noise are not 0 on average, so P-SHAP S(K) of K permutations is too high, by
     about b / K for some b, and that of half of them by 2 b / K. In 2 S(K) - (S of one half + S of
     the other) / 2 the b cancels, at no further pass (Quenouille's jackknife, 1956). A single
-    permutation has no halves, and its P-SHAP stays as it is. Arguments are as in `explain`;
+    permutation has no halves, and its P-SHAP stays as it is. Arguments are as in `coalitions`;
     `halves` are averaged over one half of the permutations each.
     """
-    whole = halves[0] + (halves[-1] - halves[0]) / 2  # of equal halves exactly their value
-    phi_position, phi_image = explain(clean, whole, classes, weights)
+    phi_position, phi_image = explain(clean, average(halves), classes, weights)
     share = position_share(phi_position, phi_image)
     if len(halves) == 2:
         first, second = (position_share(*explain(clean, h, classes, weights)) for h in halves)
         share = 2 * share - (first + second) / 2
     return phi_position, phi_image, share
+
+
+def average(halves: Sequence[Tensor]) -> Tensor:
+    """Return the mean of one or two halves; of equal halves exactly their value."""
+    return halves[0] + (halves[-1] - halves[0]) / 2
 
 
 @torch.inference_mode(False)  # also where the caller needs no gradients
@@ -170,6 +204,7 @@ def estimate(
         samples,
         phi_position.detach(),
         phi_image.detach(),
+        interaction(*coalitions(clean, average(halves), classes, weights.detach())),
         debiased=shares.detach(),
         correct=correct,
         half_width=half_width,

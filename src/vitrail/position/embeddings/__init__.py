@@ -5,7 +5,8 @@ Source: position, Sec. 2, Sec. 5.5.
 `vitrail.position.vit` cuts images into patches X^P and projects them (Eq. 1). P is added to these
 in `base.AdditiveEmbedding.add` (Eq. 2), gamma P with `auto.AutoPE` (Eq. 6); `rope.RoPE.rotate`
 turns queries and keys (Eq. 10), with `auto.AutoRoPE` by gamma theta (Eq. 11-12).
-`auto-<name>` is Auto-PE on an embedding that is added to the tokens, or on RoPE.
+`auto-<name>` is Auto-PE on an embedding that is added to the tokens, or on RoPE. `rope-axial` and
+`alibi` are ours beside them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from vitrail.errors import VitrailError, did_you_mean
 from vitrail.position.embeddings.absolute import APE, CAPE, FourierFeatures, Sinusoid
 from vitrail.position.embeddings.auto import AutoPE, AutoRoPE, AutoWrappedRoPE
 from vitrail.position.embeddings.base import AdditiveEmbedding, Layout, PositionEmbedding
-from vitrail.position.embeddings.relative import IRPE, RPE, AcrossOnly
-from vitrail.position.embeddings.rope import RoPE
+from vitrail.position.embeddings.relative import IRPE, RPE, AcrossOnly, ALiBi
+from vitrail.position.embeddings.rope import AxialRoPE, RoPE
 
 __all__ = ["EMBEDDINGS", "Layout", "PositionEmbedding", "build_embedding"]
 
@@ -37,6 +38,8 @@ EMBEDDINGS: dict[str, Callable[[Layout], PositionEmbedding]] = {
     "rpe-as-published": AcrossOnly,
     "irpe": IRPE,
     "rope": RoPE,
+    "rope-axial": AxialRoPE,
+    "alibi": ALiBi,
     **{f"auto-{name}": partial(AutoPE, embedding) for name, embedding in _ADDITIVE.items()},
     "auto-rope": AutoRoPE,
     "auto-rope-as-published": AutoWrappedRoPE,

@@ -97,7 +97,7 @@ class PositionEmbedding(nn.Module):
         return q, k
 
     def bias(self, q: Tensor, layer: int, permutation: Tensor | None) -> Tensor | None:
-        """Return what is added to a layer's scaled scores, ``(B, H, T, T)``, or None.
+        """Return what is added to a layer's scaled scores, ``(B or 1, H, T, T)``, or None.
 
         Args:
             q: the layer's queries ``(B, H, T, d)``, not scaled.

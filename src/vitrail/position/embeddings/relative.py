@@ -1,7 +1,7 @@
-"""Relative position embeddings, which score the offset between two tokens: RPE and iRPE.
+"""Relative position embeddings, which score the offset between two tokens: RPE, iRPE and ALiBi.
 
-Each class names its source. As the position paper's authors have it, both act in the first layer
-only, and unscaled beside the scaled scores.
+Each class names its source. As the position paper's authors have it, RPE and iRPE act in the first
+layer only, and unscaled beside the scaled scores. ALiBi, which the paper lacks, acts in all layers.
 """
 
 from __future__ import annotations
@@ -119,3 +119,37 @@ class IRPE(PositionEmbedding):
         if permutation is not None and self.prefix:
             permutation = functional.pad(permutation + 1, (1, 0))  # CLS keeps its place
         return lookup(q @ self.weight, self.index, permutation)
+
+
+class ALiBi(PositionEmbedding):
+    """ALiBi in two dimensions: subtracts a slope times the distance of two patches, in all layers.
+
+    Source: Press et al., ICLR 2022, Sec. 3 (arXiv 2108.12409), whose slopes of H heads are
+    ``2 ** (-8 h / H)``, h from 1 to H, and fixed. For images, "What DINO saw" (arXiv 2603.16840)
+    reduces position bias by it. The distance is Euclidean, between the centres of patches and in
+    patches. Pairs with a CLS token have no bias. Nothing is trained.
+
+    Attributes:
+        slopes: ``(H,)``.
+        distances: ``(N, N)``.
+    """
+
+    slopes: Tensor
+    distances: Tensor
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        heads = torch.arange(1, layout.num_heads + 1)
+        self.register_buffer("slopes", 2 ** (-8 * heads / layout.num_heads), persistent=False)
+        places = layout.coordinates().float()
+        distances = (places - places.unsqueeze(1)).norm(dim=2)
+        self.register_buffer("distances", distances, persistent=False)
+
+    def bias(self, q: Tensor, layer: int, permutation: Tensor | None) -> Tensor | None:
+        """Penalise the distances between the permuted positions; of one image if none permute."""
+        distances = self.distances[None]
+        if permutation is not None:
+            distances = self.distances[permutation.unsqueeze(2), permutation.unsqueeze(1)]
+        prefix = q.shape[2] - self.positions
+        scores = -self.slopes[:, None, None] * distances.unsqueeze(1)  # (B or 1, H, N, N)
+        return functional.pad(scores, (prefix, 0, prefix, 0)).to(q.dtype)

@@ -1,7 +1,9 @@
-"""RoPE, rotary position embedding, "axial mixed" (Heo et al., ECCV 2024, Sec. 3.2).
+"""RoPE, rotary position embedding: "RoPE-Mixed" of Heo et al. (ECCV 2024, Sec. 3.2), and "axial".
 
 Pairs of channels of queries and keys turn by angles linear in x and y, so that their products
-depend on where tokens are relative to each other. Frequencies are learned for each layer and head.
+depend on where tokens are relative to each other. The position paper's RoPE is RoPE-Mixed, which
+learns the frequencies for each layer and head; it is timm's `RotaryEmbeddingMixed`, to which a
+permutation of positions is added. That of fixed frequencies along the axes is ours beside it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 
 from vitrail.position.embeddings.base import Layout, PositionEmbedding
 
-THETA = 10.0
+THETA, AXIAL_THETA = 10.0, 100.0  # bases of the frequencies (Heo et al., Sec. 3.2)
 
 
 class RoPE(PositionEmbedding):
@@ -34,6 +36,7 @@ class RoPE(PositionEmbedding):
     """
 
     qkv_bias = False
+    frequencies: Tensor
     coordinates: Tensor  # (x, y), (N, 2)
 
     def __init__(self, layout: Layout) -> None:
@@ -67,6 +70,23 @@ class RoPE(PositionEmbedding):
             turns = turns[:, permutation]
         cos, sin = turns.transpose(-3, -2)
         return _turned(q, cos, sin), _turned(k, cos, sin)
+
+
+class AxialRoPE(RoPE):
+    """RoPE of fixed frequencies: half of the pairs turn with x alone, half with y alone.
+
+    Source: Heo et al., ECCV 2024, Sec. 3.1 ("axial frequency", arXiv 2403.13298): frequency t of
+    d/4 is ``100 ** -(t / (d/4))`` radians a patch, in all layers and heads. Nothing is trained.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        dim = layout.head_dim
+        lengths = AXIAL_THETA ** -(torch.arange(0, dim, 4) / dim)
+        axes = torch.block_diag(lengths[None], lengths[None])  # (2, d/2)
+        axes = axes[:, None].expand_as(self.frequencies).clone()
+        del self.frequencies  # learned ones
+        self.register_buffer("frequencies", axes, persistent=False)
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

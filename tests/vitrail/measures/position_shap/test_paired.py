@@ -64,6 +64,11 @@ def test_paired_is_kernel_shap_on_the_same_background(kernel_shap, count, batch_
             assert result.phi_position[sample].item() == pytest.approx(phi_position, abs=1e-10)
             share = abs(phi_position) / (abs(phi_position) + abs(phi_image))
             assert result.values[sample].item() == pytest.approx(share, abs=1e-10)
+            last = len(background)
+            both, alone = f([(sample, last)]), f([(sample, row) for row in range(last)]).mean()
+            position = f([(other, last) for other, _ in background]).mean()
+            together = (both - alone - position + f(background).mean()).item()
+            assert result.interaction[sample].item() == pytest.approx(together, abs=1e-10)
 
 
 def test_given_folds_and_permutations_are_replayed():

@@ -9,6 +9,7 @@ from vitrail.measures.position_shap.shapley import (
     debias,
     estimate,
     explain,
+    interaction,
     position_share,
     shapley,
 )
@@ -22,6 +23,26 @@ def test_shapley_values_are_means_over_both_orders_of_arrival():
     torch.testing.assert_close(phi_position, ((position - none) + (both - image)) / 2)
     share = position_share(torch.tensor([0.0, -1, 2, 0]), torch.tensor([0.0, 3, -2, 1]))
     assert share.tolist() == [0, 0.25, 0.5, 0]
+
+
+def test_position_and_image_interact_where_their_values_do_not_add_up():
+    """Of a sum g + h nothing, of a product what both have above their means."""
+    image, position = torch.randn(2, 50, 7, generator=torch.Generator().manual_seed(0)).double()
+    own, means = (image[:, 0], position[:, 0]), (image.mean(1), position.mean(1))
+    for join, expected in (
+        (torch.add, torch.zeros(50)),
+        (torch.mul, (own[0] - means[0]) * (own[1] - means[1])),
+    ):
+        both, none = join(*own), join(*means)  # backgrounds are independent: means multiply
+        found = interaction(both, join(own[0], means[1]), join(means[0], own[1]), none)
+        torch.testing.assert_close(found, expected.double(), rtol=0, atol=1e-12)
+
+
+def test_the_interaction_of_a_model_is_relative_to_what_is_shared():
+    phi, right = torch.tensor([[1.0, -3.0, 9.0], [2.0, 2.0, 9.0]]), torch.tensor([1, 1, 0]).bool()
+    together = torch.tensor([2.0, -6.0, 9.0])
+    result = PositionShap(torch.arange(3), *phi, together, phi[0], right, None, 5, 1.0)
+    assert result.mean_interaction == pytest.approx((2 - 6) / (1 + 2 + 3 + 2))
 
 
 def test_a_sample_is_not_in_its_own_background():
@@ -122,7 +143,7 @@ def test_what_is_reported_lies_between_0_and_1():
     zeros, right = torch.zeros(2, dtype=torch.float64), torch.tensor([True, True])
     for raw, mean in ((-0.01, 0), (1.02, 1), (0.4, 0.4)):
         debiased = torch.full((2,), raw, dtype=torch.float64)
-        result = PositionShap(torch.arange(2), zeros, zeros, debiased, right, 0.7, 5, 1.0)
+        result = PositionShap(torch.arange(2), zeros, zeros, zeros, debiased, right, 0.7, 5, 1.0)
         assert result.mean == pytest.approx(mean)
         assert result.raw_mean == pytest.approx(raw)
         low, high = result.interval

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -5,7 +6,7 @@ import torch
 from torch.testing import assert_close
 
 from vitrail.errors import VitrailError
-from vitrail.position.embeddings.relative import IRPE, RPE, AcrossOnly, piecewise_index
+from vitrail.position.embeddings.relative import IRPE, RPE, AcrossOnly, ALiBi, piecewise_index
 
 
 @pytest.mark.parametrize("kind", [RPE, IRPE])
@@ -73,3 +74,23 @@ def test_a_query_scores_the_bucket_of_the_offset(layout, class_token):
     if class_token:
         assert_close(bias[0, 1, 0, 9], q[0, 1, 0] @ irpe.weight[1, :, 49])
         assert_close(bias[0, 1, 9, 0], q[0, 1, 9] @ irpe.weight[1, :, 49])
+
+
+@pytest.mark.parametrize("class_token", [False, True])
+def test_alibi_penalises_the_distance_of_two_patches_by_the_slope_of_the_head(layout, class_token):
+    alibi = ALiBi(layout(class_token))
+    permutation = torch.stack([torch.randperm(15) for _ in range(3)])
+    q = torch.randn(3, 2, 15 + class_token, 8)
+    for layer in range(2):
+        plain, permuted = alibi.bias(q, layer, None), alibi.bias(q, layer, permutation)
+        for image, head, i, j in [(0, 0, 0, 14), (1, 1, 14, 0), (2, 1, 7, 3), (0, 0, 5, 5)]:
+            slope = 2.0 ** (-8 * (head + 1) / 2)  # 1/16 and 1/256 of two heads
+            at = i + class_token, j + class_token
+            distance = math.dist(divmod(i, 5), divmod(j, 5))
+            assert plain[0, head, *at].item() == pytest.approx(-slope * distance)
+            moved = [divmod(int(permutation[image, n]), 5) for n in (i, j)]
+            assert permuted[image, head, *at].item() == pytest.approx(-slope * math.dist(*moved))
+    if class_token:
+        assert not plain[:, :, 0].any()
+        assert not plain[:, :, :, 0].any()
+    assert not list(alibi.parameters())

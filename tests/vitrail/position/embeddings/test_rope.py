@@ -1,10 +1,11 @@
 import math
 
 import torch
+from timm.layers import RotaryEmbeddingCat, RotaryEmbeddingMixed, apply_rot_embed_cat
 from torch.testing import assert_close
 
 from vitrail.position.embeddings.auto import AutoRoPE, AutoWrappedRoPE
-from vitrail.position.embeddings.rope import RoPE
+from vitrail.position.embeddings.rope import AxialRoPE, RoPE
 
 
 def complex_pairs(x):
@@ -77,3 +78,32 @@ def test_only_unwrapped_multiples_of_an_angle_grow_evenly(layout):
             rope.frequencies.fill_(1.0)
         steps = rope.angles(0)[row].diff(dim=0)
         assert torch.allclose(steps, steps[:1].expand_as(steps)) == even
+
+
+def test_it_is_timms_mixed_rope(layout):
+    rope, timms = RoPE(layout()), RotaryEmbeddingMixed(dim=16, depth=2, num_heads=2)
+    assert timms.freqs.shape == (2, 2, 2, 4)  # axis, layer, head, pair
+    with torch.no_grad():
+        timms.freqs.copy_(rope.frequencies.transpose(0, 1))
+    q, k = torch.randn(2, 1, 2, 15, 8)
+    for layer in range(2):
+        turned = [apply_rot_embed_cat(x, timms.get_embed([3, 5])[layer]) for x in (q, k)]
+        assert_close(rope.rotate(q, k, layer, None), tuple(turned))
+
+
+def test_axial_pairs_turn_with_x_or_with_y_by_powers_of_100(layout):
+    """In complex numbers; and products of timm's axial RoPE, which orders the pairs differently."""
+    rope = AxialRoPE(layout())
+    assert not list(rope.parameters())
+    q, k = torch.randn(2, 1, 2, 15, 8)
+    rotated = rope.rotate(q, k, 1, None)
+    steps = [1, 0.1, 1, 0.1]  # of d = 8: 100 ** 0 and 100 ** -1/2, in x and in y
+    for n in (0, 4, 8, 14):
+        place = torch.tensor([n % 5, n % 5, n // 5, n // 5])
+        turns = torch.exp(1j * torch.tensor(steps) * place)
+        assert_close(complex_pairs(rotated[0][0, :, n]), complex_pairs(q[0, :, n]) * turns)
+    timms = RotaryEmbeddingCat(8, temperature=100, in_pixels=False, grid_indexing="xy")
+    embed = timms.get_embed([3, 5])
+    angles = torch.atan2(*(part[:, ::2] for part in embed.chunk(2, dim=1)))  # (N, d/2)
+    wrapped = torch.atan2(rope.angles(0)[:, 0].sin(), rope.angles(0)[:, 0].cos())
+    assert_close(angles.sort(dim=1).values, wrapped.sort(dim=1).values)
