@@ -54,7 +54,7 @@ class PaperInfo(Strict):
     title: str
     authors: str
     venue: str
-    url: str
+    url: str = ""
     costs: tuple[PrintedCost, ...] = ()
 
 
