@@ -130,18 +130,14 @@ def test_a_size_that_a_model_does_not_take_is_refused_in_both_columns(trained_on
     assert values["size/1.5/rescaled"] is not None
 
 
-@pytest.mark.parametrize(
-    ("name", "args", "kept"),
-    [
-        ("octic_d8_vit_small_patch16_224", {"embed_dim": 64, "num_heads": 1}, "views turns mirror"),
-        ("d2_vit_small_patch16_224", {"embed_dim": 48, "num_heads": 2}, "mirror"),
-    ],
-)
-def test_what_a_family_keeps_by_construction_is_kept(trained_on_digits, name, args, kept):
-    model = small(name, patch_size=4, depth=1, init_values=1, **args)
-    values = invariances(trained_on_digits(model, **SIDE), **FEW, factors=[])
-    for key in ("views", "turns", "mirror"):
-        assert (values[key] == 100) == (key in kept.split()), key
+def test_d8_keeps_every_view_and_a_model_of_some_pixels_does_not(trained_on_digits):
+    """What D8 keeps by construction, a model of ten fixed pixels does not."""
+    args = {"patch_size": 4, "depth": 1, "init_values": 1, "embed_dim": 64, "num_heads": 1}
+    d8 = small("octic_d8_vit_small_patch16_224", **args)
+    views = eight_views(trained_on_digits(d8, **SIDE), **FEW)
+    assert views.equal.all()
+    assert views.kept.all()
+    assert not eight_views(trained_on_digits(Pixels(), **SIDE), **FEW).kept.all()
 
 
 @pytest.mark.parametrize("factors", [[], [1.5, 2.0]])
