@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +54,7 @@ class View:
     interpolation: str
     crop_pct: float
     crop_mode: str
-    normalization: str = "dataset"
+    normalization: Literal["dataset", "inception", "none"] = "dataset"
 
 
 @dataclass(frozen=True)
