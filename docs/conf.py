@@ -14,8 +14,10 @@ from pygments.lexers import PythonLexer
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # tools/ is no part of the package
 
+from replication.evidence.numbers import table_of  # noqa: E402
 from replication.evidence.page import as_html  # noqa: E402
-from replication.evidence.report import results_of  # noqa: E402
+from replication.evidence.report import cells_of, results_of  # noqa: E402
+from replication.evidence.sortable import as_sortable  # noqa: E402
 from replication.plan.catalog import load_catalog  # noqa: E402
 from tools import demo, reference  # noqa: E402
 
@@ -123,6 +125,16 @@ def write_report(app, exception):
         (Path(app.outdir) / "docs" / "report.html").write_text(page, encoding="utf-8")
 
 
+def write_cross_table(app, exception):
+    """Write the page on which the published cross table is sorted and filtered."""
+    if exception is None:
+        catalog = load_catalog(ROOT, scale="laptop")
+        node = catalog.rendering_node(catalog.artifact("cross", "table"))
+        cells = cells_of(node, ROOT / "results" / "published" / "laptop")
+        page = as_sortable(table_of(node, cells), "index.html")
+        (Path(app.outdir) / "docs" / "cross-table.html").write_text(page, encoding="utf-8")
+
+
 def write_demo(app, exception):
     """Add the page on which small models run in the browser."""
     if exception is None and not demo.build(ROOT, Path(app.outdir) / "docs" / "demo"):
@@ -130,10 +142,11 @@ def write_demo(app, exception):
 
 
 def setup(app):
-    """Connect the five."""
+    """Connect the six."""
     app.listed_code = set()
     app.connect("builder-inited", write_reference)
     app.connect("source-read", link_to_lines)
     app.connect("build-finished", list_code)
     app.connect("build-finished", write_report)
+    app.connect("build-finished", write_cross_table)
     app.connect("build-finished", write_demo)

@@ -15,6 +15,10 @@ class VitrailError(Exception):
     """
 
 
+REFUSED = " refused"
+"""A measure that is not defined for a model gives None under a key, and under the key with this at
+its end the sentence that says why. Tables then show the sentence."""
+
 HANDFUL = 8  # known words that are listed all
 
 

@@ -4,6 +4,7 @@ A cell is judged only where the recipe and the arguments equal the paper's own: 
 a smaller model or a shorter schedule is `not_comparable` whatever its number. A deterministic fact
 is `exact` when it rounds to the printed digits. Anything else is `within` when it differs from the
 printed value by no more than rounding and the known spread explain (`tolerance`), else `outside`.
+Where the measure is not defined for the model the cell is `refused`, with the measure's sentence.
 
 A paper prints one number where there are several readings of it: FLOPs with or without the softmax,
 a layer with another invariant. A printed number has one verdict, in the cell of the reading that we
@@ -25,7 +26,7 @@ from scipy.special import ndtri, stdtr, stdtrit  # as scipy.stats, which takes a
 
 from replication.ledger import AGAIN, Record, read_record
 from replication.plan.nodes import MeasurementNode
-from vitrail.errors import VitrailError, did_you_mean, first_line
+from vitrail.errors import REFUSED, VitrailError, did_you_mean, first_line
 from vitrail.scores import BY_IMAGE
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ COLUMNS = [
     *("paper", "artifact", "row", "column", "metric", "unit"),
     *("measured", "std", "n_seeds", "ci_low", "ci_high"),
     *("paper_value", "paper_std", "difference", "verdict"),
-    "explained_by",  # the variant's label, where the verdict is "explained"
+    "explained_by",  # the variant's label where it is "explained", the sentence where "refused"
     *("scale", "dataset", "device", "recipe_hash", "commit", "measurement", "source"),
     "drawn_by_seed",  # "yes" where each seed was judged on images of its own
     "by_seed",  # the number under each seed that has one, separated by spaces
@@ -46,7 +47,7 @@ CONFIDENCE = 0.95
 YES_NO = "yes/no"  # the unit of a number that answers a question: 1 or 0
 
 Verdict = Literal[
-    "exact", "within", "explained", "outside", "not_comparable", "not_run", "unprinted"
+    "exact", "within", "explained", "outside", "not_comparable", "not_run", "refused", "unprinted"
 ]
 VERDICTS: Mapping[Verdict, str] = {
     "exact": "exact",
@@ -55,6 +56,7 @@ VERDICTS: Mapping[Verdict, str] = {
     "outside": "outside",
     "not_comparable": "not comparable",
     "not_run": "not run",
+    "refused": "not defined",
     "unprinted": "not in the paper",
 }
 Measured = Mapping[Path, Mapping[str, Any]]
@@ -288,6 +290,8 @@ def _tidy_row(artifact: RenderingNode, cell: ShownCell, measurements: Measured) 
         )
         row["measurement"] = known.get("sha256")
         row["drawn_by_seed"] = "yes" if known.get("drawn_by_seed") else ""
+        if summary.measured is None and (why := _refusals(cell, known)):
+            row |= {"verdict": "refused", "explained_by": " ".join(why)}
     if cell.printed:
         value = cell.printed.value
         row |= {"paper_value": value, "paper_std": cell.printed.std}
@@ -295,6 +299,12 @@ def _tidy_row(artifact: RenderingNode, cell: ShownCell, measurements: Measured) 
         if summary.measured is not None and not isinstance(value, str):
             row["difference"] = summary.measured - value
     return row
+
+
+def _refusals(cell: ShownCell, known: Mapping[str, Any]) -> list[str]:
+    """The sentences with which a measure says that it is not defined for the model."""
+    found = (values.get(cell.key + REFUSED) for values in known["values"].values())
+    return [*dict.fromkeys(filter(None, found))]
 
 
 def numbers_of(artifact: RenderingNode, cell: ShownCell, known: Mapping[str, Any]) -> list[float]:

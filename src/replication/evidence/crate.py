@@ -38,7 +38,7 @@ def crate_of(
         if path.is_file() and path.name != NAME
     }
     actions = [*_actions([record for _, record in sorted(records.items())], files)]
-    papers = [*papers]
+    papers = [paper for paper in papers if paper.url]  # what is ours alone has no article
     root = {
         "@id": "./",
         "@type": "Dataset",

@@ -58,7 +58,8 @@ def as_markdown(results: Results) -> str:
         about = paper.about
         parts.append(f"## {about.name}")
         title = markdown_escape(about.title)
-        parts.append(f"[{title}]({about.url}), {about.authors}, {about.venue}.")
+        linked = f"[{title}]({about.url})" if about.url else title
+        parts.append(f"{linked}, {about.authors}, {about.venue}.")
         parts += [_claims_table(paper)] if paper.claims else []
         parts += map(_entry, paper.artifacts)
     return "\n\n".join(parts) + "\n"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from replication.plan.parts import Artifact, Cell
 
 NOT_RUN = "—"
+REFUSED = "n/a"
 MARKS = {"not_comparable": "†", "outside": "‡", "explained": "≈"}
 NOTES = {
     "measured": "Upright: measured here, the mean over seeds (± sample standard deviation).",
@@ -44,6 +45,7 @@ NOTES = {
     "within": "No mark beside a printed number: it agrees, the difference is allowed.",
     "exact": "A deterministic fact without a mark equals the printed number in every digit.",
     "not_run": "— Not run.",
+    "refused": "n/a Not defined for the model; below is why.",
 }
 PRINTED = "Italic, under it: printed in the paper ({source})."
 UNPRINTED = "The paper prints none of these numbers ({source})."
@@ -224,7 +226,7 @@ def _measured(found: Mapping[Hashable, Any], cell: ShownCell | Cell, equal: str)
     """Write a tidy cell's number with the spread that it has, and before its mark `equal`."""
     value, std, decimals = found["measured"], found["std"], cell.digits
     if pd.isna(value):
-        return Number(NOT_RUN)
+        return Number(REFUSED if found["verdict"] == "refused" else NOT_RUN)
     mark = equal + MARKS.get(found["verdict"], "")
     if answer := format_answer(value, cell.unit):
         return Number(answer, mark=mark)
@@ -249,7 +251,8 @@ def _printed(printed: Printed, cell: ShownCell | Cell) -> Number:
 def _facts(found: Mapping[Hashable, Any]) -> dict[str, str]:
     """What a tidy cell was measured on, by name."""
     if pd.isna(found["measured"]):
-        return {}
+        refused = found["verdict"] == "refused"
+        return {"not defined, as": found["explained_by"]} if refused else {}
     by_seed = [format_number(float(number), None) for number in found["by_seed"].split()]
     facts = {
         "measured": found["metric"],
@@ -325,7 +328,7 @@ def measured_on(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> tupl
 
     Numbers of no data and no hardware are the same at every scale, and say the commit alone.
     """
-    run = cells[cells["verdict"] != "not_run"]
+    run = cells[cells["n_seeds"] > 0]
     if run.empty:
         return (f"scale {_scale(cells)} · nothing measured yet",)
     commit = _named("commit", run["commit"].map(short_commit, na_action="ignore"))
@@ -375,7 +378,20 @@ def _notes(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> list[str]
     notes["measured"] += f" {(PRINTED if printed else UNPRINTED).format(source=artifact.source)}"
     if last := next((name for name in ("within", "outside") if name in notes), None):
         notes[last] += f" {_allowed(artifact, cells)}"
-    return [*notes.values(), *filter(None, [artifact.note])]
+    return [*notes.values(), *_refusals(cells), *filter(None, [artifact.note])]
+
+
+def _refusals(cells: pd.DataFrame) -> list[str]:
+    """Why cells have no number, each sentence once, with the cells that it is said of."""
+    said: dict[str, dict[str, list[str]]] = {}
+    for cell in cells[cells["verdict"] == "refused"].to_dict("records"):
+        rows = said.setdefault(cell["explained_by"], {})
+        rows.setdefault(cell["row"], []).append(cell["column"])
+    places = {
+        why: "; ".join(f"{row} ({', '.join(columns)})" for row, columns in rows.items())
+        for why, rows in said.items()
+    }
+    return [f"n/a {where}: {why}." for why, where in places.items()]
 
 
 def _allowed(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> str:

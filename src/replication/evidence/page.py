@@ -47,6 +47,7 @@ SIGNS = {
     "outside": ("≠", "differs"),
     "not_comparable": ("○", "not comparable: a stand-in, or other hardware"),
     "not_run": ("–", "not run"),
+    "refused": ("", "not defined for the model"),
     "unprinted": ("", "not in the paper"),
 }
 KINDS_TOLD = {
@@ -112,9 +113,10 @@ def as_html(results: Results) -> str:
         effect = {str(name): value for name, value in record.items()}
         effects[effect["paper"]].append({**effect, "bar": bar(effect)})
     counted = count_papers(papers)
+    four = sum(map(_prints, papers)) == 4
     return environment.get_template("report.html.j2").render(
         node=results.node,
-        title="Four Vision Transformer papers, rebuilt" if len(papers) == 4 else "Papers, rebuilt",
+        title="Four Vision Transformer papers, rebuilt" if four else "Papers, rebuilt",
         style=Markup((WEB / "report.css").read_text(encoding="utf-8")),
         script=Markup((WEB / "report.js").read_text(encoding="utf-8")),
         numbers=Markup(json.dumps(_numbers_of(papers)).replace("<", "\\u003c")),
@@ -176,6 +178,11 @@ def _of_paper(paper: PaperResults) -> list[dict[str, Any]]:
     """The claims of a paper, each with its name; what contradicts the paper first."""
     claims = [{**claim, "paper": paper.about.name} for claim in paper.claims]
     return sorted(claims, key=lambda claim: claim["status"] != "contrary")
+
+
+def _prints(paper: PaperResults) -> bool:
+    """Whether the paper prints a number: what is ours alone has none."""
+    return any(row.prints for artifact in paper.artifacts for row in artifact.table.rows)
 
 
 def _first_headline(paper: PaperResults) -> Mapping[str, Any] | None:

@@ -338,7 +338,13 @@ class Catalog:
         self.datasets = load_registry(root / "configs" / "datasets.yaml")
         folders = sorted(file.parent for file in (root / "configs" / "papers").glob("*/paper.yaml"))
         require_known("lead_paper", settings.lead_paper, [folder.name for folder in folders])
-        folders.sort(key=lambda folder: folder.name != settings.lead_paper)  # the lead paper first
+        # The lead paper first, and last what prints nothing.
+        folders.sort(
+            key=lambda folder: (
+                folder.name != settings.lead_paper,
+                not (folder / "reference").is_dir(),
+            )
+        )
         self.papers = {folder.name: Paper(folder, self) for folder in folders}
         self._refuse_ambiguous_names()
 

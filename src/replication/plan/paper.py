@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import itertools
 import string
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,7 +54,7 @@ class PaperInfo(Strict):
     title: str
     authors: str
     venue: str
-    url: str
+    url: str = ""
     costs: tuple[PrintedCost, ...] = ()
 
 
@@ -185,6 +185,25 @@ class Labelled(ShownColumn):
         description="full label of the row or column of which this is another reading, by which a "
         "number printed there may be explained",
     )
+    each: str | None = Field(
+        None,
+        description="an axis of recipes.yaml: one of these for each of its choices, which the "
+        "label has in braces",
+    )
+
+    def of_choices(self, axes: Mapping[str, Iterable[str]], where: str) -> Iterator[Labelled]:
+        """Yield a row or column for each choice of the axis that this one names, or else itself.
+
+        Raises:
+            VitrailError: there is no such axis, or the label names another; it begins with `where`.
+        """
+        if self.each is None:
+            yield self
+            return
+        require_known(f"{where}: axis", self.each, axes)
+        for choice in axes[self.each]:
+            label = fill(self.label, {self.each: choice}, where)
+            yield self.model_copy(update={"each": None, "label": label, self.each: choice})
 
     @property
     def variables(self) -> Delta:
@@ -227,6 +246,19 @@ class ArtifactSpec(Strict):
     def kind(self) -> Literal["table", "figure"]:
         """A figure is what has a function that draws it."""
         return "figure" if self.draw else "table"
+
+    def with_choices(self, axes: Mapping[str, Iterable[str]], where: str) -> ArtifactSpec:
+        """Return the artifact with a row or column for each choice of an axis that one names.
+
+        Raises:
+            VitrailError: as `Labelled.of_choices`.
+        """
+        sides = {"rows": self.rows, "columns": self.columns}
+        spread = {
+            side: tuple(each for given in labelled for each in given.of_choices(axes, where))
+            for side, labelled in sides.items()
+        }
+        return self.model_copy(update=spread)
 
     def refuse_equal_labels(self, where: str) -> None:
         """Refuse two rows or two columns of one label and group: cells are looked up by labels.

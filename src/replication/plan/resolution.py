@@ -55,7 +55,12 @@ class PaperAtScale:
         self.searched_path = folder / "searched.csv"
         written = load(RecipesFile, self.recipes_path)
         self.recipes, self._ours = written.expand(str(self.recipes_path)), written.ours
-        self.artifacts_file = ArtifactsFile.read(self.artifacts_path)
+        read = ArtifactsFile.read(self.artifacts_path)
+        artifacts = {
+            name: spec.with_choices(written.axes, f"{self.artifacts_path}, {name}")
+            for name, spec in read.artifacts.items()
+        }
+        self.artifacts_file = read.model_copy(update={"artifacts": artifacts})
         for name, spec in self.artifacts_file.artifacts.items():
             spec.refuse_equal_labels(f"{self.artifacts_path}, {name}")
             spec.refuse_unknown_variants(f"{self.artifacts_path}, {name}")

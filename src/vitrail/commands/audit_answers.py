@@ -1,7 +1,8 @@
 """The questions that an audit (`vitrail.commands.audit`) answers in a sentence.
 
 Each answer stands on rows of the audit, and beside a yardstick: what a paper prints for two models
-on ImageNet, or what a model keeps by its construction.
+on ImageNet, or what a model keeps by its construction. Then it says where the number lies among the
+families of the cross table, if that is published.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from scipy.stats import norm
 
 from vitrail.commands import count
+from vitrail.cross.placing import placed
 
 Part = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -37,12 +39,14 @@ def answers(parts: Mapping[str, Part]) -> Iterator[str]:
         yield (
             f"Is it consistent under shifts? {_verdict(two, exact)} Two circular shifts of an "
             f"image have the same prediction for {_measured(two)}. {_printed('C-Cons.')}"
+            f"{placed('C-Cons.', two['value'])}"
         )
     if rows := _rows(parts["Standard shifts"]):
         (crops,) = [row for row in rows if row["condition"].startswith("crops")]
         yield (
             "And where shifts change the image's border? Two crops of an image have the same "
             f"prediction for {_measured(crops)}. {_printed('S-Cons.')}"
+            f"{placed('S-Cons.', crops['value'])}"
         )
     if rows := _rows(parts["Turns and mirrors"]):
         together = {row["quantity"]: row for row in rows if row["condition"] == "all of these"}
@@ -52,12 +56,13 @@ def answers(parts: Mapping[str, Part]) -> Iterator[str]:
             f"Is it consistent under turns and mirrors? {_verdict(kept, equal['value'] == 100)} "
             f"All eight views of an image have the same prediction for {_measured(kept)}. "
             "Yardstick: a D8 model of the octic paper keeps all predictions by its construction."
+            f"{placed('turns', kept['value'])}"
         )
     if rows := _rows(parts["P-SHAP"]):
         yield (
             f"How much does it use position? P-SHAP is {rows[0]['value']:.2g}{_interval(rows[0])}, "
             "between 0 (not at all) and 1. Yardstick: about 0.2 for a ViT-Ti that was trained on "
-            "ImageNet (position, Appendix H)."
+            f"ImageNet (position, Appendix H).{placed('P-SHAP', rows[0]['value'])}"
         )
 
 

@@ -9,16 +9,15 @@ Each part leaves a JSON file, and a part that has one is not measured again.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import pandas as pd
 import torch
@@ -29,29 +28,27 @@ from tqdm import tqdm
 
 from vitrail.commands import say
 from vitrail.commands.inputs import Folder, Listed
+from vitrail.cross.measures import (
+    View,
+    crops_consistency,
+    eight_views,
+    out_of_memory,
+    p_shap,
+    right_at_size,
+)
 from vitrail.errors import VitrailError, first_line, sentence
 from vitrail.files import atomic_path, sha256, write_atomically
 from vitrail.images.loading import EvaluationSamples, eval_loader
-from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform
-from vitrail.measures.accuracy import accuracy, hits
-from vitrail.measures.consistency import (
-    circular_consistency,
-    standard_consistency,
-    validation_batches,
-    worst_shift,
-)
+from vitrail.measures.accuracy import accuracy
+from vitrail.measures.consistency import circular_consistency, standard_consistency, worst_shift
 from vitrail.measures.context import Trained
-from vitrail.measures.permutable import permutable
-from vitrail.measures.position_shap.sweep import PERMUTATIONS, sweep
-from vitrail.octic.group import ELEMENTS, transform
+from vitrail.measures.position_shap.sweep import PERMUTATIONS
+from vitrail.octic.group import ELEMENTS
 from vitrail.octic.rotation import EQUAL
 from vitrail.provenance import PACKAGE, duration, provenance
-from vitrail.variance.rescaling import patch_positions, rescale_pos_embed
 
 SHIFTS = 16  # among these the worst is sought
-CROP_PCT = 0.875  # the resized image is 8/7 as wide as the crops that are shifted in it
-CALIBRATIONS = {"UP(P)": "none", "UP(P) / sqrt(k)": "iid", "UP(P) / sqrt(k), exact k": "exact"}
 TURNS = {
     "r": "turned 90°",
     "rr": "turned 180°",
@@ -69,17 +66,6 @@ Row = dict[str, Any]
 there is no interval), ``unit``, and of how many ``images`` it is the share or the mean."""
 Part = Mapping[str, Any]
 """The ``rows`` of a part, or the sentence with which it was ``refused``; its ``provenance``."""
-
-
-@dataclass(frozen=True)
-class View:
-    """How the model's evaluation shows an image, in timm's words."""
-
-    image_size: int
-    interpolation: str
-    crop_pct: float
-    crop_mode: str
-    normalization: Literal["dataset"] = "dataset"
 
 
 @dataclass(frozen=True)
@@ -205,7 +191,7 @@ def _fitting(measure: Callable[[int], Result], batch_size: int) -> tuple[Result,
         try:
             return measure(batch_size), batch_size
         except (MemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
+            if not out_of_memory(error):
                 raise
         # Outside of the handler, whose error holds the tensors of the failed pass.
         if batch_size == 1:
@@ -213,11 +199,6 @@ def _fitting(measure: Callable[[int], Result], batch_size: int) -> tuple[Result,
         batch_size //= 2
         torch.cuda.empty_cache()
         say(f"out of memory: {batch_size} images at a time from here on")
-
-
-def _out_of_memory(error: Exception) -> bool:
-    known = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    return known or "can't allocate memory" in str(error)  # torch's allocator of the CPU
 
 
 @contextmanager
@@ -262,14 +243,10 @@ def _circular(audited: Audited, batch_size: int) -> list[Row]:
 
 
 def _standard(audited: Audited, batch_size: int) -> list[Row]:
-    data = audited.recipe.data
-    # timm's own crop is too tight for most models to shift it.
-    wider = replace(data, crop_pct=min(data.crop_pct, CROP_PCT))
-    cropped = replace(audited, recipe=replace(audited.recipe, data=wider))
     rows = []
-    modes: Any = (("zero", "zero-padded", audited), ("crop", "crops", cropped))
-    for mode, name, shown in modes:
-        values: Any = standard_consistency(shown, [mode], batch_size=batch_size)
+    padded: Any = standard_consistency(audited, ["zero"], batch_size=batch_size)
+    crops: Any = crops_consistency(audited, batch_size)
+    for mode, name, values in (("zero", "zero-padded", padded), ("crop", "crops", crops)):
         condition = f"{name}, up to {values[f'{mode}/max_shift_pixels']} px"
         shares = (values[f"{mode}/consistency"], values[f"{mode}/images"])
         rows.append(_share(KEPT, condition, *shares))
@@ -277,45 +254,21 @@ def _standard(audited: Audited, batch_size: int) -> list[Row]:
 
 
 def _turns(audited: Audited, batch_size: int) -> list[Row]:
-    view = eval_transform(audited.recipe, audited.info)
-    stays, equal, right = [], [], []
-    for _, images, labels in validation_batches(audited, view, batch_size, None):
-        upright = audited.logits(images)
-        logits = torch.stack([audited.logits(transform(images, name)) for name in ELEMENTS])
-        stays.append(logits.argmax(dim=2) == upright.argmax(dim=1))  # (8, B)
-        changes = (logits - upright).abs().amax(dim=2)
-        equal.append((changes <= EQUAL * upright.abs().amax(dim=1)).all(dim=0))
-        right.append(logits.argmax(dim=2) == labels)
-    kept = torch.cat(stays, dim=1)
+    views = eight_views(audited, batch_size)
     within = f"logits equal within {EQUAL:g} of the largest"
-    shares = [(KEPT, TURNS[name], kept[ELEMENTS.index(name)]) for name in TURNS]
-    shares.append((KEPT, "all of these", kept.all(dim=0)))
-    shares.append((within, "all of these", torch.cat(equal)))
+    shares = [(KEPT, TURNS[name], views.kept[ELEMENTS.index(name)]) for name in TURNS]
+    shares.append((KEPT, "all of these", views.kept.all(dim=0)))
+    shares.append((within, "all of these", views.equal))
     if audited.labelled:
         turned = [index for index, name in enumerate(ELEMENTS) if "m" not in name]
-        shares.append(("top-1", "at a random quarter turn", torch.cat(right, dim=1)[turned]))
-    images_seen = kept.shape[1]
+        shares.append(("top-1", "at a random quarter turn", views.right[turned]))
+    images_seen = len(views.equal)
     return [_share(what, turn, _percent(share), images_seen) for what, turn, share in shares]
 
 
 def _p_shap(audited: Audited, batch_size: int) -> list[Row]:
-    images = build(audited.info, "val", audited.data_root)
-    result = sweep(
-        permutable(audited.model),
-        EvaluationSamples(images, eval_transform(audited.recipe, audited.info)),
-        batch_size=batch_size,
-        seed=audited.seed,
-        device=audited.device,
-        workers=audited.workers,
-        resume=audited.data_root / "p-shap.part",
-    )
-    correct = int(result.correct.sum())
-    if not correct:
-        raise VitrailError(
-            "the model classifies none of the images correctly, and P-SHAP is of those: give "
-            "images of its own classes"
-        )
-    row = _number("P-SHAP", "", result.mean, correct)
+    result = p_shap(audited, batch_size, resume=audited.data_root / "p-shap.part")
+    row = _number("P-SHAP", "", result.mean, int(result.correct.sum()))
     low, high = result.interval or (None, None)
     return [row | {"low": low, "high": high}]
 
@@ -323,48 +276,10 @@ def _p_shap(audited: Audited, batch_size: int) -> list[Row]:
 def _sizes(audited: Audited, batch_size: int) -> list[Row]:
     rows = []
     for pixels in audited.sizes:
-        view = eval_transform(audited.recipe, audited.info, pixels)
-        models = _at_size(audited, pixels)
-        right: dict[nn.Module, list[Tensor]] = {model: [] for model in models.values()}
-        for _, images, labels in validation_batches(audited, view, batch_size, None):
-            for model, found in right.items():
-                logits = replace(audited, model=model).logits(images)
-                found.append(hits(logits, labels)[:, 0])
-        for name, model in models.items():
-            judged = torch.cat(right[model])
+        for name, judged in right_at_size(audited, pixels, batch_size).items():
             quantity = f"{'top-1' if audited.labelled else KEPT}: {name}"
             rows.append(_share(quantity, f"{pixels} px", _percent(judged), len(judged)))
     return rows
-
-
-def _at_size(trained: Trained, pixels: int) -> dict[str, nn.Module]:
-    """The model for images of another size: by each calibration of its table, if it has one."""
-    own = pixels == trained.recipe.data.image_size
-    try:
-        patch_positions(trained.model)
-    except VitrailError:
-        return {"no table of positions": trained.model if own else _resized(trained, pixels)}
-    if own:
-        return dict.fromkeys(CALIBRATIONS, trained.model)
-    resized = partial(rescale_pos_embed, trained.model, pixels, antialias=False)
-    return {name: resized(calibration=way) for name, way in CALIBRATIONS.items()}
-
-
-def _resized(trained: Trained, pixels: int) -> nn.Module:
-    shared = {id(parameter): parameter for parameter in trained.model.parameters()}
-    model: Any = copy.deepcopy(trained.model, shared)
-    try:
-        if hasattr(model, "set_input_size"):
-            model.set_input_size(img_size=(pixels, pixels))
-        replace(trained, model=model).logits(torch.zeros(1, 3, pixels, pixels))
-    except Exception as error:  # a model may raise anything about images that do not suit it
-        if _out_of_memory(error):
-            raise
-        raise VitrailError(
-            f"the model takes no images of {pixels} pixels ({first_line(error)}): name sizes that "
-            "it takes by --size"
-        ) from None
-    return model
 
 
 PARTS: dict[str, tuple[Callable[[Audited, int], list[Row]], int | None]] = {

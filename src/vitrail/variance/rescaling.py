@@ -219,7 +219,7 @@ def _absolute_table(model: nn.Module) -> tuple[Tensor, Size]:
     if isinstance(model, NaFlexVit):
         grid, planes = patches.pos_embed_grid_size, patches.pos_embed
         table = None if planes is None else planes.flatten(1, 2)
-    elif hasattr(table, "table"):  # made of free weights
+    elif hasattr(table, "set_table"):  # made of free weights
         table = table.table()
     if not isinstance(table, Tensor):
         lack = "it adds no table of absolute position embeddings (`pos_embed`) to its patches"

@@ -19,7 +19,7 @@ from replication.evidence.comparison import (
     tolerance,
 )
 from replication.ledger import complete
-from vitrail.errors import VitrailError
+from vitrail.errors import REFUSED, VitrailError
 from vitrail.files import sha256
 
 
@@ -127,6 +127,17 @@ def test_a_cell_without_a_measurement_or_with_a_null_was_not_run(verdict, printe
     assert verdict([None], printed=printed) == "not_run"
     assert verdict([math.nan], printed=printed) == "not_run"
     assert verdict([], printed=printed, measurement=None) == "not_run"
+
+
+@pytest.mark.parametrize("printed", [None, 93.5])
+def test_what_a_measure_refuses_is_refused_in_its_words(build, printed):
+    table = build.table(build.cell(printed=printed), build.cell("B"))
+    seed = {"A/x": None, "A/x" + REFUSED: "it has no positions", "B/x": 1.0}
+    refused, other = compare(table, build.measured(seed, seed)).to_dict("records")
+    assert (refused["verdict"], refused["explained_by"]) == ("refused", "it has no positions")
+    assert (other["verdict"], other["explained_by"]) == ("unprinted", "")
+    part = compare(table, build.measured(seed, {"A/x": 2.0, "B/x": 1.0})).iloc[0]
+    assert (part["measured"], part["n_seeds"], part["explained_by"]) == (2.0, 1, "")
 
 
 def test_a_null_under_one_seed_leaves_the_others(build):

@@ -13,6 +13,7 @@ from replication.evidence.tables import _latex_escape, latex, markdown, panels
 from replication.plan.catalog import load_catalog
 from replication.plan.nodes import ShownColumn
 from tests.conftest import ROOT
+from vitrail.errors import REFUSED
 
 
 @pytest.fixture
@@ -151,6 +152,21 @@ def test_a_row_of_ours_that_was_not_run_is_left_out_and_named(build):
         assert notes.startswith("Ours.")
     assert table.entry("Ours", "x").measured.value == "—"
     assert list(cells["row"]) == ["A", "Ours", "Also ours"]  # the CSV has all
+
+
+def test_a_refused_cell_is_told_from_one_that_was_not_run_and_says_why(build):
+    cells = [build.cell(row, column) for row in ("A", "B") for column in ("x", "y")]
+    artifact = build.table(*cells)
+    why = {key + REFUSED: "it has no table" for key in ("A/x", "A/y", "B/y")}
+    seed = dict.fromkeys(["A/x", "A/y", "B/y"]) | why | {"B/x": 1.0}
+    table = table_of(artifact, compare(artifact, build.measured(seed)))
+    assert [entry.measured.value for row in table.rows for entry in row.entries] == [
+        *("n/a", "n/a", "1.0", "n/a")
+    ]
+    assert "n/a A (x, y); B (y): it has no table." in table.notes
+    assert not [note for note in table.notes if "Not run" in note]
+    assert "1 seed" in table.origin
+    assert dict(table.entry("A", "x").facts) == {"not defined, as": "it has no table"}
 
 
 def test_a_table_of_which_nothing_is_printed_or_run_keeps_its_rows(build):

@@ -151,6 +151,29 @@ def test_a_label_stands_under_its_group():
     assert Labelled.model_validate({"label": "Ours", "group": "ViT-S"}).full_label == "ViT-S / Ours"
 
 
+def test_a_row_may_stand_for_every_choice_of_an_axis():
+    rows = [{"label": "First"}, {"label": "ViT-{size}", "each": "size", "unit": "%"}]
+    table = artifact(rows=rows, cell={"recipe": "vit_{size}"}, defaults={"size": "none"})
+    table = table.with_choices({"size": ["s", "b"]}, "here")
+    assert [row.label for row in table.rows] == ["First", "ViT-s", "ViT-b"]
+    column = Labelled.model_validate({"label": "x"})
+    cells = [table.cell_at(row, column, "here") for row in table.rows]
+    assert [cell.recipe for cell in cells] == ["vit_none", "vit_s", "vit_b"]
+    assert [cell.unit for cell in cells][1:] == ["%", "%"]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"label": "x", "each": "sise"}, "here: axis 'sise' is unknown; did you mean 'size'"),
+        ({"label": "{sise}", "each": "size"}, "here: '{sise}' names 'sise'; did you mean 'size'"),
+    ],
+)
+def test_a_row_of_an_axis_that_there_is_not_is_refused(row, said):
+    with pytest.raises(VitrailError, match=said):
+        artifact(rows=[row]).with_choices({"size": ["s", "b"]}, "here")
+
+
 def test_fill_leaves_text_without_variables_alone():
     assert fill("plain", {}, "here") == "plain"
 

@@ -11,8 +11,10 @@ from timm.data import create_transform, resolve_model_data_config
 
 import vitrail.models  # noqa: F401
 from vitrail.commands import audit_parts, inputs
-from vitrail.commands.audit_parts import CALIBRATIONS, KEPT, PARTS
+from vitrail.commands.audit_parts import KEPT, PARTS
 from vitrail.commands.inputs import Folder
+from vitrail.cross import measures
+from vitrail.cross.measures import CALIBRATIONS
 from vitrail.errors import VitrailError
 from vitrail.images.photos import photo_crops
 from vitrail.measures.permutable import permutable
@@ -147,7 +149,7 @@ def test_without_labels_the_models_own_predictions_are_the_labels(audited, vit):
 def test_a_table_of_positions_is_calibrated_in_each_way(audited, vit, monkeypatch):
     tables = []
     monkeypatch.setattr(
-        audit_parts,
+        measures,
         "rescale_pos_embed",
         lambda *args, **options: tables.append(options) or rescale_pos_embed(*args, **options),
     )

@@ -275,6 +275,7 @@ def test_a_learned_table_of_naflex_is_rescaled_as_timm_does(size):
         ("beit_base_patch16_224", {"embed_dim": 24, "depth": 1, "num_heads": 2}, "adds no"),
         ("vit_relpos_small_patch16_224", {"embed_dim": 24, "depth": 1, "num_heads": 2}, "adds no"),
         ("naflexvit_base_patch16_parfac_gap", {"depth": 1}, "adds no"),
+        ("position_vit", {"embedding": "auto-ape", "depth": 1}, "adds no"),
         ("pit_ti_224", {}, "has shape"),
         ("cait_xxs24_224", {"depth": 1}, "cannot change its image size"),
     ],

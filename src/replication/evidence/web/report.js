@@ -96,7 +96,7 @@ function tell(button) {
   const pair = line(popover, "div", "", "pair");
   line(line(pair, "span", "here"), "b", measured);
   line(line(pair, "span", "printed", "p"), "b", printed || "—");
-  line(popover, "p", same ? `The number of ${same}.` : SIGNS[verdict] ?? {not_run: "not run", unprinted: "not in the paper"}[verdict], "say");
+  line(popover, "p", same ? `The number of ${same}.` : SIGNS[verdict] ?? {not_run: "not run", refused: "not defined for the model", unprinted: "not in the paper"}[verdict], "say");
   const list = line(popover, "dl", "");
   for (const [name, fact] of Object.entries({...facts, "make again": `snakemake ${target}`, trace: `vitrail why ${target} "${row}" "${column}"`})) {
     line(list, "dt", name);

@@ -1,0 +1,46 @@
+"""Where a number lies among the rows of the published cross table.
+
+The library has no results of its own: ``published.csv`` beside this file holds the columns that
+`vitrail audit` measures in the same way. ``python -m tools.docs`` writes it from the published
+results, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+PUBLISHED = Path(__file__).with_name("published.csv")
+FIELDS = ("scale", "row", "column", "value")
+COLUMNS = {
+    "C-Cons.": "Shifted / circular",
+    "S-Cons.": "Shifted / crops",
+    "turns": "Turned / all eight",
+    "P-SHAP": "P-SHAP",
+}
+"""The table's columns, by the answers of an audit that they are beside."""
+
+
+def percentile(value: float, others: list[float]) -> float:
+    """Return the percentage of `others` below a value, of those equal to it a half."""
+    below = sum(other < value for other in others)
+    equal = sum(other == value for other in others)
+    return 100 * (below + equal / 2) / len(others)
+
+
+def placed(answer: str, value: float) -> str:
+    """Say where a value of an audit lies in the cross table, "" where none is published.
+
+    Args:
+        answer: one of `COLUMNS`.
+        value: in the column's unit.
+    """
+    if not PUBLISHED.is_file():
+        return ""
+    with PUBLISHED.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["column"] == COLUMNS[answer]]
+    place = percentile(value, [float(row["value"]) for row in rows])
+    return (
+        f" In the cross table (scale {rows[0]['scale']}) that is percentile {place:.0f} of "
+        f"{len(rows)} families."
+    )

@@ -1,0 +1,82 @@
+"""The cross table has every family, at laptop scale trained alike, else of published weights."""
+
+import pytest
+
+from replication.plan.catalog import load_catalog
+from replication.plan.weights import REGISTRY, find_weights, load_weights_registry
+from tests.conftest import ROOT
+from vitrail.factory import create
+
+
+def cross(scale, **settings):
+    return load_catalog(ROOT, scale=scale, **settings).paper("cross")
+
+
+@pytest.fixture(scope="module")
+def laptop():
+    return cross("laptop")
+
+
+def families(paper):
+    return [name for name in paper.recipes if not paper.without(name)]
+
+
+def test_every_recipe_has_a_row_and_every_row_all_columns(laptop):
+    (table,) = laptop.artifacts.values()
+    measured = [cell for cell in table.cells if cell.measurement]
+    assert {cell.measurement.run.name for cell in measured} == {*families(laptop)}
+    assert {cell.row for cell in measured} == {*families(laptop)}
+    assert len(measured) == len(families(laptop)) * len(table.columns)
+    assert len(table.rows) == len(laptop.recipes)
+
+
+def test_every_family_of_the_four_papers_has_a_row(laptop):
+    """By the module that registers it: plain and adaptive, octic and flip, any embedding."""
+    names = {laptop.recipe(name).model.name for name in families(laptop)}
+    for family in (
+        *("swin_tiny", "a_swin_tiny", "harmonic_swin", "swinv2", "a_swinv2", "cvt_13", "a_cvt_13"),
+        *("mvitv2", "a_mvitv2", "canonical_vit", "octic_h8", "octic_i8", "octic_d8", "h2_", "d2_"),
+        *("position_vit", "vit_small"),
+    ):
+        assert [name for name in names if name.startswith(family)], family
+
+
+def test_rows_of_laptop_scale_are_trained_alike(laptop):
+    first, *others = (laptop.recipe(name) for name in families(laptop))
+    for recipe in others:
+        same = {"model": first.model, "optimizer": first.optimizer}
+        assert recipe.model_copy(update=same) == first
+    for name in families(laptop):
+        model = create(laptop.recipe(name).model, classes=6)
+        assert 0 < sum(parameter.numel() for parameter in model.parameters()) < 110_000, name
+
+
+@pytest.mark.parametrize("scale", ["full", "workstation-imagenet"])
+def test_published_rows_are_evaluated_with_weights_of_the_registry(scale):
+    paper = cross(scale, extensions=True)
+    registry = load_weights_registry(ROOT / REGISTRY)
+    (table,) = paper.artifacts.values()
+    measured = {cell.row for cell in table.cells if cell.measurement}
+    assert 10 <= len(measured) < len(table.rows)
+    for run in table.runs:
+        assert run.recipe.steps(run.info.train_images) == 0
+        assert run.info.name == "imagenet"
+        assert find_weights(run.recipe.model.published, registry)
+
+
+def test_the_table_is_no_part_of_full_scale_unless_asked_for():
+    assert not cross("full").artifacts
+    assert cross("workstation-imagenet").artifacts
+
+
+def test_what_is_published_is_rehearsed():
+    rehearsed, published = (
+        {run.name for run in cross(scale, extensions=True).artifacts["table"].runs}
+        for scale in ("rehearsal", "workstation-imagenet")
+    )
+    assert rehearsed == published
+
+
+def test_no_scale_trains_a_family_with_another_dataset_by_accident():
+    for scale in ("gpu", "workstation", "study"):
+        assert not cross(scale, extensions=True).artifacts

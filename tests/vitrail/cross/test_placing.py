@@ -1,0 +1,39 @@
+"""A number of an audit is placed among the published families by counting them."""
+
+import pytest
+
+from replication.plan.catalog import load_catalog
+from tests.conftest import ROOT
+from vitrail.cross import placing
+from vitrail.cross.placing import COLUMNS, percentile, placed
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(5, 0), (10, 12.5), (15, 25), (20, 50), (30, 87.5), (40, 100)]
+)
+def test_the_percentile_counts_equal_numbers_by_half(value, expected):
+    assert percentile(value, [10, 20, 20, 30]) == expected
+
+
+def test_a_value_is_placed_in_its_own_column(tmp_path, monkeypatch):
+    published = tmp_path / "published.csv"
+    monkeypatch.setattr(placing, "PUBLISHED", published)
+    assert placed("C-Cons.", 50) == ""
+    lines = ["scale,row,column,value"]
+    lines += [f"laptop,{row},Shifted / circular,{value}" for value, row in enumerate("abcd")]
+    lines += ["laptop,a,P-SHAP,0.5", "laptop,b,P-SHAP,0.1"]
+    published.write_text("\n".join(lines))
+    assert placed("C-Cons.", 2.5).endswith("(scale laptop) that is percentile 75 of 4 families.")
+    assert placed("P-SHAP", 0.2).endswith("(scale laptop) that is percentile 50 of 2 families.")
+
+
+def test_every_answer_has_a_column_of_the_table():
+    (artifact,) = load_catalog(ROOT, scale="laptop").paper("cross").artifacts.values()
+    assert {*COLUMNS.values()} <= {column.full_label for column in artifact.columns}
+
+
+def test_the_librarys_rows_are_those_published():
+    from tools.docs import ROWS, published_rows
+
+    path, rows = ROOT / ROWS, published_rows(ROOT)
+    assert (path.read_text() if path.is_file() else None) == rows, "run python -m tools.docs"
