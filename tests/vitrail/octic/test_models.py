@@ -1,13 +1,13 @@
 import copy
 import math
 
-import onnxruntime
 import pytest
 import timm
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import vitrail.models  # noqa: F401
+from tests.exporting import exported, in_onnx
 from vitrail.octic.invariants import invariance_error
 
 H, L = "huge_patch14_224", "large_patch16_224"
@@ -156,24 +156,14 @@ def test_a_model_compiles_to_one_graph(micro):
 
 
 @with_families
-def test_an_exported_model_takes_any_batch_and_has_only_operators_of_torchs(micro):
-    batch = {0: torch.export.Dim("b")}
-    with torch.no_grad():
-        exported = torch.export.export(micro, (noise(),), dynamic_shapes=(batch,))
-    assert not [node for node in exported.graph.nodes if "vitrail" in str(node.target)]
-    x = noise(batch=3)
-    torch.testing.assert_close(exported.module()(x), micro(x))
-
-
-@with_families
-def test_an_onnx_model_gives_the_same_logits(micro, tmp_path):
-    batch = {0: torch.export.Dim("b")}
-    program = torch.onnx.export(micro.float(), (noise().float(),), dynamic_shapes=(batch,))
-    program.save(tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+def test_an_exported_model_takes_any_batch_and_so_does_its_onnx(micro, tmp_path):
+    """It has operators of PyTorch's only."""
     x = noise(batch=3).float()
-    (logits,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
-    torch.testing.assert_close(torch.tensor(logits), micro(x), rtol=1e-4, atol=1e-5)
+    program, expected = exported(micro.float(), noise().float()), micro(x)
+    assert not [node for node in program.graph.nodes if "vitrail" in str(node.target)]
+    torch.testing.assert_close(program.module()(x), expected)
+    logits = in_onnx(program, tmp_path)
+    torch.testing.assert_close(logits(x), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_every_name_is_registered():
