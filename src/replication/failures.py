@@ -85,8 +85,10 @@ def explained(node: AnyNode | None = None) -> Iterator[None]:
         if status is None:
             raise
         _note(status)
-        known = isinstance(error, VitrailError)
-        told = written_out(sentence(error), node) if known else traceback.format_exc()
+        if isinstance(error, VitrailError):
+            told = written_out(sentence(error), node)
+        else:
+            told = traceback.format_exc()
         if status == WRONG:
             raise VitrailError(told) from error
         print(f"vitrail: {told}", file=sys.stderr)

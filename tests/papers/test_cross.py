@@ -1,4 +1,4 @@
-"""The cross table has every family, at laptop scale trained alike, else of published weights."""
+"""The cross table has every family, at scale study trained alike, else of published weights."""
 
 import pytest
 
@@ -13,26 +13,26 @@ def cross(scale, **settings):
 
 
 @pytest.fixture(scope="module")
-def laptop():
-    return cross("laptop")
+def study():
+    return cross("study")
 
 
 def families(paper):
     return [name for name in paper.recipes if not paper.without(name)]
 
 
-def test_every_recipe_has_a_row_and_every_row_all_columns(laptop):
-    (table,) = laptop.artifacts.values()
+def test_every_recipe_has_a_row_and_every_row_all_columns(study):
+    (table,) = study.artifacts.values()
     measured = [cell for cell in table.cells if cell.measurement]
-    assert {cell.measurement.run.name for cell in measured} == {*families(laptop)}
-    assert {cell.row for cell in measured} == {*families(laptop)}
-    assert len(measured) == len(families(laptop)) * len(table.columns)
-    assert len(table.rows) == len(laptop.recipes)
+    assert {cell.measurement.run.name for cell in measured} == {*families(study)}
+    assert {cell.row for cell in measured} == {*families(study)}
+    assert len(measured) == len(families(study)) * len(table.columns)
+    assert len(table.rows) == len(study.recipes)
 
 
-def test_every_family_of_the_four_papers_has_a_row(laptop):
+def test_every_family_of_the_four_papers_has_a_row(study):
     """By the module that registers it: plain and adaptive, octic and flip, any embedding."""
-    names = {laptop.recipe(name).model.name for name in families(laptop)}
+    names = {study.recipe(name).model.name for name in families(study)}
     for family in (
         *("swin_tiny", "a_swin_tiny", "harmonic_swin", "swinv2", "a_swinv2", "cvt_13", "a_cvt_13"),
         *("mvitv2", "a_mvitv2", "canonical_vit", "octic_h8", "octic_i8", "octic_d8", "h2_", "d2_"),
@@ -41,13 +41,13 @@ def test_every_family_of_the_four_papers_has_a_row(laptop):
         assert [name for name in names if name.startswith(family)], family
 
 
-def test_rows_of_laptop_scale_are_trained_alike(laptop):
-    first, *others = (laptop.recipe(name) for name in families(laptop))
+def test_rows_of_scale_study_are_trained_alike(study):
+    first, *others = (study.recipe(name) for name in families(study))
     for recipe in others:
         same = {"model": first.model, "optimizer": first.optimizer}
         assert recipe.model_copy(update=same) == first
-    for name in families(laptop):
-        model = create(laptop.recipe(name).model, classes=6)
+    for name in families(study):
+        model = create(study.recipe(name).model, classes=6)
         assert 0 < sum(parameter.numel() for parameter in model.parameters()) < 110_000, name
 
 
@@ -78,5 +78,5 @@ def test_what_is_published_is_rehearsed():
 
 
 def test_no_scale_trains_a_family_with_another_dataset_by_accident():
-    for scale in ("gpu", "workstation", "study"):
+    for scale in ("gpu", "workstation", "laptop"):
         assert not cross(scale, extensions=True).artifacts

@@ -225,7 +225,7 @@ def invariances(
 ) -> Values:
     """Put a trained classifier to the tests of all four papers: a row of the cross table.
 
-    Source: shift, Sec. 5, Eq. 25; octic, Sec. 4.1; position, Sec. 4; variance, Sec. "Rescaling
+    Source: shift, Eq. 25; octic, Sec. 4.1; position, Sec. 4; variance, Sec. "Rescaling
     Positional Embedding". `images` are spread evenly over the validation split; None is all.
 
     Returns:
