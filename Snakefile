@@ -3,7 +3,7 @@
 snakemake all                                everything, at the scale of configs/default.yaml
 snakemake variance_table5                    one artifact, with all that it needs
 snakemake variance_table5 --profile slurm    the same at full scale, on a cluster
-snakemake --list-target-rules                what there is to ask for
+snakemake --list-target-rules                list all targets
 """
 
 import os

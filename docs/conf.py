@@ -128,9 +128,9 @@ def write_report(app, exception):
 def write_cross_table(app, exception):
     """Write the page on which the published cross table is sorted and filtered."""
     if exception is None:
-        catalog = load_catalog(ROOT, scale="laptop")
+        catalog = load_catalog(ROOT, scale="study")
         node = catalog.rendering_node(catalog.artifact("cross", "table"))
-        cells = cells_of(node, ROOT / "results" / "published" / "laptop")
+        cells = cells_of(node, ROOT / "results" / "published" / "study")
         page = as_sortable(table_of(node, cells), "index.html")
         (Path(app.outdir) / "docs" / "cross-table.html").write_text(page, encoding="utf-8")
 

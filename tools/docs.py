@@ -50,7 +50,7 @@ a verdict on a stand-in is about it and the small models that are trained on it.
 
 Each picture shows eight test images.
 """
-SCALES_OF_ROWS = ("workstation-imagenet", "laptop")
+SCALES_OF_ROWS = ("workstation-imagenet", "study")
 """Those of which the first that is published has the rows that an audit is placed among."""
 SAMPLES = 8
 SIDE = 96  # of a shown image, in pixels
