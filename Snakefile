@@ -30,8 +30,8 @@ if not DEPLOYED:
     shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
 
 # A training allocates and frees the same large tensors in every step. With huge pages the kernel maps
-# that memory some hundred times faster: about a tenth of the time of small models on a CPU. The same
-# bits; other C libraries ignore the variable, and a value that is set already stays.
+# that memory faster. The bits are the same; other C libraries ignore the variable, and a value that is
+# set already stays.
 os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
 
 # SLURM warns all processes of a job before its time is up. The warning is for the training, which

@@ -329,7 +329,7 @@ def _told_by(decorator: str, function: str, given: Mapping[str, Any]) -> Any:
         return None
     try:
         return ast.literal_eval(rule)
-    except ValueError:  # a function of the arguments
+    except ValueError:  # computed, or a function of the arguments
         measure: Any = import_function(function, "artifacts.yaml")
         parameters = inspect.signature(measure).parameters.values()
         defaults = {
@@ -337,7 +337,8 @@ def _told_by(decorator: str, function: str, given: Mapping[str, Any]) -> Any:
             for parameter in parameters
             if parameter.default is not parameter.empty
         }
-        return getattr(measure, decorator)({**defaults, **given})
+        told = getattr(measure, decorator)
+        return told({**defaults, **given}) if callable(told) else told
 
 
 def _written_rule(decorator: str, function: str) -> ast.expr | None:

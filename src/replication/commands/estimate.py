@@ -313,7 +313,8 @@ class Estimate:
             if self.catalog.scale.extensions:
                 say(f"Of these are for {rows_of_ours}.", "")
             else:
-                say(f"Not counted are {rows_of_ours}; snakemake --config extensions=true adds them.", "")
+                adds = "snakemake --config extensions=true adds them"
+                say(f"Not counted are {rows_of_ours}; {adds}.", "")
 
     def _print_evaluations(self) -> None:
         priced, others = self.evaluations

@@ -576,7 +576,11 @@ class Catalog:
             commit=self.commit(modules),
             description=self.scale.description,
             findings=_text_of(self.root / "FINDINGS.md"),
-            papers=tuple(_reported(paper) for paper in self.papers.values()),
+            papers=tuple(
+                _reported(paper)
+                for paper in self.papers.values()
+                if paper.artifacts or paper.claims
+            ),
             renderings=tuple(self.renderings),
             trainings=tuple(self.trainings),
         )

@@ -7,7 +7,6 @@ the measure itself, in a sentence. `invariances` keeps the sentence beside the e
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,7 +34,7 @@ from vitrail.measures.position_shap.shapley import PositionShap
 from vitrail.measures.position_shap.sweep import default_permutations, sweep
 from vitrail.octic.group import ELEMENTS, transform
 from vitrail.octic.rotation import EQUAL
-from vitrail.variance.rescaling import patch_positions, rescale_pos_embed
+from vitrail.variance.rescaling import patch_positions, rescale_pos_embed, sharing_weights
 
 CROP_PCT = 0.875  # the resized image is 8/7 as wide as the crops that are shifted in it
 CALIBRATIONS = {"UP(P)": "none", "UP(P) / sqrt(k)": "iid", "UP(P) / sqrt(k), exact k": "exact"}
@@ -117,7 +116,7 @@ def crops_consistency(trained: Trained, batch_size: int = 128, images: int | Non
 def p_shap(
     trained: Trained, batch_size: int = 128, images: int | None = None, resume: Path | None = None
 ) -> PositionShap:
-    """Sweep over validation images for P-SHAP (position, Sec. 4); `resume` is that of `sweep`.
+    """Sweep over validation images for P-SHAP (position, Sec. 3); `resume` is that of `sweep`.
 
     Raises:
         VitrailError: the model's positions cannot be permuted, or it classifies no image correctly.
@@ -184,8 +183,8 @@ def _at_size(trained: Trained, pixels: int, calibrations: Sequence[str]) -> dict
 
 
 def _resized(trained: Trained, pixels: int) -> nn.Module:
-    shared = {id(parameter): parameter for parameter in trained.model.parameters()}
-    model: Any = copy.deepcopy(trained.model, shared)
+    """Return the model for images of `pixels` a side; raises VitrailError if it takes none."""
+    model = sharing_weights(trained.model)
     try:
         if hasattr(model, "set_input_size"):
             model.set_input_size(img_size=(pixels, pixels))
@@ -211,7 +210,7 @@ def _passes(given: Mapping[str, Any]) -> float:
 
     Two of larger images, which cost as many more as these have pixels: not each model takes them.
     """
-    own = 3 + 3 + 3 + 1 + len(ELEMENTS) + 1 + default_permutations(given["images"] or 0)
+    own = 3 + 3 + 3 + 1 + len(ELEMENTS) + 1 + default_permutations(given["images"])
     return own + sum(2 * factor**2 for factor in given["factors"])
 
 
@@ -225,7 +224,7 @@ def invariances(
 ) -> Values:
     """Put a trained classifier to the tests of all four papers: a row of the cross table.
 
-    Source: shift, Eq. 25; octic, Sec. 4.1; position, Sec. 4; variance, Sec. "Rescaling
+    Source: shift, Eq. 25; octic, Sec. 4.1; position, Sec. 3; variance, Sec. "Rescaling
     Positional Embedding". `images` are spread evenly over the validation split; None is all.
 
     Returns:
@@ -237,47 +236,49 @@ def invariances(
         ``p_shap``, ``p_shap/low`` and ``p_shap/high`` (95 %), and ``images``. What is not defined
         for the model is None, with the sentence that refuses it as ``<key> refused``.
     """
-    few: dict[str, Any] = {"batch_size": batch_size, "images": images}
-    views = eight_views(trained, **few)
+    judged_on: dict[str, Any] = {"batch_size": batch_size, "images": images}
+    views = eight_views(trained, **judged_on)
     turned, mirrored = (views.kept[list(map(ELEMENTS.index, names))] for names in (TURNS, MIRROR))
-    shifted = fractional_consistency(trained, fourier=(), camera=(fraction,), **few)
+    shifted = fractional_consistency(trained, fourier=(), camera=(fraction,), **judged_on)
     values: dict[str, Any] = {
         "top1": _percent(views.right[ELEMENTS.index("e")]),
-        "circular": circular_consistency(trained, **few)["consistency"],
-        "standard": crops_consistency(trained, **few)["crop/consistency"],
+        "circular": circular_consistency(trained, **judged_on)["consistency"],
+        "standard": crops_consistency(trained, **judged_on)["crop/consistency"],
         "fractional": shifted[f"camera/{fraction:g}/consistency"],
         "turns": _percent(turned.all(dim=0)),
         "mirror": _percent(mirrored.all(dim=0)),
         "views": _percent(views.kept.all(dim=0)),
         "images": views.kept.shape[1],
     }
-    values |= _or_refused(["p_shap", "p_shap/low", "p_shap/high"], lambda: _p_shap(trained, few))
+    values |= _or_refused(
+        ["p_shap", "p_shap/low", "p_shap/high"], lambda: _p_shap(trained, judged_on)
+    )
     side = trained.recipe.data.image_size
     for factor in factors:
         plain, rescaled = f"size/{factor:g}", f"size/{factor:g}/rescaled"
-        measure = partial(_larger, trained, round(factor * side), plain, rescaled, few)
+        measure = partial(_larger, trained, round(factor * side), plain, rescaled, judged_on)
         values |= _or_refused([plain, rescaled], measure)
     return values
 
 
-def _p_shap(trained: Trained, few: Mapping[str, Any]) -> dict[str, Any]:
-    result = p_shap(trained, **few)
+def _p_shap(trained: Trained, judged_on: Mapping[str, Any]) -> dict[str, Any]:
+    result = p_shap(trained, **judged_on)
     low, high = result.interval or (None, None)
     return {"p_shap": result.mean, "p_shap/low": low, "p_shap/high": high}
 
 
 def _larger(
-    trained: Trained, pixels: int, plain: str, rescaled: str, few: Mapping[str, Any]
+    trained: Trained, pixels: int, plain: str, rescaled: str, judged_on: Mapping[str, Any]
 ) -> dict[str, Any]:
-    right = right_at_size(trained, pixels, **few, calibrations=(PLAIN, RESCALED))
+    right = right_at_size(trained, pixels, **judged_on, calibrations=(PLAIN, RESCALED))
     if NO_TABLE not in right:
         return {plain: _percent(right[PLAIN]), rescaled: _percent(right[RESCALED])}
 
-    def constant() -> dict[str, Any]:
+    def require_table() -> dict[str, Any]:
         patch_positions(trained.model)
         return {}
 
-    return {plain: _percent(right[NO_TABLE]), **_or_refused([rescaled], constant)}
+    return {plain: _percent(right[NO_TABLE]), **_or_refused([rescaled], require_table)}
 
 
 def _or_refused(keys: Sequence[str], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -39,8 +39,10 @@ def placed(answer: str, value: float) -> str:
         return ""
     with PUBLISHED.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["column"] == COLUMNS[answer]]
+    if not rows:
+        return ""
     place = percentile(value, [float(row["value"]) for row in rows])
     return (
-        f" In the cross table (scale {rows[0]['scale']}) that is percentile {place:.0f} of "
-        f"{len(rows)} families."
+        f" In the cross table (scale {rows[0]['scale']}) that is percentile {place:.0f} among "
+        f"{len(rows)} rows."
     )

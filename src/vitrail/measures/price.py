@@ -19,7 +19,7 @@ NUMBER = 8  # bytes of a label, and of the place that a kept row begins with
 def keeps(count: BytesOf) -> Callable[[Measure], Measure]:
     """Say how many bytes of rows a measure has kept of a seed when it is taken.
 
-        @keeps(lambda given: class_tokens(given["images"], given))
+        @keeps(lambda given: bytes_of_tokens(given["images"], given))
         def knn(trained: Trained, precision: Precision = "fp32", ...) -> Values: ...
 
     The function is given what that of `vitrail.measures.context.passes` is, and the length of the

@@ -62,6 +62,7 @@ class EightViews(nn.Module):
 
 
 WAYS = {"mean": mean_of_views, "surest": surest_view}
+"""How the logits of the views are combined, by the name in the keys."""
 
 
 @passes(2 * len(ELEMENTS) * len(WAYS))

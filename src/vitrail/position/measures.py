@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -67,8 +68,8 @@ def summary(result: PositionShap) -> dict[str, Any]:
     Returns:
         ``top1`` (percent); ``p_shap``, the mean over correctly classified samples, with ``ci_low``
         and ``ci_high`` (95 %) and ``std`` over these samples, all None where there are too few;
-        ``interaction``, the `mean_interaction` of position and image, None where no sample is
-        correct; ``images`` and ``passes_per_sample``; ``top1 by image``.
+        ``interaction``, the `mean_interaction` of position and image, None where it is not defined;
+        ``images`` and ``passes_per_sample``; ``top1 by image``.
     """
     right = result.values[result.correct]
     low, high = result.interval if result.interval and len(right) else (None, None)
@@ -78,7 +79,7 @@ def summary(result: PositionShap) -> dict[str, Any]:
         "p_shap": result.mean if len(right) else None,
         "ci_low": low,
         "ci_high": high,
-        "interaction": result.mean_interaction if len(right) else None,
+        "interaction": result.mean_interaction if isfinite(result.mean_interaction) else None,
         "std": right.std().item() if len(right) > 1 else None,
         "images": len(result.values),
         "passes_per_sample": result.passes_per_sample,

@@ -18,27 +18,28 @@ import torch
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
-from torch.utils.data import Subset
 
 from vitrail.errors import VitrailError
-from vitrail.images.loading import EvaluationSamples, eval_loader, evenly_spread
-from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform
+from vitrail.measures.consistency import validation_batches
 from vitrail.measures.context import Trained, Values, passes
 from vitrail.position.vit import PositionViT
 from vitrail.seeding import derive
 
 PROBED = (PositionViT, VisionTransformer, Eva)
-
+"""Models whose `forward_features` returns the tokens of patches after `num_prefix_tokens` others."""
 RIDGE = 1e-3
 """What is added to the correlations of features with themselves, which are 1."""
 TARGETS = ("row", "column", "shuffled/row", "shuffled/column")
+"""What the probe predicts of a token; "shuffled" are those of another patch of its image."""
 
 
 @passes(1)
 @torch.inference_mode()
 def position_probe(trained: Trained, batch_size: int = 128, images: int | None = None) -> Values:
     """Measure how much of a patch's row and column a linear probe of its final token finds.
+
+    Source: "What DINO saw", arXiv 2603.16840.
 
     Final tokens are those that `forward_features` returns, without class and register tokens.
     `images` of the validation split are taken, spread evenly over it; None is all.
@@ -60,14 +61,10 @@ def position_probe(trained: Trained, batch_size: int = 128, images: int | None =
         )
     rows, columns = (model if isinstance(model, PositionViT) else model.patch_embed).grid_size
     places = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).double()
-    dataset: Any = build(trained.info, "val", trained.data_root, trained.seed)
-    chosen = Subset(dataset, evenly_spread(len(dataset), images))
-    if len(chosen) < 2:
-        raise VitrailError(f"a probe of {len(chosen)} images has none to be judged on: give two")
-    samples = EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info))
+    view = eval_transform(trained.recipe, trained.info)
     prefix, done = model.num_prefix_tokens, 0
     sums = [torch.zeros(()), torch.zeros(())]  # of the products of each half, (1 + D + 4, ...)
-    for batch, _ in eval_loader(samples, batch_size, trained.workers):
+    for _, batch, _ in validation_batches(trained, view, batch_size, images):
         tokens = model.forward_features(batch.to(trained.device))[:, prefix:].cpu().double()
         true = places.expand(len(batch), -1, -1)
         shuffled = _shuffled(places, range(done, done + len(batch)), trained.seed)
@@ -76,6 +73,8 @@ def position_probe(trained: Trained, batch_size: int = 128, images: int | None =
             of_half = found[(done + half) % 2 :: 2].flatten(0, 1)
             sums[half] = sums[half] + of_half.T @ of_half
         done += len(batch)
+    if done < 2:
+        raise VitrailError(f"a probe of {done} images has none to be judged on: give two")
     scores = torch.stack([held_out_r2(*sums), held_out_r2(*sums[::-1])]).mean(dim=0)
     values = dict(zip(TARGETS, scores.tolist(), strict=True))
     means = {"r2": scores[:2].mean().item(), "shuffled/r2": scores[2:].mean().item()}

@@ -14,11 +14,13 @@ images whose grid differs between x and x shifted by t v. Then:
    on the way: on each line along v the places where it changes repeat after a step of v and there
    is one at least, so a share t lies less than t before one.
 3. If the row of c depends on the shift of rows alone, and so for columns, the two jump
-   independently and the share is at least 1 - (1 - t)^2 = 2 t - t^2.
+   independently, and for t = 1 / n the share is at least 1 - (1 - t)^2 = 2 t - t^2.
 
-So every choice among whole pixels has a change of at least sqrt(t) J, and one whose rows and
-columns are independent of sqrt(2 t - t^2) J, where a plain model's is about proportional to t. That
-holds of A-token, APS, polyphase anchoring and LPS. The first bound cannot be raised for all: along
+So for t = 1 / n every choice among whole pixels, A-token, APS, polyphase anchoring and LPS among
+them, changes the logits by at least sqrt(t) J, and one whose rows and columns are independent by at
+least sqrt(2 t - t^2) J; a plain model's change is about proportional to t. At another t a choice
+may jump forth and back between the two images; there sqrt(t) J is a bound if at least a share t of
+the grids differs, which `grid_jumps` counts. The first bound cannot be raised for all: along
 (1, 1) the choice c = (floor(y), floor(x - y + floor(y))) jumps in rows and columns at once.
 """
 
@@ -57,8 +59,9 @@ def grid_jumps(
         ``share``: percent of images of which a grid of tokens or windows begins elsewhere after
         the shift; ``jump``: the root mean square of the change of a logit among these images, over
         the standard deviation of that logit among all, as ``change`` of `fractional_consistency`;
-        ``bound``: ``sqrt(fraction) * jump``, see the module; ``change`` of all images, and
-        ``images``. If no grid changes, ``jump`` and ``bound`` are None.
+        ``bound``: ``sqrt(fraction) * jump``, which ``change`` is not below if ``share`` is at least
+        100 times the fraction (see the module); ``change`` of all images, and ``images``.
+        If no grid changes, ``jump`` and ``bound`` are None.
 
     Raises:
         VitrailError: the model is no adaptive Swin.

@@ -82,6 +82,7 @@ def _summary(judged: Tensor) -> dict[str, float]:
 
 
 SIDE = 24
+"""Pixels of a side of the constructed images; that of noise is four wider."""
 
 
 def constructed() -> Mapping[tuple[str, str], Tensor]:

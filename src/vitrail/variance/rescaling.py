@@ -147,7 +147,7 @@ def rescale_pos_embed(
     size: Size = to_2tuple(image_size)
     pos_embed, old = _absolute_table(model)
     _check_divisible(size, _patches(model).patch_size)
-    resized = _sharing_weights(model)
+    resized = sharing_weights(model)
     new: Size = _patches(model).dynamic_feat_size(size)
     table = rescaled_table(pos_embed, old, new, mode, **options)
     if isinstance(model, NaFlexVit):  # of any image size
@@ -189,12 +189,12 @@ def at_image_size(model: nn.Module, image_size: int | Size) -> nn.Module:
             "models"
         )
     _check_divisible(size, _patches(model).patch_size)
-    resized = _sharing_weights(model)
+    resized = sharing_weights(model)
     resized.set_input_size(img_size=size)
     return cast(nn.Module, resized)
 
 
-def _sharing_weights(model: nn.Module) -> Any:
+def sharing_weights(model: nn.Module) -> Any:
     """Copy a model but for its parameters, which deepcopy finds in its memo."""
     return copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
 

@@ -235,3 +235,7 @@ def test_published_weights_are_priced_in_hours_of_evaluation(root, monkeypatch, 
     assert "Evaluation hours of one NVIDIA A100" in done.out
     assert "octic/rotation" in done.out
     assert "variance/rescaling" in done.out
+
+
+def test_a_number_of_passes_may_be_computed():
+    assert passes_of("vitrail.octic.views:accuracy_of_views", {}) == {1: 32}

@@ -20,16 +20,29 @@ def test_a_value_is_placed_in_its_own_column(tmp_path, monkeypatch):
     monkeypatch.setattr(placing, "PUBLISHED", published)
     assert placed("C-Cons.", 50) == ""
     lines = ["scale,row,column,value"]
-    lines += [f"laptop,{row},Shifted / circular,{value}" for value, row in enumerate("abcd")]
-    lines += ["laptop,a,P-SHAP,0.5", "laptop,b,P-SHAP,0.1"]
+    lines += [f"study,{row},Shifted / circular,{value}" for value, row in enumerate("abcd")]
+    lines += ["study,a,P-SHAP,0.5", "study,b,P-SHAP,0.1"]
     published.write_text("\n".join(lines))
-    assert placed("C-Cons.", 2.5).endswith("(scale laptop) that is percentile 75 of 4 families.")
-    assert placed("P-SHAP", 0.2).endswith("(scale laptop) that is percentile 50 of 2 families.")
+    assert placed("C-Cons.", 2.5).endswith("(scale study) that is percentile 75 among 4 rows.")
+    assert placed("P-SHAP", 0.2).endswith("(scale study) that is percentile 50 among 2 rows.")
 
 
 def test_every_answer_has_a_column_of_the_table():
-    (artifact,) = load_catalog(ROOT, scale="laptop").paper("cross").artifacts.values()
+    (artifact,) = load_catalog(ROOT, scale="study").paper("cross").artifacts.values()
     assert {*COLUMNS.values()} <= {column.full_label for column in artifact.columns}
+
+
+def test_every_scale_of_the_rows_has_the_table():
+    from tools.docs import SCALES_OF_ROWS
+
+    for scale in SCALES_OF_ROWS:
+        assert "table" in load_catalog(ROOT, scale=scale).paper("cross").artifacts
+
+
+def test_where_no_row_has_a_number_nothing_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(placing, "PUBLISHED", tmp_path / "published.csv")
+    placing.PUBLISHED.write_text("scale,row,column,value\nstudy,a,P-SHAP,0.5\n")
+    assert placed("turns", 50) == ""
 
 
 def test_the_librarys_rows_are_those_published():

@@ -10,19 +10,19 @@ function key(row, column) {
   return Number.isNaN(number) ? null : number;
 }
 
-function compare(one, other, sign) {
-  if (one === null || other === null) return (one === null) - (other === null);  // at the end in both directions
-  return sign * (typeof one === "string" ? one.localeCompare(other) : one - other);
+function compare(first, second, sign) {
+  if (first === null || second === null) return (first === null) - (second === null);  // at the end in both directions
+  return sign * (typeof first === "string" ? first.localeCompare(second) : first - second);
 }
 
 /* The first click on a number shows the largest at the top, on a name the alphabet; the next turns it. */
 for (const [column, head] of [...heads].entries())
   head.firstElementChild.addEventListener("click", () => {
-    const first = column === 0 ? "ascending" : "descending", turned = column === 0 ? "descending" : "ascending";
-    const order = head.ariaSort === first ? turned : first, sign = order === "ascending" ? 1 : -1;
+    const initial = column === 0 ? "ascending" : "descending", turned = column === 0 ? "descending" : "ascending";
+    const order = head.ariaSort === initial ? turned : initial, sign = order === "ascending" ? 1 : -1;
     for (const other of heads) other.ariaSort = null;
     head.ariaSort = order;
-    body.append(...rows.sort((one, other) => compare(key(one, column), key(other, column), sign)));
+    body.append(...rows.sort((first, second) => compare(key(first, column), key(second, column), sign)));
   });
 
 form.addEventListener("input", () => {

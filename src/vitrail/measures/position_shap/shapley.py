@@ -64,12 +64,13 @@ class PositionShap:
 
     @property
     def mean_interaction(self) -> float:
-        """The interaction of position and image relative to their SHAP values, over all samples.
+        """The interaction of position and image relative to their SHAP values.
 
         It is the sum of the interaction over correct samples, divided by that of
         ``|phi_P| + |phi_I|``: above 0 where position helps more given the image than alone, below 0
-        where one stands in for the other; NaN if no sample is correct. A ratio of sums, since the
-        SHAP values of a sample may both be near 0 where its interaction is not.
+        where one stands in for the other; NaN if no sample is correct, or if no logit of a correct
+        one depends on position or image. A ratio of sums, since the SHAP values of a sample may
+        both be near 0 where its interaction is not.
         """
         total = self.phi_position.abs() + self.phi_image.abs()
         return (self.interaction[self.correct].sum() / total[self.correct].sum()).item()
