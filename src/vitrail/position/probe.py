@@ -27,7 +27,7 @@ from vitrail.position.vit import PositionViT
 from vitrail.seeding import derive
 
 PROBED = (PositionViT, VisionTransformer, Eva)
-"""Models whose `forward_features` returns the tokens of patches after `num_prefix_tokens` others."""
+"""Models whose `forward_features` returns tokens of patches after `num_prefix_tokens` others."""
 RIDGE = 1e-3
 """What is added to the correlations of features with themselves, which are 1."""
 TARGETS = ("row", "column", "shuffled/row", "shuffled/column")
