@@ -173,12 +173,13 @@ def test_windows_are_chosen_by_tokens_that_no_norm_has_made_alike(family, monkey
 
 @both_families
 def test_without_its_modules_and_with_the_mask_it_is_timms_model(family):
-    """shift, Eq. 9."""
+    """shift, Eq. 9; some processors round another layout in memory in another way."""
     off = {f"adaptive_{module}": False for module in ("tokens", "windows", "merging")}
-    images = noise(2, 3, SIDE[family], SIDE[family], dtype=torch.float32)
+    images = noise(2, 3, SIDE[family], SIDE[family])
     for selection in ("paper", "fast"):
-        model = adaptive(family, selection=selection, attention_mask=True, **off)
-        assert torch.equal(model(images), plain(family)(images))
+        model = adaptive(family, selection=selection, attention_mask=True, **off).double()
+        expected = plain(family).double()(images)
+        torch.testing.assert_close(model(images), expected, rtol=0, atol=1e-12)
 
 
 @both_selections
