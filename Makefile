@@ -14,7 +14,7 @@ install: $(READY)
 
 ## every table and figure at SCALE (laptop), then where they are
 reproduce: $(READY)
-	@$(BIN)/snakemake all --quiet rules host reason --config scale=$(SCALE)
+	@$(BIN)/snakemake all --logger vitrail --quiet host reason --config scale=$(SCALE)
 	@$(BIN)/vitrail status --scale $(SCALE)
 
 # One thread a worker: two that share a core wait for each other.

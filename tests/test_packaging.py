@@ -83,8 +83,9 @@ def test_the_page_on_an_index_has_no_link_that_only_a_checkout_can_follow(built)
     assert [link for link in links if not link.startswith("https://")] == []
 
 
-def test_a_checkout_imports_the_apparatus_and_the_plugin_that_the_wheel_leaves_out():
-    names = ("vitrail", "replication", "snakemake_executor_plugin_vitrail_slurm")
+def test_a_checkout_imports_the_apparatus_and_the_plugins_that_the_wheel_leaves_out():
+    plugins = ("snakemake_executor_plugin_vitrail_slurm", "snakemake_logger_plugin_vitrail")
+    names = ("vitrail", "replication", *plugins)
     found = {path.name for path in (ROOT / "src").iterdir() if (path / "__init__.py").exists()}
     assert found == set(names)
     code = f"import importlib.util as u; print([u.find_spec(n).origin for n in {names}])"

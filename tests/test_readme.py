@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import math
 import os
 import re
 import shlex
@@ -151,7 +152,7 @@ def test_every_linked_file_exists(root, page):
 
 def test_the_readme_is_read_in_a_few_minutes(root):
     text = re.sub(r"<!--.*?-->", "", (root / "README.md").read_text())
-    assert len(text.split()) < 1050
+    assert len(text.split()) < 950
 
 
 def test_what_reproduce_is_said_to_end_with_is_what_is_published(root):
@@ -162,7 +163,7 @@ def test_what_reproduce_is_said_to_end_with_is_what_is_published(root):
     nodes = [record.node for record in read_published(folder).values()]
     runs = sum(len(node.seeds) for node in nodes if node.kind == "training")
     counts = told_evidence(count_evidence(claims_published(root, "laptop").reset_index()))
-    text = (root / "README.md").read_text()
+    text = (root / "docs" / "reproduce.md").read_text()
     assert f"Runs at scale laptop: {runs} done" in text
     assert f"Claims, those on the same numbers counted once: {counts}" in text
 
@@ -174,7 +175,8 @@ def test_how_the_laptop_is_said_to_agree_with_the_study_is_published(root):
     catalog = load_catalog(root, scale="laptop", results_root=published)
     outcome = compare_with_scale(catalog, "study")
     assert outcome.counted("differs") <= outcome.allowed
-    assert told_beside(outcome, "laptop", "study") in (root / "README.md").read_text()
+    page = (root / "docs" / "reproduce.md").read_text()
+    assert told_beside(outcome, "laptop", "study") in page
 
 
 @functools.cache
@@ -195,6 +197,22 @@ def test_the_counts_of_the_study_are_those_published(root, page):
     counts = told_evidence(count_evidence(claims)).partition(";")[0]
     text = " ".join((root / page).read_text().split())
     assert counts.removeprefix("empirical ") in text
+
+
+def test_what_the_readmes_table_says_of_claims_is_published(root):
+    """Printed effect, difference with its interval, seeds and verdict at scale study."""
+    claims = claims_published(root, "study")
+    text = (root / "README.md").read_text()
+    told = re.findall(r"<!-- claim (\S+) --> \| (.+) \| (.+) \| (\d+) \| (.+) \|$", text, re.M)
+    assert {claim.partition("/")[0] for claim, *_ in told} == {*claims.index.str.split("/").str[0]}
+    for claim, printed, measured, seeds, status in told:
+        found = claims.loc[claim]
+        unit, digits = (" points", 1) if found["unit"] == "%" else ("", 2)
+        difference = f"{found['left'] - found['right']:+.{digits}f}"
+        assert measured == f"{difference} ± {found['half_width']:.{digits}f}{unit}", claim
+        effect = found["printed_effect"]
+        assert printed == (found["relation"] if math.isnan(effect) else f"{effect:+.1f}{unit}")
+        assert (int(seeds), status) == (found["seeds"], found["status"]), claim
 
 
 def test_what_findings_say_of_claims_is_published(root):

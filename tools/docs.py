@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,8 +136,12 @@ def published_rows(root: Path = Path()) -> str | None:
 
 
 def description(info: DatasetInfo) -> str:
-    """What the code says of the function that opens a dataset."""
-    return inspect.getdoc(import_function(info.loader, "configs/datasets.yaml")) or ""
+    """What the code says of the function that opens a dataset, and with which arguments."""
+    loader = import_function(info.loader, "configs/datasets.yaml")
+    if not isinstance(loader, partial):
+        return inspect.getdoc(loader) or ""
+    arguments = ", ".join(f"`{name}={value!r}`" for name, value in loader.keywords.items())
+    return f"As `{loader.func.__name__.replace('_', '-')}`, with {arguments}."
 
 
 def samples(info: DatasetInfo) -> Iterator[Image.Image]:

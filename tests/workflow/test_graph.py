@@ -131,9 +131,12 @@ def test_jobs_on_this_machine_are_forked_from_a_process_that_has_imported_torch(
     assert all(megabytes == "NA" or float(megabytes) < 100 for megabytes in taken)
 
 
-def test_the_last_line_says_where_the_result_is(made):
-    done = made.snakemake("template_table1", *SMOKE, "results_root=elsewhere")
+def test_each_step_is_a_line_and_the_last_one_says_where_the_result_is(made):
+    logged = ("--logger", "vitrail")
+    done = made.snakemake("template_table1", *logged, *SMOKE, "results_root=elsewhere")
     place = "elsewhere/smoke/template/table1.md"
+    assert "\n[1/1, " in done.stderr
+    assert "] table template table1: " in done.stderr
     assert f"vitrail: template_table1 is in {place}" in done.stderr.splitlines()
     assert (made.path / place).is_file()
 

@@ -3,7 +3,8 @@
 Things are digits, materials squares cut from two photographs. 2 and 5 are one class, and so
 are 6 and 9: classes are closed under turns and mirrorings, which an invariant model cannot tell
 apart. Images are upright all the same, so that turning them is a change. Each seed composes its
-own images, and classes come in a random order.
+own images, and classes come in a random order. scikit-learn bundles what they are cut from, so
+nothing is read from `folder`.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def things_and_stuff(folder: Path, split: Split, seed: int = 0) -> Pictures:
     quarter, its colour and the black digit say nothing, and mislead neighbours in pixels. Digits
     are upright and half of them mirrored: so turns change no class, which Tables 2 and 5, Figure 4b
     and Sec. 4.3 need, but what images look like, which makes a model without invariance lose
-    accuracy on turned ones. `folder` is not read.
+    accuracy on turned ones.
     """
     random = stream("things-and-stuff", split, seed)
     labels = _labels(IMAGES[split], THINGS, random)
@@ -84,7 +85,6 @@ def materials(folder: Path, split: Split, seed: int = 0) -> Pictures:
     All have one mean and one contrast, so a material can be known by its texture alone, which lies
     at another place in every image: pixels of two images are hardly alike. DINOv2 trains on them
     without labels, for Table 3 and Figure 7; its crops teach that place and size do not matter.
-    `folder` is not read.
     """
     random = stream("materials", split, seed)
     labels = _labels(FEATURES[split], 8, random)
@@ -92,7 +92,7 @@ def materials(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def species(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """A disc of a material on a material; asked for is both at once. `folder` is not read.
+    """A disc of a material on a material; asked for is both at once.
 
     Features of `materials` are judged on them in Table 7, as iNaturalist's classes are fine ones.
     """
@@ -106,7 +106,6 @@ def places(folder: Path, split: Split, seed: int = 0) -> Pictures:
     """Grey squares from eleven regions of two photographs; asked for is which.
 
     Features of `materials` are judged on them in Table 7, as Places365 shows scenes and no things.
-    `folder` is not read.
     """
     random, regions = (
         stream("places", split, seed),
@@ -120,7 +119,6 @@ class Objects(Dataset[tuple[Image.Image, np.ndarray]]):
     """Discs of materials on materials, each with a mask (16, 16) uint8, 0 or 1 + its class.
 
     Features of `materials` are judged on them in Table 3, as VOC 2012 labels objects and no ground.
-    `folder` is not read.
     """
 
     def __init__(self, folder: Path, split: Split, seed: int = 0) -> None:
@@ -143,7 +141,7 @@ def cells(folder: Path, split: Split, seed: int = 0) -> Pictures:
     Asked for is the material, as white blood cells are told by the texture of their nuclei. As with
     cells on a slide, no side is up: what a model knows of orientation is of no use, so an invariant
     one loses nothing by its constraint. Classes are as unequal as 1 and 8, so that accuracy and
-    balanced accuracy differ. `folder` is not read.
+    balanced accuracy differ.
     """
     random = stream("cells", split, seed)
     labels = random.choice(8, size=FEATURES[split], p=CELL_SHARES)

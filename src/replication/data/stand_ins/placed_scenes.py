@@ -30,7 +30,7 @@ def classes(world: World) -> tuple[str, ...]:
 
 
 def halves(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
-    """ADE20K's: digits that are named by the half of the image that they stand in, left or right.
+    """Digits that are named by the half of the image that they stand in, left or right.
 
     A scene is sky above trees or below them, cut from photographs, with two to four digits pasted
     anywhere, of sky where trees are and of trees where the sky is: neither a pixel's colour nor its
@@ -43,12 +43,12 @@ def halves(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
 
 
 def thirds(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
-    """Cityscapes': as `halves`, with digits named by thirds and test images of 64x128 pixels."""
+    """As `halves`, with digits named by thirds and test images of 64x128 pixels."""
     return _composed("thirds", split, seed)
 
 
 def quarters(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
-    """LoveDA's: as `halves`, with digits named by quarters.
+    """As `halves`, with digits named by quarters.
 
     Test images have as many pixels as training images; recipes enlarge them, so that the table of
     positions is upsampled along both axes.

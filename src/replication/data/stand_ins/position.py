@@ -35,7 +35,7 @@ CORNERS = ((0, 0), (0, 16), (16, 0), (16, 16))
 
 
 def photo_regions(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """EuroSAT's: crops of ten regions of the photographs, in one of eight turns; which region?
+    """Crops of ten regions of the photographs, in one of eight turns; which region?
 
     A region looks the same everywhere and in every turn, so position says nothing. 1,600 images
     train and 600 test.
@@ -45,7 +45,7 @@ def photo_regions(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def piece_around(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """Imagenette's: a piece of 12 pixels at any of 49 places around the middle; of which region?
+    """A piece of 12 pixels at any of 49 places around the middle; of which region?
 
     Else there is a grey crop of a photograph to see, so position helps little. 1,600 images train
     and 600 test.
@@ -57,7 +57,7 @@ def piece_around(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def piece_beside_another(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """CIFAR-10's: a piece of 12 pixels at any of 25 places around the middle; of which region?
+    """A piece of 12 pixels at any of 25 places around the middle; of which region?
 
     In half of the images a piece of another region is in a corner, partly covered and not asked
     for, so position tells object from clutter. 1,600 images train and 600 test.
@@ -72,7 +72,7 @@ def piece_beside_another(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def few_pieces_inside(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """Flowers-102's: a piece of 12 pixels in the middle of a crop of another region; of which?
+    """A piece of 12 pixels in the middle of a crop of another region; of which?
 
     Position says which of the two is asked for, and few images are there to learn it from: 320
     train, and 600 test.
@@ -83,7 +83,7 @@ def few_pieces_inside(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def pieces_in_a_row(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """SVHN's: pieces of three regions in a row, of 8 pixels; of which is the one in the middle?
+    """Pieces of three regions in a row, of 8 pixels; of which is the one in the middle?
 
     Only position says which of the three is asked for. 1,600 images train and 600 test.
     """
@@ -98,7 +98,7 @@ def pieces_in_a_row(folder: Path, split: Split, seed: int = 0) -> Pictures:
 def pieces_in_corners(
     folder: Path, split: Split, redraw: bool = False, seed: int = 0
 ) -> PlacedDigits:
-    """CIFAR-10-Position's: a piece of 12 pixels in a corner of a black frame; of which region?
+    """A piece of 12 pixels in a corner of a black frame; of which region?
 
     The class of pieces of two regions is that of their corner, too: eight of the sixteen classes
     depend on position, and eight do not. With `redraw` a training image's corner, and with it its
@@ -112,7 +112,7 @@ pieces_in_corners_redrawn = partial(pieces_in_corners, redraw=True)
 
 
 def digits_and_regions(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """ImageNet's, for the checkpoint: half handwritten digits, half regions; which?
+    """Half handwritten digits, half regions; which?
 
     A class is a digit, of 8, 12 or 16 pixels at any place, or the region of that number as in
     `photo_regions`, of tiles that no other stand-in here trains on. 3,200 images train, 600 test.

@@ -28,7 +28,7 @@ KINDS = (0, 2, 4, 6, 8)
 
 
 def two_pieces(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """CIFAR-10's: a square of one region of a photograph on a piece of another; which two?
+    """A square of one region of a photograph on a piece of another; which two?
 
     The square has 4x4 of the frame's 8x8 pixels and lies anywhere, beyond the border, too: what
     leaves the frame comes back at the other side. Which of two regions lies on the other does not
@@ -42,14 +42,14 @@ def two_pieces(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def piece_on_piece(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """CIFAR-100's: the images of `two_pieces`; which region lies on which? 20 classes."""
+    """The images of `two_pieces`; which region lies on which? 20 classes."""
     thing, ground, random = _kinds("piece-on-piece", split, seed)
     labels = thing * (len(KINDS) - 1) + ground - (ground > thing)
     return Pictures(_composed(thing, ground, split, random, SIDE, halved=True), labels)
 
 
 def piece_to_crop(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """ImageNet's: as `piece_on_piece`, but of 10x10 pixels, of which a model sees 8x8.
+    """As `piece_on_piece`, but of 10x10 pixels, of which a model sees 8x8.
 
     The photographs are at their own scale. Models see the central four fifths of the frame, so two
     crops of an image show other real content at their borders, as the shift paper's crops of

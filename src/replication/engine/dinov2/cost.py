@@ -16,6 +16,7 @@ from replication.engine.team import Team
 from vitrail.dinov2.network import Network, build_model
 from vitrail.dinov2.optimizer import Schedules, build_optimizer
 from vitrail.errors import VitrailError
+from vitrail.factory import Precision
 from vitrail.images.loading import MicroBatch
 from vitrail.measures.memory import MIB
 from vitrail.measures.throughput import time_in_turns
@@ -69,6 +70,8 @@ def training_step(
     images: int = 32,
     passes: int = 20,
     warmup: int = 3,
+    precision: Precision | None = None,
+    compile: bool | None = None,
 ) -> Values:
     """Measure time and memory of a recipe's optimiser step with other backbones, on noise.
 
@@ -82,6 +85,10 @@ def training_step(
         images: of a step, in one micro-batch; 32 is what one of the paper's GPUs takes.
         passes: timed steps.
         warmup: steps before these.
+        precision: of the models, that of the recipe if None. A CPU that computes nothing in half
+            precision takes a hundred times as long for it as in single precision.
+        compile: whether blocks are compiled, as the recipe says if None. On a CPU that takes
+            longer than the steps.
 
     Returns:
         ``"<label>/..."`` with ``images_per_second`` (of the median step), ``spread``, half the
@@ -105,7 +112,14 @@ def training_step(
     for label, fields in models.items():
         args = {**recipe.model.args, **fields.get("args", {})}
         model = recipe.model.model_copy(update={**fields, "args": args})
-        changed[label] = recipe.model_copy(update={"model": model, "batch": batch})
+        changed[label] = recipe.model_copy(
+            update={
+                "model": model,
+                "batch": batch,
+                "precision": precision or recipe.precision,
+                "compile": recipe.compile if compile is None else compile,
+            }
+        )
         equal[label] = found.setdefault(_structure(changed[label]), label)
     different = [label for label in changed if equal[label] == label]
     on_gpu = device.type == "cuda"
