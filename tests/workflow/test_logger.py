@@ -4,7 +4,6 @@ import logging
 from types import SimpleNamespace
 
 import pytest
-from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.common import LogEvent
 
 import snakemake_logger_plugin_vitrail as plugin
@@ -13,7 +12,7 @@ TRAINING = {
     "event": LogEvent.JOB_INFO,
     "jobid": 7,
     "rule_name": "train",
-    "wildcards": {"paper": "shift", "run": "a_swin_t-0123abcd", "seeds": "0-1"},
+    "wildcards": {"paper": "shift", "run": "a_swin_t-cifar10-0123abcd", "seeds": "0-1"},
 }
 
 
@@ -24,44 +23,62 @@ def clock(monkeypatch):
     return clock
 
 
-@pytest.fixture
-def handler():
-    handler = plugin.LogHandler(SimpleNamespace(dryrun=False), None)
-    handler.setFormatter(DefaultFormatter())
-    return handler
+def handler(dryrun=False):
+    return plugin.LogHandler(
+        SimpleNamespace(
+            dryrun=dryrun, stdout=dryrun, nocolor=True, quiet=None, show_failed_logs=False
+        ),
+        None,
+    )
 
 
 def tell(handler, message=None, level=logging.INFO, **fields):
     handler.emit(logging.makeLogRecord({"msg": message, "levelno": level, **fields}))
 
 
-def test_a_step_that_is_done_is_one_line(handler, clock, capsys):
-    tell(handler, plugin.SELECTION)
-    tell(handler, "Execute 1 jobs...", event=LogEvent.JOB_STARTED, jobs=[7])
-    tell(handler, **TRAINING)
+def test_a_step_that_is_done_is_one_line(clock, capsys):
+    log = handler()
+    tell(log, plugin.SELECTION)
+    tell(log, "Execute 1 jobs...", event=LogEvent.JOB_STARTED, jobs=[7])
+    tell(log, **TRAINING)
     clock.seconds += 90
-    tell(handler, "Finished jobid: 7 (Rule: train)", event=LogEvent.JOB_FINISHED, job_id=7)
-    tell(handler, event=LogEvent.PROGRESS, done=3, total=8)
-    assert capsys.readouterr().err == "[3/8, 90 s] train shift a_swin_t 0-1: 90 s\n"
+    tell(log, "Finished jobid: 7 (Rule: train)", event=LogEvent.JOB_FINISHED, job_id=7)
+    tell(log, event=LogEvent.PROGRESS, done=3, total=8)
+    assert capsys.readouterr().err == "[3/8, 90 s] train shift a_swin_t-cifar10 0-1: 90 s\n"
 
 
-def test_steps_that_end_at_once_are_counted_one_by_one(handler, clock, capsys):
+def test_of_two_that_run_each_has_its_own_time(clock, capsys):
+    log = handler()
     for job in (7, 8):
-        tell(handler, **{**TRAINING, "jobid": job})
+        tell(log, **{**TRAINING, "jobid": job})
         clock.seconds += 300
-    for job in (8, 7):
-        tell(handler, event=LogEvent.JOB_FINISHED, job_id=job)
-    tell(handler, event=LogEvent.PROGRESS, done=2, total=8)
-    assert [line.split(" train")[0] for line in capsys.readouterr().err.splitlines()] == [
-        "[1/8, 10 min]",
-        "[2/8, 10 min]",
-    ]
+    for done, job in enumerate((8, 7), 1):
+        tell(log, event=LogEvent.JOB_FINISHED, job_id=job)
+        tell(log, event=LogEvent.PROGRESS, done=done, total=8)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rpartition(": ")[2] for line in lines] == ["5 min", "10 min"]
+    assert all("/8, 10 min]" in line for line in lines)
 
 
-def test_warnings_and_errors_are_shown_as_they_are(handler, capsys):
-    tell(handler, "Out of disk", logging.WARNING)
-    tell(handler, "Exiting because a job execution failed.", logging.ERROR, event=LogEvent.ERROR)
+def test_a_step_of_which_no_start_was_told_is_counted_as_snakemake_counts(capsys):
+    """As with `--quiet rules`."""
+    log = handler()
+    tell(log, event=LogEvent.JOB_FINISHED, job_id=7)
+    tell(log, event=LogEvent.PROGRESS, done=2, total=8)
+    assert capsys.readouterr().err == "2 of 8 steps (25%) done\n"
+
+
+def test_warnings_and_errors_are_shown_as_they_are(capsys):
+    log = handler()
+    tell(log, "Out of disk", logging.WARNING)
+    tell(log, "Exiting because a job execution failed.", logging.ERROR, event=LogEvent.ERROR)
     assert capsys.readouterr().err.splitlines() == [
         "Out of disk",
         "Exiting because a job execution failed.",
     ]
+
+
+def test_a_dry_run_is_written_to_standard_output(capsys):
+    log = handler(dryrun=True)
+    tell(log, "This was a dry-run.")
+    assert capsys.readouterr() == ("This was a dry-run.\n", "")
