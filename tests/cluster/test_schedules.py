@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.cluster.simulated_slurm import NEVER, Node, Slurm, Target
 from tests.cluster.simulation import Simulation
 
-SCHEDULES = int(os.environ.get("VITRAIL_SCHEDULES", "100"))
+SCHEDULES = int(os.environ.get("VITRAIL_SCHEDULES", "50"))
 HOUR = 3600
 RETRIES = 5
 FREE = 5  # sick nodes that a job may meet before that uses up attempts

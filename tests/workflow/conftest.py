@@ -19,9 +19,24 @@ def add_paper():
     return add
 
 
+@pytest.fixture(scope="session")
+def make_checkout(tmp_path_factory, add_paper):
+    """Make a checkout of which the template is the only paper, so that it is planned in seconds."""
+
+    def make():
+        copy = Checkout(tmp_path_factory.mktemp("alone"))
+        shutil.rmtree(copy.path / "configs" / "papers")
+        settings = copy.path / "configs" / "default.yaml"
+        settings.write_text(settings.read_text().replace("shift ", "template "))
+        add_paper(copy.path)
+        return copy
+
+    return make
+
+
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory, add_paper):
-    """A checkout with the template paper."""
+    """A checkout with the template beside the four papers."""
     copy = Checkout(tmp_path_factory.mktemp("checkout"))
     add_paper(copy.path)
     return copy

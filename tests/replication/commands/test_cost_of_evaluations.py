@@ -10,6 +10,7 @@ from timm.layers import PatchEmbed
 
 from replication.commands.cost import (
     Costs,
+    ModelCost,
     evaluation_seconds,
     kept_bytes,
     load_devices,
@@ -22,6 +23,7 @@ from vitrail.images.opening import build
 from vitrail.measures.context import Trained
 from vitrail.naming import import_function
 
+COUNTED = ModelCost(parameters=60_000_000, forward_flops=12_300_000_000)
 IMAGES = 6
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 TEST_SIZES = {"trained_at": 8, "mode": "bicubic", "antialias": False, "batch_size": 4}
@@ -180,7 +182,9 @@ def test_every_evaluation_of_a_table_fits_in_the_time_that_its_job_asks_for(root
 @pytest.mark.parametrize("scale", ["full", "laptop"])
 @pytest.mark.parametrize("paper", ["position", "shift", "variance"])
 def test_every_evaluation_of_these_papers_has_a_price(root, monkeypatch, paper, scale):
+    """Whatever a forward pass costs: the measures know how many they take."""
     monkeypatch.chdir(root)
+    monkeypatch.setattr("replication.commands.cost.count_model", lambda *_: COUNTED)
     here = load_catalog(scale=scale)
     costs = Costs(here, load_devices(root)["a100"])
     taken = [m for artifact in here.paper(paper).artifacts.values() for m in artifact.measurements]
@@ -229,6 +233,7 @@ def test_evaluations_that_are_taken_are_not_still_to_do(vitrail, catalog):
 
 def test_published_weights_are_priced_in_hours_of_evaluation(root, monkeypatch, vitrail):
     monkeypatch.chdir(root)
+    monkeypatch.setattr("replication.commands.cost.count_model", lambda *_: COUNTED)
     done = vitrail("plan", "octic_published", "variance_table3", "--scale", "full")
     assert "octic_published, variance_table3 at scale full" in done.out
     assert "7 runs of zero epochs" in done.out

@@ -4,7 +4,13 @@ import re
 
 import pytest
 
-from replication.commands.cost import Costs, evaluation_seconds, load_devices, training_images
+from replication.commands.cost import (
+    Costs,
+    ModelCost,
+    evaluation_seconds,
+    load_devices,
+    training_images,
+)
 from replication.commands.estimate import device_seconds, runs_of_row
 from replication.commands.state import runs_behind, share_left
 from replication.plan.catalog import load_catalog
@@ -136,6 +142,8 @@ def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remed
 
 def test_a_terminal_of_100_columns_holds_table_1_with_a_line_a_row(root, monkeypatch, terminal):
     monkeypatch.chdir(root)
+    counted = ModelCost(parameters=60_000_000, forward_flops=12_300_000_000)
+    monkeypatch.setattr("replication.commands.cost.count_model", lambda *_: counted)
     lines = terminal("plan", "shift_table1", "--scale", "full")
     rows = rows_of(lines)
     assert max(map(len, rows)) <= 100
