@@ -17,7 +17,7 @@ from snakemake.utils import min_version
 
 from replication.plan import schema
 from replication.plan.settings import Settings
-from vitrail.errors import VitrailError, did_you_mean
+from vitrail.errors import VitrailError
 
 min_version("9.0")
 

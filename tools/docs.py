@@ -38,9 +38,8 @@ ABOUT_TARGETS = """\
 
 What `snakemake TARGET` makes at laptop scale. Beside these there are `all`, `tables`, `figures` and
 the name of each paper. `tableN` and `figN` alone are short for the lead paper (`lead_paper` in
-`configs/default.yaml`). "Ours" stands where the paper has no such artifact. Other scales alone make
-`cross_table` (`study`, `workstation-imagenet`; [what it is](cross.md)) and `variance_others`
-(`workstation-imagenet`).
+`configs/default.yaml`). "Ours" stands where the paper has no such artifact. The [cross table](cross.md),
+`cross_table`, and `variance_others` are not made at laptop scale; `snakemake` says at which.
 """
 ABOUT_STAND_INS = """\
 # Stand-ins

@@ -57,9 +57,10 @@ for target in TARGETS.values():
 # Snakemake would say of an unknown target only that no rule makes it.
 for name in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets:
     if is_target_name(name) and not workflow.is_rule(name) and not Path(name).exists():
-        stop(
-            f"target '{name}' is unknown at scale '{CATALOG.scale.name}'{did_you_mean(name, TARGETS)}"
-        )
+        try:
+            CATALOG.target(name)
+        except VitrailError as error:
+            stop(error)
     if not is_target_name(name) and not CATALOG.makes(Path(name)):
         stop(
             f"'{name}' is no file that scale '{CATALOG.scale.name}' makes; name a target "

@@ -38,6 +38,7 @@ from replication.plan.nodes import (
     ShownCell,
     TrainingNode,
     report_files,
+    target_of,
 )
 from replication.plan.paper import (
     ArtifactSpec,
@@ -64,12 +65,13 @@ from replication.plan.searches import Standing
 from replication.plan.settings import (
     Resources,
     Settings,
+    known_scales,
     load_scale,
     load_settings,
     snakemake_command,
 )
 from replication.plan.weights import REGISTRY, find_weights, load_weights_registry
-from vitrail.errors import VitrailError, require_known
+from vitrail.errors import VitrailError, did_you_mean, require_known
 from vitrail.provenance import DIRTY, changed_files, checkout, head
 
 # At most, of what a scale asks for: what runs on the CPU takes so much memory, and a training of no
@@ -576,11 +578,7 @@ class Catalog:
             commit=self.commit(modules),
             description=self.scale.description,
             findings=_text_of(self.root / "FINDINGS.md"),
-            papers=tuple(
-                _reported(paper)
-                for paper in self.papers.values()
-                if paper.artifacts or paper.claims
-            ),
+            papers=tuple(_reported(paper) for paper in self.papers.values() if paper.artifacts),
             renderings=tuple(self.renderings),
             trainings=tuple(self.trainings),
         )
@@ -655,7 +653,9 @@ class Catalog:
             if artifact.paper == self.settings.lead_paper:
                 add(artifact.name, summary, [artifact])
         for name, paper in self.papers.items():
-            add(name, f"every table and figure of: {paper.info.title}", paper.artifacts.values())
+            if paper.artifacts:
+                caption = f"every table and figure of: {paper.info.title}"
+                add(name, caption, paper.artifacts.values())
         for kind in ("table", "figure"):
             chosen = (artifact for artifact in everything if artifact.kind == kind)
             add(f"{kind}s", f"every {kind} of every paper", chosen)
@@ -709,9 +709,32 @@ class Catalog:
         )
 
     def target(self, name: str) -> Target:
-        """Return a target by name, or raise VitrailError with the closest name."""
-        require_known("target", name, self.targets)
-        return self.targets[name]
+        """Return a target by name.
+
+        Raises:
+            VitrailError: this scale does not make it; the error names the scales that do, or else
+                the closest name.
+        """
+        if name in self.targets:
+            return self.targets[name]
+        written = {
+            target_of(paper.name, artifact)
+            for paper in self.papers.values()
+            for artifact in paper.artifacts_file.artifacts
+        }
+        if name not in written and name not in self.papers:
+            raise VitrailError(
+                f"target '{name}' is unknown{did_you_mean(name, {*self.targets, *written})}"
+            )
+        others = [
+            scale
+            for scale in known_scales(self.root)
+            if scale != self.scale.name and name in load_catalog(self.root, scale=scale).targets
+        ]
+        raise VitrailError(
+            f"scale '{self.scale.name}' does not make '{name}'; give one of the scales that do "
+            f"(--config scale=NAME, or --scale NAME): {', '.join(others) or 'there is none'}"
+        )
 
 
 def load_catalog(root: Path = Path(), **overrides: Any) -> Catalog:

@@ -31,7 +31,7 @@ PROBED = (PositionViT, VisionTransformer, Eva)
 RIDGE = 1e-3
 """What is added to the correlations of features with themselves, which are 1."""
 TARGETS = ("row", "column", "shuffled/row", "shuffled/column")
-"""What the probe predicts of a token; "shuffled" are those of another patch of its image."""
+"""What the probe predicts of a token; those of "shuffled" are in a random order of the patches."""
 
 
 @passes(1)

@@ -6,7 +6,8 @@ and minus ones (a diagonal), and let J be the root mean square of the change of 
 images whose grid differs between x and x shifted by t v. Then:
 
 1. The change over all images is at least sqrt(share) J, where share is that of the images whose
-   grid differs: mean squares of all images are at least those of these, taken together.
+   grid differs. Their squared changes sum to share J^2 for each image of all, and those of the
+   other images are not negative.
 2. If t = 1 / n for a whole number n, the share is at least t. Proof: n shifts by t v are one by v,
    which is whole and moves the grid by v, so the grid differs at one of the n steps or more. At
    each step the fraction of a pixel is as uniform as before it, so all have the same share, and n
@@ -59,9 +60,9 @@ def grid_jumps(
         ``share``: percent of images of which a grid of tokens or windows begins elsewhere after
         the shift; ``jump``: the root mean square of the change of a logit among these images, over
         the standard deviation of that logit among all, as ``change`` of `fractional_consistency`;
-        ``bound``: ``sqrt(fraction) * jump``, which ``change`` is not below if ``share`` is at least
-        100 times the fraction (see the module); ``change`` of all images, and ``images``.
-        If no grid changes, ``jump`` and ``bound`` are None.
+        ``bound``: ``sqrt(fraction) * jump``, which ``change`` is not below, and None where
+        ``share`` is less than 100 times the fraction, as it is no bound there (see the module);
+        ``change`` of all images, and ``images``. If no grid changes, ``jump`` is None, too.
 
     Raises:
         VitrailError: the model is no adaptive Swin.
@@ -87,11 +88,12 @@ def grid_jumps(
     at_rest, differs = torch.cat(still), torch.cat(jumped)
     squares = (torch.cat(moved) - at_rest).square().mean(dim=1)
     squares = squares / (at_rest - at_rest.mean(dim=0)).square().mean()
-    jump = squares[differs].mean().sqrt().item() if differs.any() else None
+    share = differs.double().mean().item()
+    jump = squares[differs].mean().sqrt().item() if share else None
     return {
-        "share": 100 * differs.double().mean().item(),
+        "share": 100 * share,
         "jump": jump,
-        "bound": None if jump is None else sqrt(fraction) * jump,
+        "bound": sqrt(fraction) * jump if jump is not None and share >= fraction else None,
         "change": squares.mean().sqrt().item(),
         "images": len(squares),
     }

@@ -71,6 +71,18 @@ def test_every_artifact_of_every_paper_resolves(root, scale):
     assert len(catalog.measurements) == len({m.path for m in catalog.measurements.values()})
 
 
+def test_a_target_that_only_other_scales_make_is_told_with_these_scales(small_checkout, edit):
+    edit("scales/smoke.yaml", {"artifacts": []})
+    catalog = load_catalog(small_checkout, scale="smoke")
+    for name in ("template", "template_table1"):
+        assert name not in catalog.targets
+        with pytest.raises(VitrailError, match="'smoke' does not make") as refused:
+            catalog.target(name)
+        assert {"full", "laptop"} <= {*str(refused.value).rpartition(": ")[2].split(", ")}
+    with pytest.raises(VitrailError, match="did you mean 'template_table1'"):
+        catalog.target("template_tabel1")
+
+
 def test_what_a_target_is_made_of_is_made_by_rules_and_has_a_node(small_checkout):
     """Also a table's own record, by which one may ask for it."""
     catalog = load_catalog(small_checkout, scale="smoke")

@@ -115,6 +115,25 @@ def test_the_measure_is_what_a_loop_over_images_says(trained_on_digits):
     assert values["images"] == 60
 
 
+def test_where_fewer_jump_than_the_fraction_nothing_is_called_a_bound(
+    trained_on_digits, monkeypatch
+):
+    """As for a choice that jumps forth and back: here half of the images do at each call."""
+    calls = itertools.count()
+
+    def places(model, images):
+        moved = next(calls) % 2 * (torch.arange(len(images)) % 2)
+        return moved[:, None]
+
+    monkeypatch.setattr("vitrail.shift.jumps.grid_places", places)
+    trained = trained_on_digits(swin().float(), image_size=16)
+    values = grid_jumps(trained, fraction=0.6, images=20)
+    assert values["share"] == 50
+    assert values["jump"] > 0
+    assert values["bound"] is None
+    assert grid_jumps(trained, fraction=0.4, images=20)["bound"] > 0
+
+
 def test_grids_that_never_move_never_jump(trained_on_digits):
     values = grid_jumps(trained_on_digits(swin(selection="none").float(), image_size=16), images=20)
     assert (values["share"], values["jump"], values["bound"]) == (0, None, None)

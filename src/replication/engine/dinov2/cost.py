@@ -85,8 +85,8 @@ def training_step(
         images: of a step, in one micro-batch; 32 is what one of the paper's GPUs takes.
         passes: timed steps.
         warmup: steps before these.
-        precision: of the models, that of the recipe if None. A CPU that computes nothing in half
-            precision takes a hundred times as long for it as in single precision.
+        precision: of the models, that of the recipe if None. A CPU without instructions for half
+            precision may take a hundred times as long for it as in single precision.
         compile: whether blocks are compiled, as the recipe says if None. On a CPU that takes
             longer than the steps.
 
