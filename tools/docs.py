@@ -11,8 +11,9 @@ that `vitrail audit` shows go to the library (`vitrail.cross.placing`).
 from __future__ import annotations
 
 import inspect
+import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,10 @@ ABOUT_TARGETS = """\
 
 What `snakemake TARGET` makes at laptop scale. Beside these there are `all`, `tables`, `figures` and
 the name of each paper. `tableN` and `figN` alone are short for the lead paper (`lead_paper` in
-`configs/default.yaml`). "Ours" stands where the paper has no such artifact. The [cross table](cross.md),
-`cross_table`, and `variance_others` are not made at laptop scale; `snakemake` says at which.
+`configs/default.yaml`). "Ours" stands where the paper has no such artifact.
+
+`cross_table` ([what it is](cross.md)) and `variance_others` are not made at laptop scale;
+`snakemake cross_table` says at which scales they are.
 """
 ABOUT_STAND_INS = """\
 # Stand-ins
@@ -112,7 +115,7 @@ def stand_ins_page(catalog: Catalog) -> str:
             f"## `{name}`",
             f"Stands in for {uses}. {info.classes} classes, {info.train_images:,} training and "
             f"{info.val_images:,} test images.",
-            description(info),
+            description(info, catalog.datasets),
             f"![eight images of {name}](stand-ins/{name}.png)",
         ]
     return "\n\n".join(parts) + "\n"
@@ -134,13 +137,18 @@ def published_rows(root: Path = Path()) -> str | None:
     return None
 
 
-def description(info: DatasetInfo) -> str:
-    """What the code says of the function that opens a dataset, and with which arguments."""
+def description(info: DatasetInfo, datasets: Mapping[str, DatasetInfo]) -> str:
+    """What the code says of the function that opens a dataset, and with which arguments.
+
+    Other functions that open a dataset go by the name of that dataset.
+    """
+    names = {other.loader.rpartition(":")[2]: name for name, other in datasets.items()}
     loader = import_function(info.loader, "configs/datasets.yaml")
-    if not isinstance(loader, partial):
-        return inspect.getdoc(loader) or ""
-    arguments = ", ".join(f"`{name}={value!r}`" for name, value in loader.keywords.items())
-    return f"As `{loader.func.__name__.replace('_', '-')}`, with {arguments}."
+    text = inspect.getdoc(loader) or ""
+    if isinstance(loader, partial):
+        arguments = ", ".join(f"`{name}={value!r}`" for name, value in loader.keywords.items())
+        text = f"As `{loader.func.__name__}`, with {arguments}."
+    return re.sub(r"`(\w+)`", lambda quoted: f"`{names.get(quoted[1], quoted[1])}`", text)
 
 
 def samples(info: DatasetInfo) -> Iterator[Image.Image]:

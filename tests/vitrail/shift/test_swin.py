@@ -173,7 +173,7 @@ def test_windows_are_chosen_by_tokens_that_no_norm_has_made_alike(family, monkey
 
 @both_families
 def test_without_its_modules_and_with_the_mask_it_is_timms_model(family):
-    """shift, Eq. 9; in float64, as some processors round sums in another order when memory is laid out otherwise."""
+    """shift, Eq. 9; in float64, as processors differ in the order of their sums."""
     off = {f"adaptive_{module}": False for module in ("tokens", "windows", "merging")}
     images = noise(2, 3, SIDE[family], SIDE[family])
     for selection in ("paper", "fast"):
