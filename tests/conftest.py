@@ -1,5 +1,6 @@
 """What many tests need: the checkout, and a small one of their own to change."""
 
+import gc
 import io
 import re
 import shutil
@@ -14,6 +15,34 @@ from vitrail.__main__ import main
 
 ROOT = Path(__file__).parent.parent
 FIFTH_PAPER = ROOT / "tests" / "workflow" / "fifth_paper"
+
+
+LONGEST = (
+    "tests/workflow/test_graph.py",
+    "tests/papers/test_published_weights.py",
+    "tests/replication/plan/test_due.py",
+    "tests/replication/engine/segmentation/test_engine.py",
+    "tests/replication/commands/test_plan.py",
+    "tests/replication/commands/test_cost.py",
+    "tests/replication/commands/test_cost_of_evaluations.py",
+    "tests/vitrail/shift/test_equivariance.py",
+    "tests/cluster/test_schedules.py",
+)
+"""The modules whose tests take longest; they come first, so that no worker waits for one."""
+
+
+def pytest_configure(config):
+    config.option.loadscopereorder = False  # xdist would begin with the modules of most tests
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
+def pytest_collection_finish():
+    """What is imported by now stays, so the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

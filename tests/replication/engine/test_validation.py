@@ -52,7 +52,7 @@ def test_validation_changes_no_bit_of_weights_and_losses(make_recipe, run, delta
 
 def test_batch_norm_counts_no_image_of_the_validation(recipe, run):
     """Its running averages are among the weights."""
-    convolutional = recipe.model_copy(update={"model": Model(name="resnet10t")})
+    convolutional = recipe.model_copy(update={"model": Model(name="test_resnet")})
     without, watched = (run(convolutional, str(n), validate_every=n) for n in (None, 1))
     assert bits(without) == bits(watched)
 

@@ -156,14 +156,15 @@ def test_a_model_compiles_to_one_graph(micro):
 
 
 @with_families
-def test_an_exported_model_takes_any_batch_and_so_does_its_onnx(micro, tmp_path):
-    """It has operators of PyTorch's only."""
+def test_an_exported_model_takes_any_batch_and_so_does_its_onnx(family, micro, tmp_path):
+    """It has operators of PyTorch's only. The blocks of H8 and H2 are those of D8, D2 and ViT."""
     x = noise(batch=3).float()
     program, expected = exported(micro.float(), noise().float()), micro(x)
     assert not [node for node in program.graph.nodes if "vitrail" in str(node.target)]
     torch.testing.assert_close(program.module()(x), expected)
-    logits = in_onnx(program, tmp_path)
-    torch.testing.assert_close(logits(x), expected, rtol=1e-4, atol=1e-5)
+    if family not in ("octic_h8", "h2"):
+        logits = in_onnx(program, tmp_path)
+        torch.testing.assert_close(logits(x), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_every_name_is_registered():
