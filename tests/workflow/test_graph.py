@@ -140,7 +140,7 @@ def test_each_step_is_a_line_and_the_last_one_says_where_the_result_is(made):
     logged = ("--logger", "vitrail")
     done = made.snakemake("template_table1", *logged, *SMOKE, "results_root=elsewhere")
     place = "elsewhere/smoke/template/table1.md"
-    assert "\n[1/1, " in done.stderr
+    assert "\n[1/2, " in done.stderr
     assert "] table template table1: " in done.stderr
     assert f"vitrail: template_table1 is in {place}" in done.stderr.splitlines()
     assert (made.path / place).is_file()
@@ -300,7 +300,7 @@ def test_a_failed_job_leaves_its_log_and_it_is_shown(made):
     assert "broken on purpose" in done.stdout + done.stderr
     logs = [file.read_text() for file in (made.path / "runs/template").rglob("logs/*.log")]
     assert any("broken on purpose" in text for text in logs)
-    assert made.snakemake(target, *SMOKE).returncode == 0
+    assert made.snakemake("template_table1", *SMOKE).returncode == 0
 
 
 IMPORTED = """

@@ -255,4 +255,7 @@ def test_a_target_of_nothing_at_a_scale_is_refused_in_a_sentence(vitrail, catalo
     (folder / "full.yaml").write_text("artifacts: []\n")
     done = vitrail("plan", "tiny", "--scale", "full")
     assert done.code == 2
-    assert "tiny has no table or figure at scale 'full'; choose another target" in done.err
+    assert "scale 'full' does not make 'tiny'; give one of the scales that do" in done.err
+    done = vitrail("plan", "figures", "--scale", "full")
+    assert done.code == 2
+    assert "figures has no table or figure at scale 'full'; choose another target" in done.err
