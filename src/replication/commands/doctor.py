@@ -193,7 +193,7 @@ def _missing(
 ) -> Iterator[str]:
     """Yield a sentence for each thing that is needed and not there; `named` as of `_users`."""
     software = record["software"]["other_versions"]
-    for check in (catalog.require_code, catalog.require_weights):
+    for check in (catalog.require_code, catalog.require_devices, catalog.require_weights):
         try:
             check(artifacts)
         except VitrailError as error:

@@ -33,7 +33,6 @@ from replication.commands.state import (
 )
 from replication.plan.catalog import Catalog
 from replication.plan.parts import Artifact, Measurement, Run, with_sources
-from replication.plan.settings import Resources
 from vitrail.commands import count, heading, say, table
 from vitrail.provenance import duration
 
@@ -205,7 +204,7 @@ class Estimate:
                 "images/s": between(speed),
                 "from": source,
                 "hours": between(self._time_of_a_training(run).times(1 / 3600)),
-                "GPUs": _devices(self.catalog.resources(run)),
+                "GPUs": self.catalog.resources(run).devices,
             }
             rows.append([*row.values()])
             sources.add(source)
@@ -231,11 +230,11 @@ class Estimate:
         """Print what several machines would make of trainings that take over a day on one."""
         rows = []
         for run in self.runs:
-            batch, resources = run.recipe.batch, self.catalog.resources(run)
+            resources = self.catalog.resources(run)
             times = []
             for nodes in NODES:
-                gpus = _devices(resources.model_copy(update={"nodes": nodes}))
-                shared = batch.size // getattr(batch, "micro", 1) % gpus == 0
+                gpus = resources.model_copy(update={"nodes": nodes}).devices
+                shared = run.recipe.batch.parts % gpus == 0
                 times.append(self._seconds_of_a_training(run).times(1 / gpus) if shared else None)
             if times[0] and times[0].high > LONG:
                 days = [between(time.times(1 / 86400)) if time else "-" for time in times]
@@ -252,7 +251,7 @@ class Estimate:
 
     def _time_of_a_training(self, run: Run) -> Range:
         """As `_seconds_of_a_training`, of all its devices together."""
-        return self._seconds_of_a_training(run).times(1 / _devices(self.catalog.resources(run)))
+        return self._seconds_of_a_training(run).times(1 / self.catalog.resources(run).devices)
 
     @cached_property
     def too_long(self) -> list[str]:
@@ -286,7 +285,7 @@ class Estimate:
                         f"it goes on from the rows that it keeps in up to {jobs} jobs, so give "
                         f"Snakemake --retries {jobs - 1}, or {remedy.removeprefix('give ')}"
                     )
-            on = count(_devices(resources), "GPU") if resources.gpus else "the CPU"
+            on = count(resources.devices, "GPU") if resources.gpus else "the CPU"
             sentences.append(
                 f"{node.paper}/{what} takes {between(seconds, duration)} on {on}, and its time "
                 f"limit is {duration(limit)}: {remedy}."
@@ -389,11 +388,6 @@ class Estimate:
             share = f"{100 * low / peak:.2g} to {100 * high / peak:.2g} %"
             text += f" ({share} of the {peak / 1e12:.0f} TFLOP/s of the data sheet)"
         return text
-
-
-def _devices(resources: Resources) -> int:
-    """The GPUs of a job, or the one CPU of a job that has none."""
-    return resources.nodes * max(1, resources.gpus)
 
 
 def _millions(number: int) -> str:

@@ -22,7 +22,7 @@ from replication.engine.hub import write_config
 from replication.engine.journal import LOG_STEPS, Journal, Losses
 from replication.engine.model import build_from
 from replication.engine.run_folder import RunFolder
-from replication.engine.step import ClassifierTrainer, accumulation
+from replication.engine.step import ClassifierTrainer
 from replication.engine.team import Interruption, Team, shielded
 from replication.engine.validation import is_due, require_permutable, validate
 from vitrail.errors import VitrailError, first_line
@@ -112,7 +112,7 @@ class TrainingLoop(RunFolder):
     def train(self) -> None:
         """Take the steps that remain, and save the weights after the last."""
         run, recipe, team, batch = self.run, self.run.recipe, self.team, self.run.recipe.batch
-        share = team.together(lambda: accumulation(recipe, team.world))
+        share = team.together(lambda: batch.share(team.world))
         samples = team.together(self._samples)
         counts = len(samples), batch.size, batch.micro, batch.drop_last
         team.together(lambda: require_batches(*counts))

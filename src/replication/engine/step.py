@@ -33,7 +33,7 @@ from vitrail.seeding import seed_everything
 if TYPE_CHECKING:
     from replication.engine.recipes.classification import ClassificationRecipe
     from replication.engine.team import Team
-    from replication.plan.recipe import EpochTraining, TimmTraining
+    from replication.plan.recipe import EpochTraining
     from vitrail.images.loading import MicroBatch
 
 
@@ -85,22 +85,6 @@ def build_loss(recipe: ClassificationRecipe) -> nn.Module:
     return LabelSmoothingCrossEntropy(smoothing) if smoothing else nn.CrossEntropyLoss()
 
 
-def accumulation(recipe: TimmTraining, world: int) -> int:
-    """Return how many micro-batches of a step each of `world` processes runs.
-
-    Raises VitrailError if they cannot share them equally.
-    """
-    size, micro = recipe.batch.size, recipe.batch.micro
-    count = size // micro
-    if count % world:
-        working = [str(devices) for devices in range(1, count + 1) if count % devices == 0]
-        raise VitrailError(
-            f"batch.size {size} in micro-batches of {micro} gives {count} per step, which "
-            f"{world} devices cannot share: use {' or '.join(working)} devices"
-        )
-    return count // world
-
-
 class EpochTrainer(ABC):
     """Model, optimiser and loss scale, moved on by `step`.
 
@@ -118,7 +102,7 @@ class EpochTrainer(ABC):
         team: Team,
     ) -> None:
         self.seed, self.device = seed, team.device
-        self.accumulation = accumulation(recipe, team.world)
+        self.accumulation = recipe.batch.share(team.world)
         self.clip_grad, self.precision = recipe.optimizer.clip_grad, recipe.precision
         if recipe.precision == "fp16" and self.device.type != "cuda":
             raise VitrailError(

@@ -56,6 +56,7 @@ from replication.plan.parts import (
     Run,
     Target,
     trained_run,
+    with_sources,
 )
 from replication.plan.recipe import short_hash
 from replication.plan.registration import digests_of, registered
@@ -680,6 +681,23 @@ class Catalog:
             if artifact.draw:
                 where = f"{artifact.paper}: artifact '{artifact.name}'"
                 require_function(artifact.draw, (), where)
+
+    def require_devices(self, artifacts: Iterable[Artifact] | None = None) -> None:
+        """Raise a `VitrailError` where the GPUs of a training cannot share its steps equally.
+
+        Without `artifacts` the trainings behind all of the scale are checked.
+        """
+        chosen = self.artifacts if artifacts is None else artifacts
+        for run in with_sources(run for artifact in chosen for run in artifact.runs):
+            asked = self.resources(run)
+            try:
+                run.recipe.batch.share(asked.devices)
+            except VitrailError as error:
+                raise VitrailError(
+                    f"{self.paper(run.paper).folder}: recipe '{run.name}' has resources: {{train: "
+                    f"{{nodes: {asked.nodes}, gpus: {asked.gpus}}}}} at scale "
+                    f"'{self.scale.name}', but {error} devices in all"
+                ) from error
 
     def require_weights(self, artifacts: Iterable[Artifact] | None = None) -> None:
         """Raise a `VitrailError` where published weights are not in the registry.

@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from replication.plan.schema import Delta, Placed, Strict, merge
+from vitrail.errors import VitrailError
 from vitrail.images.counting import steps_per_epoch
 from vitrail.naming import HUBS
 
@@ -271,14 +272,41 @@ class Schedule(Strict):
         return self
 
 
-class Batch(Strict):
+class Whole(Strict):
+    """`size` images make one optimiser step, in equal shares of the devices."""
+
+    size: PositiveInt
+
+    @property
+    def parts(self) -> int:
+        """Equal parts of a step, of which each device takes as many."""
+        return self.size
+
+    def share(self, devices: int) -> int:
+        """Return how many parts of a step each of `devices` takes.
+
+        Raises VitrailError if they cannot share them equally.
+        """
+        if self.parts % devices:
+            working = [str(n) for n in range(1, self.parts + 1) if self.parts % n == 0]
+            raise VitrailError(
+                f"{self} makes {self.parts} per step, which {devices} devices cannot share "
+                f"equally: give it {' or '.join(working)}"
+            )
+        return self.parts // devices
+
+    def __str__(self) -> str:
+        """Name the fields and what the parts are."""
+        return f"batch.size {self.size}"
+
+
+class Batch(Whole):
     """`size` images make one optimiser step, in micro-batches of `micro` images.
 
     The micro-batch is the unit of randomness (Mixup draws once for each, dropout likewise), so it
     belongs to the recipe: devices then only decide how many of them run at a time.
     """
 
-    size: PositiveInt
     micro: PositiveInt
     drop_last: bool = Field(
         True, description="leave out an epoch's last batch where it is short; else it is a step too"
@@ -289,6 +317,15 @@ class Batch(Strict):
         if self.size % self.micro:
             raise ValueError(f"size must be a multiple of micro ({self.micro})")
         return self
+
+    @property
+    def parts(self) -> int:
+        """The micro-batches of a step."""
+        return self.size // self.micro
+
+    def __str__(self) -> str:
+        """As `Whole`."""
+        return f"batch.size {self.size} in micro-batches of {self.micro}"
 
 
 OF_TIMM = """```python

@@ -64,6 +64,11 @@ class Resources(Strict):
     mem_mb: PositiveInt = 2000
     runtime: PositiveInt = Field(30, description="minutes, at most what the partition allows")
 
+    @property
+    def devices(self) -> int:
+        """The GPUs of a job, or the one CPU of a job that has none."""
+        return self.nodes * max(1, self.gpus)
+
 
 class RunSettings(Strict):
     """How often a recipe is run, how its trainings are watched, and what its nodes ask for."""

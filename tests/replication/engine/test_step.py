@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from replication.engine.step import ClassifierTrainer, accumulation
+from replication.engine.step import ClassifierTrainer
 from replication.engine.team import Team
 from vitrail.errors import VitrailError
 from vitrail.factory import build_model
@@ -167,15 +167,3 @@ def test_weights_that_are_not_finite_are_found(recipe):
     with torch.no_grad():
         trainer.model.head.bias[2] = float("inf")
     assert "after step 3" in (trainer.fault(3) or "")
-
-
-@pytest.mark.parametrize(("world", "share"), [(1, 4), (2, 2), (4, 1)])
-def test_processes_share_the_micro_batches_of_a_step(make_recipe, world, share):
-    assert accumulation(make_recipe({"batch": {"size": 64, "micro": 16}}), world) == share
-
-
-@pytest.mark.parametrize("world", [3, 8])
-def test_devices_that_cannot_share_a_step_are_told_which_numbers_can(make_recipe, world):
-    recipe = make_recipe({"batch": {"size": 64, "micro": 16}})
-    with pytest.raises(VitrailError, match=rf"64 .* 16 .* {world} devices .* 1 or 2 or 4 devices"):
-        accumulation(recipe, world)

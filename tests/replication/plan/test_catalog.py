@@ -257,6 +257,18 @@ def test_a_training_on_the_cpu_has_the_threads_that_its_scale_gives_it(small_che
     assert (asked.threads, asked.nodes, asked.gpus) == (4, 2, 0)
 
 
+def test_devices_that_cannot_share_a_training_are_told_before_it_begins(small_checkout, edit):
+    one, two = ({"resources": {"train": {"gpus": gpus}}} for gpus in (1, 2))
+    edit("recipes.yaml", widths(wide={"batch": {"size": 64, "micro": 64}}))
+    edit(FULL, runs(**{"*": one, "wide": two}))
+    with pytest.raises(VitrailError) as refused:
+        load_catalog(small_checkout, scale="full").require_devices()
+    for word in ("'wide'", "'full'", "gpus: 2"):
+        assert word in str(refused.value)
+    edit("recipes.yaml", widths(wide={"batch": {"size": 64, "micro": 32}}))
+    load_catalog(small_checkout, scale="full").require_devices()
+
+
 def test_a_fine_tuning_of_a_stand_in_is_a_stand_in(small_checkout, edit):
     edit("recipes.yaml", widths(tuned=FROM_WIDE))
     assert template(small_checkout).as_printed("tuned")

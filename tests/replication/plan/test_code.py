@@ -280,5 +280,6 @@ def test_code_that_does_not_exist_is_told_from_the_source(function, arguments, s
 def test_all_code_that_the_papers_name_exists(root, scale):
     catalog = load_catalog(root, scale=scale)
     catalog.require_code()
+    catalog.require_devices()
     catalog.require_weights()
     assert len(catalog.measurements) > 200

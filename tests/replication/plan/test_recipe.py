@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from replication.engine.recipes.classification import ClassificationRecipe
-from replication.plan.recipe import canonical_json
+from replication.plan.recipe import Batch, Whole, canonical_json
 from replication.plan.schema import merge, parse
 from vitrail.errors import VitrailError
 
@@ -183,3 +183,17 @@ def test_merging_goes_into_nested_dictionaries_and_replaces_lists():
 def test_canonical_json_refuses_what_json_has_not():
     with pytest.raises(ValueError, match="Out of range"):
         canonical_json({"lr": float("nan")})
+
+
+@pytest.mark.parametrize(("world", "share"), [(1, 4), (2, 2), (4, 1)])
+def test_devices_share_the_micro_batches_of_a_step(world, share):
+    assert Batch(size=64, micro=16).share(world) == share
+    assert Whole(size=4).share(world) == share
+
+
+@pytest.mark.parametrize("world", [3, 8])
+def test_devices_that_cannot_share_a_step_are_told_which_numbers_can(world):
+    with pytest.raises(VitrailError, match=rf"64 .* 16 .* {world} devices .* 1 or 2 or 4"):
+        Batch(size=64, micro=16).share(world)
+    with pytest.raises(VitrailError, match=rf"size 4 .* {world} devices .* 1 or 2 or 4"):
+        Whole(size=4).share(world)

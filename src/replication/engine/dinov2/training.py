@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from replication.engine.loop import TrainingLoop, require_start
 from replication.engine.model import build_from, save_weights
-from replication.engine.step import accumulation, checkpoint_gradients, fault_in, synchronised
+from replication.engine.step import checkpoint_gradients, fault_in, synchronised
 from replication.engine.team import Team
 from vitrail.dinov2.crops import MultiCrop, by_view, masks
 from vitrail.dinov2.losses import dino_losses, ibot_loss, koleo_loss, targets_of
@@ -119,7 +119,7 @@ class SelfSupervisionTrainer:
         self, network: Network, recipe: SelfSupervisionRecipe, seed: int, team: Team
     ) -> None:
         self.recipe, self.seed, self.team = recipe, seed, team
-        self.accumulation = accumulation(recipe, team.world)
+        self.accumulation = recipe.batch.share(team.world)
         self.student = network.to(team.device).train()
         self.teacher = copy.deepcopy(self.student).eval().requires_grad_(False)
         drop_paths(self.student.backbone, recipe.drop_path)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt
 
-from replication.plan.recipe import Training, short_hash
+from replication.plan.recipe import Training, Whole, short_hash
 from replication.plan.schema import Delta, Placed, Strict
 from replication.plan.source import FOLDER, config_files, strings_in
 
@@ -63,12 +63,6 @@ class Steps(Strict):
     """
 
     steps: int = Field(ge=0)
-
-
-class Whole(Strict):
-    """`size` images make one optimiser step, in equal shares of the devices."""
-
-    size: PositiveInt
 
 
 class SegmentationRecipe(Training):

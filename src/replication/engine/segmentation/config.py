@@ -143,11 +143,7 @@ def training_config(run: TrainingRun[SegmentationRecipe], world: int, on_gpu: bo
     Errors as `load_config`; or the processes cannot share the batch, published weights are missing
     or changed, or the configuration accumulates gradients.
     """
-    recipe, size = run.recipe, run.recipe.batch.size
-    if size % world:
-        raise VitrailError(
-            f"batch.size {size} cannot be shared by {world} processes: start a divisor of it"
-        )
+    recipe, share = run.recipe, run.recipe.batch.share(world)
     initial = _published(run)
     config = load_config(recipe, run.dataset.classes, synchronised=world > 1 and on_gpu)
     if config.optim_wrapper.get("accumulative_counts", 1) != 1:
@@ -165,7 +161,7 @@ def training_config(run: TrainingRun[SegmentationRecipe], world: int, on_gpu: bo
         "device_ids": None,  # where the parameters are: the default is wrong on a CPU
     }
     _stretch(config, recipe.schedule.steps)
-    _count_samples(config, run.seed, size // world, run.workers)
+    _count_samples(config, run.seed, share, run.workers)
     for split in ("val", "test"):  # evaluation is a node of its own
         for part in ("cfg", "dataloader", "evaluator"):
             config[f"{split}_{part}"] = None

@@ -263,5 +263,5 @@ def test_a_run_that_has_come_so_far_takes_no_step_more(recipe, run):
 
 
 def test_a_batch_that_processes_cannot_share_is_refused(recipe, info, data_root):
-    with pytest.raises(VitrailError, match=r"batch\.size 2 cannot be shared by 3 processes"):
+    with pytest.raises(VitrailError, match=r"batch\.size 2 .* 3 devices cannot share"):
         training_config(TrainingRun(recipe, 0, data_root, info, data_root), world=3, on_gpu=False)
