@@ -5,6 +5,12 @@ import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+
+import snakemake.cli
 
 from tests.conftest import ROOT
 
@@ -37,15 +43,43 @@ class Checkout:
 
     def snakemake(self, *arguments):
         """Run Snakemake there, on its own copy of the package."""
+        arguments = ["--cores", "2", "--nocolor", *arguments]
+        if sys.platform == "linux":
+            return self._fork(arguments)
         environment = {**os.environ, "PYTHONPATH": str(self.path / "src")}
         return subprocess.run(
-            [sys.executable, "-m", "snakemake", "--cores", "2", "--nocolor", *arguments],
+            [sys.executable, "-m", "snakemake", *arguments],
             cwd=self.path,
             env=environment,
             capture_output=True,
             text=True,
             check=False,
         )
+
+    def _fork(self, arguments):
+        """As `snakemake`, in a fork of this process, which imports Snakemake once for all runs."""
+        with TemporaryDirectory() as folder:
+            said = [Path(folder) / name for name in ("out", "err")]
+            process = get_context("fork").Process(target=self._run, args=(arguments, *said))
+            process.start()
+            process.join()
+            out, err = (file.read_text() for file in said)
+            return SimpleNamespace(returncode=process.exitcode, stdout=out, stderr=err)
+
+    def _run(self, arguments, out, err):
+        """Be ``python -m snakemake`` there, as if nothing of ours were imported yet."""
+        for descriptor, file in ((1, out), (2, err)):
+            os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), descriptor)
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
+        source = str(self.path / "src")
+        os.chdir(self.path)
+        os.environ["PYTHONPATH"] = source
+        sys.path[:0] = [str(self.path), source]
+        for name, module in [*sys.modules.items()]:
+            if str(getattr(module, "__file__", None)).startswith(str(ROOT / "src")):
+                del sys.modules[name]
+        sys.argv = ["snakemake", *arguments]
+        snakemake.cli.main(arguments)
 
     def planned(self, *arguments):
         """The jobs of a dry run: rule names, and their counts."""

@@ -1,5 +1,6 @@
 """What many tests need: the checkout, and a small one of their own to change."""
 
+import functools
 import gc
 import io
 import re
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from replication.plan.catalog import load_catalog
 from replication.plan.datasets import DatasetInfo, load_registry
 from vitrail.__main__ import main
 
@@ -43,6 +45,12 @@ def pytest_collection_finish():
     """What is imported by now stays, so the garbage collector need not look at it again."""
     gc.collect()
     gc.freeze()
+
+
+@functools.cache
+def catalog_of(scale):
+    """The checkout's own catalogue at a scale, which a process reads once."""
+    return load_catalog(ROOT, scale=scale)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ import yaml
 from replication.data.miniature import write_miniature
 from replication.engine.model import save_weights
 from replication.plan.catalog import load_catalog
-from tests.conftest import ROOT
+from tests.conftest import ROOT, catalog_of
 from vitrail.dinov2.network import build_model
 
 CHECKS = {
@@ -102,7 +102,7 @@ def test_the_configuration_is_one_of_a_shift_equivariant_segmenter(root, tmp_pat
 
 def test_a_teacher_classifies_a_folder(root, registry, tmp_path):
     """As written, but for the places of run, photo and folders."""
-    recipe = load_catalog(root, scale="laptop").paper("octic").recipe("dinov2-vit-l")
+    recipe = catalog_of("laptop").paper("octic").recipe("dinov2-vit-l")
     backbone, file = build_model(recipe, 0), tmp_path / "weights.safetensors"
     save_weights(backbone.state_dict(), file, recipe, seed=0)
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
@@ -163,7 +163,7 @@ def test_what_reproduce_is_said_to_end_with_is_what_is_published(root):
     from replication.commands.results import published_folder, read_published
     from replication.evidence.report import count_evidence, told_evidence
 
-    folder = published_folder(load_catalog(root, scale="laptop"))
+    folder = published_folder(catalog_of("laptop"))
     nodes = [record.node for record in read_published(folder).values()]
     runs = sum(len(node.seeds) for node in nodes if node.kind == "training")
     counts = told_evidence(count_evidence(claims_published(root, "laptop").reset_index()))
@@ -187,7 +187,7 @@ def test_how_the_laptop_is_said_to_agree_with_the_study_is_published(root):
 def claims_published(root, scale):
     from replication.commands.results import claims_of, published_folder, published_papers
 
-    catalog = load_catalog(root, scale=scale)
+    catalog = catalog_of(scale)
     claims = claims_of(catalog, published_folder(catalog))
     papers = published_papers(catalog)  # not one that is being added
     return claims[claims["id"].str.partition("/")[0].isin(papers)].set_index("id")
@@ -280,7 +280,7 @@ def test_the_tutorials_questions_are_about_cells_that_there_are(root):
     text = (root / "docs" / "tutorial.md").read_text()
     asked = [shlex.split(line)[2:5] for line in re.findall(r"^    (vitrail why .+)$", text, re.M)]
     assert len(asked) == 2
-    targets = load_catalog(root, scale="laptop").targets
+    targets = catalog_of("laptop").targets
     for target, row, column in asked:
         (artifact,) = targets[target].artifacts
         assert (row, column) in {(cell.row, cell.column) for cell in artifact.cells}

@@ -8,12 +8,22 @@ from typing import Any
 
 from vitrail.errors import VitrailError
 
+OURS = ("vitrail", "replication")  # the packages of which a configuration may name functions
 HUBS = ("hf-hub:", "local-dir:")  # timm's prefixes of models that are not in its registry
 
 
 def import_function(name: str, file: str) -> Callable[..., Any]:
-    """Import ``module:function``, or raise VitrailError, which says that `file` names it."""
+    """Import ``module:function`` of this project, which `file` names.
+
+    Raises:
+        VitrailError: it is of another package, or there is no such function.
+    """
     module, _, function = name.partition(":")
+    if module.partition(".")[0] not in OURS:
+        raise VitrailError(
+            f"{file} names the function '{name}', which is not of this project: put it into a "
+            f"module of {' or '.join(f'src/{package}' for package in OURS)}"
+        )
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from replication.plan.catalog import load_catalog
 from replication.plan.datasets import load_registry
 from tests.checkout import ROOT
+from tests.conftest import catalog_of
 
 PAPERS = ["octic", "position", "shift", "variance"]
 # What a training is cut down by; `version` is the miniature's, sha256 that of the same file.
@@ -17,7 +17,7 @@ OF_THE_LARGEST = {"model.args.depth", "model.args.octic_depth"}
 
 @pytest.fixture(scope="module", params=["rehearsal", "rehearsal-gpu"])
 def catalog(request):
-    return load_catalog(ROOT, scale=request.param)
+    return catalog_of(request.param)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -53,6 +53,6 @@ def test_models_transforms_losses_and_optimisers_are_the_papers(catalog, paper):
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_artifact_that_needs_a_training_is_rehearsed(catalog, paper):
-    full = load_catalog(ROOT, scale="full").paper(paper)
+    full = catalog_of("full").paper(paper)
     trained = {name for name, artifact in full.artifacts.items() if artifact.runs}
     assert trained <= set(catalog.paper(paper).artifacts)

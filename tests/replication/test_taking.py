@@ -13,6 +13,7 @@ from replication.plan.catalog import load_catalog
 from replication.plan.code import measuring_digest
 from replication.plan.nodes import read_node
 from replication.taking import subject, take
+from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
 from vitrail.factory import build_model
 from vitrail.files import sha256
@@ -247,7 +248,7 @@ def test_a_measure_of_a_recipe_gets_it_untrained_and_says_which(small_checkout, 
 
 def test_every_measure_of_every_paper_can_be_imported(root):
     for scale in ("laptop", "full"):
-        for measurement in load_catalog(root, scale=scale).measurements.values():
+        for measurement in catalog_of(scale).measurements.values():
             assert callable(import_function(measurement.function, "artifacts.yaml"))
 
 

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from replication.plan.catalog import load_catalog
-from tests.conftest import ROOT
+from tests.conftest import ROOT, catalog_of
 from tools.docs import documented
 from tools.equations import (
     SOURCES,
@@ -20,7 +19,7 @@ from tools.equations import (
     pages,
 )
 
-CATALOG = load_catalog(ROOT, scale="laptop")
+CATALOG = catalog_of("laptop")
 ITEMS = {name: items_of(paper.folder) for name, paper in CATALOG.papers.items()}
 PAPERS = [name for name in ITEMS if ITEMS[name]]
 FOUND = citations(ROOT, PAPERS)

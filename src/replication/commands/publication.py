@@ -230,7 +230,7 @@ def replace_folder(
         for name, content in files.items():
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             (new / name).write_bytes(content)
-        nodes = map(catalog.rendering_node, catalog.artifacts)
+        nodes = [_published_node(artifact, catalog, records) for artifact in catalog.artifacts]
         results = results_of(catalog.report_node, nodes, new, records.get)
         write_summary(results, new / "report.json")
         write_crate(new, catalog.scale.name, results.node.papers, records)
@@ -251,6 +251,15 @@ def replace_folder(
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
     return sorted(held - {*files, *REPORT, CRATE}) if prune else [], list(texts)
+
+
+def _published_node(
+    artifact: Artifact, catalog: Catalog, records: Mapping[Path, Record]
+) -> RenderingNode:
+    """The node of what is published of an artifact, which may be planned otherwise by now."""
+    planned = catalog.rendering_node(artifact)
+    record = records.get(planned.output)
+    return record.node if record and isinstance(record.node, RenderingNode) else planned
 
 
 def artifact_of(record: Record) -> str | None:

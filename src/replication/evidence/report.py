@@ -93,11 +93,10 @@ class Results:
     @property
     def claims(self) -> pd.DataFrame:
         """The judged claims of all papers, with the paper's name in a column before them."""
-        frames = [
-            pd.DataFrame(paper.claims, columns=CLAIM_COLUMNS).assign(paper=paper.about.name)
-            for paper in self.papers
+        rows = [
+            {"paper": paper.about.name, **claim} for paper in self.papers for claim in paper.claims
         ]
-        return pd.concat(frames, ignore_index=True)[["paper", *CLAIM_COLUMNS]]
+        return pd.DataFrame(rows, columns=["paper", *CLAIM_COLUMNS])
 
     @property
     def models(self) -> pd.DataFrame:

@@ -22,6 +22,7 @@ from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.ledger import complete
 from replication.plan.catalog import load_catalog
 from replication.plan.paper import read_reference
+from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
 
 DAY = 86400
@@ -170,7 +171,7 @@ def test_a_plan_of_segmenters_imports_neither_torch_nor_mmsegmentation(root):
 
 
 def test_another_model_size_head_or_option_is_counted_anew(root):
-    full = load_catalog(root, scale="full")
+    full = catalog_of("full")
     segmenter = full.paper("shift").run("swin_upernet-ade20k-standard").recipe
     other = segmenter.model_copy(update={"options": {"crop_size": (256, 256)}})
     keys = {model_key(segmenter, 150), model_key(segmenter, 19), model_key(other, 150)}
@@ -214,7 +215,7 @@ TABLE_10 = {
 
 def test_what_is_estimated_is_within_twice_what_octic_printed(root):
     """octic, Table 10: its 18 rows but the total."""
-    full = load_catalog(root=root, scale="full")
+    full = catalog_of("full")
     (_, costs), (_, faster) = costs_on(full, "a100"), costs_on(full, "h100")
     table = read_reference(root / "configs/papers/octic/reference/table10.csv")
     units = {row: float(cell.value) for (row, unit), cell in table.items() if unit == "RU"}
@@ -234,7 +235,7 @@ def test_what_is_estimated_is_within_twice_what_octic_printed(root):
 
 def test_a_papers_own_cost_is_known_of_its_own_recipes_and_no_stand_ins(root):
     """octic, Table 10, of which every row but the total has its recipes."""
-    full = load_catalog(root=root, scale="full")
+    full = catalog_of("full")
     _, costs = costs_on(full, "a100")
     paper, found = full.paper("octic"), {}
     for name in paper.recipes:
@@ -248,6 +249,6 @@ def test_a_papers_own_cost_is_known_of_its_own_recipes_and_no_stand_ins(root):
     rows = [row for cost in paper.info.costs for row in cost.rows]
     table = read_reference(root / "configs/papers/octic/reference/table10.csv")
     assert sorted(rows) == sorted({row for row, _ in table} - {"Total"})
-    laptop = load_catalog(root=root, scale="laptop")
+    laptop = catalog_of("laptop")
     _, costs = costs_on(laptop, "a100")
     assert costs.printed(laptop.paper("octic").run("i8-h")) is None

@@ -18,6 +18,7 @@ from replication.commands.cost import (
 )
 from replication.engine.recipes.classification import ClassificationRecipe
 from replication.plan.catalog import load_catalog
+from tests.conftest import catalog_of
 from vitrail.factory import build_model
 from vitrail.images.opening import build
 from vitrail.measures.context import Trained
@@ -115,7 +116,7 @@ def test_the_range_is_from_forward_passes_to_a_training_on_as_many_images(catalo
 
 def test_a_larger_test_size_costs_what_the_model_costs_there(root):
     """Attention grows with the square of the tokens, so the cost by more than their number."""
-    here = load_catalog(root, scale="full")
+    here = catalog_of("full")
     measurement = here.paper("variance").measurement("rescaling", "augreg-vit_s")
     costs = Costs(here, load_devices(root)["a100"])
     one = measurement.args | {"sizes": [224]}
@@ -131,7 +132,7 @@ def _with(measurement, args):
 
 
 def test_what_has_no_rule_is_not_priced(root):
-    here = load_catalog(root, scale="full")
+    here = catalog_of("full")
     costs = Costs(here, load_devices(root)["a100"])
     measured = here.paper("octic").measurement("learned_filters", "d8-l")
     silent = replace(measured, function="vitrail.octic.illustrations:cayley")
@@ -139,7 +140,7 @@ def test_what_has_no_rule_is_not_priced(root):
 
 
 def test_probes_are_priced_with_the_images_that_they_learn_from(root):
-    here = load_catalog(root, scale="full")
+    here = catalog_of("full")
     costs = Costs(here, load_devices(root)["a100"])
     measurement = here.paper("octic").measurement("voc2012", "dinov2-vit-l")
     flops = (1464 + 1449) * costs.model(measurement.run).forward_flops
@@ -149,7 +150,7 @@ def test_probes_are_priced_with_the_images_that_they_learn_from(root):
 
 def test_what_probes_keep_is_priced_by_the_features_of_all_images(root):
     """An image of ImageNet-1K takes 1,024 numbers of ViT-L in half precision, label and place."""
-    here = load_catalog(root, scale="full")
+    here = catalog_of("full")
     costs = Costs(here, load_devices(root)["a100"])
     measurement = here.paper("octic").measurement("knn", "dinov2-vit-l")
     images = 1281167 + 50000
@@ -161,7 +162,7 @@ def test_what_probes_keep_is_priced_by_the_features_of_all_images(root):
 
 
 def test_every_evaluation_of_a_table_fits_in_the_time_that_its_job_asks_for(root):
-    here = load_catalog(root, scale="full")
+    here = catalog_of("full")
     costs = Costs(here, load_devices(root)["a100"])
     artifacts = [here.artifact("octic", f"table{number}") for number in (3, 7, 9)]
     measured = [
@@ -197,7 +198,7 @@ def test_every_evaluation_of_these_papers_has_a_price(root, monkeypatch, paper, 
 
 
 def test_two_views_of_one_photograph_cost_two_passes_whatever_is_judged(root):
-    here = load_catalog(root, scale="full")
+    here = catalog_of("full")
     costs = Costs(here, load_devices(root)["a100"])
     measurement = here.paper("shift").measurement("token_consistency", "swin_t-cifar10-circular")
     flops = 2 * costs.model(measurement.run).forward_flops

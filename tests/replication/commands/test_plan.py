@@ -14,7 +14,7 @@ from replication.commands.cost import (
 from replication.commands.estimate import device_seconds, runs_of_row
 from replication.commands.state import runs_behind, share_left
 from replication.plan.catalog import load_catalog
-from tests.conftest import rows_of
+from tests.conftest import catalog_of, rows_of
 
 
 def line(text, start):
@@ -236,13 +236,13 @@ def test_a_weekend_on_one_gpu_takes_the_hours_that_its_page_says(root, monkeypat
 
 @pytest.mark.parametrize("scale", ["workstation", "workstation-imagenet"])
 def test_a_job_of_a_workstation_takes_one_gpu_at_most_and_is_on_one_node(root, scale):
-    here = load_catalog(root, scale=scale)
+    here = catalog_of(scale)
     asked = [here.resources(node) for node in (*here.runs.values(), *here.measurements.values())]
     assert {(each.nodes, each.gpus) for each in asked} == {(1, 0), (1, 1)}
 
 
 def test_what_is_evaluated_on_imagenet_is_published_and_not_trained(root):
-    here = load_catalog(root, scale="workstation-imagenet")
+    here = catalog_of("workstation-imagenet")
     for run in here.runs.values():
         assert run.info.name == "imagenet"
         assert run.recipe.model.published

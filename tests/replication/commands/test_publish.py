@@ -125,6 +125,21 @@ def test_what_was_not_built_here_stays_published_until_it_is_pruned(
     }  # fmt: skip
 
 
+def test_the_report_tells_what_is_published_in_the_words_of_its_own_node(
+    both, publish, published, checkout, commit
+):
+    publish()
+    for file in both.files(both.artifact("tiny", "table2")):
+        file.unlink()
+    artifacts = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
+    artifacts.write_text(artifacts.read_text().replace("Published weights.", "Other weights."))
+    commit()
+    assert publish().code == 0
+    report = (published / "report.md").read_text()
+    assert "Published weights." in report
+    assert "Other weights." not in report
+
+
 def test_a_result_that_was_published_and_lost_its_record_is_refused(
     both, publish, published, commit
 ):

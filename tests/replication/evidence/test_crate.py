@@ -7,8 +7,7 @@ import pytest
 
 from replication.commands.results import read_published
 from replication.evidence.crate import NAME, crate_of
-from replication.plan.catalog import load_catalog
-from tests.conftest import ROOT
+from tests.conftest import ROOT, catalog_of
 
 FOLDER = ROOT / "results" / "published" / "laptop"
 
@@ -26,7 +25,7 @@ def ids(value):
 
 
 def test_what_is_published_is_what_the_records_give():
-    catalog = load_catalog(ROOT, scale="laptop")
+    catalog = catalog_of("laptop")
     records = read_published(FOLDER)
     made = crate_of(FOLDER, "laptop", catalog.report_node.papers, records)
     assert made == json.loads((FOLDER / NAME).read_text())

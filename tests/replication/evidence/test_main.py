@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import vitrail
 from replication.evidence.page import as_markdown
 from replication.evidence.report import Cost, results_of
 from replication.evidence.tables import read_measured, render
@@ -155,7 +156,7 @@ def figure(small_checkout, catalog):
         "rows": [{"label": "Wide", "width": "wide"}],
         "columns": [{"label": "Accuracy"}],
         "cell": {"measure": "accuracy", "recipe": "{width}", "key": "top1"},
-        "draw": "drawing_of_the_test:fig1",
+        "draw": "vitrail.drawing_of_the_test:fig1",
     }
     path.write_text(as_yaml(spec))
     places = {"runs_root": str(catalog.runs_root), "results_root": str(catalog.results.parent)}
@@ -170,7 +171,7 @@ def test_a_figure_is_drawn_from_its_cells_and_measurements(figure, tmp_path, mon
         "    axes.set_title(f\"{cells['measured'][0]:g} {measurements[0]['name']}\")\n"
         "    return fig\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(vitrail, "__path__", [*vitrail.__path__, str(tmp_path)])
     measure(figure, NUMBERS)
     csv_file, svg, png = draw(figure, "fig1")
     assert ">91 accuracy</text>" in svg.read_text()

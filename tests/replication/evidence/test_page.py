@@ -13,8 +13,7 @@ import pytest
 
 from replication.evidence.page import as_html
 from replication.evidence.report import count_papers, results_of
-from replication.plan.catalog import load_catalog
-from tests.conftest import ROOT
+from tests.conftest import ROOT, catalog_of
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 WITH_BROWSER = pytest.mark.skipif(BROWSER is None, reason="needs chromium or google-chrome")
@@ -23,7 +22,7 @@ LOOK = Path(__file__).with_name("look.js").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def results():
-    catalog = load_catalog(ROOT, scale="laptop")
+    catalog = catalog_of("laptop")
     nodes = map(catalog.rendering_node, catalog.artifacts)
     return results_of(catalog.report_node, nodes, ROOT / "results" / "published" / "laptop")
 

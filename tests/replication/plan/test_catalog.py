@@ -11,6 +11,7 @@ from replication.ledger import complete
 from replication.plan.catalog import load_catalog
 from replication.plan.schema import as_yaml, merge, read_yaml
 from replication.trained import run_of_seed
+from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
 
 
@@ -64,7 +65,7 @@ def test_the_catalogue_loads_without_torch(root):
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu", "workstation", "full"])
 def test_every_artifact_of_every_paper_resolves(root, scale):
-    catalog = load_catalog(root, scale=scale)
+    catalog = catalog_of(scale)
     artifacts = list(catalog.artifacts)
     assert artifacts
     assert all(artifact.measurements for artifact in artifacts)

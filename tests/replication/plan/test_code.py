@@ -9,6 +9,7 @@ import pytest
 from replication.plan import code
 from replication.plan.catalog import load_catalog
 from replication.plan.code import closure, digest, modules_of_measurement, registering_modules
+from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
 
 CONSISTENCIES = (
@@ -278,7 +279,7 @@ def test_code_that_does_not_exist_is_told_from_the_source(function, arguments, s
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "full"])
 def test_all_code_that_the_papers_name_exists(root, scale):
-    catalog = load_catalog(root, scale=scale)
+    catalog = catalog_of(scale)
     catalog.require_code()
     catalog.require_devices()
     catalog.require_weights()

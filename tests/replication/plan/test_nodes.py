@@ -6,6 +6,7 @@ import pytest
 
 from replication.plan.catalog import load_catalog
 from replication.plan.nodes import parse_node, parse_target, read_needs, read_node, target_of
+from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
 
 KINDS = ("training", "measurement", "rendering", "report")
@@ -189,7 +190,7 @@ def test_an_unknown_field_is_refused(nodes):
 
 
 def test_a_segmenters_configuration_that_was_edited_is_refused(root):
-    catalog = load_catalog(root, scale="laptop")
+    catalog = catalog_of("laptop")
     run = catalog.paper("shift").run("a_swin_upernet-ade20k-circular")
     node = catalog.training_node(run, run.trainings[0])
     files = node.recipe.model.files

@@ -12,7 +12,7 @@ from replication.plan.catalog import load_catalog
 from replication.plan.paper import PaperScale, RecipesFile
 from replication.plan.schema import merge, parse, place_of, read_with_bases, read_yaml
 from replication.plan.settings import Scale, known_scales
-from tests.conftest import ROOT
+from tests.conftest import ROOT, catalog_of
 from vitrail.errors import VitrailError
 
 RECIPES = sorted(ROOT.glob("configs/papers/*/recipes.yaml"))
@@ -72,7 +72,7 @@ def recipe_as_written(paper, name):
 
 @functools.cache
 def papers_of(scale):
-    return [*load_catalog(ROOT, scale=scale).papers.values()]
+    return [*catalog_of(scale).papers.values()]
 
 
 def replaced(paper, **attributes):

@@ -6,6 +6,7 @@ import pytest
 
 from replication.plan.catalog import load_catalog
 from replication.plan.searches import COLUMNS, FLOORS, Score, Trial, add_found, read_found, world_of
+from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
 
 SEARCHES = """\
@@ -137,7 +138,7 @@ def test_what_is_added_is_read_back(tmp_path):
 
 @pytest.mark.parametrize("kind", ["classification", "self_supervision", "segmentation"])
 def test_every_kind_of_training_can_be_given_a_rate_and_be_prolonged(root, kind):
-    catalog = load_catalog(root, scale="laptop")
+    catalog = catalog_of("laptop")
     recipe = next(run.recipe for run in catalog.runs.values() if run.recipe.task == kind)
     held: object = recipe.with_rate(0.125)
     for key in recipe.rate:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from replication.plan.catalog import load_catalog
 from replication.plan.weights import find_weights, load_weights_registry
+from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
 
 
@@ -13,7 +13,7 @@ def weights(root):
 
 
 def test_all_weights_that_recipes_start_from_are_in_the_registry(root, weights):
-    catalog = load_catalog(root, scale="full")
+    catalog = catalog_of("full")
     names = {run.recipe.model.published for run in catalog.runs.values()} - {None}
     assert names
     for name in names:

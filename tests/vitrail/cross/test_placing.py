@@ -2,8 +2,7 @@
 
 import pytest
 
-from replication.plan.catalog import load_catalog
-from tests.conftest import ROOT
+from tests.conftest import ROOT, catalog_of
 from vitrail.cross import placing
 from vitrail.cross.placing import COLUMNS, percentile, placed
 
@@ -28,7 +27,7 @@ def test_a_value_is_placed_in_its_own_column(tmp_path, monkeypatch):
 
 
 def test_every_answer_has_a_column_of_the_table():
-    (artifact,) = load_catalog(ROOT, scale="study").paper("cross").artifacts.values()
+    (artifact,) = catalog_of("study").paper("cross").artifacts.values()
     assert {*COLUMNS.values()} <= {column.full_label for column in artifact.columns}
 
 
@@ -36,7 +35,7 @@ def test_every_scale_of_the_rows_has_the_table():
     from tools.docs import SCALES_OF_ROWS
 
     for scale in SCALES_OF_ROWS:
-        assert "table" in load_catalog(ROOT, scale=scale).paper("cross").artifacts
+        assert "table" in catalog_of(scale).paper("cross").artifacts
 
 
 def test_where_no_row_has_a_number_nothing_is_said(tmp_path, monkeypatch):
