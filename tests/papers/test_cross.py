@@ -1,5 +1,8 @@
 """The cross table has every family, at scale study trained alike, else of published weights."""
 
+import csv
+import re
+
 import pytest
 
 from replication.plan.catalog import load_catalog
@@ -80,3 +83,24 @@ def test_what_is_published_is_rehearsed():
 def test_no_scale_trains_a_family_with_another_dataset_by_accident():
     for scale in ("gpu", "workstation", "laptop"):
         assert not cross(scale, extensions=True).artifacts
+
+
+def test_the_numbers_on_the_page_are_those_published():
+    text = (ROOT / "docs" / "cross.md").read_text().partition("## What came out")[2]
+    section = text.partition("\n## ")[0]
+    with (ROOT / "results" / "published" / "study" / "cross" / "table.csv").open() as file:
+        cells = [row for row in csv.DictReader(file) if row["measured"]]
+    shown = {f"{float(cell['measured']):.1f}" for cell in cells}
+    shown |= {number for cell in cells for number in cell["by_seed"].split()}
+    by_size = {
+        factor: [
+            {cell["row"]: float(cell["measured"]) for cell in cells if cell["column"] == column}
+            for column in (f"{factor} / UP(P)", f"{factor} / UP(P)/sqrt(k)")
+        ]
+        for factor in ("1.5 times the size", "2 times the size")
+    }
+    changes = [abs(other[row] - up[row]) for up, other in by_size.values() for row in other]
+    shown |= {"1.5", f"{max(changes):.1f}"}
+    told = re.findall(r"\d+\.\d", section)
+    assert len(told) > 15
+    assert {*told} <= shown
