@@ -1,18 +1,36 @@
 """A throw-away copy of the checkout, for tests that run the graph for real."""
 
+import atexit
+import functools
+import json
 import os
 import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
-import snakemake.cli
-
 from tests.conftest import ROOT
+
+
+@functools.cache
+def _server():
+    """The process that all runs of Snakemake in this process are forked from."""
+    command = [sys.executable, str(Path(__file__).with_name("snakemake_server.py"))]
+    pipe = subprocess.PIPE
+    server = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+    atexit.register(server.stdin.close)
+    return server
+
+
+def _ask(**request):
+    """Let the server run Snakemake; the exit status is returned."""
+    server = _server()
+    server.stdin.write(json.dumps(request) + "\n")
+    server.stdin.flush()
+    return int(server.stdout.readline())
 
 
 class Checkout:
@@ -43,43 +61,16 @@ class Checkout:
 
     def snakemake(self, *arguments):
         """Run Snakemake there, on its own copy of the package."""
-        arguments = ["--cores", "2", "--nocolor", *arguments]
-        if sys.platform == "linux":
-            return self._fork(arguments)
-        environment = {**os.environ, "PYTHONPATH": str(self.path / "src")}
-        return subprocess.run(
-            [sys.executable, "-m", "snakemake", *arguments],
-            cwd=self.path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    def _fork(self, arguments):
-        """As `snakemake`, in a fork of this process, which imports Snakemake once for all runs."""
         with TemporaryDirectory() as folder:
-            said = [Path(folder) / name for name in ("out", "err")]
-            process = get_context("fork").Process(target=self._run, args=(arguments, *said))
-            process.start()
-            process.join()
-            out, err = (file.read_text() for file in said)
-            return SimpleNamespace(returncode=process.exitcode, stdout=out, stderr=err)
-
-    def _run(self, arguments, out, err):
-        """Be ``python -m snakemake`` there, as if nothing of ours were imported yet."""
-        for descriptor, file in ((1, out), (2, err)):
-            os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), descriptor)
-        sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
-        source = str(self.path / "src")
-        os.chdir(self.path)
-        os.environ["PYTHONPATH"] = source
-        sys.path[:0] = [str(self.path), source]
-        for name, module in [*sys.modules.items()]:
-            if str(getattr(module, "__file__", None)).startswith(str(ROOT / "src")):
-                del sys.modules[name]
-        sys.argv = ["snakemake", *arguments]
-        snakemake.cli.main(arguments)
+            said = {name: str(Path(folder) / name) for name in ("out", "err")}
+            code = _ask(
+                arguments=["--cores", "2", "--nocolor", *arguments],
+                folder=str(self.path),
+                environment={**os.environ, "PYTHONPATH": str(self.path / "src")},
+                **said,
+            )
+            out, err = (Path(file).read_text() for file in said.values())
+        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
 
     def planned(self, *arguments):
         """The jobs of a dry run: rule names, and their counts."""
