@@ -41,7 +41,9 @@ What `snakemake TARGET` makes at laptop scale. Beside these there are `all`, `ta
 the name of each paper. `tableN` and `figN` alone are short for the lead paper (`lead_paper` in
 `configs/default.yaml`). "Ours" stands where the paper has no such artifact.
 
-`cross_table` ([what it is](cross.md)) and `variance_others` are not made at laptop scale;
+Not made at laptop scale are `cross_table` ([what it is](cross.md)), `variance_others` (later models
+with published weights at larger sizes), `octic_published` and `octic_published_dinov2` (the octic
+authors' weights, evaluated) and `shift_table1_augmented` (Table 1 with the models' own augmentation).
 `snakemake cross_table` says at which scales they are.
 """
 ABOUT_STAND_INS = """\

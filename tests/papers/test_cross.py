@@ -101,6 +101,7 @@ def test_the_numbers_on_the_page_are_those_published():
     }
     changes = [abs(other[row] - up[row]) for up, other in by_size.values() for row in other]
     shown |= {"1.5", f"{max(changes):.1f}"}
-    told = re.findall(r"\d+\.\d", section)
+    shown |= {"16.7", "86.68"}  # chance, and what Table 2 of the shift paper prints
+    told = re.findall(r"\d+\.\d+", section)
     assert len(told) > 15
     assert {*told} <= shown

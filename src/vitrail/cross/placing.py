@@ -19,6 +19,8 @@ COLUMNS = {
     "P-SHAP": "P-SHAP",
 }
 """The table's columns, by the answers of an audit that they are beside."""
+MODELS = {"study": "small models on images of 16 pixels, so this is no grade"}
+"""What the rows of a scale are, where they are not models of published weights."""
 
 
 def percentile(value: float, others: list[float]) -> float:
@@ -42,7 +44,8 @@ def placed(answer: str, value: float) -> str:
     if not rows:
         return ""
     place = percentile(value, [float(row["value"]) for row in rows])
+    scale = rows[0]["scale"]
     return (
-        f" In the cross table (scale {rows[0]['scale']}) that is percentile {place:.0f} among "
-        f"{len(rows)} rows."
+        f" That is percentile {place:.0f} among the {len(rows)} rows of the cross table (scale "
+        f"{scale}: {MODELS.get(scale, 'published weights')})."
     )

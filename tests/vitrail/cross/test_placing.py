@@ -22,8 +22,8 @@ def test_a_value_is_placed_in_its_own_column(tmp_path, monkeypatch):
     lines += [f"study,{row},Shifted / circular,{value}" for value, row in enumerate("abcd")]
     lines += ["study,a,P-SHAP,0.5", "study,b,P-SHAP,0.1"]
     published.write_text("\n".join(lines))
-    assert placed("C-Cons.", 2.5).endswith("(scale study) that is percentile 75 among 4 rows.")
-    assert placed("P-SHAP", 0.2).endswith("(scale study) that is percentile 50 among 2 rows.")
+    assert placed("C-Cons.", 2.5).startswith(" That is percentile 75 among the 4 rows of the cross table (scale study")
+    assert placed("P-SHAP", 0.2).startswith(" That is percentile 50 among the 2 rows")
 
 
 def test_every_answer_has_a_column_of_the_table():
