@@ -17,7 +17,7 @@ from typing import Any
 import timm
 import torch
 from PIL import Image
-from timm.data import ImageNetInfo
+from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
 from timm.models import clean_state_dict
 from torch.utils.data import DataLoader, Dataset
 from torchvision.datasets.folder import IMG_EXTENSIONS
@@ -147,7 +147,8 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
     A `checkpoint` has as many classes as its classifier.
 
     Raises:
-        VitrailError: timm cannot make it, its weights cannot be fetched, or the file's do not fit.
+        VitrailError: timm cannot make it, its weights cannot be fetched, or the file's do not fit,
+            or what it says of its images makes no sense.
     """
     options: dict[str, Any] = {}
     if ":" not in name:  # timm itself reads hf-hub:... and local-dir:...
@@ -166,7 +167,7 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
         options = {"pretrained_cfg_overlay": {"state_dict": weights} | classes} | classes
     try:
         pretrained = pretrained or checkpoint is not None
-        return timm.create_model(name, pretrained=pretrained, **options).eval()
+        model = timm.create_model(name, pretrained=pretrained, **options).eval()
     except Exception as error:  # of a network, a folder, a tag, or weights that do not fit
         reason = textwrap.shorten(str(error) or type(error).__name__, 240).rstrip(". ")
         remedies = ["correct --checkpoint or --model" if options else "correct --model"]
@@ -176,4 +177,18 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
             remedies.append("give --checkpoint FILE, or --no-pretrained for random weights")
         raise VitrailError(
             f"model '{name}' cannot be made with these weights ({reason}): {', or '.join(remedies)}"
+        ) from None
+    _require_view(name, model)
+    return model
+
+
+def _require_view(name: str, model: Any) -> None:
+    """Refuse a model whose configuration, which anybody may write, cannot prepare an image."""
+    try:
+        create_transform(**resolve_model_data_config(model))(Image.new("RGB", (8, 8)))
+    except Exception as error:  # of any value that is not of its kind
+        reason = f"{type(error).__name__}: {textwrap.shorten(str(error), 200).rstrip('. ')}"
+        raise VitrailError(
+            f"model '{name}' cannot be shown an image ({reason}): correct what its config.json "
+            "says of the size, mean, std, crop and interpolation"
         ) from None
