@@ -246,9 +246,11 @@ def _size(picture: Path) -> Markup:
 def _rendered(text: str) -> str:
     """Markdown as HTML, without its comments, which say where a quoted number comes from.
 
-    Its links lead to files of the checkout, which a page that is sent does not have: they go.
+    Its links lead to files of the checkout, which a page that is sent does not have: they go. A
+    picture from elsewhere is a link, as the page needs no network.
     """
     told = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     told = re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", told)
-    rendered: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(told)
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    rendered: str = markdown.render(told)
     return rendered

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -80,6 +81,24 @@ def test_it_needs_no_other_file_and_every_link_inside_leads_somewhere(text):
     places = re.findall(r'\bid="([^"]+)"', text)
     assert len(places) == len(set(places))
     assert set(re.findall(r'href="#([^"]+)"', text)) <= set(places)
+
+
+HOSTILE = """<script>alert(1)</script> ![x](https://e/x.png) ![x](javascript:1) [x](javascript:1)
+  <javascript:1> ![x][picture] [x][run] [x](https://e/)
+
+  [picture]: https://e/x.png
+  [run]: javascript:1
+"""
+
+
+def test_what_is_written_of_a_paper_runs_nothing_and_loads_nothing(results):
+    findings = f"## shift: its errors\n\n- {HOSTILE}"
+    node = results.node.model_copy(update={"findings": findings})
+    text = as_html(replace(results, node=node))
+    (told,) = re.findall(r'<li class="item" id="finding-shift-1">(.*?)</li>', text, re.DOTALL)
+    assert "&lt;script&gt;alert(1)" in told
+    assert set(re.findall("<([a-z]+)", told)) == {"p", "a"}
+    assert {*re.findall(r'\b(?:href|src)="(\w+):', told)} == {"https"}
 
 
 def test_each_number_can_be_asked_for_its_origin(results, text):
