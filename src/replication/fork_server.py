@@ -45,7 +45,7 @@ def start() -> subprocess.Popen[bytes] | None:
     """Start a server, named in `os.environ` for the commands that this process starts.
 
     It ends with this process, or when the `stdin` of what is returned is closed. None where no such
-    socket can be had, as on macOS: commands then run by themselves.
+    socket can be had, as on macOS, or no process: commands then run by themselves.
     """
     os.environ.pop(ADDRESS, None)
     try:
@@ -55,14 +55,18 @@ def start() -> subprocess.Popen[bytes] | None:
     with listener:
         address = listener.getsockname()
         listener.listen(128)  # commands wait here while the server imports
-        server = subprocess.Popen(
-            [sys.executable, "-m", "vitrail", "serve", str(listener.fileno())],
-            pass_fds=[listener.fileno()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, **dict.fromkeys(THREADS, "1")},
-            start_new_session=True,  # Ctrl-C is for the callers, which pass it on
-        )
+        try:
+            server = subprocess.Popen(
+                [sys.executable, "-m", "vitrail", "serve", str(listener.fileno())],
+                pass_fds=[listener.fileno()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, **dict.fromkeys(THREADS, "1")},
+                start_new_session=True,  # Ctrl-C is for the callers, which pass it on
+            )
+        except OSError:
+            _remove(address)
+            return None
     os.environ[ADDRESS] = address
     return server
 
@@ -77,6 +81,12 @@ def _listener() -> socket.socket:
     folder = tempfile.mkdtemp(prefix="vitrail-", dir=folder_of_sockets())
     listener.bind(os.path.join(folder, "socket"))
     return listener
+
+
+def _remove(address: str) -> None:
+    """Remove a socket and the folder that was made for it."""
+    Path(address).unlink()
+    Path(address).parent.rmdir()
 
 
 def hand_over() -> None:
@@ -118,9 +128,7 @@ def serve(listener: socket.socket, command: Callable[[], None]) -> None:
         if _modules() == imported:
             Process(target=_answer, args=(caller, command)).start()  # also waits for the ended
         caller.close()
-    address = Path(listener.getsockname())
-    address.unlink()
-    address.parent.rmdir()
+    _remove(listener.getsockname())
 
 
 def _modules() -> dict[Path, tuple[int, int]]:

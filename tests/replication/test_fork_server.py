@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 import types
 from pathlib import Path
@@ -144,15 +146,19 @@ def test_below_a_long_tmpdir_the_socket_lies_elsewhere(tmp_path, monkeypatch):
     place.parent.rmdir()
 
 
-def test_where_there_are_no_such_sockets_there_is_no_server(monkeypatch):
-    """As on macOS."""
+@pytest.mark.parametrize("missing", ["socket.socket", "subprocess.Popen"])
+def test_where_no_server_can_be_started_there_is_none(monkeypatch, missing):
+    """As on macOS, which has no such sockets, or without memory for another process."""
 
-    def refuse(*_):
+    def refuse(*_, **__):
         raise OSError(93, "Protocol not supported")
 
-    monkeypatch.setattr(fork_server.socket, "socket", refuse)
+    monkeypatch.setattr(missing, refuse)
     monkeypatch.setenv(fork_server.ADDRESS, "")
-    assert fork_server.start() is None
+    with tempfile.TemporaryDirectory(dir=fork_server.folder_of_sockets()) as folder:
+        monkeypatch.setattr(fork_server, "folder_of_sockets", lambda: folder)
+        assert fork_server.start() is None
+        assert os.listdir(folder) == []
     assert fork_server.ADDRESS not in os.environ
 
 
@@ -170,6 +176,46 @@ def test_a_module_that_becomes_older_code_counts_as_changed(tmp_path, monkeypatc
     assert changed != before
     (tmp_path / "old.py").unlink()
     assert fork_server._modules() not in (before, changed)
+
+
+@pytest.fixture
+def module_of_server(tmp_path, monkeypatch):
+    """The one module of a server, in a fork of this process, whose commands exit with 7."""
+    file = tmp_path / "module.py"
+    file.write_text("x = 1\n")
+    package = types.SimpleNamespace(__name__="small", __path__=[str(tmp_path)])
+    monkeypatch.setattr(fork_server, "PACKAGES", (package,))
+    ours, theirs = socket.socketpair()
+
+    def serve(listener):
+        ours.close()
+        sys.stdin = theirs  # whose end ends the server
+        fork_server.serve(listener, lambda: sys.exit(7))
+
+    with fork_server._listener() as listener, ours, theirs:
+        listener.listen()
+        server = fork_server.Process(target=serve, args=(listener,))
+        server.start()
+        for name, value in {**ONE_THREAD, fork_server.ADDRESS: listener.getsockname()}.items():
+            monkeypatch.setenv(name, value)
+        yield file
+    server.join(150)
+    assert server.exitcode == 0
+
+
+@pytest.mark.parametrize("nanoseconds", [1000, 2**62])
+def test_a_command_is_not_served_once_a_module_has_changed(module_of_server, nanoseconds):
+    """Its file may then be older than the one that was imported."""
+
+    def status():
+        caller = fork_server.Process(target=fork_server.hand_over)
+        caller.start()
+        caller.join(150)
+        return caller.exitcode
+
+    assert status() == 7
+    os.utime(module_of_server, ns=(nanoseconds, nanoseconds))
+    assert status() == 0  # it returns, and would run by itself
 
 
 def test_an_error_is_one_sentence_and_status_two(address, tmp_path):
