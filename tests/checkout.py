@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 from tests.conftest import ROOT
+from tests.repository import files_of
 
 
 @functools.cache
@@ -38,9 +39,7 @@ class Checkout:
 
     def __init__(self, path):
         self.path = path
-        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        files = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
-        for name in filter(None, files.stdout.split("\0")):
+        for name in files_of(ROOT):
             source, target = ROOT / name, path / name
             if source.exists() or source.is_symlink():
                 target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
 import json
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.repository import begin, git
 from vitrail import provenance as module
 from vitrail.errors import VitrailError
 from vitrail.provenance import (
@@ -20,20 +20,10 @@ from vitrail.provenance import (
 )
 
 
-def git(folder: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=someone", "-c", "user.email=someone@example.org"]
-    answer = subprocess.run(
-        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
-    )
-    return answer.stdout.strip()
-
-
 @pytest.fixture
 def repository(tmp_path, monkeypatch) -> Path:
-    git(tmp_path, "init", "-q")
     (tmp_path / "tracked").write_text("one")
-    git(tmp_path, "add", "tracked")
-    git(tmp_path, "commit", "-q", "-m", "first")
+    begin(tmp_path)
     monkeypatch.setattr(module, "PACKAGE", tmp_path / "src" / "vitrail")
     return tmp_path
 

@@ -1,8 +1,8 @@
 """A small checkout whose one paper trains micro ViTs, and the command line run in it."""
 
 import csv
+import functools
 import json
-import subprocess
 
 import pytest
 
@@ -13,6 +13,7 @@ from replication.evidence.tables import read_measured, render
 from replication.ledger import complete, digest_once
 from replication.plan.catalog import load_catalog
 from replication.plan.schema import as_yaml, read_yaml
+from tests import repository
 from tests.conftest import copy_configs_without_papers
 from vitrail import provenance
 from vitrail.files import sha256
@@ -167,20 +168,12 @@ def catalog(checkout):
 def git(checkout, monkeypatch):
     """Git in the checkout, whose first commit holds everything there."""
 
-    def run(*arguments):
-        identity = ["-c", "user.name=Nobody", "-c", "user.email=nobody@example.org"]
-        command = ["git", *identity, *arguments]
-        done = subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
-
     monkeypatch.setattr(provenance, "PACKAGE", checkout / "src" / "vitrail")
     fault_of_commit.cache_clear()
     (checkout / ".gitignore").write_text("/runs/\n/results/*\n!/results/published/\n")
     (checkout / "README.md").write_text("Read me.\n")
-    run("init", "--quiet")
-    run("add", ".")
-    run("commit", "--quiet", "-m", "Begin")
-    return run
+    repository.begin(checkout)
+    return functools.partial(repository.git, checkout)
 
 
 @pytest.fixture
