@@ -36,6 +36,18 @@ def test_no_job_may_write(workflows):
     assert not any("permissions" in job for job in jobs(workflows).values())
 
 
+def test_other_platforms_are_tested_and_the_container_is_built(workflows):
+    runners, commands = set(), []
+    for job in jobs(workflows).values():
+        rows = job.get("strategy", {}).get("matrix", {}).get("include", [{}])
+        runners |= {row.get("os", job["runs-on"]) for row in rows}
+        commands += [step["run"] for step in job["steps"] if "run" in step]
+    for system in (r"ubuntu-[\d.]+", r"ubuntu-[\d.]+-arm", r"macos-\d+"):
+        assert any(re.fullmatch(system, runner) for runner in runners), system
+    for command in (r"docker build .*envs/Dockerfile", r"docker run .* snakemake "):
+        assert any(re.search(command, line) for line in commands), command
+
+
 def test_every_job_ends_in_time(workflows):
     assert all(job["timeout-minutes"] <= 90 for job in jobs(workflows).values())
 

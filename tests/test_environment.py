@@ -8,6 +8,7 @@ import tomllib
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 
 LOCKS = ["requirements.lock", "cuda.lock", "test.lock", "docs.lock"]
 
@@ -134,8 +135,23 @@ def test_the_conda_environment_has_the_same_pins(root):
     assert dict(line.split("==") for line in environment["dependencies"][-1]["pip"]) == pins
 
 
-def python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+def python(code, **options):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("version", "allowed"),
+    [("3.11.3", False), ("3.11.4", True), ("3.13.20", True), ("3.14.0", False), ("4.0.0", False)],
+)
+def test_make_refuses_a_python_that_the_project_excludes(root, version, allowed):
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert (version in SpecifierSet(project["requires-python"])) is allowed
+    makefile = (root / "Makefile").read_text()
+    (check,) = re.findall(r"^define CHECK_PYTHON\n(.*?)^endef", makefile, re.MULTILINE | re.DOTALL)
+    numbers = tuple(map(int, version.split(".")))
+    done = python(f"import sys; sys.version_info = (*{numbers}, 'final', 0)\n{check}", cwd=root)
+    assert done.returncode == (0 if allowed else 1), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("name", ["torchvision", "timm"])

@@ -17,9 +17,14 @@ from safetensors.torch import load_file
 from replication.plan.nodes import RenderingNode
 from replication.plan.schema import as_yaml, read_yaml
 from tests.conftest import FIFTH_PAPER, ROOT
+from tests.repository import begin
 
 SMOKE = ("--config", "scale=smoke")
-AT_LAPTOP = ("--config", "scale=laptop")
+HOSTILE = "a b\"$(touch x)`touch x`'ü"  # as a folder's name, in which a shell sees commands
+AT_LAPTOP = (
+    *("--config", "scale=laptop", f"data_root={HOSTILE}/data"),
+    *(f"{name}_root={HOSTILE}/{name}" for name in ("runs", "results")),
+)
 PAPER = Path("configs/papers/template")
 MODELS = Path("src/vitrail/template/models.py")
 
@@ -35,6 +40,7 @@ def made(make_checkout):
     checkout = make_checkout()
     done = checkout.snakemake("template_table1", *SMOKE)
     assert done.returncode == 0, done.stderr
+    checkout.said = done.stderr
     return checkout
 
 
@@ -64,15 +70,23 @@ def test_a_fifth_paper_is_two_folders(made):
     assert (made.path / "results/smoke/template/table1.md").read_text().count("Narrow") == 1
 
 
+def test_without_git_one_is_told_that_nothing_can_be_published(made):
+    assert "git does not tell the commit" in made.said
+
+
 def test_beside_the_other_papers_it_is_planned_and_no_file_of_theirs_is_touched(checkout):
     planned = checkout.planned("template_table1", *SMOKE)
     assert (planned["train"], planned["evaluate"], planned["table"]) == (2, 2, 1)
 
 
 def test_a_fifth_paper_brings_its_own_training_and_its_own_measure(make_checkout):
-    """Both lie in its package: the table is trained and made, and its price is known."""
+    """Both lie in its package: the table is trained and made, and its price is known.
+
+    They are not committed, so one is told that the table cannot be published.
+    """
     checkout = make_checkout()
     folder, own = checkout.path, FIFTH_PAPER / "own_training"
+    begin(folder)
     shutil.copytree(own / "configs", folder / PAPER, dirs_exist_ok=True)
     shutil.copytree(own / "package", folder / MODELS.parent, dirs_exist_ok=True)
     (folder / PAPER / "reference" / "table1.csv").unlink()
@@ -91,6 +105,7 @@ def test_a_fifth_paper_brings_its_own_training_and_its_own_measure(make_checkout
     assert hours["all"][0] > 0
     done = checkout.snakemake("template_table1", *SMOKE)
     assert done.returncode == 0, done.stderr
+    assert "have uncommitted changes, so what is made now cannot be published" in done.stderr
     rows = read(folder / "results" / "smoke" / "template" / "table1.csv")
     assert [row["row"] for row in rows] == ["Clean", "Clean", "Noisy", "Noisy"]
     assert all(10 < float(row["measured"]) <= 100 for row in rows)
@@ -218,7 +233,7 @@ def tuned(make_checkout):
 def test_recipes_that_come_out_equal_are_trained_and_measured_once(tuned):
     assert (tuned.planned_first["train"], tuned.planned_first["evaluate"]) == (3, 3)
     assert tuned.planned("template_table1", *AT_LAPTOP) == {}
-    rows = read(tuned.path / "results" / "laptop" / "template" / "table1.csv")
+    rows = read(tuned.path / HOSTILE / "results" / "laptop" / "template" / "table1.csv")
     wide, again, kept, _ = (
         {name: value for name, value in row.items() if name != "row"} for row in rows
     )
@@ -227,8 +242,14 @@ def test_recipes_that_come_out_equal_are_trained_and_measured_once(tuned):
     assert wide["recipe_hash"] != kept["recipe_hash"]
 
 
+def test_a_command_in_the_name_of_a_folder_is_not_run(tuned):
+    for name in ("data", "runs", "results"):
+        assert any((tuned.path / HOSTILE / name).iterdir())
+    assert not list(tuned.path.rglob("x"))
+
+
 def test_a_fine_tuning_starts_from_its_sources_weights_seed_by_seed(tuned):
-    runs = tuned.path / "runs" / "template"
+    runs = tuned.path / HOSTILE / "runs" / "template"
     (wide,), (kept,), (trained,) = (runs.glob(f"{name}-*") for name in ("wide", "kept", "tuned"))
     assert not list(runs.glob("again-*"))
     for seed in range(3):

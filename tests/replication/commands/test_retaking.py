@@ -6,18 +6,22 @@ import pytest
 
 from replication.commands import retaking
 from replication.commands.retaking import differences
+from replication.plan.schema import as_yaml, read_yaml
 
 NUMBERS = {"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 71.0, 72.0]}
 
 
 @pytest.fixture
 def repeat(make, vitrail, monkeypatch):
-    """Repeat all measurements where the function that measures accuracy gives these numbers."""
-    make(NUMBERS, ratio=None)
+    """Repeat all measurements where the functions give these accuracies, and this fact for 0.5."""
 
-    def run(numbers):
+    def run(numbers, ratio=None):
+        make(NUMBERS, ratio and 0.5)
+
         def take(node, *, anew):
             assert anew  # of nothing that the first measurement has kept
+            if node.name == "facts":
+                return {"values": {"0": {"ratio": ratio}}}
             found = numbers[node.recipe_name]
             return {"values": {str(seed): {"top1": found[seed]} for seed in node.seeds}}
 
@@ -38,6 +42,21 @@ def test_a_value_that_was_made_up_is_found(repeat, number):
     done = repeat({**NUMBERS, "plain": [80.0, number, 82.0]})
     assert done.code == 1
     assert "top1 of seed 1 is 81.0, and now" in " ".join(done.out.split())
+
+
+def test_a_time_is_not_repeated(repeat, checkout):
+    """Another machine, or the same one at another moment, takes another."""
+    done = repeat(NUMBERS, ratio=0.7)
+    assert done.code == 1
+    assert "ratio of seed 0 is 0.5, and now 0.7" in " ".join(done.out.split())
+    path = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
+    artifacts = read_yaml(path)
+    column = artifacts["artifacts"]["table1"]["columns"][1]
+    column |= {"exact": False, "hardware": True}
+    path.write_text(as_yaml(artifacts))
+    done = repeat(NUMBERS, ratio=0.7)
+    assert done.code == 0, done.out
+    assert "2 measurements of 2 repeated." in done.out
 
 
 def test_without_measurements_it_says_so(catalog, vitrail):

@@ -87,6 +87,20 @@ def test_a_refused_connection_is_tried_again_and_then_given_up(file, waits, tmp_
     assert waits == list(WAITS)
 
 
+@pytest.mark.parametrize(
+    ("status", "passes"), [(5, True), (6, True), (92, True), (3, False), (60, False)]
+)
+def test_a_fault_is_waited_out_if_it_may_pass(file, waits, tmp_path, monkeypatch, status, passes):
+    """Such as a name that is not known just now; a wrong URL or certificate stays wrong."""
+    curl = tmp_path / "curl"
+    curl.write_text(f"#!/bin/sh\necho '000 no'\nexit {status}\n")
+    curl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(VitrailError, match="cannot download file"):
+        download(file("good"), tmp_path / "file")
+    assert waits == (list(WAITS) if passes else [])
+
+
 def test_bytes_that_came_before_a_silence_are_kept(file, server, waits, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "TIMEOUT", 1)
     download(file("stalls"), tmp_path / "file")

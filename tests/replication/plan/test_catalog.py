@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from replication.ledger import complete
+from replication.plan import catalog as module
 from replication.plan.catalog import load_catalog
+from replication.plan.code import SOURCES, file_of
 from replication.plan.schema import as_yaml, merge, read_yaml
 from replication.trained import run_of_seed
 from tests.conftest import catalog_of
+from tests.repository import begin, git
+from vitrail import provenance
 from vitrail.errors import VitrailError
 
 
@@ -523,6 +527,44 @@ def test_every_record_of_a_scale_has_its_node_and_no_other_file_has_one(small_ch
     for other in (records[0].with_name("trained-7.json"), Path("data/.verified/digits.json")):
         with pytest.raises(VitrailError, match="belongs to no recipe and no artifact"):
             catalog.node(other)
+
+
+PARTITIONS, ACCURACY = "workflow/profiles/slurm/partitions.yaml", "src/vitrail/measures/accuracy.py"
+NAMES = {"narrow", "wide", "accuracy", "parameters", "table1", "report"}
+
+
+@pytest.fixture
+def committed(small_checkout, monkeypatch):
+    """The checkout in git, with a module of its own and a cluster's partitions."""
+    for name in (PARTITIONS, ACCURACY):
+        (small_checkout / name).parent.mkdir(parents=True)
+        (small_checkout / name).write_text("committed\n")
+    begin(small_checkout)
+    sources = small_checkout / "src"
+    monkeypatch.setattr(provenance, "PACKAGE", sources / "vitrail")
+    monkeypatch.setattr(
+        module, "file_of", lambda name: sources / file_of(name).relative_to(SOURCES)
+    )
+    return small_checkout
+
+
+@pytest.mark.parametrize(
+    ("file", "dirty"),
+    [
+        (PARTITIONS, set()),
+        (ACCURACY, {"accuracy"}),
+        (".git/index", NAMES),  # git then cannot tell what has changed
+    ],
+)
+def test_the_commit_of_a_node_is_dirty_where_a_file_behind_it_may_have_changed(
+    committed, file, dirty
+):
+    head = git(committed, "rev-parse", "HEAD")
+    (committed / file).write_text("edited\n")
+    catalog = load_catalog(committed)
+    nodes = map(catalog.node, (*catalog.records, catalog.report))
+    commits = {(node.name, node.commit) for node in nodes}
+    assert commits == {(name, head + "-dirty" * (name in dirty)) for name in NAMES}
 
 
 def test_the_inputs_of_a_node_are_the_records_that_it_reads(small_checkout, edit):

@@ -180,6 +180,13 @@ def test_a_file_that_is_no_node_is_one_sentence(tmp_path, content):
         assert len(str(refused.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("kind", ["training", "measurement"])
+def test_a_node_without_a_seed_is_refused_also_where_its_identity_is_right(nodes, kind):
+    content = nodes[kind].model_copy(update={"seeds": ()}).content()
+    with pytest.raises(VitrailError, match=r"here: 'seeds' is .*; delete it and start snakemake"):
+        parse_node(content, "here")
+
+
 def test_an_unknown_field_is_refused(nodes):
     content = nodes["measurement"].content() | {"argz": {}}
     with pytest.raises(VitrailError, match=r"'argz'; .*delete it and start snakemake again"):

@@ -62,6 +62,7 @@ def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
         ("{{a: 1}: 2}", r"file\.yaml:1: a list or a mapping stands as a key"),
         ("[" * 101 + "]" * 101, r"file\.yaml:1: more than 100 lists and mappings"),
         ("a: [", "is not valid YAML"),
+        ("!!python/object/apply:os.mkdir [x]", "is not valid YAML: .*python/object/apply:os.mkdir"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_one_sentence(tmp_path, text, told):
