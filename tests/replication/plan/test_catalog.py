@@ -297,7 +297,8 @@ def test_a_pattern_of_recipes_has_seeds_and_resources_of_its_own(small_checkout,
     assert (len(wide.seeds), len(wide.trainings)) == (5, 3)
     runtime = catalog.scale.resources_of("train").runtime
     assert catalog.resources(wide).model_dump() == {**train, "nodes": 1, "runtime": runtime}
-    assert catalog.resources(narrow) == catalog.scale.resources_of("train")
+    own = catalog.scale.resources_of("train").model_copy(update={"gpus": 1})  # as the paper has it
+    assert catalog.resources(narrow) == own
     measurement = paper.measurement("accuracy", "wide")
     assert measurement.seeds == wide.seeds
     assert catalog.resources(measurement) == catalog.scale.resources_of("evaluate")
@@ -588,7 +589,7 @@ def test_a_job_asks_for_no_gpu_that_it_does_not_use(small_checkout, edit):
     edit("artifacts.yaml", {"measures": {"parameters": {"device": "cpu"}}})
     catalog = load_catalog(small_checkout, scale="full")
     paper = catalog.paper("template")
-    assert catalog.resources(paper.run("narrow")).gpus == 8
+    assert catalog.resources(paper.run("narrow")).gpus == 1
     assert catalog.resources(paper.run("wide")).gpus == 0
     trained, copied = (catalog.resources(paper.run(name)) for name in ("narrow", "wide"))
     assert copied.mem_mb < trained.mem_mb
