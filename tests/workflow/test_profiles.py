@@ -100,14 +100,17 @@ def test_the_gpus_of_a_job_are_on_one_node(full):
     assert {job.resources["nodes"] for job in full} == {"1"}
 
 
+def on_two_nodes(scale):
+    """Full scale, with trainings on as many GPUs on two nodes as it gives them on one."""
+    return scale.replace("train: {gpus: 8", "train: {nodes: 2, gpus: 4")
+
+
 def test_a_training_on_two_nodes_asks_for_a_task_and_all_its_gpus_on_each(checkout):
     """As SLURM's executor and srun need it; `gpu` would be the sum over the nodes."""
-    with checkout.changed(
-        "configs/scales/full.yaml", lambda text: text.replace("train: {", "train: {nodes: 2, ")
-    ):
+    with checkout.changed("configs/scales/full.yaml", on_two_nodes):
         jobs = dry_run(checkout, "variance_table5", *SLURM)
     for job in of_rule(jobs, "train"):
-        wanted = {"nodes": "2", "gres": "gpu:8", "mpi": "srun", "tasks": "2", "tasks_per_gpu": "0"}
+        wanted = {"nodes": "2", "gres": "gpu:4", "mpi": "srun", "tasks": "2", "tasks_per_gpu": "0"}
         assert {name: job.resources.get(name) for name in wanted} == wanted
         assert "gpu" not in job.resources
     assert {job.resources["nodes"] for job in of_rule(jobs, "evaluate")} == {"1"}
@@ -124,9 +127,7 @@ def test_in_an_allocation_srun_places_each_step_by_what_it_asks_for(checkout, fu
 
 
 def test_a_training_on_several_nodes_is_refused_within_an_allocation(checkout):
-    with checkout.changed(
-        "configs/scales/full.yaml", lambda text: text.replace("train: {", "train: {nodes: 2, ")
-    ):
+    with checkout.changed("configs/scales/full.yaml", on_two_nodes):
         shown = checkout.snakemake("-n", "-p", "variance_table5", *ALLOCATION)
     assert shown.returncode != 0
     assert "make it by --profile slurm" in shown.stdout + shown.stderr

@@ -13,7 +13,6 @@ try:
     CATALOG = Catalog(Path(), SETTINGS)
     TARGETS = CATALOG.targets
     CATALOG.require_code()
-    CATALOG.require_devices()
     CATALOG.require_weights()
 except VitrailError as error:
     stop(error)

@@ -482,7 +482,11 @@ class Catalog:
         The code counts in its identity as it was when the run was trained, for trainings are not
         repeated because code has changed, unless `retrain` asks for it. Then the engine finds
         which of its seeds the present code has trained: its record may be gone.
+
+        Raises:
+            VitrailError: the devices that it asks for cannot share its steps equally.
         """
+        self._require_devices(run)
         published = run.recipe.model.published
         weights = self.weights_of(published) if published else None
         settings = self.paper(run.paper).run_settings(run.name)
@@ -689,15 +693,18 @@ class Catalog:
         """
         chosen = self.artifacts if artifacts is None else artifacts
         for run in with_sources(run for artifact in chosen for run in artifact.runs):
-            asked = self.resources(run)
-            try:
-                run.recipe.batch.share(asked.devices)
-            except VitrailError as error:
-                raise VitrailError(
-                    f"{self.paper(run.paper).folder}: recipe '{run.name}' has resources: {{train: "
-                    f"{{nodes: {asked.nodes}, gpus: {asked.gpus}}}}} at scale "
-                    f"'{self.scale.name}', but {error} devices in all"
-                ) from error
+            self._require_devices(run)
+
+    def _require_devices(self, run: Run) -> None:
+        asked = self.resources(run)
+        try:
+            run.recipe.batch.share(asked.devices)
+        except VitrailError as error:
+            raise VitrailError(
+                f"{self.paper(run.paper).folder}: recipe '{run.name}' has resources: {{train: "
+                f"{{nodes: {asked.nodes}, gpus: {asked.gpus}}}}} at scale '{self.scale.name}', but "
+                f"{error} devices in all"
+            ) from error
 
     def require_weights(self, artifacts: Iterable[Artifact] | None = None) -> None:
         """Raise a `VitrailError` where published weights are not in the registry.

@@ -22,8 +22,9 @@ def test_a_value_is_placed_in_its_own_column(tmp_path, monkeypatch):
     lines += [f"study,{row},Shifted / circular,{value}" for value, row in enumerate("abcd")]
     lines += ["study,a,P-SHAP,0.5", "study,b,P-SHAP,0.1"]
     published.write_text("\n".join(lines))
-    assert placed("C-Cons.", 2.5).startswith(" That is percentile 75 among the 4 rows of the cross table (scale study")
-    assert placed("P-SHAP", 0.2).startswith(" That is percentile 50 among the 2 rows")
+    among_four, among_two = placed("C-Cons.", 2.5), placed("P-SHAP", 0.2)
+    assert among_four.startswith(" That is percentile 75 among the 4 rows of the cross table")
+    assert among_two.startswith(" That is percentile 50 among the 2 rows of the cross table")
 
 
 def test_every_answer_has_a_column_of_the_table():
