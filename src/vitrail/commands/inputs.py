@@ -147,10 +147,11 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
     A `checkpoint` has as many classes as its classifier.
 
     Raises:
-        VitrailError: timm cannot make it, its weights cannot be fetched, or the file's do not fit,
-            or what it says of its images makes no sense.
+        VitrailError: timm cannot make it, its weights cannot be fetched, or the file's do not fit
+            or are of images of another size, or what it says of its images makes no sense.
     """
     options: dict[str, Any] = {}
+    weights: dict[str, torch.Tensor] = {}
     if ":" not in name:  # timm itself reads hf-hub:... and local-dir:...
         require_model(name)
     elif checkpoint is not None:
@@ -179,6 +180,14 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
             f"model '{name}' cannot be made with these weights ({reason}): {', or '.join(remedies)}"
         ) from None
     _require_view(name, model)
+    own = model.state_dict()
+    for part, weight in weights.items():  # timm resizes tables of positions without a word
+        if "pos" in part and part in own and weight.shape != own[part].shape:
+            raise VitrailError(
+                f"{checkpoint} was trained on images of another size than those of {name}: its "
+                f"{part} has the shape {tuple(weight.shape)} and not {tuple(own[part].shape)}; "
+                "save the trained model by timm's save_for_hf and give local-dir:FOLDER"
+            )
     return model
 
 

@@ -3,7 +3,9 @@
 import json
 
 import pytest
+import timm
 from PIL import Image
+from safetensors.torch import save_file
 
 from tests.malice import ATTACKS
 
@@ -73,3 +75,13 @@ def test_a_configuration_that_cannot_prepare_an_image_is_one_sentence(refusal, f
     (folder / "config.json").write_text(json.dumps(config))
     said = refusal("pshap", f"local-dir:{folder}", "--no-pretrained")
     assert "cannot be shown an image (" in said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_weights_of_another_size_of_images_are_refused(refusal, tmp_path, command):
+    """timm would resize their positions, and say nothing of it."""
+    weights = tmp_path / "weights.safetensors"
+    save_file(timm.create_model(MODEL, img_size=64).state_dict(), weights)
+    said = refusal(command, MODEL, "--checkpoint", weights)
+    assert "images of another size" in said
+    assert "local-dir:" in said
