@@ -703,7 +703,7 @@ class Catalog:
             raise VitrailError(
                 f"{self.paper(run.paper).folder}: recipe '{run.name}' has resources: {{train: "
                 f"{{nodes: {asked.nodes}, gpus: {asked.gpus}}}}} at scale '{self.scale.name}', but "
-                f"{error} devices in all"
+                f"{error}, counted over all nodes"
             ) from error
 
     def require_weights(self, artifacts: Iterable[Artifact] | None = None) -> None:

@@ -24,10 +24,9 @@ from replication.plan.kinds import RECIPES, AnyRecipe
 from replication.plan.recipe import Training
 from replication.plan.source import code_of, syntax_tree
 from vitrail.errors import VitrailError, did_you_mean
-from vitrail.naming import HUBS
+from vitrail.naming import HUBS, OURS
 
 SOURCES = Path(vitrail.__file__).parents[1]
-PACKAGES = ("vitrail", "replication")
 COUNTS = ("vitrail", "replication.engine", "replication.data")
 PLUMBING = (
     "replication.data.layout",
@@ -184,7 +183,7 @@ def _closure(roots: frozenset[str]) -> frozenset[str]:
 @functools.cache
 def _graph() -> grimp.ImportGraph:
     """The imports among our modules; those that only a type checker follows left out."""
-    return grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
+    return grimp.build_graph(*OURS, exclude_type_checking_imports=True, cache_dir=None)
 
 
 @functools.cache

@@ -291,7 +291,7 @@ class Whole(Strict):
             working = [str(n) for n in range(1, self.parts + 1) if self.parts % n == 0]
             raise VitrailError(
                 f"{self} makes {self.parts} per step, which {devices} devices cannot share "
-                f"equally: give it {' or '.join(working)}"
+                f"equally: use {' or '.join(working)} devices"
             )
         return self.parts // devices
 
