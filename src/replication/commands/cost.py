@@ -11,8 +11,9 @@ forward FLOPs at the fastest rate that it sustains; at worst an image takes as l
 training at the slowest, since reading images may take the time. What a measure keeps on the disk,
 it says itself, too (`vitrail.measures.price.keeps`).
 
-Segmenters take seconds to import and to build. Those of full scale are counted once, in
-``configs/segmentation/costs.csv``: ``python -m replication.commands.cost`` writes it.
+To build and to count a large model takes a second, and a segmenter ten. So those of the scales of
+`COUNTED_SCALES` are counted once, in ``configs/costs.csv``, which
+``python -m replication.commands.cost`` writes; every other model is counted when it is priced.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import csv
 import inspect
 import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from fnmatch import fnmatchcase
@@ -50,7 +51,9 @@ BYTES_OF_FLOAT = 4
 BACKWARD = 3  # forward passes that a forward and a backward pass cost
 ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}  # the papers trained on A100s
 KEPT = "vitrail.measures.kept"
-SEGMENTERS = Path("configs") / "segmentation" / "costs.csv"
+COUNTED = Path("configs") / "costs.csv"
+COUNTED_SCALES = ("full", "workstation", "workstation-imagenet")
+NO_COST = {"weights_from", "pretrained", "drop_path_rule"}  # of a model: they add nothing to it
 
 
 class Device(Strict):
@@ -88,10 +91,14 @@ ZERO = Range(0.0, 0.0)
 
 @dataclass(frozen=True)
 class ModelCost:
-    """Parameters of a model, and FLOPs of its forward pass on one image (2 per multiply-add)."""
+    """Parameters of a model, FLOPs of its forward pass on one image (2 per multiply-add).
+
+    `outputs` is the length of what it gives for an image, 0 for maps.
+    """
 
     parameters: int
     forward_flops: int
+    outputs: int
 
 
 def load_devices(root: Path) -> dict[str, Device]:
@@ -125,8 +132,7 @@ class Costs:
         self.device = device
         self._catalog, self._runs_root = catalog, catalog.runs_root
         self._datasets = catalog.datasets
-        self._models = read_segmenters(catalog.root)
-        self._widths: dict[str, int] = {}
+        self._models = read_counted(catalog.root)
 
     def model(self, run: Run, recipe: Training | None = None) -> ModelCost:
         """Count, once, the model of a run or of another `recipe` with its classes.
@@ -139,17 +145,6 @@ class Costs:
         if key not in self._models:
             self._models[key] = count_model(recipe, classes)
         return self._models[key]
-
-    def width(self, run: Run) -> int:
-        """The length of what the model of a run gives for an image.
-
-        Raises:
-            VitrailError: there is no such model, or it refuses its arguments.
-        """
-        key = model_key(run.recipe, run.info.classes)
-        if key not in self._widths:
-            self._widths[key] = width_of_model(run.recipe, run.info.classes)
-        return self._widths[key]
 
     def judged_on(self, measurement: Measurement, run: Run) -> DatasetInfo:
         """The dataset that a trained model is judged on: that which its measure names, or its own.
@@ -226,23 +221,43 @@ class Costs:
 def model_key(recipe: Training, classes: int) -> str:
     """Return a digest of all that decides what a recipe's model costs; nothing is built for it."""
     parts: Any = {"model": True, "options": True, "data": {"image_size": True}}
-    return short_hash([recipe.model_dump(mode="json", include=parts), classes])
+    plain = recipe.model_dump(mode="json", include=parts, exclude={"model": NO_COST})
+    return short_hash([plain, classes])
 
 
-def read_segmenters(root: Path) -> dict[str, ModelCost]:
-    """Read the segmenters that were counted before, by `model_key`.
+def models_of(catalog: Catalog) -> Iterator[tuple[str, Run, Training]]:
+    """What is counted to price all of a catalogue: names, runs, and recipes of their models.
+
+    A model that is evaluated at several sizes is counted at each. The rows that the papers lack
+    are among them.
+    """
+    whole = catalog.extended()
+    for run in whole.runs.values():
+        yield f"{run.paper}/{run.name}", run, run.recipe
+    costs = costs_on(whole, None)[1]
+    for measurement in whole.measurements.values():
+        if judged := measurement.run:
+            name = f"{judged.paper}/{judged.name}"
+            given = _given(measurement, judged, costs)
+            for size in passes_of(measurement.function, given) or ():
+                yield f"{name} x {size:.3g}", judged, judged.recipe.at_size(size)
+
+
+def read_counted(root: Path) -> dict[str, ModelCost]:
+    """Read what models cost that were counted before, by `model_key`.
 
     Raises:
         VitrailError: the file is damaged.
     """
-    path = root / SEGMENTERS
+    path = root / COUNTED
     if not path.is_file():
         return {}
     try:
         rows = csv.DictReader(path.read_text().splitlines())
-        return {
-            row["key"]: ModelCost(int(row["parameters"]), int(row["forward_flops"])) for row in rows
+        counted = {
+            row["key"]: [int(row[field.name]) for field in fields(ModelCost)] for row in rows
         }
+        return {key: ModelCost(*numbers) for key, numbers in counted.items()}
     except (KeyError, TypeError, ValueError) as error:
         raise VitrailError(
             f"cannot read {path} ({error!r}): write it anew with "
@@ -250,15 +265,15 @@ def read_segmenters(root: Path) -> dict[str, ModelCost]:
         ) from None
 
 
-def write_segmenters(catalog: Catalog) -> None:
-    """Count every segmenter of a catalogue, for `read_segmenters`."""
-    rows = {}
-    for run in catalog.runs.values():
-        if run.recipe.counted_ahead:
-            key = model_key(run.recipe, run.info.classes)
-            cost = count_model(run.recipe, run.info.classes)
-            rows[key] = (key, f"{run.paper}/{run.name}", *astuple(cost))
-    with (catalog.root / SEGMENTERS).open("w", newline="") as file:
+def write_counted(catalogs: Iterable[Catalog]) -> None:
+    """Count every model of some catalogues, for `read_counted`."""
+    rows: dict[str, tuple[Any, ...]] = {}
+    for catalog in catalogs:
+        for name, run, recipe in models_of(catalog):
+            key = model_key(recipe, run.info.classes)
+            if key not in rows:
+                rows[key] = (key, name, *astuple(count_model(recipe, run.info.classes)))
+    with (catalog.root / COUNTED).open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("key", "recipe", *(field.name for field in fields(ModelCost))))
         writer.writerows(rows.values())
@@ -271,21 +286,14 @@ def count_model(recipe: Training, classes: int) -> ModelCost:
     from vitrail.measures import architecture, flops
 
     builder = builder_of(recipe)
+    given: list[Any] = []
     with torch.device("meta"):
         model = builder.build_model(recipe, classes).eval()
+        model.register_forward_hook(lambda _model, _images, output: given.append(output))
         counted = flops.count(model, torch.empty(1, *builder.image_shape(recipe)))
-    return ModelCost(int(architecture.count(model)["parameters"]), 2 * counted.products)
-
-
-def width_of_model(recipe: Training, classes: int) -> int:
-    """Pass an image through a recipe's model on the meta device; return the output's length."""
-    import torch
-
-    builder = builder_of(recipe)
-    with torch.device("meta"):
-        model = builder.build_model(recipe, classes).eval()
-        output: torch.Tensor = model(torch.empty(1, *builder.image_shape(recipe)))
-        return output.shape[-1]
+    outputs = given[0].shape[-1] if isinstance(given[0], torch.Tensor) else 0
+    parameters = int(architecture.count(model)["parameters"])
+    return ModelCost(parameters, 2 * counted.products, outputs)
 
 
 def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
@@ -367,14 +375,14 @@ def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:
     if run is None:
         return None
     given = _given(measurement, run, costs)
-    passes, images = passes_of(measurement.function, given), given["images"]
+    passes = passes_of(measurement.function, given)
     if passes is None:
         return None
     flops = 0.0
     for size, count in passes.items():
         recipe = run.recipe.at_size(size)
         forward = costs.model(run, recipe).forward_flops
-        flops += count * images * forward * len(measurement.seeds)
+        flops += count * given["images"] * forward * len(measurement.seeds)
     slowest, fastest = costs.device.sustained
     return Range(flops / fastest, BACKWARD * flops / slowest)
 
@@ -388,7 +396,7 @@ def kept_bytes(measurement: Measurement, costs: Costs) -> int:
     run = measurement.run
     if run is None or _written_rule("keeps", measurement.function) is None:
         return 0
-    given = {**_given(measurement, run, costs), "width": costs.width(run)}
+    given = {**_given(measurement, run, costs), "width": costs.model(run).outputs}
     told: int = _told_by("keeps", measurement.function, given)
     return told * len(measurement.seeds)
 
@@ -406,4 +414,4 @@ def _given(measurement: Measurement, run: Run, costs: Costs) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    exit_on_error(lambda: write_segmenters(load_catalog(scale="full")))
+    exit_on_error(lambda: write_counted([load_catalog(scale=scale) for scale in COUNTED_SCALES]))

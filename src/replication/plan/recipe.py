@@ -45,7 +45,6 @@ class Training(Strict, ABC):
     library: ClassVar[str]  # the package that opens its models
     usage: ClassVar[str]  # Markdown of a model card: how to open the model at {source}
     exported: ClassVar[tuple[str, ...]] = ()  # files of a run's folder to export; else timm's
-    counted_ahead: ClassVar[bool] = False  # its models take seconds to build: kept in a file
     rate: ClassVar[tuple[str, ...]] = ("optimizer", "lr")  # where its peak learning rate stands
     score: ClassVar[tuple[str, str]]  # the measure by which a search judges its models, and the key
 

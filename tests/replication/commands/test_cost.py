@@ -6,21 +6,21 @@ from fnmatch import fnmatchcase
 import pytest
 
 from replication.commands.cost import (
-    SEGMENTERS,
+    COUNTED,
+    COUNTED_SCALES,
     Costs,
     Range,
     costs_on,
     count_model,
     load_devices,
     model_key,
-    read_segmenters,
+    models_of,
+    read_counted,
     training_images,
-    write_segmenters,
+    write_counted,
 )
 from replication.engine.recipes.classification import ClassificationRecipe
-from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.ledger import complete
-from replication.plan.catalog import load_catalog
 from replication.plan.paper import read_reference
 from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
@@ -140,19 +140,37 @@ def test_a_checkpoint_holds_weights_two_moments_and_the_moving_average(catalog):
     assert costs.checkpoints_bytes(run) == 2 * 4 * costs.model(run).parameters * 4
 
 
-def test_every_recipe_of_every_paper_can_be_counted_and_segmenters_are_again(root, monkeypatch):
-    """The counts in the file are of today's code, and none is of a segmenter that is gone."""
+def test_the_file_has_every_model_that_a_plan_of_the_papers_prices_and_no_other(root):
+    """A paper without published results may leave its models to be counted when they are priced."""
+    published = {folder.name for folder in (root / "results" / "published").glob("*/*/")}
+    keys = {
+        model_key(recipe, run.info.classes): run.paper
+        for scale in COUNTED_SCALES
+        for _, run, recipe in models_of(catalog_of(scale))
+    }
+    known = read_counted(root).keys()
+    assert known <= keys.keys()
+    assert {key for key, paper in keys.items() if paper in published} <= known
+
+
+def test_its_counts_are_those_of_todays_code(root, monkeypatch):
+    """One recipe of each registered model at full scale is counted again."""
     monkeypatch.chdir(root)
-    full = load_catalog(scale="full")
-    counted = read_segmenters(root)
-    others = {"weights_from", "pretrained", "drop_path_rule"}  # which add no parameter
-    models = {run.recipe.model.model_dump_json(exclude=others): run for run in full.runs.values()}
+    written = read_counted(root)
+    models = {run.recipe.model.name: run for run in catalog_of("full").extended().runs.values()}
     for run in models.values():
         cost = count_model(run.recipe, run.info.classes)
+        assert written[model_key(run.recipe, run.info.classes)] == cost
         assert cost.forward_flops > cost.parameters
-        if isinstance(run.recipe, SegmentationRecipe):
-            assert counted.pop(model_key(run.recipe, run.info.classes)) == cost
-    assert not counted
+
+
+def test_published_weights_and_the_way_to_drop_add_nothing(root):
+    plain = recipe_of("vit_small_patch16_224")
+    published = plain.model_copy(
+        update={"model": plain.model.model_copy(update={"pretrained": True})}
+    )
+    assert model_key(published, 10) == model_key(plain, 10)
+    assert count_model(published, 10) == count_model(plain, 10)
 
 
 def test_a_plan_of_segmenters_imports_neither_torch_nor_mmsegmentation(root):
@@ -186,17 +204,16 @@ def test_another_model_size_head_or_option_is_counted_anew(root):
     assert model_key(longer, 10) == model_key(recipe, 10)
 
 
-def test_segmenters_are_written_as_they_are_read(catalog, monkeypatch):
+def test_counts_are_read_as_they_are_written(catalog):
     here = catalog("full")
-    (here.root / SEGMENTERS).parent.mkdir(parents=True, exist_ok=True)
     run = here.paper("tiny").run("plain")
-    monkeypatch.setattr(ClassificationRecipe, "counted_ahead", True)
-    write_segmenters(here)
+    write_counted([here])
     cost = count_model(run.recipe, run.info.classes)
-    assert read_segmenters(here.root)[model_key(run.recipe, run.info.classes)] == cost
-    (here.root / SEGMENTERS).write_text("key,recipe,parameters,forward_flops\na,b,c,d\n")
+    assert read_counted(here.root)[model_key(run.recipe, run.info.classes)] == cost
+    assert cost.outputs == run.info.classes
+    (here.root / COUNTED).write_text("key,recipe,parameters,forward_flops,outputs\na,b,c,d,e\n")
     with pytest.raises(VitrailError, match="write it anew with"):
-        read_segmenters(here.root)
+        read_counted(here.root)
 
 
 TABLE_10 = {

@@ -24,7 +24,7 @@ from vitrail.images.opening import build
 from vitrail.measures.context import Trained
 from vitrail.naming import import_function
 
-COUNTED = ModelCost(parameters=60_000_000, forward_flops=12_300_000_000)
+COUNTED = ModelCost(parameters=60_000_000, forward_flops=12_300_000_000, outputs=1000)
 IMAGES = 6
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 TEST_SIZES = {"trained_at": 8, "mode": "bicubic", "antialias": False, "batch_size": 4}
@@ -154,7 +154,7 @@ def test_what_probes_keep_is_priced_by_the_features_of_all_images(root):
     costs = Costs(here, load_devices(root)["a100"])
     measurement = here.paper("octic").measurement("knn", "dinov2-vit-l")
     images = 1281167 + 50000
-    assert costs.width(measurement.run) == 1024
+    assert costs.model(measurement.run).outputs == 1024
     tokens = images * (16 + 1024 * BYTES[measurement.args["precision"]])
     assert kept_bytes(measurement, costs) == len(measurement.seeds) * (tokens + 8 + 50000)
     silent = here.paper("octic").measurement("voc2012", "dinov2-vit-l")

@@ -142,7 +142,7 @@ def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remed
 
 def test_a_terminal_of_100_columns_holds_table_1_with_a_line_a_row(root, monkeypatch, terminal):
     monkeypatch.chdir(root)
-    counted = ModelCost(parameters=60_000_000, forward_flops=12_300_000_000)
+    counted = ModelCost(parameters=60_000_000, forward_flops=12_300_000_000, outputs=1000)
     monkeypatch.setattr("replication.commands.cost.count_model", lambda *_: counted)
     lines = terminal("plan", "shift_table1", "--scale", "full")
     rows = rows_of(lines)

@@ -74,7 +74,6 @@ class SegmentationRecipe(Training):
     library: ClassVar[str] = "mmsegmentation"
     usage: ClassVar[str] = OF_MMSEG
     exported: ClassVar[tuple[str, ...]] = ("config.py", "mmseg.pth")
-    counted_ahead: ClassVar[bool] = True
     rate: ClassVar[tuple[str, ...]] = ("options", "optim_wrapper", "optimizer", "lr")
     score: ClassVar[tuple[str, str]] = (
         "replication.engine.segmentation.accuracy:segmentation_accuracy",
