@@ -58,9 +58,10 @@ def audit(
     """Test a classifier on images as the four papers do.
 
     Measures accuracy, circular and standard shifts, turns and mirrors, P-SHAP, and larger test
-    images. Writes a page of plots (audit.png, audit.svg) and all numbers (audit.csv). The parts
-    that are measured are kept: the same command goes on where it was stopped. Where the folder has
-    no labels of the model's classes, an image's label is the class that the model predicts.
+    images. Writes a page of plots (audit.png, audit.svg), all numbers (audit.csv) and what they
+    answer in sentences (audit.txt). The parts that are measured are kept: the same command goes on
+    where it was stopped. Where the folder has no labels of the model's classes, an image's label is
+    the class that the model predicts.
 
     \b
     vitrail audit vit_tiny_patch16_224 --data photos
@@ -122,15 +123,19 @@ def audit(
     origin = identity | {"weights_from": str(weights), "image_size": own}
     parts.write_table(found, origin, output / "audit.csv")
     title = f"{model} ({weights} weights) on {count(len(folder), 'image')} of {data.name}"
-    page(found, title, parts.stamp(found, origin), output / "audit")
+    stamp = parts.stamp(found, origin)
+    page(found, title, stamp, output / "audit")
+    told = list(answers(found))
+    (output / "audit.txt").write_text("\n\n".join([title, *told, stamp]) + "\n", encoding="utf-8")
     rows = [
         (name, row["quantity"], row["condition"], f"{row['value']:.4g}", parts.interval(row))
         for name, part in found.items()
         for row in part.get("rows", [])
     ]
     table(("part", "quantity", "condition", "value", "95 %"), rows, right=("value",))
-    for answer in answers(found):
+    for answer in told:
         say("")
         say(answer)
     say("")
-    say(f"Page: {output / 'audit.png'} (and .svg); numbers: {output / 'audit.csv'}")
+    say(f"Page: {output / 'audit.png'} (and .svg)")
+    say(f"Numbers: {output / 'audit.csv'}; answers: {output / 'audit.txt'}")

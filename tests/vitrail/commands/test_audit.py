@@ -91,6 +91,11 @@ def test_a_vit_is_put_to_every_test_on_one_page(audited, vit, photos, tmp_path):
     png = (tmp_path / "out" / "audit.png").read_bytes()
     assert png.startswith(b"\x89PNG")
     assert "model (pretrained weights) on 3 images" in (tmp_path / "out" / "audit.svg").read_text()
+    title, *told, stamp = (tmp_path / "out" / "audit.txt").read_text().split("\n\n")
+    assert title == f"model (pretrained weights) on 3 images of {photos.name}"
+    assert len(told) == 4
+    assert all(f"\n\n{answer}\n" in done.out for answer in told)
+    assert f"torch {torch.__version__}" in stamp
     row = done.rows["Accuracy"][0]
     assert row["labels"] == "own"
     assert row["torch_version"] == torch.__version__
