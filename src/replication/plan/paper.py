@@ -361,7 +361,9 @@ class PaperScale(Strict):
     searches: tuple[SearchGroup, ...] = Field(
         (), description="recipes whose learning rate was searched; the last file's count"
     )
-    artifacts: tuple[str, ...] | None = Field(None, description="those that exist; else all")
+    artifacts: tuple[str, ...] | None = Field(
+        None, description="patterns of those that exist; else all"
+    )
     without: tuple[str, ...] = Field(
         (),
         description="recipes that are not run; their cells are empty, artifacts of them are none",

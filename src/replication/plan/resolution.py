@@ -233,7 +233,9 @@ class PaperAtScale:
         """The artifacts that exist at this scale, in the paper's order."""
         chosen = [layer.artifacts for layer in self.layers.values() if layer.artifacts is not None]
         names = self.artifacts_file.artifacts
-        return tuple(name for name in names if not chosen or name in chosen[-1])
+        return tuple(
+            name for name in names if not chosen or any(match(name, each) for each in chosen[-1])
+        )
 
     def _refuse_unknown_names(self) -> None:
         """Refuse what a file of the scale names and nothing has: it would silently do nothing."""
