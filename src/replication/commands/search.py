@@ -19,6 +19,8 @@ from vitrail.commands.app import command
 from vitrail.errors import VitrailError
 
 if TYPE_CHECKING:
+    from multiprocessing.pool import Pool
+
     from replication.plan.catalog import Paper
     from replication.plan.datasets import DatasetInfo
     from replication.plan.searches import Score, Trial
@@ -67,10 +69,12 @@ def search(
                 f"choose of {', '.join(known)}"
             )
     chosen = recipes or known
-    for due in (floors_due, rates_due, longer_due):  # the last ones need what the others find
-        works = list(due(catalog.paper(paper), chosen, catalog.data_root))
-        _work(works, about.searched_path, jobs)
-        catalog = open_catalog(scale, data=data)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the workers
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for due in (floors_due, rates_due, longer_due):  # the last ones need what the others find
+            works = list(due(catalog.paper(paper), chosen, catalog.data_root))
+            _work(pool, works, about.searched_path)
+            catalog = open_catalog(scale, data=data)
 
 
 def floors_due(paper: Paper, recipes: Iterable[str], data_root: Path) -> Iterator[Work]:
@@ -119,14 +123,12 @@ def _done(work: Work) -> Found:
     return work()
 
 
-def _work(works: Sequence[Work], searched: Path, jobs: int) -> None:
-    """Do some work, `jobs` at a time, and add each result to ``searched.csv`` when it is there."""
+def _work(pool: Pool, works: Sequence[Work], searched: Path) -> None:
+    """Let a pool do some work, and add each result to ``searched.csv`` when it is there."""
     from replication.plan.searches import add_found
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the workers
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        for found in pool.imap_unordered(_done, works):
-            for trial, score in found.items():
-                add_found(searched, trial, score)
-                what = f"{trial.recipe} on {trial.dataset}, rate {trial.rate:g}, seed {trial.seed}"
-                say(f"{what}: {score.held_out:.2f} % ({score.cpu_seconds:.0f} s)")
+    for found in pool.imap_unordered(_done, works):
+        for trial, score in found.items():
+            add_found(searched, trial, score)
+            what = f"{trial.recipe} on {trial.dataset}, rate {trial.rate:g}, seed {trial.seed}"
+            say(f"{what}: {score.held_out:.2f} % ({score.cpu_seconds:.0f} s)")
