@@ -5,6 +5,9 @@ every rendered file is, byte for byte, what its measurements give; every record 
 it is planned now, would give, with the code and on the weights that are here; and all were made at
 clean commits in the history of HEAD. A training by older code is published and named. Of each
 paper's trainings the logs are published, too, by epoch.
+
+Tables and figures can be rendered again from the published records alone, as a caption or the code
+that draws can change without a new measurement.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import functools
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -32,13 +36,14 @@ from replication.commands.results import (
     rendering_fault,
 )
 from replication.commands.state import is_rendered
-from replication.evidence.comparison import read_cells
+from replication.evidence.comparison import as_measured, read_cells
 from replication.evidence.crate import NAME as CRATE
 from replication.evidence.crate import write_crate
 from replication.evidence.croissant import croissants_of
 from replication.evidence.page import write_summary
 from replication.evidence.quotes import changed_documents
 from replication.evidence.report import results_of
+from replication.evidence.tables import render
 from replication.ledger import Fault, Ledger, Record, require_record
 from replication.plan.catalog import Catalog
 from replication.plan.nodes import RenderingNode, TrainingNode, report_files
@@ -46,6 +51,7 @@ from replication.plan.parts import Artifact, Run, with_sources
 from replication.plan.settings import load_settings
 from vitrail.commands import count, say
 from vitrail.errors import VitrailError
+from vitrail.files import sha256
 from vitrail.provenance import DIRTY, changed_files, is_ancestor
 
 # The page of HTML holds every figure once more, and is made from the rest.
@@ -92,10 +98,7 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
         for artifact in built
         for file in catalog.files(artifact)
     }
-    files |= training_logs(built, folder, records)
-    for paper in {record.node.paper for record in records.values()}:
-        own = [record for _, record in sorted(records.items()) if record.node.paper == paper]
-        files[f"{paper}/{RECORDS}"] = as_lines(own).encode()
+    files |= training_logs(built, folder, records) | _record_files(records)
     gone, quoting = replace_folder(folder, files, records, catalog, prune)
 
     rendered = sum(len(catalog.files(artifact)) for artifact in built)
@@ -115,6 +118,73 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
     for path in quoting:
         say(f"{path}: its numbers are those of these results now; read the sentences again.")
     say(f"Now: git add {' '.join(map(str, [folder, *quoting]))} && git commit")
+
+
+def render_again(catalog: Catalog) -> None:
+    """Render what is published of a scale again, from its records, and replace its files.
+
+    Captions, notes and drawing are those that are here now. An artifact whose cells have come to be
+    planned otherwise keeps its published node, captions included. Nothing is measured or trained.
+
+    Raises:
+        VitrailError: the checkout or what is published has changes that are not committed, or
+            nothing is published.
+    """
+    folder = published_folder(catalog)
+    require_clean(catalog)
+    if changed := next(changed_since_commit(folder), None):
+        raise VitrailError(changed)
+    records = read_published(folder)
+    files: dict[str, bytes] = {}
+    for path, record in list(records.items()):
+        if isinstance(record.node, RenderingNode):
+            node = _node_of_now(record.node, records, catalog)
+            measured = {
+                input_: as_measured(records[input_], input_) for input_ in node.measurements
+            }
+            with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
+                made = render(node, Path(temporary), measured)
+                files |= {f"{node.paper}/{file.name}": file.read_bytes() for file in made}
+                outcome = {
+                    "inputs": {
+                        str(input_): values["sha256"] for input_, values in measured.items()
+                    },
+                    "outputs": {file.name: sha256(file) for file in made},
+                }
+            records[path] = Record(node, outcome, node.content())
+    if not files:
+        raise VitrailError(f"{folder} has nothing published; run vitrail publish first")
+    before = {name: (folder / name).read_bytes() for name in files if (folder / name).is_file()}
+    files |= _record_files(records)
+    _, quoting = replace_folder(folder, files, records, catalog, prune=False)
+    others = [name for name, content in before.items() if content != files[name]]
+    say(f"{count(len(others), 'file')} of {len(before)} in {folder}/ came out otherwise.")
+    for name in others:
+        say(f"  {name}")
+    say(f"Now: git add {' '.join(map(str, [folder, *quoting]))} && git commit")
+
+
+def _node_of_now(
+    node: RenderingNode, records: Mapping[Path, Record], catalog: Catalog
+) -> RenderingNode:
+    """The node that is planned now of what is published, if it shows the same measurements."""
+    artifacts = {artifact.target: artifact for artifact in catalog.artifacts}
+    if node.target not in artifacts:
+        return node
+    planned = catalog.rendering_node(artifacts[node.target])
+    if planned.cells == node.cells and planned.measurements == node.measurements:
+        return planned
+    return node.model_copy(update={"code": planned.code, "commit": planned.commit})
+
+
+def _record_files(records: Mapping[Path, Record]) -> dict[str, bytes]:
+    """The files of the records, one for each paper, by their names in the published folder."""
+    ordered = [record for _, record in sorted(records.items())]
+    return {
+        f"{paper}/{RECORDS}": as_lines(own).encode()
+        for paper in {record.node.paper for record in ordered}
+        if (own := [record for record in ordered if record.node.paper == paper])
+    }
 
 
 def _behind(records: Mapping[Path, Record]) -> dict[Path, Record]:

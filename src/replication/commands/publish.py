@@ -8,6 +8,7 @@ import typer
 
 from replication.commands.options import Results, Runs, Scale, open_catalog
 from vitrail.commands.app import command
+from vitrail.errors import VitrailError
 
 
 @command()
@@ -15,6 +16,14 @@ def publish(
     scale: Scale = None,
     prune: Annotated[
         bool, typer.Option("--prune", help="Delete published results that are not built here.")
+    ] = False,
+    only_render: Annotated[
+        bool,
+        typer.Option(
+            "--only-render",
+            help="Render what is published again from its records, after a change of captions or "
+            "of drawing; no run is needed.",
+        ),
     ] = False,
     runs: Runs = None,
     results: Results = None,
@@ -26,7 +35,14 @@ def publish(
 
     \b
     vitrail publish --scale laptop
+    vitrail publish --scale study --only-render
     """
     from replication.commands import publication
 
-    publication.publish(open_catalog(scale, runs, results), prune)
+    catalog = open_catalog(scale, runs, results)
+    if only_render and prune:
+        raise VitrailError("--only-render keeps all that is published: give it without --prune")
+    if only_render:
+        publication.render_again(catalog)
+    else:
+        publication.publish(catalog, prune)

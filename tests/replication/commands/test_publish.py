@@ -470,3 +470,66 @@ def test_outside_of_a_repository_it_says_so(make, publish, checkout, monkeypatch
     monkeypatch.setattr(provenance, "PACKAGE", checkout / "src" / "vitrail")
     make(NUMBERS)
     assert "is no git repository" in refusal(publish())
+
+
+def rewritten(path, *changes):
+    """Replace words in a file."""
+    text = path.read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
+@pytest.fixture
+def alone(made, publish, commit, checkout):
+    """What is published, where nothing was trained."""
+    publish()
+    shutil.rmtree(checkout / "runs")
+    shutil.rmtree(made.results)
+    commit()
+    return checkout
+
+
+ARTIFACTS = Path("configs/papers/tiny/artifacts.yaml")
+
+
+def test_a_new_caption_is_rendered_from_the_published_records_alone(
+    alone, publish, published, commit, vitrail
+):
+    before = {name: (published / name).read_bytes() for name in files_of(published)}
+    numbers = [record for record in records_of(published) if record["node"]["kind"] != "rendering"]
+    rewritten(alone / ARTIFACTS, ("Mixup is not needed.", "Mixup is not needed here."))
+    commit()
+    done = publish("--only-render")
+    assert done.code == 0, done.err
+    assert "not needed here" in (published / "tiny" / "table1.md").read_text()
+    assert (published / "tiny" / "table1.csv").read_bytes() == before["tiny/table1.csv"]
+    assert {name for name in before if f"  {name}\n" in done.out} == {
+        name
+        for name in ("tiny/table1.md", "tiny/table1.tex")
+        if (published / name).read_bytes() != before[name]
+    }
+    kept = [record for record in records_of(published) if record["node"]["kind"] != "rendering"]
+    assert kept == numbers
+    commit()
+    assert vitrail("verify", "--published", "--scale", "laptop").code == 0
+
+
+def test_what_is_planned_otherwise_by_now_keeps_the_caption_of_its_numbers(
+    alone, publish, published, commit
+):
+    before = (published / "tiny" / "table1.md").read_bytes()
+    rewritten(
+        alone / ARTIFACTS,
+        ("Mixup is not needed.", "Mixup is not needed here."),
+        ("Plain again", "Once more"),
+    )
+    commit()
+    assert publish("--only-render").code == 0
+    assert (published / "tiny" / "table1.md").read_bytes() == before
+
+
+def test_where_nothing_is_published_nothing_is_rendered_again(made, publish):
+    assert "has nothing published" in refusal(publish("--only-render"))
+    assert "give it without --prune" in refusal(publish("--only-render", "--prune"))
