@@ -99,6 +99,9 @@ def test_a_dataset_whose_points_cover_each_other_is_shown_again_in_the_emptiest_
     fig = fig3a(tidy(rows), [])
     (inset,) = fig.axes[0].child_axes
     assert inset.get_title(loc="right") == "EuroSAT, enlarged"
+    stood_in = {row.replace("EuroSAT", "EuroSAT (here: photo-regions)"): rows[row] for row in rows}
+    (longer,) = fig3a(tidy(stood_in), []).axes[0].child_axes
+    assert longer.get_title(loc="right") == "EuroSAT, enlarged"
     assert drawn(inset) == {"EuroSAT, APE": (0.006, 0.0), "EuroSAT, no PE": (0.0, 2.0)}
     fig.draw_without_rendering()
     corner = fig.axes[0].transAxes.inverted().transform(inset.get_window_extent().p0)
