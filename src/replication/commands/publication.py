@@ -123,8 +123,9 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
 def render_again(catalog: Catalog) -> None:
     """Render what is published of a scale again, from its records, and replace its files.
 
-    Captions, notes and drawing are those that are here now. An artifact whose cells have come to be
-    planned otherwise keeps its published node, captions included. Nothing is measured or trained.
+    The code that draws is that of now. So are captions and notes, unless an artifact's cells are
+    planned otherwise by now or measured by other code: new words might not be true of its numbers.
+    Nothing is measured or trained.
 
     Raises:
         VitrailError: the checkout or what is published has changes that are not committed, or
@@ -167,12 +168,15 @@ def render_again(catalog: Catalog) -> None:
 def _node_of_now(
     node: RenderingNode, records: Mapping[Path, Record], catalog: Catalog
 ) -> RenderingNode:
-    """The node that is planned now of what is published, if it shows the same measurements."""
+    """The node that is planned now of what is published, with its old words where it has to be."""
     artifacts = {artifact.target: artifact for artifact in catalog.artifacts}
     if node.target not in artifacts:
         return node
     planned = catalog.rendering_node(artifacts[node.target])
-    if planned.cells == node.cells and planned.measurements == node.measurements:
+    same = planned.cells == node.cells and planned.measurements == node.measurements
+    if same and all(
+        records[path].outcome["code"] == catalog.node(path).code for path in node.measurements
+    ):
         return planned
     return node.model_copy(update={"code": planned.code, "commit": planned.commit})
 

@@ -21,8 +21,8 @@ def publish(
         bool,
         typer.Option(
             "--only-render",
-            help="Render what is published again from its records, after a change of captions or "
-            "of drawing; no run is needed.",
+            help="Render what is published again from its records, after a change of the code that "
+            "draws or of captions; no run is needed.",
         ),
     ] = False,
     runs: Runs = None,

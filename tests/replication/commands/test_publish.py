@@ -516,6 +516,27 @@ def test_a_new_caption_is_rendered_from_the_published_records_alone(
     assert vitrail("verify", "--published", "--scale", "laptop").code == 0
 
 
+@pytest.fixture
+def measured_by_other_code(alone, published, commit):
+    """The published records say that other code measured than is here."""
+    records = records_of(published)
+    for record in records:
+        if record["node"]["kind"] == "measurement":
+            record["code"] = "0" * 16
+    lines = (json.dumps(record, separators=(",", ":")) + "\n" for record in records)
+    (published / "tiny" / "nodes.jsonl").write_text("".join(lines))
+    commit()
+
+
+@pytest.mark.usefixtures("measured_by_other_code")
+def test_numbers_of_other_code_keep_the_caption_that_they_had(alone, publish, published, commit):
+    before = (published / "tiny" / "table1.md").read_bytes()
+    rewritten(alone / ARTIFACTS, ("Mixup is not needed.", "Mixup is not needed here."))
+    commit()
+    assert publish("--only-render").code == 0
+    assert (published / "tiny" / "table1.md").read_bytes() == before
+
+
 def test_what_is_planned_otherwise_by_now_keeps_the_caption_of_its_numbers(
     alone, publish, published, commit
 ):
