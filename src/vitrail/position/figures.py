@@ -57,6 +57,7 @@ KINDS = ("dependent", "independent")
 LETTER, HANDLE, LINE_HEIGHT = 0.055, 0.45, 0.14  # inches, in a legend
 CROWDED = (0.08, 0.12)  # of the axes' width and height: points that cover each other
 INSET = (0.3, 0.28)
+AROUND = ((0.1, 0.09), (0.03, 0.12))  # left and below, right and above: its labels and its title
 CORNERS = ((0.67, 0.09), (0.13, 0.09), (0.67, 0.66), (0.13, 0.66))  # the first of equals is taken
 
 
@@ -296,8 +297,10 @@ def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None) 
         places = own[["x", "y"]].dropna().to_numpy(dtype=float)
         if len(places) > 1 and (np.ptp(places, axis=0) < CROWDED * extent).all():
             shares = (points[["x", "y"]].to_numpy(dtype=float) - limits[:, 0]) / extent
+            before, after = np.array(AROUND)
             inside = [
-                ((shares >= c) & (shares <= np.add(c, INSET))).all(axis=1).sum() for c in CORNERS
+                ((shares >= corner - before) & (shares <= corner + after + INSET)).all(axis=1).sum()
+                for corner in np.array(CORNERS)
             ]
             inset = axes.inset_axes((*CORNERS[int(np.argmin(inside))], *INSET))
             _draw(inset, own, _colours(points), links)

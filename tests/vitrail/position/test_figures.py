@@ -106,6 +106,14 @@ def test_a_dataset_whose_points_cover_each_other_is_shown_again_in_the_emptiest_
     fig.draw_without_rendering()
     corner = fig.axes[0].transAxes.inverted().transform(inset.get_window_extent().p0)
     assert corner == pytest.approx(CORNERS[0])  # below and to the right, where no point is
+    # A point where the title of an inset in that corner would be, and none in the corner beside it.
+    beside = {**rows, "SVHN, no PE": (0.2, 30.0)}
+    beside |= {"CIFAR-10, APE": (0.35, 90.0), "CIFAR-10, no PE": (0.3, 56.2)}
+    fig = fig3a(tidy(beside), [])
+    (inset,) = fig.axes[0].child_axes
+    fig.draw_without_rendering()
+    corner = fig.axes[0].transAxes.inverted().transform(inset.get_window_extent().p0)
+    assert corner == pytest.approx(CORNERS[1])
     spread = {row: value for row, value in rows.items() if "SVHN" in row}
     assert fig3a(tidy(spread), []).axes[0].child_axes == []
 
