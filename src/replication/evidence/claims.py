@@ -371,8 +371,12 @@ def _side(
 
 def _gate(claim: Claim, sides: tuple[Side, Side], standings: Standings | None) -> str:
     """Why an empirical claim on trained models is not tested; "" where it is."""
+    if claim.kind != "empirical":
+        return ""
+    if claim.untested:
+        return claim.untested
     trained = [digest for side in sides for digest in side.models]
-    if claim.kind != "empirical" or standings is None or not trained:
+    if standings is None or not trained:
         return ""
     models = [standings.get(digest) for digest in trained]
     return closed(claim, models, [side.printed for side in sides if side.printed])

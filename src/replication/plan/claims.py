@@ -76,6 +76,7 @@ class Claim(Strict):
     relation: Literal["above", "below", "equal", "at least"]
     right: Operand | float
     margin: float = Field(0.0, ge=0)
+    untested: str = Field("", description="why a scale cannot test it; the scale's file says so")
 
     @property
     def operands(self) -> tuple[Operand, ...]:

@@ -368,6 +368,9 @@ class PaperScale(Strict):
         (),
         description="recipes that are not run; their cells are empty, artifacts of them are none",
     )
+    untested: dict[str, str] = Field(
+        {}, description="claims -> why models of this scale cannot test them"
+    )
     lists_changes: bool = Field(
         False, description="each table's note says what the scale changes of its recipes"
     )

@@ -64,11 +64,24 @@ class PaperAtScale:
         for name, spec in self.artifacts_file.artifacts.items():
             spec.refuse_equal_labels(f"{self.artifacts_path}, {name}")
             spec.refuse_unknown_variants(f"{self.artifacts_path}, {name}")
-        self.claims = read_claims(folder / "claims.yaml", self.artifacts_file.artifacts)
+        claims = read_claims(folder / "claims.yaml", self.artifacts_file.artifacts)
         self.layers = _read_layers(folder / "scales", scale.name, known_scales(root))
         if change:
             self.layers[Path("--set")] = change
+        self.claims = tuple(
+            claim.model_copy(update={"untested": self._untested(claim.id)}) for claim in claims
+        )
         self._refuse_unknown_names()
+
+    def _untested(self, claim: str) -> str:
+        """Why models of this scale cannot test a claim; "" if they can."""
+        reasons = [
+            reason
+            for layer in self.layers.values()
+            for patterns, reason in layer.untested.items()
+            if match(claim, patterns)
+        ]
+        return reasons[-1] if reasons else ""
 
     @property
     def stand_ins(self) -> StandIns:
@@ -251,6 +264,9 @@ class PaperAtScale:
                 for searched, patterns in group.of.items():
                     require_known(f"{path}: searches: recipe", searched, self.recipes)
                     refuse_unmatched(f"{path}: searches: recipe", patterns, self.recipes)
+            for patterns in layer.untested:
+                known = [claim.id for claim in self.claims]
+                refuse_unmatched(f"{path}: untested: claim", patterns, known)
             for name in layer.artifacts or ():
                 refuse_unmatched(f"{path}: artifact", name, artifacts)
         named = {name for measure in measures.values() for name in measure.datasets}

@@ -385,6 +385,11 @@ def test_a_closed_gate_leaves_an_empirical_claim_untested_and_no_other(table):
     assert "training is short: a gains 5.0 points" in status(short)["detail"]
     assert status({})["status"] == "not tested"
     assert status(short, kind="construction")["status"] == "held"
+    few = {"kind": "empirical", "untested": "its windows are too small"}
+    claim = Claim.model_validate({**CLAIM, **few})
+    untested = evaluate([claim], tables, {}, trained).iloc[0]
+    assert untested["status"] == "not tested"
+    assert untested["detail"].endswith("Not tested: its windows are too small.")
 
 
 def test_the_detail_shows_the_held_out_difference_at_each_rate_of_two_searched_models(table):

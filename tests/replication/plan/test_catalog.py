@@ -76,6 +76,17 @@ def test_every_artifact_of_every_paper_resolves(root, scale):
     assert len(catalog.measurements) == len({m.path for m in catalog.measurements.values()})
 
 
+def test_a_claim_that_a_scale_cannot_test_says_why_at_this_scale_alone(small_checkout, edit):
+    edit("scales/smoke.yaml", {"untested": {"wider-*": "these nets are too small"}})
+
+    def reasons(scale):
+        claims = load_catalog(small_checkout, scale=scale).paper("template").claims
+        return {claim.id: claim.untested for claim in claims}
+
+    assert reasons("smoke") == {"wider-reads-better": "these nets are too small"}
+    assert reasons("full") == {"wider-reads-better": ""}
+
+
 def test_a_target_that_only_other_scales_make_is_told_with_these_scales(small_checkout, edit):
     edit("scales/smoke.yaml", {"artifacts": []})
     catalog = load_catalog(small_checkout, scale="smoke")
@@ -425,6 +436,7 @@ def test_a_target_is_in_its_page_or_in_the_folder_of_all_its_files(small_checkou
         ("artifacts.yaml", {"measures": {"accuracy": {"on": None}}}, "takes no recipe"),
         (LAPTOP, {"artifacts": ["table2"]}, "laptop.yaml: artifact 'table2' is unknown; did you"),
         (LAPTOP, {"measures": {"acuracy": {}}}, "did you mean 'accuracy'"),
+        (LAPTOP, {"untested": {"wider-reads-beter": "x"}}, "did you mean 'wider-reads-better'"),
         ("artifacts.yaml", table1({"cell": {"digits": "four"}}), "cell.digits' is 'four'"),
         ("artifacts.yaml", table1({"rows": WRONG_ROWS}), "'digits' is 'four'"),
         ("artifacts.yaml", table1({"cell": {"recipe": "{width"}}), "is no template"),
