@@ -122,19 +122,25 @@ def serve(listener: socket.socket, command: Callable[[], None]) -> None:
                     importlib.import_module(module.name)
     gc.collect()
     gc.freeze()  # a child that collects garbage must not touch, and so copy, what was imported
-    while sys.stdin.fileno() not in wait([listener, sys.stdin.fileno()]):
-        caller, _ = listener.accept()
-        # Records have the digest of the code on the disk; a caller runs other code by itself.
-        if _modules() == imported:
-            Process(target=_answer, args=(caller, command)).start()  # also waits for the ended
-        caller.close()
-    _remove(listener.getsockname())
+    try:
+        while sys.stdin.fileno() not in wait([listener, sys.stdin.fileno()]):
+            caller, _ = listener.accept()
+            # Records have the digest of the code on the disk; a caller runs other code by itself.
+            if _modules() == imported:
+                Process(target=_answer, args=(caller, command)).start()  # also waits for the ended
+            caller.close()
+    finally:
+        _remove(listener.getsockname())
 
 
 def _modules() -> dict[Path, tuple[int, int]]:
-    """Size in bytes and time in nanoseconds of each module of the packages."""
-    files = [file for package in PACKAGES for file in Path(package.__path__[0]).rglob("*.py")]
-    return {file: ((stat := file.stat()).st_size, stat.st_mtime_ns) for file in files}
+    """Size in bytes and time in nanoseconds of each module of the packages that exists."""
+    found = {}
+    for package in PACKAGES:
+        for file in Path(package.__path__[0]).rglob("*.py"):
+            with suppress(FileNotFoundError):  # deleted since it was listed
+                found[file] = (stat := file.stat()).st_size, stat.st_mtime_ns
+    return found
 
 
 def _answer(caller: socket.socket, command: Callable[[], None]) -> None:

@@ -25,7 +25,7 @@ from replication.engine.run_folder import read_finished
 from replication.plan.searches import FLOORS, Score, Trial, held_out_images, world_of
 from vitrail.errors import VitrailError
 from vitrail.images.counting import FIFTH
-from vitrail.images.opening import SPLITS, Split, build, holding_out, opened_once
+from vitrail.images.opening import SPLITS, Split, build, holding_out, opened_once, stems
 from vitrail.measures.context import Trained
 from vitrail.measures.floors import floors, mask_floors
 from vitrail.naming import import_function
@@ -150,13 +150,16 @@ def part(folder: Path, split: Split, seed: int) -> Dataset[Any]:
 
 
 def _link(info: DatasetInfo, data_root: Path, folder: Path) -> None:
-    """Lay links to a training split's images and masks below `folder`."""
-    assert info.segmentation is not None
-    parts = info.segmentation.train, info.segmentation.val
-    for kind in ("img_path", "seg_map_path"):
-        train, val = (Path(info.folder) / getattr(split, kind) for split in parts)
-        for path in (train, val):
-            (folder / path).mkdir(parents=True, exist_ok=True)
-        for index, file in enumerate(sorted((data_root / train).iterdir())):
-            path = train if index % FIFTH else val
-            (folder / path / file.name).symlink_to(file.resolve())
+    """Lay links to a training split's images and masks below `folder`, each pair on one side."""
+    form = info.segmentation
+    assert form is not None
+    own = Path(info.folder)
+    for index, name in enumerate(
+        sorted(stems(data_root / own / form.train.img_path, form.img_suffix))
+    ):
+        split = form.train if index % FIFTH else form.val
+        for kind, suffix in (("img_path", form.img_suffix), ("seg_map_path", form.seg_map_suffix)):
+            link = folder / own / getattr(split, kind) / f"{name}{suffix}"
+            link.parent.mkdir(parents=True, exist_ok=True)
+            file = data_root / own / getattr(form.train, kind) / f"{name}{suffix}"
+            link.symlink_to(file.resolve())

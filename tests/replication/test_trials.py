@@ -66,6 +66,35 @@ def test_images_that_are_files_are_divided_by_their_order(registry, tmp_path):
         assert (np.array(opened["train"][0][0]) == np.array(whole[1][0])).all()
 
 
+def test_an_image_is_on_the_side_of_its_mask(registry, tmp_path):
+    """Also where folders have files of other kinds, and images lie in folders of their own."""
+    info = registry["cityscapes"].model_copy(update={"folder": "cityscapes"})
+    form = info.segmentation
+    names = [f"{city}/{number:02}" for city in ("aachen", "ulm") for number in range(10)]
+    for kind, suffix in (("img_path", form.img_suffix), ("seg_map_path", form.seg_map_suffix)):
+        folder = tmp_path / "cityscapes" / getattr(form.train, kind)
+        for name in names:
+            file = folder / f"{name}{suffix}"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{kind} {name}")
+    (tmp_path / "cityscapes" / form.train.seg_map_path / "aachen" / "00.json").write_text("{}")
+    with divided(info, 100, tmp_path, tmp_path / "apart") as (_, root):
+        sides = []
+        for split in (form.train, form.val):
+            found = [
+                {
+                    file.read_text().removeprefix(f"{kind} ")
+                    for file in (root / "cityscapes" / getattr(split, kind)).rglob("*")
+                    if file.is_file()
+                }
+                for kind in ("img_path", "seg_map_path")
+            ]
+            assert found[0] == found[1]
+            sides.append(found[0])
+    assert sides[1] == {*names[::5]}
+    assert sides[0] == {*names} - sides[1]
+
+
 def test_a_trial_trains_at_its_rate_and_length_and_leaves_nothing(registry, tmp_path):
     recipe, info = ClassificationRecipe.model_validate(RECIPE), registry["digits"]
     trial = Trial("vit", "digits", setting_of(recipe, info), 1, 1e-2, 100)

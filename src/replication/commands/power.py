@@ -62,7 +62,7 @@ def power(
     chosen = [catalog.paper(name) for name in papers or catalog.papers]
     found = [claim for paper in chosen for claim in powers(catalog, paper, known)]
     if as_json:
-        say(json.dumps([claim._asdict() for claim in found], indent=2))
+        say(json.dumps([_plain(claim) for claim in found], indent=2, allow_nan=False))
         return
     heads = ["claim", "std", "seeds", "sees", "printed", "seeds for it"]
     rows = [
@@ -95,13 +95,23 @@ def powers(catalog: Catalog, paper: Paper, known: str) -> Iterator[Power]:
     sides = sides_of(claims, tables, nodes)
     for claim in claims:
         rows = sides[claim.id].values()
-        std = max((spread(*pair) for pair in rows), default=math.nan)
+        spreads = [found for pair in rows if not math.isnan(found := spread(*pair))]
+        std = max(spreads, default=math.nan)
         effects = [printed_effect([side.printed for side in pair if side.printed]) for pair in rows]
         printed = min((abs(effect[0]) for effect in effects if effect), default=math.nan)
         seeds = _seeds(paper, claim)
         needs = None if math.isnan(std) or not printed > 0 else needed(std, printed)
         sees = math.nan if math.isnan(std) else visible(std, seeds)
         yield Power(f"{paper.name}/{claim.id}", std, seeds, sees, printed, needs)
+
+
+def _plain(claim: Power) -> dict[str, str | float | None]:
+    """A claim as JSON has it: None where there is no finite number."""
+    named = claim._asdict().items()
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in named
+    }
 
 
 def _seeds(paper: Paper, claim: Claim) -> int:

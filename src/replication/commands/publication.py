@@ -50,8 +50,8 @@ from replication.plan.nodes import RenderingNode, TrainingNode, report_files
 from replication.plan.parts import Artifact, Run, with_sources
 from replication.plan.settings import load_settings
 from vitrail.commands import count, say
-from vitrail.errors import VitrailError
-from vitrail.files import sha256
+from vitrail.errors import VitrailError, os_errors
+from vitrail.files import sha256, write_atomically
 from vitrail.provenance import DIRTY, changed_files, is_ancestor
 
 # The page of HTML holds every figure once more, and is made from the rest.
@@ -292,8 +292,8 @@ def replace_folder(
     Returns what is gone, and the documents that have changed.
 
     Raises:
-        VitrailError: it cannot be written, or a document quotes a number that there is not; then
-            nothing is changed.
+        VitrailError: it cannot be written, or a document quotes a number that there is not: then
+            nothing is changed; or a document cannot be written, after the folder was.
     """
     new, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("new", "old"))
     held = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
@@ -314,8 +314,6 @@ def replace_folder(
         if folder.exists():
             folder.rename(old)
         new.rename(folder)
-        for path, text in texts.items():
-            path.write_text(text, encoding="utf-8")
     except OSError as error:
         what = f"cannot write {folder}: {error.strerror or error}"
         raise VitrailError(f"{what}; make room or correct the permissions") from None
@@ -324,6 +322,11 @@ def replace_folder(
             old.rename(folder)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+    for path, text in texts.items():
+        with os_errors(
+            f"cannot write {path}", f"correct that, then publish again: {folder} is new"
+        ):
+            write_atomically(path, text)
     return sorted(held - {*files, *REPORT, CRATE}) if prune else [], list(texts)
 
 

@@ -7,6 +7,8 @@ import multiprocessing
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,8 +21,6 @@ from vitrail.commands.app import command
 from vitrail.errors import VitrailError
 
 if TYPE_CHECKING:
-    from multiprocessing.pool import Pool
-
     from replication.plan.catalog import Paper
     from replication.plan.datasets import DatasetInfo
     from replication.plan.searches import Score, Trial
@@ -70,11 +70,12 @@ def search(
             )
     chosen = recipes or known
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the workers
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=spawned) as pool:
         for due in (floors_due, rates_due, longer_due):  # the last ones need what the others find
+            catalog = open_catalog(scale, data=data)
             works = list(due(catalog.paper(paper), chosen, catalog.data_root))
             _work(pool, works, about.searched_path)
-            catalog = open_catalog(scale, data=data)
 
 
 def floors_due(paper: Paper, recipes: Iterable[str], data_root: Path) -> Iterator[Work]:
@@ -119,15 +120,22 @@ def _due(paper: Paper, trials: Iterable[Trial], data_root: Path) -> Iterator[Wor
             yield partial(take_trial, trial, *paper.searched(trial.recipe), data_root)
 
 
-def _done(work: Work) -> Found:
-    return work()
+def _work(pool: ProcessPoolExecutor, works: Sequence[Work], searched: Path) -> None:
+    """Let a pool do some work, and add each result to ``searched.csv`` when it is there.
 
-
-def _work(pool: Pool, works: Sequence[Work], searched: Path) -> None:
-    """Let a pool do some work, and add each result to ``searched.csv`` when it is there."""
+    Raises:
+        VitrailError: a process of the pool was killed.
+    """
     from replication.plan.searches import add_found
 
-    for found in pool.imap_unordered(_done, works):
+    for done in as_completed([pool.submit(work) for work in works]):
+        try:
+            found = done.result()
+        except BrokenProcessPool:
+            raise VitrailError(
+                "a process of the search was killed, maybe for want of memory; give the command "
+                "again, with fewer --jobs: trials that are done are not repeated"
+            ) from None
         for trial, score in found.items():
             add_found(searched, trial, score)
             what = f"{trial.recipe} on {trial.dataset}, rate {trial.rate:g}, seed {trial.seed}"

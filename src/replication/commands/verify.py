@@ -11,6 +11,7 @@ import typer
 from replication.commands.options import Results, Runs, Scale, open_catalog
 from vitrail.commands import say
 from vitrail.commands.app import Json, command
+from vitrail.errors import VitrailError
 
 
 @command()
@@ -66,6 +67,11 @@ def verify(
     )
 
     catalog = open_catalog(scale, runs, results)
+    if against and (published or retake):
+        raise VitrailError(
+            "--against compares your numbers with another scale's, which --published and --retake "
+            "do not read: give them in commands of their own"
+        )
     if published or retake:
         faults = list(published_faults(catalog)) if published else []
         if retake:

@@ -336,18 +336,25 @@ def measured_on(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> tupl
     of_hardware = not timed.isdisjoint(zip(run["row"], run["column"], strict=True))
     if not of_hardware and run["dataset"].isna().all():
         return "Computed: no data, nothing trained", commit
-    names = artifact.stand_ins
-    read = dict.fromkeys(name for text in run["dataset"].dropna() for name in text.split(", "))
-    told = [f"{name} (for {names[name]})" if name in names else name for name in read if name]
-    data = (
-        f"{'Stand-ins: small models on' if names else 'dataset'} {', '.join(told)}" if told else ""
-    )
+    told = datasets_read(", ".join(run["dataset"].dropna()), artifact, "for")
+    kind = "Stand-ins: small models on" if artifact.stand_ins else "dataset"
+    data = f"{kind} {', '.join(told)}" if told else ""
     fewest, most = int(run["n_seeds"].min()), int(run["n_seeds"].max())
     word = "seed" if told else "repetition"
     seeds = f"{fewest} to {most}" if fewest < most else f"{most}"
     what = [data, f"{seeds} {word}{'s' * (most > 1)}"]
     origin = [f"scale {_scale(cells)}", _named("device", run["device"]), commit]
     return " · ".join(filter(None, what)), " · ".join(filter(None, origin))
+
+
+def datasets_read(names: str, artifact: RenderingNode | Artifact, word: str) -> list[str]:
+    """Datasets of a text, each once; a stand-in with what the paper has, after `word`."""
+    stand_ins = artifact.stand_ins
+    return [
+        f"{name} ({word} {stand_ins[name]})" if name in stand_ins else name
+        for name in dict.fromkeys(names.split(", "))
+        if name
+    ]
 
 
 def _quantity(cells: pd.DataFrame) -> list[str]:

@@ -25,7 +25,7 @@ from replication.evidence.comparison import VERDICTS
 from replication.evidence.effects import TICKS, bar, effects_of, percent, strip, strip_place
 from replication.evidence.forest import forest
 from replication.evidence.markdown_report import LEGEND, as_markdown, controls_of, effect_of
-from replication.evidence.numbers import spans
+from replication.evidence.numbers import datasets_read, spans
 from replication.evidence.report import count_papers, results_of
 from replication.ledger import require_record
 from replication.plan.claims import KINDS
@@ -222,11 +222,8 @@ def _numbers_of(papers: Iterable[PaperResults]) -> dict[str, list[list[Any]]]:
 def _told(entry: Entry, node: RenderingNode, row: str, column: Any) -> list[Any]:
     """Labels, both numbers, the verdict and the origin of a cell."""
     facts = dict(entry.facts)
-    for name in facts.get("dataset", "").split(", "):
-        if name in node.stand_ins:
-            facts["dataset"] = facts["dataset"].replace(
-                name, f"{name} (in place of {node.stand_ins[name]})"
-            )
+    if "dataset" in facts:
+        facts["dataset"] = ", ".join(datasets_read(facts["dataset"], node, "in place of"))
     numbers = entry.measured.text.rstrip("†‡≈"), entry.printed.text
     return [row, column.full_label, *numbers, entry.verdict, entry.same_as, facts]
 

@@ -330,8 +330,8 @@ def _sentence(model: type[BaseModel], error: ValidationError, where: str, data: 
         known = re.findall("'([^']*)'", first["ctx"]["expected"])
         unknown = f"'{first['input']}', which is unknown{did_you_mean(first['input'], known)}"
         return f"{where}: '{field}' is {unknown}"
-    reason = first["msg"].removeprefix("Value error, ").lower()
-    return f"{where}: '{field}' is {first['input']!r}: {reason}"
+    reason = first["msg"].removeprefix("Value error, ")
+    return f"{where}: '{field}' is {first['input']!r}: {reason[:1].lower()}{reason[1:]}"
 
 
 def _with_line(where: str, data: Any, keys: Iterable[Any]) -> str:

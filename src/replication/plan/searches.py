@@ -208,6 +208,12 @@ def read_found(path: Path) -> dict[Trial, Score]:
         ) from None
 
 
+def _exact(rate: float) -> str:
+    """A rate as text that reads back as the same number, as short as that can be."""
+    short = f"{rate:g}"
+    return short if float(short) == rate else repr(rate)
+
+
 def add_found(path: Path, trial: Trial, score: Score) -> None:
     """Append a row to ``searched.csv``, which is begun with its header."""
     new = not path.is_file()
@@ -216,4 +222,4 @@ def add_found(path: Path, trial: Trial, score: Score) -> None:
         if new:
             writer.writerow(COLUMNS)
         numbers = (f"{score.held_out:.2f}", f"{score.cpu_seconds:.1f}")
-        writer.writerow([*trial[:4], f"{trial.rate:g}", trial.seed, *numbers])
+        writer.writerow([*trial[:4], _exact(trial.rate), trial.seed, *numbers])

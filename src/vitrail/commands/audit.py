@@ -12,6 +12,7 @@ import typer
 from vitrail.commands import count, say, table
 from vitrail.commands.app import Checkpoint, Device, Images, Pretrained, Seed, Workers, command
 from vitrail.errors import VitrailError
+from vitrail.files import write_atomically
 
 LARGER = (1.25, 1.5, 2)  # test sizes in multiples of the model's own, rounded up to a STEP
 STEP = 32  # pixels, a multiple of most models' patches and strides
@@ -126,7 +127,7 @@ def audit(
     stamp = parts.stamp(found, origin)
     page(found, title, stamp, output / "audit")
     told = list(answers(found))
-    (output / "audit.txt").write_text("\n\n".join([title, *told, stamp]) + "\n", encoding="utf-8")
+    write_atomically(output / "audit.txt", "\n\n".join([title, *told, stamp]) + "\n")
     rows = [
         (name, row["quantity"], row["condition"], f"{row['value']:.4g}", parts.interval(row))
         for name, part in found.items()

@@ -30,6 +30,17 @@ def test_power_tells_the_half_width_that_more_seeds_give(published, vitrail):
     assert claim["std"] > 0
 
 
+def test_what_power_does_not_know_is_null(published, vitrail):
+    """Of JSON's numbers none is NaN: Infinity or NaN would be refused by its readers."""
+    told = vitrail("power", "--scale", "laptop", "--from", "smoke", "--json").out
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    (claim,) = json.loads(told, parse_constant=refuse)
+    assert claim["std"] is None
+
+
 def test_registering_writes_the_time_once_and_a_changed_margin_anew(published, vitrail):
     assert "1 claim new or changed" in vitrail("register", "--scale", "study").out
     lock = published / "claims.lock"

@@ -1,12 +1,18 @@
 """``vitrail search`` fills ``searched.csv``, repeats nothing, and the recipes take their rates."""
 
 import csv
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import pytest
 
+from replication.commands import search
 from replication.plan.catalog import load_catalog
 from replication.plan.schema import as_yaml, read_yaml
 from replication.plan.searches import FLOORS
+from vitrail.errors import VitrailError
 
 SEARCHES = [{"rates": [1e-9, 1e-2, 3e-2], "of": {"plain": "plain"}}]
 
@@ -40,6 +46,15 @@ def test_it_tries_every_rate_then_the_best_twice_as_long_and_judges_the_pixels(s
     assert paper.standing("plain").floor
     assert vitrail("search", "tiny", "--scale", "smoke").out == ""  # nothing is repeated
     assert rows(searched) == found
+
+
+def test_a_killed_process_ends_the_search_in_a_sentence(tmp_path):
+    spawned = multiprocessing.get_context("spawn")
+    with (
+        ProcessPoolExecutor(1, mp_context=spawned) as pool,
+        pytest.raises(VitrailError, match="with fewer --jobs"),
+    ):
+        search._work(pool, [partial(os._exit, 1)], tmp_path / "searched.csv")
 
 
 def test_a_scale_without_searches_says_where_to_write_them(searched, vitrail):

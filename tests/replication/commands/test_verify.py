@@ -287,6 +287,14 @@ def test_numbers_are_compared_with_those_of_another_scale(publish, make, verify)
     ]
 
 
+@pytest.mark.parametrize("other", [("--published",), ("--retake", "1")])
+def test_a_comparison_with_a_scale_is_not_left_out_silently(publish, verify, other):
+    publish()
+    done = verify("laptop", "--against", "study", *other)
+    assert done.code == 2
+    assert "give them in commands of their own" in done.err
+
+
 def test_more_differences_from_another_scale_than_chance_allows_fail(publish, make, verify):
     publish(scale="study")
     make({"plain": [40.0, 41.0, 42.0], "mixup": [30.0, 31.0, 32.0]})

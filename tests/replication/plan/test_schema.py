@@ -2,8 +2,18 @@
 
 import pytest
 import yaml
+from pydantic import Field
 
-from replication.plan.schema import Strict, as_yaml, load_entries, match, merge, place_of, read_yaml
+from replication.plan.schema import (
+    Strict,
+    as_yaml,
+    load_entries,
+    match,
+    merge,
+    parse,
+    place_of,
+    read_yaml,
+)
 from vitrail.errors import VitrailError
 
 
@@ -80,6 +90,15 @@ def test_a_hundred_levels_are_read(tmp_path):
     while values:
         levels, values = levels + 1, values[0]
     assert levels == 100
+
+
+def test_a_pattern_is_told_with_its_capital_letters():
+    class Source(Strict):
+        url: str = Field(pattern=r"^https?://\S+$")
+
+    with pytest.raises(VitrailError) as refused:
+        parse(Source, {"url": "example.org/W.pth"}, "file.yaml")
+    assert r"should match pattern '^https?://\S+$'" in str(refused.value)
 
 
 class Entry(Strict):

@@ -130,8 +130,11 @@ def test_a_file_of_other_columns_is_refused(checkout, tmp_path):
 def test_what_is_added_is_read_back(tmp_path):
     path = tmp_path / "searched.csv"
     trial = Trial("vit-l", "digits", "01234567", 2, 3e-3, 101)
-    add_found(path, trial, Score(71.25, 12.3))
-    assert read_found(path) == {trial: Score(71.25, 12.3)}
+    long = trial._replace(rate=0.00012345678)
+    for tried in (trial, long):
+        add_found(path, tried, Score(71.25, 12.3))
+    assert read_found(path) == dict.fromkeys((trial, long), Score(71.25, 12.3))
+    assert ",0.003," in path.read_text()
     with path.open(newline="") as file:
         assert tuple(next(csv.reader(file))) == COLUMNS
 

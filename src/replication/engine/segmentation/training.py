@@ -183,7 +183,7 @@ class _SegmentationLoop(RunFolder, Hook):
         due = end or time.monotonic() - self.saved_at >= self.run.checkpoint_seconds
         signal = self.interruption.signal
         self.signal, save = self.team.largest(signal, due or signal > 0)
-        log = self.done % LOG_STEPS == 0 or self.done == steps
+        log = 0 in (self.done % LOG_STEPS, self.done % self.per_epoch) or self.done == steps
         if save or log or self.team.device.type == "cpu":
             self._require(self.losses.read())
         if log:
